@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import fmean
 
 from vit_vs_cnn.config.experiment import experiment_from_dict, read_config
-from vit_vs_cnn.data.drawn.objects import draw_objects
+from vit_vs_cnn.data.synthetic.source import render_objects
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.regimes.budgets import Budgets
 from vit_vs_cnn.runs.evaluation import Said
@@ -51,7 +51,7 @@ def answered(folder: Path) -> list[Answered]:
         raise InputError(f"{folder} is not of drawn images of the task shape, of which alone both cues are known")
     options = data.objects
     shape_agreement, texture_agreement = options.agreements("test")
-    drawn = draw_objects(
+    drawn = render_objects(
         options.test_images,
         seed=options.seed,
         split="test",

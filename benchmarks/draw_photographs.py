@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from vit_vs_cnn.data.drawn.objects import draw_objects
+from vit_vs_cnn.data.synthetic.source import render_objects
 
 CLASSES = (0, 3, 4, 7)
 FRAMES = ((1, 1), (4, 3), (3, 4), (3, 2), (2, 3))
@@ -34,13 +34,13 @@ def draw_photographs(
         seed: of scenes, sizes and qualities.
     """
     rng = np.random.default_rng(seed)
-    labels = draw_objects(10 * of_each, image_size=8, seed=seed).images.labels.tolist()
+    labels = render_objects(10 * of_each, image_size=8, seed=seed).images.labels.tolist()
     chosen = [number for number, label in enumerate(labels) if label in classes]
     for number in chosen:
         wide, high = FRAMES[rng.integers(len(FRAMES))]
         short = rng.uniform(2 * side / 3, 4 * side / 3) / min(wide, high)
         size = round(short * high), round(short * wide)
-        scene = draw_objects(1, start=number, image_size=size, seed=seed).images
+        scene = render_objects(1, start=number, image_size=size, seed=seed).images
         folder = root / scene.class_names[labels[number]]
         folder.mkdir(parents=True, exist_ok=True)
         photo = Image.fromarray(scene.images[0].permute(1, 2, 0).numpy())

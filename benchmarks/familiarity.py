@@ -18,9 +18,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vit_vs_cnn.data.cifar import CifarSource
-from vit_vs_cnn.data.drawn.objects import draw_objects
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.data.options import CifarOptions
+from vit_vs_cnn.data.synthetic.source import render_objects
 from vit_vs_cnn.models.features import classifier_of
 from vit_vs_cnn.runs.evaluation import Predictions, predict
 from vit_vs_cnn.runs.familiarity import Familiarity
@@ -36,7 +36,7 @@ def others(cifar: Path, count: int, size: int) -> dict[str, Tensor]:
     for name in ("cifar10", "cifar100"):
         source = CifarSource(name, cifar, CifarOptions(download=False, verify_checksum=False))
         found[name] = F.interpolate(source.test().images[:count].float(), size=size).byte()
-    found["objects"] = draw_objects(count, image_size=size, seed=1234).images.images
+    found["objects"] = render_objects(count, image_size=size, seed=1234).images.images
     generator = torch.Generator().manual_seed(0)
     found["noise"] = torch.randint(0, 256, (count, 3, size, size), generator=generator, dtype=torch.uint8)
     return found

@@ -25,8 +25,8 @@ from benchmarks.training_step import FUSED, OURS, SIZES, WRITTEN_OUT, Step, of_m
 from vit_vs_cnn.api import train
 from vit_vs_cnn.config.experiment import find_config, read_config
 from vit_vs_cnn.data.augmentation.augmenter import Augmenter
+from vit_vs_cnn.data.batches import TrainingBatches
 from vit_vs_cnn.data.images import LabelledImages
-from vit_vs_cnn.data.loading import TrainingBatches
 from vit_vs_cnn.data.options import Augmentation
 from vit_vs_cnn.devices import wait_for
 from vit_vs_cnn.errors import Interrupted

@@ -55,14 +55,14 @@ class TransformedImages(Dataset):
 
 
 def pil_transform(config: Augmentation) -> Callable:
-    policy = [transforms.RandAugment(config.num_ops, int(config.magnitude))] if config.rounds else []
+    policy = [transforms.RandAugment(config.num_ops, int(config.magnitude))] if config.policy == "randaugment" else []
     erasing = [transforms.RandomErasing(config.erasing)] if config.erasing else []
     first = [transforms.RandomCrop(32, padding=config.crop_padding), transforms.RandomHorizontalFlip()]
     return transforms.Compose([*first, *policy, transforms.ToTensor(), transforms.Normalize(MEAN, STD), *erasing])
 
 
 def tensor_transform(config: Augmentation) -> Callable:
-    policy = [v2.RandAugment(config.num_ops, int(config.magnitude))] if config.rounds else []
+    policy = [v2.RandAugment(config.num_ops, int(config.magnitude))] if config.policy == "randaugment" else []
     erasing = [v2.RandomErasing(config.erasing)] if config.erasing else []
     first = [v2.RandomCrop(32, padding=config.crop_padding), v2.RandomHorizontalFlip()]
     last = [v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, STD)]

@@ -5,7 +5,7 @@
 SCORES is the scores.csv of ``inspect --score`` with networks of several seeds, whose names end in ``-s`` and the seed.
 For each recipe and method: four of the measures and what stays when weights are shuffled, each the mean over seeds with
 the least and the greatest of them; and the stars of each seed, of the measures that lie above both chance and the
-centre prior after the correction for all tests of the table. It describes: nothing is tested over seeds.
+centre map after the correction for all tests of the table. It describes: nothing is tested over seeds.
 """
 
 import argparse
@@ -17,9 +17,9 @@ from pathlib import Path
 from statistics import fmean
 
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.inspection.scores import ALPHA
+from vit_vs_cnn.inspection.map_scores import SCORE_ERROR_RATE
 
-SHOWN = ("deletion_mean", "deletion_road", "insertion_mean", "insertion_road")
+SHOWN = ("deletion_mean", "deletion_blur", "insertion_mean", "insertion_blur")
 STAYS = ("sanity_head", "sanity_all")
 TESTED = "_p_holm"
 
@@ -68,7 +68,7 @@ def _over_seeds(recipe: str, method: str, rows: Sequence[dict[str, str]]) -> Met
     values = {name: tuple(float(row[name]) for row in rows if row.get(name)) for name in (*SHOWN, *STAYS)}
     tested = [name for name in rows[0] if name.endswith(TESTED) and rows[0][name]]
     for_a_class = rows[0].get("class_specific") == "True"
-    stars = tuple(sum(float(row[name]) < ALPHA for name in tested) for row in rows) if tested else ()
+    stars = tuple(sum(float(row[name]) < SCORE_ERROR_RATE for name in tested) for row in rows) if tested else ()
     return MethodOverSeeds(recipe, method, values, stars, len(tested), for_a_class)
 
 

@@ -20,10 +20,9 @@ import numpy as np
 import torch
 
 from vit_vs_cnn.config.schema import Data
-from vit_vs_cnn.data.datamodule import TrainingData
-from vit_vs_cnn.data.images import Gathered, LabelledImages
-from vit_vs_cnn.data.loading import TrainingBatches
-from vit_vs_cnn.data.options import Augmentation, OwnOptions
+from vit_vs_cnn.data.batches import TrainingBatches, TrainingData
+from vit_vs_cnn.data.images import LabelledImages, LazySubset
+from vit_vs_cnn.data.options import ArraysOptions, Augmentation
 from vit_vs_cnn.runs.images import Pool, with_given
 
 
@@ -81,7 +80,7 @@ def main(words: Sequence[str] | None = None) -> None:
     arguments = parser.parse_args(words)
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as temporary:
-        own = OwnOptions(cache=arguments.cache or Path(temporary))
+        own = ArraysOptions(cache=arguments.cache or Path(temporary))
         began = time.perf_counter()
         tell("libraries", began)
         data = with_given(Data(own=own), Noise(arguments.images, arguments.image_size))
@@ -105,7 +104,7 @@ def main(words: Sequence[str] | None = None) -> None:
         whole, part = drawn.training, drawn.training.labels[chosen]
         rest = (part, whole.class_names, [str(whole.sample_ids[i]) for i in range(count)])
         ways = {
-            "mapped": batches_of(Gathered((whole,), chosen, *rest), arguments),
+            "mapped": batches_of(LazySubset((whole,), chosen, *rest), arguments),
             "in memory": batches_of(LabelledImages(whole.take(chosen), *rest), arguments),
         }
         times: dict[str, list[float]] = {way: [] for way in ways}

@@ -34,9 +34,14 @@ from PIL import Image, ImageDraw
 from torch import Tensor
 
 from vit_vs_cnn.data.cifar import CifarOptions, CifarSource
-from vit_vs_cnn.data.drawn.objects import draw_objects
 from vit_vs_cnn.data.images import LabelledImages
-from vit_vs_cnn.data.near_duplicates import METHOD, Duplicates, duplicates_within, near_duplicates
+from vit_vs_cnn.data.near_duplicates import (
+    ALGORITHM_VERSION,
+    DuplicatePairs,
+    near_duplicate_pairs,
+    near_duplicate_pairs_within,
+)
+from vit_vs_cnn.data.synthetic.source import render_objects
 from vit_vs_cnn.runs.auditing.audit import SURELY
 from vit_vs_cnn.statistics.intervals import wilson_interval
 
@@ -101,12 +106,12 @@ def recall(train: LabelledImages, count: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     places = torch.from_numpy(rng.choice(second_half(train).numpy(), count, replace=False))
     for kind, change in CHANGES.items():
-        found = near_duplicates(changed(train.images[places], change, rng), train.images)
+        found = near_duplicate_pairs(changed(train.images[places], change, rng), train.images)
         own = found.train == places[found.test]
         print(f"  {kind:24s} {told(len(found.test[own].unique()), count)}", flush=True)
 
 
-def most_alike(found: Duplicates, test: LabelledImages) -> list[tuple[int, int]]:
+def most_alike(found: DuplicatePairs, test: LabelledImages) -> list[tuple[int, int]]:
     """Of every flagged test image of the second half the most alike training image."""
     best: dict[int, tuple[float, int]] = {}
     for one, other, alike in zip(found.test.tolist(), found.train.tolist(), found.similarity.tolist(), strict=True):
@@ -134,7 +139,7 @@ def draw_sample(
     sheet.save(to / f"{source}.png")
 
 
-def precision(source: str, found: Duplicates, verdicts: Path) -> None:
+def precision(source: str, found: DuplicatePairs, verdicts: Path) -> None:
     places = zip(found.test.tolist(), found.train.tolist(), strict=True)
     alike = dict(zip(places, found.similarity.tolist(), strict=True))
     with (verdicts / f"{source}.csv").open(encoding="utf-8", newline="") as file:
@@ -147,8 +152,8 @@ def precision(source: str, found: Duplicates, verdicts: Path) -> None:
 
 def false_among_drawn(count: int, seed: int) -> None:
     """Scenes of drawn objects in ten classes, at the size that a folder is trained at."""
-    images = draw_objects(count, image_size=64, seed=seed).images
-    found = duplicates_within(images.batches())
+    images = render_objects(count, image_size=64, seed=seed).images
+    found = near_duplicate_pairs_within(images.batches())
     alike = f", similarity {found.similarity.min():.2f} to {found.similarity.max():.2f}" if len(found.test) else ""
     print(f"{count:,} drawn images: {len(found.test)} pairs, all false{alike}")
 
@@ -158,7 +163,7 @@ def measure(source: Literal["cifar10", "cifar100"], options: argparse.Namespace)
     train, test = reader.train(), reader.test()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     start = time.perf_counter()
-    found = near_duplicates(test.images, train.images)
+    found = near_duplicate_pairs(test.images, train.images)
     seconds = time.perf_counter() - start
     memory = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
     share = 100 * len(found.test.unique()) / len(test)
@@ -185,7 +190,7 @@ def main() -> None:
     parser.add_argument("--verdicts", type=Path, help="folder of the judged CSV files")
     options = parser.parse_args()
     versions = f"Python {platform.python_version()}, torch {torch.__version__}, Pillow {PIL.__version__}"
-    print(f"{versions}, {torch.get_num_threads()} threads, method {METHOD}")
+    print(f"{versions}, {torch.get_num_threads()} threads, method {ALGORITHM_VERSION}")
     for source in ("cifar10", "cifar100"):
         if source in options.sources:
             measure(source, options)

@@ -37,10 +37,10 @@ from vit_vs_cnn.runs.record import (
     table_text,
 )
 from vit_vs_cnn.runs.result import RunResult
-from vit_vs_cnn.runs.tuning_record import RECORD, record_of
+from vit_vs_cnn.runs.trials import TRIALS_FILE
 
 #: Files of an experiment's folder that a record has unchanged.
-COPIED_FILES = ("design.json", "duplicates.json")
+COPIED_FILES = ("design.json", "duplicates.json", TRIALS_FILE)
 
 
 def record(run: Path, folder: Path) -> int:
@@ -63,9 +63,6 @@ def record(run: Path, folder: Path) -> int:
     write_text(folder / TABLE, table_text([result.to_row() for result in results]))
     PackedPredictions.pack(predictions).save(folder / PREDICTIONS)
     _copy(run, folder)
-    trials, _ = record_of(run)
-    if trials is not None:
-        shutil.copyfile(trials.path, folder / RECORD)
     write_text(folder / "experiment.yaml", yaml.safe_dump(_without_paths(run / "experiment.yaml"), sort_keys=False))
     return len(results)
 
@@ -90,7 +87,7 @@ def unpack(folder: Path, run: Path) -> int:
         write_text(place / "result.json", with_entry(result, entries).to_json())
         with written_whole(place / PREDICTIONS) as partial, partial.open("wb") as file:
             np.savez_compressed(file, allow_pickle=False, **load_run_predictions(folder, path.name))
-    _copy(folder, run, RECORD)
+    _copy(folder, run)
     budgets = {path.name: budget.to_dict() for path, result in runs.items() if (budget := result.parsed_budget)}
     write_text(run / "grid.json", json.dumps(budgets, indent=1))
     values = yaml.safe_load((folder / "experiment.yaml").read_text(encoding="utf-8"))
@@ -113,8 +110,8 @@ def _join_logs(source: Path, target: Path, results: Iterable[RunResult]) -> dict
     return entries
 
 
-def _copy(source: Path, target: Path, *more: str) -> None:
-    for name in (*COPIED_FILES, *more):
+def _copy(source: Path, target: Path) -> None:
+    for name in COPIED_FILES:
         if (source / name).exists():
             shutil.copyfile(source / name, target / name)
 
@@ -123,8 +120,6 @@ def _without_paths(path: Path) -> dict[str, Any]:
     values = yaml.safe_load(path.read_text(encoding="utf-8"))
     values |= {"output": "runs"}
     values["data"]["root"] = "data"
-    if values["tuning"]["record"] is not None:
-        values["tuning"]["record"] = RECORD
     return values
 
 

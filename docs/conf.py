@@ -57,11 +57,12 @@ ONLY_NAMES = (
     *("attention.functional.Options", "attention.windows.sliding.Options"),
     *(
         "attention.windows.sliding.Window",
-        "data.pictures.Picture",
-        "data.augmentation.transforms.OwnTransform",
+        "data.input_images.InputImage",
+        "data.augmentation.custom_transform.CustomTransform",
         "plain.Plain",
     ),
-    *("inspection.saliency.Question", "inspection.scores.Measure", "runs.images.Pool", "data.loading.TrainingBatches"),
+    *("inspection.saliency.SaliencyRequest", "inspection.map_scores.MapMeasure", "inspection.map_scores.MapNote"),
+    *("runs.images.Pool", "data.batches.TrainingBatches"),
 )
 nitpick_ignore = [("py:class", f"vit_vs_cnn.{name}") for name in ONLY_NAMES]
 

@@ -7,7 +7,7 @@
 # **You need** multi-head attention and positions (notebook 3), the transformer block (notebook 4).
 #
 # **Of the package:** `MultiHeadAttention`, `VisionTransformer`, `create_model`, `models`, `train`, `load`, and the drawn
-# images of `vit_vs_cnn.data.drawn.objects`, so that nothing is downloaded.
+# images of `vit_vs_cnn.data.synthetic.source`, so that nothing is downloaded.
 
 # %%
 import csv
@@ -19,8 +19,9 @@ from torch import nn
 
 import vit_vs_cnn as vc
 from vit_vs_cnn.attention import scaled_dot_product_attention
-from vit_vs_cnn.data.drawn.objects import draw_objects
+from vit_vs_cnn.data.synthetic.source import render_objects
 from vit_vs_cnn.models.cost import count_macs, count_parameters
+from vit_vs_cnn.reporting.style import looks
 
 # %% [markdown]
 # ## What is the token of an image?
@@ -30,7 +31,7 @@ from vit_vs_cnn.models.cost import count_macs, count_parameters
 # one token of $3 P^2$ numbers. With $P = 4$ there are 64 tokens of 48 numbers.
 
 # %%
-drawn = draw_objects(8, split="test", start=1).images
+drawn = render_objects(8, split="test", start=1).images
 images = drawn.images.float() / 255  # (8, 3, 32, 32)
 cut = images.unfold(2, 4, 4).unfold(3, 4, 4)  # (image, channel, row, column, pixel row, pixel column)
 patches = cut.permute(0, 2, 3, 1, 4, 5).flatten(3).flatten(1, 2)  # (image, patch, numbers)
@@ -174,7 +175,7 @@ protocol = {
     "trainer": {"accelerator": "cpu", "logger": False},
 }
 found = vc.train("quickstart", protocol, quiet=True)
-found.frame()[["contender", "train_size", "seed", "accuracy", "parameters", "macs", "steps", "epochs"]]
+found.frame()
 
 
 # %% [markdown]
@@ -193,9 +194,12 @@ def curve(run, metric):
 
 
 figure, axes = plt.subplots(1, 2, figsize=(8, 2.8), layout="constrained")
-for row in found.frame().itertuples():
+styles = looks(["resnet", "vit"])  # the colours of every report
+for row in found.frame(all=True).itertuples():
+    colour = styles[row.contender].colour
     for axis, metric in zip(axes, ("train/loss", "val/accuracy"), strict=True):
-        axis.plot(*curve(row.run, metric), marker="." if metric == "val/accuracy" else "", label=row.contender)
+        marker = "." if metric == "val/accuracy" else ""
+        axis.plot(*curve(row.run, metric), marker=marker, color=colour, label=row.contender)
         axis.set(xlabel="step", title=metric)
         axis.legend()
 

@@ -24,6 +24,7 @@ from vit_vs_cnn.attention.convolution import (
     network_to_attention,
     unexplained_energy,
 )
+from vit_vs_cnn.reporting.style import looks
 
 generator = torch.Generator().manual_seed(0)
 
@@ -141,15 +142,14 @@ with torch.no_grad():
         print(form, f"{(conv2d_to_attention(layer, form=form)(small) - layer(small)).abs().max():.0e}")
 
 # %%
-vit = {"optimizer": {"name": "muon", "lr": 0.01}, "schedule": {"name": "cosine", "warmup": 0.1}}
 settings = {
     "name": "local",
     "protocol.budget": {"steps": STEPS},
     "protocol.batch_size": 64,
     "protocol.train_sizes": ["all"],
     "data.objects": {"train_images": TRAIN_IMAGES, "test_images": TEST_IMAGES},
-    "contenders.vit_window": {"model": {"name": "vit_nano", "position": "sincos", "window_size": 3}, **vit},
-    "contenders.vit_impulse": {"model": {"name": "vit_nano", "position": "sincos", "initialisation": "impulse"}, **vit},
+    "contenders.vit_window": {"model": {"name": "vit_nano", "position": "sincos", "window_size": 3}},
+    "contenders.vit_impulse": {"model": {"name": "vit_nano", "position": "sincos", "initialisation": "impulse"}},
     "trainer": {"accelerator": "cpu", "logger": False},
 }
 found = vc.train("quickstart", settings, quiet=True)
@@ -260,11 +260,13 @@ print(", ".join(layers.columns))
 
 # %%
 measures = {"distance_ratio": "mean distance over uniform's", "r2_3": "share that a 3 x 3 convolution explains"}
+styles = looks(layers["contender"])
 figure, axes = plt.subplots(1, 2, figsize=(8.5, 2.9), layout="constrained")
 for axis, (measure, title) in zip(axes, measures.items(), strict=True):
     for contender, of in layers.groupby("contender"):
-        (line,) = axis.plot(of["layer"], of[f"{measure}_after"], "o-", label=contender)
-        axis.plot(of["layer"], of[f"{measure}_before"], ":", color=line.get_color())
+        colour = styles[contender].colour
+        axis.plot(of["layer"], of[f"{measure}_after"], "o-", color=colour, label=contender)
+        axis.plot(of["layer"], of[f"{measure}_before"], ":", color=colour)
     axis.set(xlabel="layer", title=title, xticks=range(4))
     axis.legend(frameon=False, fontsize=8)
 

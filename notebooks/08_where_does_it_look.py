@@ -6,18 +6,18 @@
 #
 # **You need** notebook 5 (the ViT, its weights between tokens).
 #
-# **Of the package:** `train`, `load`, `attention_rollout`, `inspect`, and `vit_vs_cnn.inspection` (`saliency_maps`, `Method`,
-# `deletion_curves`, `randomised`, `rank_correlation`, `mask_agreement`).
+# **Of the package:** `train`, `load`, `attention_rollout`, `inspect`, and `vit_vs_cnn.inspection` (`saliency_maps`, `SaliencyMethod`,
+# `deletion_curves`, `with_shuffled_weights`, `rank_correlation`, `mask_agreement`).
 
 # %%
 import matplotlib.pyplot as plt
 import torch
 
 import vit_vs_cnn as vc
-from vit_vs_cnn.inspection import Method, saliency_maps
-from vit_vs_cnn.inspection.mask_agreement import mask_agreement
-from vit_vs_cnn.inspection.perturbation import area_under, deletion_curves
-from vit_vs_cnn.inspection.randomisation import randomisation_stages, randomised, rank_correlation
+from vit_vs_cnn.inspection import SaliencyMethod, saliency_maps
+from vit_vs_cnn.inspection.deletion import area_under_curve, deletion_curves
+from vit_vs_cnn.inspection.map_scores import mask_agreement
+from vit_vs_cnn.inspection.randomized_weights import randomization_stages, rank_correlation, with_shuffled_weights
 
 # %% [markdown]
 # ## Two layers by hand
@@ -175,9 +175,9 @@ for axis in axes.flat:
 
 # %%
 vit_methods = ("rollout", "gradient_rollout", "relevance")
-stages = randomisation_stages(vit.network, 3)
+stages = randomization_stages(vit.network, 3)
 for stage, parameters in stages.items():
-    other = randomised(vit.network, parameters)
+    other = with_shuffled_weights(vit.network, parameters)
     with torch.no_grad():
         kept = (other(pixels).argmax(1) == says["vit"]).double().mean()
     left = {
@@ -192,7 +192,7 @@ for stage, parameters in stages.items():
 # their order is not of the class, either. Here is one image:
 
 # %%
-other = randomised(vit.network, stages["head"])
+other = with_shuffled_weights(vit.network, stages["head"])
 with torch.no_grad():
     now = other(pixels).argmax(1)
 number = int((now != says["vit"]).int().argmax())
@@ -245,7 +245,7 @@ areas = {}
 for axis, insert in zip(axes, (False, True), strict=True):
     for name, of in contest.items():
         curves = deletion_curves(vit.network, pixels, of, says["vit"], insert=insert)
-        areas.setdefault(name, []).append(area_under(curves, 64).mean().item())
+        areas.setdefault(name, []).append(area_under_curve(curves, 64).mean().item())
         axis.plot(share, curves.mean(0), "--" if name in ("random", "centre") else "-", label=name)
     axis.set(
         xlabel="share of the patches", title="insertion: higher is better" if insert else "deletion: lower is better"
@@ -331,19 +331,19 @@ for axis, of, index in zip(axes, (maps["relevance"], other_map), (says["vit"], s
     axis.axis("off")
 
 # %% [markdown]
-# **5. A method of your own.** A `Method` has a name and a function from a question (`question.network`, `.images`, `.classes`) to maps.
+# **5. A method of your own.** A `SaliencyMethod` has a name and a function from a request (`request.network`, `.images`, `.classes`) to maps.
 # Make one of the *contrast* of the image alone, and let it take part in the deletion contest. What does its rank tell you?
 
 
 # %% tags=["solution", "hide-cell"]
-def contrast(question):
-    patches = question.images.unfold(2, 4, 4).unfold(3, 4, 4)  # (batch, channels, 8, 8, 4, 4)
+def contrast(request):
+    patches = request.images.unfold(2, 4, 4).unfold(3, 4, 4)  # (batch, channels, 8, 8, 4, 4)
     return patches.std(dim=(-2, -1)).mean(dim=1)
 
 
-own = Method("contrast", "spread of the pixels in a patch", "any", class_specific=False, compute=contrast)
+own = SaliencyMethod("contrast", "spread of the pixels in a patch", "any", class_specific=False, compute=contrast)
 curves = deletion_curves(vit.network, pixels, saliency_maps(vit.network, pixels, own), says["vit"])
-print(f"contrast: area under deletion {area_under(curves, 64).mean():.3f}, random {areas['random'][0]:.3f}")
+print(f"contrast: area under deletion {area_under_curve(curves, 64).mean():.3f}, random {areas['random'][0]:.3f}")
 # What it gains over random needs no network: edges are where objects are.
 
 # %% [markdown]

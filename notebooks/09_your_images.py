@@ -16,7 +16,7 @@ import numpy as np
 from PIL import Image
 
 import vit_vs_cnn as vc
-from vit_vs_cnn.data.drawn.objects import draw_objects
+from vit_vs_cnn.data.synthetic.source import render_objects
 
 # %% [markdown]
 # ## A folder
@@ -31,7 +31,7 @@ OTHERS, PRETRAIN_STEPS = 2000, 120
 
 # %%
 CLASSES = ("disc", "cross", "heart", "star")
-drawn = draw_objects(10 * IMAGES, seed=5, image_size=64, difficulty=0.6).images
+drawn = render_objects(10 * IMAGES, seed=5, image_size=64, difficulty=0.6).images
 photos = Path("photos")
 for name in CLASSES:
     (photos / name).mkdir(parents=True)
@@ -117,7 +117,7 @@ print(found.answer)
 # arrays, by `data=`), and then take them as they are, with a new head for our four classes: `tune: head`, a linear probe.
 
 # %%
-other = draw_objects(OTHERS, seed=6).images
+other = render_objects(OTHERS, seed=6).images
 chosen = np.array([other.class_names[label] not in CLASSES for label in other.labels])
 names = np.array(other.class_names)[other.labels.numpy()]
 pretraining = {
@@ -151,14 +151,7 @@ again.frame().groupby(["contender", "train_size"])["accuracy"].agg(["mean", "min
 # it costs next to nothing. Whether it wins depends on how near the old images are to yours. The figure has all four:
 
 # %%
-figure, axis = plt.subplots(figsize=(6.5, 3), layout="constrained")
-axis.set(xlabel="labelled images", ylabel="test accuracy", title="dots: single seeds; dotted: chance")
-axis.axhline(1 / len(CLASSES), color="grey", linewidth=0.8, linestyle=":")
-for contender, of in again.frame().groupby("contender"):
-    means = of.groupby("train_size")["accuracy"].mean()
-    (line,) = axis.plot(means.index, means, "o-", label=contender)
-    axis.plot(of["train_size"], of["accuracy"], ".", color=line.get_color(), alpha=0.5)
-    axis.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
+again.plot()
 
 # %% [markdown]
 # ## Use it
@@ -170,7 +163,7 @@ for contender, of in again.frame().groupby("contender"):
 # %%
 new = Path("new")
 new.mkdir()
-unseen = draw_objects(200, seed=7, image_size=64).images
+unseen = render_objects(200, seed=7, image_size=64).images
 wanted = [n for n, label in enumerate(unseen.labels) if unseen.class_names[label] in ("heart", "star")][:3]
 for n in wanted:
     name = unseen.class_names[unseen.labels[n]]
@@ -226,7 +219,6 @@ for path in (photos / "heart").glob("again_*.png"):
 
 # %% tags=["solution", "hide-cell"]
 tuned = {key: value for key, value in probes["contenders.vit_probe"].items() if key != "tune"}
-tuned |= {"optimizer": {"name": "muon", "lr": 0.003}, "schedule": {"name": "cosine", "warmup": 0.1}}
 alone = {"name": "tuned", "contenders.vit": None, "contenders.resnet": None, "protocol.train_sizes": ["all"]}
 whole = vc.train("decide", {**tiny, **without, **alone, "contenders.vit_tuned": tuned}, quiet=True).frame()
 probe = again.frame().query("contender == 'vit_probe'")

@@ -69,13 +69,13 @@ def disk_not_waited_for() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def drawn_once() -> Iterator[None]:
-    """Experiments on the same drawn images draw them once; tests of the drawing call ``draw_objects`` itself."""
-    from vit_vs_cnn.data.drawn.objects import ObjectsSource
+    """Experiments on the same drawn images draw them once; tests of the drawing call ``render_objects`` itself."""
+    from vit_vs_cnn.data.synthetic.source import SyntheticSource
 
-    draw = ObjectsSource._draw
-    kept = functools.lru_cache(maxsize=8)(lambda options, count, split: draw(ObjectsSource(options), count, split))
+    draw = SyntheticSource._render
+    kept = functools.lru_cache(maxsize=8)(lambda options, count, split: draw(SyntheticSource(options), count, split))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ObjectsSource, "_draw", lambda source, count, split: kept(source.options, count, split))
+        patch.setattr(SyntheticSource, "_render", lambda source, count, split: kept(source.options, count, split))
         yield
 
 

@@ -33,7 +33,6 @@ BASE: dict[str, Any] = {
         "budget": {"steps": 1},
         "batch_size": 8,
         "scored_on": "test",
-        "trials": None,
     },
     "contenders": {
         "vit": {
@@ -62,12 +61,10 @@ BASE: dict[str, Any] = {
     "executor": {"name": "local", "retries": 1, "resources": {"CPU": 1.0}},
     "tuning": {
         "space": {"optimizer.lr": [0.01]},
-        "equal": "trials",
+        "trials": None,
         "sizes": [60],
         "splits": 1,
-        "pruner": "none",
-        "draw_seed": 0,
-        "record": None,
+        "seed": 0,
     },
     "minutes": None,
 }
@@ -132,7 +129,8 @@ MORE: dict[str, tuple[Any, ...]] = {
     "trainer.barebones": (True,),
     "trainer.num_nodes": (2, 0, 10**9),
     "trainer.gradient_clip_val": (-1, "x", 10**20),
-    "contenders.vit.search": (
+    "contenders.vit.recipe": ("none", "default", "x", 3, {"name": "x"}, {"source": "x"}),
+    "tuning.space": (
         {"optimizer.lr": [1]},
         {"optimizer.lr": {"low": 0, "high": 1, "log": True}},
         [1],

@@ -16,9 +16,9 @@ import vit_vs_cnn as vc
 from tests.browser import DESK, PHONE, assert_readable, look_at, open_browser
 from vit_vs_cnn.cli import main
 from vit_vs_cnn.data import near_duplicates
-from vit_vs_cnn.data.file_facts import facts_of_files
+from vit_vs_cnn.data.decoding import read_file_info
 from vit_vs_cnn.data.images import LabelledImages
-from vit_vs_cnn.data.same_pictures import same_pictures
+from vit_vs_cnn.data.near_duplicates import find_copies
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.reporting.audit_report import METHOD
 from vit_vs_cnn.runs.auditing.audit import Audit
@@ -191,7 +191,7 @@ def test_copies_of_copies_make_as_many_pairs_as_there_are_copies():
     one = torch.from_numpy(np.array(_picture((32, 32)))).permute(2, 0, 1)
     labels, splits = torch.tensor([0] * 15 + [1] * 15), ["train"] * 30
     images = LabelledImages(one.expand(30, -1, -1, -1).contiguous(), labels, ("a", "b"), [str(i) for i in range(30)])
-    found, exact = same_pictures(images, splits, torch.zeros(30, dtype=torch.bool))
+    found, exact = find_copies(images, splits, torch.zeros(30, dtype=torch.bool))
     assert len(found.test) == 29
     assert exact.all()
     assert sorted(zip(found.test.tolist(), found.train.tolist(), strict=True))[14] == (0, 15)
@@ -226,7 +226,7 @@ def test_sizes_are_those_that_a_reader_sees(tmp_path):
     turned = Image.Exif()
     turned[274] = 6
     _picture((50, 20)).save(tmp_path / "turned.jpg", exif=turned)
-    (found,) = facts_of_files(tmp_path, ["turned.jpg"], lambda count: None)
+    (found,) = read_file_info(tmp_path, ["turned.jpg"], lambda count: None)
     assert (found.format, found.mode, found.width, found.height, found.aspect) == ("JPEG", "RGB", 20, 50, 2.5)
 
 
@@ -258,7 +258,7 @@ def test_the_search_for_copies_reports_how_far_it_is(monkeypatch):
     monkeypatch.setattr(near_duplicates, "_CHUNK", 5)
     images = torch.from_numpy(RNG.integers(0, 256, (11, 3, 5, 7), dtype=np.uint8))
     texts: list[str] = []
-    near_duplicates.duplicates_within([torch.cat([images, images[:2]])], texts.append)
+    near_duplicates.near_duplicate_pairs_within([torch.cat([images, images[:2]])], texts.append)
     progress = [text.partition(": ")[2] for text in texts if text.startswith("searching")]
     assert progress[:3] == ["5 of 13 images", "10 of 13 images", "13 of 13 images"]
     assert progress[3:] == ["5 of 13 mirrored images", "10 of 13 mirrored images", "13 of 13 mirrored images"]

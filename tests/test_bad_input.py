@@ -121,6 +121,10 @@ def _train_on(root: Path, tmp_path: Path, *more: str) -> list[str]:
         ),
         (["audit"], "data.root images: no such folder; --data.root PATH names yours, a folder of images"),
         (["audit", "--root", "photos"], "there is no option --root; did you mean --data.root?"),
+        (["train", "--pictures", "/"], "there is no option --pictures; did you mean --data.root /?"),
+        (["train", "--data", "photos"], "expected names with values, got 'photos'; did you mean --data.root photos?"),
+        (["audit", "--data", "cifar10"], "got 'cifar10'; did you mean --data.source cifar10?"),
+        (["train", "--protocol", "3 seeds"], "protocol: expected names with values, got '3 seeds'"),
         (["audit", "--data.root", __file__], "it is a file; a table of images and labels is --data.source table"),
         (
             ["train", "--protocol.seeds", "0", "1"],

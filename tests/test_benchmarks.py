@@ -14,17 +14,15 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks import convert_results, cues, gpu, gpu_pieces, guard, maps, reruns
+from benchmarks import cues, gpu, gpu_pieces, guard, maps, reruns
 from benchmarks.__main__ import table
 from benchmarks.analysis import Case, draw_experiment
 from benchmarks.timing import Row
 from tests.results import changed, make_result
-from vit_vs_cnn.data.drawn.objects import draw_objects
+from vit_vs_cnn.data.synthetic.source import render_objects
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.reporting.tables import results_csv
-from vit_vs_cnn.runs.analysis_plan import AnalysisPlan, Deviation, DeviationKind, read_plan
 from vit_vs_cnn.runs.grid import finished_cells
-from vit_vs_cnn.runs.record import PackedPredictions
+from vit_vs_cnn.runs.record import PackedPredictions, table_text
 
 
 def call(out: Path, *given: object) -> subprocess.Popen[str]:
@@ -190,7 +188,7 @@ def test_reruns_are_paired_by_place_and_seed_and_their_spread_is_that_of_one(tmp
     assert all(pairs == [(0.0, 0.0)] * 2 for pairs in found.values())
     table = tmp_path / "results.csv"
     results = finished_cells(one).values()
-    table.write_text(results_csv([changed(result, accuracy=result.accuracy + 0.01) for result in results]))
+    table.write_text(table_text([changed(result, accuracy=result.accuracy + 0.01).to_row() for result in results]))
     of_table = reruns.pairs_of(table, two)
     assert of_table.keys() == found.keys()
     for difference, share in [pair for pairs in of_table.values() for pair in pairs]:
@@ -203,7 +201,7 @@ def test_answers_are_counted_by_the_cue_that_they_name(tmp_path):
     """Predictions of the record, those of the ViT replaced by the textures."""
     recorded = Path(__file__).parents[1] / "results" / "cues" / "agreement_0.8"
     shutil.copytree(recorded, tmp_path / "run")
-    drawn = draw_objects(2000, split="test", shape_agreement=0.8, texture_agreement=0.0)
+    drawn = render_objects(2000, split="test", shape_agreement=0.8, texture_agreement=0.0)
     path = tmp_path / "run" / "predictions.npz"
     packed = PackedPredictions.load(path)
     packed.classes[[run.startswith("vit-") for run in packed.runs]] = drawn.textures.numpy()
@@ -244,24 +242,3 @@ def test_scores_over_seeds_are_the_mean_with_the_least_and_the_greatest_and_the_
 def _written(path: Path, text: str) -> Path:
     path.write_text(text)
     return path
-
-
-@pytest.mark.parametrize(
-    ("interim", "finished", "kept"),
-    [
-        (True, {0, 1, 2}, (0, 1, 2)),
-        (True, {0, 1, 2, 3, 4}, (0, 1, 2, 3, 4)),
-        (True, {0, 1}, (0, 1, 2)),
-        (False, {0, 1, 2}, (0, 1, 2, 3, 4, 5)),
-    ],
-)
-def test_a_converted_plan_has_one_analysis(tmp_path, interim, finished, kept):
-    plan = AnalysisPlan((0, 1, 2, 3, 4, 5), ("vit", "resnet"), (240,), 240, ("vit", "resnet"), 1.0, "150 steps")
-    former = asdict(plan) | {"on_the_way": interim, "departures": ["the planned seeds changed from 0, 1 to 0, 1, 2"]}
-    del former["deviations"], former["added_seeds"]
-    (tmp_path / "design.json").write_text(json.dumps(former))
-    convert_results._convert_design(tmp_path, finished)
-    found = read_plan(tmp_path)
-    assert found is not None
-    assert found.seeds == kept
-    assert found.deviations == (Deviation(DeviationKind.SEEDS, "0, 1", "0, 1, 2"),)

@@ -49,14 +49,11 @@ def test_a_second_run_prints_the_same_table_and_trains_nothing(finished, capsys)
     assert "finished before" not in captured.out
     assert stamps == {path: path.stat().st_mtime_ns for path in finished.rglob("result.json")}
     for word in (
-        "contender",
-        "95 % CI",
-        "params",
-        "MACs",
+        "training images",
+        "accuracy, %",
         "steps",
-        "images/s",
-        "vit",
-        "resnet",
+        "ViT",
+        "ResNet",
         "2 seeds",
         "Recommendation: ",
     ):
@@ -115,7 +112,7 @@ def test_the_report_leaves_cells_of_another_config_out(finished, capsys):
     assert main(["train", "--config", str(finished / "tiny.yaml")]) == 0
     few, many = capsys.readouterr().out.split("wrote", maxsplit=1)
     assert "not finished" not in few
-    row_of_120 = re.compile(r"vit +120 +[\d.]+ %")
+    row_of_120 = re.compile(r"120 +ViT +[\d.]+")
     assert not row_of_120.search(few)
     assert row_of_120.search(many)
 
@@ -206,6 +203,9 @@ def test_dashes_and_underscores_and_older_names_of_options_are_understood():
 def test_status_without_a_folder_lists_the_experiments(trained_once, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["status"]) == 2
+    assert "error: runs: there is no such folder here; train makes one" in capsys.readouterr().err
+    (tmp_path / "runs").mkdir()
+    assert main(["status"]) == 2
     assert "error: runs: there is no experiment in it" in capsys.readouterr().err
     for name in ("one", "two"):
         shutil.copytree(trained_once, tmp_path / "runs" / name)
@@ -257,11 +257,13 @@ def test_bash_completes_commands_options_and_configs(tmp_path, capsys):
 
 
 def test_every_step_loads_what_it_needs_and_no_more(finished, tmp_path):
-    """The package nothing, help, status and the analysis no torch, predict and the list of models nothing that trains,
-    figures nothing that asks for a display. In a process of its own, as this one has all of it.
+    """No command loads more than it needs: help, status, the analysis and wrong input no torch, predict nothing that
+    trains, figures nothing that asks for a display. In a process of its own, as this one has all of it.
     """
     experiment, picture = finished / "runs" / "tiny", tmp_path / "picture.png"
     Image.new("RGB", (37, 41)).save(picture)
+    for name in ("cat", "dog"):
+        (tmp_path / "small" / name).mkdir(parents=True)
     code = f"""
 import sys
 before = set(sys.modules)
@@ -274,11 +276,13 @@ from vit_vs_cnn.cli import main
 from vit_vs_cnn.reporting.findings import read_findings
 tried = [["--help"], ["train", "--help"], ["inspect", "--help"], ["--version"], ["fly"], ["compare", "a", "--quik"],
          ["train", "--protocol.seedz", "1"], ["train", "--contenders.vit.optimizer.lrr", "1"],
-         ["status", {str(experiment)!r}]]
+         ["train", "--config", "decide", "--data.root", "fotos"], ["audit", "--data.root", "fotos"],
+         ["tune", "--config", "decide", "--data.root", {str(tmp_path / "small")!r}],
+         ["train", "--contenders.vit.model.name", "vitt"], ["status", {str(experiment)!r}]]
 codes = [main(words) for words in tried]
 assert read_findings(Path({str(experiment)!r})).answers.correct
 assert not {{"torch", "lightning", "timm"}} & set(sys.modules)
-assert codes == [0, 0, 0, 0, 2, 2, 2, 2, 0], codes
+assert codes == [0, 0, 0, 0, 2, 2, 2, 2, 2, 2, 2, 2, 0], codes
 assert main(["predict", {str(experiment)!r}, {str(picture)!r}, "--contender", "resnet"]) == 0
 assert "vit_nano" in vc.list_models()
 unneeded = {{"lightning", "timm", "torchmetrics", "torchvision", "matplotlib", "pandas", "torch._dynamo"}}
@@ -290,6 +294,9 @@ assert "matplotlib.figure" in sys.modules and "matplotlib.pyplot" not in sys.mod
     assert done.returncode == 0, done.stderr
     assert "8 of 8 done" in done.stdout
     assert "did you mean lr?" in done.stderr
+    assert done.stderr.count("data.root fotos: no such folder") == 2
+    assert "small: not everything can be used: class with too few images: 2 (cat: class 'cat' has 0" in done.stderr
+    assert 'there is no model "vitt"; did you mean' in done.stderr
 
 
 def test_progress_is_on_standard_error_and_silent_where_it_is_to_be(finished, capsys):

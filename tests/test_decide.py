@@ -8,14 +8,14 @@ import yaml
 from PIL import Image
 
 from vit_vs_cnn.cli import main
-from vit_vs_cnn.data.drawn.objects import draw_objects
+from vit_vs_cnn.data.synthetic.source import render_objects
 
 CONFIG = Path(__file__).parents[1] / "configs" / "decide.yaml"
 
 
 def _photographs(root: Path, *, classes: tuple[int, ...], of_each: int, side: int) -> None:
     """Drawn scenes as files of many sizes and shapes, JPEG and PNG."""
-    rng, images = np.random.default_rng(0), draw_objects(10 * of_each, image_size=side, seed=5).images
+    rng, images = np.random.default_rng(0), render_objects(10 * of_each, image_size=side, seed=5).images
     for number, (pixels, label) in enumerate(zip(images.images, images.labels.tolist(), strict=True)):
         if label not in classes:
             continue

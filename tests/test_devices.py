@@ -6,7 +6,7 @@ import lightning
 import pytest
 import torch
 
-from vit_vs_cnn.comparison import latency
+from vit_vs_cnn.comparison import cost
 from vit_vs_cnn.devices import usable_device, wait_for
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.training import callbacks
@@ -36,7 +36,7 @@ def queue(request, monkeypatch):
     queue.device = torch.device(request.param)
     monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: queue.device)
     monkeypatch.setattr(torch.accelerator, "synchronize", queue.synchronize)
-    for module in (latency, callbacks):
+    for module in (cost, callbacks):
         monkeypatch.setattr(module, "time", queue)
     return queue
 
@@ -65,7 +65,7 @@ def test_the_stopwatch_counts_what_training_asked_for_and_not_what_validation_di
 
 def test_a_latency_is_that_of_finished_work(queue):
     tasks = {"quick": lambda: queue.work(2), "slow": lambda: queue.work(5)}
-    seconds = latency.in_turns(tasks, rounds=3, warmup=1, device=queue.device.type)
+    seconds = cost.time_in_turns(tasks, rounds=3, warmup=1, device=queue.device.type)
     assert seconds == {"quick": [2, 2, 2], "slow": [5, 5, 5]}
 
 

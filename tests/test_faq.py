@@ -55,7 +55,7 @@ SAID = {
         "tune",
         "--config",
         "quickstart",
-        "--protocol.trials",
+        "--tuning.trials",
         "2",
         "--trainer.precision",
         "32-true",
@@ -75,7 +75,14 @@ GIVEN = {
     "(16, 16, 5)": (np.zeros((40, 16, 16, 5), np.uint8), LABELS),
 }
 #: Where something is trained, or timed (test_planner.py), before.
-TRAINED = {"loss is not a number", "minutes 0.001", "several contenders", "mine.Net", "captum", "no attention between"}
+TRAINED = {
+    "loss is not a number",
+    "minutes 0.001",
+    "several contenders",
+    "mine.Net",
+    "onnxscript",
+    "no attention between",
+}
 
 
 def explained(key: str) -> re.Pattern[str]:
@@ -137,5 +144,5 @@ def test_messages_after_training_are_said(here, capsys, monkeypatch):
     assert explained("several contenders").match(last_line("predict", "runs/a", "one"))
     assert explained("mine.Net").match(last_line("inspect", own))
     assert explained("no attention between").match(last_line("inspect", own, "--trust", "--methods", "rollout"))
-    monkeypatch.setitem(sys.modules, "captum.attr", None)
-    assert explained("captum").match(last_line("inspect", own, "--trust", "--methods", "integrated_gradients"))
+    monkeypatch.setitem(sys.modules, "onnxscript", None)
+    assert explained("onnxscript").match(last_line("export", own, "--trust", "--format", "onnx"))

@@ -37,7 +37,7 @@ STANDARD = {
 }
 ONLY_IN = {
     "lightning": {
-        "data/datamodule.py",
+        "data/batches.py",
         "training/",
         "config/",
         "workers/",

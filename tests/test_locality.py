@@ -9,7 +9,7 @@ import yaml
 
 from tests.experiments.tiny import tiny_config
 from vit_vs_cnn.cli import main
-from vit_vs_cnn.inspection.locality.study import images_for
+from vit_vs_cnn.inspection.locality.study import select_images
 from vit_vs_cnn.runs.result import StartKind, read_result
 from vit_vs_cnn.runs.trained import open_network
 
@@ -69,19 +69,19 @@ def test_released_networks_start_from_the_cnn_of_their_size_and_seed(experiment)
 def test_no_image_that_a_network_is_measured_on_was_trained_on_or_is_a_test_image(experiment):
     trained = open_network(_cell(experiment, "vit"))
     pool = trained.pool()
-    on = images_for(trained.cell, pool, count=50, held_out=30)
+    fitted, held_out = select_images(trained.cell, pool, count=50, held_out=30)
     trained = set(pool.draw(80, 3).training.sample_ids)
-    assert set(on.fitted.sample_ids) <= trained
-    assert not trained & set(on.held_out.sample_ids)
-    assert not set(pool.test(0).sample_ids) & set(on.held_out.sample_ids)
-    assert (len(on.fitted), len(on.held_out)) == (50, 30)
+    assert set(fitted.sample_ids) <= trained
+    assert not trained & set(held_out.sample_ids)
+    assert not set(pool.test(0).sample_ids) & set(held_out.sample_ids)
+    assert (len(fitted), len(held_out)) == (50, 30)
 
 
 def test_locality_of_a_cell_is_a_table_figures_and_a_page(experiment, tmp_path, capsys):
     assert main(["locality", str(_cell(experiment, "vit")), *MEASURED, "--output", str(tmp_path)]) == 0
     assert "R² 3" in capsys.readouterr().out
     names = {path.name for path in tmp_path.iterdir()}
-    assert {"locality.html", "locality.json", "head_centres.png", "convolution_ladder.svg"} <= names
+    assert {"locality.html", "locality.json", "head_centres.png", "explained_share.svg"} <= names
     assert len(json.loads((tmp_path / "locality.json").read_text())["layers"]) == 2
 
 

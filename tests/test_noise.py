@@ -23,10 +23,8 @@ protocol: {{train_sizes: [all], seeds: [0, 1, 2], budget: {{steps: 12}}, batch_s
 contenders:
   vit:
     model: {{name: vit_nano, patch_size: 4, embed_dim: 12, depth: 1, num_heads: 3}}
-    search: {{optimizer.lr: {{low: 1e-3, high: 1e-1, log: true}}}}
   resnet:
     model: {{name: resnet8, width: 2}}
-    search: {{optimizer.lr: {{low: 1e-3, high: 1e-1, log: true}}}}
 trainer: {{logger: false, accelerator: cpu}}
 """
 
@@ -68,7 +66,7 @@ def test_training_says_no_more_than_chance(noise, capsys):
 
 @pytest.mark.slow
 def test_tuning_on_noise_finds_no_network_better(noise, capsys):
-    words = ["--config", str(_config(noise)), "--name", "tuned", "--protocol.trials", "3"]
+    words = ["--config", str(_config(noise)), "--name", "tuned", "--tuning.trials", "3"]
     assert main(["train", *words]) == 0
     _no_more_than_chance(noise / "runs" / "tuned" / "report")
 

@@ -18,9 +18,9 @@ import vit_vs_cnn as vc
 from tests.results import changed
 from vit_vs_cnn.cli import main
 from vit_vs_cnn.data.decoding import decode_image
-from vit_vs_cnn.data.pictures import MOST, Picture, decoded_ahead, picture_files
+from vit_vs_cnn.data.input_images import MAX_BATCH_IMAGES, InputImage, decode_in_background, find_input_files
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.inspection.look import methods_for
+from vit_vs_cnn.inspection.inspect import select_methods
 from vit_vs_cnn.runs.calibration import fit_temperature
 from vit_vs_cnn.runs.evaluation import Predictions, predict
 from vit_vs_cnn.runs.prediction import Predicted
@@ -122,24 +122,11 @@ def test_an_exported_network_says_the_same(vit, tmp_path, photos):
     np.testing.assert_allclose(one.distances, other.distances)
 
 
-def test_files_are_found_by_name_folder_by_folder_and_lists_and_standard_input_hold_paths(
-    photos, tmp_path, monkeypatch
-):
+def test_files_are_found_by_name_folder_by_folder_and_once(photos):
     expected = [str(photos / name) for name in ORDER]
-    assert [one.name for one in picture_files([photos])] == expected
-    (tmp_path / "list.txt").write_text("\ufeff" + "\n".join([expected[4], "", str(photos / "b"), "gone.png"]) + "\n")
-    listed = [expected[4], *expected[1:3], "gone.png"]
-    assert [one.name for one in picture_files([tmp_path / "list.txt"])] == listed
-    with (tmp_path / "list.txt").open() as file:
-        monkeypatch.setattr(sys, "stdin", file)
-        assert [one.name for one in picture_files(["-", photos / "a.png"])] == [*listed, expected[0]]
-    assert [one.name for one in picture_files([photos / "b", photos, photos / "a.png"])] == [
-        *expected[1:3],
-        *(name for name in expected if name not in expected[1:3]),
-    ]  # each once, when it is first come to
-    (tmp_path / "bytes.txt").write_bytes(b"\0\1\n")
-    with pytest.raises(InputError, match=r"bytes\.txt: it is no list of paths"):
-        list(picture_files([tmp_path / "bytes.txt"]))
+    assert [one.name for one in find_input_files([photos])] == expected
+    again = [one.name for one in find_input_files([photos / "b", photos, photos / "a.png"])]
+    assert again == [*expected[1:3], *(name for name in expected if name not in expected[1:3])]
 
 
 def test_a_name_that_is_no_utf_8_is_read_and_written(photos, tmp_path, vit):
@@ -152,7 +139,7 @@ def test_a_name_that_is_no_utf_8_is_read_and_written(photos, tmp_path, vit):
     assert found.pictures == 1
     assert _read_csv(tmp_path / "out.csv")[0]["image"].endswith("caf\\xe9.png")
     assert "caf\\xe9.png" in found.page.read_text(encoding="utf-8")
-    seen = vc.inspect(vit.path, images=[tmp_path], output=tmp_path / "seen", explorer=True, quiet=True)
+    seen = vc.inspect(vit.path, images=[tmp_path], output=tmp_path / "seen", quiet=True)
     assert "caf\\xe9.png" in (tmp_path / "seen" / "index.html").read_text(encoding="utf-8"), seen
 
 
@@ -173,9 +160,9 @@ def test_predict_sees_the_bytes_that_training_sees(mode, tmp_path):
     image.save(path, **options)
     for resize in ("crop", "squash", "pad"):
         trained = torch.from_numpy(decode_image(path, 13, resize))
-        ((_, seen),) = next(decoded_ahead(picture_files([path]), (3, 13, 13), resize))
+        ((_, seen),) = next(decode_in_background(find_input_files([path]), (3, 13, 13), resize))
         assert torch.equal(seen, trained)
-        ((_, grey),) = next(decoded_ahead(picture_files([path]), (1, 13, 13), resize))
+        ((_, grey),) = next(decode_in_background(find_input_files([path]), (1, 13, 13), resize))
         assert grey.shape == (1, 13, 13)
         expected = Image.fromarray(trained.permute(1, 2, 0).numpy()).convert("L")
         np.testing.assert_array_equal(grey[0], np.asarray(expected))
@@ -189,16 +176,16 @@ def test_however_many_pictures_two_batches_are_held():
 
     def pictures():
         nonlocal asked
-        for number in range(5 * MOST):
+        for number in range(5 * MAX_BATCH_IMAGES):
             asked += 1
-            yield Picture(str(number), torch.zeros(3, 8, 8, dtype=torch.uint8))
+            yield InputImage(str(number), torch.zeros(3, 8, 8, dtype=torch.uint8))
 
-    batches = decoded_ahead(pictures(), (3, 8, 8), "crop")
+    batches = decode_in_background(pictures(), (3, 8, 8), "crop")
     for taken in range(1, 4):
-        assert len(next(batches)) == MOST
-        assert asked <= (taken + 1) * MOST
+        assert len(next(batches)) == MAX_BATCH_IMAGES
+        assert asked <= (taken + 1) * MAX_BATCH_IMAGES
     batches.close()
-    assert asked < 5 * MOST
+    assert asked < 5 * MAX_BATCH_IMAGES
 
 
 def test_the_command_writes_a_row_for_each_picture_and_tells_those_that_cannot_be_read(vit, photos, tmp_path, capsys):
@@ -293,7 +280,7 @@ def test_an_explanation_is_a_page_beside_the_answers(trained_once, photos, tmp_p
     assert found.page == tmp_path / "out.html"
     page = found.page.read_text()
     assert method in page and page.count("<img") == 2 and "c.PNG" in page
-    assert methods_for(vc.load(trained_once, contender))[-1] == method
+    assert select_methods(vc.load(trained_once, contender))[-1] == method
 
 
 def test_the_code_of_the_docs_runs_as_written(trained_once, photos, tmp_path, monkeypatch):

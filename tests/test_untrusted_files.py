@@ -39,7 +39,6 @@ PLACES = (
     "contenders.vit.augmentation",
     "contenders.vit.by_size.120",
     "contenders.vit.by_size.120.model",
-    "contenders.vit.search.model",
     "contenders.resnet.model",
     "data",
     "data.augmentation",

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     )
     from vit_vs_cnn.attention import MultiHeadAttention
     from vit_vs_cnn.config.experiment import Budget, Contender, Data, Experiment, Protocol
-    from vit_vs_cnn.data.datamodule import TrainingData
+    from vit_vs_cnn.data.batches import TrainingData
     from vit_vs_cnn.data.images import LabelledImages
     from vit_vs_cnn.data.options import Augmentation
     from vit_vs_cnn.inspection import attention_rollout
@@ -66,7 +66,7 @@ __all__ = [
 _MODULES = {
     "attention": ("MultiHeadAttention",),
     "config.experiment": ("Budget", "Contender", "Data", "Experiment", "Protocol"),
-    "data.datamodule": ("TrainingData",),
+    "data.batches": ("TrainingData",),
     "data.images": ("LabelledImages",),
     "data.options": ("Augmentation",),
     "inspection": ("attention_rollout",),

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from vit_vs_cnn.conversion.export import Exported
     from vit_vs_cnn.conversion.to_attention import Compilation
     from vit_vs_cnn.data.images import LabelledImages
-    from vit_vs_cnn.data.pictures import Picture
+    from vit_vs_cnn.data.input_images import InputImage
     from vit_vs_cnn.results import Audited, Compared, Findings, Inspected, LoadedNetwork, Locality, PredictionFile
     from vit_vs_cnn.runs.prediction import Predicted, Tally
     from vit_vs_cnn.runs.status import ExperimentStatus
@@ -53,6 +53,7 @@ def train(
     overrides: Mapping[str, Any] | None = None,
     *,
     data: Any = None,
+    force: bool = False,
     quiet: bool = False,
 ) -> "Findings | None":
     """Train the contenders of a config under one protocol, write the report, and say what was found.
@@ -67,19 +68,22 @@ def train(
             (images, labels) as arrays or tensors, {images, labels, groups, class_names}, {train, validation, test} of
             these, or the path of a folder or a table. They are kept in the cache (data.own.cache), where later commands
             find them.
+        force: train although the folder of the experiment has finished runs with other settings, which are then left
+            out of the report.
         quiet: show no progress.
 
     Returns:
         the findings; None in the processes that a launcher or Lightning started beside the first one.
 
     Raises:
-        InputError: what was given cannot be used.
+        InputError: what was given cannot be used, or finished runs have other settings and force is not set.
         CellsFailed: some cells failed, while the others were run; ``found`` has the findings of those that finished.
         Interrupted: the user asked to stop.
     """
     overrides = _overrides(overrides)
     experiment = experiment_of(config, overrides)  # before the libraries: what is misspelt is told at once
     experiment = _with_images(experiment, data)
+    _check_early(experiment)
     start_early(experiment)
     from vit_vs_cnn.experiments.planner import planned, with_begun_images
     from vit_vs_cnn.experiments.runner import run_experiment
@@ -95,7 +99,7 @@ def train(
     pool = Pool.of(experiment)
     experiment = planned(experiment, fixed=fixed, console=console, pool=pool)
     try:
-        results = run_experiment(experiment, console=console, pool=pool)
+        results = run_experiment(experiment, console=console, pool=pool, force=force)
     except CellsFailed as error:
         if finished_cells(experiment.folder, some=False):
             error.found = report(experiment.folder, quiet=quiet)
@@ -111,9 +115,9 @@ def tune(
     data: Any = None,
     quiet: bool = False,
 ) -> Experiment:
-    """Choose the recipe of every contender and size on validation images; the test set stays shut.
+    """Search for the recipe of each model on validation images.
 
-    Tries protocol.trials recipes for each, out of tuning.space; gives the experiment with those chosen.
+    Tries tuning.trials recipes for each, sampled from tuning.space, and returns the experiment with the best ones.
 
     Arguments:
         config: as of train.
@@ -122,27 +126,52 @@ def tune(
         quiet: show no progress.
 
     Raises:
-        InputError, CellsFailed, Interrupted: as ``train``; no trial of a contender came to an end.
+        InputError, CellsFailed, Interrupted: as ``train``; no trial of a contender succeeded.
     """
+    experiment = _with_images(experiment_of(config, overrides), data)
+    _check_early(experiment)
     from vit_vs_cnn.experiments.tuning import tune as choose_recipes
 
-    experiment = _with_images(experiment_of(config, overrides), data)
     console = console_for_news(quiet=quiet)
     return choose_recipes(_at_hand(experiment, console), console=console)
+
+
+def _check_early(experiment: Experiment) -> None:
+    """Check images and names of models before libraries are imported and weights are searched for, which take long.
+
+    Raises:
+        InputError: no such folder or table, classes that cannot be used, or an unknown model.
+    """
+    from vit_vs_cnn.data.folder import check_folder
+    from vit_vs_cnn.models.presets import check_model_name
+
+    for name, contender in experiment.contenders.items():
+        if "name" in contender.model:
+            try:
+                check_model_name(str(contender.model["name"]))
+            except ValueError as error:
+                raise InputError(f"contenders.{name}.model: {error}") from error
+    _check_root(experiment.data)
+    if experiment.data.kind == "folder":
+        check_folder(Path(experiment.data.root), experiment.data.folder)
+
+
+def _check_root(data: Data) -> None:
+    """Raise InputError if there is no such folder or table of images."""
+    from vit_vs_cnn.data.folder import split_folders
+
+    if data.kind == "folder":
+        with warnings.catch_warnings(action="ignore"):  # reading the images repeats them
+            split_folders(Path(data.root))
+    elif data.kind == "table" and not Path(data.root).exists():
+        raise InputError(f"data.root {data.root}: no such file")
 
 
 def _at_hand(experiment: Experiment, console: "Console") -> Experiment:
     """The experiment with the contenders whose weights are there; whom it leaves out is told."""
     if not any(one.weights is not None and one.weights.optional for one in experiment.contenders.values()):
         return experiment
-    from vit_vs_cnn.data.folder_layout import split_folders
     from vit_vs_cnn.runs.pretrained import with_weights_at_hand
-
-    # The images are checked first: searching for weights takes long without an internet connection.
-    if experiment.data.kind == "folder":
-        split_folders(Path(experiment.data.root))
-    elif experiment.data.kind == "table" and not Path(experiment.data.root).exists():
-        raise InputError(f"data.root {experiment.data.root}: no such file or folder")
 
     experiment, told = with_weights_at_hand(experiment)
     for line in told:
@@ -176,6 +205,7 @@ def audit(
     """
     experiment = _with_images(experiment_of("decide" if config is None else config, overrides), data)
     named, folder = experiment.data, Path(output)
+    _check_root(named)
     if named.source == "folder" and folder.resolve().is_relative_to(Path(named.root).resolve()):
         raise InputError(f"output {folder}: it lies in the folder of images, where nothing is written; name another")
     _made(folder)
@@ -242,8 +272,8 @@ def report(folder: Place, output: Place | None = None, *, quiet: bool = False) -
     Raises:
         InputError: no experiment there, or none of its runs is finished.
     """
+    from vit_vs_cnn.reporting.experiment_page import write_experiment_page
     from vit_vs_cnn.reporting.findings import read_findings
-    from vit_vs_cnn.reporting.regime_report import write_report
 
     written: list[Path] = []
     with _progress(quiet, lines=False) as tell:
@@ -251,7 +281,7 @@ def report(folder: Place, output: Place | None = None, *, quiet: bool = False) -
         findings = read_findings(_there(folder))
         tell("writing the report")
         try:
-            written = write_report(findings.folder, findings=findings, target=None if output is None else Path(output))
+            written = write_experiment_page(findings, None if output is None else Path(output))
         except OSError as error:  # the answer can be printed all the same
             place = f"{error.filename or findings.folder}: {error.strerror or error}"
             warnings.warn(f"the report is not written: {place}; --output DIR names another folder", stacklevel=3)
@@ -264,7 +294,6 @@ def compare(
     parts: Sequence[str] | None = None,
     skip: Sequence[str] | None = None,
     quick: bool = False,
-    attack: bool = False,
     count: int | None = None,
     train_size: int | None = None,
     open_test_set: bool = False,
@@ -282,11 +311,10 @@ def compare(
     Arguments:
         paths: checkpoints, folders of cells and experiments, exported .safetensors or .onnx, timm/NAME (untrained) or
             timm/NAME=FILE. LABEL=PATH names the row.
-        parts: of accuracy, confidence, robustness, similarity, cost, differences; all if none is named.
+        parts: of accuracy, calibration, corruptions, similarity, cost, differences; all if none is named.
         skip: all but these parts.
         quick: a first look, with fewer images where that is only coarser.
-        attack: run FGSM and PGD, too (needs captum).
-        count: test images for robustness.
+        count: test images that are corrupted, at most.
         train_size: which cells of experiments; the largest that all contenders have finished if it is not named.
         open_test_set: test also what was scored on validation images so far.
         output: a folder for JSON, tables, figures and a page; nothing is written if it is not named.
@@ -299,21 +327,18 @@ def compare(
     Raises:
         InputError: something that cannot be opened, or cannot be compared with the others; an unknown part or device.
     """
-    from vit_vs_cnn.comparison.compare import Settings, chosen_parts
-    from vit_vs_cnn.comparison.compare import compare as judge
-    from vit_vs_cnn.comparison.latency import macs_of
-    from vit_vs_cnn.comparison.opening import open_entries
+    from vit_vs_cnn.comparison.compare import CompareRequest, compare_entries
+    from vit_vs_cnn.comparison.cost import macs_of
+    from vit_vs_cnn.comparison.entries import load_entries
     from vit_vs_cnn.devices import usable_device
     from vit_vs_cnn.models.cost import count_parameters
-    from vit_vs_cnn.reporting.comparison_report import write_comparison
+    from vit_vs_cnn.reporting.comparison_page import write_comparison_page
     from vit_vs_cnn.results import Compared
 
-    changes: dict[str, Any] = {"parts": chosen_parts(parts, skip), "seed": seed, "attack": attack}
-    changes |= {} if count is None else {"robustness_images": count}
-    settings = Settings.quick(**changes) if quick else Settings(**changes)
+    request = CompareRequest.of(parts, skip, quick=quick, seed=seed, corruption_images=count)
     with _progress(quiet) as tell:
         tell("opening")
-        opened = open_entries(
+        entries, notes = load_entries(
             _paths(paths, "compare"),
             root=None if root is None else _there(root),
             train_size=train_size,
@@ -321,16 +346,18 @@ def compare(
             device=usable_device(device),
             trust=trust,
         )
-        entries, notes = opened.entries, opened.notes
-        first = {one.group: one.network for one in reversed(entries)}
-        sizes = {group: (count_parameters(one), macs_of(one, entries[0].image_shape)) for group, one in first.items()}
+        first = {one.group: one.trained for one in reversed(entries)}
+        sizes = {
+            group: (count_parameters(one.network), macs_of(one.network, one.image_shape))
+            for group, one in first.items()
+        }
         if output is not None:
             _made(Path(output))
-        comparison, tested = judge(entries, settings, tell=tell)
+        comparison, tested = compare_entries(entries, request, tell=tell)
         written = []
         if output is not None:
             tell("writing")
-            written = write_comparison(comparison, tested, notes, Path(output))
+            written = write_comparison_page(comparison, tested, notes, Path(output))
     return Compared(comparison, tuple(notes), sizes, tuple(written))
 
 
@@ -343,92 +370,57 @@ def inspect(
     class_name: str | None = None,
     score: bool = False,
     score_images: int = 200,
-    shuffled: Sequence[Place] = (),
-    explorer: bool = False,
-    explorer_megabytes: float = 10.0,
     output: Place | None = None,
     root: Place | None = None,
     seed: int = 0,
     quiet: bool = False,
     trust: bool = False,
 ) -> "Inspected":
-    """Show where networks look: maps over images, each scored against random ones, and figures of what was learned.
+    """Write an interactive page of where networks look: maps over images, each compared with random maps, and figures.
 
-    No label is used but to print it.
+    Labels are printed, and not used otherwise.
 
     Arguments:
         paths: checkpoints and cells' folders, side by side; several checkpoints of one run show its training; of an
             experiment's folder the first transformer and the first CNN at the largest size.
-        images: which: files, folders, or numbers of test images; test images drawn by seed if none is named.
-        count: how many are drawn, or taken of a folder.
+        images: files, folders, or numbers of test images; randomly chosen test images if none is named.
+        count: number of images that are chosen, or taken of a folder at most.
         methods: rollout, relevance, grad_cam, ...; rollout and relevance, or grad_cam, if none is named.
-        class_name: of the class that maps are for; the one that the network says if it is not named.
-        score: score all methods, or those that are named, on images of their own.
-        score_images: how many.
-        shuffled: networks of the same models that were trained with data.shuffle_labels, whose maps those of the score
-            are held against.
-        explorer: write a page to point at patches on, too: explorer.html.
-        explorer_megabytes: size of that page: weights are rounded more coarsely first, then there are fewer images.
-        output: where all goes; inspection/ in the first cell, or beside its checkpoint, if it is not named.
-        root: where the data lies, if no longer where it lay.
-        seed: of the images that are drawn.
+        class_name: class of the maps; the predicted one if it is not named.
+        score: score all methods, or the named ones, on other images.
+        score_images: number of these.
+        output: folder of the page; inspection/ in the first cell, or next to its checkpoint, if it is not named.
+        root: folder of the data, if it has moved.
+        seed: of the chosen images.
         quiet: show no progress.
         trust: import the classes of their own that files name, which runs their code: for files of your own.
 
     Raises:
         InputError: something that cannot be opened, an image that cannot be read, no such method or class.
     """
-    from vit_vs_cnn.inspection.look import ATTENDED, default_folder, grid_for, look_into, methods_for, score_run
-    from vit_vs_cnn.inspection.runs import images_to_show, open_runs, open_shuffled
-    from vit_vs_cnn.inspection.scores import corrected
-    from vit_vs_cnn.reporting.explorer import most_images, write_explorer
-    from vit_vs_cnn.reporting.inspection_report import write_inspection
-    from vit_vs_cnn.results import Inspected, class_index
+    from vit_vs_cnn.inspection.inspect import InspectionRequest, default_folder, inspect_networks
+    from vit_vs_cnn.reporting.inspection_page import write_inspection_page
+    from vit_vs_cnn.results import Inspected
 
     _at_least_one(count=count, score_images=score_images)
-    if not 0 < explorer_megabytes < float("inf"):
-        raise InputError(f"explorer_megabytes: {explorer_megabytes} must be a number above 0")
-    asked_for = _paths([str(one) if isinstance(one, int) else one for one in _several(images)], "images")
-    methods, shuffled = _several(methods), _several(shuffled)
-    if shuffled and not score:
-        raise InputError("shuffled: it is for the score; ask for that, too (--score)")
-    lie = None if root is None else _there(root)
+    request = InspectionRequest(
+        images=tuple(_paths([str(one) if isinstance(one, int) else one for one in _several(images)], "images")),
+        image_count=count,
+        methods=_several(methods),
+        target_class=class_name,
+        score_maps=score,
+        score_image_count=score_images,
+        root=None if root is None else _there(root),
+        seed=seed,
+        trust=trust,
+    )
+    if output is not None:
+        _made(Path(output))
     with _progress(quiet) as tell:
-        tell("opening")
-        runs = open_runs([_there(path) for path in paths], trust=trust)
-        by_heart = open_shuffled([_there(path) for path in shuffled], runs, root=lie, trust=trust)
-        first, budget = runs[0], round(explorer_megabytes * 1e6)
-        named = {run.name: methods_for(run, methods) for run in runs}
-        asked = None if class_name is None else class_index(class_name, first.class_names)
-        folder = default_folder(Path(paths[0]), first.path) if output is None else Path(output)
-        tell("reading images")
-        shown = images_to_show(first, asked_for, count=count, seed=seed, root=lie, others=runs[1:])
-        _made(folder)
-        grid_size = grid_for(runs, (shown.data.images.shape[2], shown.data.images.shape[3]))
-        attended = max(ATTENDED, most_images(runs, shown, budget)) if explorer else ATTENDED
-        how = {"grid_size": grid_size, "class_index": asked, "attended": attended, "labels_too": explorer, "tell": tell}
-        looked = [look_into(one, shown, named[one.name], **how) for one in runs]
-        title, page = f"Inspection of {', '.join(named)}", None
-        if explorer:
-            tell("explorer")
-            about = title.replace("Inspection", "Explorer")
-            page = write_explorer(shown, looked, folder / "explorer.html", title=about, budget=budget)
-        scores, refused = {}, {}
-        for run in runs if score else ():
-            tell(f"scoring the methods of {run.name}")
-            how = {"count": score_images, "seed": seed, "root": lie, "grid_size": grid_size, "tell": tell}
-            scores[run.name], not_scored = score_run(run, methods, shuffled=by_heart[run.name], **how)
-            refused |= {(run.name, name): why for name, why in not_scored.items()}
-        scores = corrected(scores)
-        explored = None if page is None else page.page
-        written = write_inspection(
-            shown, looked, folder, title=title, scores=scores or None, shuffled=by_heart, explorer=explored, tell=tell
-        )
-    said = None
-    if page is not None:
-        right = f", weights right to {page.error:.0e}" if any(one.attention is not None for one in looked) else ""
-        said = f"{page.page} ({page.page.stat().st_size / 1e6:.1f} MB, {page.images} images{right})"
-    return Inspected(tuple(looked), scores, refused, by_heart, len(shown.data), said, tuple(written))
+        found = inspect_networks([_there(path) for path in paths], request, tell)
+        folder = default_folder(Path(paths[0]), found.networks[0].network.path) if output is None else Path(output)
+        page, written = write_inspection_page(found, folder, tell=tell)
+    return Inspected(found, page, tuple(written))
 
 
 @preserve_process_state
@@ -453,7 +445,7 @@ def predict(
     Arguments:
         checkpoint: a checkpoint, an exported .safetensors or .onnx, the folder of a cell or of an experiment, or
             timm/NAME=FILE with like.
-        paths: pictures, folders of them, text files (.txt) with one path a line, or - for such lines on standard input.
+        paths: image files and folders of them.
         output: a .csv, .json, .jsonl or .parquet file, written as answers come, so that memory does not grow; without
             one all answers are held.
         top: how many classes each row names; all where there are fewer.
@@ -471,7 +463,7 @@ def predict(
         InputError: a network that cannot be opened, nothing at a path, no picture that can be read, or an output of
             another kind.
     """
-    from vit_vs_cnn.data.pictures import STANDARD_INPUT, picture_files
+    from vit_vs_cnn.data.input_images import find_input_files
     from vit_vs_cnn.devices import usable_device
     from vit_vs_cnn.reporting.prediction_file import check_suffix, prediction_file
     from vit_vs_cnn.results import PredictionFile
@@ -481,11 +473,10 @@ def predict(
         raise InputError("explain: its page is put beside the file of answers; name one (--output answers.csv)")
     places = _paths(paths, "predict")
     if not places:
-        raise InputError("predict: no picture is named; name files, folders or lists of them")
+        raise InputError("predict: no picture is named; name files or folders")
     check_numbers({"top": top}, "{name}: {value}; it must be {bounds}", top=Bounds(at_least=1, is_whole=True))
     for place in places:
-        if place != STANDARD_INPUT:
-            _there(place)
+        _there(place)
     if output is not None:
         check_suffix(Path(output))
     tally, first, files = Tally(), [], {}
@@ -497,7 +488,7 @@ def predict(
 
         def answered() -> "Iterator[Predicted]":
             began = time.perf_counter()
-            for part in network.answers(_noted(picture_files(places), files), top=top):
+            for part in network.answers(_noted(find_input_files(places), files), top=top):
                 tally.add(part)
                 read = [name for number, name in enumerate(part.names) if number not in part.errors]
                 first.extend(read[: EXPLAINED - len(first)])
@@ -524,7 +515,7 @@ def predict(
     return found
 
 
-def _noted(pictures: "Iterable[Picture]", files: dict[str, Any]) -> "Iterator[Picture]":
+def _noted(pictures: "Iterable[InputImage]", files: dict[str, Any]) -> "Iterator[InputImage]":
     """The pictures as they come; ``files`` gets those whose names are spelled another way than their files."""
     for picture in pictures:
         if picture.name != str(picture.content):
@@ -536,11 +527,11 @@ def _explained(
     network: "LoadedNetwork", pictures: Mapping[str, Place], page: Path, tally: "Tally", tell: Callable[[str], None]
 ) -> Path | None:
     """The page of maps; None, with a warning, where the network cannot answer."""
-    from vit_vs_cnn.inspection.look import methods_for
+    from vit_vs_cnn.inspection.inspect import select_methods
     from vit_vs_cnn.reporting.predictions import write_explained
 
     network.network.cpu()  # where images to explain are
-    method = methods_for(network)[-1]
+    method = select_methods(network)[-1]
     try:
         drawn = []
         for number, (name, file) in enumerate(pictures.items(), start=1):
@@ -578,8 +569,8 @@ def locality(
     Raises:
         InputError: nothing there that can be opened, its images are not there, or a network without attention.
     """
-    from vit_vs_cnn.inspection.locality.study import images_for, measure_network, study_locality
-    from vit_vs_cnn.reporting.locality_report import locality_document, study_document
+    from vit_vs_cnn.inspection.locality.study import measure_network, select_images, study_locality
+    from vit_vs_cnn.reporting.locality_page import locality_document, study_document
     from vit_vs_cnn.reporting.page import write_document
     from vit_vs_cnn.results import Locality
 
@@ -589,9 +580,9 @@ def locality(
         tell("opening")
         if not (place / "grid.json").exists():
             network = load(place, trust=trust)
-            on = images_for(network.cell, network.pool(lie), count=count, held_out=held_out)
-            tell(f"measuring {network.name} on {len(on.fitted):,} and {len(on.held_out):,} images")
-            found, title = measure_network(network, on), f"Locality of {network.name}"
+            images = select_images(network.cell, network.pool(lie), count=count, held_out=held_out)
+            tell(f"measuring {network.name} on {len(images[0]):,} and {len(images[1]):,} images")
+            found, title = measure_network(network, images), f"Locality of {network.name}"
             folder = network.folder / "locality" if output is None else Path(output)
             document = locality_document(found, title=title)
             written = [*write_document(document, folder, page=page, figures="."), folder / "locality.json"]
@@ -707,7 +698,7 @@ def export(
 
 @preserve_process_state
 def models(pattern: str = "*") -> list[dict[str, Any]]:
-    """List the models by name, with parameters and multiply-accumulates at 32 x 32.
+    """List the models by name, with parameters and multiply-accumulates at 32 x 32, and the recommended recipes.
 
     Arguments:
         pattern: which, such as vit*; timm/vit* for those of timm, by name alone.
@@ -715,17 +706,26 @@ def models(pattern: str = "*") -> list[dict[str, Any]]:
     Raises:
         InputError: none has such a name.
     """
+    from vit_vs_cnn.config.recipes import find_recipe
     from vit_vs_cnn.models import create_model, list_models
     from vit_vs_cnn.models.cost import count_macs, count_parameters
 
     if not (names := list_models(pattern)):
         raise InputError(f"models: none has a name like {pattern!r}; without a pattern all of the package's are listed")
     if pattern.startswith("timm/"):
-        return [{"name": name, "parameters": None, "macs": None} for name in names]
-    made = {name: create_model(name, num_classes=10, image_size=32) for name in names}
+        costs = dict.fromkeys(names, (None, None))
+    else:
+        made = {name: create_model(name, num_classes=10, image_size=32) for name in names}
+        costs = {name: (count_parameters(model), count_macs(model, (3, 32, 32))) for name, model in made.items()}
     return [
-        {"name": name, "parameters": count_parameters(model), "macs": count_macs(model, (3, 32, 32))}
-        for name, model in made.items()
+        {
+            "name": name,
+            "parameters": parameters,
+            "macs": macs,
+            "recipe": find_recipe({"name": name}, is_pretrained=False).text,
+            "finetuning_recipe": find_recipe({"name": name}, is_pretrained=True).text,
+        }
+        for name, (parameters, macs) in costs.items()
     ]
 
 

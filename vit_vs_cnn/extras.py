@@ -7,13 +7,10 @@ from vit_vs_cnn.errors import InputError
 
 #: By the name that is imported: what it is called, and the extra that installs it.
 EXTRAS = {
-    "captum": ("captum", "cam"),
     "onnx": ("onnx", "export"),
     "onnxruntime": ("onnxruntime", "export"),
     "onnxscript": ("onnxscript", "export"),
-    "optuna": ("Optuna", "tune"),
     "pyarrow": ("pyarrow", "data"),
-    "pytorch_grad_cam": ("grad-cam", "cam"),
     "ray": ("Ray", "ray"),
     "submitit": ("submitit", "slurm"),
 }

@@ -6,7 +6,7 @@ import html
 import io
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,12 +25,10 @@ if TYPE_CHECKING:
     import pandas
 
     from vit_vs_cnn.comparison import compare
-    from vit_vs_cnn.inspection.locality.report import LocalityReport
-    from vit_vs_cnn.inspection.locality.study import StudiedLayer
-    from vit_vs_cnn.inspection.look import NetworkMaps
-    from vit_vs_cnn.inspection.runs import ShuffledNetwork
-    from vit_vs_cnn.inspection.scores import MethodScore
+    from vit_vs_cnn.inspection.inspect import Inspection
+    from vit_vs_cnn.inspection.locality.study import LocalityReport, StudiedLayer
     from vit_vs_cnn.reporting.figures.drawing import Drawing
+    from vit_vs_cnn.reporting.inspection_page import ExplorerPage
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -88,7 +86,7 @@ class Compared(Written):
         sizes: parameters and multiply-accumulates of one image, by group; None where these cannot be counted.
     """
 
-    comparison: "compare.Comparison"
+    comparison: "compare.NetworkComparison"
     notes: tuple[str, ...]
     sizes: Mapping[str, tuple[int, int | None]]
     written: tuple[Path, ...] = ()
@@ -98,7 +96,7 @@ class Compared(Written):
         """The short tables and what they say, as ``compare`` prints them."""
         from rich.console import Console
 
-        from vit_vs_cnn.reporting.comparison_report import comparison_document
+        from vit_vs_cnn.reporting.comparison_page import comparison_document
         from vit_vs_cnn.reporting.terminal import print_document
 
         file = io.StringIO()
@@ -111,14 +109,14 @@ class Compared(Written):
         the parts that were asked for:
 
         - accuracy: ``accuracy`` with its 95 % interval ``low`` to ``high``, Wilson's, of this network on these images;
-        - confidence: ``ece``, ``nll`` and ``brier``, as it is;
+        - calibration: ``ece``, ``nll`` and ``brier``, as it is;
         - cost: ``latency_ms`` of one image (median) and ``images_per_second``, measured on one network of the group.
         """
         import pandas
 
         return pandas.DataFrame([self._row(network) for network in self.comparison.networks])
 
-    def _row(self, network: "compare.Network") -> dict[str, Any]:
+    def _row(self, network: "compare.ComparedNetwork") -> dict[str, Any]:
         said, name, group = self.comparison, network.name, network.group
         row: dict[str, Any] = {"network": name, "group": group, "seed": network.seed}
         if said.accuracy is not None:
@@ -126,8 +124,8 @@ class Compared(Written):
             interval = wilson_interval(round(accuracy * network.images), network.images)
             row |= {"accuracy": accuracy, "low": interval.low, "high": interval.high}
         row["parameters"], row["macs"] = self.sizes[group]
-        if said.confidence is not None:
-            before = said.confidence[name].before
+        if said.calibration is not None:
+            before = said.calibration[name].before
             row |= {"ece": before.ece, "nll": before.nll, "brier": before.brier}
         if said.cost is not None:
             cost = said.cost[group]
@@ -141,7 +139,7 @@ class Compared(Written):
         return self.text
 
     def _repr_html_(self) -> str:
-        from vit_vs_cnn.reporting.comparison_report import comparison_document
+        from vit_vs_cnn.reporting.comparison_page import comparison_document
         from vit_vs_cnn.reporting.page import fragment_of
 
         return fragment_of(comparison_document(self.comparison, self.notes))
@@ -149,47 +147,35 @@ class Compared(Written):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Inspected(Written):
-    """Where networks look.
+    """Maps of networks, their scores, and the page.
 
     Arguments:
-        scores: how far each method's maps can be trusted, by network; empty unless it was asked for.
-        refused: by network and method, why it was not scored.
-        shuffled: by network, those of its kind that were trained on shuffled labels.
-        explorer: what is said of the explorer; None where there is none.
+        inspection: predictions and maps of each network, and the scores of its methods.
+        explorer: what the interactive page contains.
     """
 
-    looked: "tuple[NetworkMaps, ...]"
-    scores: "Mapping[str, list[MethodScore]]"
-    refused: Mapping[tuple[str, str], str]
-    shuffled: "Mapping[str, list[ShuffledNetwork]]"
-    images: int
-    explorer: str | None
+    inspection: "Inspection"
+    explorer: "ExplorerPage"
     written: tuple[Path, ...]
 
     @property
     def lines(self) -> list[str]:
-        said = [f"{name}: {method} is not scored: {why}" for (name, method), why in self.refused.items()]
-        for one in self.looked:
-            if one.unseen is not None:
-                said.append(f"{one.run.name}: no figures of attention: {one.unseen}")
-            for maps in one.methods:
-                better = sum(maps.faster(index) > 0 for index in range(self.images))
-                beaten = f"beats random maps in deletion on {better} of {self.images} images"
-                said.append(f"{one.run.name}: {maps.label} {beaten}")
-        return said
+        from vit_vs_cnn.reporting.inspection_page import summary_lines
+
+        return summary_lines(self.inspection)
 
     def frame(self) -> "pandas.DataFrame":
-        """One row for each network and method: its scores with their intervals where these were asked for, and else
-        the mean area under deletion, ``deletion``, and that of random maps, ``chance``.
+        """One row for each network and method: its scores with their intervals if requested, otherwise the mean area
+        under deletion, ``deletion``, and that of random maps, ``chance``.
         """
         import pandas
 
-        rows = [{"network": name, **row.row()} for name, rows in self.scores.items() for row in rows]
+        rows = [{"network": name, **row.row()} for name, rows in self.inspection.scores.items() for row in rows]
         if not rows:
             rows = [
-                {"network": one.run.name, "method": maps.method}
-                | {name: float(getattr(maps, name).mean()) for name in ("deletion", "chance")}
-                for one in self.looked
+                {"network": one.name, "method": maps.method}
+                | {"deletion": float(maps.deletion.mean()), "chance": float(maps.random_deletion.mean())}
+                for one in self.inspection.networks
                 for maps in one.methods
             ]
         return pandas.DataFrame(rows)
@@ -267,24 +253,24 @@ class LoadedNetwork(TrainedNetwork):
 
         Arguments:
             image: one, as ``predict`` takes it.
-            method: rollout, relevance, gradient_rollout, attention_flow, ... of a network with attention; grad_cam, ...
-                of a CNN; integrated_gradients of any. None for the one that suits the network: relevance or grad_cam.
+            method: rollout, relevance, gradient_rollout, ... of a network with attention; grad_cam of a CNN;
+                integrated_gradients of any. None for the one that suits the network: relevance or grad_cam.
             class_name: of the class that is asked for, or its number; the one that the network says if None.
 
         Raises:
             InputError: not one image, no such class, or a method that the network cannot answer.
         """
-        from vit_vs_cnn.data.pictures import pictures_of
-        from vit_vs_cnn.inspection.look import images_for, methods_for
+        from vit_vs_cnn.data.input_images import parse_input_images
+        from vit_vs_cnn.inspection.inspect import class_number, images_for, select_methods
         from vit_vs_cnn.inspection.saliency import saliency_maps
 
-        method = method or methods_for(self)[-1]
-        pictures = pictures_of(image, channels=self.image_shape[0])
+        method = method or select_methods(self)[-1]
+        pictures = parse_input_images(image, channels=self.image_shape[0])
         if len(pictures) != 1:
             raise InputError(f"explain takes one image, got {len(pictures)}")
         decoded = self.decoded(pictures)
         probabilities = self.predict(decoded).probabilities[0]
-        index = int(probabilities.argmax()) if class_name is None else class_index(class_name, self.class_names)
+        index = int(probabilities.argmax()) if class_name is None else class_number(class_name, self.class_names)
         pixels = images_for(self, decoded)
         found = saliency_maps(self.network, pixels, method, classes=pixels.new_full((1,), index).long())[0]
         shown = decoded[0].permute(1, 2, 0).numpy()
@@ -330,15 +316,6 @@ class PredictionFile:
 
     def __repr__(self) -> str:
         return "\n".join([*self.lines, f"wrote {self.path}"])
-
-
-def class_index(name: str | int, class_names: Sequence[str]) -> int:
-    """The number of a class, of its name or of itself. Raises InputError: there is no such class."""
-    if isinstance(name, int) and 0 <= name < len(class_names):
-        return name
-    if name not in class_names:
-        raise InputError(f"class {name}: no such class; there are {', '.join(class_names)}")
-    return list(class_names).index(str(name))
 
 
 @dataclass(frozen=True, eq=False, repr=False)

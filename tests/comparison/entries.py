@@ -6,11 +6,12 @@ import torch
 from torch import Tensor, nn
 
 from tests.results import make_result
-from vit_vs_cnn.comparison.entries import Entry, Tested
+from vit_vs_cnn.comparison.entries import ComparisonEntry, TestedEntry
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.runs.evaluation import Predictions
 from vit_vs_cnn.runs.ledger import TestLedger
 from vit_vs_cnn.runs.seen import NOTHING
+from vit_vs_cnn.runs.trained import TrainedNetwork
 from vit_vs_cnn.training.checkpoints import About
 
 CLASSES = ("ant", "bee", "cat", "dog", "elk", "fox", "gnu")
@@ -43,13 +44,20 @@ class TinyCnn(nn.Module):
         return self.head(self.second(self.first(images).relu()).mean((2, 3)))
 
 
-def entry(tmp_path: Path, name: str = "cnn", *, seed: int = 0, mean: float = 0.4, std: float = 0.3, **changes) -> Entry:
+def entry(
+    tmp_path: Path, name: str = "cnn", *, seed: int | None = 0, mean: float = 0.4, std: float = 0.3, **changes
+) -> ComparisonEntry:
     """A small network whose ledger lies in a folder of the test's; ``normalise`` is ``scaled`` unless changed."""
-    values = {
+    trained = {
         "name": f"{name}-s{seed}",
         "path": Path("nowhere.ckpt"),
-        "network": TinyCnn(seed=seed).eval(),
+        "network": changes.pop("network", None) or TinyCnn(seed=seed).eval(),
         "about": About({"name": name}, CLASSES, (3, 16, 24), [mean] * 3, [std] * 3),
+        "seen": NOTHING,
+    }
+    trained |= {key: changes.pop(key) for key in [*trained, "warnings"] if key in changes}
+    values = {
+        "trained": TrainedNetwork(**trained),
         "group": name,
         "test": drawn_images(),
         "ledger": TestLedger(tmp_path, drawn_images().fingerprint()),
@@ -57,19 +65,18 @@ def entry(tmp_path: Path, name: str = "cnn", *, seed: int = 0, mean: float = 0.4
         "subset": f"subset{seed}",
         "result": make_result(trials=1),
         "config": {"contender": {"model": {"name": name}}, "seed": seed},
-        "seen": NOTHING,
     }
-    return Entry(**{**values, **changes})
+    return ComparisonEntry(**{**values, **changes})
 
 
-def given_answers(correct, group: str = "a", *, seed: int | None = 0, trials: int | None = 1, subset="same") -> Tested:
+def given_answers(
+    correct, group: str = "a", *, seed: int | None = 0, trials: int | None = 1, subset="same"
+) -> TestedEntry:
     """A network that is right exactly where ``correct`` says; wrong, it names the next class."""
     correct = torch.as_tensor(correct)
     labels = torch.arange(len(correct)) % 7
     logits = nn.functional.one_hot(torch.where(correct, labels, (labels + 1) % 7), 7).float()
-    one = entry(
-        Path("nowhere"), group, network=nn.Identity(), subset=subset, result=make_result(trials=trials), config={}
-    )
-    said = {"name": f"{group}-s{seed}", "seed": seed}
+    what = {"seed": seed, "network": nn.Identity(), "subset": subset, "config": {}}
+    one = entry(Path("nowhere"), group, result=make_result(trials=trials), **what)
     predictions = Predictions(logits, labels, [str(i) for i in range(len(labels))])
-    return Tested(**vars(one) | said, predictions=predictions, times=1, reused=False)
+    return TestedEntry(**vars(one), predictions=predictions, evaluations=1, is_reused=False)

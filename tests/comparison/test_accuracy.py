@@ -5,8 +5,7 @@ import pytest
 from sklearn.metrics import confusion_matrix, top_k_accuracy_score
 
 from tests.comparison.entries import CLASSES, given_answers
-from vit_vs_cnn.comparison.accuracy import judge_accuracy
-from vit_vs_cnn.comparison.by_class import choose_pictures
+from vit_vs_cnn.comparison.accuracy import choose_examples, compare_accuracy
 from vit_vs_cnn.statistics.mean_distribution import SeedScores, accuracy_interval
 from vit_vs_cnn.statistics.pair_comparison import Conclusion
 from vit_vs_cnn.statistics.significance import holm, mcnemar_exact
@@ -21,7 +20,7 @@ def _right(share: float, seed: int, count: int = 997) -> np.ndarray:
 
 def test_one_network_of_each_is_compared_by_mcnemar_and_says_nothing_of_kinds():
     first, second = _right(0.8, 1), _right(0.6, 2)
-    accuracy = judge_accuracy([given_answers(second, "weak"), given_answers(first, "strong")], CLASSES)
+    accuracy = compare_accuracy([given_answers(second, "weak"), given_answers(first, "strong")], CLASSES)
     (pair,) = accuracy.pairs
     comparison = pair.comparison
     assert (comparison.first, comparison.second) == ("strong", "weak")
@@ -43,9 +42,9 @@ BETTER, NONE = Conclusion.SIGNIFICANTLY_BETTER, Conclusion.NO_CONCLUSION
     [
         ((0, 1, 2), (1, 1), "same", BETTER, "None"),
         ((0, 1), (1, 1), "same", NONE, "2 seeds were run"),
-        ((0, 1, 2), (1, 4), "same", NONE, "unequal trials (1, 4)"),
+        ((0, 1, 2), (1, 4), "same", NONE, "unequal care (a one trial; b best of 4 trials)"),
         ((0, 1, 2), (None, None), "same", BETTER, "None"),
-        ((0, 1, 2), (None, 12), "same", NONE, "no record of the trials of a"),
+        ((0, 1, 2), (None, 12), "same", NONE, "unequal care (b best of 12 trials; a by hand)"),
         ((0, 1, 2), (1, 1), None, NONE, "seeds or training subsets differ"),
     ],
 )
@@ -55,7 +54,7 @@ def test_a_conclusion_needs_three_paired_seeds_and_equal_trials(seeds, trials, s
         for n, (name, share, t) in enumerate((("a", 0.85, trials[0]), ("b", 0.55, trials[1])))
         for s in seeds
     ]
-    (pair,) = judge_accuracy(tested, CLASSES).pairs
+    (pair,) = compare_accuracy(tested, CLASSES).pairs
     assert pair.comparison.conclusion is conclusion
     assert obstacle in str(pair.comparison.obstacle)
     assert pair.comparison.is_primary
@@ -63,14 +62,14 @@ def test_a_conclusion_needs_three_paired_seeds_and_equal_trials(seeds, trials, s
 
 
 def test_no_difference_is_claimed_where_there_is_none():
-    (pair,) = judge_accuracy([given_answers(_right(0.7, 1), "a"), given_answers(_right(0.7, 2), "b")], CLASSES).pairs
+    (pair,) = compare_accuracy([given_answers(_right(0.7, 1), "a"), given_answers(_right(0.7, 2), "b")], CLASSES).pairs
     assert pair.comparison.p_value > 0.05
     assert pair.comparison.difference.low < 0 < pair.comparison.difference.high
 
 
 def test_several_pairs_are_adjusted_for_each_other():
     tested = [given_answers(_right(0.6 + 0.05 * i, 10 * s + i), f"net{i}", seed=s) for i in range(4) for s in range(3)]
-    found = [pair.comparison for pair in judge_accuracy(tested, CLASSES).pairs]
+    found = [pair.comparison for pair in compare_accuracy(tested, CLASSES).pairs]
     assert len(found) == 6 and not any(one.is_primary for one in found)
     assert [one.adjusted_p_value for one in found] == pytest.approx(holm([one.p_value for one in found]))
     assert {one.adjusted_for for one in found} == {6}
@@ -78,7 +77,7 @@ def test_several_pairs_are_adjusted_for_each_other():
 
 def test_seeds_are_a_group_with_the_interval_of_the_tables():
     rights = [_right(0.7 + 0.02 * s, s) for s in range(3)]
-    (group,) = judge_accuracy([given_answers(r, "a", seed=s) for s, r in enumerate(rights)], CLASSES).groups
+    (group,) = compare_accuracy([given_answers(r, "a", seed=s) for s, r in enumerate(rights)], CLASSES).groups
     assert group.seeds == [0, 1, 2]
     assert group.top1 == accuracy_interval(SeedScores.of(np.stack(rights)))
     assert list(group.by_network.values()) == pytest.approx([float(r.mean()) for r in rights])
@@ -86,19 +85,19 @@ def test_seeds_are_a_group_with_the_interval_of_the_tables():
 
 def test_confusion_and_top5_are_those_of_sklearn():
     one = given_answers(_right(0.6, 3), "a")
-    accuracy = judge_accuracy([one], CLASSES)
+    accuracy = compare_accuracy([one], CLASSES)
     labels, logits = one.predictions.labels.numpy(), one.predictions.logits.numpy()
     assert accuracy.confusion["a"] == confusion_matrix(labels, logits.argmax(1), labels=range(7)).tolist()
     noisy = logits + np.random.default_rng(4).normal(0, 1e-3, logits.shape)
     one.predictions.logits.copy_(one.predictions.logits.new_tensor(noisy))
     theirs = top_k_accuracy_score(labels, one.predictions.logits.numpy(), k=5)
-    assert judge_accuracy([one], CLASSES).groups[0].top5.value == pytest.approx(theirs)
+    assert compare_accuracy([one], CLASSES).groups[0].top5.value == pytest.approx(theirs)
 
 
 def test_classes_are_judged_one_by_one_and_corrected_for_their_number():
     labels = np.arange(997) % 7
     first, second = np.ones(997, bool), labels != 3
-    accuracy = judge_accuracy([given_answers(first, "a"), given_answers(second, "b")], CLASSES)
+    accuracy = compare_accuracy([given_answers(first, "a"), given_answers(second, "b")], CLASSES)
     by_name = {one.name: one for one in accuracy.classes}
     assert by_name["dog"].accuracy == {"a": 1.0, "b": 0.0}
     assert by_name["dog"].p_corrected < 1e-6
@@ -106,16 +105,11 @@ def test_classes_are_judged_one_by_one_and_corrected_for_their_number():
     assert sum(one.images for one in accuracy.classes) == 997
 
 
-def test_disagreement_counts_answers_that_differ_whether_right_or_wrong():
-    accuracy = judge_accuracy([given_answers([True] * 4 + [False] * 3, "a"), given_answers([True] * 7, "b")], CLASSES)
-    assert accuracy.disagreement == [[0.0, pytest.approx(3 / 7)], [pytest.approx(3 / 7), 0.0]]
-
-
 def test_pictures_are_drawn_from_each_kind_by_a_fixed_seed_and_errors_of_all_are_among_them():
     tested = [given_answers(_right(0.5, 1), "a"), given_answers(_right(0.5, 2), "b")]
-    chosen = choose_pictures(tested, each=5, seed=1)
+    chosen = choose_examples(tested, each=5, seed=1)
     assert list(chosen) == ["only a right", "only b right", "all wrong"]
     a, b = (one.predictions.correct.numpy() for one in tested)
     assert all(a[i] and not b[i] for i in chosen["only a right"])
     assert not any(a[i] or b[i] for i in chosen["all wrong"])
-    assert chosen == choose_pictures(tested, each=5, seed=1) != choose_pictures(tested, each=5, seed=2)
+    assert chosen == choose_examples(tested, each=5, seed=1) != choose_examples(tested, each=5, seed=2)

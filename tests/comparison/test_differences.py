@@ -4,7 +4,8 @@ import pytest
 
 from tests.comparison.entries import entry
 from tests.results import make_result
-from vit_vs_cnn.comparison.differences import differing_settings, flattened, judge_differences
+from vit_vs_cnn.comparison.differences import list_differences
+from vit_vs_cnn.comparison.entries import differing_settings, flatten_settings
 
 BASE = {
     "train_size": 500,
@@ -25,14 +26,14 @@ def _with(**changes):
 
 def test_only_settings_that_differ_are_listed_with_every_value():
     differences = differing_settings({"a": BASE, "b": _with(budget={"steps": 400, "epochs": 3}, extra=1)})
-    assert {d.setting: d.values for d in differences} == {
+    assert differences == {
         "budget.epochs": {"a": None, "b": 3},
         "extra": {"a": "-", "b": 1},
     }
 
 
 def test_names_are_dotted_and_empty_levels_stay():
-    assert flattened({"a": {"b": {"c": 1}, "d": {}}, "e": [2]}) == {"a.b.c": 1, "a.d": {}, "e": [2]}
+    assert flatten_settings({"a": {"b": {"c": 1}, "d": {}}, "e": [2]}) == {"a.b.c": 1, "a.d": {}, "e": [2]}
 
 
 @pytest.mark.parametrize(
@@ -41,7 +42,7 @@ def test_names_are_dotted_and_empty_levels_stay():
         ({"train_size": 1000}, "different numbers of images: train_size (a 500, b 1000)"),
         ({"budget": {"steps": 800, "epochs": None}}, "different budgets: budget.steps (a 400, b 800)"),
         ({"trainer": {"precision": "bf16-mixed"}}, "different precision"),
-        ({"contender": {**BASE["contender"], "ema_half_life": 0.02}}, "average of weights"),
+        ({"contender": {**BASE["contender"], "ema_half_life": 0.02}}, "averaging of weights"),
         (
             {"contender": {**BASE["contender"], "augmentation": {"flip": True, "mixup": 0.8}}},
             "augmentations differ: contender.augmentation.mixup (a 0.0, b 0.8)",
@@ -50,36 +51,36 @@ def test_names_are_dotted_and_empty_levels_stay():
 )
 def test_what_makes_a_comparison_unfair_is_said(tmp_path, changes, says):
     entries = [entry(tmp_path, "a", config=BASE), entry(tmp_path, "b", config=_with(**changes))]
-    (warning,) = judge_differences(entries, {}).warnings
+    (warning,) = list_differences(entries, {}).warnings
     assert says in warning
 
 
 def test_another_model_is_a_difference_and_no_warning(tmp_path):
     other = _with(contender={**BASE["contender"], "model": {"name": "vit_nano"}})
     entries = [entry(tmp_path, "a", config=BASE), entry(tmp_path, "b", config=other)]
-    differences = judge_differences(entries, {})
+    differences = list_differences(entries, {})
     assert differences.warnings == []
-    assert [d.setting for d in differences.settings] == ["contender.model.name"]
+    assert list(differences.settings) == ["contender.model.name"]
 
 
 def test_unequal_trials_seeds_subsets_and_repeated_tests_are_said(tmp_path):
     entries = [entry(tmp_path, "a"), entry(tmp_path, "b", result=make_result(trials=7), subset="other")]
-    warnings = judge_differences(entries, {"a-s0": 1, "b-s0": 3}).warnings
-    assert any("unequal trials (1, 7), so no verdict" in w for w in warnings)
+    warnings = list_differences(entries, {"a-s0": 1, "b-s0": 3}).warnings
+    assert any("unequal care (a one trial; b best of 7 trials), so there is no conclusion" in w for w in warnings)
     assert any("different subsets" in w for w in warnings)
     (repeated,) = [w for w in warnings if "tested" in w]
     assert repeated.endswith("included: b-s0 3 times")
     others = [entry(tmp_path, "a"), entry(tmp_path, "b", seed=1)]
-    assert any("different seeds" in w for w in judge_differences(others, {}).warnings)
+    assert any("different seeds" in w for w in list_differences(others, {}).warnings)
 
 
 def test_seeds_of_one_group_do_not_differ(tmp_path):
     entries = [entry(tmp_path, "a", seed=s) for s in range(3)]
-    differences = judge_differences(entries, {})
-    assert differences.settings == []
+    differences = list_differences(entries, {})
+    assert differences.settings == {}
     assert differences.warnings == []
 
 
 def test_a_network_of_unknown_origin_is_said_to_be(tmp_path):
     entries = [entry(tmp_path, "a"), entry(tmp_path, "b", config={})]
-    assert "it is not known how b was trained" in judge_differences(entries, {}).warnings
+    assert "it is not known how b was trained" in list_differences(entries, {}).warnings

@@ -1,25 +1,22 @@
-"""CKA in closed cases, features without a trace, and frequencies."""
+"""CKA in closed cases, features without a trace, and attention distances."""
 
 import pytest
 import torch
 from torch import nn
 
 from tests.comparison.entries import TinyCnn, drawn_images, entry
-from vit_vs_cnn.comparison.compare import compare
+from vit_vs_cnn.comparison.compare import compare_entries
 from vit_vs_cnn.comparison.similarity import (
     MinibatchCka,
-    as_maps,
-    attention_reach,
+    compare_similarity,
     features_of,
-    fourier_profile,
     gram_matrix,
-    judge_similarity,
     layer_names,
+    mean_attention_distance,
     unbiased_hsic,
 )
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.inspection.attention_weights import attention_maps
-from vit_vs_cnn.inspection.layout import TokenLayout
+from vit_vs_cnn.inspection.attention_weights import attention_distances, attention_maps
 from vit_vs_cnn.models import create_model
 from vit_vs_cnn.models.resized import ResizedInput, seen_size
 
@@ -51,7 +48,7 @@ def test_the_unbiased_estimate_is_the_sum_over_four_different_images():
 
 def test_too_few_images_are_told_of_before_any_is_looked_at(tmp_path):
     with pytest.raises(InputError, match="similarity: needs at least 4 test images, and there are 3 "):
-        compare([entry(tmp_path, "one", test=drawn_images(3))])
+        compare_entries([entry(tmp_path, "one", test=drawn_images(3))])
 
 
 def test_cka_with_itself_is_one():
@@ -129,88 +126,39 @@ def test_hooks_are_removed_when_the_network_fails():
         features_of(network, torch.zeros(2, 3, 8, 8), ["third"])
 
 
-def test_tokens_go_back_to_their_grid():
-    tokens = torch.arange(2 * 7 * 5).view(2, 7, 5).float()
-    maps = as_maps(tokens, (20, 30), TokenLayout((2, 3), extra_tokens=1))
-    assert torch.equal(maps[1, :, 1, 2], tokens[1, 6])
-    assert as_maps(tokens, (20, 30), None) is None
-
-
-@pytest.mark.parametrize(
-    ("shape", "image_size", "expected"),
-    [
-        ((3, 8, 8, 5), (32, 32), (3, 5, 8, 8)),
-        ((3, 16, 32, 5), (32, 64), (3, 5, 16, 32)),
-        ((3, 16, 16, 32), (32, 64), (3, 16, 16, 32)),  # a CNN's 16 channels
-        ((3, 8, 8, 8), (32, 32), (3, 8, 8, 8)),
-        ((3, 5, 17, 33), (33, 65), (3, 5, 17, 33)),
-    ],
-)
-def test_channels_stand_last_where_the_axes_before_have_the_images_shape_and_no_others(shape, image_size, expected):
-    assert as_maps(torch.zeros(shape), image_size, None).shape == expected
-
-
-def test_a_vision_transformer_is_profiled_on_its_own_grid_also_where_it_sees_images_resized(tmp_path):
-    small = create_model("vit_nano", num_classes=7, image_size=32, depth=1, pool="class")
-    flat = create_model("timm/vit_tiny_patch16_224", num_classes=7, image_size=(32, 128), depth=1).eval()
-    networks = {
-        "resized": entry(tmp_path, network=ResizedInput(small, 32).eval()),
-        "2 x 8": entry(tmp_path, network=flat),  # too flat for a profile; 4 x 4 would not be
-    }
-    profiles = judge_similarity(networks, drawn_images(5, side=(32, 128))).fourier
-    assert {name: profile.layers for name, profile in profiles.items()} == {
-        "resized": ["network.position", "network.encoder.blocks.0"]
-    }
-
-
-def test_a_wave_of_one_frequency_shows_there_alone():
-    places = torch.arange(32) * 2 * torch.pi * 8 / 32
-    maps = (3 + (places[:, None] + places).cos())[None, None]
-    profile = fourier_profile(maps)
-    assert profile[0] == 0
-    assert int(profile[1:].argmax()) == 3  # 8 of 16: half of the way
-    assert float(profile[4]) == pytest.approx(-1.792, abs=1e-3)  # 1/2 over 3
-
-
-def test_white_noise_has_all_frequencies_alike():
-    maps = torch.randn(64, 5, 16, 16, generator=torch.Generator().manual_seed(0))
-    assert float(fourier_profile(maps)[1:].abs().max()) < 0.2
-
-
 def test_a_network_is_more_like_itself_than_like_another(tmp_path):
     networks = {name: entry(tmp_path, name, seed=seed) for seed, name in enumerate(("a", "b"))}
-    similarity = judge_similarity(networks, drawn_images(40))
+    similarity = compare_similarity(networks, drawn_images(40))
     by_pair = {(one.first, one.second): torch.tensor(one.values) for one in similarity.cka}
     assert set(by_pair) == {("a", "a"), ("a", "b"), ("b", "b")}
     torch.testing.assert_close(by_pair["a", "a"].diagonal(), torch.ones(3))
     assert float(by_pair["a", "b"].max()) < 0.999
-    assert similarity.fourier["a"].layers == ["first", "second"]
 
 
 def test_images_of_a_last_batch_that_is_too_small_are_not_said_to_be_looked_at(tmp_path):
-    assert judge_similarity({"a": entry(tmp_path)}, drawn_images(130)).images == 128
-    assert judge_similarity({"a": entry(tmp_path)}, drawn_images(132)).images == 132
+    assert compare_similarity({"a": entry(tmp_path)}, drawn_images(130)).images == 128
+    assert compare_similarity({"a": entry(tmp_path)}, drawn_images(132)).images == 132
 
 
 def test_attention_of_few_images_at_a_time_reaches_as_far_as_that_of_all(tmp_path):
     network, images = create_model("vit_nano", num_classes=7, image_size=32, depth=2).eval(), drawn_images(19, (32, 32))
     one, batches = entry(tmp_path, network=network), []
-    whole, uniform = attention_maps(network, one.normalise(images.images)).distances((32, 32))
+    whole, uniform = attention_distances(attention_maps(network, one.trained.normalise(images.images)), (32, 32))
     network.register_forward_pre_hook(lambda _, inputs: batches.append(len(inputs[0])))
-    found = attention_reach(one, images)
+    found = mean_attention_distance(one, images)
     assert {*batches} == {16, 3}
-    assert (found["uniform"], found["images"]) == (uniform, 19)
-    torch.testing.assert_close(torch.tensor(found["by_layer"]), torch.stack(whole).float())
+    assert (found.uniform, found.images) == (uniform, 19)
+    torch.testing.assert_close(torch.tensor(found.by_layer), torch.stack(whole).float())
 
 
 def test_patches_of_a_network_that_sees_the_middle_are_as_near_as_the_middle_is_small(tmp_path):
     network, images = create_model("vit_nano", num_classes=7, image_size=24, depth=2).eval(), drawn_images(5, (36, 60))
     whole, middle = (
-        attention_reach(entry(tmp_path, network=ResizedInput(network, 24, crop_pct=crop_pct)), images)
+        mean_attention_distance(entry(tmp_path, network=ResizedInput(network, 24, crop_pct=crop_pct)), images)
         for crop_pct in (1.0, 0.5)
     )
     assert seen_size(ResizedInput(network, 24, crop_pct=0.5), (36, 60)) == (18.0, 30.0)
-    assert middle["uniform"] == pytest.approx(whole["uniform"] / 2)
+    assert middle.uniform == pytest.approx(whole.uniform / 2)
 
 
 def test_a_network_that_cannot_be_looked_into_is_left_out(tmp_path):
@@ -223,7 +171,7 @@ def test_a_network_that_cannot_be_looked_into_is_left_out(tmp_path):
             return images.mean((2, 3)) @ torch.ones(3, 7)
 
     networks = {"a": entry(tmp_path), "opaque": entry(tmp_path, network=Opaque())}
-    assert [(one.first, one.second) for one in judge_similarity(networks, drawn_images(20)).cka] == [("a", "a")]
+    assert [(one.first, one.second) for one in compare_similarity(networks, drawn_images(20)).cka] == [("a", "a")]
 
 
 def test_a_layer_that_varies_by_rounding_alone_is_like_no_other():

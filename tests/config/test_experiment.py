@@ -31,14 +31,19 @@ def test_an_experiment_survives_the_way_to_plain_values_and_back(tmp_path):
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_every_config_of_the_project_is_valid(path):
     others = {"attention_family": {"sincos", "window3"}, "released_cpu": {"resnet_longer", "released"}}
-    others |= {"gpu_resnet_94": {"resnet"}, "gpu_vit_90": {"vit"}, "gpu_vit_93": {"vit"}}
+    others |= {
+        "recipes": {"vit_nano", "resnet8"},
+        "gpu_resnet_94": {"resnet"},
+        "gpu_vit_90": {"vit"},
+        "gpu_vit_93": {"vit"},
+    }
     assert experiment_from_dict(read_config(path)).contenders.keys() >= others.get(path.stem, {"vit", "resnet"})
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_the_head_of_every_config_gives_command_time_and_expectation(path):
     head = [line for line in path.read_text().splitlines() if line.startswith("#")]
-    assert any("python train.py" in line for line in head)
+    assert any("python train.py" in line or "vit-vs-cnn tune" in line for line in head)
     assert any("Time:" in line for line in head)
     assert any("Expected:" in line for line in head)
 
@@ -247,8 +252,9 @@ def test_what_decides_a_result_renames_the_cell(tmp_path, key, value):
         ("protocol.seeds", [3, 4, 5]),
         ("protocol.train_sizes", [60, 120]),
         ("trainer.logger", True),
-        ("contenders.vit.search", {"optimizer.lr": [0.1]}),
-        ("tuning.record", "elsewhere/tuning.csv"),
+        ("contenders.vit.recipe", {"name": "vit_nano", "source": "recommended", "settings": "0"}),
+        ("tuning.space", {"optimizer.lr": [0.1]}),
+        ("tuning.trials", 7),
         ("execution.checkpoint_interval", 1),
     ],
 )

@@ -1,219 +1,133 @@
-"""What is different at a training size, and what a search may vary, is checked and decides the name of a cell."""
+"""A contender that is given by its name alone trains with the recommended recipe of its model."""
 
 import pytest
 import yaml
 
-from tests.experiments.tiny import run_quietly, tiny_config
-from vit_vs_cnn.api import experiment_of
-from vit_vs_cnn.commands.command import COMMANDS
 from vit_vs_cnn.config.experiment import experiment_from_dict
-from vit_vs_cnn.config.identity import hash_of, identity_of
-from vit_vs_cnn.config.merging import override
-from vit_vs_cnn.config.recipes import read_spaces, with_values
+from vit_vs_cnn.config.recipes import find_recipe, recipe_search, recipe_source, recommended_recipes
+from vit_vs_cnn.config.schema import RecipeSource
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.runs.images import Pool
-from vit_vs_cnn.runs.plan import grid
+from vit_vs_cnn.models.presets import PRESETS
 
 
-def _values(output, by_size, sizes=(60, "all")):
-    values = tiny_config(output)
-    values["protocol"] |= {"train_sizes": list(sizes), "budget": {"steps": 2}}
-    values["contenders"]["vit"]["by_size"] = by_size
-    return values
-
-
-def _hash(values, size, contender="vit"):
-    return hash_of(identity_of(experiment_from_dict(values).run_settings(contender, size, 3, fingerprint="f")))
-
-
-def test_an_override_is_laid_over_the_rest_at_its_size_alone(tmp_path):
-    experiment = experiment_from_dict(_values(tmp_path, {60: {"optimizer": {"lr": 0.02}, "model": {"depth": 1}}}))
-    small, large = experiment.recipe("vit", 60), experiment.recipe("vit", 120)
-    assert (small.optimizer.lr, small.model["depth"]) == (0.02, 1)
-    assert (large.optimizer.lr, large.model["depth"]) == (1e-3, 2)
-    assert (small.model["embed_dim"], small.ema_half_life) == (24, 0.2)
-
-
-def test_a_budget_is_laid_over_the_size_and_its_own_size_over_that(tmp_path):
-    values = _values(tmp_path, {60: {"optimizer": {"lr": 0.02, "weight_decay": 0.3}}})
-    values["protocol"]["budget"] = {"steps": [2, 8]}
-    values["contenders"]["vit"]["by_budget"] = {
-        8: {"optimizer": {"lr": 0.05}, "by_size": {60: {"label_smoothing": 0.4}}},
+def experiment(contender, *, batch_size=128, recorded=False, **changes):
+    values = {
+        "name": "x",
+        "protocol": {"budget": {"steps": 7}, "batch_size": batch_size},
+        "contenders": {"a": contender},
+        **changes,
     }
-    experiment = experiment_from_dict(values)
-    short, long = experiment.protocol.budget.each()
-    told = {
-        (size, budget.short): experiment.recipe("vit", size, budget) for size in (60, 120) for budget in (short, long)
-    }
-    assert [recipe.optimizer.lr for recipe in told.values()] == [0.02, 0.05, 1e-3, 0.05]
-    assert [recipe.label_smoothing for recipe in told.values()] == [0.1, 0.4, 0.1, 0.1]
-    assert told[60, "8 steps"].optimizer.weight_decay == 0.3
-    assert experiment.recipe("vit", 60) == told[60, "8 steps"]
-    assert experiment_from_dict(yaml.safe_load(yaml.safe_dump(experiment.to_dict()))) == experiment
-    alone = experiment.with_budget(short)
-    assert experiment_from_dict(alone.to_dict()) == alone
-    settings = experiment.run_settings("vit", 60, 3, budget=short, fingerprint="f")
-    assert settings == alone.run_settings("vit", 60, 3, fingerprint="f"), "a cell keeps its name"
+    return experiment_from_dict(values, recorded=recorded)
 
 
-def test_all_is_the_size_that_no_number_names(tmp_path):
-    experiment = experiment_from_dict(_values(tmp_path, {"all": {"label_smoothing": 0.3}}))
-    assert [experiment.recipe("vit", size).label_smoothing for size in (60, 120)] == [0.1, 0.3]
+def read(contender, **changes):
+    return experiment(contender, **changes).contenders["a"]
 
 
-def test_all_is_refused_where_a_number_names_that_size_too(tmp_path):
-    experiment = experiment_from_dict(_values(tmp_path, {"all": {"label_smoothing": 0.3}}, sizes=(120, "all")))
-    with pytest.raises(InputError, match=r"all is 120 here, which protocol.train_sizes names already"):
-        grid(experiment, Pool(experiment.data), world_size=1)
+def test_a_name_alone_gets_the_recommended_recipe():
+    contender = read({"model": {"name": "resnet8"}})
+    recommended = find_recipe({"name": "resnet8"}, is_pretrained=False)
+    assert contender.recipe.name == recommended.name
+    assert contender.optimizer.name == recommended.settings["optimizer"]["name"]
+    assert contender.model["zero_init_residual"] is recommended.settings["model"]["zero_init_residual"]
+    assert recipe_source(contender) is RecipeSource.RECOMMENDED
 
 
-def test_an_override_renames_the_cells_of_its_size_and_no_others(tmp_path):
-    plain, changed = _values(tmp_path, {}), _values(tmp_path, {60: {"optimizer": {"lr": 0.02}}})
-    assert _hash(plain, 60) != _hash(changed, 60)
-    assert _hash(plain, 120) == _hash(changed, 120)
-    assert _hash(plain, 60, "resnet") == _hash(changed, 60, "resnet")
+@pytest.mark.parametrize("entry", recommended_recipes(), ids=lambda entry: entry.name)
+def test_every_recipe_can_be_used_and_names_its_source(entry):
+    name = entry.models[0].replace("*", "x")
+    start = {"weights": {"file": "weights.safetensors"}} if entry.start == "pretrained" else {}
+    contender = read({"model": {"name": name}, **start}, batch_size=entry.batch_size)
+    assert contender.optimizer.lr == entry.settings["optimizer"]["lr"]
+    assert entry.source
+    assert recipe_source(contender) is (RecipeSource.FALLBACK if entry.is_fallback else RecipeSource.RECOMMENDED)
 
 
-def test_an_override_that_says_what_holds_anyway_renames_nothing(tmp_path):
-    same = {60: {"optimizer": {"lr": 1e-3}, "ema_half_life": 0.2, "model": {"depth": 2}}}
-    assert _hash(_values(tmp_path, {}), 60) == _hash(_values(tmp_path, same), 60)
-
-
-def test_a_search_renames_nothing(tmp_path):
-    values = _values(tmp_path, {})
-    before = _hash(values, 60)
-    values["contenders"]["vit"]["search"] = {"optimizer.lr": [0.01, 0.02]}
-    assert _hash(values, 60) == before
-
-
-def test_sizes_survive_the_way_to_plain_values_and_the_command_line(tmp_path):
-    values = _values(tmp_path, {60: {"optimizer": {"lr": 0.02}}})
-    (tmp_path / "sizes.yaml").write_text(yaml.safe_dump(values))
-    given = COMMANDS["train"].read(
-        ["--config", str(tmp_path / "sizes.yaml"), "--contenders.vit.by_size.60.label_smoothing", "0.4"]
-    )
-    experiment = experiment_of(given.options["config"], given.overrides)
-    recipe = experiment.recipe("vit", 60)
-    assert (recipe.optimizer.lr, recipe.label_smoothing) == (0.02, 0.4)
-    assert experiment_from_dict(yaml.safe_load(yaml.safe_dump(experiment.to_dict()))) == experiment
-
-
-def test_the_amount_of_a_budget_may_have_a_decimal_point_on_the_command_line(tmp_path):
-    values = _values(tmp_path, {})
-    values["protocol"]["budget"] = {"epochs": [0.5, 2.5]}
-    values["contenders"]["vit"]["by_budget"] = {2.5: {"optimizer": {"lr": 0.05}}}
-    override(values, "contenders.vit.by_budget.2.5.label_smoothing", 0.3)
-    override(values, "contenders.vit.by_budget.0.5", {"label_smoothing": 0.2})
-    experiment = experiment_from_dict(values)
-    short, long = (experiment.recipe("vit", 60, budget) for budget in experiment.protocol.budget.each())
-    assert (short.label_smoothing, long.label_smoothing, long.optimizer.lr) == (0.2, 0.3, 0.05)
+def test_names_of_recipes_are_unique_and_every_preset_has_one():
+    names = [entry.name for entry in recommended_recipes()]
+    assert len(set(names)) == len(names)
+    assert not [name for name in PRESETS if find_recipe({"name": name}, is_pretrained=False).is_fallback]
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "message"),
+    ("model", "recipe"),
     [
-        ("by_size", {61: {}}, "contenders.vit.by_size: 61 is not one of protocol.train_sizes (60, all)"),
-        ("by_size", {60: {}, "60": {}}, "contenders.vit.by_size: 60 is named twice"),
-        ("by_budget", {2: {}, "2.0": {}}, "contenders.vit.by_budget: 2.0 is not one of protocol.budget (2 steps)"),
-        ("by_budget", {2: {}, "2": {}}, "contenders.vit.by_budget: 2 is named twice"),
-        ("by_size", {60: 5}, "contenders.vit.by_size.60: expected settings"),
-        ("by_size", 5, "contenders.vit.by_size: expected training sizes"),
-        ("by_size", {60: {"optimizer": {"lr": "x"}}}, "contenders.vit.by_size.60.optimizer.lr: expected a number"),
-        ("by_size", {60: {"optimiser": 1}}, "contenders.vit.by_size.60.optimiser: there is no such setting"),
-        ("by_size", {60: {"optimizer": {"lr": -1.0}}}, "contenders.vit.by_size.60.optimizer: lr -1.0 must be above 0"),
-        ("by_size", {60: {"starts_from": "resnet"}}, "by_size.60.starts_from: a contender has this for all sizes"),
-        ("by_budget", {3: {}}, "contenders.vit.by_budget: 3 is not one of protocol.budget (2 steps)"),
-        ("by_budget", 5, "contenders.vit.by_budget: expected amounts of protocol.budget"),
-        ("by_budget", {2: 5}, "contenders.vit.by_budget.2: expected settings"),
-        ("by_budget", {2: {"by_size": {61: {}}}}, "by_budget.2.by_size: 61 is not one of protocol.train_sizes"),
-        ("by_budget", {2: {"by_size": {60: {"optimizer": {"lr": -1.0}}}}}, "by_budget.2.by_size.60.optimizer: lr -1.0"),
-        ("by_budget", {2: {"by_budget": {}}}, "by_budget.2.by_budget: a contender has this for all sizes and budgets"),
-        ("search", {"optimizer.lr": 0.1}, "contenders.vit.search.optimizer.lr: expected a list of values or"),
-        ("search", {"optimizer.lr": {"low": 1, "high": 0.5}}, "low 1 must be below high 0.5"),
-        ("search", {"optimizer.lr": {"low": 0, "high": 1, "log": True}}, "above 0 where log is true"),
-        ("search", {"optimizer.lr": {"low": -1.0, "high": 1}}, "contenders.vit.search.optimizer: lr -1.0 must be"),
-        ("search", {"optimizer.rate": [0.1]}, "optimizer.rate: there is no such setting"),
-        (
-            "search",
-            {"by_size.60.label_smoothing": [0.1]},
-            "by_size: a contender has this for all sizes and budgets",
-        ),
+        ({"name": "timm/resnet10t"}, "timm resnet"),
+        ({"name": "timm/vit_tiny_patch16_224"}, "timm vit"),
+        ({"name": "timm/xcit_nano_12_p16_224"}, "generic attention or mixer"),
+        ({"name": "timm/maxvit_nano_rw_256"}, "generic attention or mixer"),
+        ({"class_path": "mine.SmallTransformer"}, "generic attention or mixer"),
+        ({"class_path": "vit_vs_cnn.models.ResNet"}, "generic"),
+        ({"name": "timm/dla34"}, "generic"),
+        ({"name": "attention/resnet8"}, "generic attention or mixer"),
     ],
 )
-def test_what_cannot_be_is_named_in_one_line(tmp_path, key, value, message):
-    values = _values(tmp_path, {})
-    values["contenders"]["vit"][key] = value
-    with pytest.raises(InputError) as caught:
-        experiment_from_dict(values)
-    assert message in str(caught.value)
-    assert "\n" not in str(caught.value)
+def test_a_family_is_found_by_the_name_of_the_model(model, recipe):
+    assert find_recipe(model, is_pretrained=False).name == recipe
 
 
-@pytest.mark.parametrize(
-    ("place", "value", "message"),
-    [
-        ("contenders.vit.trials", 12, "contenders.vit.trials: how many recipes were tried is read from the record"),
-        ("contenders.vit.by_size", {60: {"trials": 12}}, "by_size.60.trials: how many recipes were tried is read"),
-        ("tuning.space", {"optimizer.lr": {"low": -1.0, "high": 1}}, "tuning.space.optimizer: lr -1.0 must be above"),
-        ("tuning.space", 5, "tuning.space: expected"),
-        ("tuning.sizes", [61], "tuning.sizes: 61 is not one of protocol.train_sizes (60, all)"),
-        ("tuning.budgets", [3], "tuning.budgets: 3 is not one of protocol.budget (2 steps)"),
-        ("tuning.splits", 0, "tuning: splits 0 must be from 1"),
-        ("tuning", {"equal": "flops", "pruner": "asha"}, "tuning: equal flops needs pruner none"),
-    ],
-)
-def test_what_tuning_cannot_be_given_is_one_line(tmp_path, place, value, message):
-    values = _values(tmp_path, {})
-    override(values, place, value)
-    with pytest.raises(InputError) as caught:
-        experiment_from_dict(values)
-    assert message in str(caught.value)
-    assert "\n" not in str(caught.value)
+@pytest.mark.parametrize(("name", "exponent"), [("timm/resnet18", 1.0), ("vit_small", 0.5)])
+def test_the_learning_rate_follows_the_batch_size(name, exponent):
+    """In proportion for SGD, with the square root for adaptive optimizers."""
+    small, large = (read({"model": {"name": name}}, batch_size=size).optimizer for size in (128, 512))
+    assert large.lr / small.lr == pytest.approx(4**exponent, rel=0.02)
 
 
-def test_records_of_an_earlier_version_are_read_without_removed_settings(tmp_path):
-    values = _values(tmp_path, {60: {"label_smoothing": 0.2}})
-    today = experiment_from_dict(values)
-    override(values, "contenders.vit.trials", 12)
-    override(values, "contenders.vit.by_size.60.trials", 12)
-    override(values, "tuning.seeds", [100])
-    override(values, "protocol.max_seeds", 10)
-    override(values, "protocol.until_decided", False)
-    assert experiment_from_dict(values, recorded=True) == today
+def test_single_settings_override_the_recommended_ones_and_make_the_recipe_one_by_hand():
+    contender = read({"model": {"name": "vit_nano"}, "optimizer": {"lr": 0.123}})
+    recommended = find_recipe({"name": "vit_nano"}, is_pretrained=False).settings
+    assert (contender.optimizer.name, contender.optimizer.lr) == (recommended["optimizer"]["name"], 0.123)
+    assert contender.schedule.warmup == recommended["schedule"]["warmup"]
+    assert recipe_source(contender) is RecipeSource.GIVEN
 
 
-def test_ranges_are_read_as_yaml_leaves_them():
-    spaces = read_spaces(
-        yaml.safe_load("{a: {low: 1e-3, high: 3e-2, log: true}, b: {low: 2, high: 5}, c: [x, null]}"), where="s"
-    )
-    assert (spaces["a"].low, spaces["a"].high, spaces["a"].log, spaces["a"].is_whole) == (1e-3, 3e-2, True, False)
-    assert spaces["b"].is_whole
-    assert spaces["c"].choices == ("x", None)
+@pytest.mark.parametrize("name", ["lion", "muon"])
+def test_a_contender_that_names_its_optimizer_gets_nothing_of_the_recommended_recipe(name):
+    contender = read({"model": {"name": "resnet8"}, "optimizer": {"name": name}})
+    assert (contender.optimizer.lr, contender.schedule.warmup) == (1e-3, 0.05)
+    assert "zero_init_residual" not in contender.model
 
 
-def test_dotted_values_reach_every_depth(tmp_path):
-    contender = experiment_from_dict(_values(tmp_path, {})).contenders["vit"]
-    changed = with_values(contender, {"optimizer.lr": 0.5, "model.patch_size": 4, "schedule.warmup": 0.2}, where="x")
-    assert (changed.optimizer.lr, changed.model["patch_size"], changed.schedule.warmup) == (0.5, 4, 0.2)
-    assert changed.model["depth"] == 2
+def test_the_plain_defaults_can_be_asked_for():
+    contender = read({"model": {"name": "resnet8"}, "recipe": "none"})
+    assert (contender.optimizer.name, contender.optimizer.lr) == ("adamw", 1e-3)
+    assert recipe_source(contender) is RecipeSource.GIVEN
 
 
-def test_each_size_trains_with_its_own_recipe(tmp_path):
-    values = _values(tmp_path, {60: {"model": {"depth": 1}}})
-    values["contenders"].pop("resnet")
-    results = {result.train_size: result.cost for result in run_quietly(experiment_from_dict(values))}
-    assert results[60].parameters < results[120].parameters
+def test_an_unknown_recipe_is_one_line():
+    with pytest.raises(InputError, match=r"contenders.a.recipe: expected default or none, got 'best'"):
+        read({"model": {"name": "resnet8"}, "recipe": "best"})
 
 
-@pytest.mark.parametrize("budget", [{"epochs": 1.0}, {"flops": 2.2e9}], ids=lambda budget: next(iter(budget)))
-def test_every_budget_holds_cell_by_cell(tmp_path, budget):
-    values = _values(tmp_path, {})
-    values["contenders"].pop("vit")
-    values["contenders"]["resnet"]["model"] = {"name": "resnet8"}
-    values["protocol"]["budget"] = budget
-    for result in run_quietly(experiment_from_dict(values)):
-        if "epochs" in budget:  # one of four in a class is for validation, rounded down
-            assert result.cost.steps == {60: round(50 / 14), 120: round(90 / 14)}[result.train_size]
-        else:
-            assert result.cost.steps == 2
-            assert abs(result.cost.flops - budget["flops"]) <= 6 * result.cost.macs * 14 / 2
+def test_the_written_config_gives_the_same_experiment_and_source():
+    before = experiment({"model": {"name": "vit_nano"}})
+    text = yaml.safe_dump(before.to_dict())
+    after = experiment_from_dict(yaml.safe_load(text))
+    assert after == before
+    assert recipe_source(after.contenders["a"]) is RecipeSource.RECOMMENDED
+    changed = yaml.safe_load(text)
+    changed["contenders"]["a"]["optimizer"]["lr"] = 0.5
+    assert recipe_source(experiment_from_dict(changed).contenders["a"]) is RecipeSource.GIVEN
+
+
+def test_a_recorded_experiment_is_not_filled_in():
+    contender = read({"model": {"name": "resnet8"}}, recorded=True)
+    assert (contender.optimizer.name, "zero_init_residual" in contender.model) == ("adamw", False)
+
+
+def test_a_shared_augmentation_replaces_the_recommended_one(monkeypatch):
+    from dataclasses import replace
+
+    from vit_vs_cnn.config import recipes
+
+    entry = find_recipe({"name": "vit_nano"}, is_pretrained=False)
+    stronger = replace(entry, settings={**entry.settings, "augmentation": {"policy": "trivialaugment"}})
+    monkeypatch.setattr(recipes, "recommended_recipes", lambda: (stronger,))
+    assert read({"model": {"name": "vit_nano"}}).augmentation.policy == "trivialaugment"
+    assert read({"model": {"name": "vit_nano"}}, data={"augmentation": {"flip": False}}).augmentation is None
+
+
+def test_a_linear_probe_has_no_recipe():
+    probe = {"model": {"name": "timm/resnet10t"}, "weights": {"hub": True}, "tune": "head"}
+    assert recipe_source(read(probe)) is None
+    assert recipe_search(read(probe)) is None

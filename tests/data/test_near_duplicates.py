@@ -7,8 +7,8 @@ from PIL import Image
 from sklearn.datasets import load_sample_images
 from torch.nn import functional as F
 
-from vit_vs_cnn.data.drawn.objects import draw_objects
-from vit_vs_cnn.data.near_duplicates import near_duplicates
+from vit_vs_cnn.data.near_duplicates import near_duplicate_pairs
+from vit_vs_cnn.data.synthetic.source import render_objects
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +60,7 @@ CHANGES = {
 @pytest.mark.parametrize("change", CHANGES)
 def test_the_same_picture_is_found_however_it_was_changed(pictures, change):
     _, train = pictures
-    found = near_duplicates(CHANGES[change](train[:41]), train)
+    found = near_duplicate_pairs(CHANGES[change](train[:41]), train)
     own = found.test == found.train
     # By parts of a pixel of 32 both ways: the finest detail of some is another. JPEG takes the faint colours of a few.
     assert own.sum() >= {"shifted both ways": 28, "cropped": 28, "re-encoded": 35}.get(change, 37)
@@ -68,7 +68,7 @@ def test_the_same_picture_is_found_however_it_was_changed(pictures, change):
 
 
 def test_different_pictures_are_no_duplicates(pictures):
-    assert len(near_duplicates(*pictures).test) <= 1
+    assert len(near_duplicate_pairs(*pictures).test) <= 1
 
 
 def test_pictures_that_differ_in_detail_alone_are_no_duplicates():
@@ -78,7 +78,7 @@ def test_pictures_that_differ_in_detail_alone_are_no_duplicates():
     grain = 25 * torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
     blurred = F.avg_pool2d(grain, 3, 1, 1)
     images = (scene + 40 + blurred).clamp(0, 255).byte()
-    assert len(near_duplicates(images[:1], images[1:]).test) == 0
+    assert len(near_duplicate_pairs(images[:1], images[1:]).test) == 0
 
 
 def _ball(colour, spot):
@@ -110,25 +110,25 @@ def _horizon(grey, seed):
 )
 def test_pictures_of_one_composition_are_no_duplicates_but_of_themselves(one, other):
     both = torch.stack([one, other])
-    found = near_duplicates(both, both)
+    found = near_duplicate_pairs(both, both)
     assert list(zip(found.test.tolist(), found.train.tolist(), strict=True)) == [(0, 0), (1, 1)]
 
 
 def test_objects_of_one_outline_in_one_place_are_no_duplicates_of_each_other():
-    drawn = draw_objects(500, image_size=41).images
+    drawn = render_objects(500, image_size=41).images
     rings = drawn.images[drawn.labels == 5]
-    assert len(near_duplicates(rings[:11], rings[11:]).test) == 0
+    assert len(near_duplicate_pairs(rings[:11], rings[11:]).test) == 0
 
 
 def test_images_of_one_colour_have_no_duplicates(pictures):
     plain = torch.full((3, 3, 70, 70), 128, dtype=torch.uint8)
-    assert len(near_duplicates(plain, torch.cat([plain, pictures[1]])).test) == 0
+    assert len(near_duplicate_pairs(plain, torch.cat([plain, pictures[1]])).test) == 0
 
 
 def test_pairs_are_ordered_and_stand_once(pictures):
     _, train = pictures
     symmetric = torch.cat([train[:11], train[:11].flip(-1)]) // 2 + torch.cat([train[:11].flip(-1), train[:11]]) // 2
-    found = near_duplicates(symmetric, symmetric)
+    found = near_duplicate_pairs(symmetric, symmetric)
     pairs = list(zip(found.test.tolist(), found.train.tolist(), strict=True))
     assert pairs == sorted(set(pairs))
     assert {(i, i) for i in range(22)} | {(i, i + 11) for i in range(11)} <= set(pairs)
@@ -136,24 +136,32 @@ def test_pairs_are_ordered_and_stand_once(pictures):
 
 def test_only_training_images_of_the_subset_count(pictures):
     _, train = pictures
-    found = near_duplicates(train[:7], train)
-    assert found.of_subset(torch.tensor([2, 5, 100]), 7).tolist() == [False, False, True, False, False, True, False]
+    found = near_duplicate_pairs(train[:7], train)
+    assert found.tests_matching(torch.tensor([2, 5, 100]), 7).tolist() == [
+        False,
+        False,
+        True,
+        False,
+        False,
+        True,
+        False,
+    ]
 
 
 def test_a_crowd_of_copies_keeps_the_copies_of_each(pictures):
     _, train = pictures
     crowd = torch.cat([train[:1]] * 80 + [train[1:3]])
-    found = near_duplicates(train[:3], crowd)
-    assert found.of_subset(torch.arange(82), 3).all()
+    found = near_duplicate_pairs(train[:3], crowd)
+    assert found.tests_matching(torch.arange(82), 3).all()
 
 
 def test_grey_images_and_other_sizes_are_compared():
-    one = draw_objects(5, image_size=(41, 29)).images.images
+    one = render_objects(5, image_size=(41, 29)).images.images
     grey = one.float().mean(1, keepdim=True).byte()
-    found = near_duplicates(grey, one)
+    found = near_duplicate_pairs(grey, one)
     assert set(zip(range(5), range(5), strict=True)) <= set(zip(found.test.tolist(), found.train.tolist(), strict=True))
 
 
 def test_where_there_are_no_images_there_are_no_duplicates(pictures):
     test, train = pictures
-    assert len(near_duplicates(test[:0], train).test) == len(near_duplicates(test, train[:0]).test) == 0
+    assert len(near_duplicate_pairs(test[:0], train).test) == len(near_duplicate_pairs(test, train[:0]).test) == 0

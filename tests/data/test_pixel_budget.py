@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from vit_vs_cnn.data import decoded_cache, decoding
-from vit_vs_cnn.data.decoded_cache import decode_all
+from vit_vs_cnn.data import decoding, image_cache
 from vit_vs_cnn.data.decoding import PixelBudget
-from vit_vs_cnn.data.folder_layout import FolderOptions, ImageFile
+from vit_vs_cnn.data.options import FolderOptions
 
 
 class Held:
@@ -62,7 +61,7 @@ def test_the_images_of_a_folder_are_decoded_within_the_budget(tmp_path, monkeypa
     for number in range(count):
         options = {"progressive": True} if suffix == "jpg" else {}
         Image.fromarray(pixels).save(tmp_path / f"{number}.{suffix}", **options)
-    held, upright, on_white = Held(), decoding._upright, decoding._on_white
+    held, upright, on_white = Held(), decoding._upright, decoding._composite_on_white
 
     def recorded(image):
         held.add(side * side)
@@ -74,10 +73,12 @@ def test_the_images_of_a_folder_are_decoded_within_the_budget(tmp_path, monkeypa
         return on_white(image)
 
     monkeypatch.setattr(decoding, "_upright", recorded)
-    monkeypatch.setattr(decoding, "_on_white", released)
+    monkeypatch.setattr(decoding, "_composite_on_white", released)
     monkeypatch.setattr(os, "cpu_count", lambda: 16)
-    monkeypatch.setattr(decoded_cache, "PIXELS_IN_FLIGHT", 3 * side * side)
-    files = [ImageFile(f"{number}.{suffix}", 0) for number in range(count)]
-    images, failures = decode_all(tmp_path, files, FolderOptions(image_size=7), np.empty((count, 3, 7, 7), np.uint8))
-    assert len(images) == count and not failures
+    monkeypatch.setattr(image_cache, "MAX_DECODED_PIXELS", 3 * side * side)
+    names = [f"{number}.{suffix}" for number in range(count)]
+    listing = image_cache.ImageListing("table", ("ant",), names, ["train"] * count, [0] * count)
+    pixels = np.empty((count, 3, 7, 7), np.uint8)
+    readable = image_cache._decode_files(tmp_path, listing, FolderOptions(image_size=7), pixels)
+    assert readable.names == names and not readable.problems
     assert held.holders == 3

@@ -7,9 +7,9 @@ import pandas
 import pytest
 from PIL import Image
 
-from vit_vs_cnn.data.folder import FolderSource
+from vit_vs_cnn.data.folder import open_folder
 from vit_vs_cnn.data.options import FolderOptions, TableOptions
-from vit_vs_cnn.data.table import TableSource
+from vit_vs_cnn.data.table import open_table
 from vit_vs_cnn.errors import InputError
 
 
@@ -30,7 +30,7 @@ def rows(tmp_path):
 def source(tmp_path):
     def make(rows, **options):
         rows.to_csv(tmp_path / "table.csv", index=False)
-        return TableSource(tmp_path / "table.csv", TableOptions(image_size=5, cache=tmp_path / "cache", **options))
+        return open_table(tmp_path / "table.csv", TableOptions(image_size=5, cache=tmp_path / "cache", **options))
 
     return make
 
@@ -39,8 +39,8 @@ def test_a_table_of_a_folder_gives_the_images_of_the_folder(rows, source, tmp_pa
     shuffled = rows.sample(frac=1, random_state=3)
     train = source(shuffled, split_seed=2).train()
     assert len(train) == 3 * 13
-    folder = FolderSource(tmp_path / "photos", FolderOptions(image_size=5, cache=tmp_path / "cache"))
-    known = dict(zip(folder.layout.class_names, range(3), strict=True))
+    folder = open_folder(tmp_path / "photos", FolderOptions(image_size=5, cache=tmp_path / "cache"))
+    known = dict(zip(folder.listing.class_names, range(3), strict=True))
     given = folder.train()
     images = {f"photos/{name}": pixels for name, pixels in zip(given.sample_ids, given.images, strict=True)}
     for name, label, pixels in zip(train.sample_ids, train.labels.tolist(), train.images, strict=True):
@@ -60,37 +60,37 @@ def test_the_column_of_splits_is_kept(rows, source):
 def test_groups_of_a_table_stay_together(rows, source):
     given = source(rows, group="patient")
     patients = rows.set_index("image")["patient"]
-    folds = {(patients[name], fold) for name, fold in given.folds.items()}
+    folds = {(patients[name], fold) for name, fold in zip(given.train().sample_ids, given.folds, strict=True)}
     assert len(folds) == 15 and {fold for _, fold in folds} == {*range(5)}
     assert given.provenance()["groups"] == 15
 
 
 def test_groups_of_a_folder_are_found_in_the_names_of_files(rows, tmp_path):
     options = FolderOptions(image_size=5, cache=tmp_path / "cache", group="^(p[0-9]+)_")
-    source = FolderSource(tmp_path / "photos", options)
+    source = open_folder(tmp_path / "photos", options)
     train = source.train()
-    folds = {(group, source.folds[name]) for group, name in zip(train.groups, train.sample_ids, strict=True)}
+    folds = {*zip(train.groups, source.folds, strict=True)}
     assert {group for group, _ in folds} == {f"p{n}" for n in range(5)} and len(folds) == 5
     with pytest.raises(InputError, match="finds no group in its name"):
-        FolderSource(tmp_path / "photos", FolderOptions(group="^(camera)")).train()
+        open_folder(tmp_path / "photos", FolderOptions(group="^(camera)")).train()
     with pytest.raises(InputError, match="no regular expression"):
         FolderOptions(group="(")
 
 
 def test_numbers_as_labels_are_sorted_as_numbers(rows, source):
     rows["label"] = np.arange(39) % 3 * 9
-    assert source(rows).layout.class_names == ("0", "9", "18")
+    assert source(rows).listing.class_names == ("0", "9", "18")
     rows["label"] = ["01", "1", "0"] * 13  # one number twice
-    assert source(rows).layout.class_names == ("0", "01", "1")
+    assert source(rows).listing.class_names == ("0", "01", "1")
     rows["label"] = ["--5", "3", "4"] * 13
-    assert source(rows).layout.class_names == ("--5", "3", "4")
+    assert source(rows).listing.class_names == ("--5", "3", "4")
 
 
 def test_tables_of_one_folder_keep_their_decoded_images_side_by_side(rows, tmp_path):
     for name, part in {"all": rows, "some": rows[rows.label != "cat"]}.items():
         part.assign(kind=part.label).to_csv(tmp_path / f"{name}.csv", index=False)
         for label in ("label", "kind"):
-            TableSource(
+            open_table(
                 tmp_path / f"{name}.csv", TableOptions(image_size=5, label=label, cache=tmp_path / "cache")
             ).train()
     assert len(list((tmp_path / "cache").glob("*.npy"))) == 4
@@ -103,7 +103,7 @@ def test_tables_of_one_folder_keep_their_decoded_images_side_by_side(rows, tmp_p
         (lambda rows: rows.assign(label=[""] + ["a", "b"] * 19), {}, "row 1 has nothing in column 'label'"),
         (lambda rows: rows.assign(split="holdout"), {"split": "split"}, "'holdout' in column 'split'; allowed: train"),
         (lambda rows: rows.assign(split="test"), {"split": "split"}, "no row of column 'split' says train"),
-        (lambda rows: pandas.concat([rows, rows[:1]]), {}, "p0_0.png' stands in 2 rows"),
+        (lambda rows: pandas.concat([rows, rows[:1]]), {}, "p0_0.png' is in 2 rows"),
         (lambda rows: pandas.concat([rows, rows[:1].assign(image="./" + rows["image"][0])]), {}, "are one image"),
         (lambda rows: rows.assign(label=["2", "-1", "0"] * 13), {}, "row 2 has the label -1"),
         (lambda rows: rows.assign(label="one"), {}, "has 1 class; it needs at least 2"),
@@ -124,11 +124,11 @@ def test_parquet_without_its_reader_names_the_extra(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     (tmp_path / "t.parquet").write_bytes(b"")
     with pytest.raises(InputError, match=r'Parquet needs pyarrow.*"vit-vs-cnn\[data\]"'):
-        TableSource(tmp_path / "t.parquet").train()
+        open_table(tmp_path / "t.parquet").train()
 
 
 def test_a_parquet_table_is_the_csv_table(rows, source, tmp_path):
     pytest.importorskip("pyarrow")
     rows.to_parquet(tmp_path / "t.parquet")
     options = TableOptions(image_size=5, cache=tmp_path / "cache")
-    assert TableSource(tmp_path / "t.parquet", options).layout == source(rows).layout
+    assert open_table(tmp_path / "t.parquet", options).listing.names == source(rows).listing.names

@@ -1,8 +1,11 @@
 """An experiment that is continued: what may change, and in which order its runs come."""
 
 import io
+import os
+import platform
 import shutil
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 from filelock import FileLock
@@ -12,11 +15,13 @@ import vit_vs_cnn as vc
 from tests.experiments.tiny import run_quietly, tiny_config
 from tests.results import make_result
 from vit_vs_cnn.config.experiment import experiment_from_dict
+from vit_vs_cnn.config.merging import override
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments import runner
 from vit_vs_cnn.runs.images import Pool
 from vit_vs_cnn.runs.plan import grid
 from vit_vs_cnn.workers import supervise
+from vit_vs_cnn.workers.resumed import Turns
 
 
 @pytest.fixture
@@ -28,12 +33,36 @@ def values(trained_once, tmp_path):
 
 
 def test_another_network_under_the_name_of_a_finished_one_is_refused(values):
-    values["contenders"]["vit"]["model"] |= {"depth": 1, "mlp_ratio": 2}
+    values["contenders"]["vit"]["model"] |= {"depth": 1}
     with pytest.raises(InputError) as caught:
         run_quietly(experiment_from_dict(values))
-    assert "vit has finished runs of another network" in str(caught.value)
-    assert "contenders.vit.model: depth 2 then, 1 now, mlp_ratio None then, 2 now" in str(caught.value)
-    assert "--name" in str(caught.value)
+    message = str(caught.value)
+    assert "has finished runs of vit with other settings (contenders.vit.model.depth 2 then, 1 now)" in message
+    assert "--name" in message
+    assert "--force" in message
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "difference"),
+    [
+        ("contenders.resnet.optimizer.lr", 0.07, "contenders.resnet.optimizer.lr 0.05 then, 0.07 now"),
+        ("protocol.batch_size", 16, "protocol.batch_size 14 then, 16 now"),
+        ("trainer.precision", "bf16-mixed", "trainer.precision default then, bf16-mixed now"),
+        ("data.objects.seed", 5, "other images"),
+    ],
+)
+def test_other_settings_than_those_of_finished_runs_are_refused_unless_forced(
+    values, name, value, difference, monkeypatch
+):
+    override(values, name, value)
+    values["protocol"] |= {"seeds": [3, 5]}
+    experiment = experiment_from_dict(values)
+    with pytest.raises(InputError) as caught:
+        run_quietly(experiment)
+    assert difference in str(caught.value)
+    monkeypatch.setattr(runner, "run_cells", lambda *_, **__: pytest.fail("trained"))
+    with pytest.raises(pytest.fail.Exception, match="trained"):
+        runner.run_experiment(experiment, console=Console(quiet=True), force=True)
 
 
 @pytest.mark.parametrize(
@@ -75,13 +104,14 @@ def test_a_second_command_in_a_folder_says_that_another_one_works_there(values, 
     cells = grid(experiment, pool, world_size=1)
     monkeypatch.setattr(supervise, "take_cells", lambda *_, **__: None)
     supervise.run_cells(cells, pool, console=Console(file=told, width=500))
-    assert "Another process" not in told.getvalue()
+    assert "Another command" not in told.getvalue()
     cells[0].folder.mkdir(parents=True)
-    with FileLock(cells[0].lock):
+    turns = Turns(datetime(2026, 3, 5, 7, 11, tzinfo=UTC), 1)
+    with FileLock(cells[0].lock), turns.turn(cells[0]):
         supervise.run_cells(cells, pool, console=Console(file=told, width=500))
+    who = f"process {os.getpid()} on {platform.node()}, since 2026-03-05 07:11 UTC"
     assert (
-        f"Another process is training in {experiment.folder}; both processes share the remaining runs"
-        in told.getvalue()
+        f"Another command is training in {experiment.folder} ({who}); both share the remaining runs" in told.getvalue()
     )
 
 

@@ -87,7 +87,7 @@ def _told(monkeypatch, experiment: Experiment, pool: Pool, *, step: float = 0.01
 @pytest.mark.parametrize(
     ("minutes", "told"),
     [
-        (0.3, "allow no conclusion, only a description of single runs; --minutes 1 allows one"),
+        (0.22, "allow no conclusion, only a description of single runs; --minutes 1 allows one"),
         (0.8, "allow a conclusion and no trend; --minutes 2 allows both"),
         (9.0, "minutes allow both"),
     ],
@@ -165,6 +165,17 @@ def test_five_seeds_come_after_the_sizes_and_steps_of_a_plan_with_three(pool):
     assert first_that_fits(grids, cheapest_of_five.seconds / 60) == cheapest_of_five
 
 
+def test_three_seeds_may_overrun_the_minutes_by_less_than_a_quarter(pool, monkeypatch, tmp_path):
+    grids = ladder(Costs(_experiment(Path("runs")), pool, {"vit": 0.01, "resnet": 0.01}))
+    cheapest = min((grid for grid in grids if grid.allows_conclusion), key=lambda grid: grid.seconds)
+    assert first_that_fits(grids, cheapest.seconds / 60 / 1.24) == cheapest
+    assert not first_that_fits(grids, cheapest.seconds / 60 / 1.26).allows_conclusion
+    experiment = _experiment(tmp_path, minutes=round(cheapest.seconds / 60 / 1.2, 3))
+    plan, text = _told(monkeypatch, experiment, pool)
+    assert len(plan.protocol.seeds) == 3
+    assert f"3 seeds take about {cheapest.seconds:.0f} s, more than " in text
+
+
 def test_the_plan_prints_when_more_seeds_come(pool, monkeypatch, tmp_path):
     _, text = _told(monkeypatch, _experiment(tmp_path, minutes=2.0), pool)
     assert "3 seeds, " in text
@@ -234,12 +245,9 @@ def test_processes_save_time_as_far_as_there_are_cores(pool, monkeypatch, cores,
 
 def test_the_runs_that_choose_recipes_take_their_time(pool):
     protocol = {"seeds": [1, 2, 3], "budget": {"steps": 100}, "batch_size": 14}
-    search = {"optimizer.lr": {"low": 0.01, "high": 0.1}}
-    contenders = {name: {**one, "search": search} for name, one in tiny_config(Path("runs"))["contenders"].items()}
-    tuned = {"protocol": {**protocol, "trials": 6}, "contenders": contenders}
     once = _seconds(pool, protocol=protocol)
-    assert _seconds(pool, **tuned, tuning={"splits": 1}) == pytest.approx(3 * once)
-    assert _seconds(pool, **tuned, tuning={"splits": 2}) == pytest.approx(5 * once)
+    assert _seconds(pool, protocol=protocol, tuning={"trials": 6, "splits": 1}) == pytest.approx(3 * once)
+    assert _seconds(pool, protocol=protocol, tuning={"trials": 6, "splits": 2}) == pytest.approx(5 * once)
 
 
 def test_what_the_user_named_is_kept(pool):
@@ -490,3 +498,43 @@ def test_the_config_for_a_folder_plans(tmp_path):
     experiment = experiment_from_dict(read_config(CONFIGS / "decide.yaml"))
     assert experiment.minutes == 60
     assert experiment.data.source == "folder"
+
+
+def _recommended(output: Path, minutes: float, **changes) -> Experiment:
+    """Contenders by name alone."""
+    contenders = {"vit": {"model": {"name": "vit_nano", "patch_size": 2}}, "resnet": {"model": {"name": "resnet8"}}}
+    return _experiment(output, minutes=minutes, contenders=contenders, **changes)
+
+
+@pytest.mark.parametrize(("minutes", "trials"), [(200.0, 8), (30.0, 6), (0.8, None)])
+def test_a_fifth_of_the_minutes_is_spent_on_equal_searches_for_recipes(pool, monkeypatch, tmp_path, minutes, trials):
+    experiment, text = _told(monkeypatch, _recommended(tmp_path, minutes), pool)
+    assert experiment.tuning.trials == trials
+    assert (f"Recipes: the best of {trials} is searched for first, for vit and resnet each" in text) is bool(trials)
+    if trials is not None:
+        costs = Costs(experiment, pool, {"vit": 0.01, "resnet": 0.01})
+        without = replace(costs, experiment=replace(experiment, tuning=replace(experiment.tuning, trials=None)))
+        protocol = experiment.protocol
+        sizes, steps = sorted(pool.resolve(size) for size in protocol.train_sizes), protocol.budget.amounts
+        chosen = Grid(tuple(sizes), tuple(protocol.seeds), tuple(steps))
+        assert costs.of(chosen).seconds <= 60 * minutes
+        assert costs.of(chosen).seconds - without.of(chosen).seconds <= 0.2 * 60 * minutes
+
+
+@pytest.mark.parametrize("named", ["tuning.trials", "contenders.vit.optimizer.lr"])
+def test_recipes_that_the_user_named_are_not_searched_for(pool, monkeypatch, tmp_path, named):
+    values = _recommended(tmp_path, 200.0).to_dict()
+    if named.startswith("contenders"):
+        values["contenders"]["vit"]["optimizer"]["lr"] = 0.0123
+    experiment, text = _told(monkeypatch, experiment_from_dict(values), pool, fixed=[named])
+    assert experiment.tuning.trials is None
+    assert "Recipes:" not in text
+
+
+def test_an_interrupted_search_is_resumed_with_its_grid(pool, monkeypatch, tmp_path):
+    first, _ = _told(monkeypatch, _recommended(tmp_path, 30.0), pool)
+    first.folder.mkdir(parents=True)
+    (first.folder / "experiment.yaml").write_text(yaml.safe_dump(first.to_dict()))
+    again, text = _told(monkeypatch, _recommended(tmp_path, 30.0), pool, step=0.02)
+    assert (again.protocol, again.tuning) == (first.protocol, first.tuning)
+    assert "Going on with the grid that was chosen before" in text

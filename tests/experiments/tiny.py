@@ -24,6 +24,7 @@ def tiny_config(output: Path, **changes: Any) -> dict[str, Any]:
         "protocol": {"train_sizes": [120], "seeds": [3], "budget": {"steps": 23}, "batch_size": 14},
         "contenders": {
             "vit": {
+                "recipe": "none",
                 "model": {
                     "name": "vit_nano",
                     "patch_size": 8,
@@ -36,7 +37,11 @@ def tiny_config(output: Path, **changes: Any) -> dict[str, Any]:
                 "ema_half_life": 0.2,
                 "label_smoothing": 0.1,
             },
-            "resnet": {"model": {"name": "resnet8", "width": 4}, "optimizer": {"name": "sgd", "lr": 0.05}},
+            "resnet": {
+                "recipe": "none",
+                "model": {"name": "resnet8", "width": 4},
+                "optimizer": {"name": "sgd", "lr": 0.05},
+            },
         },
         "trainer": {
             "logger": False,
@@ -56,6 +61,6 @@ def tiny_experiment(output: Path, **changes: Any) -> Experiment:
     return experiment_from_dict(tiny_config(output, **changes))
 
 
-def run_quietly(experiment: Experiment) -> list[RunResult]:
+def run_quietly(experiment: Experiment, *, force: bool = False) -> list[RunResult]:
     """Run all cells and print nothing."""
-    return run_experiment(experiment, console=Console(quiet=True))
+    return run_experiment(experiment, console=Console(quiet=True), force=force)

@@ -19,8 +19,7 @@ from vit_vs_cnn.inspection import (
     rollout_map,
     saliency_maps,
 )
-from vit_vs_cnn.inspection.attention_weights import has_attention
-from vit_vs_cnn.inspection.residual_shares import residual_shares
+from vit_vs_cnn.inspection.attention_weights import attention_distances, has_attention
 from vit_vs_cnn.models import VisionTransformer
 
 
@@ -99,7 +98,6 @@ def test_timm_gives_one_map_per_block_whose_rows_sum_to_one(options, reads, extr
     expected = {"class": [1.0] + [0.0] * (14 + extra), "all": [1 / 16] * 16, "mean": [0.0] * extra + [1 / 15] * 15}
     if reads in expected:
         torch.testing.assert_close(maps.query, torch.tensor(expected[reads]).double().expand(BATCH, -1))
-    assert len(residual_shares(model, images())) == 3
 
 
 @pytest.mark.parametrize("pool", ["token", "avg"])
@@ -112,8 +110,6 @@ def test_timm_and_the_same_network_of_ours_have_the_same_weights_and_gradients(p
     for kind in ("weights", "gradients"):
         for one, other in zip(getattr(recorded, kind), getattr(asked, kind), strict=True):
             torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-10)
-    shares = zip(residual_shares(theirs, images()), residual_shares(ours, images()), strict=True)
-    assert all(torch.allclose(one, other, atol=1e-8) for one, other in shares)
 
 
 @pytest.mark.parametrize("options", [{"class_token": False}, {"reg_tokens": 2}])
@@ -177,7 +173,6 @@ def test_relatives_of_the_vision_transformer_give_weights_too(name, options):
     torch.testing.assert_close(rows, torch.ones_like(rows))
     assert len(maps.weights) == 2
     assert rollout_map(maps.weights, query=maps.query, extra_tokens=maps.extra_tokens).shape == (2, 4)
-    assert len(residual_shares(model, given)) == 2
 
 
 def test_attentions_side_by_side_in_a_block_are_one_layer_of_all_their_heads():
@@ -206,7 +201,7 @@ def test_attentions_side_by_side_are_fused_over_the_heads_of_all():
 
 def test_distances_count_the_pixels_of_a_patch_that_is_no_whole_number_of_them():
     maps = attention_maps(vit(), images())
-    (ours, uniform), (twice, double) = (maps.distances(size) for size in ((7, 12), (14, 24)))
+    (ours, uniform), (twice, double) = (attention_distances(maps, size) for size in ((7, 12), (14, 24)))
     for one, other in zip(ours, twice, strict=True):
         torch.testing.assert_close(2 * one, other)
     assert double == pytest.approx(2 * uniform)
@@ -307,21 +302,6 @@ def test_weights_of_torchs_encoder_are_had_with_a_layout_and_gradients_are_refus
         attention_gradients(network, given, layout=layout)
     with pytest.raises(InputError, match="has attention of shapes"):
         attention_maps(network, given, layout=TokenLayout((3, 7)))
-
-
-def test_residual_shares_are_lengths_of_what_a_block_adds():
-    model = vit(depth=2, layer_scale=0.5, pool="class")
-    shares = residual_shares(model, images())
-    tokens = torch.cat([model.class_token.expand(BATCH, 1, -1), model.patch_embedding(images())], dim=1)
-    tokens = model.position(tokens)
-    for block, share in zip(model.encoder.blocks, shares, strict=True):
-        branch = 0.5 * block.attention(block.attention_norm(tokens))
-        expected = tokens.norm(dim=-1) / (tokens.norm(dim=-1) + branch.norm(dim=-1))
-        torch.testing.assert_close(share, expected.detach(), rtol=0.0, atol=1e-12)
-        tokens = block(tokens)
-    assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
-    with pytest.raises(InputError, match="what its attention adds"):
-        residual_shares(Sequence(), images().float())
 
 
 def test_a_compiled_network_is_seen_through():

@@ -9,15 +9,23 @@ from tests.inspection.models import BATCH, CLASSES, LAYOUTS, images, vit
 from vit_vs_cnn.attention import scaled_dot_product_attention
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.inspection.attention_weights import attention_gradients, attention_maps
-from vit_vs_cnn.inspection.gradients import (
-    gradient_rollout,
-    gradient_rollout_map,
-    positive_contribution,
-    relevance,
-    relevance_map,
-)
+from vit_vs_cnn.inspection.rollout import gradient_rollout_map, positive_attention, relevance_map
 
 EXACT = {"rtol": 0.0, "atol": 1e-12}
+
+
+def gradient_rollout(weights, gradients, residual=0.5):
+    """All rows of the matrix."""
+    tokens = range(weights[0].shape[-1])
+    rows = [gradient_rollout_map(weights, gradients, query=token, residual=residual) for token in tokens]
+    return torch.stack(rows, dim=1)
+
+
+def relevance(weights, gradients):
+    """All rows of the matrix, the identity included."""
+    tokens = weights[0].shape[-1]
+    rows = [relevance_map(weights, gradients, query=token) for token in range(tokens)]
+    return torch.eye(tokens) + torch.stack(rows, dim=1)
 
 
 class Nudged(nn.Module):
@@ -163,7 +171,7 @@ def test_a_gradient_of_zero_gives_the_identity():
     identity = torch.eye(15).double().expand(BATCH, -1, -1)
     assert torch.equal(gradient_rollout(maps.weights, nothing), identity)
     assert torch.equal(relevance(maps.weights, nothing), identity)
-    assert (positive_contribution(maps.weights[0], -maps.weights[0]) == 0).all()
+    assert (positive_attention(maps.weights[0], -maps.weights[0]) == 0).all()
 
 
 def test_maps_differ_from_class_to_class():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from vit_vs_cnn.inspection.mask_agreement import mask_agreement
+from vit_vs_cnn.inspection.map_scores import mask_agreement
 
 SIZE = (7, 11)
 

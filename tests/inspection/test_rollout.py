@@ -11,7 +11,7 @@ from tests.inspection.models import BATCH, GRID, LAYOUTS, images, vit
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.inspection import attention_rollout, rollout_map
 from vit_vs_cnn.inspection.attention_weights import attention_maps
-from vit_vs_cnn.inspection.rollout import fuse_heads, raw_attention_map
+from vit_vs_cnn.inspection.rollout import normalized_fusion, raw_attention_map
 from vit_vs_cnn.models import VisionTransformer
 
 EXACT = {"rtol": 0.0, "atol": 1e-12}
@@ -120,7 +120,7 @@ def divides_columns(weights, fusion, ratio, residual):
     """The sums of the rows without keepdim, one image at a time, the only way in which that does not fail."""
     result = torch.eye(weights[0].shape[-1]).double().expand(len(weights[0]), -1, -1)
     for layer in weights:
-        mixed = residual * torch.eye(layer.shape[-1]) + (1 - residual) * fuse_heads(layer, fusion) ** 2
+        mixed = residual * torch.eye(layer.shape[-1]) + (1 - residual) * normalized_fusion(layer, fusion) ** 2
         result = torch.stack([image / image.sum(dim=-1) for image in mixed]) @ result
     return result
 
@@ -129,7 +129,7 @@ def discards_in_the_flattened_matrix(weights, fusion, ratio, residual):
     """The smallest entries of all rows together, of the first image alone, nothing but entry (0, 0) protected."""
     result = torch.eye(weights[0].shape[-1]).double().expand(len(weights[0]), -1, -1)
     for layer in weights:
-        fused = fuse_heads(layer, fusion)
+        fused = normalized_fusion(layer, fusion)
         flat = fused.flatten(1).clone()
         smallest = flat.topk(int(flat.shape[1] * ratio), dim=-1, largest=False).indices
         flat[0, smallest[0][smallest[0] != 0]] = 0
@@ -222,17 +222,6 @@ def test_rows_of_every_layout_sum_to_one_a_batch_is_its_images_and_the_map_is_a_
         torch.testing.assert_close(head, row[:, extra:], **EXACT)
 
 
-def test_a_residual_measured_per_token_enters_row_by_row():
-    weights = random_weights(layers=2)
-    shares = [torch.rand(BATCH, TOKENS, generator=torch.Generator().manual_seed(i)).double() for i in range(2)]
-    matrices = []
-    for layer, share in zip(weights, shares, strict=True):
-        matrices.append(torch.diag_embed(share) + torch.diag_embed(1 - share) @ layer.mean(dim=1))
-    matrix = attention_rollout(weights, residual=shares)
-    torch.testing.assert_close(matrix, matrices[1] @ matrices[0], **EXACT)
-    torch.testing.assert_close(rollout_map(weights, query=4, residual=shares), matrix[:, 4], **EXACT)
-
-
 def claim_windows_reach_as_far_as_their_layers_add_up_to(rollout, pool="mean"):
     depth, (rows, cols) = 2, (5, 7)
     torch.manual_seed(0)
@@ -288,7 +277,6 @@ def test_rollout_is_the_same_whatever_the_classifier():
         ({"head_fusion": "median"}, 'head_fusion is "median"; allowed: mean, max, min'),
         ({"discard_ratio": 1.0}, "discard_ratio is 1.0"),
         ({"residual": 1.5}, "residual is 1.5; allowed: 0 to 1"),
-        ({"residual": [torch.zeros(BATCH, TOKENS)]}, "residual has shapes"),
         ({"weights": [*random_weights(1), *random_weights(1, tokens=11)]}, r"weights\[1\] has shape"),
     ],
 )

@@ -9,9 +9,9 @@ from tests.inspection.models import images, vit
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.inspection import list_methods, resize_maps, saliency_maps, stream_maps
 from vit_vs_cnn.inspection.attention_weights import attention_maps
-from vit_vs_cnn.inspection.randomisation import rank_correlation
+from vit_vs_cnn.inspection.randomized_weights import rank_correlation
 from vit_vs_cnn.inspection.rollout import rollout_map
-from vit_vs_cnn.inspection.saliency import METHODS, seen_part
+from vit_vs_cnn.inspection.saliency import METHODS, crop_to_model_view
 from vit_vs_cnn.models import ResNet
 from vit_vs_cnn.models.resized import ResizedInput
 
@@ -37,10 +37,6 @@ def test_every_listed_method_gives_a_finite_map_per_image_and_a_batch_is_its_ima
     methods = list_methods(network)
     assert ("rollout" in methods) == (kind != "resnet") != ("grad_cam" in methods)
     for method in methods:
-        if method in ("grad_cam", "integrated_gradients"):
-            pytest.importorskip("captum")
-        if method == "grad_cam_plus_plus":  # its library takes seconds to import: see test_class_activation.py
-            continue
         maps = saliency_maps(network, GIVEN, method, size=(12, 20))
         assert maps.shape == (3, 12, 20), method
         assert maps.isfinite().all(), method
@@ -106,9 +102,9 @@ def test_what_a_network_does_not_see_makes_no_two_maps_alike():
     network = ResizedInput(_network("vit"), (12, 20), crop_pct=0.5).eval()
     one, other = (F.pad(torch.rand(50, 12, 20, generator=generator), (10, 10, 6, 6)) for _ in range(2))
     assert rank_correlation(one, other).mean() > 0.5
-    assert rank_correlation(seen_part(network, one), seen_part(network, other)).mean().abs() < 0.05
-    assert seen_part(network, torch.ones(1, 6, 10)).shape == (1, 3, 5)
-    assert seen_part(_network("vit"), one) is one
+    assert rank_correlation(crop_to_model_view(network, one), crop_to_model_view(network, other)).mean().abs() < 0.05
+    assert crop_to_model_view(network, torch.ones(1, 6, 10)).shape == (1, 3, 5)
+    assert crop_to_model_view(_network("vit"), one) is one
     compiled = torch.compile(network, backend="eager")
     assert saliency_maps(compiled, torch.randn(1, 3, 24, 40), "rollout").shape == (1, 24, 40)
 

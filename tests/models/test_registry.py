@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.models import ResNet, VisionTransformer, create_model, list_models, register_model, registry
+from vit_vs_cnn.models import ResNet, VisionTransformer, create_model, list_models, presets, register_model
 from vit_vs_cnn.models.presets import PRESETS
 
 
@@ -84,7 +84,7 @@ def test_what_cannot_be_compiled_to_attention_is_said_in_one_line(name, options,
 @pytest.fixture
 def no_others(monkeypatch):
     """What a test registers is gone after it."""
-    monkeypatch.setattr(registry, "_REGISTERED", {})
+    monkeypatch.setattr(presets, "REGISTERED", {})
 
 
 class Pooled(nn.Module):

@@ -14,6 +14,7 @@ from vit_vs_cnn.regimes.answer import (
     format_margin,
     write_answer,
 )
+from vit_vs_cnn.runs.analysis_plan import AnalysisPlan
 from vit_vs_cnn.runs.answers import Answers
 
 FOUR_TIMES = {("resnet", 100): 0.5, ("resnet", 400): 0.7, ("vit", 100): 0.4, ("vit", 400): 0.6}
@@ -113,7 +114,7 @@ def test_second_analysis_has_a_99_percent_interval():
         ),
         (
             [changed(r, trials=12 if r.contender == "vit" else 1) for r in seeded(BETTER)],
-            "no conclusion: their recipes had unequal trials (1, 12).",
+            "no conclusion: the recipes were chosen with unequal care (resnet one trial; vit best of 12 trials).",
         ),
     ],
 )
@@ -176,9 +177,47 @@ def test_lead_at_equal_compute_is_in_the_row():
 def test_worst_caveats_are_warnings():
     results = [changed(r, batch_size=8 if r.contender == "vit" else 9) for r in seeded(BETTER, seeds=2)]
     found = answer(results)
-    assert found.warnings[0].startswith("There are fewer than 3 seeds: no conclusion.")
-    assert found.warnings[1] == "Batch size differs between models (resnet: 9 vs vit: 8)."
+    assert found.warnings == ("Batch size differs between models (ResNet: 9 vs ViT: 8).",)
     assert "Warning:        Batch size differs" in str(found)
+
+
+def test_what_forbids_all_conclusions_comes_first():
+    assert str(answer(seeded(BETTER, seeds=2))).startswith("There are fewer than 3 seeds: no conclusion.")
+    unequal = [changed(r, recipe_source="fallback" if r.contender == "vit" else "recommended") for r in seeded(BETTER)]
+    text = str(answer(unequal)).replace("\n", " ")
+    sizes = ", ".join(f"{size:,}" for size in SIZES)
+    assert text.startswith(
+        f"With {sizes} images the recipes were chosen with unequal care (vit generic fallback; resnet recommended): "
+        "no conclusion."
+    )
+    assert answer(seeded(BETTER)).alerts == ()
+
+
+@pytest.mark.parametrize(
+    ("models", "source", "title"),
+    [
+        (["vit"], "cifar10", "ViT on CIFAR-10"),
+        (["vit", "resnet"], "cifar10", "ResNet or ViT on CIFAR-10?"),
+        (["vit", "resnet", "vit_tuned"], "folder", "ResNet, ViT or ViT-tuned on your images?"),
+        ([*"abcd"], None, "Which of 4 models?"),
+    ],
+)
+def test_title_asks_which_model(models, source, title):
+    results = seeded({model: {7: 0.5} for model in models}, source=source)
+    assert write_answer(analyse(results)).title == title
+
+
+def test_primary_comparison_and_number_of_others_are_in_the_answer_if_the_table_does_not_show_them():
+    gaps = zip("abcd", (0, 0.001, 0.1, 0.2), strict=True)
+    plan = AnalysisPlan((0, 1, 2), tuple("abcd"), (100, 400), 400, ("a", "c"), 1.0)
+    results = seeded({name: {100: 0.5 + gap, 400: 0.6 + gap} for name, gap in gaps})
+    found = write_answer(analyse(results, plan=plan))
+    primary, others = found.further
+    assert primary.startswith("With 400 images: c is 10.")
+    assert "primary comparison): significantly better." in primary
+    assert others == "The report contains 9 more comparisons."
+    assert str(found).index(others) < str(found).index("Recommendation:")
+    assert write_answer(analyse(seeded({"a": {50: 0.5, 90: 0.6}, "b": {50: 0.6, 90: 0.7}}))).further == ()
 
 
 def test_comparison_is_a_sentence_with_its_interval_test_and_conclusion():

@@ -55,8 +55,8 @@ def test_fair_comparison_has_no_caveat_and_no_obstacle():
     [
         (
             {"trials": 12},
-            "UNEQUAL_TRIALS",
-            "Recipes with 7, 11 images: their recipes had unequal trials (1, 12)",
+            "UNEQUAL_RECIPE_CARE",
+            "With 7, 11 images the recipes were chosen with unequal care (a one trial; b best of 12 trials)",
             "TUNING",
         ),
         ({"subset": "t"}, "DIFFERENT_SUBSETS", "in 6 cases (7 images seed 0, 7 images seed 1, ", "OTHER_SUBSETS"),
@@ -88,7 +88,7 @@ def test_whole_experiment_has_caveats():
     assert [one.kind for one in caveats(validation)] == [CaveatKind.VALIDATION_SCORES]
     assert obstacle(validation).kind is ObstacleKind.VALIDATION_IMAGES
     by_hand = [changed(r, trials=None) for r in both()]
-    assert [one.text for one in caveats(by_hand)] == ["Recipes by hand, no record of trials."]
+    assert [one.text for one in caveats(by_hand)] == ["Recipes were set by hand."]
     assert obstacle(by_hand) is None
     deviation = Deviation(DeviationKind.PAIR, "a, b", "b, c")
     (changed_plan,) = caveats(both(), plan=replace(PLAN, deviations=(deviation,)))

@@ -1,4 +1,4 @@
-"""Small untrained networks with images, as ``inspect`` looks at them: a ViT on a grid of 3 x 5 patches, and a CNN."""
+"""Small untrained networks with images for an inspection: a ViT on a grid of 3 x 5 patches, and a CNN."""
 
 from pathlib import Path
 
@@ -6,8 +6,8 @@ import torch
 
 from tests.experiments.tiny import tiny_experiment
 from vit_vs_cnn.data.images import LabelledImages
-from vit_vs_cnn.inspection.look import MethodMaps, NetworkMaps, look_into
-from vit_vs_cnn.inspection.runs import InspectedRun, ShownImages
+from vit_vs_cnn.inspection.inspect import Inspection, inspect_network
+from vit_vs_cnn.inspection.networks import InspectedImages, InspectedNetwork
 from vit_vs_cnn.models import VisionTransformer
 from vit_vs_cnn.models.resnet import ResNet
 from vit_vs_cnn.runs.cell import Cell
@@ -23,7 +23,7 @@ def shown(count=COUNT, size=IMAGE):
     labels = torch.arange(count) % 3
     labels[-1] = -1
     names = [f"image {number} </script>" for number in range(count)]
-    return ShownImages(LabelledImages(pixels, labels, CLASSES, names), "drawn for a test")
+    return InspectedImages(LabelledImages(pixels, labels, CLASSES, names), "made for a test")
 
 
 def run(network, contender, folder):
@@ -31,7 +31,7 @@ def run(network, contender, folder):
     cell = Cell(experiment, contender, 120, experiment.protocol.budget, 3, "none")
     about = About({"name": contender}, CLASSES, (3, *IMAGE), mean=[0.5] * 3, std=[0.25] * 3)
     trained = TrainedNetwork(cell.name, Path("last.ckpt"), network.eval(), about, step=1, origin=cell)
-    return InspectedRun(**vars(trained), states=[trained])
+    return InspectedNetwork(**vars(trained), checkpoints=[trained])
 
 
 def vit(folder, depth=3, heads=2, size=IMAGE, **options):
@@ -50,13 +50,8 @@ def resnet(folder):
 
 
 def looked(one, images, *methods):
-    return look_into(one, images, methods, grid_size=GRID, labels_too=True)
+    return inspect_network(one, images, methods, grid_size=GRID)
 
 
-def with_plain_map(one, images):
-    """A CNN with a made-up map in the place of Grad-CAM, which needs another library."""
-    found = looked(one, images)
-    maps = torch.rand(len(images.data), 2, 3, generator=torch.Generator().manual_seed(8))
-    half = torch.full((len(images.data),), 0.5)
-    made = MethodMaps("grad_cam", "made up", True, maps, 0.8 * half, half)
-    return NetworkMaps(one, found.probabilities, found.classes, [made], None)
+def inspection(images, *networks):
+    return Inspection(images, networks, {}, {})

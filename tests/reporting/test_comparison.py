@@ -1,35 +1,11 @@
-"""Figures and tables of a comparison: what they say where there is little to say, or much."""
-
-from dataclasses import replace
+"""Figures of a comparison, with little to show or much."""
 
 import pytest
 
-from tests.comparison.entries import CLASSES, drawn_images, entry, given_answers
-from vit_vs_cnn.comparison.by_class import ClassAccuracy
-from vit_vs_cnn.comparison.compare import Comparison, Settings
-from vit_vs_cnn.comparison.robustness import Robustness, judge_robustness
-from vit_vs_cnn.reporting.comparison_tables import tables_of
-from vit_vs_cnn.reporting.figures.behaviour import shifts_figure
+from tests.comparison.entries import drawn_images, given_answers
+from vit_vs_cnn.comparison.accuracy import ClassAccuracy
 from vit_vs_cnn.reporting.figures.comparison import classes_figure, pictures_figure
 from vit_vs_cnn.reporting.style import looks
-
-
-@pytest.fixture(scope="module")
-def robustness(tmp_path_factory) -> Robustness:
-    return judge_robustness({"one": [entry(tmp_path_factory.mktemp("judged"))]}, drawn_images(10))
-
-
-@pytest.mark.parametrize("has_patch", [True, False])
-def test_patches_are_named_where_a_network_has_them(robustness, has_patch):
-    judged = replace(robustness, shifts=replace(robustness.shifts, has_patch=has_patch))
-    label = shifts_figure(judged, looks(["one"])).axes[0].get_xlabel()
-    assert label == f"shift in pixels (dotted: multiples of 4{', whole patches' if has_patch else ''})"
-
-
-def test_a_mean_corruption_error_that_there_is_not_is_a_dash(robustness):
-    judged = replace(robustness, corruptions=replace(robustness.corruptions, mce={"one": None}))
-    table = tables_of(Comparison([], 10, "", [*CLASSES], Settings(), robustness=judged))["robustness"][0]
-    assert (table.columns[-1], [row[-1] for row in table.rows]) == ("mCE", ["-"])
 
 
 def test_a_class_where_they_surely_differ_has_a_star_and_one_without_a_test_has_none():

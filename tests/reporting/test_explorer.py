@@ -1,4 +1,4 @@
-"""The explorer: what its page holds, and what a browser makes of it."""
+"""The page of an inspection: its content, and what a browser makes of it."""
 
 import base64
 import json
@@ -11,12 +11,16 @@ import pytest
 import torch
 
 from tests.browser import DESK, PHONE, assert_readable, look_at, open_browser
-from tests.reporting.inspected import CLASSES, COUNT, GRID, looked, resnet, shown, vit, with_plain_map
+from tests.reporting.inspected import CLASSES, COUNT, GRID, inspection, looked, resnet, shown, vit
 from vit_vs_cnn.inspection.attention_weights import attention_maps
-from vit_vs_cnn.inspection.look import attention_of, look_into
-from vit_vs_cnn.inspection.rollout import attention_rollout, fuse_heads
-from vit_vs_cnn.inspection.saliency import saliency_maps
-from vit_vs_cnn.reporting.explorer import BUDGET, LEVELS, most_images, pack_weights, write_explorer
+from vit_vs_cnn.inspection.inspect import inspect_network, read_attention
+from vit_vs_cnn.inspection.rollout import attention_rollout, normalized_fusion
+from vit_vs_cnn.reporting.inspection_page import (
+    MAX_PAGE_BYTES,
+    QUANTIZATION_LEVELS,
+    compress_weights,
+    write_inspection_page,
+)
 
 EXTRA, PATCHES = 1, GRID[0] * GRID[1]
 TOKENS = EXTRA + PATCHES
@@ -27,9 +31,9 @@ def written(tmp_path_factory):
     """A page of a ViT and a CNN, with what it was made of."""
     folder = tmp_path_factory.mktemp("explorer")
     images = shown()
-    networks = [looked(vit(folder), images, "rollout", "relevance"), with_plain_map(resnet(folder), images)]
-    explorer = write_explorer(images, networks, folder / "explorer.html", title="Explorer of two")
-    return explorer, networks
+    networks = [looked(vit(folder), images, "rollout", "relevance"), looked(resnet(folder), images, "grad_cam")]
+    page, _ = write_inspection_page(inspection(images, *networks), folder / "page")
+    return page, networks
 
 
 def _on_page(html, index, heads, levels):
@@ -44,7 +48,7 @@ def _on_page(html, index, heads, levels):
 
 def test_weights_on_the_page_are_right_to_half_a_step_of_their_row(written):
     explorer, (network, _) = written
-    html = explorer.page.read_text()
+    html = explorer.path.read_text()
     worst = 0.0
     for index in range(COUNT):
         for ours, theirs in zip(
@@ -55,46 +59,30 @@ def test_weights_on_the_page_are_right_to_half_a_step_of_their_row(written):
                 error <= (theirs[index].amax(dim=-1, keepdim=True) + 1 / 65535) / (2 * explorer.levels) + 1e-7
             ).all()
             worst = max(worst, float(error.max()))
-    assert explorer.error == pytest.approx(worst, rel=1e-6)
-    assert f"{explorer.error:.1e}" in html
+    assert explorer.max_error == pytest.approx(worst, rel=1e-6)
+    assert f"{explorer.max_error:.1e}" in html
 
 
 def test_a_row_of_one_hot_weights_is_kept_exactly():
     weights = torch.eye(TOKENS).expand(2, -1, -1)
-    assert pack_weights([weights], 31)[1] == 0
+    assert compress_weights([weights], 31)[1] == 0
 
 
 def test_less_room_makes_weights_coarser_and_then_images_fewer(tmp_path):
     images = shown(11)
-    networks = [looked(vit(tmp_path), images)]
-    sizes, levels, counts = [], [], []
-    for budget in (BUDGET, 47_000, 20_000):
-        explorer = write_explorer(images, networks, tmp_path / "e.html", title="t", budget=budget)
-        levels.append(explorer.levels)
-        counts.append(explorer.images)
-        sizes.append(explorer.page.stat().st_size)
-    assert levels[0] == LEVELS[0] and levels[2] == LEVELS[-1]
+    found = inspection(images, looked(vit(tmp_path), images, "rollout"))
+    pages = [write_inspection_page(found, tmp_path, max_bytes=size)[0] for size in (MAX_PAGE_BYTES, 42_000, 17_000)]
+    levels, counts = [page.levels for page in pages], [page.images for page in pages]
+    assert levels[0] == QUANTIZATION_LEVELS[0] and levels[2] == QUANTIZATION_LEVELS[-1]
     assert levels == sorted(levels, reverse=True) and counts == sorted(counts, reverse=True)
     assert counts[0] == 11 and 1 <= counts[2] < 11
-    assert f"{11 - counts[2]} more did not fit into 0.02 MB" in explorer.page.read_text(encoding="utf-8")
-
-
-def test_the_size_of_the_page_is_all_that_limits_its_images(tmp_path):
-    images, one = shown(71), vit(tmp_path)
-    most = most_images([one], images)
-    found = [look_into(one, images, ["rollout"], grid_size=GRID, attended=most)]
-    explorer = write_explorer(images, found, tmp_path / "e.html", title="t")
-    assert (most, explorer.images) == (71, 71)
-    assert "did not fit" not in explorer.page.read_text(encoding="utf-8")
-    few = most_images([one], images, 20_000)
-    smaller = write_explorer(images, found, tmp_path / "f.html", title="t", budget=20_000)
-    assert smaller.images <= few < 71
+    assert f"{11 - counts[2]} more did not fit" in pages[2].path.read_text(encoding="utf-8")
 
 
 def test_weights_of_batches_are_those_of_all_images_at_once(tmp_path):
     images, one = shown(71), vit(tmp_path)
     pixels = one.normalise(images.data.images)
-    together, found = attention_maps(one.network, pixels), attention_of(one, pixels)[0]
+    together, found = attention_maps(one.network, pixels), read_attention(one, pixels)[0]
     assert found.grid_size == GRID and len(found.logits) == 71
     torch.testing.assert_close(found.query, together.query)
     for ours, theirs in zip(found.weights, together.weights, strict=True):
@@ -103,21 +91,24 @@ def test_weights_of_batches_are_those_of_all_images_at_once(tmp_path):
 
 def test_every_network_and_method_is_told_while_it_is_looked_into(tmp_path):
     said, images = [], shown()
-    look_into(vit(tmp_path), images, ["rollout", "centre"], grid_size=GRID, tell=said.append)
+    inspect_network(vit(tmp_path), images, ["rollout", "centre"], grid_size=GRID, tell=said.append)
     assert said[1:3] == ["vit-n120-s3: rollout (1 of 2)", "vit-n120-s3: centre (2 of 2)"]
-    assert said[0].startswith("vit-n120-s3: what it says") and said[3].endswith("weights of attention")
+    assert said[0].startswith("vit-n120-s3: predictions") and said[3].endswith("attention weights")
 
 
 @pytest.mark.slow
 def test_32_images_of_a_vit_of_9_layers_and_12_heads_take_less_than_10_mb(tmp_path):
     images = shown(32, (32, 32))
-    explorer = write_explorer(images, [looked(vit(tmp_path, 9, 12, (32, 32)), images)], tmp_path / "e.html", title="t")
-    assert explorer.images == 32
-    assert explorer.page.stat().st_size < 10_000_000
+    page, _ = write_inspection_page(
+        inspection(images, looked(vit(tmp_path, 9, 12, (32, 32)), images, "rollout")), tmp_path
+    )
+    assert page.images == 32
+    content = re.sub(r"<img[^>]*>", "", page.path.read_text(encoding="utf-8"))
+    assert len(content) < 10_000_000
 
 
 def test_the_page_loads_nothing_and_no_name_of_a_user_becomes_markup(written):
-    html = written[0].page.read_text()
+    html = written[0].path.read_text()
     assert "default-src 'none'" in html
     assert re.findall(r"https?://|src=.(?!data:)", re.sub(r"<script type=.text/plain.*?</script>", "", html)) == []
     assert "<b>bee" not in html and "0 </script>" not in html
@@ -202,10 +193,10 @@ def browser(tmp_path_factory):
 def reader(browser, written):
     """The page, freshly opened, with the weights that it holds for the first image."""
     explorer, _ = written
-    assert_readable(look_at(browser, explorer.page))
+    assert_readable(look_at(browser, explorer.path))
     reader = _Reader(browser)
     reader.settle()
-    reader.weights = _on_page(explorer.page.read_text(), 0, [2, 2, 2], explorer.levels)
+    reader.weights = _on_page(explorer.path.read_text(), 0, [2, 2, 2], explorer.levels)
     yield reader
     assert browser.get_log("browser") == []
 
@@ -225,10 +216,10 @@ def test_hovering_a_patch_shows_the_numbers_of_python(reader, written):
                 reader.numbers(), _row(reader.weights[2][:, choice], row, col), atol=1e-12, rtol=0
             )
             exact = _row(network.attention.weights[2][:1, choice].double(), row, col)
-            assert (reader.numbers() - exact).abs().max() <= explorer.error + 1e-7
+            assert (reader.numbers() - exact).abs().max() <= explorer.max_error + 1e-7
         for fusion in ("max", "min", "mean"):
             reader.press(fusion)
-            expected = _row(fuse_heads(reader.weights[2], fusion), row, col)
+            expected = _row(normalized_fusion(reader.weights[2], fusion), row, col)
             torch.testing.assert_close(reader.numbers(), expected, atol=1e-12, rtol=0)
 
 
@@ -253,44 +244,10 @@ def test_maps_of_other_methods_are_those_of_python_and_carry_their_score(reader,
     step = float(maps.max() - maps.min()) / 255
     torch.testing.assert_close(reader.numbers(), maps.flatten(), atol=0.51 * step, rtol=1e-4)
     assert f"Deletion {float(attends.methods[1].deletion[0]):.2f}" in reader.text(".readout")
-    torch.testing.assert_close(reader.numbers(1), convolves.methods[0].maps[0].double().flatten(), atol=0.003, rtol=0)
-    assert "(+20 %)" in reader.text(".readout", 1)
-
-
-def _other_class(written):
-    """The first image whose true class is known and not the one that the ViT says, with its label and what it says."""
-    images, network = shown(), written[1][0]
-    index = next(i for i in range(COUNT) if images.label(i) not in (None, CLASSES[int(network.predicted[i])]))
-    return index, int(images.data.labels[index]), CLASSES[int(network.predicted[index])]
-
-
-def test_where_a_network_is_wrong_the_file_has_the_map_for_the_true_class(written):
-    _, (network, _) = written
-    index, label, _ = _other_class(written)
-    wrong = [i for i in range(COUNT) if shown().label(i) not in (None, CLASSES[int(network.predicted[i])])]
-    relevance, rollout = network.methods[1], network.methods[0]
-    assert [*relevance.of_label] == wrong and not rollout.of_label
-    pixels = network.run.normalise(shown().data.images[[index]])
-    expected = saliency_maps(network.run.network, pixels, "relevance", classes=torch.tensor([label]))[0]
-    torch.testing.assert_close(relevance.of_label[index], expected)
-    plain = look_into(network.run, shown(), ["relevance"], grid_size=GRID)
-    assert not plain.methods[0].of_label
-
-
-def test_one_asks_for_the_true_class_and_is_told_where_the_file_has_no_map(reader, written):
-    _, (network, convolves) = written
-    index, label, said = _other_class(written)
-    reader.show("relevance")
-    reader.image(index)
-    assert f"for “{said}”" in reader.text(".readout")
-    reader.choose('[data-panel="0"] select[aria-label="Class of the map"]', "true")
-    assert f"for “{CLASSES[label]}”" in reader.text(".readout") and "no score" in reader.text(".readout")
-    expected = network.methods[1].of_label[index].double()
-    step = float(expected.max() - expected.min()) / 255
-    torch.testing.assert_close(reader.numbers(), expected.flatten(), atol=0.51 * step, rtol=1e-4)
-    reader.choose('[data-panel="1"] select[aria-label="Class of the map"]', "true")
-    reader.image(next(i for i in range(COUNT) if shown().label(i) not in (None, CLASSES[convolves.predicted[i]])))
-    assert "This file holds no map for" in reader.text(".readout", 1)
+    maps = convolves.methods[0].maps[0].double()
+    step = float(maps.max() - maps.min()) / 255
+    torch.testing.assert_close(reader.numbers(1), maps.flatten(), atol=0.51 * step, rtol=1e-4)
+    assert f"Deletion {float(convolves.methods[0].deletion[0]):.2f}" in reader.text(".readout", 1)
 
 
 def test_images_are_shown_by_class_and_by_who_is_wrong(reader, written):
@@ -339,7 +296,7 @@ def test_keys_move_the_patch_the_layer_the_head_the_image_and_the_method(reader)
 
 
 def test_a_phone_shows_it_without_scrolling_sideways_and_a_tap_is_enough(browser, written):
-    look = look_at(browser, written[0].page, width=PHONE)
+    look = look_at(browser, written[0].path, width=PHONE)
     assert_readable(look)
     reader = _Reader(browser)
     reader.settle()
@@ -353,4 +310,4 @@ def test_a_phone_shows_it_without_scrolling_sideways_and_a_tap_is_enough(browser
     browser.execute_cdp_cmd("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
     reader.settle()
     assert "Patch (0, 4) attends to" in reader.text(".readout")
-    look_at(browser, written[0].page, width=DESK)
+    look_at(browser, written[0].path, width=DESK)

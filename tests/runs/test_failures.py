@@ -44,7 +44,7 @@ def test_a_network_that_fails_is_named_with_its_reason_and_tried_again(tmp_path,
     printed = capsys.readouterr()
     assert "failed: own-n120-s3: RuntimeError at step 0: out of luck" in printed.err
     assert "Traceback" not in printed.err
-    assert "resnet" in printed.out  # the table of what is finished
+    assert "ResNet" in printed.out  # the table of what is finished
     (cell,) = tmp_path.glob("tiny/cells/own-*")
     assert json.loads((cell / "failed.json").read_text())["message"] == "out of luck"
     (tmp_path / "mended").touch()

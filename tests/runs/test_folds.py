@@ -101,7 +101,7 @@ def test_one_folder_has_one_fingerprint_and_each_fold_a_name(photos):
 def test_where_validation_images_score_or_recipes_were_searched_the_first_fold_tests_all_seeds(photos):
     data = _data(photos)
     experiment = replace(tiny_experiment(Path("runs")), data=data)
-    searched = Pool.of(replace(experiment, tuning=Tuning(record="tuning.csv")))
+    searched = Pool.of(replace(experiment, tuning=Tuning(trials=2)))
     validated = Pool(data, "validation")
     assert Pool.of(experiment).rotates
     for pool in (searched, validated):
@@ -115,10 +115,12 @@ def test_where_validation_images_score_or_recipes_were_searched_the_first_fold_t
 
 def test_a_fold_without_readable_images_is_named(tmp_path):
     photos = _photos(tmp_path / "photos")
-    pool = Pool(_data(photos, skip_unreadable=True))
-    pool.source.layout.folds.update(dict.fromkeys(pool.source.layout.folds, 4))
-    with pytest.raises(InputError, match=r"the folder .*photos: no image of test fold 0 can be read"):
-        pool.test(0)
+    listing = Pool(_data(photos)).source.listed
+    for name, fold in zip(listing.names, listing.folds, strict=True):
+        if fold == 3:
+            (photos / name).write_bytes(b"")
+    with pytest.raises(InputError, match=r"photos: .*no image of test fold 3 can be read"):
+        Pool(_data(photos, skip_unreadable=True)).test(0)
 
 
 def test_images_given_in_python_and_tables_have_folds_and_given_test_images_have_none(photos, tmp_path, monkeypatch):
@@ -205,12 +207,11 @@ def test_networks_are_compared_on_the_folds_of_their_seeds(trained, tmp_path):
     assert {row["network"]: row["accuracy"] for row in rows} == {
         f"{name}-s{seed}": result.accuracy for (name, seed), result in by_run.items()
     }
-    assert found.comparison.images == 45 and {network.reused for network in found.comparison.networks} == {True}
+    assert found.comparison.images == 45 and {network.is_reused for network in found.comparison.networks} == {True}
     (pair,) = found.comparison.accuracy.pairs
     report = read_findings(trained).analysis.comparisons[0]
     assert pair.comparison.obstacle is None and pair.comparison.seeds == 3
     assert pair.comparison.p_value == pytest.approx(report.p_value)
-    assert set(found.comparison.accuracy.networks) == {"vit-s0", "resnet-s0"}
     assert found.comparison.similarity.images == 15
     (note,) = (note for note in found.notes if "tested on" in note)
     assert "tested on 3 folds" in note and "of one fold: 15 images, vit-s0 and resnet-s0" in note
@@ -219,12 +220,12 @@ def test_networks_are_compared_on_the_folds_of_their_seeds(trained, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*have now been tested")
-def test_robustness_and_confidence_are_measured_on_folds(trained, tmp_path):
-    shutil.copytree(trained.parent, tmp_path / "runs")  # with the logs, to which robustness adds
+def test_corruptions_and_calibration_are_measured_on_folds(trained, tmp_path):
+    shutil.copytree(trained.parent, tmp_path / "runs")  # with the logs, to which corruptions add
     given = tmp_path / "runs" / trained.name
-    found = vc.compare(given, parts=["robustness", "confidence", "cost"], quick=True, count=5, quiet=True).comparison
-    assert set(found.robustness.corruptions.by_network) == {"vit-s0", "resnet-s0"}
-    assert set(found.confidence) == {f"{name}-s{seed}" for name in ("vit", "resnet") for seed in SEEDS}
+    found = vc.compare(given, parts=["corruptions", "calibration", "cost"], quick=True, count=5, quiet=True).comparison
+    assert set(found.corruptions.by_network) == {"vit-s0", "resnet-s0"}
+    assert set(found.calibration) == {f"{name}-s{seed}" for name in ("vit", "resnet") for seed in SEEDS}
 
 
 def test_networks_of_different_folds_alone_are_not_compared(trained):
@@ -239,7 +240,7 @@ def test_networks_of_different_folds_alone_are_not_compared(trained):
 
 def test_commands_take_one_network_on_its_own_fold(trained, photos, tmp_path):
     (cell,) = trained.glob("cells/resnet-*-s7-*")
-    assert vc.inspect(cell, count=1, methods=["grad_cam"], output=tmp_path, quiet=True).images == 1
+    assert vc.inspect(cell, count=1, methods=["grad_cam"], output=tmp_path, quiet=True).explorer.images == 1
     network = vc.load(cell)
     assert len(network.pool().test(network.cell.seed)) == 15
     assert len(vc.predict(cell, photos / "ant", quiet=True)) == CLASSES["ant"] + 1
@@ -270,7 +271,8 @@ def test_a_record_keeps_the_predictions_of_each_fold(trained, tmp_path):
 
 def test_the_audit_finds_copies_in_two_folds(photos, tmp_path):
     found = vc.audit(data=str(photos), overrides={"data.folder.image_size": 16}, output=tmp_path / "audit", quiet=True)
-    folds = Pool(_data(photos)).source.folds
+    source = Pool(_data(photos)).source
+    folds = dict(zip(source.listed.names, source.folds, strict=True))
     copies = [
         (f"{name}/{name}8_copy.png", f"{name}/{name}{(count - 1) % 9}_{count - 1}.png")
         for name, count in CLASSES.items()

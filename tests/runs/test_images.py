@@ -10,15 +10,14 @@ from PIL import Image
 from tests.experiments.tiny import tiny_experiment
 from vit_vs_cnn.config.experiment import Data
 from vit_vs_cnn.config.identity import identity_of
-from vit_vs_cnn.data.drawn.objects import ObjectsOptions
-from vit_vs_cnn.data.folder_layout import FolderOptions
+from vit_vs_cnn.data.options import FolderOptions, SyntheticOptions
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.runs.images import Pool, found_root
 
 
 @pytest.fixture(scope="module")
 def drawn() -> Pool:
-    return Pool(Data(objects=ObjectsOptions(train_images=210, test_images=30), validation_fraction=0.2))
+    return Pool(Data(objects=SyntheticOptions(train_images=210, test_images=30), validation_fraction=0.2))
 
 
 def test_training_and_validation_make_the_size_and_do_not_overlap(drawn):
@@ -41,7 +40,7 @@ def test_another_seed_is_another_subset(drawn):
 
 
 def test_test_images_change_the_fingerprint_only_where_they_are_used(drawn):
-    other = Pool(Data(objects=ObjectsOptions(train_images=210, test_images=31), validation_fraction=0.2))
+    other = Pool(Data(objects=SyntheticOptions(train_images=210, test_images=31), validation_fraction=0.2))
     assert other.images.fingerprint() == drawn.images.fingerprint()
     assert other.fingerprint != drawn.fingerprint
 

@@ -11,8 +11,8 @@ import pytest
 
 from tests.experiments.tiny import run_quietly, tiny_config
 from tests.results import make_result
-from vit_vs_cnn.comparison.compare import Settings, compare
-from vit_vs_cnn.comparison.opening import open_entries
+from vit_vs_cnn.comparison.compare import CompareRequest, Part, compare_entries
+from vit_vs_cnn.comparison.entries import load_entries
 from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.files import write_text
 from vit_vs_cnn.reporting.findings import read_findings
@@ -120,7 +120,7 @@ def test_results_made_before_ledgers_were_chained_are_told(experiment):
 def test_trials_of_recipes_share_the_ledgers_of_their_experiment(tmp_path, monkeypatch):
     (tmp_path / "one" / "tuning").mkdir(parents=True)
     assert output_of(tmp_path / "one" / "tuning") == tmp_path / "one"
-    (tmp_path / "one" / "tuning" / "optuna.journal").touch()
+    (tmp_path / "one" / "tuning.csv").touch()
     assert output_of(tmp_path / "one" / "tuning") == tmp_path
     monkeypatch.chdir(tmp_path / "one")
     assert output_of(Path()) == tmp_path
@@ -215,7 +215,8 @@ def shared(tmp_path_factory) -> Path:
     shutil.copytree(output / "test-sets", output / "before" / "test-sets")
     shutil.copytree(output / "one", output / "before" / "one")
     for rate in (0.1, 0.2):
-        run_quietly(experiment_from_dict(_config(output, "one", [120], optimizer={"name": "sgd", "lr": rate})))
+        changed_recipe = _config(output, "one", [120], optimizer={"name": "sgd", "lr": rate})
+        run_quietly(experiment_from_dict(changed_recipe), force=True)
     return output
 
 
@@ -240,8 +241,8 @@ def test_several_recipes_of_a_contender_allow_no_verdict_in_report_and_compare(s
     found = read_findings(shared / "one")
     assert f"{told}." in found.analysis.warnings()
     assert {str(one.conclusion) for one in found.analysis.comparisons} == {"no conclusion"}
-    opened = open_entries([str(shared / "one")])
-    comparison, _ = compare(opened.entries, Settings(parts=("accuracy", "differences")))
+    entries, _ = load_entries([str(shared / "one")])
+    comparison, _ = compare_entries(entries, CompareRequest(parts=(Part.ACCURACY, Part.DIFFERENCES)))
     assert comparison.accuracy is not None and comparison.differences is not None
     assert [str(pair.comparison.conclusion) for pair in comparison.accuracy.pairs] == ["no conclusion"]
     assert told in comparison.differences.warnings

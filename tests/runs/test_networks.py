@@ -12,7 +12,7 @@ from safetensors import SafetensorError
 from tests.experiments.tiny import tiny_experiment
 from vit_vs_cnn.conversion import export
 from vit_vs_cnn.errors import InputError, one_line
-from vit_vs_cnn.models import register_model, registry
+from vit_vs_cnn.models import presets, register_model
 from vit_vs_cnn.models.resnet import ResNet
 from vit_vs_cnn.runs.evaluation import Predictions, hash_weights, predict
 from vit_vs_cnn.runs.images import Pool
@@ -55,7 +55,7 @@ def test_a_checkpoint_that_does_not_fit_is_named(trained_once, tmp_path, change,
 
 
 def test_a_checkpoint_of_a_registered_model_opens_where_it_is_registered(trained_once, tmp_path, monkeypatch):
-    monkeypatch.setattr(registry, "_REGISTERED", {})
+    monkeypatch.setattr(presets, "REGISTERED", {})
     original = next(trained_once.glob("cells/resnet-*/checkpoints/last.ckpt"))
     contents = read_checkpoint(original)
     contents["vit_vs_cnn"] |= {"model": {"name": "mine"}, "origin": open_network(original).cell.to_dict()}

@@ -15,7 +15,7 @@ from vit_vs_cnn.config.identity import hash_of, identity_of
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.data.options import Augmentation
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.models import ResNet, VisionTransformer, create_model, register_model, registry
+from vit_vs_cnn.models import ResNet, VisionTransformer, create_model, presets, register_model
 from vit_vs_cnn.models.checkpointing import checkpoint_gradients
 from vit_vs_cnn.plain import Plain
 from vit_vs_cnn.runs.evaluation import Predictions
@@ -160,7 +160,6 @@ def test_a_loss_an_optimizer_and_metrics_of_ones_own_train_and_are_recorded(trai
 
 @pytest.mark.parametrize("command", ["inspect", "compare", "export"])
 def test_commands_open_a_network_of_ones_own_if_it_is_trusted(trained, tmp_path, capsys, command):
-    pytest.importorskip("captum")
     cell, _ = trained
     output = ["--output", str(tmp_path)]
     options = {
@@ -181,8 +180,7 @@ def test_a_trusted_network_of_ones_own_predicts(trained):
 
 
 def test_a_registered_network_is_opened_by_its_name_without_trust(tmp_path, monkeypatch, capsys):
-    pytest.importorskip("captum")
-    monkeypatch.setattr(registry, "_REGISTERED", {})
+    monkeypatch.setattr(presets, "REGISTERED", {})
     register_model("mine", own.SmallCnn)
     run_quietly(_experiment(tmp_path, {"name": "mine", "width": 3}))
     (cell,) = tmp_path.glob("tiny/cells/*")
@@ -190,7 +188,7 @@ def test_a_registered_network_is_opened_by_its_name_without_trust(tmp_path, monk
     out = ["--output", str(tmp_path / "out")]
     assert main(["inspect", str(cell), "--count", "3", "--methods", "grad_cam", "integrated_gradients", *out]) == 0
     assert main(["export", str(cell), "--format", "safetensors", *out]) == 0
-    registry._REGISTERED.clear()
+    presets.REGISTERED.clear()
     with pytest.raises(InputError, match=r'there is no model "mine".*register_model'):
         open_network(cell)
 

@@ -14,8 +14,8 @@ import yaml
 import vit_vs_cnn as vc
 from tests.experiments.tiny import run_quietly, tiny_config, tiny_experiment
 from vit_vs_cnn.config.experiment import experiment_from_dict
-from vit_vs_cnn.data.images import pool_fingerprint
-from vit_vs_cnn.data.options import OwnOptions
+from vit_vs_cnn.data.images import fingerprint_with_groups
+from vit_vs_cnn.data.options import ArraysOptions
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.runs.grid import finished_cells
 from vit_vs_cnn.runs.images import Pool, with_given
@@ -84,7 +84,7 @@ def test_groups_stand_on_one_side_at_every_size_and_subsets_nest():
 def test_groups_are_part_of_what_names_a_cell():
     pool = _grouped([0])
     plain = Pool(with_given(tiny_experiment(Path("runs")).data, images_and_labels()))
-    assert pool_fingerprint(pool.images) != pool_fingerprint(plain.images)
+    assert fingerprint_with_groups(pool.images) != fingerprint_with_groups(plain.images)
 
 
 @pytest.fixture
@@ -121,7 +121,7 @@ def test_processes_find_images_that_were_given_in_python(given, tmp_path):
 
 
 def test_other_images_are_other_cells(given, tmp_path):
-    vc.train(_values(tmp_path), data=images_and_labels(seed=1), quiet=True)
+    vc.train(_values(tmp_path), data=images_and_labels(seed=1), quiet=True, force=True)
     assert len([*given.glob("cells/*")]) == 4
 
 
@@ -193,7 +193,7 @@ def test_the_audit_counts_groups(tmp_path):
 @pytest.mark.parametrize("kill_at", [1, 4])
 def test_a_run_with_ones_own_transform_resumes_exactly(tmp_path, kill_at, monkeypatch):
     transform = {"class_path": f"{HERE}.Noise", "init_args": {"most": 90}}
-    augmentation = {"resized_crop": [0.3, 1.0], "colour_jitter": [0.4, 0.4, 0.4, 0.1], "transform": transform}
+    augmentation = {"resized_crop": [0.3, 1.0], "transform": transform}
 
     def experiment(output):
         values = _values(output, source={"class_path": f"{HERE}.images_and_labels"}, augmentation=augmentation)
@@ -221,7 +221,7 @@ def test_a_run_with_ones_own_transform_resumes_exactly(tmp_path, kill_at, monkey
 
 def test_own_options_refuse_what_is_no_fingerprint():
     with pytest.raises(InputError, match=r"fingerprint"):
-        OwnOptions(fingerprint="../../etc")
+        ArraysOptions(fingerprint="../../etc")
 
 
 def test_the_answer_begins_with_a_warning_of_test_images_that_were_trained_on(tmp_path, monkeypatch):

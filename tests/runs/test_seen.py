@@ -8,7 +8,7 @@ import torch
 
 from tests.experiments.tiny import run_quietly, tiny_config
 from vit_vs_cnn.config.experiment import experiment_from_dict
-from vit_vs_cnn.data.drawn.objects import ObjectsSource
+from vit_vs_cnn.data.synthetic.source import SyntheticSource
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.regimes.analysis import analyse
 from vit_vs_cnn.runs.images import Pool
@@ -34,10 +34,10 @@ def _run(output: Path, *, start: Path | None = None, fraction: float = 0.25, see
 @pytest.fixture(scope="module")
 def swapped(tmp_path_factory) -> Path:
     """A checkpoint of the other split: trained on what are test images elsewhere."""
-    train, test = ObjectsSource.train, ObjectsSource.test
+    train, test = SyntheticSource.train, SyntheticSource.test
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ObjectsSource, "train", test)
-        patch.setattr(ObjectsSource, "test", train)
+        patch.setattr(SyntheticSource, "train", test)
+        patch.setattr(SyntheticSource, "test", train)
         return _run(tmp_path_factory.mktemp("swapped"), fraction=0.0)
 
 
@@ -75,7 +75,7 @@ def test_weights_of_which_nothing_is_known_are_warned_of(swapped, tmp_path):
     assert not open_network(after).seen.is_whole
     result = read_result(after.parents[1] / "result.json")
     assert result.start.start_history_known is False
-    assert any("that cnn started from are not recorded" in text for text in analyse([result]).warnings())
+    assert any("that CNN started from are not recorded" in text for text in analyse([result]).warnings())
 
 
 @pytest.mark.parametrize("said", [None, 3, {}, {"images": "?", "whole": True}, {"images": "AAA=", "whole": True}])

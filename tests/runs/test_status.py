@@ -12,7 +12,7 @@ from rich.console import Console
 from tests.experiments.tiny import tiny_config
 from tests.results import changed, make_result
 from vit_vs_cnn.cli import main
-from vit_vs_cnn.comparison.opening import _cells_of
+from vit_vs_cnn.comparison.entries import select_cells
 from vit_vs_cnn.config.schema import Budget
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.files import write_text
@@ -45,7 +45,7 @@ def test_a_contender_that_is_named_like_a_size_is_not_taken_for_one(folder):
     (folder / "grid.json").write_text(json.dumps([NAMES[0], name]))
     cell = read_status(folder).cells[1]
     assert (cell.contender, cell.train_size, cell.seed) == ("vit-n50-s9", 100, -2)
-    assert _cells_of(folder, None)[1] == "50 images"  # all that is planned for this size is finished
+    assert select_cells(folder, None)[1] == "50 images"  # all that is planned for this size is finished
 
 
 def test_each_cell_is_in_the_state_that_its_folder_shows(folder):

@@ -11,7 +11,7 @@ from torch import nn
 import vit_vs_cnn as vc
 from vit_vs_cnn.conversion.export import export
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.inspection.runs import open_runs
+from vit_vs_cnn.inspection.networks import open_networks
 from vit_vs_cnn.runs import external
 from vit_vs_cnn.runs.evaluation import hash_weights
 from vit_vs_cnn.runs.trained import open_network
@@ -75,8 +75,8 @@ def test_an_onnx_file_says_its_classes_and_images_by_the_config_beside_it(onnx):
     assert trained.predict(white).classes == [trained.class_names[9]] * 2
     with pytest.raises(InputError, match=r"out/model\.onnx is of no run of this package"):
         trained.pool()
-    with pytest.raises(InputError, match="gives logits and nothing from its inside"):
-        open_runs([onnx])
+    with pytest.raises(InputError, match="contains logits only"):
+        open_networks([onnx])
     described = json.loads((onnx.parent / "config.json").read_text())
     del described["vit_vs_cnn"]["image_shape"]
     (onnx.parent / "config.json").write_text(json.dumps(described))

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader
 
 from vit_vs_cnn.data.augmentation.augmenter import Augmentation
-from vit_vs_cnn.data.datamodule import TrainingData
+from vit_vs_cnn.data.batches import TrainingData
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError, TrainingDiverged
 from vit_vs_cnn.models import create_model

@@ -10,7 +10,7 @@ import torch
 from tests.experiments.tiny import run_quietly, tiny_config
 from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.data.augmentation.augmenter import Augmentation
-from vit_vs_cnn.data.datamodule import TrainingData
+from vit_vs_cnn.data.batches import TrainingData
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError, Interrupted
 from vit_vs_cnn.models import ResNet, VisionTransformer, create_model

@@ -112,7 +112,7 @@ class Command:
         return given
 
     def _meant(self, word: str) -> str:
-        """What a word that stands alone was meant for, as far as it or a file of that name tells it."""
+        """A hint at the option of a word without one, or with an unknown one: a number, or the path of a file."""
         if _NUMBER.fullmatch(word):
             return "; a list is one word, such as '[0, 1, 2]'"
         path = Path(word)
@@ -139,8 +139,8 @@ class Command:
         if name not in self.settings:
             known = [spelt(one) for one in (*self.settings, *self.configured)]
             inside = [f"--{one}" for one, _ in walk(self.configured) if one.rpartition(".")[2] == key]
-            close = inside or difflib.get_close_matches(f"--{word}", known, n=1)
-            hint = f"; did you mean {' or '.join(close[:3])}?" if close else ""
+            close = inside or difflib.get_close_matches(f"--{word}", known, n=1, cutoff=0.7)
+            hint = f"; did you mean {' or '.join(close[:3])}?" if close else self._meant(next(iter(texts or rest), "-"))
             raise InputError(f"vit-vs-cnn {self.name}: there is no option --{word}{hint} (see --help)")
         setting = self.settings[name]
         inner, is_text = element_of(setting.hint), str in kinds_of(setting.hint)
@@ -195,8 +195,8 @@ def _taken(rest: list[str], most: int, name: str) -> list[str]:
 
 TRAINED = (
     *("config", "name", "output", "minutes", "data.source", "data.root", "protocol.train_sizes", "protocol.seeds"),
-    *("protocol.budget.steps", "contenders.NAME.model", "contenders.NAME.optimizer.lr"),
-    *("executor.name", "print_config", "json", "quiet"),
+    *("protocol.budget.steps", "contenders.NAME.model"),
+    *("executor.name", "force", "print_config", "json", "quiet"),
 )
 COMMANDS = {
     one.name: one
@@ -210,17 +210,16 @@ COMMANDS = {
         Command(
             "tune",
             example=(
-                "vit-vs-cnn tune --config mine.yaml --protocol.trials 12",
-                "vit-vs-cnn tune --config mine.yaml --protocol.trials 12 --tuning.equal flops \\\n"
+                "vit-vs-cnn tune --config mine.yaml --tuning.trials 12",
+                "vit-vs-cnn tune --config mine.yaml --tuning.trials 12 \\\n"
                 "    --tuning.space '{optimizer.lr: {low: 1e-3, high: 3e-2, log: true}}'",
             ),
             daily=(
                 "config",
-                "protocol.trials",
+                "tuning.trials",
                 "tuning.space",
-                "tuning.equal",
+                "tuning.sizes",
                 "tuning.splits",
-                "tuning.pruner",
                 "json",
             ),
         ),
@@ -244,10 +243,10 @@ COMMANDS = {
         Command(
             "inspect",
             example=(
-                "vit-vs-cnn inspect runs/duel --score --explorer",
+                "vit-vs-cnn inspect runs/duel --score",
                 "vit-vs-cnn inspect CHECKPOINT --images photos --methods rollout",
             ),
-            daily=("images", "count", "methods", "class_name", "score", "explorer", "output", "root", "json", "quiet"),
+            daily=("images", "count", "methods", "class_name", "score", "output", "root", "json", "quiet"),
             also={"class": "class_name"},
         ),
         Command(

@@ -38,7 +38,7 @@ def train(found: "Findings") -> None:
 
 
 def report(found: "Findings") -> None:
-    from vit_vs_cnn.reporting.regime_report import unfinished
+    from vit_vs_cnn.reporting.experiment_page import unfinished
     from vit_vs_cnn.runs.status import read_status
 
     _findings(found)
@@ -50,7 +50,7 @@ def recorded(path: Path, *, in_json: bool, output: Path | None) -> None:
     """Print the table and the answer of a recorded table of results, and write the report if a folder is given."""
     from vit_vs_cnn.regimes.analysis import read_table_analysis
     from vit_vs_cnn.regimes.answer import write_answer
-    from vit_vs_cnn.reporting.regime_report import ACCURACIES_ALONE, write_table_report
+    from vit_vs_cnn.reporting.experiment_page import ACCURACIES_ALONE, write_table_page
     from vit_vs_cnn.runs.record import read_result_table
 
     results = read_result_table(path)
@@ -60,33 +60,39 @@ def recorded(path: Path, *, in_json: bool, output: Path | None) -> None:
             return
     analysis = read_table_analysis(path)
     if not in_json:
-        _answer(results, analysis, path.parent, str(write_answer(analysis)))
+        _answer(results, analysis, str(write_answer(analysis)))
         _say(f"note: {ACCURACIES_ALONE[0].lower()}{ACCURACIES_ALONE[1:]}")
     if output is not None:
-        written = write_table_report(path, results, analysis, output)
+        written = write_table_page(path, results, analysis, output)
         if not in_json:
             _wrote(written)
 
 
 def _findings(found: "Findings") -> None:
-    _answer(found.results, found.analysis, found.folder, found.answer)
+    _answer(found.results, found.analysis, found.answer)
 
 
-def _answer(results: "list[RunResult]", analysis: "Analysis", folder: Path, answer: str) -> None:
-    """The table of runs, the answer, and what the answer does not show."""
-    from vit_vs_cnn.reporting.tables import further_comparisons, results_document
+def _answer(results: "list[RunResult]", analysis: "Analysis", answer: str) -> None:
+    """The table of accuracies, and the answer."""
+    from vit_vs_cnn.reporting.document import Document
+    from vit_vs_cnn.reporting.experiment_tables import accuracy_table
+    from vit_vs_cnn.reporting.style import looks
 
-    _print(results_document(results, analysis, title=folder.resolve().name))
-    _say("", answer, "", *further_comparisons(analysis))
+    document = Document("", looks=looks(analysis.display_names))
+    document.add(accuracy_table(analysis, results))
+    _print(document)
+    _say("", answer, "")
 
 
 def tune(found: "Experiment") -> None:
-    from vit_vs_cnn.runs.tuning_record import RECORD, read_record
+    from vit_vs_cnn.experiments.tuning import describe_choice
+    from vit_vs_cnn.runs.trials import TRIALS_FILE, ranked, read_trials
 
-    record = read_record(found.folder / RECORD)
-    several = len({place.budget for place in record.by_place}) > 1
-    _say(*(trials[0].told(with_budget=several) for trials in record.by_place.values() if trials[0].is_complete))
-    _say(f"Every trial is in {found.folder / RECORD}")
+    trials = read_trials(found.folder / TRIALS_FILE)
+    for name, size in dict.fromkeys((trial.contender, trial.train_size) for trial in trials):
+        there = [trial for trial in trials if (trial.contender, trial.train_size) == (name, size)]
+        _say(describe_choice(ranked(there)[0], len(there)))
+    _say(f"All trials are in {found.folder / TRIALS_FILE}")
     _say(f"vit-vs-cnn train --config {found.folder / 'tuned.yaml'}")
 
 
@@ -108,7 +114,7 @@ def status(found: "ExperimentStatus | list[ExperimentStatus]") -> None:
 
 
 def compare(found: "Compared") -> None:
-    from vit_vs_cnn.reporting.comparison_report import comparison_document
+    from vit_vs_cnn.reporting.comparison_page import comparison_document
 
     _print(comparison_document(found.comparison, found.notes))
     if found.page is not None:
@@ -116,13 +122,11 @@ def compare(found: "Compared") -> None:
 
 
 def inspect(found: "Inspected") -> None:
-    from vit_vs_cnn.reporting.inspection_report import scores_document
+    from vit_vs_cnn.reporting.inspection_page import scores_document
 
-    if found.scores:
-        _print(scores_document(found.scores, found.shuffled))
+    if found.inspection.scores:
+        _print(scores_document(found.inspection.scores))
     _say(*found.lines)
-    if found.explorer is not None:
-        _say(f"wrote {found.explorer}")
     _wrote(found.written)
 
 
@@ -140,7 +144,7 @@ def predict(found: "Predicted | PredictionFile") -> None:
 
 
 def locality(found: "Locality") -> None:
-    from vit_vs_cnn.reporting.locality_report import locality_document, study_summary
+    from vit_vs_cnn.reporting.locality_page import locality_document, study_summary
 
     if found.report is not None:
         _print(locality_document(found.report, title=found.title.removeprefix("Locality of "), drawn=False))
@@ -152,7 +156,7 @@ def locality(found: "Locality") -> None:
 
 def to_attention(found: "Compilation") -> None:
     from vit_vs_cnn.conversion.to_attention import EXACT_IMAGES
-    from vit_vs_cnn.reporting.tables import in_millions
+    from vit_vs_cnn.reporting.style import in_millions
 
     exact = min(EXACT_IMAGES, found.images)
     _wrote([found.path])
@@ -172,16 +176,16 @@ def export(found: "list[Exported]") -> None:
 
 
 def models(found: list[dict[str, Any]]) -> None:
-    from vit_vs_cnn.reporting.tables import in_millions
+    from vit_vs_cnn.reporting.style import in_millions
 
     for one in found:
-        if one["macs"] is None:
-            _say(one["name"])
-            continue
-        parameters, macs = in_millions(one["parameters"]), in_millions(one["macs"])
-        _say(f"{one['name']:<16} {parameters:>7} parameters  {macs:>7} MACs")
+        cost = f"{'':>36}"
+        if one["macs"] is not None:
+            parameters, macs = in_millions(one["parameters"]), in_millions(one["macs"])
+            cost = f"{parameters:>7} parameters  {macs:>7} MACs"
+        _say(f"{one['name']:<16} {cost}  {one['recipe']}")
     if any(one["macs"] is not None for one in found):
-        _say("timm/<name>      any model of timm")
+        _say(f"{'timm/<name>':<16} any model of timm; vit-vs-cnn models 'timm/resnet*' lists their recipes")
 
 
 def _print(document: "Document") -> None:

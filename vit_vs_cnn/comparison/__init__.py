@@ -1,1 +1,1 @@
-"""Trained networks beside each other on the same test images: accuracy, confidence, robustness, likeness, cost."""
+"""Comparison of trained networks on the same test images: accuracy, calibration, corruptions, similarity, cost."""

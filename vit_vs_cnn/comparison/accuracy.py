@@ -1,26 +1,42 @@
-"""Accuracy of networks on the same images: each with an interval, every pair with a test, and where they differ."""
+"""Accuracy of networks on the same images: intervals, tests of every pair, classes, confusion and example images."""
 
 import itertools
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from statistics import fmean
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from vit_vs_cnn.comparison.by_class import ClassAccuracy, by_class, confusion
-from vit_vs_cnn.comparison.entries import Tested, grouped, names_of_test_sets, on_one_fold, paired_rows
-from vit_vs_cnn.comparison.experiment_comparisons import ExperimentComparisons, find_experiment_comparisons
+from vit_vs_cnn.comparison.entries import (
+    Answered,
+    ComparisonEntry,
+    TestedEntry,
+    group_entries,
+    list_test_sets,
+    paired_rows,
+)
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.regimes.analysis import read_analysis
 from vit_vs_cnn.regimes.caveats import shared_obstacle
+from vit_vs_cnn.runs.analysis_plan import FILE_NAME, AnalysisPlan, PlannedAnalysis, read_plan
 from vit_vs_cnn.runs.answers import Answers
 from vit_vs_cnn.statistics.intervals import Estimate
 from vit_vs_cnn.statistics.mean_distribution import SeedScores, accuracy_interval
 from vit_vs_cnn.statistics.pair_comparison import (
+    ComparisonRules,
+    Obstacle,
     PairComparison,
     adjust_comparisons,
     compare_models,
 )
+from vit_vs_cnn.statistics.significance import holm
+
+#: Accuracies with a smaller difference are those of the same predictions.
+SAME_ACCURACY = 1e-9
 
 
 @dataclass(frozen=True)
@@ -28,8 +44,8 @@ class GroupAccuracy:
     """One group over its seeds.
 
     Arguments:
-        top1, top5: with 95 % intervals: of fresh images for one network, of fresh seeds and images for several; no
-            top5 where there are five classes or fewer.
+        top1, top5: with 95 % intervals: of new images for one network, of new seeds and images for several. No top5
+            with five classes or fewer.
     """
 
     name: str
@@ -40,12 +56,12 @@ class GroupAccuracy:
 
 
 @dataclass(frozen=True)
-class Pair:
-    """Two groups on the same images; the first of the comparison has the higher accuracy.
+class PairAccuracy:
+    """Two groups on the same images. The first of the comparison has the higher accuracy.
 
     Arguments:
         comparison: the difference, its p-value and the conclusion; for runs of one experiment that of its report.
-        only_first, only_second: images that only one of them gets right, averaged over seeds.
+        only_first, only_second: number of images that only one of them classifies correctly, mean over seeds.
     """
 
     comparison: PairComparison
@@ -54,70 +70,152 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class Accuracy:
+class ClassAccuracy:
+    """One class: its images, the accuracy of each group, and for two groups a p-value adjusted for all classes."""
+
+    name: str
+    images: int
+    accuracy: dict[str, float]
+    p_corrected: float | None
+
+
+@dataclass(frozen=True)
+class AccuracyComparison:
     """Accuracy of all networks.
 
     Arguments:
-        few_classes: sentences on networks that name one class only, or fewer than half of those that occur.
+        majority: share of the most frequent class.
+        few_classes: sentences on networks that predict one class only, or fewer than half of those that occur.
         confusion: of each group, summed over its seeds: rows are true classes, columns predicted ones.
-        networks: those of one test set.
-        disagreement: share of images that two of these call different names.
     """
 
     majority: float
     few_classes: list[str]
     groups: list[GroupAccuracy]
-    pairs: list[Pair]
+    pairs: list[PairAccuracy]
     classes: list[ClassAccuracy]
     confusion: dict[str, list[list[int]]]
-    networks: list[str]
-    disagreement: list[list[float]]
 
 
-def judge_accuracy(tested: Sequence[Tested], class_names: Sequence[str]) -> Accuracy:
-    groups = grouped(tested)
+@dataclass(frozen=True)
+class ExperimentComparisons:
+    """The plan and the comparisons of the experiment that all networks come from.
+
+    Arguments:
+        plan: None if the networks come from no common experiment.
+        size: training-set size of all networks; 0 without a common experiment.
+        comparisons: of the experiment's longest budget, adjusted for each other.
+        models: model of the experiment for each group of networks.
+    """
+
+    plan: AnalysisPlan | None = None
+    size: int = 0
+    comparisons: tuple[PairComparison, ...] = ()
+    models: Mapping[str, str] = field(default_factory=dict)
+
+    def find(self, own: PairComparison) -> PairComparison | None:
+        """The experiment's comparison of the same runs; None if it contains other seeds or images."""
+        keys = (self.models.get(own.first), self.models.get(own.second))
+        for found in self.comparisons:
+            if found.train_size != self.size or found.names != {*keys}:
+                continue
+            one = found if (found.first, found.second) == keys else _swap(found)
+            same = (one.seeds, one.images) == (own.seeds, own.images)
+            accuracies = zip(one.distribution.accuracies or (), own.distribution.accuracies or (), strict=True)
+            if same and all(abs(a - b) < SAME_ACCURACY for a, b in accuracies):
+                return replace(one, first=own.first, second=own.second)
+        return None
+
+    def analysis_of(self, seeds: Sequence[int | None], obstacle: Obstacle | None) -> PlannedAnalysis:
+        """Which of the shared seeds are compared, and the rules for them."""
+        known = [seed for seed in seeds if seed is not None]
+        if self.plan is None or len(known) < len(seeds):
+            return PlannedAnalysis(tuple(known), ComparisonRules(obstacle=obstacle))
+        return self.plan.analysis_of(known, is_primary=False, obstacle=obstacle)
+
+
+def _swap(one: PairComparison) -> PairComparison:
+    accuracies, distribution = one.distribution.accuracies, replace(one.distribution, mean=-one.distribution.mean)
+    if accuracies is not None:
+        distribution = replace(distribution, accuracies=(accuracies[1], accuracies[0]))
+    return replace(one, first=one.second, second=one.first, difference=-one.difference, distribution=distribution)
+
+
+def find_experiment_comparisons(entries: Sequence[ComparisonEntry]) -> ExperimentComparisons:
+    """The experiment whose finished networks these are, if all have one training-set size and the longest budget.
+
+    Raises:
+        InputError: its analysis plan cannot be read.
+    """
+    places = {_experiment_and_size(one) for one in entries}
+    models = {one.group: origin.contender for one in entries if (origin := one.trained.origin) is not None}
+    if len(places) > 1 or None in places or len({*models.values()}) < len(models):
+        return ExperimentComparisons()
+    ((folder, size),) = (place for place in places if place is not None)
+    plan = read_plan(folder)
+    if plan is None:
+        return ExperimentComparisons()
+    try:
+        with warnings.catch_warnings(action="ignore"):  # missing predictions are reported by the page of the experiment
+            analysis, *_ = read_analysis(folder)
+    except InputError:  # an experiment with contradictory results: its networks can still be compared
+        return ExperimentComparisons(plan, size, models=models)
+    return ExperimentComparisons(plan, size, analysis.comparisons, models)
+
+
+def _experiment_and_size(one: ComparisonEntry) -> tuple[Path, int] | None:
+    """Folder of the experiment and training-set size of the final weights of one of its runs."""
+    trained = one.trained
+    if trained.origin is None or trained.path.name != "last.ckpt":
+        return None
+    parents = trained.path.absolute().parents
+    if len(parents) < 4 or parents[2].name != "cells" or not (parents[3] / FILE_NAME).exists():
+        return None
+    return parents[3], trained.origin.train_size
+
+
+def compare_accuracy(tested: Sequence[TestedEntry], class_names: Sequence[str]) -> AccuracyComparison:
+    """Accuracy of every group, the difference of every two, and where they differ."""
+    groups = group_entries(tested)
     ordered = [t for members in groups.values() for t in members]
     counts = {t.test_set: t.predictions.class_counts for t in ordered}
     answers = Answers(
         sum(counts.values(), np.zeros_like(tested[0].predictions.class_counts)),
         {t.name: t.predictions.classes_named for t in ordered},
     )
-    shown = on_one_fold(ordered)
-    return Accuracy(
+    return AccuracyComparison(
         majority=answers.majority,
         few_classes=answers.few_classes,
-        groups=[_group(name, members) for name, members in groups.items()],
-        pairs=_pairs(groups, find_experiment_comparisons(tested)),
-        classes=by_class(groups, class_names),
+        groups=[_group_accuracy(name, members) for name, members in groups.items()],
+        pairs=_compare_pairs(groups, find_experiment_comparisons(tested)),
+        classes=class_accuracies(groups, class_names),
         confusion={name: confusion(members, len(class_names)) for name, members in groups.items()},
-        networks=[t.name for t in shown],
-        disagreement=_disagreement(shown),
     )
 
 
-def _group(name: str, members: Sequence[Tested]) -> GroupAccuracy:
+def _group_accuracy(name: str, members: Sequence[TestedEntry]) -> GroupAccuracy:
     top5, ratio = None, _test_train_ratio(members)
     if members[0].predictions.num_classes > 5:
         ranks = [rank for t in members if (rank := t.predictions.label_rank) is not None]
-        top5 = accuracy_interval(_scores([rank < 5 for rank in ranks]), test_train_ratio=ratio)
-    top1 = accuracy_interval(_scores([t.predictions.correct for t in members]), test_train_ratio=ratio)
+        top5 = accuracy_interval(_seed_scores([rank < 5 for rank in ranks]), test_train_ratio=ratio)
+    top1 = accuracy_interval(_seed_scores([t.predictions.correct for t in members]), test_train_ratio=ratio)
     by_network = {t.name: t.predictions.accuracy for t in members}
     return GroupAccuracy(name, [t.seed for t in members], top1, top5, by_network)
 
 
-def _scores(correct: Sequence[Tensor]) -> SeedScores:
+def _seed_scores(correct: Sequence[Tensor]) -> SeedScores:
     rows = [one.double().numpy() for one in correct]
     return SeedScores(np.array([row.mean() for row in rows]), np.array([len(row) for row in rows]), rows)
 
 
-def _test_train_ratio(networks: Sequence[Tested]) -> float | None:
-    """Test images for each training image where networks are tested on different folds; None for one test set."""
-    sizes = [len(t.test) / t.origin.train_size for t in networks if t.origin is not None]
-    return None if len(names_of_test_sets(networks)) == 1 or not sizes else max(sizes)
+def _test_train_ratio(networks: Sequence[TestedEntry]) -> float | None:
+    """Test images per training image if networks are tested on different folds; None for one test set."""
+    sizes = [len(t.test) / t.trained.origin.train_size for t in networks if t.trained.origin is not None]
+    return None if len(list_test_sets(networks)) == 1 or not sizes else max(sizes)
 
 
-def _pairs(groups: dict[str, list[Tested]], experiment: ExperimentComparisons) -> list[Pair]:
-    pairs = [_pair(groups[a], groups[b], experiment) for a, b in itertools.combinations(groups, 2)]
+def _compare_pairs(groups: dict[str, list[TestedEntry]], experiment: ExperimentComparisons) -> list[PairAccuracy]:
+    pairs = [_compare_pair(groups[a], groups[b], experiment) for a, b in itertools.combinations(groups, 2)]
     own = [pair.comparison for pair in pairs]
     if len(own) == 1:
         own = [replace(own[0], is_primary=True)]
@@ -125,35 +223,103 @@ def _pairs(groups: dict[str, list[Tested]], experiment: ExperimentComparisons) -
     return [replace(pair, comparison=experiment.find(one) or one) for pair, one in adjusted]
 
 
-def _pair(first: Sequence[Tested], second: Sequence[Tested], experiment: ExperimentComparisons) -> Pair:
+def _compare_pair(
+    first: Sequence[TestedEntry], second: Sequence[TestedEntry], experiment: ExperimentComparisons
+) -> PairAccuracy:
     *rows, paired = paired_rows(first, second)
     ours, theirs = [first[i] for i in rows[0]], [second[i] for i in rows[1]]
     if fmean(t.predictions.accuracy for t in ours) < fmean(t.predictions.accuracy for t in theirs):
-        return _pair(second, first, experiment)
+        return _compare_pair(second, first, experiment)
     both = [*first, *second]
     obstacle = shared_obstacle(
         (t.reservation for t in both),
-        {members[0].group: [t.tuning for t in members] for members in (first, second)},
+        {members[0].group: [t.result for t in members] for members in (first, second)},
         (t.result and t.result.cost.ended_early for t in both),
     )
     analysis = experiment.analysis_of([t.seed for t in ours] if paired else [None], obstacle)
     chosen = [i for i, t in enumerate(ours) if not paired or not analysis.seeds or t.seed in analysis.seeds]
     sides = ([ours[i] for i in chosen], [theirs[i] for i in chosen]) if paired else (ours, theirs)
     together = zip(ours, theirs, strict=True) if paired else itertools.product(ours, theirs)
-    answers = [(one.predictions.correct, two.predictions.correct) for one, two in together]
-    return Pair(
+    correct = [(one.predictions.correct, two.predictions.correct) for one, two in together]
+    return PairAccuracy(
         comparison=compare_models(
             (first[0].group, second[0].group),
-            *(_scores([t.predictions.correct for t in side]) for side in sides),
+            *(_seed_scores([t.predictions.correct for t in side]) for side in sides),
             paired=paired,
             test_train_ratio=_test_train_ratio(ours),
             rules=analysis.rules,
         ),
-        only_first=fmean(int((one & ~two).sum()) for one, two in answers),
-        only_second=fmean(int((two & ~one).sum()) for one, two in answers),
+        only_first=fmean(int((one & ~two).sum()) for one, two in correct),
+        only_second=fmean(int((two & ~one).sum()) for one, two in correct),
     )
 
 
-def _disagreement(tested: Sequence[Tested]) -> list[list[float]]:
-    predicted: Tensor = torch.stack([t.predictions.classes for t in tested])
-    return [[float((a != b).double().mean()) for b in predicted] for a in predicted]
+def class_accuracies(groups: Mapping[str, Sequence[Answered]], class_names: Sequence[str]) -> list[ClassAccuracy]:
+    """Every class that occurs among the test images of all groups.
+
+    There is no significance test if networks are tested on different folds.
+    """
+    ordered = [one for members in groups.values() for one in members]
+    folds = {one.test_set: one.predictions.labels.numpy() for one in ordered}
+    labels = np.concatenate(list(folds.values()))
+    tested = [{*torch.cat([one.predictions.labels for one in members]).tolist()} for members in groups.values()]
+    there = [index for index in range(len(class_names)) if all(index in of_group for of_group in tested)]
+    p_values: list[float | None] = [None] * len(there)
+    if len(groups) == 2 and len(folds) == 1:
+        first, second = groups.values()
+        *rows, paired = paired_rows(first, second)
+        a, b = (correct_answers([side[i] for i in of]) for side, of in zip((first, second), rows, strict=True))
+        unadjusted = [
+            compare_models(
+                ("", ""), SeedScores.of(a[:, labels == i]), SeedScores.of(b[:, labels == i]), paired=paired
+            ).p_value
+            for i in there
+        ]
+        p_values = [*holm(unadjusted)]
+    return [
+        ClassAccuracy(
+            class_names[index],
+            int((labels == index).sum()),
+            {name: _accuracy_of_class(members, index) for name, members in groups.items()},
+            p,
+        )
+        for index, p in zip(there, p_values, strict=True)
+    ]
+
+
+def _accuracy_of_class(members: Sequence[Answered], index: int) -> float:
+    """Share of correct predictions on images of a class, over all networks."""
+    correct = torch.cat([one.predictions.correct[one.predictions.labels == index] for one in members])
+    return float(correct.double().mean())
+
+
+def confusion(members: Sequence[Answered], classes: int) -> list[list[int]]:
+    """Counts over several networks: rows are true classes, columns predicted ones."""
+    matrix = torch.zeros(classes * classes, dtype=torch.int64)
+    for predictions in (one.predictions for one in members):
+        places = predictions.labels * classes + predictions.classes
+        matrix += torch.bincount(places, minlength=classes * classes)
+    return matrix.view(classes, classes).tolist()
+
+
+def choose_examples(tested: Sequence[Answered], *, each: int = 8, seed: int = 0) -> dict[str, list[int]]:
+    """Numbers of randomly chosen test images that one network alone classifies correctly, and that all get wrong.
+
+    Arguments:
+        tested: one network of each group.
+        each: number of images of each kind, at most.
+    """
+    right = correct_answers(tested)
+    kinds = {f"only {t.group} right": right[i] & (right.sum(0) == 1) for i, t in enumerate(tested) if len(tested) > 1}
+    kinds["all wrong" if len(tested) > 1 else "wrong"] = right.sum(0) == 0
+    rng = np.random.default_rng(seed)
+    return {
+        kind: sorted(rng.permutation(np.flatnonzero(there))[:each].tolist())
+        for kind, there in kinds.items()
+        if there.any()
+    }
+
+
+def correct_answers(members: Sequence[Answered]) -> np.ndarray:
+    """Whether each image is classified correctly, ``(networks, images)``."""
+    return torch.stack([t.predictions.correct for t in members]).numpy()

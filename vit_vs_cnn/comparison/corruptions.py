@@ -1,17 +1,19 @@
-"""Sixteen ways to spoil an image, each at five levels: noise, blur, weather and digital. Bytes in, bytes out.
+"""Accuracy on corrupted test images: sixteen corruptions, each at five levels.
 
-Every function takes ``(images, strength, generator)``, works on any number of channels and any size, and lets the same
-numbers decide at every level, so that a higher level is the same damage, only more of it.
+Every corruption takes ``(images, strength, generator)`` and works on any number of channels and any size. The same
+random numbers are used at every level, so that a higher level is the same damage, only stronger.
 
 Reference: Hendrycks & Dietterich, "Benchmarking neural network robustness to common corruptions and perturbations",
 2019.
-Differs: drawn here, with strengths of its own (no value compares with one on CIFAR-10-C); lengths are in units of 1/32
-of the image's shorter side, or of one pixel where that is less, as shorter blurs change nothing; snow and frost, which
-need pictures, are left out.
+Differs: other strengths (no value compares with one on CIFAR-10-C). Lengths are in units of 1/32 of the image's shorter
+side, or of one pixel if that is less, as shorter blurs change nothing. Snow and frost, which need pictures, are left
+out.
 """
 
 import io
-from collections.abc import Callable, Iterator, Mapping
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -21,11 +23,16 @@ from PIL import Image
 from torch import Generator, Tensor
 from torch.nn import functional as F
 
+from vit_vs_cnn.comparison.entries import ComparisonEntry, paired_rows
+from vit_vs_cnn.data.images import LabelledImages
+from vit_vs_cnn.runs.evaluation import predict
 from vit_vs_cnn.seeds import derive_seed
+from vit_vs_cnn.statistics.intervals import Estimate
+from vit_vs_cnn.statistics.mean_distribution import SeedScores, difference_over_seeds, mean_over_seeds
 
 Bytes = UInt8[Tensor, "count channels rows cols"]
 LEVELS = (1, 2, 3, 4, 5)
-#: Images that are spoiled at a time, each such chunk from a generator of its own.
+#: Images that are corrupted at a time, each chunk with a generator of its own.
 CHUNK = 50
 
 
@@ -184,11 +191,92 @@ CORRUPTIONS: Mapping[str, Corruption] = {
 }
 
 
-def corrupted(images: Bytes, name: str, level: int, *, seed: int = 0) -> Bytes:
-    """The images with one corruption; the same seed gives the same bytes, and image i does not depend on later ones.
+@dataclass(frozen=True)
+class CorruptionAccuracy:
+    """Accuracy on corrupted images; groups are means over their networks.
 
     Arguments:
-        seed: of what is drawn; the level does not enter.
+        images: number of test images.
+        clean: accuracy of each group on the images as they are.
+        accuracy: by group and corruption, one for each level.
+        mean: over all corruptions and levels, with an interval of the images.
+        by_network: the same of each network.
+        differences: of ``mean`` between every two groups, on the same images.
+    """
+
+    images: int
+    clean: dict[str, float]
+    accuracy: dict[str, dict[str, list[float]]]
+    mean: dict[str, Estimate]
+    by_network: dict[str, float]
+    differences: dict[str, Estimate]
+
+
+def compare_corruptions(
+    groups: Mapping[str, Sequence[ComparisonEntry]],
+    test: LabelledImages,
+    *,
+    seed: int = 0,
+    tell: Callable[[str], None] = lambda _: None,
+) -> CorruptionAccuracy:
+    """Test every network on corrupted copies of the test images. The caller logs it."""
+    tell("clean images")
+    clean = {name: float(right.mean()) for name, right in _correct(groups, test).items()}
+    accuracy: dict[str, dict[str, list[float]]] = {name: {} for name in groups}
+    by_image = {name: np.zeros((len(members), len(test))) for name, members in groups.items()}
+    for number, corruption in enumerate(CORRUPTIONS, start=1):
+        tell(f"{corruption} ({number}/{len(CORRUPTIONS)})")
+        for level in LEVELS:
+            spoiled = test.with_pixels(corrupt(test.images, corruption, level, seed=seed))
+            for name, right in _correct(groups, spoiled).items():
+                accuracy[name].setdefault(corruption, []).append(float(right.mean()))
+                by_image[name] += right / (len(CORRUPTIONS) * len(LEVELS))
+    mean = {
+        name: mean_over_seeds(SeedScores.of(values)).interval(bounds=(0.0, 1.0)) for name, values in by_image.items()
+    }
+    by_network = {
+        one.name: float(share)
+        for name, members in groups.items()
+        for one, share in zip(members, by_image[name].mean(1), strict=True)
+    }
+    differences = {
+        f"{a} - {b}": _difference(groups[a], groups[b], by_image[a], by_image[b])
+        for a, b in itertools.combinations(groups, 2)
+    }
+    return CorruptionAccuracy(len(test), clean, accuracy, mean, by_network, differences)
+
+
+def spread_subset(test: LabelledImages, count: int) -> LabelledImages:
+    """About ``count`` images, spread over the whole set; all of them if there are no more."""
+    if len(test) <= count:
+        return test
+    return test.subset(torch.linspace(0, len(test) - 1, count).round().long())
+
+
+def _correct(groups: Mapping[str, Sequence[ComparisonEntry]], images: LabelledImages) -> dict[str, np.ndarray]:
+    """Whether each image is classified correctly, ``(networks, images)`` of each group."""
+    trained = {name: [one.trained for one in members] for name, members in groups.items()}
+    logits = {
+        name: torch.stack([predict(one.network, images, one.normalise, what=one.name).logits for one in members])
+        for name, members in trained.items()
+    }
+    return {name: (of.argmax(2) == images.labels).numpy() for name, of in logits.items()}
+
+
+def _difference(
+    first: Sequence[ComparisonEntry], second: Sequence[ComparisonEntry], ours: np.ndarray, theirs: np.ndarray
+) -> Estimate:
+    mine, other, paired = paired_rows(first, second)
+    single = len(mine) == len(other) == 1
+    sides = SeedScores.of(ours[mine]), SeedScores.of(theirs[other])
+    return difference_over_seeds(*sides, paired=paired or single).interval()
+
+
+def corrupt(images: Bytes, name: str, level: int, *, seed: int = 0) -> Bytes:
+    """The images with one corruption. The same seed gives the same bytes, and image i does not depend on later ones.
+
+    Arguments:
+        seed: of the random numbers, which do not depend on the level.
     """
     if name not in CORRUPTIONS or level not in LEVELS:
         raise ValueError(f"corruption {name!r} at level {level}: there are {', '.join(CORRUPTIONS)} at 1 to 5")

@@ -1,36 +1,51 @@
-"""Who is compared: a trained network, what a comparison must know of it, and its answers on the test images."""
+"""The networks of a comparison: opened from paths, named, and evaluated once on their test images."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
+from vit_vs_cnn.config.identity import hash_of, identity_of
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.plain import field_values
+from vit_vs_cnn.models.presets import TIMM_PREFIX
+from vit_vs_cnn.runs.cell import Cell, split_folder_name
 from vit_vs_cnn.runs.evaluation import Predictions, Said, evaluate, hash_weights
-from vit_vs_cnn.runs.ledger import TestLedger
-from vit_vs_cnn.runs.result import RunResult, TuningProvenance
-from vit_vs_cnn.runs.trained import TrainedNetwork
+from vit_vs_cnn.runs.grid import finished_cells, longest_budget, read_grid
+from vit_vs_cnn.runs.images import Pool
+from vit_vs_cnn.runs.ledger import Account, TestLedger, account_of, output_of
+from vit_vs_cnn.runs.networks import check_logits
+from vit_vs_cnn.runs.result import RunResult, read_result
+from vit_vs_cnn.runs.trained import TrainedNetwork, open_network
 from vit_vs_cnn.statistics.pair_comparison import Obstacle
+from vit_vs_cnn.told import listed
+
+#: Largest number of characters of the settings in the name of a row.
+MAX_SETTINGS_LENGTH = 60
+#: A setting that one network does not have.
+ABSENT = "-"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Entry(TrainedNetwork):
+class ComparisonEntry:
     """One network of a comparison.
 
     Arguments:
-        group: what it is a seed of; networks of one group differ by the seed alone.
+        group: name of its row; networks of one group differ by the seed alone.
         test: images that it is tested on. Those of another seed may be another fold.
+        ledger: log of these test images.
         seed: of its subset and its initialisation; None if not known.
-        subset: hash of the images that it was trained on; None if not known.
-        config: all that decides the result, as plain values.
+        subset: hash of its training images; None if not known.
+        config: settings that decide the result, as plain values.
         result: of its run; None if not known.
         validation: images that it was neither trained nor tested on, or None.
-        stored: predictions saved when it was tested, with what they are of.
-        reservation: what the log of its test set has against a conclusion.
+        stored: file of the predictions saved when it was tested, or None.
+        reservation: reason in the log of its test set against a conclusion, or None.
     """
 
+    trained: TrainedNetwork
     group: str
     test: LabelledImages
     ledger: TestLedger
@@ -43,28 +58,27 @@ class Entry(TrainedNetwork):
     reservation: Obstacle | None = None
 
     @property
+    def name(self) -> str:
+        return self.trained.name
+
+    @property
     def test_set(self) -> str:
         """Name of its test images."""
         return self.ledger.test_set
 
-    @property
-    def tuning(self) -> TuningProvenance | None:
-        """The search that its recipe came from."""
-        return None if self.result is None else self.result.tuning
-
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Tested(Entry):
-    """One that was tested.
+class TestedEntry(ComparisonEntry):
+    """An entry with its predictions.
 
     Arguments:
-        times: how often its weights have been tested by now, this comparison included.
-        reused: whether the predictions are those that were saved when it was first tested.
+        evaluations: number of times that its weights have been tested, this comparison included.
+        is_reused: whether the predictions were saved when it was first tested.
     """
 
     predictions: Said
-    times: int
-    reused: bool
+    evaluations: int
+    is_reused: bool
 
 
 @runtime_checkable
@@ -86,7 +100,7 @@ class Seeded(Protocol):
 
 @runtime_checkable
 class Answered(Seeded, Protocol):
-    """One of which the answers are known."""
+    """A network as one seed of a group, with its predictions."""
 
     @property
     def predictions(self) -> Said: ...
@@ -95,19 +109,21 @@ class Answered(Seeded, Protocol):
 One = TypeVar("One", bound=Seeded)
 
 
-def tested(entry: Entry) -> Tested:
-    """Its predictions: those saved before if they are of these weights and images, else a new evaluation, on record."""
-    weights, test = hash_weights(entry.network), entry.test
+def predict_once(entry: ComparisonEntry) -> TestedEntry:
+    """Load the saved predictions if they are of these weights and images; otherwise evaluate, which is logged."""
+    trained, test, weights = entry.trained, entry.test, hash_weights(entry.trained.network)
     stored = entry.stored and Predictions.load_of(entry.stored, f"{weights} {test.fingerprint()}")
     if stored is not None:
         times = max(1, entry.ledger.count(weights))
-        return Tested(**field_values(entry), predictions=stored, times=times, reused=True)
-    what = f"{entry.name} (compare)"
-    predictions, _ = evaluate(entry.network, test, entry.normalise, ledger=entry.ledger, what=what, cell=entry.origin)
-    return Tested(**field_values(entry), predictions=predictions, times=entry.ledger.count(weights), reused=False)
+        return TestedEntry(**vars(entry), predictions=stored, evaluations=times, is_reused=True)
+    what, cell = f"{entry.name} (compare)", trained.origin
+    predictions, _ = evaluate(trained.network, test, trained.normalise, ledger=entry.ledger, what=what, cell=cell)
+    times = entry.ledger.count(weights)
+    return TestedEntry(**vars(entry), predictions=predictions, evaluations=times, is_reused=False)
 
 
-def grouped(entries: Iterable[One]) -> dict[str, list[One]]:
+def group_entries(entries: Iterable[One]) -> dict[str, list[One]]:
+    """The entries by group, each group in the order of its seeds."""
     groups: dict[str, list[One]] = {}
     for one in entries:
         groups.setdefault(one.group, []).append(one)
@@ -116,20 +132,21 @@ def grouped(entries: Iterable[One]) -> dict[str, list[One]]:
 
 def on_one_fold(networks: Sequence[One]) -> list[One]:
     """The networks of one test set: of the one on which most groups are tested, the first of several."""
-    groups = {name: {one.group for one in networks if one.test_set == name} for name in names_of_test_sets(networks)}
+    groups = {name: {one.group for one in networks if one.test_set == name} for name in list_test_sets(networks)}
     chosen = max(groups, key=lambda name: len(groups[name]))
     return [one for one in networks if one.test_set == chosen]
 
 
-def names_of_test_sets(networks: Iterable[Seeded]) -> list[str | None]:
+def list_test_sets(networks: Iterable[Seeded]) -> list[str | None]:
     """Names of the test sets, in the order of the networks."""
     return list(dict.fromkeys(one.test_set for one in networks))
 
 
 def paired_rows(first: Sequence[Seeded], second: Sequence[Seeded]) -> tuple[list[int], list[int], bool]:
-    """Which networks of two groups are compared, by their places, and whether one by one: same seed, same subset.
+    """Places of the networks of two groups that are compared, and whether they are paired: same seed, same subset.
 
-    Where seeds are shared, only those are looked at. Else all networks of one test set are, unpaired.
+    Networks without a partner are left out if there are pairs. Otherwise all networks of one test set are compared,
+    unpaired.
 
     Raises:
         InputError: the groups have no test images in common.
@@ -139,8 +156,8 @@ def paired_rows(first: Sequence[Seeded], second: Sequence[Seeded]) -> tuple[list
     shared = [seed for seed in mine if seed in other and _same_subset(first[mine[seed]], second[other[seed]])]
     if shared:
         return [mine[seed] for seed in shared], [other[seed] for seed in shared], True
-    theirs = names_of_test_sets(second)
-    common = next((name for name in names_of_test_sets(first) if name in theirs), None)
+    theirs = list_test_sets(second)
+    common = next((name for name in list_test_sets(first) if name in theirs), None)
     rows = [[place for place, one in enumerate(group) if one.test_set == common] for group in (first, second)]
     if not all(rows):
         raise InputError(
@@ -152,3 +169,321 @@ def paired_rows(first: Sequence[Seeded], second: Sequence[Seeded]) -> tuple[list
 
 def _same_subset(one: Seeded, other: Seeded) -> bool:
     return one.subset is not None and (one.subset, one.test_set) == (other.subset, other.test_set)
+
+
+def load_entries(
+    words: Sequence[str],
+    *,
+    root: Path | None = None,
+    train_size: int | None = None,
+    open_test_set: bool = False,
+    device: str = "cpu",
+    trust: bool = False,
+) -> tuple[list[ComparisonEntry], list[str]]:
+    """Open all networks and check that they can be compared. Gives the entries, and notes on defaults that were used.
+
+    Arguments:
+        words, root, train_size, open_test_set, trust: see ``api.compare``.
+
+    Raises:
+        InputError: a network cannot be opened, or its classes, test images or image size differ from the others'.
+    """
+    labels, notes = _expand(words, train_size)
+    ours = {
+        place: open_network(place, trust=trust)
+        for place, _ in labels
+        if not place.startswith(TIMM_PREFIX) and Path(place).suffix != ".onnx"
+    }
+    if not ours:
+        raise InputError("the test images are not known; name at least one checkpoint or cell of this package")
+    data = _TestImages(root)
+    first = _check_test_images(ours, data, open_test_set)
+    test = data.pool(first).test(first.cell.seed)
+    names = _name_rows([(ours[place], label) for place, label in labels if place in ours])
+    groups = {group for _, group in names.values()}
+    entries = []
+    for place, label in labels:
+        if place in ours:
+            entries.append(_entry_of_run(ours[place], names[id(ours[place])], data, place))
+            continue
+        other = open_network(place, like=first)
+        other = replace(other, name=label or other.name)
+        _check_classes(other, test, where=place, like=first)
+        if other.name in groups:
+            raise InputError(f"{place}: {other.name} is the name of another row; give it another (LABEL={place})")
+        groups.add(other.name)
+        entries.append(_external_entry(other, first, data))
+    _check_distinct(entries)
+    for one in entries:
+        one.trained.network.to(device)
+    return entries, [*notes, *_note_on_folds(entries)]
+
+
+def _note_on_folds(entries: Sequence[ComparisonEntry]) -> list[str]:
+    """Note on the parts that use one fold only. Raises InputError: two groups have no test images in common."""
+    folds = len(list_test_sets(entries))
+    if folds == 1:
+        return []
+    for first, second in itertools.combinations(group_entries(entries).values(), 2):
+        paired_rows(first, second)
+    shown = on_one_fold(entries)
+    return [
+        f"The networks are tested on {folds} folds of the images, each on that of its seed. Pictures, disagreement, "
+        f"corruptions and similarity are of one fold: {len(shown[0].test):,} images, "
+        f"{listed([one.name for one in shown])}"
+    ]
+
+
+def _expand(words: Sequence[str], train_size: int | None) -> tuple[list[tuple[str, str]], list[str]]:
+    """Places with their labels, an experiment expanded to its cells; and notes on the cells that were chosen."""
+    places, notes = [], []
+    for word in words:
+        label, equals, place = word.partition("=")
+        if not equals or not label or "/" in label or Path(word).exists():  # a path that exists has no label
+            label, place = "", word
+        path = Path(place)
+        if place.startswith(TIMM_PREFIX):
+            places.append((place, label))
+        elif not path.exists():
+            named = f"{TIMM_PREFIX}NAME or {TIMM_PREFIX}NAME=FILE"
+            raise InputError(f"{place}: no such file or folder (for a model of timm: {named})")
+        elif (path / "grid.json").exists():
+            cells, which = select_cells(path, train_size)
+            places += [(str(cell.absolute()), label) for cell in cells]
+            notes.append(f"{place}: its {len(cells)} finished cells of {which}")
+        else:
+            places.append((str(path.absolute()), label))
+    return places, notes
+
+
+def select_cells(experiment: Path, train_size: int | None) -> tuple[list[Path], str]:
+    """The finished cells of the longest budget and one training size, and their description.
+
+    Without a size, it is the largest of which every cell is finished.
+    """
+    grid, every = read_grid(experiment), finished_cells(experiment)
+    longest = longest_budget(grid, every)
+    results = {folder: result for folder, result in every.items() if grid[folder.name] == longest}
+    sizes, finished = {result.train_size for result in results.values()}, {folder.name for folder in results}
+    planned = {name: split_folder_name(name)[1] for name, budget in grid.items() if budget == longest}
+    there = {(result.contender, result.train_size) for result in results.values()}
+    whole = [size for size in sizes if finished.issuperset(name for name, of in planned.items() if of == size)]
+    whole = whole or [size for size in sizes if all((contender, size) in there for contender, _ in there)]
+    size = train_size or max(whole or sizes)
+    if size not in sizes:
+        raise InputError(f"{experiment}: no finished cell of {size} images; there are {sorted(sizes)}")
+    which = f"{size:,} images" + (f" and {longest.text}" if longest is not None and len(results) < len(every) else "")
+    return [folder for folder, result in results.items() if result.train_size == size], which
+
+
+class _TestImages:
+    """Images of the experiments and the logs of their test images, each read once."""
+
+    def __init__(self, root: Path | None) -> None:
+        self._root = root
+        self._pools: dict[str, Pool] = {}
+        self._accounts: dict[tuple[Path, str], Account] = {}
+
+    def pool(self, trained: TrainedNetwork) -> Pool:
+        data = trained.cell.experiment.to_dict()["data"]
+        key = hash_of({"data": data, "fingerprint": trained.cell.fingerprint})
+        if key not in self._pools:
+            self._pools[key] = trained.pool(self._root)
+        return self._pools[key]
+
+    def ledger(self, trained: TrainedNetwork) -> TestLedger:
+        """The log in the folder of the cell's experiments; of a file elsewhere, the log in its own folder."""
+        experiment = _experiment_folder(trained)
+        folder = trained.path.parent if experiment is None else output_of(experiment)
+        return TestLedger(folder, self.pool(trained).test_set(trained.cell.seed))
+
+    def reservation(self, trained: TrainedNetwork) -> Obstacle | None:
+        """Reason in the log against a conclusion on a network of an experiment, or None."""
+        experiment = _experiment_folder(trained)
+        if experiment is None:
+            return None
+        place = experiment, self.pool(trained).test_set(trained.cell.seed)
+        if place not in self._accounts:
+            self._accounts[place] = account_of(experiment, place[1])
+        return self._accounts[place].reservation(trained.cell.contender, trained.cell.experiment.name)
+
+
+def _experiment_folder(trained: TrainedNetwork) -> Path | None:
+    parents = trained.path.parents
+    return parents[3] if len(parents) > 3 and parents[2].name == "cells" else None
+
+
+def _check_test_images(ours: dict[str, TrainedNetwork], data: _TestImages, open_test_set: bool) -> TrainedNetwork:
+    """Check that all networks have the same test images, or folds of the same images. Gives the first network."""
+    first = next(iter(ours.values()))
+    for place, trained in ours.items():
+        if trained.cell.experiment.protocol.scored_on != "test" and not open_test_set:
+            raise InputError(
+                f"{place} is of an experiment that is scored on validation images, so that its test set stays unused; "
+                "--open-test-set evaluates it, which is logged"
+            )
+    pool = data.pool(first)
+    test = pool.test(first.cell.seed)
+    for place, trained in ours.items():
+        _check_classes(trained, test, where=place, like=first)
+        check_logits(trained.network, trained.image_shape, num_classes=test.num_classes, where=place)
+        if (other := data.pool(trained)) is pool:
+            continue
+        theirs = other.test(trained.cell.seed)
+        if theirs.image_shape != test.image_shape:
+            sizes = " and ".join(" x ".join(map(str, t.image_shape[1:])) for t in (test, theirs))
+            raise InputError(f"{first.path} and {trained.path} are for images of different sizes: {sizes} pixels")
+        if other.test_set(first.cell.seed) != pool.test_set(first.cell.seed):
+            raise InputError(f"{first.path} and {trained.path} belong to different test images and cannot be compared")
+    return first
+
+
+def _check_classes(trained: TrainedNetwork, test: LabelledImages, *, where: str, like: TrainedNetwork) -> None:
+    if trained.class_names != test.class_names:
+        mine, theirs = trained.class_names, test.class_names
+        raise InputError(
+            f"{where} has {len(mine)} classes ({', '.join(mine[:3])}, ...), and {like.path} "
+            f"{len(theirs)} ({', '.join(theirs[:3])}, ...): they cannot be compared"
+        )
+    if trained.image_shape != test.image_shape:
+        raise InputError(f"{where} takes images of shape {trained.image_shape}, not {test.image_shape}")
+
+
+def _name_rows(networks: Sequence[tuple[TrainedNetwork, str]]) -> dict[int, tuple[str, str]]:
+    """Name and row of each network, by ``id``, from the networks with their labels.
+
+    A row contains runs that differ by the seed alone. Its name is the shortest one that no other row has: the contender
+    or the label; then with the training size; with the experiment's name; with the settings that differ.
+
+    Raises:
+        InputError: the settings that differ are too many for a name.
+    """
+    kinds = [_hash_of_row(network, label) for network, label in networks]
+    contenders_of = {label: {one.cell.contender for one, other in networks if other == label} for _, label in networks}
+    endings = _settings_in_brackets({kind: _settings(one.cell) for (one, _), kind in zip(networks, kinds, strict=True)})
+
+    def rows(*, experiment: bool = False, size: bool = False, settings: bool = False) -> list[str]:
+        names = []
+        for (one, label), kind in zip(networks, kinds, strict=True):
+            start = label or (one.cell.experiment.name if experiment else "")
+            name = "/".join(
+                filter(None, (start, one.cell.contender if len(contenders_of[label]) > 1 or not label else ""))
+            )
+            size_text = f"-n{one.cell.train_size}" if size else ""
+            names.append(name + size_text + (endings[kind] if settings else "") + _file_suffix(one))
+        return names
+
+    candidates = [rows(experiment=experiment, size=size) for experiment in (False, True) for size in (False, True)]
+    for groups in (*candidates, rows(settings=True)):
+        if len({*groups}) == len({*kinds}) == len({*zip(groups, kinds, strict=True)}):
+            named = zip(networks, groups, strict=True)
+            return {id(one): (f"{group}-s{one.cell.seed}", group) for (one, _), group in named}
+    raise InputError("several recipes have the same name; name the rows by labels (LABEL=PATH)")
+
+
+def _hash_of_row(trained: TrainedNetwork, label: str) -> str:
+    """Hash of what makes a row. Two contenders are two rows, even with the same recipe."""
+    recipe, file = identity_of(_settings(trained.cell)), _file_suffix(trained)
+    return hash_of({"recipe": recipe, "contender": trained.cell.contender, "file": file, "label": label})
+
+
+def _settings(cell: Cell) -> dict[str, Any]:
+    """Settings except the seed that decide the result of a run, and of the run that it starts from."""
+    values = {key: value for key, value in cell.settings.items() if key != "seed"}
+    return values | ({"starts_from": _settings(cell.start)} if isinstance(cell.start, Cell) else {})
+
+
+def _settings_in_brackets(recipes: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """`` (optimizer.lr 0.1)`` for each recipe; empty if longer than ``MAX_SETTINGS_LENGTH``."""
+    texts: dict[str, list[str]] = {kind: [] for kind in recipes}
+    for setting, values in differing_settings(recipes).items():
+        for kind, value in values.items():
+            texts[kind].append(f"{setting.removeprefix('contender.')} {value}")
+    joined = {kind: f" ({', '.join(text)})" for kind, text in texts.items()}
+    return {kind: text if len(text) <= MAX_SETTINGS_LENGTH else "" for kind, text in joined.items()}
+
+
+def differing_settings(configs: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Settings that are not the same in all configs: by dotted name, the value of each config."""
+    flat = {name: flatten_settings(config) for name, config in configs.items()}
+    keys = dict.fromkeys(key for config in flat.values() for key in config)
+    values = {key: {name: config.get(key, ABSENT) for name, config in flat.items()} for key in keys}
+    return {key: of for key, of in values.items() if any(value != next(iter(of.values())) for value in of.values())}
+
+
+def flatten_settings(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings by dotted name; an empty mapping is a value."""
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, Mapping) and value:
+            flat |= flatten_settings(value, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
+
+
+def _check_distinct(entries: Sequence[ComparisonEntry]) -> None:
+    """Raises InputError: one network is given twice, or two copies of one run's."""
+    files = [(one.trained.path.resolve(), one.trained.about.model.get("name")) for one in entries]
+    if twice := [one.trained.path for one, file in zip(entries, files, strict=True) if files.count(file) > 1]:
+        raise InputError(f"{twice[0]} is named twice; each network can be compared once")
+    taken = Counter(one.name for one in entries)
+    if copies := [one for one in entries if taken[one.name] > 1]:
+        raise InputError(
+            f"{copies[0].trained.path}: there is another copy of {copies[0].name}, of the same recipe and seed; leave "
+            "one out, or give it a label (LABEL=PATH)"
+        )
+
+
+def _file_suffix(trained: TrainedNetwork) -> str:
+    return "" if trained.path.name == "last.ckpt" else f" ({trained.path.stem})"
+
+
+def _entry_of_run(trained: TrainedNetwork, names: tuple[str, str], data: _TestImages, place: str) -> ComparisonEntry:
+    folder = trained.path.parents[1] if len(trained.path.parents) > 1 else trained.path.parent
+    cell, pool = trained.cell, data.pool(trained)
+    is_in_its_folder = folder.name == cell.folder.name and (folder / "result.json").exists()
+    result = read_result(folder / "result.json") if is_in_its_folder else None
+    drawn, test_hashes = pool.draw(cell.train_size, cell.seed), pool.test_hashes(cell.seed)
+    if leaked := trained.seen.among(test_hashes, but=pool.trainable_hashes(cell.seed)):
+        raise InputError(
+            f"{place} was trained on {leaked:,} of the {len(test_hashes):,} test images: it is not compared"
+        )
+    reservation, warnings = data.reservation(trained), list(_warnings(result, place))
+    if reservation is not None:
+        warnings.append(reservation.text)
+    if duplicates := trained.seen.among(test_hashes):
+        warnings.append(
+            f"{place} was trained on {duplicates:,} of the {len(test_hashes):,} test images, which its data hold twice"
+        )
+    return ComparisonEntry(
+        trained=replace(trained, name=names[0], warnings=tuple(warnings)),
+        group=names[1],
+        test=pool.test(cell.seed),
+        ledger=data.ledger(trained),
+        reservation=reservation,
+        seed=cell.seed,
+        subset=drawn.subset_hash,
+        config=cell.settings,
+        result=result,
+        validation=drawn.validation if len(drawn.validation) else None,
+        stored=folder / "predictions.npz" if result else None,
+    )
+
+
+def _warnings(result: RunResult | None, place: str) -> tuple[str, ...]:
+    if result is None:
+        return (f"{place} has no result.json beside it: it may not have finished training",)
+    if result.cost.ended_early:
+        return (f"{place} ended after {result.cost.steps} of {result.cost.planned_steps} steps, before its budget",)
+    return ()
+
+
+def _external_entry(trained: TrainedNetwork, first: TrainedNetwork, data: _TestImages) -> ComparisonEntry:
+    """A network without a run, tested on the images of the first network that has one, and on its log."""
+    pool, cell = data.pool(first), first.cell
+    held = pool.draw(cell.train_size, cell.seed).validation
+    test, validation = pool.test(cell.seed), held if len(held) else None
+    return ComparisonEntry(
+        trained=trained, group=trained.name, test=test, ledger=data.ledger(first), validation=validation
+    )

@@ -1,6 +1,5 @@
-"""How alike the layers of two networks are, and which frequencies their features have."""
+"""Similarity of the layers of two networks (CKA), and attention distances."""
 
-import contextlib
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,32 +8,26 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-from vit_vs_cnn.comparison.entries import Entry
+from vit_vs_cnn.comparison.entries import ComparisonEntry
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.inspection.attention_weights import attention_maps
-from vit_vs_cnn.inspection.layout import TokenLayout, layout_of
+from vit_vs_cnn.inspection.attention_weights import attention_distances, attention_maps
 from vit_vs_cnn.models.recording import as_evaluated, recorded_calls
-from vit_vs_cnn.models.resized import ResizedInput, seen_size
+from vit_vs_cnn.models.resized import seen_size
 
 BATCH_SIZE = 128
-#: Images of a batch for which the unbiased estimate is defined.
-FEWEST = 4
-#: The share of its largest feature by which a layer may vary and still be the same for all images: float32's rounding.
+#: Fewest images of a batch for which the unbiased estimate is defined.
+MIN_CKA_BATCH = 4
+#: Share of a layer's largest feature by which features vary through the rounding of float32 alone.
 ROUNDING = 1e-6
-#: Images whose attention is read.
-ATTENDED = 128
-#: Of these at a time: a map holds every head of every layer.
-AT_ONCE = 16
-#: Points of a Fourier profile, from frequency 0 to that of one pixel of the map.
-FREQUENCIES = 9
+#: Images whose attention distance is measured, and how many of these at a time.
+ATTENTION_IMAGES, ATTENTION_BATCH = 128, 16
 
 
 @dataclass(frozen=True)
 class LayerSimilarity:
-    """CKA between the layers of two networks, ``values[i][j]`` for layer i of the first and j of the second."""
+    """CKA between the layers of two networks: ``values[i][j]`` for layer i of the first and j of the second."""
 
     first: str
     second: str
@@ -44,33 +37,31 @@ class LayerSimilarity:
 
 
 @dataclass(frozen=True)
-class FourierProfile:
-    """Amplitude of a network's feature maps over frequency.
+class AttentionDistances:
+    """Mean attention distance in pixels.
 
     Arguments:
-        frequencies: in units of pi radians per place of the map.
-        log_amplitude: of each layer, natural logarithm, relative to that at frequency 0.
+        by_layer: of every head, ``by_layer[layer][head]``.
+        uniform: of attention with equal weights.
     """
 
-    layers: list[str]
-    frequencies: list[float]
-    log_amplitude: list[list[float]]
+    by_layer: list[list[float]]
+    uniform: float
+    images: int
 
 
 @dataclass(frozen=True)
-class Similarity:
-    """All of it, on ``images`` test images.
+class SimilarityComparison:
+    """Similarity on ``images`` test images.
 
     Arguments:
         cka: of every two networks, one of each group, and of each with itself.
-        attention_distance: by network that has attention: its layers, each with the distance of every head in pixels,
-            and what attention that sees all alike would have.
+        attention_distance: by network, of those with attention.
     """
 
     images: int
     cka: list[LayerSimilarity]
-    fourier: dict[str, FourierProfile]
-    attention_distance: dict[str, dict[str, Any]]
+    attention_distance: dict[str, AttentionDistances]
 
 
 def unbiased_hsic(
@@ -85,8 +76,8 @@ def unbiased_hsic(
     equation 3.
     """
     n = first.shape[-1]
-    if n < FEWEST:
-        raise ValueError(f"the unbiased HSIC needs at least {FEWEST} images in a batch, but has {n}")
+    if n < MIN_CKA_BATCH:
+        raise ValueError(f"the unbiased HSIC needs at least {MIN_CKA_BATCH} images in a batch, but has {n}")
     k, l = (gram - torch.diag_embed(gram.diagonal(dim1=-2, dim2=-1)) for gram in (first, second))  # noqa: E741
     rows_k, rows_l = k.sum(-1), l.sum(-1)
     traces = k.flatten(1) @ l.flatten(1).mT
@@ -95,10 +86,10 @@ def unbiased_hsic(
 
 
 def gram_matrix(features: Float[Tensor, "batch *rest"]) -> Float[Tensor, "batch batch"]:
-    """``X X'`` of flattened features in float64; the mean over images is taken off first, which HSIC does not see."""
+    """``X X'`` of flattened features in float64, less their mean over images, which does not change HSIC."""
     flat = features.flatten(1).double()
     centred = flat - flat.mean(0)
-    if centred.abs().max() <= ROUNDING * flat.abs().max():  # what varies by rounding alone is the same for all images
+    if centred.abs().max() <= ROUNDING * flat.abs().max():  # variation by rounding alone
         centred = torch.zeros_like(centred)
     return centred @ centred.mT
 
@@ -132,133 +123,94 @@ class MinibatchCka:
         return torch.where(scale > 0, cross / scale, 0.0)
 
 
-def fourier_profile(
-    maps: Float[Tensor, "batch channels rows cols"], frequencies: int = FREQUENCIES
-) -> Float[Tensor, "frequencies"]:
-    """Mean over images and channels of ``log |F(f)| - log |F(0)|``, along the diagonal of the centred spectrum.
-
-    Reference: Park & Kim, "How do vision transformers work?", 2022, section 3 and figure 2.
-    Differs: the amplitude is averaged before the logarithm; between the map's own frequencies it is interpolated.
-    """
-    spectrum = torch.fft.fft2(maps.double()).abs().mean((0, 1))
-    points = min(spectrum.shape) // 2 + 1
-    rows, cols = (torch.linspace(0, size // 2, points).round().long() for size in spectrum.shape)
-    diagonal = spectrum[rows, cols].clamp(min=1e-12).log()
-    diagonal = F.interpolate(diagonal[None, None], size=frequencies, mode="linear", align_corners=True)[0, 0]
-    return diagonal - diagonal[0]
-
-
-def judge_similarity(
-    entries: Mapping[str, Entry], test: LabelledImages, *, tell: Callable[[str], None] = lambda _: None
-) -> Similarity:
-    """Compare the layers of every two networks on the same images; no label is looked at.
+def compare_similarity(
+    entries: Mapping[str, ComparisonEntry], test: LabelledImages, *, tell: Callable[[str], None] = lambda _: None
+) -> SimilarityComparison:
+    """Compare the layers of every two networks on the same images, without their labels.
 
     Arguments:
-        entries: one of each group; one that cannot be looked into is left out.
+        entries: one of each group. A network that runs outside of torch is left out.
     """
     layers = {name: found for name, one in entries.items() if (found := _layers_with_features(one, test))}
-    entries = {name: entries[name] for name in layers}
-    meters = {pair: MinibatchCka() for pair in itertools.combinations_with_replacement(entries, 2)}
-    profiles: dict[str, dict[str, Tensor]] = {name: {} for name in entries}
+    networks = {name: entries[name].trained for name in layers}
+    sums = {pair: MinibatchCka() for pair in itertools.combinations_with_replacement(networks, 2)}
     batches = test.images.split(BATCH_SIZE)
-    if len(batches) > 1 and len(batches[-1]) < FEWEST:
+    if len(batches) > 1 and len(batches[-1]) < MIN_CKA_BATCH:
         batches = batches[:-1]
     for number, images in enumerate(batches, start=1):
         tell(f"features, batch {number}/{len(batches)}")
         grams = {}
-        for name, one in entries.items():
+        for name, one in networks.items():
             device = next(one.network.parameters()).device
             features = features_of(one.network, one.normalise(images.to(device)), layers[name])
             grams[name] = torch.stack([gram_matrix(layer).cpu() for layer in features.values()])
-            _add_profiles(profiles[name], one.network, features, (images.shape[2], images.shape[3]), len(batches))
-        for (a, b), meter in meters.items():
-            meter.update(grams[a], grams[b])
+        for (a, b), cka in sums.items():
+            cka.update(grams[a], grams[b])
     tell("attention distances")
-    distances = {name: attention_reach(one, test) for name, one in entries.items()}
-    return Similarity(
+    distances = {name: mean_attention_distance(entries[name], test) for name in networks}
+    return SimilarityComparison(
         images=sum(map(len, batches)),
-        cka=[LayerSimilarity(a, b, layers[a], layers[b], m.compute().tolist()) for (a, b), m in meters.items()],
-        fourier={name: _as_profile(found) for name, found in profiles.items() if found},
+        cka=[LayerSimilarity(a, b, layers[a], layers[b], one.compute().tolist()) for (a, b), one in sums.items()],
         attention_distance={name: found for name, found in distances.items() if found is not None},
     )
 
 
 @torch.no_grad()
-def attention_reach(entry: Entry, images: LabelledImages) -> dict[str, Any] | None:
-    """Mean attention distance in pixels, ``by_layer[layer][head]``, and that of attention which sees all alike.
-
-    None for a network without attention, or with one that cannot be looked into.
-    """
-    device = next(entry.network.parameters()).device
-    attended = images.images[:ATTENDED]
-    parts, size = attended.split(AT_ONCE), seen_size(entry.network, (attended.shape[2], attended.shape[3]))
+def mean_attention_distance(entry: ComparisonEntry, images: LabelledImages) -> AttentionDistances | None:
+    """Mean attention distance of every head; None for a network without attention weights."""
+    trained = entry.trained
+    device = next(trained.network.parameters()).device
+    chosen = images.images[:ATTENTION_IMAGES]
+    parts, size = chosen.split(ATTENTION_BATCH), seen_size(trained.network, (chosen.shape[2], chosen.shape[3]))
     try:
-        found = [attention_maps(entry.network, entry.normalise(part.to(device))).distances(size) for part in parts]
+        maps = (attention_maps(trained.network, trained.normalise(part.to(device))) for part in parts)
+        found = [attention_distances(of_part, size) for of_part in maps]
     except InputError:
         return None
     by_layer = zip(*(distances for distances, _ in found), strict=True)
-    shares = torch.tensor([len(part) / len(attended) for part in parts])[:, None]
+    shares = torch.tensor([len(part) / len(chosen) for part in parts])[:, None]
     means = [(shares * torch.stack(of_parts).cpu()).sum(0).tolist() for of_parts in by_layer]
-    return {"by_layer": means, "uniform": found[0][1], "images": len(attended)}
+    return AttentionDistances(means, found[0][1], len(chosen))
 
 
-def _layers_with_features(entry: Entry, test: LabelledImages) -> list[str]:
-    """Those that give tensors; none of a network that runs outside of torch."""
-    device = next(entry.network.parameters()).device
-    names = layer_names(entry.network)
-    return list(features_of(entry.network, entry.normalise(test.images[:2].to(device)), names))
-
-
-def _add_profiles(
-    found: dict[str, Tensor],
-    network: nn.Module,
-    features: Mapping[str, Tensor],
-    image_size: tuple[int, int],
-    batches: int,
-) -> None:
-    seen = network.image_size if isinstance(network, ResizedInput) else image_size
-    layout = None
-    with contextlib.suppress(InputError):  # no Vision Transformer
-        layout = layout_of(network, seen)
-    for name, layer in features.items():
-        maps = as_maps(layer, seen, layout)
-        if maps is not None and min(maps.shape[-2:]) >= 4:
-            found[name] = found.get(name, torch.zeros(())) + fourier_profile(maps).cpu() / batches
-
-
-def _as_profile(found: Mapping[str, Tensor]) -> FourierProfile:
-    places = torch.linspace(0, 1, FREQUENCIES).tolist()
-    return FourierProfile(list(found), places, [profile.tolist() for profile in found.values()])
+def _layers_with_features(entry: ComparisonEntry, test: LabelledImages) -> list[str]:
+    """Layers whose outputs are tensors; none of a network that runs outside of torch."""
+    trained = entry.trained
+    device = next(trained.network.parameters()).device
+    names = layer_names(trained.network)
+    return list(features_of(trained.network, trained.normalise(test.images[:2].to(device)), names))
 
 
 def layer_names(network: nn.Module) -> list[str]:
-    """The layers to look at, in their order: the blocks, and what stands before and after them.
+    """Names of the layers that are compared, in order: the blocks, and the modules before and after them.
 
-    Containers of blocks are gone into; a block itself, and whatever has no block inside, is one layer. A module without
-    parameters is left out.
+    A container of blocks is replaced by its members. A block, and any module without blocks inside, is one layer.
+    Modules without parameters are left out.
     """
-    return _layers(network, "") or [name for name, module in network.named_modules() if name and _learns(module)]
+    return _layers(network, "") or [
+        name for name, module in network.named_modules() if name and _has_parameters(module)
+    ]
 
 
 def _layers(module: nn.Module, prefix: str) -> list[str]:
     names = []
     for name, child in module.named_children():
-        if not _learns(child):
+        if not _has_parameters(child):
             continue
         place = f"{prefix}{name}"
         names += _layers(child, f"{place}.") if _holds_blocks(child) else [place]
     return names
 
 
-def _learns(module: nn.Module) -> bool:
+def _has_parameters(module: nn.Module) -> bool:
     return next(module.parameters(), None) is not None
 
 
 def _holds_blocks(module: nn.Module) -> bool:
-    """Whether a list or a sequence in it (or it itself) has members that are made of several parts."""
+    """Whether the module is or contains a list or a sequence whose members consist of several modules."""
     containers = [m for m in module.modules() if isinstance(m, nn.Sequential | nn.ModuleList)]
     return any(
-        next(member.children(), None) is not None and _learns(member)
+        next(member.children(), None) is not None and _has_parameters(member)
         for container in containers
         for member in container.children()
     )
@@ -270,7 +222,7 @@ def features_of(
 ) -> dict[str, Tensor]:
     """The output of each layer for normalised images, in the order of ``names``; the network's mode is kept.
 
-    A layer that gives no tensor, or none with the batch in front, is left out.
+    A layer is left out if its output is no tensor whose first dimension is the batch.
     """
     there = dict(network.named_modules())
     if missing := [name for name in names if name not in there]:
@@ -285,26 +237,3 @@ def _copied(output: Any) -> Tensor | None:
     """The first tensor of an output; later layers may write into the original."""
     first = output[0] if isinstance(output, tuple | list) else output
     return first.detach().clone() if isinstance(first, Tensor) else None
-
-
-def as_maps(features: Tensor, image_size: tuple[int, int], layout: TokenLayout | None) -> Tensor | None:
-    """Features as ``(batch, channels, rows, cols)``: tokens back on their grid; None for what has no space.
-
-    Arguments:
-        image_size: (rows, cols) of the image, whose shape maps have: so it is seen which axis holds the channels.
-        layout: of the tokens; a square of patches alone if None.
-    """
-    if features.ndim == 4:
-        first, last = (_is_of_shape(size, image_size) for size in (features.shape[2:], features.shape[1:3]))
-        return features.movedim(3, 1) if last and not first else features  # last: Swin's layout
-    if features.ndim != 3:
-        return None
-    side = int(features.shape[1] ** 0.5)
-    layout = layout or TokenLayout((side, side))
-    if features.shape[1] != layout.tokens:
-        return None
-    return features[:, layout.extra_tokens :].mT.unflatten(2, layout.grid_size)
-
-
-def _is_of_shape(map_size: Sequence[int], image_size: tuple[int, int]) -> bool:
-    return map_size[0] * image_size[1] == map_size[1] * image_size[0]

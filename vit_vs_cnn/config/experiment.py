@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from vit_vs_cnn.bounds import Bounds, check_numbers
+from vit_vs_cnn.config import overrides
 from vit_vs_cnn.config import parsing as typed
-from vit_vs_cnn.config import recipes
 from vit_vs_cnn.config.identity import plain_values
 from vit_vs_cnn.config.merging import with_executor_named
 from vit_vs_cnn.config.schema import Budget, Contender, Data, Execution, Executor, Protocol, Tuning
+from vit_vs_cnn.config.search_space import check_space, read_space
 from vit_vs_cnn.config.trainer import decisive, read_trainer
 from vit_vs_cnn.data.options import Augmentation
 from vit_vs_cnn.errors import InputError
@@ -45,7 +46,6 @@ CLASSES_STAND = (
         for over in ((), ("by_size", "*"), ("by_budget", "*"), ("by_budget", "*", "by_size", "*"))
         for setting in (("augmentation", "transform"), ("model",), ("loss",))
     ),
-    ("contenders", "*", "search", "model", "*"),
     ("trainer", "*"),
     ("execution", "watchers"),
     ("execution", "metrics", "*"),
@@ -65,7 +65,7 @@ class Experiment:
         trainer: Any argument of lightning.Trainer: precision, devices, strategy, gradient_clip_val, logger, ...
         execution: How the work is done.
         executor: Who does it: this process, several, or a Ray cluster.
-        tuning: How recipes are looked for where protocol.trials asks for it.
+        tuning: How recipes are searched for.
         minutes: Choose sizes, seeds and steps that take about so long; more minutes later add to them. null: as named.
         trusted: Whether its classes may be imported: they were named by who gave the command, not by a file that was
             trained elsewhere. No setting.
@@ -89,8 +89,10 @@ class Experiment:
 
     @property
     def searches_recipes(self) -> bool:
-        """Whether recipes are, or were, chosen by trials."""
-        return self.protocol.trials is not None or self.tuning.record is not None
+        """Whether recipes are, or were, searched for on the images of this experiment."""
+        blocks = [plain_values(contender) for contender in self.contenders.values()]
+        overs = [over for block in blocks for over in (block, *block["by_size"].values())]
+        return self.tuning.trials is not None or any((one.get("recipe") or {}).get("search") for one in overs)
 
     def recipe(self, contender: str, train_size: int, budget: Budget | None = None) -> Contender:
         """A contender as it is trained at a size with a budget: what is different there laid over the rest.
@@ -106,7 +108,7 @@ class Experiment:
             of_its_sizes = there.pop("by_size", {})
             for over in (self._of_size(recipe.by_size, train_size), there, self._of_size(of_its_sizes, train_size)):
                 if over:
-                    recipe = recipes.laid_over(recipe, over, where=f"contenders.{contender}")
+                    recipe = overrides.laid_over(recipe, over, where=f"contenders.{contender}")
             self._recipes[key] = recipe
         return self._recipes[key]
 
@@ -128,8 +130,7 @@ class Experiment:
             for name, contender in self.contenders.items()
         }
         protocol = dataclasses.replace(self.protocol, budget=budget)
-        tuning = dataclasses.replace(self.tuning, budgets=None)
-        return dataclasses.replace(self, protocol=protocol, contenders=contenders, tuning=tuning)
+        return dataclasses.replace(self, protocol=protocol, contenders=contenders)
 
     def augmentation(self, recipe: Contender) -> Augmentation:
         """The recipe's own augmentation, or the shared one."""
@@ -164,7 +165,7 @@ class Experiment:
         recipe = self.recipe(contender, train_size, budget)
         mine = plain_values(dataclasses.replace(recipe, augmentation=self.augmentation(recipe)))
         # How a recipe was found changes no result; weights are named by their hash; overrides are applied by now.
-        for name in ("search", "starts_from", "weights", "by_size", "by_budget"):
+        for name in ("recipe", "starts_from", "weights", "by_size", "by_budget"):
             del mine[name]
         return {
             "data": {
@@ -240,10 +241,13 @@ def experiment_from_dict(values: Mapping[str, Any], *, trusted: bool = True, rec
     check_numbers({"minutes": minutes}, "{name}: expected a number {bounds}, got {value!r}", minutes=Bounds(above=0))
     protocol_values, trainer = _budget_from_trainer(_block(values, "protocol"), _block(values, "trainer"))
     protocol = typed.build(Protocol, protocol_values, where="protocol")
-    contenders = _contenders(values.get("contenders"), protocol)
+    data = _block(values, "data")
+    shares_augmentation = isinstance(data, Mapping) and data.get("augmentation") is not None
+    contenders = _contenders(values.get("contenders"), protocol, shares_augmentation=shares_augmentation)
     protocol = protocol.without_pairs_of({name for name, given in values["contenders"].items() if given is None})
     _check_primary(protocol, contenders)
     built = {name: typed.build(class_, _block(values, name), where=name) for name, class_ in BLOCKS.items()}
+    _check_tuning(built["tuning"], protocol, contenders)
     return Experiment(
         name=values["name"],
         output=output,
@@ -252,7 +256,7 @@ def experiment_from_dict(values: Mapping[str, Any], *, trusted: bool = True, rec
         trainer=Plain(read_trainer(trainer, built["execution"].watchers, trusted=trusted)),
         minutes=None if minutes is None else float(minutes),
         trusted=trusted,
-        **{**built, "tuning": _tuning(built["tuning"], protocol, contenders)},
+        **built,
     )
 
 
@@ -260,31 +264,32 @@ def experiment_from_dict(values: Mapping[str, Any], *, trusted: bool = True, rec
 BLOCKS: dict[str, Any] = {"data": Data, "execution": Execution, "executor": Executor, "tuning": Tuning}
 
 
-def _tuning(tuning: Tuning, protocol: Protocol, contenders: Mapping[str, Contender]) -> Tuning:
-    """Its space by dotted names, checked against the contenders that it is for; its sizes are those of the grid."""
+def _check_tuning(tuning: Tuning, protocol: Protocol, contenders: Mapping[str, Contender]) -> None:
+    space = read_space(tuning.space)
+    for contender in contenders.values():
+        check_space(space, contender, where="tuning.space")
     if wrong := [size for size in tuning.sizes or [] if size not in protocol.train_sizes]:
         known = ", ".join(map(str, protocol.train_sizes))
         raise InputError(f"tuning.sizes: {wrong[0]} is not one of protocol.train_sizes ({known})")
-    if others := [amount for amount in tuning.budgets or [] if amount not in protocol.budget.amounts]:
-        raise InputError(f"tuning.budgets: {others[0]:g} is not one of protocol.budget ({protocol.budget.text})")
-    theirs = [contender for contender in contenders.values() if not contender.search]
-    return dataclasses.replace(tuning, space=recipes.read_search(tuning.space, theirs, where="tuning.space"))
 
 
 def _without_the_past(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Values without the settings that were removed: typed numbers of trials, seeds of trials, growing plans."""
+    """Values without settings that were removed."""
 
     def without(block: Any, *names: str) -> Any:
         return {k: v for k, v in block.items() if k not in names} if isinstance(block, Mapping) else block
 
     def contender(block: Any) -> Any:
-        here = without(block, "trials")
+        here = without(block, "trials", "search")
+        if isinstance(here, Mapping):  # all settings are written out
+            here = {"recipe": {"name": "none"}, **here}
         if isinstance(here, Mapping) and isinstance(sizes := here.get("by_size"), Mapping):
             return {**here, "by_size": {size: without(over, "trials") for size, over in sizes.items()}}
         return here
 
-    protocol = without(values.get("protocol"), "max_seeds", "until_decided")
-    kept = {**values, "protocol": protocol, "tuning": without(values.get("tuning"), "seeds")}
+    protocol = without(values.get("protocol"), "max_seeds", "until_decided", "trials")
+    tuning = without(values.get("tuning"), "seeds", "equal", "budgets", "pruner", "draw_seed", "record")
+    kept = {**values, "protocol": protocol, "tuning": tuning}
     if isinstance(contenders := values.get("contenders"), Mapping):
         kept["contenders"] = {name: contender(block) for name, block in contenders.items()}
     return kept
@@ -294,7 +299,7 @@ def _block(values: Mapping[str, Any], name: str) -> Any:
     return {} if values.get(name) is None else values[name]
 
 
-def _contenders(given: Any, protocol: Protocol) -> dict[str, Contender]:
+def _contenders(given: Any, protocol: Protocol, *, shares_augmentation: bool) -> dict[str, Contender]:
     if isinstance(given, Mapping):  # null leaves one out
         given = {name: contender for name, contender in given.items() if contender is not None}
     if not isinstance(given, Mapping) or not given:
@@ -309,7 +314,9 @@ def _contenders(given: Any, protocol: Protocol) -> dict[str, Contender]:
     if alike := [name for name in given if folded[name.lower()] != name]:
         raise InputError(f"contenders: {alike[0]} and {folded[alike[0].lower()]} differ in their case alone")
     contenders = {
-        name: recipes.read_contender(contender, protocol, where=f"contenders.{name}")
+        name: overrides.read_contender(
+            contender, protocol, shares_augmentation=shares_augmentation, where=f"contenders.{name}"
+        )
         for name, contender in given.items()
     }
     _check_starts(contenders)

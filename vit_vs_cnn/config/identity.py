@@ -58,6 +58,7 @@ def hash_of(values: Mapping[str, Any]) -> str:
 def default_settings() -> dict[str, Any]:
     """Settings that are left out of the identity of a run where they have these values."""
     data, protocol, contender = Data(), plain_values(Protocol(Budget(steps=1))), plain_values(Contender(Plain(name="")))
+    del contender["recipe"]  # where the settings came from
     return {
         "data": {"validation_fraction": data.validation_fraction, "shuffle_labels": data.shuffle_labels},
         "budget": {"steps": None, "epochs": None, "flops": None},

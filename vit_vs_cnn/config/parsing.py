@@ -195,10 +195,9 @@ def _numbers(value: Any) -> Iterator[int | float]:
 def settings_of(made: Callable[..., Any]) -> dict[str, Setting]:
     """The arguments of a class or a function, by name."""
     is_block = dataclasses.is_dataclass(made)
-    text = inspect.getdoc(made) or ""
-    if isinstance(made, type) and not is_block:
-        text += "\n\n" + (inspect.getdoc(made.__init__) or "")
-    helps = {one.arg_name: one.description or "" for one in docstring_parser.parse(text).params}
+    documented = (made.__mro__ if is_block else (made, made.__init__)) if isinstance(made, type) else (made,)
+    docs = [docstring_parser.parse(inspect.getdoc(one) or "") for one in reversed(documented)]
+    helps = {one.arg_name: one.description or "" for doc in docs for one in doc.params}
     factories = {f.name: f.default_factory for f in dataclasses.fields(made)} if is_block else {}
     settings = {}
     for name, parameter in inspect.signature(made).parameters.items():
@@ -222,13 +221,23 @@ def check(made: Callable[..., Any], values: Any, *, where: str, skip: Collection
         InputError: an argument that there is not, a missing one, a value of the wrong type; ``where`` is the place in
             the config that the line names.
     """
-    if not isinstance(values, Mapping):
-        raise InputError(f"{where}: expected names with values, got {values!r}")
     settings = {name: one for name, one in settings_of(made).items() if name not in skip}
+    if not isinstance(values, Mapping):
+        name = _meant_setting(settings, values)
+        hint = f"; did you mean --{where}.{name} {_short(values)}?" if name else ""
+        raise InputError(f"{where}: expected names with values, got {values!r}{hint}")
     refuse_unknown(values, settings, where)
     if missing := [name for name, one in settings.items() if one.default is REQUIRED and name not in values]:
         raise InputError(f"{where}.{missing[0]}: has to be given ({in_words(settings[missing[0]].hint)})")
     return {name: settings[name].read(value, f"{where}.{name}") for name, value in values.items()}
+
+
+def _meant_setting(settings: Mapping[str, Setting], value: Any) -> str | None:
+    """The setting of a block that takes a text which was given for the block: one with that choice, or ``root``."""
+    if not isinstance(value, str) or not value:
+        return None
+    chosen = (name for name, one in settings.items() if any(value in get_args(kind) for kind in kinds_of(one.hint)))
+    return next(chosen, "root" if "root" in settings else None)
 
 
 def build(made: type[Built], values: Any, *, where: str) -> Built:

@@ -1,212 +1,158 @@
-"""A contender read from a config, with what is different at some training sizes, and what a search may vary."""
+"""Recommended recipes: optimizer, schedule, augmentation and initialization by model, stored in ``recipes.yaml``."""
 
 import copy
-import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+import functools
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, Literal
 
-from vit_vs_cnn.config import parsing as typed
-from vit_vs_cnn.config.merging import merge, override
-from vit_vs_cnn.config.schema import Contender, Protocol, Tune
+from vit_vs_cnn.config import parsing
+from vit_vs_cnn.config.identity import hash_of, plain_values
+from vit_vs_cnn.config.merging import merge
+from vit_vs_cnn.config.schema import Contender, RecipeSource, TuningProvenance
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.plain import Plain
+from vit_vs_cnn.plain import read_yaml
 
-#: What a contender is at every size and with every budget.
-OF_ALL_SIZES = ("by_size", "by_budget", "search", "starts_from", "weights")
-#: What is kept as it is written, and read apart.
-_KEPT = ("by_size", "by_budget", "search")
-
-
-def read_contender(values: Any, protocol: Protocol, *, where: str) -> Contender:
-    """A contender from plain values, every one checked, those of single sizes and of the search, too.
-
-    Raises:
-        InputError: what is wrong, ``where`` in the config, and what is allowed.
-    """
-    if not isinstance(values, Mapping):
-        return typed.build(Contender, values, where=where)
-    _refuse_trials(values, where)
-    plain = {key: value for key, value in values.items() if key not in _KEPT}
-    contender = typed.build(Contender, _with_tune_in_full(plain, where), where=where)
-    over_sizes, over_budgets, searched = ({} if values.get(name) is None else values[name] for name in _KEPT)
-    by_size = _by_size(over_sizes, contender, protocol, where=f"{where}.by_size")
-    by_budget = _by_budget(over_budgets, contender, protocol, where=f"{where}.by_budget")
-    search = read_search(searched, [contender], where=f"{where}.search")
-    return dataclasses.replace(contender, by_size=Plain(by_size), by_budget=Plain(by_budget), search=search)
-
-
-def read_search(given: Any, contenders: Iterable[Contender], *, where: str) -> Plain:
-    """What a search may vary by dotted names, every end of it checked against contenders.
-
-    Raises:
-        InputError: what is wrong, ``where`` in the config, and what is allowed.
-    """
-    search = dict(_flat(given, where=where))
-    spaces = read_spaces(search, where=where)
-    for contender in contenders:
-        for name, space in spaces.items():
-            for value in space.ends:  # of the right type, and allowed
-                with_values(contender, {name: value}, where=where)
-    return Plain(search)
-
-
-def _refuse_trials(values: Mapping[str, Any], where: str) -> None:
-    """It once was a number that the user typed."""
-    if "trials" in values:
-        raise InputError(
-            f"{where}.trials: how many recipes were tried is read from the record of tune (tuning.record), and is "
-            "nothing to be set; take it out"
-        )
-
-
-def _with_tune_in_full(values: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """``tune: head`` is short for ``tune: {head: true}``, and ``tune: full`` for its defaults."""
-    short = values.get("tune")
-    if not isinstance(short, str):
-        return dict(values)
-    if short not in ("full", "head"):
-        raise InputError(f"{where}.tune: expected full, head, or names with values such as {{last: 2}}, got {short!r}")
-    return {**values, "tune": dataclasses.asdict(Tune(head=short == "head"))}
-
-
-def laid_over(contender: Contender, over: Any, *, where: str) -> Contender:
-    """The contender with some values laid over its own, level by level.
-
-    Raises:
-        InputError: a value that a contender cannot have, or not at one size or with one budget alone.
-    """
-    if not isinstance(over, Mapping):
-        raise InputError(f"{where}: expected settings of the contender as `name: value`, got {over!r}")
-    _refuse_trials(over, where)
-    if wrong := [key for key in over if key in OF_ALL_SIZES]:
-        raise InputError(f"{where}.{wrong[0]}: a contender has this for all sizes and budgets alike")
-    values = dataclasses.asdict(contender)
-    merge(values, _with_tune_in_full(over, where))
-    kept = {name: getattr(contender, name) for name in _KEPT}
-    built = typed.build(Contender, {k: v for k, v in values.items() if k not in kept}, where=where)
-    return dataclasses.replace(built, **kept)
-
-
-def with_values(contender: Contender, chosen: Mapping[str, Any], *, where: str) -> Contender:
-    """The contender with the values of some dotted names, such as ``{"optimizer.lr": 0.01}``.
-
-    Raises:
-        InputError: a value that it cannot have.
-    """
-    return laid_over(contender, nested(chosen), where=where)
-
-
-def nested(chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """``{"optimizer.lr": 1}`` as ``{"optimizer": {"lr": 1}}``."""
-    values: dict[str, Any] = {}
-    for name, value in chosen.items():
-        override(values, name, copy.deepcopy(value))
-    return values
-
-
-def _by_size(given: Any, contender: Contender, protocol: Protocol, *, where: str) -> dict[str, Any]:
-    """Keys as texts, as JSON has them."""
-    if not isinstance(given, Mapping):
-        raise InputError(f"{where}: expected training sizes with settings, got {given!r}")
-    sizes: dict[str, Any] = {}
-    known = [str(size) for size in protocol.train_sizes]
-    for size, over in given.items():
-        if str(size) not in known:
-            raise InputError(f"{where}: {size} is not one of protocol.train_sizes ({', '.join(known)})")
-        if str(size) in sizes:
-            raise InputError(f"{where}: {size} is named twice, as a number and as a text; name it once")
-        sizes[str(size)] = copy.deepcopy(over)
-    for size, over in sizes.items():
-        laid_over(contender, over, where=f"{where}.{size}")
-    return sizes
-
-
-def _by_budget(given: Any, contender: Contender, protocol: Protocol, *, where: str) -> dict[str, Any]:
-    """Keys as texts of the amounts of the protocol's budget."""
-    if not isinstance(given, Mapping):
-        raise InputError(f"{where}: expected amounts of protocol.budget with settings, got {given!r}")
-    budgets: dict[str, Any] = {}
-    for named, over in given.items():
-        amount = next((one for one in protocol.budget.amounts if str(named) == str(one) or named == one), None)
-        if amount is None:
-            raise InputError(f"{where}: {named} is not one of protocol.budget ({protocol.budget.text})")
-        if str(amount) in budgets:
-            raise InputError(f"{where}: {amount:g} is named twice, in two notations; name it once")
-        place = f"{where}.{named}"
-        rest = {k: v for k, v in over.items() if k != "by_size"} if isinstance(over, Mapping) else over
-        changed = laid_over(contender, rest, where=place)
-        sizes = over.get("by_size") or {}
-        read = _by_size(sizes, changed, protocol, where=f"{place}.by_size")
-        budgets[str(amount)] = {**copy.deepcopy(rest), **({"by_size": read} if read else {})}
-    return budgets
+#: Settings of a contender that make up its recipe. A recommended recipe may also set options of the model, such as
+#: ``zero_init_residual``.
+RECIPE_SETTINGS = ("optimizer", "schedule", "label_smoothing", "ema_half_life", "augmentation", "tune")
+_FILE = Path(__file__).with_name("recipes.yaml")
 
 
 @dataclass(frozen=True)
-class Space:
-    """The values that a search may give to one setting.
+class RecommendedRecipe:
+    """An entry of ``recipes.yaml``.
 
     Arguments:
-        choices: these; empty where there is a range.
-        low: the lowest.
-        high: the highest, included.
-        log: whether each factor is as likely as any other, instead of each difference.
+        name: unique name.
+        models: lower-case patterns of model names, such as ``timm/resnet*``.
+        start: ``scratch``, or ``pretrained`` for fine-tuning.
+        source: the search or the publication that the settings come from.
+        batch_size: batch size that the learning rate is for, in images.
+        settings: settings of a contender.
+        is_fallback: whether it is a generic one, for models that match no other entry.
     """
 
-    choices: tuple[Any, ...] = ()
-    low: int | float = 0
-    high: int | float = 0
-    log: bool = False
+    name: str
+    models: tuple[str, ...]
+    start: Literal["scratch", "pretrained"]
+    source: str
+    batch_size: int
+    settings: Mapping[str, Any]
+    is_fallback: bool = False
 
     @property
-    def ends(self) -> tuple[Any, ...]:
-        """Values that all others lie between."""
-        return self.choices or (self.low, self.high)
+    def text(self) -> str:
+        """Optimizer, learning rate and batch size, for a reader: ``muon, lr 0.03 at batch 128 (resnet8)``."""
+        optimizer = self.settings["optimizer"]
+        return f"{optimizer['name']}, lr {optimizer['lr']:g} at batch {self.batch_size} ({self.name})"
 
-    def to_plain(self) -> list[Any] | dict[str, Any]:
-        """As a config has it."""
-        return list(self.choices) or {"low": self.low, "high": self.high, "log": self.log}
+    def settings_at(self, batch_size: int) -> dict[str, Any]:
+        """The settings for another batch size, with the learning rate scaled and rounded to two digits.
 
-    @property
-    def is_whole(self) -> bool:
-        """Whether a range is one of whole numbers."""
-        return isinstance(self.low, int) and isinstance(self.high, int)
+        The learning rate of SGD is proportional to the batch size, that of other optimizers to its square root.
+
+        Reference: Goyal et al., "Accurate, Large Minibatch SGD", 2017; Malladi et al., "On the SDEs and Scaling Rules
+            for Adaptive Gradient Algorithms", NeurIPS 2022.
+
+        Differs: the square root is derived for Adam and RMSprop; here it is used for Muon and LAMB, too.
+        """
+        settings = copy.deepcopy(dict(self.settings))
+        optimizer = settings["optimizer"]
+        exponent = 1.0 if optimizer["name"] == "sgd" else 0.5
+        optimizer["lr"] = float(f"{optimizer['lr'] * (batch_size / self.batch_size) ** exponent:.2g}")
+        return settings
 
 
-def read_spaces(search: Mapping[str, Any], *, where: str) -> dict[str, Space]:
-    """The spaces of dotted names.
+@functools.cache
+def recommended_recipes() -> tuple[RecommendedRecipe, ...]:
+    """All recommended recipes, in order. The first one that matches the name of a model and its start is used."""
+    entries = read_yaml(_FILE.read_text(encoding="utf-8"), where=_FILE.name)
+    return tuple(RecommendedRecipe(**entry | {"models": tuple(entry["models"])}) for entry in entries)
+
+
+def find_recipe(model: Mapping[str, Any], *, is_pretrained: bool) -> RecommendedRecipe:
+    """The recommended recipe of a model.
+
+    Arguments:
+        model: block of a config: ``name`` or ``class_path``, and options. The name of a class decides between the
+            fallbacks.
+        is_pretrained: whether the model starts from trained weights.
+    """
+    start = "pretrained" if is_pretrained else "scratch"
+    is_custom = "class_path" in model
+    name = str(model["class_path"]).rpartition(".")[2].lower() if is_custom else str(model.get("name")).lower()
+    entries = (
+        entry for entry in recommended_recipes() if entry.start == start and (entry.is_fallback or not is_custom)
+    )
+    return next(entry for entry in entries if any(fnmatchcase(name, pattern) for pattern in entry.models))
+
+
+def with_recommended(
+    values: Mapping[str, Any], *, batch_size: int, shares_augmentation: bool, where: str
+) -> dict[str, Any]:
+    """Settings of a contender; what it leaves out is taken from its recommended recipe.
+
+    If it sets ``optimizer.name``, nothing is taken from there.
+
+    Arguments:
+        values: settings of the contender as YAML has them.
+        batch_size: images per optimizer step.
+        shares_augmentation: whether the config has an augmentation for all contenders. It replaces the recommended one.
 
     Raises:
-        InputError: neither a list of values nor a range.
+        InputError: ``recipe`` is neither default nor none; ``where`` is its place in the config.
     """
-    return {name: _space(given, where=f"{where}.{name}") for name, given in search.items()}
+    filled = copy.deepcopy(dict(values))
+    given = filled.get("recipe", "default")
+    name = given.get("name", "default") if isinstance(given, Mapping) else given
+    if isinstance(given, Mapping) and name != "default":  # of an experiment.yaml, which has all settings
+        return filled
+    if name not in ("default", "none"):
+        raise InputError(f"{where}: expected default or none, got {given!r}; a recipe cannot be chosen by its name")
+    filled["recipe"] = {"name": "none"}
+    model = filled.get("model")
+    tune = filled.get("tune")
+    is_probe = isinstance(tune, Mapping) and tune.get("head") is True
+    if name == "none" or is_probe or not isinstance(model, Mapping):
+        return filled
+    is_pretrained = filled.get("weights") is not None or filled.get("starts_from") is not None
+    recipe = find_recipe(model, is_pretrained=is_pretrained)
+    settings = recipe.settings_at(batch_size)
+    optimizer = filled.get("optimizer") or {}
+    if not isinstance(optimizer, Mapping) or "name" in optimizer:
+        return filled
+    if shares_augmentation or "augmentation" in filled:
+        settings.pop("augmentation", None)
+    by_hand = {name for name in RECIPE_SETTINGS if name != "tune" and name in values}
+    by_hand |= settings.get("model", {}).keys() & model.keys()
+    merge(settings, filled)
+    settings["recipe"] = {"name": recipe.name}
+    if not by_hand:
+        contender = parsing.build(Contender, settings, where=where.removesuffix(".recipe"))
+        source = RecipeSource.FALLBACK if recipe.is_fallback else RecipeSource.RECOMMENDED
+        settings["recipe"] |= {"source": source.value, "settings": recipe_hash(contender)}
+    return settings
 
 
-def _space(given: Any, *, where: str) -> Space:
-    if isinstance(given, list) and given:
-        return Space(choices=tuple(given))
-    if isinstance(given, Mapping) and {"low", "high"} <= given.keys() <= {"low", "high", "log"}:
-        low, high, log = (_number(given.get(name, False), f"{where}.{name}") for name in ("low", "high", "log"))
-        if low < high and not (log and low <= 0):
-            return Space(low=low, high=high, log=bool(log))
-        raise InputError(f"{where}: low {low} must be below high {high}, and above 0 where log is true")
-    raise InputError(f"{where}: expected a list of values or {{low, high, log}}, got {given!r}")
+def recipe_hash(contender: Contender) -> str:
+    """Hash of the recipe settings of a contender, ten hex digits. Options of the model do not change it."""
+    values = plain_values(contender)
+    return hash_of({name: values[name] for name in RECIPE_SETTINGS})
 
 
-def _number(given: Any, where: str) -> int | float:
-    """PyYAML reads 1e-3, which lacks a dot, as a text."""
-    try:
-        return given if isinstance(given, int | float) else float(given)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"{where}: expected a number, got {given!r}") from error
+def recipe_source(contender: Contender) -> RecipeSource | None:
+    """Where the recipe of a contender came from; None for a linear probe, which is fitted without one."""
+    if contender.tune.head:
+        return None
+    recipe = contender.recipe
+    if recipe.source is None or recipe.settings != recipe_hash(contender):
+        return RecipeSource.GIVEN
+    return RecipeSource(recipe.source)
 
 
-def _flat(search: Any, *, where: str, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Levels as dotted names."""
-    if not isinstance(search, Mapping):
-        raise InputError(f"{where}: expected settings with their values, got {search!r}")
-    for name, given in search.items():
-        if isinstance(given, Mapping) and not given.keys() & {"low", "high"}:
-            yield from _flat(given, where=f"{where}.{name}", prefix=f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", given
+def recipe_search(contender: Contender) -> TuningProvenance | None:
+    """The search that the recipe of a contender came from; None if it was not searched for."""
+    return contender.recipe.search if recipe_source(contender) is RecipeSource.SEARCHED else None

@@ -4,10 +4,18 @@ import dataclasses
 import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any, Literal
 
 from vit_vs_cnn.bounds import AT_LEAST_0, AT_LEAST_1, RECIPE, Bounds, check_numbers
-from vit_vs_cnn.data.options import Augmentation, CifarOptions, FolderOptions, ObjectsOptions, OwnOptions, TableOptions
+from vit_vs_cnn.data.options import (
+    ArraysOptions,
+    Augmentation,
+    CifarOptions,
+    FolderOptions,
+    SyntheticOptions,
+    TableOptions,
+)
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.plain import Plain, check_class
 from vit_vs_cnn.told import listed
@@ -42,11 +50,11 @@ class Data:
     validation_fraction: float = 0.1
     augmentation: Augmentation = field(default_factory=Augmentation)
     shuffle_labels: bool = False
-    objects: ObjectsOptions = field(default_factory=ObjectsOptions)
+    objects: SyntheticOptions = field(default_factory=SyntheticOptions)
     cifar: CifarOptions = field(default_factory=CifarOptions)
     folder: FolderOptions = field(default_factory=FolderOptions)
     table: TableOptions = field(default_factory=TableOptions)
-    own: OwnOptions = field(default_factory=OwnOptions)
+    own: ArraysOptions = field(default_factory=ArraysOptions)
 
     @property
     def kind(self) -> str:
@@ -192,8 +200,6 @@ class Protocol:
         threads: PyTorch's threads in every run. They decide how sums are rounded, and rounding alone moves a run: with
             as many it ends with the same weights whoever runs it. With --executor processes several runs go at a time.
         scored_on: test, or validation while recipes are being chosen: then the test set stays shut.
-        trials: Recipes to try for every contender and size before the grid runs, out of tuning.space, scored on
-            validation images alone; null to run the recipes as they are written.
         primary: Which comparison decides. It, seeds and equivalence_points are fixed before the first analysis.
         pairs: Which contenders are compared with each other, as [[vit, resnet], ...]; null for all with all. Fewer
             comparisons leave each of them more of the 5 % of error.
@@ -206,7 +212,6 @@ class Protocol:
     batch_size: int = 128
     threads: int = 1
     scored_on: Literal["test", "validation"] = "test"
-    trials: int | None = None
     primary: Primary = field(default_factory=Primary)
     pairs: list[list[str]] | None = None
     equivalence_points: float = 1.0
@@ -238,7 +243,6 @@ class Protocol:
             vars(self),
             batch_size=Bounds(at_least=1, at_most=MOST_AT_ONCE),
             threads=Bounds(at_least=1, at_most=MOST_THREADS),
-            trials=Bounds(at_least=1, at_most=MOST_TRIALS),
             equivalence_points=Bounds(above=0, at_most=100),
         )
         if self.pairs is not None and (
@@ -326,6 +330,54 @@ class Tune:
         return "head" if self.head else "full" if self.last is None else f"last {self.last}"
 
 
+class RecipeSource(StrEnum):
+    """Where the recipe of a run came from: a search, the recommended recipes, the config, or a generic fallback."""
+
+    SEARCHED = "searched"
+    RECOMMENDED = "recommended"
+    GIVEN = "given"
+    FALLBACK = "fallback"
+
+
+@dataclass(frozen=True)
+class TuningProvenance:
+    """The search that a recipe came from.
+
+    Args:
+        trials: Number of recipes that were tried.
+        tuned_at: Training-set size of the trials; null if not recorded.
+        trial_rank: Rank of the recipe by validation accuracy, 1 for the best; null if it is none of the trials.
+        tuning_flops: Training FLOPs of all trials; null if not recorded.
+        trial_accuracies: Validation accuracy of each finished trial, the best first; null if not recorded.
+        trial_images: Validation images that each of these accuracies was measured on; null if not recorded.
+    """
+
+    trials: int = 1
+    tuned_at: int | None = None
+    trial_rank: int | None = None
+    tuning_flops: float | None = None
+    trial_accuracies: tuple[float, ...] | None = None
+    trial_images: int | None = None
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """The recommended recipe of a contender, and where its settings came from.
+
+    Args:
+        name: default takes settings that the contender leaves out from the recommended recipe of its model and start,
+            unless it names its optimizer; none takes plain defaults. An experiment.yaml names the recipe that was used.
+        source: Written by the program: recommended, fallback, searched or given (by hand).
+        settings: Hash of the settings that source describes. Settings with another hash were given by hand.
+        search: Written by tune: the search that the settings came from.
+    """
+
+    name: str = "default"
+    source: Literal["searched", "recommended", "given", "fallback"] | None = None
+    settings: str | None = None
+    search: TuningProvenance | None = None
+
+
 @dataclass(frozen=True)
 class Contender:
     """What is particular to one contender.
@@ -333,6 +385,8 @@ class Contender:
     Args:
         model: The network: {name, ...} with a name from `vit-vs-cnn models` or timm/<name> and any argument of its
             constructor, or {class_path, init_args} for a class of your own.
+        recipe: default takes what is not set below from the recommended recipe of the model, unless optimizer.name is
+            set; none takes plain defaults.
         optimizer: Its optimizer.
         schedule: Its learning rate over the run.
         label_smoothing: Share of the label's probability spread over all classes.
@@ -349,12 +403,10 @@ class Contender:
         by_size: What is different at a training size, laid over the rest: {500: {optimizer: {lr: 0.02}}, all: {...}}.
         by_budget: What is different with one of several budgets, laid over that: {1600: {optimizer: {lr: 0.01}}}; a
             by_size may stand in it.
-        search: What protocol.trials may vary of this contender instead of tuning.space, by dotted name, as a list of
-            values or as a range: {optimizer.lr: {low: 1e-3, high: 3e-2, log: true}, model.depth: [4, 6]}. The report
-            says where contenders' spaces differ.
     """
 
     model: Plain
+    recipe: Recipe = field(default_factory=Recipe)
     optimizer: Optimizer = field(default_factory=Optimizer)
     schedule: Schedule = field(default_factory=Schedule)
     label_smoothing: float = 0.0
@@ -367,7 +419,6 @@ class Contender:
     tune: Tune = field(default_factory=Tune)
     by_size: Plain = field(default_factory=Plain)
     by_budget: Plain = field(default_factory=Plain)
-    search: Plain = field(default_factory=Plain)
 
     def __post_init__(self) -> None:
         if not isinstance(self.model, Mapping):
@@ -462,39 +513,33 @@ class Executor:
 
 @dataclass(frozen=True)
 class Tuning:
-    """How recipes are looked for where protocol.trials asks for it, and where it stands how they were found.
+    """The search for recipes: equally many for each contender, compared on validation images.
 
     Args:
-        space: What every contender's trials may vary, written as contenders.NAME.search; empty for learning rate,
-            weight decay, augmentation and drop path in ranges that its optimizer (sgd, adamw, muon) decides. What a
-            model lacks is left out for it, and named in the report.
-        equal: What protocol.trials makes equal: trials; or flops, of the training of all trials: the dearest network
-            has protocol.trials, the others as many more as fit into its FLOPs.
-        sizes: At which of protocol.train_sizes to tune; the others take the recipe of the nearest, by ratio. null for
-            all of them.
-        budgets: With which of the amounts of protocol.budget to tune, likewise; null for all of them.
-        splits: On how many subsets and validation splits each trial is run, with the first of protocol.seeds and others
-            behind them; it is judged by the mean. null for as many as have 1,000 validation answers, at most 5.
-        pruner: none; or asha, which ends a trial whose validation accuracy is not in the better half of those that came
-            as far (asynchronous successive halving). A trial that was ended counts like any other.
-        draw_seed: Seed of the recipes drawn.
-        record: The tuning.csv that the recipes come from; tuned.yaml names it. How many trials they had, and whether
-            they are the best of these, is read from there; null for recipes by hand.
+        trials: Recipes to try for each contender before the experiment runs, its own recipe first; null to run the
+            recipes as they are. tune tries 12 then.
+        space: What the other trials vary, the same for each contender: by dotted name a list of values or a range, such
+            as {optimizer.lr: {low: 1e-3, high: 3e-2, log: true}, label_smoothing: [0.0, 0.1]}. A value that is a block
+            of settings may contain ranges. Empty for optimizer, learning rate, weight decay, warm-up and augmentation.
+        sizes: At which of protocol.train_sizes to search; the others take the recipe of the nearest, by ratio. null for
+            the largest alone.
+        splits: Number of subsets and validation splits of each trial; its accuracy is the mean. null for as many as
+            have 1,000 validation images together, at most 5.
+        seed: Seed of the sampled recipes.
     """
 
+    trials: int | None = None
     space: Plain = field(default_factory=Plain)
-    equal: Literal["trials", "flops"] = "trials"
     sizes: list[int | Literal["all"]] | None = None
-    budgets: list[float] | None = None
     splits: int | None = None
-    pruner: Literal["none", "asha"] = "none"
-    draw_seed: int = 0
-    record: str | None = None
+    seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("sizes", "budgets"):
-            if (named := getattr(self, name)) is not None and len(set(named)) != max(1, len(named)):
-                raise InputError(f"{name} must name at least one value, and none twice")
-        check_numbers(vars(self), splits=Bounds(at_least=1, at_most=MOST_SPLITS))
-        if self.equal == "flops" and self.pruner != "none":
-            raise InputError("equal flops needs pruner none: FLOPs of trials that are ended early cannot be made equal")
+        if self.sizes is not None and len(set(self.sizes)) != max(1, len(self.sizes)):
+            raise InputError("sizes must name at least one value, and none twice")
+        check_numbers(
+            vars(self),
+            trials=Bounds(at_least=1, at_most=MOST_TRIALS),
+            splits=Bounds(at_least=1, at_most=MOST_SPLITS),
+            seed=AT_LEAST_0,
+        )

@@ -1,38 +1,37 @@
-"""CIFAR-10 and CIFAR-100 in the official "python version" layout: found, unpacked or downloaded, verified, read."""
+"""CIFAR-10 and CIFAR-100 in the official "python version": downloaded, verified, unpacked and read."""
 
-import gzip
 import hashlib
+import http.client
 import io
 import os
+import pickle
 import shutil
 import tarfile
 import tempfile
-from collections.abc import Mapping
+import urllib.error
+import urllib.request
+from collections.abc import Collection
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
 from filelock import FileLock
+from rich.progress import wrap_file
 
-from vit_vs_cnn.data.download import download, md5_of
 from vit_vs_cnn.data.images import LabelledImages
-from vit_vs_cnn.data.options import CifarOptions
-from vit_vs_cnn.data.plain_pickle import parse_plain_pickle
-from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.data.options import CifarOptions, check_url
+from vit_vs_cnn.errors import InputError, one_line
+from vit_vs_cnn.told import console_for_news
 
 if TYPE_CHECKING:
     from torchvision.datasets import CIFAR10
 
 TITLES = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
-LABELS = {"cifar10": "labels", "cifar100": "fine_labels"}
-PIXELS = 3 * 32 * 32
-IMAGES = {"train": 50_000}  # of a batch file; every other one has 10,000
-SMALL = 1 << 16  # bytes: what a batch file may hold beside its images, and the file of class names in all
-PER_IMAGE = PIXELS + 128  # bytes; the published files have 3,106 with the label and the name of each
-MOST_MEMBERS = 1_000  # the published archives have nine at most
-ARCHIVE = 200_000_000  # bytes; the published ones have 170,498,071 and 169,001,437
-UNVERIFIED = "--data.cifar.verify_checksum false"
+LABEL_KEYS = {"cifar10": "labels", "cifar100": "fine_labels"}
+CIFAR_PIXELS = 3 * 32 * 32
+MAX_FILE_BYTES = 200_000_000  # the published archives have 170,498,071 and 169,001,437, and their files less
+SKIP_CHECKSUM_OPTION = "--data.cifar.verify_checksum false"
 
 
 class CifarSource:
@@ -41,12 +40,12 @@ class CifarSource:
     Reference: Krizhevsky, "Learning Multiple Layers of Features from Tiny Images", 2009.
 
     Arguments:
-        root: the folder that holds (or gets) ``cifar-10-batches-py`` or ``cifar-100-python``, or the archive of it; the
-            path of that inner folder will do as well.
+        root: folder that holds (or receives) ``cifar-10-batches-py`` or ``cifar-100-python``, or their archive; or that
+            inner folder.
 
     Raises:
-        InputError: for an unknown name. ``train`` and ``test`` raise it if the data is missing and cannot be had, is
-            damaged, or differs from what was published while ``options.verify_checksum`` holds.
+        InputError: an unknown name. From ``train`` and ``test``: data that is missing and cannot be downloaded, that is
+            damaged, or that differs from the published data while ``options.verify_checksum`` is set.
     """
 
     def __init__(
@@ -63,21 +62,20 @@ class CifarSource:
         return self._load("train")
 
     def validation(self) -> None:
-        """None: CIFAR has no validation set, so it is held out of ``train``."""
+        """None: validation images are held out of ``train``."""
         return None
 
     def test(self) -> LabelledImages:
         return self._load("test")
 
     def provenance(self) -> dict[str, Any]:
-        """Where the images come from, for the record: ``checksums`` is ``official`` once the files read are verified
-        as the published ones, ``not verified`` if that was switched off, and ``not read`` before anything is read."""
+        """Source and ``checksums``: official, not verified, or not read."""
         checksums = "official" if self.options.verify_checksum else "not verified"
         return {"source": self.name, "checksums": checksums if self._is_read else "not read"}
 
     @property
     def _published(self) -> "type[CIFAR10]":
-        """torchvision's record of the files and their sums (its loader unpickles whatever it is given)."""
+        """torchvision's record of file names and checksums. Its loader unpickles without an allow list."""
         from torchvision import datasets
 
         return {"cifar10": datasets.CIFAR10, "cifar100": datasets.CIFAR100}[self.name]
@@ -107,11 +105,15 @@ class CifarSource:
         """Pixels ``(count, 3072)`` and labels ``(count,)`` of one batch file."""
         content = self._read(path, md5)
         content = content if isinstance(content, dict) else {}
-        pixels, labels = content.get("data"), _integers(content.get(LABELS[self.name]))
-        if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8 or pixels.shape[1:] != (PIXELS,):
-            raise InputError(f"{path}: 'data' must be bytes of shape (count, {PIXELS}); get the file again")
-        if labels is None or labels.shape != (len(pixels),):
-            raise InputError(f"{path}: {LABELS[self.name]!r} must be {len(pixels)} integers; get the file again")
+        pixels, values = content.get("data"), content.get(LABEL_KEYS[self.name])
+        if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8 or pixels.shape[1:] != (CIFAR_PIXELS,):
+            raise InputError(f"{path}: 'data' must be bytes of shape (count, {CIFAR_PIXELS}); get the file again")
+        is_valid = (
+            isinstance(values, list) and len(values) == len(pixels) and all(type(value) is int for value in values)
+        )
+        if not is_valid:
+            raise InputError(f"{path}: {LABEL_KEYS[self.name]!r} must be {len(pixels)} integers; get the file again")
+        labels = np.array(values, np.int64)
         if len(labels) and (labels.min() < 0 or labels.max() >= num_classes):
             raise InputError(
                 f"{path}: labels reach from {labels.min()} to {labels.max()}, and must lie in 0 to {num_classes - 1}"
@@ -119,52 +121,47 @@ class CifarSource:
         return pixels, labels
 
     def _read(self, path: Path, md5: str) -> Any:
-        most = self._files[path.name]
         try:
             with path.open("rb") as file:
-                content = file.read(most + 1)
+                content = file.read(MAX_FILE_BYTES + 1)
         except OSError as error:
             raise InputError(f"{path}: cannot be read ({error.strerror})") from None
-        if len(content) > most:
-            raise InputError(f"{path}: has more than {most:,} bytes, which no file of {TITLES[self.name]} has")
-        if self.options.verify_checksum and (found := hashlib.md5(content, usedforsecurity=False).hexdigest()) != md5:
+        if len(content) > MAX_FILE_BYTES:
             raise InputError(
-                f"{path}: differs from the published file (MD5 {found}, published {md5}); delete {path.parent} to get "
-                f"it anew, or read it as it is with {UNVERIFIED}"
+                f"{path}: has more than {MAX_FILE_BYTES:,} bytes, which no file of {TITLES[self.name]} has"
             )
-        return parse_plain_pickle(content, path)
+        if self.options.verify_checksum and (actual := hashlib.md5(content, usedforsecurity=False).hexdigest()) != md5:
+            raise InputError(
+                f"{path}: differs from the published file (MD5 {actual}, published {md5}); delete {path.parent} to get "
+                f"it anew, or read it as it is with {SKIP_CHECKSUM_OPTION}"
+            )
+        return load_plain_pickle(content, path)
 
-    def _found(self) -> Path | None:
-        names = self._files
+    @property
+    def _file_names(self) -> list[str]:
+        published = self._published
+        return [*(name for name, _ in (*published.train_list, *published.test_list)), published.meta["filename"]]
+
+    def _find(self) -> Path | None:
         for folder in (self.root / self._published.base_folder, self.root):
-            if all((folder / name).is_file() for name in names):
+            if all((folder / name).is_file() for name in self._file_names):
                 return folder
         return None
 
-    @property
-    def _files(self) -> dict[str, int]:
-        """The names of all files, and the bytes that each can have."""
-        published = self._published
-        names = [name for name, _ in (*published.train_list, *published.test_list)]
-        return {name: SMALL + IMAGES.get(name, 10_000) * PER_IMAGE for name in names} | {
-            published.meta["filename"]: SMALL
-        }
-
     def _obtain(self) -> Path:
-        folder = self._found()
+        folder = self._find()
         if folder is not None:
             return folder
         archive = self.root / self._published.filename
         if not archive.is_file() and not self.options.download:
             raise InputError(
                 f"{self.root}: {TITLES[self.name]} is not there (no complete {self._published.base_folder} and no "
-                f"{archive.name}); set --data.cifar.download true, or put "
-                f"{self._published.url} there"
+                f"{archive.name}); set --data.cifar.download true, or put {self._published.url} there"
             )
         try:
             self.root.mkdir(parents=True, exist_ok=True)
             with FileLock(self.root / f".{archive.name}.lock"):  # a second process waits, and then finds the data
-                return self._found() or self._unpack(archive)
+                return self._find() or self._unpack(archive)
         except OSError as error:
             raise InputError(f"{self.root}: {TITLES[self.name]} cannot be written there ({error})") from None
 
@@ -172,27 +169,25 @@ class CifarSource:
         expected = self._published.tgz_md5 if self.options.verify_checksum else None
         if not archive.is_file():
             self._download(archive, expected)
-        elif expected is not None and (found := md5_of(archive)) != expected:
+        elif expected is not None and (actual := md5_of(archive)) != expected:
             raise InputError(
-                f"{archive}: differs from the published archive (MD5 {found}, published {expected}); delete it to get "
-                f"it anew, or use it as it is with {UNVERIFIED}"
+                f"{archive}: differs from the published archive (MD5 {actual}, published {expected}); delete it to get "
+                f"it anew, or use it as it is with {SKIP_CHECKSUM_OPTION}"
             )
         folder = self.root / self._published.base_folder
         with tempfile.TemporaryDirectory(dir=self.root, prefix=f".{archive.name}-") as unpacked:
-            members = {f"{folder.name}/{name}": most for name, most in self._files.items()}
-            extract_members(archive, members, Path(unpacked))
+            extract_members(archive, [f"{folder.name}/{name}" for name in self._file_names], Path(unpacked))
             folder.mkdir(exist_ok=True)
-            for name in self._files:
+            for name in self._file_names:
                 os.replace(Path(unpacked) / name, folder / name)
         return folder
 
     def _download(self, archive: Path, md5: str | None) -> None:
-        mirror = self.options.mirror
-        url = mirror or self._published.url
-        if mirror is not None and not mirror.endswith((".tar.gz", ".tgz")):
+        url = mirror = self.options.mirror or self._published.url
+        if not mirror.endswith((".tar.gz", ".tgz")):
             url = f"{mirror.rstrip('/')}/{archive.name}"
         try:
-            download(url, archive, md5, most_bytes=ARCHIVE)
+            download(url, archive, md5)
         except InputError as error:
             raise InputError(
                 f"{self.root}: {TITLES[self.name]} is not there and cannot be fetched: {error}; or name another place "
@@ -200,63 +195,162 @@ class CifarSource:
             ) from None
 
 
-def _integers(values: Any) -> np.ndarray | None:
-    if isinstance(values, list):
-        return np.array(values, np.int64) if all(type(value) is int for value in values) else None
-    is_integers = isinstance(values, np.ndarray) and np.issubdtype(values.dtype, np.integer)
-    return values.astype(np.int64) if is_integers else None
+def extract_members(archive: Path, names: Collection[str], folder: Path) -> None:
+    """Write the named members of a ``.tar.gz`` into ``folder``, under the last part of their names.
+
+    Only regular files with exactly these names are read. No link, path or mode in the archive has an effect.
+    """
+    missing = {*names}
+    try:
+        with tarfile.open(archive, "r:gz") as tar:
+            for member in tar:
+                if not member.isreg() or member.name not in missing:
+                    continue
+                if member.size > MAX_FILE_BYTES:
+                    raise tarfile.ReadError(f"{member.name} has {member.size:,} bytes, which no published file has")
+                content = tar.extractfile(member)
+                assert content is not None
+                with (folder / Path(member.name).name).open("wb") as file:
+                    shutil.copyfileobj(content, file)
+                missing.remove(member.name)
+    except Exception as error:  # tarfile fails in many ways on damaged bytes
+        if isinstance(error, OSError) and error.errno is not None:  # a failure of the disk, not of the archive
+            raise
+        reason = one_line(error, 80)
+        raise InputError(f"{archive}: cannot be unpacked ({reason}); delete it and get it again") from None
+    if missing:
+        raise InputError(f"{archive}: does not hold {', '.join(sorted(missing))}; get the official archive")
 
 
-class Bounded(io.RawIOBase):
-    """A stream that is unpacked while it is read, and refuses to give more than it may hold."""
-
-    def __init__(self, stream: gzip.GzipFile, most: int) -> None:
-        self._stream = stream
-        self._most = most
-
-    def read(self, size: int = -1, /) -> bytes:
-        if not 0 <= size <= SMALL:
-            raise tarfile.ReadError(f"a header of {size:,} bytes")
-        return self._stream.read(size)
-
-    def seek(self, place: int, whence: int = 0, /) -> int:
-        if whence != 0 or place > self._most:
-            raise tarfile.ReadError(f"it unpacks to more than {self._most:,} bytes")
-        return self._stream.seek(place)
-
-    def tell(self) -> int:
-        return self._stream.tell()
+def md5_of(path: Path) -> str:
+    """MD5 of a file in hex. It shows damage, not malice."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
 
 
-def extract_members(archive: Path, members: Mapping[str, int], folder: Path) -> None:
-    """Write the named members of a ``.tar.gz`` into ``folder``, under their last names and nothing else of theirs.
+def download(url: str, path: Path, md5: str | None = None) -> None:
+    """Fetch ``url`` to ``path``, which appears only when it is whole and verified.
 
-    Only regular files with exactly these names are read, so no link, path or mode in the archive has any effect. What
-    is unpacked is bounded, whatever the archive declares: each member, their sum, the headers and their number.
+    Bytes that have arrived are kept in ``<path>.part``. A later call resumes there if the server can send ranges. One
+    process at a time: the caller holds a lock.
 
     Arguments:
-        members: for each name the bytes that it may have.
+        path: the file to write, in a folder that exists.
+        md5: MD5 of the file, in hex. Default: not verified.
+
+    Raises:
+        InputError: an invalid URL, an error of the server, a transfer that ends early, a wrong checksum (then nothing
+            is kept), or a file that cannot be written.
     """
-    wanted = dict(members)
+    check_url(url)
+    partial = path.with_name(f"{path.name}.part")
     try:
-        with gzip.open(archive) as unpacked:
-            stream = Bounded(unpacked, sum(members.values()) + (1 << 20))
-            with tarfile.open(fileobj=cast(IO[bytes], stream), mode="r:") as tar:
-                for number, member in enumerate(tar):
-                    if number == MOST_MEMBERS:
-                        raise tarfile.ReadError(f"it has more than {MOST_MEMBERS:,} members")
-                    if not member.isreg() or member.name not in wanted:
-                        continue
-                    if member.size > (most := wanted.pop(member.name)):
-                        raise tarfile.ReadError(f"{member.name} has {member.size:,} bytes, and may have {most:,}")
-                    content = tar.extractfile(member)
-                    assert content is not None
-                    with (folder / Path(member.name).name).open("wb") as file:
-                        shutil.copyfileobj(content, file, SMALL)
-    except Exception as error:  # damaged bytes make tarfile fail in every way there is
-        if isinstance(error, OSError) and error.errno is not None:  # the disk's fault, not the archive's
-            raise
-        reason = str(error).partition(":")[0].partition("\n")[0] or type(error).__name__
-        raise InputError(f"{archive}: cannot be unpacked ({reason}); delete it and get it again") from None
-    if wanted:
-        raise InputError(f"{archive}: does not hold {', '.join(sorted(wanted))}; get the official archive")
+        start = partial.stat().st_size if partial.exists() else 0
+        headers = {"User-Agent": "vit-vs-cnn"} | ({"Range": f"bytes={start}-"} if start else {})
+        try:
+            response = urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=30)
+        except urllib.error.HTTPError as error:
+            error.close()
+            if error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE and start:  # of another file, or whole
+                partial.unlink()
+                return download(url, path, md5)
+            raise InputError(f"{url}: the server answered {error.code} {error.reason}") from None
+        except (http.client.HTTPException, OSError) as error:
+            raise InputError(f"{url}: the download failed after {start:,} bytes ({one_line(error)})") from None
+        start = start if str(response.headers.get("Content-Range")).startswith(f"bytes {start}-") else 0
+        length = int(response.headers.get("Content-Length") or 0)
+        console = console_for_news()
+        options = {"console": console, "disable": not console.is_terminal, "transient": True}
+        body = wrap_file(response, length, description=path.name, **options)  # type: ignore[arg-type]
+        reason = "the connection was closed"
+        with response, body as chunks, partial.open("ab" if start else "wb") as file:
+            try:
+                shutil.copyfileobj(chunks, file)
+            except http.client.HTTPException as error:
+                reason = one_line(error)
+        size = partial.stat().st_size
+        if size < start + length:
+            raise InputError(
+                f"{url}: the download failed after {size:,} of {start + length:,} bytes ({reason}); run again, and it "
+                "is resumed"
+            )
+        if md5 is not None and (actual := md5_of(partial)) != md5:
+            partial.unlink()
+            raise InputError(f"{url}: the file that arrived has MD5 {actual} and should have {md5}; it was not kept")
+        os.replace(partial, path)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written ({error.strerror or error})") from None
+
+
+def load_plain_pickle(content: bytes, path: Path | str) -> Any:
+    """The lists, dicts, strings and numbers in a pickle, with arrays of bytes as values of the outermost dict.
+
+    No code that the pickle names is imported or run. Strings of Python 2 are read as Latin-1.
+
+    Raises:
+        InputError: a damaged pickle, or one that names anything else.
+    """
+    try:
+        value = _PlainUnpickler(io.BytesIO(content), encoding="latin1").load()
+    except InputError as error:
+        raise InputError(
+            f"{path}: refused to load it: {error}, and only arrays of bytes, numbers, strings and lists or dicts of "
+            "them are allowed; get the file from a source that you trust"
+        ) from None
+    except Exception as error:  # pickle fails in many ways on damaged bytes
+        reason = f"{type(error).__name__}: {one_line(error, 100)}"
+        raise InputError(f"{path}: truncated or damaged pickle ({reason}); get the file again") from None
+    if not isinstance(value, dict):
+        return value
+    return {key: item.array if isinstance(item, _ByteArray) else item for key, item in value.items()}
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    """An unpickler that knows the five names of an array of bytes, and has an object of its own for each of them.
+
+    numpy's own objects would not do: a pickle can give a numpy.dtype flags that make numpy read bytes as pointers.
+    """
+
+    def find_class(self, module: str, name: str) -> Any:
+        match f"{module}.{name}".replace("numpy._core.", "numpy.core."):
+            case "numpy.core.multiarray._reconstruct":
+                return _ByteArray
+            case "numpy.core.numeric._frombuffer":
+                return lambda content, _, shape, order: _ByteArray().filled(content, shape, order)
+            case "numpy.ndarray":
+                return None  # an argument of _reconstruct
+            case "numpy.dtype":
+                return _ByteType
+            case "_codecs.encode":  # bytes, as Python 3 writes them for Python 2
+                return lambda text, _: text.encode("latin1")
+            case full_name:
+                raise InputError(f"it asks for {full_name}")
+
+
+class _ByteType:
+    """Stands for the numpy.dtype of bytes."""
+
+    def __init__(self, code: str, *_: Any) -> None:
+        if code != "u1":
+            raise InputError(f"it asks for numpy.dtype({code!r})")
+
+    def __setstate__(self, state: Any) -> None:
+        """A byte order, which bytes have not."""
+
+
+class _ByteArray:
+    """Stands for an array of bytes. A pickle makes it empty first, and then gives it a state."""
+
+    array: np.ndarray | None = None
+
+    def __init__(self, *_: Any) -> None:
+        pass
+
+    def __setstate__(self, state: Any) -> None:
+        _, shape, _, is_fortran, content = state
+        self.filled(content, shape, "F" if is_fortran else "C")
+
+    def filled(self, content: str | bytes | bytearray, shape: tuple[int, ...], order: Any) -> "_ByteArray":
+        encoded = content.encode("latin1") if isinstance(content, str) else content  # Python 2 has str for bytes
+        self.array = np.frombuffer(encoded, np.uint8).reshape(shape, order=order)
+        return self

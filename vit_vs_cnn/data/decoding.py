@@ -1,28 +1,38 @@
-"""One image file, whatever its format, size and mode, as a rectangle of bytes in RGB."""
+"""Image files, Pillow images and arrays as RGB bytes of one size, and facts from the headers of files."""
 
 import errno
+import os
 import stat
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Condition
+from typing import NamedTuple
 
 import numpy as np
+import torch
 from jaxtyping import UInt8
 from PIL import ExifTags, Image, ImageFile, ImageOps, UnidentifiedImageError
+from torch import Tensor
 
-from vit_vs_cnn.data.options import Resize, sides
+from vit_vs_cnn.data.options import Resize, rows_and_cols_of
 from vit_vs_cnn.errors import InputError, one_line
 
-#: The only readers that Pillow is let use: others start programs (EPS) or are rare enough to be a mistake.
+#: The readers that Pillow may use. Others start programs (EPS) or are so rare that they are likely a mistake.
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
-STRIP = 1 << 20  # pixels that are converted at a time
-SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
-REDUCING_GAP = 3.0  # whole-number reduction first, then the filter; from 3.0 on hardly told from the filter alone
+STRIP = 1 << 20  # pixels that are converted at one time
+REDUCING_GAP = 3.0  # reduction by a whole number first, then the filter; the difference to the filter alone is small
+ALLOWED_PIXEL_VALUES = "bytes (uint8) from 0 to 255, or floats that are bytes / 255, as ToTensor gives them"
+#: Largest distance to a byte of 255 times a float that was a byte / 255, by the type of the float.
+_ROUNDING_TOLERANCE = {np.dtype(np.float16): 0.25, np.dtype(np.float32): 1e-4, np.dtype(np.float64): 1e-4}
+#: EXIF orientations that swap rows and columns.
+_ROTATED = (5, 6, 7, 8)
 
 
 class PixelBudget:
-    """Lets threads hold ``limit`` pixels together; one that wants more than that waits until it is alone."""
+    """Lets threads hold ``limit`` pixels together. A thread that wants more waits until it is alone."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -31,7 +41,7 @@ class PixelBudget:
 
     @contextmanager
     def holding(self, pixels: int) -> Iterator[None]:
-        """Wait until there is room for so many pixels, and hold it."""
+        """Wait until that many pixels are free, and hold them."""
         with self._changed:
             self._changed.wait_for(lambda: not self._held or self._held + pixels <= self.limit)
             self._held += pixels
@@ -44,7 +54,7 @@ class PixelBudget:
 
 
 class UnreadableImage(InputError):
-    """A file that cannot be decoded; ``kind`` is what it is instead of an image, ``reason`` says it in a few words."""
+    """A file that cannot be decoded, with the ``kind`` of problem and a short ``reason``."""
 
     def __init__(self, path: Path, kind: str, reason: str) -> None:
         super().__init__(f"{path}: {reason}; replace it by a whole image in {', '.join(FORMATS)}")
@@ -58,56 +68,134 @@ def decode_image(
     """The image in a file, upright, on white where it is transparent, at ``image_size``.
 
     Arguments:
-        path: a file in one of ``FORMATS``; of an animation the first frame is taken.
+        path: a file in one of ``FORMATS``; of an animation the first frame is used.
         image_size: rows and columns of the result, in pixels; one number for a square.
-        resize: ``crop`` keeps the proportions and the middle, ``squash`` keeps the whole and not the
+        resize: ``crop`` keeps the proportions and the middle, ``squash`` keeps the whole image but not its
             proportions, ``pad`` keeps both and adds black bars.
-        budget: of the pixels that are decoded at a time, shared with other threads; None: not bounded.
+        budget: limit on the pixels that are decoded at one time, shared by threads. Default: no limit.
 
     Raises:
-        UnreadableImage: if the file is missing, forbidden, no file but a pipe or the like, empty, damaged, no image, or
-            huge beyond Pillow's limit.
+        UnreadableImage: a file that is missing, forbidden, no regular file, empty, damaged, no image, or larger than
+            Pillow's limit.
     """
     try:
-        if not stat.S_ISREG(path.stat().st_mode):  # a pipe would be waited for
+        if not stat.S_ISREG(path.stat().st_mode):  # opening a pipe would wait for its writer
             raise UnreadableImage(path, "special file", "a folder, pipe, socket or device, and no file")
         with Image.open(path, formats=FORMATS) as file:
             original = file.width * file.height
-            rows, cols = sides(image_size)
-            size = (2 * rows, 2 * cols) if _is_on_its_side(file) else (2 * cols, 2 * rows)
+            rows, cols = rows_and_cols_of(image_size)
+            size = (2 * rows, 2 * cols) if _is_rotated(file) else (2 * cols, 2 * rows)
             file.draft(None, size)  # JPEG: decode no more than is needed
             is_progressive = "progressive" in file.info  # then its reader keeps every coefficient
             pixels = original if is_progressive else file.width * file.height
             with (budget or PixelBudget(pixels)).holding(pixels):
-                return fit_image(file, image_size, resize)
+                return resize_image(file, image_size, resize)
     except InputError:
         raise
-    except Exception as error:  # damaged bytes make Pillow's readers fail in every way there is
+    except Exception as error:  # Pillow's readers fail in many ways on damaged bytes
         raise UnreadableImage(path, *_kind_and_reason(path, error)) from None
 
 
-def fit_image(
-    image: Image.Image, image_size: int | tuple[int, int], resize: Resize = "crop"
+def resize_image(
+    image: Image.Image, image_size: int | tuple[int, int] | None, resize: Resize = "crop"
 ) -> UInt8[np.ndarray, "3 rows cols"]:
-    """An opened image as ``decode_image`` gives it; it is turned upright in place."""
-    return _bytes(_resized(rgb_image(image), sides(image_size), resize))
+    """An opened image as ``decode_image`` returns it. The image is turned upright in place.
+
+    Arguments:
+        image_size: as of ``decode_image``; None for the size of the image.
+    """
+    rgb = to_rgb(image)
+    sized = rgb if image_size is None else _resized(rgb, rows_and_cols_of(image_size), resize)
+    return np.array(np.asarray(sized).transpose(2, 0, 1), order="C")
 
 
-def whole_image(image: Image.Image) -> UInt8[np.ndarray, "3 rows cols"]:
-    """An opened image at its own size, otherwise as ``decode_image`` gives it; it is turned upright in place."""
-    return _bytes(rgb_image(image))
-
-
-def rgb_image(image: Image.Image) -> Image.Image:
+def to_rgb(image: Image.Image) -> Image.Image:
     """An opened image upright, in RGB, on white where it is transparent. Raises InputError: it has no pixels."""
     if not image.width or not image.height:
         raise InputError(f"it has {image.width} x {image.height} pixels")
     _scale_transparent_color(image)
-    return _on_white(_eight_bit(_upright(image)))
+    return _composite_on_white(_eight_bit(_upright(image)))
 
 
-def _bytes(image: Image.Image) -> np.ndarray:
-    return np.array(np.asarray(image).transpose(2, 0, 1), order="C")
+def array_to_image(pixels: UInt8[np.ndarray, "channels rows cols"]) -> Image.Image:
+    """A Pillow image of one or three channels."""
+    last = np.ascontiguousarray(pixels.transpose(1, 2, 0))
+    return Image.fromarray(last[..., 0] if len(pixels) == 1 else last)
+
+
+def to_uint8(values: np.ndarray) -> np.ndarray | None:
+    """Bytes as they are, and floats that are bytes / 255 as bytes. None for other values."""
+    if values.dtype == np.uint8:
+        return values
+    if values.dtype not in _ROUNDING_TOLERANCE:
+        return None
+    scaled = values.astype(np.promote_types(values.dtype, np.float32)) * 255
+    rounded = np.rint(scaled)
+    is_byte = (rounded >= 0) & (rounded <= 255) & (np.abs(scaled - rounded) <= _ROUNDING_TOLERANCE[values.dtype])
+    return rounded.astype(np.uint8) if is_byte.all() else None
+
+
+def to_array(values: np.ndarray | Tensor) -> np.ndarray:
+    """An array or a tensor as an array. Raises InputError: a tensor that is not dense, or not of a type of numpy."""
+    if not isinstance(values, Tensor):
+        return values
+    if values.layout != torch.strided or values.is_meta or values.is_quantized or values.dtype == torch.bfloat16:
+        kind = "on the meta device" if values.is_meta else f"{values.layout}".removeprefix("torch.")
+        raise InputError(
+            f"images: a tensor of {values.dtype} ({kind}); expected a dense tensor of {ALLOWED_PIXEL_VALUES}"
+        )
+    return values.detach().cpu().numpy()
+
+
+def value_range(values: np.ndarray) -> str:
+    """Type and range of values, for a message."""
+    if values.dtype.kind == "f" and np.isnan(values).any():
+        return f"{values.dtype} values, of which {int(np.isnan(values).sum()):,} are NaN"
+    limits = f" from {values.min():.3g} to {values.max():.3g}" if values.dtype.kind in "biuf" and values.size else ""
+    return f"{values.dtype} values{limits}"
+
+
+class ImageFileInfo(NamedTuple):
+    """One file: its path under the root, format and mode as Pillow names them, and its size in pixels when upright."""
+
+    name: str
+    format: str
+    mode: str
+    width: int
+    height: int
+
+    @property
+    def shorter(self) -> int:
+        return min(self.width, self.height)
+
+    @property
+    def aspect(self) -> float:
+        """The longer side divided by the shorter one."""
+        return max(self.width, self.height) / self.shorter
+
+
+def read_file_info(root: Path, names: Sequence[str], report_progress: Callable[[int], None]) -> Iterator[ImageFileInfo]:
+    """Facts from the headers of image files, without decoding a pixel. Files that cannot be read are left out.
+
+    Arguments:
+        report_progress: called with the number of files that have been read.
+    """
+
+    def read(name: str) -> ImageFileInfo | None:
+        try:
+            with Image.open(root / name, formats=FORMATS) as image:
+                width, height = image.size
+                size = (height, width) if _is_rotated(image) else (width, height)
+                return ImageFileInfo(name, str(image.format), image.mode, *size)
+        except Exception:  # Pillow's readers fail in many ways on damaged bytes
+            return None
+
+    with warnings.catch_warnings(), ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:
+        warnings.simplefilter("ignore")  # Pillow's remarks on odd but readable files
+        for count, info in enumerate(pool.map(read, names), start=1):
+            report_progress(count)
+            if info is not None:
+                yield info
 
 
 def _kind_and_reason(path: Path, error: Exception) -> tuple[str, str]:
@@ -135,12 +223,12 @@ def _upright(image: Image.Image) -> Image.Image:
     return image
 
 
-def _is_on_its_side(image: Image.Image) -> bool:
-    """Whether rows and columns of a JPEG are swapped to turn it upright (EXIF orientations 5 to 8)."""
-    if image.format not in ("JPEG", "MPO"):  # of others the block may follow the pixels, and these would be decoded
+def _is_rotated(image: Image.Image) -> bool:
+    """Whether rows and columns of a JPEG or WebP file are swapped to turn it upright."""
+    if image.format not in ("JPEG", "MPO", "WEBP"):  # of others, EXIF may follow the pixels, which would be decoded
         return False
     try:
-        return image.getexif().get(ExifTags.Base.Orientation) in (5, 6, 7, 8)
+        return image.getexif().get(ExifTags.Base.Orientation) in _ROTATED
     except Exception:  # a damaged EXIF block: the image is not turned
         return False
 
@@ -156,7 +244,7 @@ def _scale_transparent_color(image: Image.Image) -> None:
 
 
 def _eight_bit(image: Image.Image) -> Image.Image:
-    """Grey of 16 or 32 bits scaled to 8 bits, transparent where it was; any other mode as it is."""
+    """Grey of 16 or 32 bits scaled to 8 bits, with its transparency. Other modes stay as they are."""
     if image.mode.startswith("I;16"):
         values = np.asarray(image)
         grey = _grey(values, 0.0, 65535.0)
@@ -170,7 +258,7 @@ def _eight_bit(image: Image.Image) -> Image.Image:
 
 
 def _strips(values: np.ndarray) -> Iterator[np.ndarray]:
-    """Some rows at a time: wide numbers of a whole image would take many times its memory."""
+    """A few rows at a time: 64-bit numbers of a whole image would take many times its memory."""
     rows = max(1, STRIP // values.shape[1])
     return (values[top : top + rows] for top in range(0, len(values), rows))
 
@@ -180,7 +268,7 @@ def _finite(values: np.ndarray) -> np.ndarray:
 
 
 def _value_range(image: Image.Image, lowest: float, highest: float) -> tuple[float, float]:
-    """Black and white of values whose type does not tell: the narrowest usual range that holds them, else their own."""
+    """Black and white of 32-bit grey: the narrowest usual range that holds all values, else the range of the values."""
     usual = {"I": (255.0, 65535.0), "F": (1.0, 255.0, 65535.0)}[image.mode]
     if image.format == "PPM" and image.mode == "I":  # Pillow scales more than 8 bits to 16
         usual = (65535.0,)
@@ -195,7 +283,7 @@ def _grey(values: np.ndarray, black: float, white: float) -> Image.Image:
     )
 
 
-def _on_white(image: Image.Image) -> Image.Image:
+def _composite_on_white(image: Image.Image) -> Image.Image:
     if not image.has_transparency_data:
         return image if image.mode == "RGB" else image.convert("RGB")
     result = Image.new("RGB", image.size)

@@ -1,155 +1,243 @@
-"""A folder of the user's images as a source: laid out by class and split, decoded once and kept in a cache."""
+"""A folder of images: its classes, its splits, and the files that belong to no class."""
 
-import hashlib
 import os
+import re
 import warnings
 from collections.abc import Mapping
-from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-import torch
-
-from vit_vs_cnn.data.decoded_cache import DecodedCache, PictureOptions
-from vit_vs_cnn.data.folder_layout import (
-    Fault,
-    ImageFile,
-    Layout,
-    count_by_class,
-    count_by_kind,
-    describe,
-    find_layout,
-    in_words,
-    write_faults,
-)
-from vit_vs_cnn.data.images import LabelledImages
-from vit_vs_cnn.data.mapped import MappedImages
+from vit_vs_cnn.data.listing import SUFFIXES, FileProblem, ImageListing, check_disjoint_groups, summarize_problems
 from vit_vs_cnn.data.options import FolderOptions
-from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.errors import InputError, MissingImages
+from vit_vs_cnn.files import spelled
+from vit_vs_cnn.told import counted
+
+if TYPE_CHECKING:
+    from vit_vs_cnn.data.image_cache import CachedImages
+
+VALIDATION_FOLDERS = ("val", "valid", "validation")
+LAYOUTS = "<class>/<images>, or train/<class>/<images> beside optional val/ and test/"
+SPLIT_FOLDER_NAMES = {"train", "training", "test", "testing", *VALIDATION_FOLDERS}
+#: Folders that systems and programs create, in lower case. Names that begin with a dot are ignored as well.
+IGNORED_FOLDERS = {"__macosx", "@eadir", "$recycle.bin", "system volume information", "lost+found", "__pycache__"}
+ENDINGS = " ".join(sorted(SUFFIXES))
 
 
-class FolderSource:
-    """A folder of images as a source; nothing is read before a method is called, and each decodes its own split only.
+def open_folder(root: Path | str, options: FolderOptions | None = None) -> "CachedImages":
+    """A folder of images as a source: ``list_folder`` and ``open_files``."""
+    from vit_vs_cnn.data.image_cache import open_files
 
-    Arguments:
-        root: ``<class>/...``, or ``train/<class>/...`` with optional ``val/`` and ``test/``. Without ``test/`` there
-            are test folds. The classes are the names of the folders, sorted; sub-folders in them are allowed.
+    path, options = Path(root), options or FolderOptions()
+    return open_files("folder", path, lambda: list_folder(path, options).completed(options), options)
+
+
+def check_folder(root: Path, options: FolderOptions) -> None:
+    """Check the classes of a folder by the names of its files, before any library is imported.
 
     Raises:
-        InputError: from the methods, for what ``find_layout`` refuses, and for whatever cannot be used. All of that, in
-            all splits, is found before it is raised, and listed in a CSV file beside the cache, which the line names.
+        InputError: as ``list_folder``, or a class that has too few images or is not in all splits.
+    """
+    with warnings.catch_warnings(action="ignore"):  # reading the images repeats them
+        problems = [problem for problem in list_folder(root, options).problems if problem.is_fatal]
+    if problems:
+        raise InputError(
+            f"{root}: not everything can be used: {summarize_problems(problems)}; add images to these, or remove them"
+        )
+
+
+def list_folder(root: Path, options: FolderOptions) -> ImageListing:
+    """The classes and splits of a folder, without test folds, from the names of folders and files alone.
+
+    The layout is ``<class>/...``, or ``train/<class>/...`` with optional ``val/`` and ``test/``. Classes are sorted by
+    name. Folders inside of a class folder belong to the class. The ``problems`` are links that would mix classes,
+    folders that cannot be listed, classes with too few images, and classes that are not in all splits.
+
+    Raises:
+        InputError: no such folder, fewer than two classes, a file without a group, or a group in two splits.
+    """
+    folders = split_folders(root)
+    search = _Search(root)
+    found = {split: search.class_files(folder) for split, folder in folders.items()}
+    others = [name for classes in found.values() for files in classes.values() for name in files if not _is_image(name)]
+    others += [name for folder in folders.values() for name in search.loose_files(folder)]
+    class_names = tuple(found["train"])
+    if len(class_names) < 2:
+        there = f"only the class folder {class_names[0]!r}" if class_names else "no class folder"
+        if loose := len(search.loose_files(folders["train"])):
+            there += f" beside {counted(loose, 'file')} that no class holds"
+        raise InputError(f"{folders['train']}: {there}, and at least 2 are needed; allowed layouts: {LAYOUTS}")
+    problems = search.problems + _problems_of_counts(root, folders, found["train"])
+    for split in folders.keys() - {"train"}:
+        problems += _problems_of_classes(folders[split].name, split, found[split], class_names)
+    files = [
+        (name, split, label)
+        for split, classes in found.items()
+        for label, class_name in enumerate(class_names)
+        for name in classes.get(class_name, [])
+        if _is_image(name)
+    ]
+    names, splits = [name for name, _, _ in files], [split for _, split, _ in files]
+    groups = None
+    if options.group is not None:
+        groups = [_group_of(root, name, options.group) for name in names]
+        check_disjoint_groups(root, groups, splits)
+    layout = "class folders" if folders["train"] == root else "split folders"
+    labels = [label for _, _, label in files]
+    return ImageListing(layout, class_names, names, splits, labels, groups, None, problems, sorted(others))
+
+
+def split_folders(root: Path) -> dict[str, Path]:
+    """The folder of each split. ``{"train": root}`` if the class folders are in the root itself."""
+    if root.is_file():
+        raise InputError(f"data.root {root}: it is a file; a table of images and labels is --data.source table")
+    if not root.is_dir():
+        hint = f"--data.root PATH names yours, a folder of images: {LAYOUTS}"
+        raise MissingImages(f"data.root {root}: no such folder", hint)
+    inside = _visible_folders(root)
+    splits = {path.name: path for path in inside if path.name.lower() in SPLIT_FOLDER_NAMES and _visible_folders(path)}
+    if "train" not in splits:
+        if splits:
+            raise InputError(f"{root}: has {min(splits)}/ with sub-folders but no train/; allowed layouts: {LAYOUTS}")
+        return {"train": root}
+    validations = [name for name in VALIDATION_FOLDERS if name in splits]
+    if len(validations) > 1:
+        raise InputError(f"{root}: has {' and '.join(validations)}; only one folder may hold the validation images")
+    names = {"train": "train", "validation": "".join(validations), "test": "test"}
+    folders = {split: splits[name] for split, name in names.items() if name in splits}
+    if ignored := [path.name for path in inside if path not in folders.values()]:
+        message = f"{root}: it has train/, so these folders are ignored: {', '.join(ignored)}"
+        warnings.warn(f"{message}; allowed layouts: {LAYOUTS}", stacklevel=2)
+    return folders
+
+
+def _is_image(name: str) -> bool:
+    return os.path.splitext(name)[1].lower() in SUFFIXES
+
+
+def _group_of(root: Path, name: str, pattern: str) -> str:
+    match = re.search(pattern, os.path.basename(name))
+    if match is None:
+        raise InputError(f"{root / name}: data.folder.group {pattern!r} finds no group in its name")
+    return match[1] if match.re.groups and match[1] is not None else match[0]
+
+
+def _visible_folders(folder: Path) -> list[Path]:
+    try:
+        inside = sorted(folder.iterdir())
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be listed ({error.strerror})") from None
+    return [path for path in inside if path.is_dir() and not _is_ignored(path.name)]
+
+
+def _is_ignored(name: str) -> bool:
+    return name.startswith(".") or name.lower() in IGNORED_FOLDERS
+
+
+class _Search:
+    """The files of every class. A link to a folder is followed if it leads outside of the root, and once.
+
+    A link to a folder of the root, or above it, would put the images of one class into another or lead in a circle. It
+    becomes one of the ``problems``.
     """
 
-    #: What it is called in a config, and the block of its options.
-    kind = "folder"
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.problems: list[FileProblem] = []
+        self._real_root = os.path.realpath(root)
+        self._linked: set[str] = set()
 
-    def __init__(self, root: Path | str, options: PictureOptions | None = None) -> None:
-        self.root = Path(root)
-        self.path = self.root
-        self.options = options or FolderOptions()
-        self._skipped: dict[str, Any] = {}
+    def class_files(self, folder: Path) -> dict[str, list[str]]:
+        """Paths under the root of the files of each class of a split."""
+        inside = [path for path in _visible_folders(folder) if not path.is_symlink() or self._may_follow(path)]
+        return {path.name: self._files_below(path) for path in inside}
 
-    @cached_property
-    def layout(self) -> Layout:
-        """Found once, so that files that come later cannot move images from one split to another."""
-        assert isinstance(self.options, FolderOptions)
-        return find_layout(self.root, self.options)
+    def loose_files(self, folder: Path) -> list[str]:
+        """Paths of the files that are directly in a folder."""
+        return [self._name(entry.path) for entry in self._entries(folder) if not _is_folder(entry)]
 
-    def train(self) -> LabelledImages:
-        """The images of ``train/``, or those of the root."""
-        return self._read("train")
+    def _files_below(self, folder: Path) -> list[str]:
+        files, folders = [], [folder]
+        while folders:
+            for entry in self._entries(folders.pop()):
+                if not _is_folder(entry):
+                    files.append(self._name(entry.path))
+                elif not entry.is_symlink() or self._may_follow(Path(entry.path)):
+                    folders.append(Path(entry.path))
+        return sorted(files)
 
-    def validation(self) -> LabelledImages | None:
-        """The images of ``val/``, or None where there is no such folder."""
-        return self._read("validation") if "validation" in self.layout.splits else None
+    def _name(self, path: Path | str) -> str:
+        return Path(path).relative_to(self.root).as_posix()
 
-    def test(self) -> LabelledImages | None:
-        """The images of ``test/``, or None where there is no such folder."""
-        return self._read("test") if "test" in self.layout.splits else None
-
-    @property
-    def folds(self) -> Mapping[str, int] | None:
-        """Test fold of each image of ``train`` by its name; None where there are test images."""
-        return self.layout.folds
-
-    def provenance(self) -> dict[str, Any]:
-        """What was read, for the record: layout, files of each class in each split, and, where files were left out, how
-        many of each kind, and where they are listed."""
-        return {
-            "source": self.kind,
-            "root": str(self.root.resolve()),
-            "layout": self.layout.kind,
-            "counts": self.layout.counts(),
-            "skipped": dict(self._skipped),
-            **({} if self.layout.groups is None else {"groups": len(set(self.layout.groups.values()))}),
-            **({} if self.folds is None else {"folds": len(set(self.folds.values()))}),
-        }
-
-    def readable(self, split: str) -> tuple[LabelledImages, list[Fault]]:
-        """The images of a split that can be read, and why the others cannot."""
-        images, failures = self._cache(split).load()
-        kept = self._kept(split, failures)
-        labels = torch.tensor([file.label for file in kept], dtype=torch.int64)
-        names = [file.name for file in kept]
-        groups = None if self.layout.groups is None else [self.layout.groups[name] for name in names]
-        read = MappedImages(images, labels, self.layout.class_names, names, groups)
-        return read, failures
-
-    def faults(self, failures: Mapping[str, list[Fault]]) -> list[Fault]:
-        """All that cannot be used, given what of each split cannot be read: files, links, whole classes."""
-        of_splits = [[*of_split, *self._emptied(split, of_split)] for split, of_split in failures.items()]
-        return [*self.layout.faults, *(fault for faults in of_splits for fault in faults)]
-
-    def _read(self, split: str) -> LabelledImages:
-        images, failures = self.readable(split)
-        if (failures or self.layout.faults) and not self._skipped:
-            self._report()
-        return images
-
-    def _cache(self, split: str) -> DecodedCache:
-        return DecodedCache(self.path, self.root, split, self.layout.splits[split], self.options)
-
-    def _kept(self, split: str, failures: list[Fault]) -> list[ImageFile]:
-        lost = {failure.name for failure in failures}
-        return [file for file in self.layout.splits[split] if file.name not in lost]
-
-    def _report(self) -> None:
-        faults = self.faults({split: self._cache(split).load()[1] for split in self.layout.splits})
-        path = self._written(faults)
-        place = f"all are listed in {path}" if path else "the list of them cannot be written beside the cache"
-        found = f"{self.root}: not everything can be used: {describe(faults)}; {place}"
-        if not self.options.skip_unreadable:
-            leave = f", or leave files out with --data.{self.kind}.skip_unreadable true"
-            classes = ", which mends no class" * any(fault.is_fatal for fault in faults)
-            mended = any(not fault.is_fatal for fault in faults)
-            raise InputError(f"{found}; mend or remove these{(leave + classes) * mended}")
-        if fatal := [fault for fault in faults if fault.is_fatal]:
-            left = in_words(count_by_kind([fault for fault in faults if not fault.is_fatal]))
-            aside = f"; files left out: {left}" if left else ""
-            raise InputError(f"{self.root}: {describe(fatal)}{aside}; {place}; add images to that class, or remove it")
-        self._skipped = {"counts": count_by_kind(faults), "list": path and str(path)}
-        warnings.warn(f"{found}; these are left out", stacklevel=4)
-
-    def _emptied(self, split: str, failures: list[Fault]) -> list[Fault]:
-        """The classes that had images enough and would not have without those that cannot be read."""
-        needed, names = self.layout.needed(split), self.layout.class_names
-        before = count_by_class(self.layout.splits[split], names)
-        after = count_by_class(self._kept(split, failures), names)
-        reason = f"readable {split} images, and needs at least {needed}"
-        found = [
-            Fault("class with too few images", name, f"class {name!r} has {count} {reason}")
-            for name, count in after.items()
-            if count < needed <= before[name]
-        ]
-        if any(before.values()) and not any(after.values()):
-            found.append(Fault("split without images", split, f"none of the {split} images can be read"))
-        return found
-
-    def _written(self, faults: list[Fault]) -> Path | None:
-        root = hashlib.sha256(os.fsencode(self.root.resolve())).hexdigest()[:8]
-        path = self._cache("train").folder / f"unusable-{self.root.resolve().name}-{root}.csv"
+    def _entries(self, folder: Path) -> list[os.DirEntry[str]]:
         try:
-            write_faults(faults, path)
-        except OSError:
-            return None
-        return path
+            with os.scandir(folder) as entries:
+                return [entry for entry in entries if not _is_ignored(entry.name)]
+        except OSError as error:
+            self.problems.append(FileProblem("folder that cannot be listed", self._name(folder), str(error.strerror)))
+            return []
+
+    def _may_follow(self, link: Path) -> bool:
+        target = os.path.realpath(link)
+        around = (self._real_root, os.path.realpath(link.parent))
+        if _is_within(target, self._real_root) or any(_is_within(folder, target) for folder in around):
+            reason = f"leads to {target}, which holds or belongs to the folder itself"
+        elif target in self._linked:
+            reason = f"leads to {target}, as another link does"
+        else:
+            self._linked.add(target)
+            return True
+        self.problems.append(FileProblem("link that mixes classes", self._name(link), reason))
+        return False
+
+
+def _is_within(path: str, folder: str) -> bool:
+    try:
+        return os.path.commonpath([path, folder]) == folder
+    except ValueError:  # on different drives
+        return False
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link to itself
+        return False
+
+
+def _problems_of_counts(root: Path, folders: Mapping[str, Path], classes: Mapping[str, list[str]]) -> list[FileProblem]:
+    held_out = {"validation": "to validate", "test": "to test"}
+    uses = ["to train on", *(use for split, use in held_out.items() if split not in folders)]
+    problems = []
+    for name, files in classes.items():
+        path = (folders["train"] / name).relative_to(root).as_posix()
+        if spelled(name) != name:
+            reason = f"class '{spelled(name)}' needs another name"
+            problems.append(FileProblem("class whose name is no UTF-8", path, reason))
+        others = [file for file in files if not _is_image(file)]
+        count = len(files) - len(others)
+        if count < len(uses):
+            aside = f" ({len(others)} other files, such as {others[0]}; images end in {ENDINGS})" if others else ""
+            images = f"{count} image{'s' * (count != 1)}{aside}"
+            reason = f"class {name!r} has {images}, and needs at least {len(uses)}, one each {', '.join(uses)}"
+            problems.append(FileProblem("class with too few images", path, reason))
+    return problems
+
+
+def _problems_of_classes(
+    folder: str, split: str, classes: Mapping[str, list[str]], class_names: tuple[str, ...]
+) -> list[FileProblem]:
+    filled = [name for name, files in classes.items() if any(map(_is_image, files))]
+    if not filled:
+        return [FileProblem("split without images", folder, f"it holds no images (files that end in {ENDINGS})")]
+    train = f"train/, which has {', '.join(class_names[:20])}" + ", ..." * (len(class_names) > 20)
+    problems = [
+        FileProblem("class that is not in train/", f"{folder}/{name}", f"class {name!r} is not in {train}")
+        for name in filled
+        if name not in class_names
+    ]
+    missing = [name for name in class_names if split == "test" and name not in filled]
+    reason = "class {!r} of train/ has no images here"
+    return problems + [
+        FileProblem("class with too few images", f"{folder}/{name}", reason.format(name)) for name in missing
+    ]

@@ -1,8 +1,12 @@
-"""A set of labelled images as bytes: in memory, or in a file that is mapped into it."""
+"""Labelled images as bytes, in memory or in a memory-mapped file, and the interface of image sources."""
 
 import copy
+import errno
 import hashlib
 import math
+import mmap
+import os
+import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
@@ -14,13 +18,12 @@ from torch import Tensor
 
 from vit_vs_cnn.errors import InputError
 
-#: The label of an image whose class is not known.
+#: Label of an image of unknown class.
 UNKNOWN = -1
-Bytes = UInt8[Tensor, "batch channels rows cols"]
-#: Bytes of pixels from which on a part of a set is not copied, but gathered from the whole batch by batch.
-LARGE = 2**28
-#: Images that are looked at together where all of them are.
-_CHUNK = 1000
+#: Larger subsets are not copied but gathered batch by batch.
+MAX_COPIED_BYTES = 2**28
+_BATCH_IMAGES = 1000
+ImageBytes = UInt8[Tensor, "batch channels rows cols"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,16 +31,15 @@ class LabelledImages:
     """Images and their classes.
 
     Arguments:
-        images: pixel values 0 to 255, ``(count, channels, rows, cols)``.
+        images: pixel values, 0 to 255, ``(count, channels, rows, cols)``.
         labels: class index of each image, ``(count,)``.
-        class_names: the name of each class, in the order of the indices.
-        sample_ids: a name for each image that stays the same from run to run (a path, or a number in the source); its
-            number if none is given.
-        masks: where the object is, ``(count, rows, cols)``, for sources that know it.
-        groups: the name of what each image is of (a patient, a camera), where that must not be split; None if nothing.
+        class_names: names of the classes, in the order of the indices.
+        sample_ids: name of each image, equal in all runs (a path, or a number in the source). Default: its index.
+        masks: pixels of the object, ``(count, rows, cols)``, where the source knows them.
+        groups: group of each image (a patient, a camera) that must not be split.
 
     Raises:
-        InputError: other types or shapes, a label without a class, not one of each for each image.
+        InputError: other types or shapes, a label without a class, or values for another number of images.
     """
 
     images: UInt8[Tensor, "count channels rows cols"]
@@ -49,18 +51,18 @@ class LabelledImages:
 
     def __post_init__(self) -> None:
         if self.images.ndim != 4 or self.images.dtype != torch.uint8:
-            said = f"{tuple(self.images.shape)} of {self.images.dtype}"
-            raise InputError(f"images: {said}; expected (count, channels, rows, cols) of torch.uint8, from 0 to 255")
+            shape = f"{tuple(self.images.shape)} of {self.images.dtype}"
+            raise InputError(f"images: {shape}; expected (count, channels, rows, cols) of torch.uint8, from 0 to 255")
         if self.labels.ndim != 1 or self.labels.dtype != torch.int64:
-            said = f"{tuple(self.labels.shape)} of {self.labels.dtype}"
-            raise InputError(f"labels: {said}; expected (count,) of torch.int64, the number of each image's class")
+            shape = f"{tuple(self.labels.shape)} of {self.labels.dtype}"
+            raise InputError(f"labels: {shape}; expected (count,) of torch.int64, the number of each image's class")
         count, classes = len(self.images), len(self.class_names)
         if count and not UNKNOWN <= int(self.labels.min()) <= int(self.labels.max()) < classes:
             raise InputError(
                 f"labels: from {self.labels.min()} to {self.labels.max()}, but there are {classes} classes"
             )
         if not len(self.sample_ids):
-            vars(self)["sample_ids"] = [str(number) for number in range(count)]  # it is frozen
+            vars(self)["sample_ids"] = [str(number) for number in range(count)]  # the dataclass is frozen
         lengths = {"labels": self.labels, "sample_ids": self.sample_ids, "masks": self.masks, "groups": self.groups}
         for name, values in lengths.items():
             if values is not None and len(values) != count:
@@ -74,9 +76,9 @@ class LabelledImages:
         return len(self.class_names)
 
     def counts(self) -> dict[str, int]:
-        """How many images there are of each class, by its name."""
-        counted = torch.bincount(self.labels, minlength=self.num_classes).tolist()
-        return dict(zip(self.class_names, counted, strict=True))
+        """Number of images of each class, by its name."""
+        counts = torch.bincount(self.labels, minlength=self.num_classes).tolist()
+        return dict(zip(self.class_names, counts, strict=True))
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
@@ -86,43 +88,43 @@ class LabelledImages:
 
     @property
     def is_large(self) -> bool:
-        """Whether its pixels take more than ``LARGE`` bytes."""
-        return len(self) * math.prod(self.image_shape) > LARGE
+        """Whether the pixels take more than ``MAX_COPIED_BYTES``."""
+        return len(self) * math.prod(self.image_shape) > MAX_COPIED_BYTES
 
     def take(self, indices: Int64[Tensor, "chosen"]) -> UInt8[Tensor, "chosen channels rows cols"]:
-        """The pixels of some images, copied."""
+        """A copy of the pixels of some images."""
         return self.images.index_select(0, indices)
 
-    def batches(self, size: int = _CHUNK) -> Iterator[Bytes]:
-        """The pixels of all images, some at a time."""
+    def batches(self, size: int = _BATCH_IMAGES) -> Iterator[ImageBytes]:
+        """The pixels of all images, ``size`` images at a time."""
         yield from self.images.split(size)
 
     def subset(self, indices: Int64[Tensor, "chosen"]) -> "LabelledImages":
-        """The images at ``indices``, in that order. Pixels are copied, unless there are many (``LARGE``)."""
-        places = indices.tolist()
-        parts = {
+        """The images at ``indices``, in that order. Pixels are copied up to ``MAX_COPIED_BYTES``."""
+        positions = indices.tolist()
+        fields = {
             "labels": self.labels[indices],
             "class_names": self.class_names,
-            "sample_ids": [str(self.sample_ids[i]) for i in places],
+            "sample_ids": [str(self.sample_ids[i]) for i in positions],
             "masks": None if self.masks is None else self.masks[indices],
-            "groups": None if self.groups is None else [self.groups[i] for i in places],
+            "groups": None if self.groups is None else [self.groups[i] for i in positions],
         }
-        if len(indices) * math.prod(self.image_shape) > LARGE:
-            return Gathered((self,), indices, **parts)
-        return LabelledImages(self.take(indices), **parts)
+        if len(indices) * math.prod(self.image_shape) > MAX_COPIED_BYTES:
+            return LazySubset((self,), indices, **fields)
+        return LabelledImages(self.take(indices), **fields)
 
-    def relabelled(self, labels: Int64[Tensor, "count"]) -> "LabelledImages":
+    def with_labels(self, labels: Int64[Tensor, "count"]) -> "LabelledImages":
         """The same images with other labels."""
-        other = copy.copy(self)
-        vars(other)["labels"] = labels  # it is frozen
-        return other
+        changed = copy.copy(self)
+        vars(changed)["labels"] = labels  # the dataclass is frozen
+        return changed
 
-    def with_pixels(self, images: Bytes) -> "LabelledImages":
-        """Other pixels under the same labels and names, in memory, wherever these lie."""
+    def with_pixels(self, images: ImageBytes) -> "LabelledImages":
+        """Other pixels, in memory, with the same labels and names."""
         return LabelledImages(images, self.labels, self.class_names, self.sample_ids, self.masks, self.groups)
 
     def fingerprint(self) -> str:
-        """SHA-256 (first 16 hex digits) of shape, pixels, labels and class names: two sets that differ, differ here."""
+        """SHA-256 (first 16 hex digits) of shape, pixels, labels and class names."""
         shape = (len(self), *self.image_shape)
         digest = hashlib.sha256(repr((shape, self.class_names)).encode())
         for pixels in self.batches():
@@ -131,37 +133,29 @@ class LabelledImages:
         return digest.hexdigest()[:16]
 
     def hashes(self) -> UInt64[np.ndarray, "count"]:
-        """8 bytes for each image: BLAKE2b of its pixels, whatever its name. 100,000 of CIFAR take a second."""
-        parts = (part.contiguous().numpy() for part in self.batches())
-        digests = b"".join(hashlib.blake2b(image.data, digest_size=8).digest() for part in parts for image in part)
+        """BLAKE2b (8 bytes) of the pixels of each image. 100,000 images of CIFAR take a second."""
+        batches = (batch.contiguous().numpy() for batch in self.batches())
+        digests = b"".join(hashlib.blake2b(image.data, digest_size=8).digest() for batch in batches for image in batch)
         return np.frombuffer(digests, dtype="<u8").astype(np.uint64)
 
 
-class Gathered(LabelledImages):
-    """Images of larger sets, whose pixels stay where they are until they are asked for.
-
-    ``images`` copies all of them; ``take`` and ``batches`` do not.
+class LazySubset(LabelledImages):
+    """Images of larger sets, whose pixels are copied batch by batch. ``images`` copies all of them.
 
     Arguments:
-        wholes: the sets, of images of one shape.
-        places: where the images are, counted through the sets one after the other.
+        parents: sets with images of one shape.
+        indices: positions of the images in the parents, counted through these one after the other.
     """
 
-    def __init__(  # noqa: PLR0917
-        self,
-        wholes: tuple[LabelledImages, ...],
-        places: Int64[Tensor, "count"],
-        labels: Int64[Tensor, "count"],
-        class_names: tuple[str, ...],
-        sample_ids: Sequence[str],
-        masks: Bool[Tensor, "count rows cols"] | None = None,
-        groups: Sequence[str] | None = None,
-    ) -> None:
-        given = {"labels": labels, "class_names": class_names, "sample_ids": sample_ids, "masks": masks}
-        vars(self).update(given, groups=groups, wholes=wholes, places=places)  # its base is frozen
+    parents: tuple[LabelledImages, ...]
+    indices: Int64[Tensor, "count"]
 
-    wholes: tuple[LabelledImages, ...]
-    places: Int64[Tensor, "count"]
+    def __init__(
+        self, parents: tuple[LabelledImages, ...], indices: Int64[Tensor, "count"], *fields: Any, **named: Any
+    ) -> None:
+        names = ("labels", "class_names", "sample_ids", "masks", "groups")
+        given = dict(zip(names, fields, strict=False)) | named
+        vars(self).update(dict.fromkeys(names), **given, parents=parents, indices=indices)  # the base is frozen
 
     @property
     def images(self) -> UInt8[Tensor, "count channels rows cols"]:  # type: ignore[override]
@@ -169,65 +163,125 @@ class Gathered(LabelledImages):
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
-        return self.wholes[0].image_shape
+        return self.parents[0].image_shape
 
     def take(self, indices: Int64[Tensor, "chosen"]) -> UInt8[Tensor, "chosen channels rows cols"]:
-        places = self.places[indices]
-        if len(self.wholes) == 1:
-            return self.wholes[0].take(places)
-        taken = torch.empty((len(places), *self.image_shape), dtype=torch.uint8)
+        positions = self.indices[indices]
+        if len(self.parents) == 1:
+            return self.parents[0].take(positions)
+        pixels = torch.empty((len(positions), *self.image_shape), dtype=torch.uint8)
         first = 0
-        for whole in self.wholes:
-            here = (places >= first) & (places < first + len(whole))
-            taken[here] = whole.take(places[here] - first)
-            first += len(whole)
-        return taken
+        for parent in self.parents:
+            is_here = (positions >= first) & (positions < first + len(parent))
+            pixels[is_here] = parent.take(positions[is_here] - first)
+            first += len(parent)
+        return pixels
 
-    def batches(self, size: int = _CHUNK) -> Iterator[Bytes]:
-        yield from (self.take(places) for places in torch.arange(len(self)).split(size))
+    def batches(self, size: int = _BATCH_IMAGES) -> Iterator[ImageBytes]:
+        yield from (self.take(indices) for indices in torch.arange(len(self)).split(size))
+
+
+class MappedImages(LabelledImages):
+    """Consecutive images of a memory-mapped file. ``take`` and ``batches`` keep one batch in memory.
+
+    Arguments:
+        mapped: all pixels of the file. Nothing may be written to them.
+        first: index in the file of the first image. The number of labels is the number of images.
+    """
+
+    def __init__(  # noqa: PLR0917
+        self,
+        mapped: UInt8[np.ndarray, "stored channels rows cols"],
+        first: int,
+        labels: Int64[Tensor, "count"],
+        class_names: tuple[str, ...],
+        sample_ids: Sequence[str],
+        groups: Sequence[str] | None = None,
+    ) -> None:
+        pixels = torch.from_numpy(mapped[first : first + len(labels)])
+        super().__init__(pixels, labels, class_names, sample_ids, groups=groups)
+        vars(self).update(_mapped=mapped, _first=first, _file=_open_file(mapped))  # the base is frozen
+
+    def take(self, indices: Int64[Tensor, "chosen"]) -> UInt8[Tensor, "chosen channels rows cols"]:
+        if self._file is None:
+            return super().take(indices)
+        # Not through the map: a page fault makes the system read the neighbouring images as well.
+        pixels = np.empty((len(indices), *self.image_shape), np.uint8)
+        for row, index in zip(pixels, indices.tolist(), strict=True):
+            if os.preadv(self._file, [row.data], self._mapped.offset + (self._first + index) * row.nbytes) < row.nbytes:
+                raise OSError(errno.EIO, "the file of images has become shorter", str(self._mapped.filename))
+        return torch.from_numpy(pixels)
+
+    def batches(self, size: int = _BATCH_IMAGES) -> Iterator[ImageBytes]:
+        for batch in super().batches(size):
+            yield batch
+            release_pages(self._mapped)
+
+    _mapped: Any
+    _first: int
+    _file: int | None
+
+
+def _open_file(mapped: np.ndarray) -> int | None:
+    """A descriptor of a mapped file, closed with the map. None for other arrays and where ``preadv`` is missing."""
+    path = getattr(mapped, "filename", None)
+    if path is None or not hasattr(os, "preadv"):
+        return None
+    file = os.open(path, os.O_RDONLY)
+    weakref.finalize(mapped, os.close, file)
+    return file
+
+
+def release_pages(images: np.ndarray) -> None:
+    """Release the pages of a mapped file that are in memory. Changes are kept; other arrays stay as they are."""
+    mapped = getattr(images, "_mmap", None)
+    if mapped is not None and hasattr(mmap, "MADV_DONTNEED"):
+        mapped.madvise(mmap.MADV_DONTNEED)
 
 
 def concatenate(first: LabelledImages, second: LabelledImages) -> LabelledImages:
-    """One set after the other, large ones without a copy; masks and groups are kept where both have them."""
+    """One set after the other, large ones without a copy. Masks and groups are kept if both sets have them."""
     masks, groups = None, None
     if first.masks is not None and second.masks is not None:
         masks = torch.cat([first.masks, second.masks])
     if first.groups is not None and second.groups is not None:
         groups = [*first.groups, *second.groups]
-    rest = (torch.cat([first.labels, second.labels]), first.class_names, [*first.sample_ids, *second.sample_ids])
+    labels, sample_ids = torch.cat([first.labels, second.labels]), [*first.sample_ids, *second.sample_ids]
     if first.is_large or second.is_large:
-        return Gathered((first, second), torch.arange(len(first) + len(second)), *rest, masks, groups)
-    return LabelledImages(torch.cat([first.images, second.images]), *rest, masks, groups)
+        indices = torch.arange(len(first) + len(second))
+        return LazySubset((first, second), indices, labels, first.class_names, sample_ids, masks, groups)
+    images = torch.cat([first.images, second.images])
+    return LabelledImages(images, labels, first.class_names, sample_ids, masks, groups)
 
 
-def pool_fingerprint(images: LabelledImages, folds: Sequence[int] | None = None) -> str:
-    """Hash of images that subsets are drawn from, with their groups and test folds where there are any."""
-    found = images.fingerprint()
+def fingerprint_with_groups(images: LabelledImages, folds: Sequence[int] | None = None) -> str:
+    """Hash of images from which subsets are sampled, with their groups and test folds where there are any."""
+    fingerprint = images.fingerprint()
     for values in (images.groups, folds):
         if values is not None:
-            found = hashlib.sha256(f"{found} {list(values)}".encode()).hexdigest()[:16]
-    return found
+            fingerprint = hashlib.sha256(f"{fingerprint} {list(values)}".encode()).hexdigest()[:16]
+    return fingerprint
 
 
 @runtime_checkable
 class Source(Protocol):
-    """Where images come from. Nothing is read before one of the methods is called.
+    """A source of images. Nothing is read before one of the methods is called.
 
-    Only evaluation calls ``test``; training code is handed ``train`` and ``validation`` alone.
+    Only evaluation calls ``test``. Training code receives ``train`` and ``validation`` alone.
     """
 
     def train(self) -> LabelledImages:
-        """The images that may be trained on (and from which validation images are held out)."""
+        """The images to train on, from which validation images may be held out."""
         ...
 
     def validation(self) -> LabelledImages | None:
-        """Validation images that the user set apart, or None where they are held out of ``train``."""
+        """The validation images, or None if these are held out of ``train``."""
         ...
 
     def test(self) -> LabelledImages | None:
-        """The images that only evaluation may see, or None where each seed holds out a fold of ``train``."""
+        """The images for evaluation only, or None if each seed holds out a fold of ``train``."""
         ...
 
     def provenance(self) -> dict[str, Any]:
-        """Which source, and what a reader of the results should know of it, as plain values."""
+        """The source and the facts that a reader of the results needs, as plain values."""
         ...

@@ -1,16 +1,22 @@
-"""Test images that lie among the training images, too: the same picture, perhaps re-encoded, shifted or mirrored."""
+"""Near-duplicates: images of one picture, perhaps re-encoded, shifted, cropped or mirrored, in two sets or in one."""
 
-from collections.abc import Callable, Iterable, Iterator
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float32, Int64, UInt8
 from scipy import fft
 from torch import Tensor
 from torch.nn import functional as F
 
-#: Changes with what is found, so that an outcome that was kept is not taken for another's.
-METHOD = 5
+from vit_vs_cnn.data.images import LabelledImages
+
+#: Changes with the pairs that are found, so that a stored result of another version is not used.
+ALGORITHM_VERSION = 5
+#: Standard deviation in grey levels up to which a channel has one colour: JPEG makes that much of a plain surface.
+MAX_BLANK_DEVIATION = 2.0
 
 _SIDE = 32  # pixels that images are compared at
 _FREQUENCIES = 8  # along each axis, of the cosine transform that finds candidates
@@ -21,11 +27,11 @@ _BLUR = 5  # side of the neighbourhood whose mean is taken away to leave the det
 _BLOCK, _STEP = 7, 3  # side and distance of the squares that have to agree, each of them
 _COLOURED = 4  # side of the squares whose mean colours are compared: what JPEG leaves of them
 _NOISE = 5.0  # grey levels that encoding alone may make
-_FAINT = 3.0  # grey levels of colour that a picture may be called grey with
+_MAX_GREY_CHROMA = 3.0  # grey levels of colour that a picture may be called grey with
 _CANDIDATES = 64  # training images looked at closely for one test image, at most
-_ALIKE, _LIKELY, _SAME = 0.8, 0.84, 0.88
-_SAME_DETAIL, _SAME_BLOCK, _OTHER_COLOUR = 0.62, 0.42, 0.6
-_SAME_DETAIL_GREY = 0.9  # where one picture is grey, and colours tell nothing
+_MIN_HASH_COSINE, _MIN_SHIFT_CORRELATION, _MIN_CORRELATION = 0.8, 0.84, 0.88
+_MIN_DETAIL, _MIN_BLOCK, _MAX_COLOUR_DIFFERENCE = 0.62, 0.42, 0.6
+_MIN_DETAIL_GREY = 0.9  # where one picture is grey, and colours tell nothing
 _CHUNK = 500
 
 Images = UInt8[Tensor, "_ _ _ _"]
@@ -34,7 +40,7 @@ Planes = Float32[Tensor, "_ _ _ _"]
 
 
 @dataclass(frozen=True, eq=False)
-class Duplicates:
+class DuplicatePairs:
     """Pairs of a test image and a training image that show the same picture.
 
     Arguments:
@@ -47,14 +53,14 @@ class Duplicates:
     train: Int64[Tensor, "pairs"]
     similarity: Float32[Tensor, "pairs"]
 
-    def of_subset(self, indices: Int64[Tensor, "size"], test_count: int) -> Bool[Tensor, "{test_count}"]:
-        """Which of the test images have a near-duplicate among these training images."""
+    def tests_matching(self, indices: Int64[Tensor, "size"], test_count: int) -> Bool[Tensor, "{test_count}"]:
+        """Test images with a near-duplicate among these training images, as a mask."""
         found = torch.zeros(test_count, dtype=torch.bool)
         found[self.test[torch.isin(self.train, indices)]] = True
         return found
 
 
-def near_duplicates(test: Images, train: Images) -> Duplicates:
+def near_duplicate_pairs(test: Images, train: Images) -> DuplicatePairs:
     """Every pair of a test and a training image that show the same picture.
 
     Images are brought to 32 x 32 pixels. Candidates are pairs whose perceptual hashes, left as real numbers, point the
@@ -83,7 +89,7 @@ def near_duplicates(test: Images, train: Images) -> Duplicates:
     """
     if not len(test) or not len(train):
         nothing = torch.empty(0, dtype=torch.int64)
-        return Duplicates(nothing, nothing, torch.empty(0))
+        return DuplicatePairs(nothing, nothing, torch.empty(0))
     theirs, found = _grey(train), []
     hashes = _hashes(theirs)
     for shown in (test, test.flip(-1)):
@@ -93,24 +99,26 @@ def near_duplicates(test: Images, train: Images) -> Duplicates:
     return _unique(*(torch.cat(parts) for parts in zip(*found, strict=True)))
 
 
-def shrunk(batches: Iterable[Images]) -> Images:
+def to_comparison_size(batches: Iterable[Images]) -> Images:
     """Images brought to 32 x 32 bytes."""
     return torch.cat([_planes(part).round().to(torch.uint8) for part in batches])
 
 
-def duplicates_within(batches: Iterable[Images], tell: Callable[[str], None] = lambda text: None) -> Duplicates:
-    """Every pair of images of one set that show the same picture, as ``near_duplicates`` finds them, once.
+def near_duplicate_pairs_within(
+    batches: Iterable[Images], report_progress: Callable[[str], None] = lambda text: None
+) -> DuplicatePairs:
+    """Every pair of images of one set that show the same picture, as ``near_duplicate_pairs`` finds them, once.
 
     Images are brought to 32 x 32 bytes first, as each is looked at in many pairs.
 
     Arguments:
         batches: the images, of one size, some at a time.
-        tell: receives the progress: how many images and how many pairs have been compared.
+        report_progress: receives the progress: how many images and how many pairs have been compared.
 
     Returns:
         The pairs, the earlier image as ``test`` and the later one as ``train``.
     """
-    images = shrunk(batches)
+    images = to_comparison_size(batches)
     upright, count, found = _grey(images), len(images), []
     hashes = _hashes(upright)
     for shown, which in ((images, "images"), (images.flip(-1), "mirrored images")):
@@ -118,13 +126,68 @@ def duplicates_within(batches: Iterable[Images], tell: Callable[[str], None] = l
         for at, by in _candidates(_hashes(grey), hashes):
             codes.append((torch.minimum(at, by) * count + torch.maximum(at, by))[at != by])
             compared = min(len(codes) * _CHUNK, count)
-            tell(f"searching for duplicates: {compared:,} of {count:,} {which}")
+            report_progress(f"searching for duplicates: {compared:,} of {count:,} {which}")
         pairs = torch.cat(codes).unique()
         for number, part in enumerate(pairs.split(_CHUNK)):
             found += _confirmed((shown, grey), (images, upright), part // count, part % count)
             compared = min((number + 1) * _CHUNK, len(pairs))
-            tell(f"comparing similar images: {compared:,} of {len(pairs):,} pairs of {which}")
+            report_progress(f"comparing similar images: {compared:,} of {len(pairs):,} pairs of {which}")
     return _unique(*(torch.cat(parts) for parts in zip(*found, strict=True)))
+
+
+def channel_means_and_deviations(
+    images: LabelledImages,
+) -> tuple[Float32[Tensor, "count channels"], Float32[Tensor, "count"]]:
+    """Mean of each channel of each image, 0 to 255, and the largest standard deviation of a channel."""
+    if not len(images):
+        return torch.zeros(0, images.image_shape[0]), torch.zeros(0)
+    planes = (batch.float().flatten(2) for batch in images.batches(_CHUNK))
+    means, deviations = zip(*((part.mean(2), part.std(2, correction=0).amax(1)) for part in planes), strict=True)
+    return torch.cat(means), torch.cat(deviations)
+
+
+def find_copies(
+    images: LabelledImages,
+    splits: Sequence[str],
+    blank: Bool[Tensor, "count"],
+    report_progress: Callable[[str], None] = lambda text: None,
+) -> tuple[DuplicatePairs, Bool[Tensor, "pairs"]]:
+    """Every pair of images of one picture, exact copies included.
+
+    Of images with the same pixels, class and split, only the first is compared with other images, and each copy is
+    paired with it alone. So the number of pairs is linear in the number of copies.
+
+    Arguments:
+        splits: split of each image.
+        blank: images of one colour, which are left out.
+        report_progress: receives the progress as text.
+
+    Returns:
+        The pairs, the earlier image as ``test``, with a similarity of 1 for the same pixels; and a mask of the pairs
+        with the same pixels.
+    """
+    hashes = images.hashes()
+    labels = images.labels.tolist()
+    by_pixels: dict[int, dict[tuple[int, str], list[int]]] = {}
+    for index in np.flatnonzero(~blank.numpy()).tolist():
+        by_pixels.setdefault(int(hashes[index]), {}).setdefault((labels[index], splits[index]), []).append(index)
+    firsts = [sorted(indices[0] for indices in copies.values()) for copies in by_pixels.values()]
+    exact = [pair for of_pixels in firsts for pair in itertools.combinations(of_pixels, 2)]
+    copied = [indices for copies in by_pixels.values() for indices in copies.values()]
+    exact += [(indices[0], copy) for indices in copied for copy in indices[1:]]
+    kept = torch.tensor(sorted(itertools.chain(*firsts)), dtype=torch.int64)
+    if len(kept) < 2:
+        near = DuplicatePairs(kept[:0], kept[:0], torch.zeros(0))
+    else:
+        pairs = near_duplicate_pairs_within(images.subset(kept).batches(_CHUNK), report_progress)
+        near = DuplicatePairs(kept[pairs.test], kept[pairs.train], pairs.similarity)
+    differ = torch.from_numpy(hashes[near.test.numpy()] != hashes[near.train.numpy()])
+    same = torch.tensor(exact, dtype=torch.int64).reshape(-1, 2)
+    return DuplicatePairs(
+        torch.cat([same[:, 0], near.test[differ]]),
+        torch.cat([same[:, 1], near.train[differ]]),
+        torch.cat([torch.ones(len(same)), near.similarity[differ]]),
+    ), torch.arange(len(same) + int(differ.sum())) < len(same)
 
 
 Found = tuple[Int64[Tensor, "pairs"], Int64[Tensor, "pairs"], Float32[Tensor, "pairs"]]
@@ -164,11 +227,11 @@ def _candidates(
 ) -> Iterator[tuple[Int64[Tensor, "pairs"], Int64[Tensor, "pairs"]]]:
     for start in range(0, len(queries), _CHUNK):
         cosines = queries[start : start + _CHUNK] @ hashes.T
-        crowded = (cosines > _ALIKE).sum(1) > _CANDIDATES
+        crowded = (cosines > _MIN_HASH_COSINE).sum(1) > _CANDIDATES
         if crowded.any():
             least = cosines[crowded].topk(_CANDIDATES, dim=1).values[:, -1:]
             cosines[crowded] = torch.where(cosines[crowded] >= least, cosines[crowded], 0.0)
-        at, by = torch.nonzero(cosines > _ALIKE, as_tuple=True)
+        at, by = torch.nonzero(cosines > _MIN_HASH_COSINE, as_tuple=True)
         yield at + start, by
 
 
@@ -177,23 +240,23 @@ def _alike(
 ) -> tuple[Int64[Tensor, "kept"], Int64[Tensor, "kept"]]:
     """The pairs whose grey pixels correlate at some shift, nearly as much as those of a crop do."""
     template = queries[at][:, _REACH:-_REACH, _REACH:-_REACH]
-    alike = _best_place(template, theirs[by])[0] > _LIKELY
+    alike = _best_place(template, theirs[by])[0] > _MIN_SHIFT_CORRELATION
     return at[alike], by[alike]
 
 
 def _compared(first: Images, second: Images) -> tuple[Int64[Tensor, "kept"], Float32[Tensor, "kept"]]:
     """Which pairs are duplicates, and how far they agree in detail."""
-    places, one, other = _laid(_planes(first), _planes(second))
+    places, one, other = _align(_planes(first), _planes(second))
     if not len(places):
         return places, torch.zeros(0)
     one, other = _of_one_contrast(one, other)
-    agree = _least_structure(one.mean(1, keepdim=True), other.mean(1, keepdim=True)) > _SAME_BLOCK
+    agree = _least_structure(one.mean(1, keepdim=True), other.mean(1, keepdim=True)) > _MIN_BLOCK
     places, one, other = places[agree], one[agree], other[agree]
-    faint = torch.minimum(_strength(_chroma(one)), _strength(_chroma(other))) < _FAINT
+    faint = torch.minimum(_strength(_chroma(one)), _strength(_chroma(other))) < _MAX_GREY_CHROMA
     one, other = (torch.where(faint[:, None, None, None], x.mean(1, keepdim=True), x) for x in (one, other))
     detail = _correlation(_detail(one), _detail(other))
-    kept = detail > torch.where(faint, _SAME_DETAIL_GREY, _SAME_DETAIL)
-    kept &= _colour_apart(one, other) < _OTHER_COLOUR
+    kept = detail > torch.where(faint, _MIN_DETAIL_GREY, _MIN_DETAIL)
+    kept &= _colour_apart(one, other) < _MAX_COLOUR_DIFFERENCE
     return places[kept], detail[kept]
 
 
@@ -207,12 +270,12 @@ def _scaled(planes: Planes, side: int) -> Planes:
     return F.interpolate(planes, (side, side), mode="bilinear", antialias=True)
 
 
-def _laid(one: Planes, other: Planes) -> tuple[Int64[Tensor, "kept"], Planes, Planes]:
+def _align(one: Planes, other: Planes) -> tuple[Int64[Tensor, "kept"], Planes, Planes]:
     """The pairs whose grey pixels correlate somewhere, and the inner 28 x 28 pixels of both where they do most."""
     grey = one.mean(1, keepdim=True), other.mean(1, keepdim=True)
     found = [_best_place(template[:, 0], ground[:, 0]) for template, ground in _ways(*grey)]
     best = torch.stack([same for same, _ in found])
-    kept = torch.nonzero(best.amax(0) > _SAME)[:, 0]
+    kept = torch.nonzero(best.amax(0) > _MIN_CORRELATION)[:, 0]
     laid = torch.zeros(2, len(kept), one.shape[1], _INNER, _INNER)
     for way, (template, ground) in enumerate(_ways(one[kept], other[kept])):
         chosen = best[:, kept].argmax(0) == way
@@ -313,7 +376,7 @@ def _strength(chroma: Planes) -> Float32[Tensor, "_"]:
     return chroma.square().sum(1).mean((1, 2)).sqrt()
 
 
-def _unique(test: Int64[Tensor, "n"], train: Int64[Tensor, "n"], similarity: Float32[Tensor, "n"]) -> Duplicates:
+def _unique(test: Int64[Tensor, "n"], train: Int64[Tensor, "n"], similarity: Float32[Tensor, "n"]) -> DuplicatePairs:
     """In the order of the indices, each pair once; one that is found mirrored, too, keeps its higher similarity."""
     order = torch.argsort(similarity, descending=True, stable=True)
     order = order[torch.argsort(train[order], stable=True)]
@@ -321,4 +384,4 @@ def _unique(test: Int64[Tensor, "n"], train: Int64[Tensor, "n"], similarity: Flo
     test, train, similarity = test[order], train[order], similarity[order]
     first = torch.ones(len(test), dtype=torch.bool)
     first[1:] = (test[1:] != test[:-1]) | (train[1:] != train[:-1])
-    return Duplicates(test[first], train[first], similarity[first])
+    return DuplicatePairs(test[first], train[first], similarity[first])

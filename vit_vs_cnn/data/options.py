@@ -1,11 +1,10 @@
-"""The settings of the sources and of the augmentation, by themselves: reading a config takes no PyTorch."""
+"""Settings of image sources and of augmentation, without PyTorch, so that a config is read quickly."""
 
-import math
 import re
 import urllib.parse
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from vit_vs_cnn.bounds import AT_LEAST_0, SHARE, Bounds, check_numbers
 from vit_vs_cnn.errors import InputError
@@ -15,14 +14,15 @@ SCHEMES = ("https", "http", "file", "ftp")
 Resize = Literal["crop", "squash", "pad"]
 Split = Literal["train", "test"]
 Task = Literal["shape", "texture", "same_different"]
-#: Closer, and the two shapes of same_different lie on each other.
-LEAST_DISTANCE = 0.6
+#: Below this distance the two shapes of same_different overlap.
+MIN_PAIR_DISTANCE = 0.6
 Policy = Literal["none", "randaugment", "trivialaugment"]
 #: Strengths of an operation, from 0 (leaves the image) to 30 (the full range).
 NUM_BINS = 31
-#: Of drawn images: how many there may be, as they are held in memory; and rules for their numbers.
-MOST_IMAGES, ALLOWED = 2_000_000, "{name} is {value}; allowed: {bounds}"
-PIXELS = Bounds(at_least=8, at_most=1024)
+#: Synthetic images are held in memory.
+MAX_SYNTHETIC_IMAGES = 2_000_000
+BOUNDS_MESSAGE = "{name} is {value}; allowed: {bounds}"
+IMAGE_SIZE_BOUNDS = Bounds(at_least=8, at_most=1024)
 
 
 @dataclass(frozen=True)
@@ -36,15 +36,11 @@ class Augmentation:
         num_ops: operations on each image (randaugment; trivialaugment has one).
         magnitude: strength of the operations, 0 to 30 (randaugment; trivialaugment draws it).
         erasing: probability that a random rectangle (2% to 33% of the area) is set to the mean colour.
-        cutout: side in pixels of a square set to the mean colour in every image; may hang over the border; 0 = none.
         mixup: alpha of mixup's Beta(alpha, alpha); 0 = none.
         cutmix: alpha of CutMix's Beta(alpha, alpha); 0 = none. With mixup and cutmix, each image takes one of them.
         mix_probability: probability that an image is mixed at all.
         resized_crop: [least, most] share of the image's area that is cut out at random and brought back to its size, as
             torchvision's RandomResizedCrop does; [0.08, 1] is usual, null = none. It takes the place of crop_padding.
-        resized_crop_ratio: [least, most] ratio of width to height of that part.
-        colour_jitter: strengths of [brightness, contrast, saturation, hue], as of torchvision's ColorJitter: factors
-            from 1 - strength to 1 + strength, and a turn of the hue by up to 0.5; in a random order.
         transform: {class_path, init_args} of a transform of your own: bytes (channels, rows, cols) to such bytes, with
             random numbers from its argument generator if it has one, or from the global ones. It comes behind all that
             changes bytes; it is named in a result by its class_path and init_args, not by its code.
@@ -56,50 +52,28 @@ class Augmentation:
     num_ops: int = 2
     magnitude: float = 9.0
     erasing: float = 0.0
-    cutout: int = 0
     mixup: float = 0.0
     cutmix: float = 0.0
     mix_probability: float = 1.0
     resized_crop: tuple[float, float] | None = None
-    resized_crop_ratio: tuple[float, float] = (3 / 4, 4 / 3)
-    colour_jitter: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 0.0)
     transform: Plain | None = None
 
     def __post_init__(self) -> None:
         if self.policy not in get_args(Policy):
             raise InputError(f"augmentation.policy = {self.policy!r}: must be one of {', '.join(get_args(Policy))}")
-        told = "augmentation.{name} = {value!r}: must be {bounds}"
-        most = {"crop_padding": 4096, "num_ops": 64, "cutout": 4096}
-        whole = {name: Bounds(at_least=0, at_most=end, is_whole=True) for name, end in most.items()}
-        check_numbers(vars(self), told, **whole)
+        template = "augmentation.{name} = {value!r}: must be {bounds}"
+        whole = {"crop_padding": Bounds(at_least=0, at_most=4096, is_whole=True)}
+        check_numbers(vars(self), template, **whole, num_ops=Bounds(at_least=0, at_most=64, is_whole=True))
         bounds = {"magnitude": Bounds(at_least=0, at_most=NUM_BINS - 1), "erasing": SHARE, "mix_probability": SHARE}
         bounds |= {"mixup": AT_LEAST_0, "cutmix": AT_LEAST_0}
-        check_numbers(vars(self), told, **bounds)
+        check_numbers(vars(self), template, **bounds)
         for name in bounds:  # 1 and 1.0 are one config, and have one hash
             object.__setattr__(self, name, float(getattr(self, name)))
-        self._check_range("resized_crop", highest=1.0)
-        self._check_range("resized_crop_ratio")
-        self._check_jitter()
+        if (area := self.resized_crop) is not None:
+            if [type(end) in (int, float) for end in area] != [True, True] or not 0 < area[0] <= area[1] <= 1:
+                raise InputError(f"augmentation.resized_crop = {area!r}: must be [least, most], above 0 and at most 1")
+            object.__setattr__(self, "resized_crop", tuple(map(float, area)))
         check_class(self.transform, "augmentation.transform")
-
-    def _check_range(self, name: str, *, highest: float = math.inf) -> None:
-        value = getattr(self, name)
-        if value is None:
-            return
-        if len(value) != 2 or not all(_is_number(one) for one in value) or not 0 < value[0] <= value[1] <= highest:
-            upper = "" if highest == math.inf else f" and at most {highest:g}"
-            raise InputError(f"augmentation.{name} = {value!r}: must be [least, most], above 0{upper}")
-        object.__setattr__(self, name, tuple(map(float, value)))
-
-    def _check_jitter(self) -> None:
-        value = self.colour_jitter
-        fits = len(value) == 4 and all(_is_number(one) and 0 <= one < math.inf for one in value) and value[3] <= 0.5
-        if not fits:
-            raise InputError(
-                f"augmentation.colour_jitter = {value!r}: must be [brightness, contrast, saturation, hue], each at "
-                "least 0, hue at most 0.5"
-            )
-        object.__setattr__(self, "colour_jitter", tuple(map(float, value)))
 
     @property
     def mixes(self) -> bool:
@@ -107,41 +81,37 @@ class Augmentation:
         return (self.mixup > 0 or self.cutmix > 0) and self.mix_probability > 0
 
     @property
-    def rounds(self) -> int:
+    def num_policy_ops(self) -> int:
         """Operations of the policy on each image."""
         return {"none": 0, "randaugment": self.num_ops, "trivialaugment": 1}[self.policy]
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
 @dataclass(frozen=True)
-class ObjectsOptions:
-    """What the embedded images are, and how many.
+class SyntheticOptions:
+    """Number and kind of the synthetic images.
 
-    Arguments:
-        train_images: images that may be trained on.
-        test_images: images that only evaluation sees, of streams that no training image uses.
+    Args:
+        train_images: number of images for training.
+        test_images: number of images for evaluation, from random streams that no training image uses.
         image_size: pixels along the side of the square images, 8 to 1024.
-        shape_agreement: probability that the shape drawn is that of the label; otherwise it is another, uniformly.
-            0.1 makes shape uninformative.
+        shape_agreement: probability that the shape is that of the label; otherwise it is another, uniformly. 0.1 makes
+            shape uninformative.
         texture_agreement: probability that the object's texture is that of the label; otherwise it is another,
             uniformly. 0.1 makes texture uninformative; 0 with a shape agreement of 1 is a conflict of the two cues.
         test_texture_agreement: the same for the test images alone; null for the one above. 1 in training and 0 here
-            makes the cues conflict: it finds out who has learned shapes.
+            makes the cues conflict, and so shows which networks have learned shapes.
         difficulty: from 0 to 1: more clutter and noise, weaker contrast, smaller, displaced and turned objects, and a
             growing share (0.11 at 0.5, 0.22 at 1) of objects camouflaged in the background's colours, few of which
-            can be told.
+            can be recognised.
         seed: the family of images; every image is a pure function of seed, split and its number.
-        task: what the label is. shape: that of the object. texture: that of its surface, which is seen locally; the
-            shape tells nothing. same_different: whether the shapes in two opposite corners are the same, which no part
-            of the image tells by itself. The agreements belong to the task shape.
-        distance: of the two shapes of same_different, from 0.6, where they all but touch, to 1, where each is in the
-            middle of its quarter: half as many rows, and as many columns, as the image has lie between their centres.
+        task: the label. shape: that of the object. texture: that of its surface, which is local; the shape is
+            uninformative. same_different: whether the shapes in two opposite corners are the same, which no part of
+            the image shows alone. The agreements belong to the task shape.
+        distance: of the two shapes of same_different, from 0.6, where they nearly touch, to 1, where each is in the
+            middle of its quarter: half as many rows, and as many columns, as the image has are between their centres.
 
     Raises:
-        InputError: a value is outside its range, or an agreement or a distance is set for a task that has none.
+        InputError: a value outside its range, or an agreement or a distance for a task without one.
     """
 
     train_images: int = 4000
@@ -158,12 +128,12 @@ class ObjectsOptions:
     def __post_init__(self) -> None:
         check_numbers(
             vars(self),
-            ALLOWED,
-            train_images=Bounds(at_least=1, at_most=MOST_IMAGES),
-            test_images=Bounds(at_least=1, at_most=MOST_IMAGES),
-            image_size=PIXELS,
+            BOUNDS_MESSAGE,
+            train_images=Bounds(at_least=1, at_most=MAX_SYNTHETIC_IMAGES),
+            test_images=Bounds(at_least=1, at_most=MAX_SYNTHETIC_IMAGES),
+            image_size=IMAGE_SIZE_BOUNDS,
             **dict.fromkeys(("shape_agreement", "texture_agreement", "test_texture_agreement", "difficulty"), SHARE),
-            distance=Bounds(at_least=LEAST_DISTANCE, at_most=1),
+            distance=Bounds(at_least=MIN_PAIR_DISTANCE, at_most=1),
         )
         if self.task not in get_args(Task):
             raise InputError(f"task is {self.task!r}; allowed: {', '.join(get_args(Task))}")
@@ -177,13 +147,11 @@ class ObjectsOptions:
         return (self.shape_agreement, self.texture_agreement, self.test_texture_agreement) == (1.0, 0.1, None)
 
     def agreements(self, split: Split) -> tuple[float, float]:
-        """Of shape and of texture with the label, in a split of the task shape or texture."""
+        """Agreement of shape and of texture with the label, in a split of the task shape or texture."""
         if self.task == "texture":
             return 0.1, 1.0
-        is_apart = split == "test" and self.test_texture_agreement is not None
-        texture = self.test_texture_agreement if is_apart else self.texture_agreement
-        assert texture is not None
-        return self.shape_agreement, texture
+        other = self.test_texture_agreement if split == "test" else None
+        return self.shape_agreement, self.texture_agreement if other is None else other
 
 
 @dataclass(frozen=True)
@@ -206,39 +174,71 @@ class CifarOptions:
             check_url(self.mirror)
 
 
-def sides(image_size: int | tuple[int, int]) -> tuple[int, int]:
+def rows_and_cols_of(image_size: int | tuple[int, int]) -> tuple[int, int]:
     """Rows and columns; one number stands for both."""
     return (image_size, image_size) if isinstance(image_size, int) else image_size
 
 
 @dataclass(frozen=True)
-class FolderOptions:
-    """How a folder of images is read.
+class ImageOptions:
+    """Options of all images that are not made or published for this purpose.
 
     Args:
-        image_size: rows and columns that every image is brought to, in pixels; [rows, cols] where these differ.
+        image_size: rows and columns that every image is brought to, in pixels; [rows, cols] where these differ; null
+            for the size that all images have, which arrays and datasets may have.
         resize: crop keeps proportions and the middle, squash keeps the whole but not the proportions, pad keeps both
             and adds black bars.
-        test_fraction: size of a test fold where the folder has no test/. 0.2 makes five folds, stratified by class;
+        test_fraction: size of a test fold where there are no test images. 0.2 makes five folds, stratified by class;
             the run of seed s is tested on fold s mod 5.
         split_seed: which images are in which fold.
-        skip_unreadable: leave out files that cannot be used, with a warning and a list, instead of stopping.
         cache: folder for decoded images and for lists of what cannot be used (default: vit_vs_cnn in $XDG_CACHE_HOME or
             ~/.cache).
-        group: regular expression that finds in a file's name what it is of: '^(patient[0-9]+)_'. Files of one group
-            never stand on two sides of training, validation and test.
     """
 
-    image_size: int | tuple[int, int] = 64
+    image_size: int | tuple[int, int] | None = 64
     resize: Resize = "crop"
     test_fraction: float = 0.2
     split_seed: int = 0
-    skip_unreadable: bool = False
     cache: Path | None = None
+
+    def __post_init__(self) -> None:
+        size = self.image_size
+        if size is not None and min(rows_and_cols_of(size)) < 1:
+            raise InputError(f"image_size: {size} pixels; it must be at least 1")
+        if self.resize not in get_args(Resize):
+            raise InputError(f"resize: {self.resize!r} is not known; it must be one of crop, squash, pad")
+        check_numbers(vars(self), "{name}: {value}; it must be {bounds}", test_fraction=Bounds(above=0, below=1))
+
+
+@dataclass(frozen=True)
+class FileOptions(ImageOptions):
+    """Options of image files.
+
+    Args:
+        skip_unreadable: leave out files that cannot be used, with a warning and a list, instead of stopping.
+    """
+
+    skip_unreadable: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.image_size is None:
+            raise InputError("image_size: null; files need rows and columns")
+
+
+@dataclass(frozen=True)
+class FolderOptions(FileOptions):
+    """Options of a folder of images.
+
+    Args:
+        group: regular expression that finds the group of a file in its name: '^(patient[0-9]+)_'. A group is never
+            divided between training, validation and test.
+    """
+
     group: str | None = None
 
     def __post_init__(self) -> None:
-        _check_pictures(self)
+        super().__post_init__()
         if self.group is not None:
             try:
                 re.compile(self.group)
@@ -247,85 +247,48 @@ class FolderOptions:
 
 
 @dataclass(frozen=True)
-class TableOptions:
-    """How a table of images is read: a CSV or Parquet file with one row for each, whose path is data.root.
+class TableOptions(FileOptions):
+    """Options of a table of images: a CSV or Parquet file with one row an image, whose path is data.root.
 
     Args:
-        image: column of the images' paths, from the table's folder on.
-        label: column of their classes.
-        split: column that says train, validation or test; null for test folds, as of a folder.
-        group: column of what each image is of (a patient, a camera): a group never stands on two sides of training,
-            validation and test.
-        image_size: rows and columns that every image is brought to, in pixels; [rows, cols] where these differ.
-        resize: crop, squash or pad, as of a folder.
-        test_fraction: size of a test fold where there is no column of splits, as of a folder.
-        split_seed: which images are in which fold.
-        skip_unreadable: leave out files that cannot be used, with a warning and a list, instead of stopping.
-        cache: folder for decoded images and for lists of what cannot be used (default: vit_vs_cnn in $XDG_CACHE_HOME or
-            ~/.cache).
+        image: column of the paths, which start in the folder of the table.
+        label: column of the classes.
+        split: column with train, validation or test; null for test folds.
+        group: column of the groups (a patient, a camera). A group is never divided between training, validation and
+            test.
     """
 
     image: str = "image"
     label: str = "label"
     split: str | None = None
     group: str | None = None
-    image_size: int | tuple[int, int] = 64
-    resize: Resize = "crop"
-    test_fraction: float = 0.2
-    split_seed: int = 0
-    skip_unreadable: bool = False
-    cache: Path | None = None
-
-    def __post_init__(self) -> None:
-        _check_pictures(self)
 
 
 @dataclass(frozen=True)
-class OwnOptions:
-    """How images are taken that a class of one's own gives, or Python code (``data=``).
+class ArraysOptions(ImageOptions):
+    """Options of images that a custom class or Python code (``data=``) gives.
 
     Args:
-        image_size: rows and columns that every image is brought to, in pixels; [rows, cols] where these differ; null
-            for the size that all of them have.
-        resize: crop, squash or pad, as of a folder.
-        test_fraction: size of a test fold where no test images are given, as of a folder.
-        split_seed: which images are in which fold.
-        cache: folder in which they are kept as bytes (default: vit_vs_cnn in $XDG_CACHE_HOME or ~/.cache).
-        fingerprint: of images that were given in Python, by which they are found there again.
-        description: what was given.
+        fingerprint: hash by which images that were given in Python are found in the cache. train writes it.
+        description: the object that was given. train writes it.
     """
 
     image_size: int | tuple[int, int] | None = None
-    resize: Resize = "crop"
-    test_fraction: float = 0.2
-    split_seed: int = 0
-    cache: Path | None = None
     fingerprint: str | None = None
     description: str | None = None
 
     def __post_init__(self) -> None:
-        _check_pictures(self)
+        super().__post_init__()
         if self.fingerprint is not None and not re.fullmatch("[0-9a-f]{16}(-[0-9a-f]{16})?", self.fingerprint):
             raise InputError(f"fingerprint: {self.fingerprint!r} is none; train writes it")
 
 
-def _check_pictures(options: FolderOptions | TableOptions | OwnOptions) -> None:
-    size = options.image_size
-    if size is not None and min(sides(size)) < 1:
-        raise InputError(f"image_size: {size} pixels; it must be at least 1")
-    if options.resize not in ("crop", "squash", "pad"):
-        raise InputError(f"resize: {options.resize!r} is not known; it must be one of crop, squash, pad")
-    check_numbers(vars(options), "{name}: {value}; it must be {bounds}", test_fraction=Bounds(above=0, below=1))
-
-
 def check_url(url: str) -> None:
-    """See that a URL is one that can be fetched, as far as it tells by itself."""
+    """Raise InputError if a URL cannot be fetched because of its form."""
     try:
         parts = urllib.parse.urlsplit(url)
-        is_whole = parts.scheme == "file" or (bool(parts.hostname) and parts.port != 0)
+        if parts.scheme in SCHEMES and (parts.scheme == "file" or (parts.hostname and parts.port != 0)):
+            return
     except ValueError:
-        is_whole, parts = False, None
-    if parts is None or parts.scheme not in SCHEMES or not is_whole:
-        raise InputError(
-            f"{url}: no URL that can be fetched; it must be one of {', '.join(SCHEMES)}, ://, host and path"
-        )
+        pass
+    raise InputError(f"{url}: no URL that can be fetched; it must be one of {', '.join(SCHEMES)}, ://, host and path")

@@ -2,6 +2,7 @@
 
 import hashlib
 import heapq
+import os
 from collections.abc import Sequence
 from fractions import Fraction
 
@@ -213,6 +214,28 @@ def grouped_folds(
         fold_of[group] = np.lexsort((held.sum(1), rise, takes_all))[0]
         held[fold_of[group]] += own
     return torch.from_numpy(fold_of[groups.numpy()])
+
+
+def assign_folds(
+    names: Sequence[str],
+    labels: Int64[Tensor, "count"],
+    *,
+    fraction: float,
+    seed: int,
+    groups: Sequence[str] | None = None,
+) -> Int64[Tensor, "count"]:
+    """Test fold of each image: ``1 / fraction`` folds, rounded, at least two and at most one for each image or group.
+
+    Folds are stratified by class. Images are ordered by SHA-256(seed, name), groups by SHA-256(seed, group), so that an
+    image that is added later moves few others.
+    """
+    units = list(names) if groups is None else sorted(set(groups))
+    count = max(2, min(round(1 / fraction), len(units)))
+    order = sorted(range(len(units)), key=lambda i: hashlib.sha256(os.fsencode(f"{seed}/{units[i]}")).digest())
+    if groups is None:
+        return stratified_folds(labels, torch.tensor(order), count)
+    numbers = {name: number for number, name in enumerate(units)}
+    return grouped_folds(labels, torch.tensor([numbers[name] for name in groups]), order, count)
 
 
 def subset_hash(indices: Int64[Tensor, "size"]) -> str:

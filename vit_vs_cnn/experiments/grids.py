@@ -9,7 +9,7 @@ import torch
 
 from vit_vs_cnn.config.experiment import Budget, Experiment
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.experiments.trials import splits_at
+from vit_vs_cnn.experiments.tuning import count_splits
 from vit_vs_cnn.runs.images import Pool
 from vit_vs_cnn.statistics.pair_comparison import MIN_SEEDS_FOR_CONCLUSION
 from vit_vs_cnn.told import counted
@@ -27,6 +27,8 @@ MAX_SIZES, MAX_SEEDS, _MAX_SHARE = (max(column) for column in zip(*LADDER, stric
 SIZES_FOR_A_TREND = 4
 #: What the smallest size holds of each class, and how far below the largest it lies, at most.
 PER_CLASS, SPAN = 10, 100
+#: A plan takes fewer times its minutes than this where only the excess allows a conclusion.
+MAX_OVERRUN = 1.25
 #: Steps where the config counts its budget otherwise.
 STEPS = 600
 #: Neighbouring sizes closer than this tell nothing new; between some that are further apart than four in two decades,
@@ -105,8 +107,7 @@ class Costs:
     done: Mapping[Run, float] | None = None
 
     def of(self, grid: Grid) -> Grid:
-        """The grid with its time: every contender and size has a run for each seed, and for each split of each
-        trial. Finished runs take what they took."""
+        """The grid with its time, that of the search for recipes included. Finished runs take what they took."""
         once = {
             (name, size, steps): self._run_seconds(name, size, steps)
             for name in self.times
@@ -116,11 +117,7 @@ class Costs:
         done = self.done or {}
         finished = [done[*run, seed] for run in once for seed in grid.seeds if (*run, seed) in done]
         left = [seconds for run, seconds in once.items() for seed in grid.seeds if (*run, seed) not in done]
-        trials = self._trials(grid) if self.experiment.protocol.trials is not None else {}
-        chosen = {run[:2] for run in done}  # of these recipes were tried before
-        for (name, size, steps), seconds in once.items():
-            if steps == max(grid.steps):
-                (finished if (name, size) in chosen else left).extend([seconds] * trials.get(size, 0))
+        left += self._trials(grid)
         at_a_time = side_by_side(self.experiment, max(1, len(finished) + len(left)))
         seconds = spent = sum(finished) / at_a_time
         if left:
@@ -129,11 +126,19 @@ class Costs:
             seconds += _PROCESS * has_own_process
         return replace(grid, runs=len(left), at_a_time=at_a_time, seconds=seconds, spent=spent)
 
-    def _trials(self, grid: Grid) -> dict[int, int]:
-        """How many runs choose the recipe of one contender, by the size at which it is tuned."""
-        named = self.experiment.tuning.sizes
-        sizes = grid.train_sizes if named is None else {self.pool.resolve(size) for size in named}
-        return {size: (self.experiment.protocol.trials or 0) * splits_at(self.experiment, size) for size in sizes}
+    def _trials(self, grid: Grid) -> list[float]:
+        """Seconds of each run of the search for recipes, with the longest budget; none if none are searched for."""
+        tuning = self.experiment.tuning
+        if tuning.trials is None:
+            return []
+        sizes = {self.pool.resolve(size) for size in tuning.sizes} if tuning.sizes else {max(grid.train_sizes)}
+        return [
+            self._run_seconds(name, size, max(grid.steps))
+            for name in self.times
+            if not self.experiment.contenders[name].tune.head
+            for size in sizes
+            for _ in range(tuning.trials * count_splits(self.experiment, size))
+        ]
 
     def _run_seconds(self, contender: str, train_size: int, steps: int) -> float:
         """A run with its evaluations; a forward pass is a third of a step.
@@ -180,15 +185,23 @@ def ladder(costs: Costs, fixed: Collection[str] = ()) -> list[Grid]:
 
 
 def first_that_fits(grids: Sequence[Grid], minutes: float) -> Grid:
-    """The first rung of a ladder that fits. Raises InputError: none does."""
-    for grid in grids:
-        if grid.seconds <= 60 * minutes:
-            return grid
+    """The first rung of a ladder that fits, or the one of ``conclusion_by_overrun``. Raises InputError: none fits."""
+    fitting = next((grid for grid in grids if grid.seconds <= 60 * minutes), None)
+    if fitting is not None and fitting.allows_conclusion:
+        return fitting
+    if (chosen := conclusion_by_overrun(grids, minutes) or fitting) is not None:
+        return chosen
     least = min(grids, key=lambda grid: grid.seconds)
     raise InputError(
         f"minutes {minutes:g}: the least ({least.text}) takes about {math.ceil(least.seconds / 6) / 10:g} here; give "
         f"--minutes {math.ceil(least.seconds / 60)}, smaller images or smaller models"
     )
+
+
+def conclusion_by_overrun(grids: Sequence[Grid], minutes: float) -> Grid | None:
+    """The cheapest grid that allows a conclusion, if it takes less than ``MAX_OVERRUN`` times the minutes."""
+    allowed = [grid for grid in grids if grid.allows_conclusion and grid.seconds < MAX_OVERRUN * 60 * minutes]
+    return min(allowed, key=lambda grid: grid.seconds, default=None)
 
 
 def additions(

@@ -66,7 +66,7 @@ def _is_free(name: str, contender: Contender, fixed: Collection[str]) -> bool:
     place = f"contenders.{name}.model"
     settings = ("contenders", f"contenders.{name}", place, f"{place}.patch_size", f"{place}.embed_dim")
     named = any(key in settings for key in fixed)
-    varied = contender.by_size or contender.by_budget or any(key.startswith("model") for key in contender.search)
+    varied = contender.by_size or contender.by_budget
     cuts = _is_vit(contender) and _arguments(contender.model).get("stem", "patch") == "patch"
     return cuts and contender.starts_from is None and not named and not varied
 

@@ -14,6 +14,8 @@ from rich.console import Console
 
 from vit_vs_cnn.config.experiment import Budget, Contender, Experiment, experiment_from_dict, read_config
 from vit_vs_cnn.config.merging import override
+from vit_vs_cnn.config.recipes import recipe_source
+from vit_vs_cnn.config.schema import RecipeSource
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments import grids
 from vit_vs_cnn.experiments.grids import SIZES_FOR_A_TREND, Costs, Grid, free_of, steps_of
@@ -27,7 +29,7 @@ from vit_vs_cnn.runs.plan import grid
 from vit_vs_cnn.runs.result import read_result
 from vit_vs_cnn.runs.status import duration
 from vit_vs_cnn.statistics.pair_comparison import MIN_SEEDS_FOR_CONCLUSION, too_few_images
-from vit_vs_cnn.told import counted
+from vit_vs_cnn.told import counted, listed
 from vit_vs_cnn.workers.step_time import seconds_per_step
 from vit_vs_cnn.workers.trainer import is_helper_process, is_launched_from_outside, world_size
 
@@ -37,7 +39,8 @@ def planned(
 ) -> Experiment:
     """The experiment with the grid that fits into its ``minutes``; unchanged without ``minutes``.
 
-    The plan has five seeds where the minutes allow, and at least three where they allow a conclusion. More minutes give
+    The plan has five seeds where the minutes allow, and at least three where they allow a conclusion. Three seeds may
+    exceed the minutes by less than a quarter. More minutes give
     three seeds first, then four sizes, the config's steps, a fifth size, seeds 4 and 5, and longer runs
     (``grids.LADDER``).
 
@@ -68,11 +71,53 @@ def planned(
     costs = Costs(experiment, pool, _timed(experiment, pool, console))
     rungs = grids.ladder(costs, fixed)
     chosen = grids.first_that_fits(rungs, minutes)
+    if (searching := _with_search(costs, chosen, fixed)) is not None:
+        experiment, rungs, chosen = searching
+        tried, models = experiment.tuning.trials, listed(_trained_models(experiment))
+        console.print(f"Recipes: the best of {tried} is searched for first, for {models} each", soft_wrap=True)
     runs = f"{chosen.runs} runs in about {duration(chosen.seconds)}, {_how(chosen, experiment)}"
     console.print(f"Chosen: {chosen.text}. {runs}", soft_wrap=True)
-    for told in _answers(chosen, rungs, costs, fixed):
+    for told in (*_overrun(chosen, minutes), *_answers(chosen, rungs, costs, fixed)):
         console.print(told, soft_wrap=True)
     return _with_grid(experiment, chosen, fixed)
+
+
+#: Share of the minutes that a search for recipes may take, and the numbers of trials for each model, the best first.
+MAX_SEARCH_SHARE, SEARCH_TRIALS = 0.2, (8, 6, 4)
+
+
+def _with_search(costs: Costs, without: Grid, fixed: Collection[str]) -> tuple[Experiment, list[Grid], Grid] | None:
+    """The experiment with a search for recipes, its possible grids, and the one that fits into the minutes.
+
+    None if the user named recipes or trials, if the search would take more than a fifth of the minutes, or if less time
+    for the grid would cost a conclusion or a trend.
+
+    Arguments:
+        without: the grid that fits without a search.
+    """
+    experiment, minutes = costs.experiment, costs.experiment.minutes or 0.0
+    sources = {recipe_source(experiment.contenders[name]) for name in _trained_models(experiment)}
+    named = any(key.startswith("tuning") for key in fixed) or experiment.tuning.trials is not None
+    if named or not sources or RecipeSource.GIVEN in sources or RecipeSource.SEARCHED in sources:
+        return None
+    for trials in SEARCH_TRIALS:
+        searching = replace(experiment, tuning=replace(experiment.tuning, trials=trials))
+        there = replace(costs, experiment=searching)
+        rungs = grids.ladder(there, fixed)
+        chosen = next((rung for rung in rungs if rung.seconds <= 60 * minutes), None)
+        if chosen is None or (chosen.allows_conclusion, chosen.allows_trend) != (
+            without.allows_conclusion,
+            without.allows_trend,
+        ):
+            continue
+        if chosen.seconds - costs.of(chosen).seconds <= MAX_SEARCH_SHARE * 60 * minutes:
+            return searching, rungs, chosen
+    return None
+
+
+def _trained_models(experiment: Experiment) -> list[str]:
+    """Models with a recipe: all but linear probes."""
+    return [name for name, contender in experiment.contenders.items() if not contender.tune.head]
 
 
 #: Settings of ``data`` that say where images lie and how they are fetched.
@@ -126,6 +171,14 @@ def _timed(experiment: Experiment, pool: Pool, console: Console) -> dict[str, fl
     for name, seconds in times.items():
         console.print(f"  {name}: {seconds:.3g} s for a step of {experiment.protocol.batch_size} images")
     return times
+
+
+def _overrun(chosen: Grid, minutes: float) -> list[str]:
+    """A line on a grid that takes more than the minutes, because fewer seeds would allow no conclusion."""
+    if chosen.seconds <= 60 * minutes:
+        return []
+    seeds = counted(len(chosen.seeds), "seed")
+    return [f"{seeds} take about {duration(chosen.seconds)}, more than {minutes:g} minutes; a conclusion needs them"]
 
 
 def _answers(chosen: Grid, others: Sequence[Grid], costs: Costs, fixed: Collection[str]) -> list[str]:
@@ -225,7 +278,8 @@ def _gone_on_with(
         name: _kept(name, experiment, there, fixed) if name in there.contenders else contender
         for name, contender in experiment.contenders.items()
     }
-    begun = replace(experiment, protocol=replace(experiment.protocol, **chosen), contenders=contenders)
+    protocol = replace(experiment.protocol, **chosen)
+    begun = replace(experiment, protocol=protocol, contenders=contenders, tuning=there.tuning)
     now = experiment.contenders
     if other := [name for name, kept in contenders.items() if replace(now[name], model=kept.model) != kept]:
         told = f"The recipe of {' and '.join(other)} stays as it was last run in {experiment.folder}"
@@ -236,20 +290,19 @@ def _gone_on_with(
         console.print(f"{_going_on(begun)}; more --minutes add to it, another --name begins anew", soft_wrap=True)
         return replace(begun, minutes=there.minutes)
     pool = _opened(experiment, pool)
-    return _with_more(begun, there, experiment.protocol.budget, pool, fixed=fixed, console=console)
+    return _with_more(begun, experiment.protocol.budget, pool, fixed=fixed, console=console)
 
 
 def _kept(name: str, experiment: Experiment, there: Experiment, fixed: Collection[str]) -> Contender:
     """A contender as the folder has it, as far as the user names nothing else: all of it, or its model.
 
-    Where recipes are chosen by trials, the folder has what was chosen, which is chosen again from what is written. A
-    class of the user's own is none that a file may name.
+    A class of the user's own is none that a file may name.
     """
     now, before = experiment.contenders[name], there.contenders[name]
     plain, plain_before = (one.to_dict()["contenders"][name] for one in (experiment, there))
     if "class_path" in str(plain_before):
         return now
-    if experiment.protocol.trials is None and _still_named(f"contenders.{name}", plain, plain_before, fixed):
+    if _still_named(f"contenders.{name}", plain, plain_before, fixed):
         return before
     same = _still_named(f"contenders.{name}.model", plain["model"], plain_before["model"], fixed)
     return replace(now, model=before.model) if same else now
@@ -270,12 +323,11 @@ def _at(block: Any, path: Sequence[str]) -> Any:
 
 
 def _with_more(
-    begun: Experiment, there: Experiment, written: Budget, pool: Pool, *, fixed: Collection[str], console: Console
+    begun: Experiment, written: Budget, pool: Pool, *, fixed: Collection[str], console: Console
 ) -> Experiment:
     """What was begun, with as much added as fits into the minutes.
 
     Arguments:
-        there: what the folder has of it, with the recipes that were chosen by trials.
         written: the budget of the config, whatever the folder has.
     """
     assert begun.minutes is not None
@@ -284,9 +336,7 @@ def _with_more(
         told = f"{_going_on(begun)}; minutes add nothing to a budget in {protocol.budget.unit}"
         console.print(told, soft_wrap=True)
         return begun
-    ran = there.contenders if protocol.trials is not None else begun.contenders
-    ran = {name: ran.get(name, contender) for name, contender in begun.contenders.items()}
-    cells = grid(replace(begun, contenders=ran), pool, world_size=world_size(begun))
+    cells = grid(begun, pool, world_size=world_size(begun))
     plan = find_binding_plan(cells)
     costs = Costs(begun, pool, _timed(begun, pool, console), _seconds_of_finished(cells))
     sizes = {pool.resolve(size): size for size in protocol.train_sizes}
@@ -296,7 +346,10 @@ def _with_more(
     longest = grids.longest_steps(written) if plan is None else None
     rungs = [old, *grids.additions(costs, old, max_seeds=max_seeds, longest=longest, fixed=fixed)]
     chosen = [rung for rung in rungs if rung is old or rung.seconds <= 60 * begun.minutes][-1]
-    for told in (_growth(begun, chosen, rungs), *_answers(chosen, rungs, costs, fixed)):
+    if not chosen.allows_conclusion:
+        chosen = grids.conclusion_by_overrun(rungs, begun.minutes) or chosen
+    overrun = _overrun(chosen, begun.minutes) if chosen is not old else []
+    for told in (_growth(begun, chosen, rungs), *overrun, *_answers(chosen, rungs, costs, fixed)):
         console.print(told, soft_wrap=True)
     if plan is not None and (added := chosen.seeds[len(old.seeds) :]):
         console.print(

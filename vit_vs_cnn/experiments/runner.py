@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from rich.console import Console
@@ -16,22 +17,23 @@ from vit_vs_cnn.process import quiet_lightning
 from vit_vs_cnn.runs.analysis_plan import AnalysisPlan, make_analysis_plan, register_plan
 from vit_vs_cnn.runs.cell import Cell
 from vit_vs_cnn.runs.failures import raise_failures
-from vit_vs_cnn.runs.grid import finished_beside, finished_cells, write_grid
+from vit_vs_cnn.runs.grid import finished_beside, finished_cells, write_config, write_grid
 from vit_vs_cnn.runs.images import CellImages, Pool
 from vit_vs_cnn.runs.own import own_transform
 from vit_vs_cnn.runs.plan import check_validation_batches, grid, make_plan, seen_before
 from vit_vs_cnn.runs.result import RunResult, read_result
-from vit_vs_cnn.runs.tuning_record import Place, Record, read_record, recipe_hash, shortfall
 from vit_vs_cnn.told import counted
 from vit_vs_cnn.workers.supervise import run_cells
 from vit_vs_cnn.workers.trainer import is_helper_process, world_size
 
 
-def run_experiment(experiment: Experiment, *, console: Console, pool: Pool | None = None) -> list[RunResult]:
+def run_experiment(
+    experiment: Experiment, *, console: Console, pool: Pool | None = None, force: bool = False
+) -> list[RunResult]:
     """Run what is not finished yet and return the results of all cells.
 
     Everything that can be wrong is looked at before the first cell trains: every image read, every subset drawn, every
-    network and optimizer built, the devices counted. Where ``protocol.trials`` is set, ``tune`` comes next.
+    network and optimizer built, the devices counted. If ``tuning.trials`` is set, recipes are searched for next.
 
     Several processes may run one experiment at a time: a cell that another one is running is left to it.
 
@@ -40,26 +42,30 @@ def run_experiment(experiment: Experiment, *, console: Console, pool: Pool | Non
 
     Arguments:
         pool: the experiment's images, where they are at hand already.
+        force: whether finished runs with other settings may be left out of the report.
 
     Raises:
-        InputError: what the user gave cannot be used.
+        InputError: what the user gave cannot be used, or finished runs have other settings.
         CellsFailed: some cells failed, while the others were run; the same command tries those again.
         Interrupted: the user asked to stop; the same command goes on.
     """
     quiet_lightning()
-    _refuse_other_networks(experiment)
     experiment, processes = begun_in(experiment), world_size(experiment)
-    pool = pool or Pool.of(experiment)
+    if pool is None or (pool.rotates and experiment.searches_recipes):
+        pool = Pool.of(experiment)
     cells = grid(experiment, pool, world_size=processes)
+    if not force:
+        _refuse_other_settings(experiment.folder, cells, are_recipes_final=experiment.tuning.trials is None)
     _check_all(cells, pool)
     if experiment.trainer.get("precision") == AUTO:
         experiment = with_precision(experiment, pool, console=console)
         cells = grid(experiment, pool, world_size=processes)
-    if experiment.protocol.trials is not None:
+    if experiment.tuning.trials is not None:
+        write_config(experiment)  # an interrupted search is resumed with the same grid
         experiment = tune(experiment, console=console)
         cells = grid(experiment, pool, world_size=processes)
-    if experiment.tuning.record is not None:
-        _check_recipes(cells, read_record(Path(experiment.tuning.record)), console)
+        if not force:
+            _refuse_other_settings(experiment.folder, cells)
     sizes = {size: pool.resolve(size) for size in experiment.protocol.train_sizes}
     plan = make_analysis_plan(experiment, sizes)
     if not is_helper_process():
@@ -85,49 +91,86 @@ def _primary_first(cells: list[Cell], plan: AnalysisPlan) -> list[Cell]:
     return sorted(cells, key=lambda cell: not is_primary(cell))
 
 
-def _refuse_other_networks(experiment: Experiment) -> None:
-    """Refuse a changed network for a contender that has finished runs in the folder of the experiment.
+#: Parts of a run's identity in which the runs of one experiment may differ, and its own number.
+_FREE_PARTS = ("train_size", "seed", "budget", "version")
+_SHOWN_DIFFERENCES = 3
+
+
+def _refuse_other_settings(folder: Path, cells: list[Cell], *, are_recipes_final: bool = True) -> None:
+    """Refuse settings that would leave finished runs of a contender out of the report of a folder.
+
+    More sizes, seeds, budgets and contenders, or fewer, are allowed. A finished run is compared with the runs of its
+    contender, size and budget.
+
+    Arguments:
+        are_recipes_final: whether recipes are compared too, which a search may still change.
 
     Raises:
-        InputError: one has; its finished runs would be left out of the report.
+        InputError: settings differ; the message names the differences.
     """
-    folder = experiment.folder
     try:
-        values = read_config(folder / "experiment.yaml").get("contenders")
         with warnings.catch_warnings(action="ignore"):  # a damaged result is reported when its run is reached
-            finished = {result.contender for result in finished_cells(folder, some=False).values()}
+            finished = finished_cells(folder, some=False)
     except InputError:  # nothing is there, or it is damaged and written anew
         return
-    before = values if isinstance(values, Mapping) else {}
-    for name, contender in experiment.contenders.items():
-        was = before[name].get("model") if name in finished and isinstance(before.get(name), Mapping) else None
-        if not isinstance(was, Mapping) or was == contender.model:
+    folders = {cell.folder for cell in cells}
+    for path, result in finished.items():
+        alike = [
+            cell
+            for cell in cells
+            if (cell.contender, cell.train_size, cell.budget)
+            == (result.contender, result.train_size, result.parsed_budget)
+        ]
+        if path in folders or not alike:
             continue
-        changed = [key for key in {**was, **contender.model} if was.get(key) != contender.model.get(key)]
-        differences = ", ".join(f"{key} {was.get(key)} then, {contender.model.get(key)} now" for key in changed)
+        try:
+            before = read_config(path / "config.yaml").get("identity")
+        except InputError:
+            continue
+        was, now = (_flat(one) for one in (before or {}, alike[0].identity))
+        changed = [
+            name
+            for name in {**was, **now}
+            if was.get(name) != now.get(name)
+            and (are_recipes_final or not name.startswith("contender.") or name.startswith("contender.model."))
+        ]
+        if not changed:
+            continue
+        texts = [_difference(name, was.get(name), now.get(name), result.contender) for name in changed]
+        more = f", and {len(texts) - _SHOWN_DIFFERENCES} more" if len(texts) > _SHOWN_DIFFERENCES else ""
         raise InputError(
-            f"{folder}: {name} has finished runs of another network (contenders.{name}.model: {differences}); "
-            "choose another --name, or add the new network under another contender name"
+            f"{folder} has finished runs of {result.contender} with other settings "
+            f"({', '.join(texts[:_SHOWN_DIFFERENCES])}{more}); choose another --name, or leave them out of the report "
+            "with --force"
         )
+
+
+def _flat(identity: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The settings of an identity by dotted name, without those in which the runs of one experiment may differ."""
+    flat: dict[str, Any] = {}
+    for name, value in identity.items():
+        if not prefix and name in _FREE_PARTS:
+            continue
+        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
+    return flat
+
+
+def _difference(name: str, was: Any, now: Any, contender: str) -> str:
+    if name == "data.fingerprint":
+        return "other images"
+    block, _, rest = name.partition(".")
+    name = f"contenders.{contender}.{rest}" if block == "contender" else name
+    name = f"protocol.{name}" if name in ("batch_size", "threads") else name
+    before, after = ("default" if value is None else value for value in (was, now))
+    return f"{name} {before} then, {after} now"
 
 
 def _told_of(others: int, folder: Path) -> str:
     runs, are = counted(others, "finished run"), "is" if others == 1 else "are"
     return (
         f"{runs} in {folder} {are} not of this command, by a setting, a size or a seed: "
-        "kept, and not in the report; a command that names their settings reports them again"
+        "kept, and not in the report; a command with their settings reports them again"
     )
-
-
-def _check_recipes(cells: list[Cell], record: Record, console: Console) -> None:
-    """Tell which recipes are not the best of the trials on record, before their cells run."""
-    several = len({cell.budget.short for cell in cells}) > 1
-    for cell in {(cell.contender, cell.train_size, cell.budget.short): cell for cell in reversed(cells)}.values():
-        place = Place(cell.contender, cell.train_size, cell.budget.short)
-        tuning = record.tuning_of(place, recipe_hash(cell.identity))
-        if why := "has no trial there" if tuning is None else shortfall(tuning):
-            where = f"{cell.train_size} images" + f" and {cell.budget.text}" * several
-            console.print(f"{record.path}: {cell.contender} at {where} {why}: no verdict", soft_wrap=True)
 
 
 def _check_all(cells: list[Cell], pool: Pool) -> None:

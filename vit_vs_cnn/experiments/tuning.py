@@ -1,180 +1,301 @@
-"""Recipes chosen before the grid runs: equal trials for every contender and size, on validation images alone."""
+"""Search for recipes: equally many trials for each model, made of ordinary runs scored on validation images."""
 
-import itertools
 import json
-from collections.abc import Iterable
-from dataclasses import replace
-from pathlib import Path
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+from typing import Any
 
 import yaml
 from rich.console import Console
 
-from vit_vs_cnn.config.experiment import Budget, Experiment
+from vit_vs_cnn.config.experiment import Contender, Experiment
+from vit_vs_cnn.config.identity import plain_values
 from vit_vs_cnn.config.merging import merge
-from vit_vs_cnn.config.recipes import nested
-from vit_vs_cnn.config.schema import MOST_TRIALS, nearest
+from vit_vs_cnn.config.overrides import with_values
+from vit_vs_cnn.config.recipes import RECIPE_SETTINGS, recipe_hash
+from vit_vs_cnn.config.schema import Recipe, TuningProvenance, nearest
+from vit_vs_cnn.config.search_space import DEFAULT_SPACE, read_space, sample_recipe
+from vit_vs_cnn.data.options import Augmentation
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments.precision import with_precision
-from vit_vs_cnn.experiments.trials import Search
 from vit_vs_cnn.files import write_text
 from vit_vs_cnn.plain import Plain
 from vit_vs_cnn.process import quiet_lightning
 from vit_vs_cnn.runs.cell import Cell
-from vit_vs_cnn.runs.failures import raise_failures
+from vit_vs_cnn.runs.failures import raise_failures, read_failure
 from vit_vs_cnn.runs.grid import write_grid
 from vit_vs_cnn.runs.images import Pool
-from vit_vs_cnn.runs.plan import check_validation_batches
-from vit_vs_cnn.runs.tuning_record import RECORD, write_record
+from vit_vs_cnn.runs.networks import build_network
+from vit_vs_cnn.runs.plan import check_validation_batches, make_plan
+from vit_vs_cnn.runs.pretrained import identities_of
+from vit_vs_cnn.runs.result import read_result
+from vit_vs_cnn.runs.trials import TRIALS_FILE, Trial, ranked, write_trials
+from vit_vs_cnn.training.optimizers import Optimizer
 from vit_vs_cnn.workers.supervise import run_cells
 from vit_vs_cnn.workers.trainer import is_launched_from_outside, world_size
 
+#: Default of ``tuning.trials`` for ``tune``.
+DEFAULT_TRIALS = 12
+#: Splits are added until a trial is scored on this many validation images, up to the largest number of splits.
+MIN_SCORED_IMAGES, MAX_SPLITS = 1000, 5
+#: A failure that counts as a trial: the search goes on, and does not repeat it.
+_DIVERGED = "TrainingDiverged"
+
+
+@dataclass(frozen=True)
+class _TrialRuns:
+    """A trial and its runs, one for each split."""
+
+    contender: str
+    train_size: int
+    number: int
+    values: Mapping[str, Any]
+    recipe: Contender
+    cells: tuple[Cell, ...]
+
+    @property
+    def has_diverged(self) -> bool:
+        failures = (read_failure(cell.folder) for cell in self.cells if not cell.is_finished)
+        return any(failure is not None and failure.type == _DIVERGED for failure in failures)
+
 
 def tune(experiment: Experiment, *, console: Console) -> Experiment:
-    """Choose every contender's recipe at every size; the experiment with those recipes, ready to run.
+    """Search for the recipe of each contender, and return the experiment with the best recipes, ready to run.
 
-    Every contender gets ``protocol.trials`` recipes at each of ``tuning.sizes`` with each of ``tuning.budgets``, drawn
-    at random from its space; with ``tuning.equal`` flops the dearest has so many, and the others as many as its FLOPs
-    allow. Each is run as a cell, on several splits where images are few, that is scored on validation images (the test
-    set stays shut), by the experiment's executor. Trials that are done are not run again, so the same call goes on
-    where it was stopped. A contender that starts from another one is tuned behind it, on what was chosen there. A size
-    at which nothing was tuned takes the recipe of the nearest one that was, a budget likewise.
+    Each contender has equally many trials at each of ``tuning.sizes``, with the longest budget. Trial 0 is its own
+    recipe; the others are sampled from ``tuning.space``, the same for all. A trial is scored on validation images, with
+    several splits if there are few of them. Test images are not used. Finished trials are not
+    repeated, so that the same command resumes a search. A contender that starts from another one is tuned after it.
+    The best recipe is used with every budget.
 
-    Written to the experiment's folder: ``tuning/`` with the cells and Optuna's books, ``tuning.csv`` with every trial,
-    ``tuned.yaml`` with the recipes chosen, which names ``tuning.csv`` as their record.
+    The folder of the experiment gets ``tuning/`` with the runs, ``tuning.csv`` with one row for each trial, and
+    ``tuned.yaml`` with the best recipes.
 
     Raises:
-        InputError: what the user gave cannot be used, or no trial of a contender came to an end.
-        CellsFailed: some trials failed by what another try may mend.
-        Interrupted: the user asked to stop; the same call goes on.
+        InputError: a setting cannot be used, or no trial of a contender succeeded.
+        CellsFailed: a trial failed for another reason than divergence.
+        Interrupted: the user stopped the search.
     """
-    count = experiment.protocol.trials
-    if count is None:
-        raise InputError("protocol.trials says how many recipes to try for every contender and size; it is not set")
     if is_launched_from_outside():
-        raise InputError("protocol.trials: a launcher has started the processes already; tune without it")
+        raise InputError("tuning: recipes are searched for by one process; run tune without torchrun or srun")
     quiet_lightning()
-    pool, processes = Pool(experiment.data, "validation", trust=experiment.trusted), world_size(experiment)
+    pool = Pool(experiment.data, "validation", trust=experiment.trusted)
     experiment = with_precision(experiment, pool, console=console)
-    tuned, searches = experiment, []
-    sizes, budgets = _tuned_sizes(experiment, pool), _tuned_budgets(experiment)
+    tuned, trials = experiment, list[Trial]()
     for generation in experiment.generations():
-        tried = [name for name in generation if not experiment.contenders[name].tune.head]  # a probe has no recipe
-        ours = [
-            search
-            for size, budget in (itertools.product(sizes, budgets.each()) if tried else ())
-            for search in equal_trials(
-                [Search(tuned, contender, size, budget, count, pool, processes) for contender in tried]
-            )
+        names = [name for name in generation if not experiment.contenders[name].tune.head]  # a probe has no recipe
+        attempts = [
+            attempt
+            for size in tuned_sizes(experiment, pool)
+            for name in names
+            for attempt in _attempts(tuned, name, size, pool)
         ]
-        if ours:
-            _run(ours, pool, console)
-        searches += ours
-        write_record(experiment.folder / RECORD, [trial for search in searches for trial in search.trials()])
-        for search in ours:
-            tuned = _with_choice(tuned, search, pool, console)
-    plain = {name: replace(contender, search=Plain()) for name, contender in tuned.contenders.items()}
-    tuned = replace(
-        tuned,
-        protocol=replace(tuned.protocol, trials=None),
-        tuning=replace(tuned.tuning, record=str(experiment.folder / RECORD)),
-        contenders=plain,
+        if not attempts:
+            continue
+        _run(attempts, pool, console)
+        found = [_trial(attempt, pool) for attempt in attempts]
+        trials += found
+        write_trials(experiment.folder / TRIALS_FILE, trials)
+        for name in names:
+            for size in tuned_sizes(experiment, pool):
+                own = [
+                    (a, t) for a, t in zip(attempts, found, strict=True) if (a.contender, a.train_size) == (name, size)
+                ]
+                tuned = _with_best(tuned, own, pool, console)
+    tuned = replace(tuned, tuning=replace(tuned.tuning, trials=None))
+    head = (
+        f"# Recipes with the best validation accuracy; all trials are in {experiment.folder / TRIALS_FILE}.\n"
+        f"#   vit-vs-cnn train --config {experiment.folder / 'tuned.yaml'}\n"
     )
-    _write_config(experiment.folder / "tuned.yaml", tuned)
+    write_text(experiment.folder / "tuned.yaml", head + yaml.safe_dump(tuned.to_dict(), sort_keys=False))
     return tuned
 
 
-def _tuned_sizes(experiment: Experiment, pool: Pool) -> list[int]:
-    return sorted({pool.resolve(size) for size in experiment.tuning.sizes or experiment.protocol.train_sizes})
+def tuned_sizes(experiment: Experiment, pool: Pool) -> list[int]:
+    """Training-set sizes at which recipes are searched for, ascending: ``tuning.sizes``, or the largest."""
+    sizes = sorted({pool.resolve(size) for size in experiment.tuning.sizes or experiment.protocol.train_sizes})
+    return sizes if experiment.tuning.sizes else sizes[-1:]
 
 
-def _tuned_budgets(experiment: Experiment) -> Budget:
-    budget = experiment.protocol.budget
-    named = experiment.tuning.budgets or budget.amounts
-    return replace(budget, **{budget.unit: [amount for amount in budget.amounts if amount in named]})
+def count_splits(experiment: Experiment, train_size: int) -> int:
+    """Number of subsets and validation splits of each trial: ``tuning.splits``, or as many as have 1,000 validation
+    images together, at most five.
+    """
+    if experiment.tuning.splits is not None:
+        return experiment.tuning.splits
+    scored = experiment.data.validation_fraction * train_size
+    return max(1, min(MAX_SPLITS, math.ceil(MIN_SCORED_IMAGES / scored))) if scored else 1
 
 
-def equal_trials(searches: list[Search]) -> list[Search]:
-    """Searches at one size and budget with equally many trials, or with as many as cost what the dearest's do."""
-    if searches[0].experiment.tuning.equal == "trials":
-        return searches
-    flops = [search.flops() for search in searches]
-    counts = [round(search.count * max(flops) / own) for search, own in zip(searches, flops, strict=True)]
-    if max(counts) > MOST_TRIALS:
-        raise InputError(f"tuning.equal flops: {max(counts)} trials of the cheapest; at most {MOST_TRIALS} are run")
-    return [replace(search, count=count) for search, count in zip(searches, counts, strict=True)]
+def space_of(experiment: Experiment, name: str, pool: Pool) -> dict[str, Any]:
+    """The search space without options that the model of a contender does not have.
+
+    Raises:
+        InputError: the model cannot be built.
+    """
+    space = shared_space(experiment)
+    has = {key: not key.startswith("model.") or _has_option(experiment, name, key, space, pool) for key in space}
+    return {key: values for key, values in space.items() if has[key]}
 
 
-def _run(searches: list[Search], pool: Pool, console: Console) -> None:
-    """All trials with their first seed, then those that are still in the race with the others."""
-    for search in searches:
-        search.enter()
-    for seeds in (slice(0, 1), slice(1, None)):
-        _close(searches)
-        numbers = range(max(search.count for search in searches))
-        race = [(s, number) for number in numbers for s in searches if number < s.count and s.is_open(number)]
-        trials = [cell for search, number in race for cell in search.cells(number)[seeds]]
-        if not trials:
-            continue
-        for cell in trials:
-            check_validation_batches(cell, pool.draw(cell.train_size, cell.seed))
-        cells = list(_with_starts(trials))
-        write_grid(searches[0].base, cells)
-        console.print(f"{len(cells)} runs to choose recipes by: {searches[0].folder}", soft_wrap=True)
-        run_cells(cells, pool, console=console)
-        _close(searches)
-        closed = {c.folder for search, number in race if not search.is_open(number) for c in search.cells(number)}
-        raise_failures([cell for cell in cells if cell.folder not in closed])
+def shared_space(experiment: Experiment) -> dict[str, Any]:
+    """The search space of all contenders."""
+    return read_space(experiment.tuning.space or DEFAULT_SPACE)
 
 
-def _close(searches: list[Search]) -> None:
-    for search in searches:
-        for number in range(search.count):
-            search.close(number)
+def _has_option(experiment: Experiment, name: str, key: str, space: Mapping[str, Any], pool: Pool) -> bool:
+    contender, where = experiment.contenders[name], f"contenders.{name}.model"
+    values = space[key]
+    value = values[0] if isinstance(values, list) else values["high"]
+    shape = {"num_classes": pool.images.num_classes, "image_shape": pool.images.image_shape}
+    build_network(contender.model, **shape, where=where, trust=experiment.trusted)  # raises if the model has an error
+    try:
+        changed = with_values(contender, {key: value}, where=where)
+        build_network(changed.model, **shape, where=where, trust=experiment.trusted)
+    except InputError:
+        return False
+    return True
+
+
+def _attempts(experiment: Experiment, name: str, train_size: int, pool: Pool) -> list[_TrialRuns]:
+    """The trials of a contender at a size."""
+    base = replace(
+        experiment.with_budget(experiment.protocol.budget.largest),
+        name="tuning",
+        output=str(experiment.folder),
+        protocol=replace(experiment.protocol, scored_on="validation", budget=experiment.protocol.budget.largest),
+        tuning=replace(experiment.tuning, trials=None),
+    )
+    first = experiment.protocol.seeds
+    count = count_splits(experiment, train_size)
+    seeds = [*first, *(seed for seed in range(len(first) + count) if seed not in first)][:count]
+    space, options = shared_space(experiment), space_of(experiment, name, pool).keys()
+    own = base.recipe(name, train_size)
+    identities = identities_of(experiment)
+    attempts = []
+    for number in range(experiment.tuning.trials or DEFAULT_TRIALS):
+        sampled = sample_recipe(space, number, seed=experiment.tuning.seed) if number else {}
+        sampled = {key: value for key, value in sampled.items() if key in options}
+        recipe = replace(_with_sampled(own, sampled, base.data.augmentation), by_size=Plain(), by_budget=Plain())
+        here = replace(base, contenders={**base.contenders, name: recipe})
+        budget, processes = here.protocol.budget, world_size(here)
+        cells = tuple(
+            Cell(here, name, train_size, budget, seed, pool.fingerprint, processes, identities) for seed in seeds
+        )
+        attempts.append(_TrialRuns(name, train_size, number, sampled, recipe, cells))
+    return attempts
+
+
+def _with_sampled(own: Contender, sampled: Mapping[str, Any], shared: Augmentation) -> Contender:
+    """A contender with the sampled values of a trial.
+
+    A sampled optimizer with a name replaces all settings of the former one.
+    """
+    if any(name.startswith("augmentation.") for name in sampled):
+        own = replace(own, augmentation=own.augmentation or shared)
+    optimizer = sampled.get("optimizer")
+    if not (isinstance(optimizer, Mapping) and "name" in optimizer):
+        return with_values(own, sampled, where="tuning.space") if sampled else own
+    rest = {name: value for name, value in sampled.items() if name != "optimizer"}
+    recipe = with_values(own, rest, where="tuning.space") if rest else own
+    return replace(recipe, optimizer=Optimizer.of(optimizer))
+
+
+def _run(attempts: Sequence[_TrialRuns], pool: Pool, console: Console) -> None:
+    """Run trial 0 of all contenders, then trial 1, and so on. Finished runs are not repeated."""
+    in_turns = sorted(attempts, key=lambda one: one.number)
+    cells = [cell for one in in_turns if not one.has_diverged for cell in _with_starts(one.cells)]
+    cells = list(dict((cell.folder, cell) for cell in cells).values())
+    if not cells:
+        return
+    for cell in cells:
+        check_validation_batches(cell, pool.draw(cell.train_size, cell.seed))
+    write_grid(cells[0].experiment, cells)
+    left = sum(not cell.is_finished for cell in cells)
+    console.print(
+        f"Search for recipes: {left} of {len(cells)} runs left, in {cells[0].experiment.folder}", soft_wrap=True
+    )
+    run_cells(cells, pool, console=console)
+    raise_failures([cell for cell in cells if (f := read_failure(cell.folder)) is None or f.type != _DIVERGED])
 
 
 def _with_starts(cells: Iterable[Cell]) -> Iterable[Cell]:
-    """Every cell once, behind the one that it starts from; what is started from is no trial and not pruned."""
-    seen: set[Path] = set()
-
-    def behind_its_start(cell: Cell) -> Iterable[Cell]:
-        if isinstance(cell.start, Cell):
-            unwatched = replace(cell.experiment.execution, watchers=[])
-            experiment = replace(cell.experiment, execution=unwatched)
-            yield from behind_its_start(replace(cell.start, experiment=experiment))
-        if cell.folder not in seen:
-            seen.add(cell.folder)
-            yield cell
-
     for cell in cells:
-        yield from behind_its_start(cell)
+        if isinstance(cell.start, Cell):
+            yield from _with_starts([cell.start])
+        yield cell
 
 
-def _with_choice(experiment: Experiment, search: Search, pool: Pool, console: Console) -> Experiment:
-    """The experiment with the best recipe of a search at its size and budget, and at those that are nearest to them."""
-    name, best = search.contender, search.trials()[0]
+def _trial(attempt: _TrialRuns, pool: Pool) -> Trial:
+    cells, train_size = attempt.cells, attempt.train_size
+    plan = make_plan(cells[0], pool.draw(train_size, cells[0].seed))
+    batch_size = cells[0].experiment.protocol.batch_size
+    results = [read_result(cell.folder / "result.json") for cell in cells if cell.is_finished]
+    is_complete = len(results) == len(cells)
+    losses = [result.scores.loss for result in results if result.scores.loss is not None]
+    return Trial(
+        contender=attempt.contender,
+        train_size=train_size,
+        trial=attempt.number,
+        state="complete" if is_complete else "diverged",
+        budget=cells[0].budget.short,
+        steps=plan.steps,
+        flops=float(3 * 2 * plan.macs * batch_size * plan.steps)
+        * len(cells),  # the backward pass costs two forward ones
+        validation_accuracy=fmean(result.accuracy for result in results) if is_complete else None,
+        validation_loss=fmean(losses) if is_complete and len(losses) == len(cells) else None,
+        seeds=tuple(cell.seed for cell in cells),
+        values=Plain(json.loads(json.dumps(attempt.values))),
+        cells=tuple(cell.folder.name for cell in cells),
+    )
+
+
+def _with_best(
+    experiment: Experiment, trials: Sequence[tuple[_TrialRuns, Trial]], pool: Pool, console: Console
+) -> Experiment:
+    """The experiment with the best trial of a contender as its recipe, at this size and those nearest to it."""
+    order = ranked(trial for _, trial in trials)
+    best = order[0]
+    name, size = best.contender, best.train_size
     if not best.is_complete:
         raise InputError(
-            f"contenders.{name}: none of {search.count} trials at {search.train_size} images came to an end"
+            f"contenders.{name}: all {len(order)} trials with {size} images diverged; lower the learning rates in "
+            "tuning.space"
         )
-    protocol, contender = experiment.protocol, experiment.contenders[name]
-    sizes, budgets = _tuned_sizes(experiment, pool), _tuned_budgets(experiment)
-    several = len(protocol.budget.amounts) > 1
-    console.print(best.told(with_budget=several), soft_wrap=True)
-    over = nested({f"at.{setting}": value for setting, value in best.values.items()})["at"]
-    by_size, by_budget = (json.loads(json.dumps(one)) for one in (contender.by_size, contender.by_budget))
-    theirs = [one.amounts[0] for one in protocol.budget.each() if budgets.nearest(one.amounts[0]) == search.budget]
-    places = [by_budget.setdefault(str(one), {}).setdefault("by_size", {}) for one in theirs] if several else [by_size]
-    for size in {pool.resolve(one) for one in protocol.train_sizes}:
-        if nearest(size, sizes) == search.train_size:
-            for place in places:
-                merge(place.setdefault(str(size) if size in protocol.train_sizes else "all", {}), over)
-    changed = replace(contender, by_size=Plain(by_size), by_budget=Plain(by_budget))
+    console.print(describe_choice(best, len(order)), soft_wrap=True)
+    attempt = next(one for one, trial in trials if trial is best)
+    complete = [trial for trial in order if trial.is_complete]
+    search = TuningProvenance(
+        trials=len(order),
+        tuned_at=size,
+        trial_rank=1,
+        tuning_flops=sum(trial.flops for trial in order),
+        trial_accuracies=tuple(trial.validation_accuracy or 0.0 for trial in complete),
+        trial_images=sum(len(pool.draw(size, cell.seed).validation) for cell in attempt.cells),
+    )
+    contender, sizes = experiment.contenders[name], tuned_sizes(experiment, pool)
+    recipe = Recipe(contender.recipe.name, "searched", recipe_hash(attempt.recipe), search)
+    chosen = {setting: getattr(attempt.recipe, setting) for setting in ("model", *RECIPE_SETTINGS)}
+    if len(sizes) == 1 and not contender.by_size:
+        changed = replace(contender, **chosen, recipe=recipe, by_budget=Plain())
+    else:
+        whole = plain_values(replace(attempt.recipe, recipe=recipe))
+        over = {setting: whole[setting] for setting in ("recipe", *chosen)}
+        by_size = json.loads(json.dumps(contender.by_size))
+        for one in {pool.resolve(one) for one in experiment.protocol.train_sizes}:
+            if nearest(one, sizes) == size:
+                key = str(one) if one in experiment.protocol.train_sizes else "all"
+                merge(by_size.setdefault(key, {}), json.loads(json.dumps(over)))
+        changed = replace(contender, by_size=Plain(by_size), by_budget=Plain())
     return replace(experiment, contenders={**experiment.contenders, name: changed})
 
 
-def _write_config(path: Path, tuned: Experiment) -> None:
-    head = (
-        f"# Recipes chosen by validation accuracy; every one that was tried is in {tuned.tuning.record}.\n"
-        f"#   python -m vit_vs_cnn train --config {path}\n"
+def describe_choice(best: Trial, trials: int) -> str:
+    """One line on the recipe that was chosen."""
+    accuracy = 100 * (best.validation_accuracy or 0.0)
+    return (
+        f"{best.contender}, {best.train_size:,} images: trial {best.trial} is the best of {trials}: {best.values_text} "
+        f"(validation accuracy {accuracy:.1f} %)"
     )
-    write_text(path, head + yaml.safe_dump(tuned.to_dict(), sort_keys=False))

@@ -1,8 +1,7 @@
-"""Attention over training, in TensorBoard: the maps of a fixed batch every so many steps."""
+"""TensorBoard callback that logs the maps of a fixed batch during training."""
 
 import math
 import warnings
-from collections.abc import Mapping
 from typing import Any
 
 import lightning
@@ -13,18 +12,17 @@ from lightning.pytorch.loggers import TensorBoardLogger
 from torch import Tensor, nn
 
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.inspection.saliency import method_named, resize_maps, saliency_maps
+from vit_vs_cnn.inspection.saliency import get_method, resize_maps, saliency_maps
 
 #: Rows of pixels that a picture is enlarged to at least.
-SIDE = 96
+MIN_PICTURE_PIXELS = 96
 
 
 class AttentionLogger(Callback):
-    """Logs the same images with their maps again and again: above the image, below it the map, the brighter the more.
+    """Logs the same images with their maps: the image above, its map below, bright for large values.
 
-    The images are the first of the validation set, or without one the first training batch as it is augmented: no test
-    image. Contenders that the method is not for are left alone, so one config serves a ViT and a CNN; one of its kind
-    that cannot answer it is left alone with a warning, so that no experiment ends for its pictures. In a config::
+    The images are the first validation images, or without these the first training batch with augmentation; no test
+    image. Contenders that the method does not support are skipped, with a warning if they are of its kind. Config::
 
         trainer:
           callbacks:
@@ -32,7 +30,7 @@ class AttentionLogger(Callback):
               init_args: {every_steps: 100, images: 8, method: rollout}
 
     Arguments:
-        every_steps: optimizer steps from one to the next; the first step and the last one are logged, too.
+        every_steps: optimizer steps between two logs; the first and the last step are logged, too.
         method: one of ``list_methods()``.
 
     Raises:
@@ -45,7 +43,7 @@ class AttentionLogger(Callback):
                 raise InputError(f"AttentionLogger: {name} is {value}; allowed: 1 or more")
         self.every_steps = every_steps
         self.images = images
-        self.method = method_named(method)
+        self.method = get_method(method)
         self._batch: Tensor | None = None
         self._logged = -1
 
@@ -55,7 +53,7 @@ class AttentionLogger(Callback):
             return
         if self._boards(trainer) == []:
             raise InputError("AttentionLogger needs TensorBoard; the config's trainer.logger has none")
-        if self.method.serves(_network_of(module)):
+        if self.method.supports(_network_of(module)):
             self._batch = _first_images(trainer)[: self.images].detach().clone()
             try:
                 self._log(trainer, module)
@@ -79,18 +77,18 @@ class AttentionLogger(Callback):
         self._logged = trainer.global_step
         network = _network_of(module)
         batch = self._batch.to(next(network.parameters()))  # which may be in half precision
-        with torch.random.fork_rng(devices=[]):  # training goes on as if nothing had been looked at
+        with torch.random.fork_rng(devices=[]):  # so that training is not changed
             maps = saliency_maps(network, batch, self.method, verify=False)
-        sheet = picture_sheet(self._batch, maps)
+        sheet = image_grid(self._batch, maps)
         for board in self._boards(trainer):
             board.experiment.add_image(f"attention/{self.method.name}", sheet, trainer.global_step)
 
 
-def picture_sheet(
+def image_grid(
     images: Float[Tensor, "batch channels rows cols"], maps: Float[Tensor, "batch map_rows map_cols"]
 ) -> Float[Tensor, "3 sheet_rows sheet_cols"]:
     """Images above their maps, each from its least to its greatest value."""
-    times = max(1, math.ceil(SIDE / images.shape[2]))
+    times = max(1, math.ceil(MIN_PICTURE_PIXELS / images.shape[2]))
     size = (times * images.shape[2], times * images.shape[3])
     pictures = images[:, :3] if images.shape[1] >= 3 else images[:, :1].expand(-1, 3, -1, -1)
     pictures = pictures.float().repeat_interleave(times, dim=2).repeat_interleave(times, dim=3)
@@ -100,7 +98,7 @@ def picture_sheet(
 
 
 def _network_of(module: Any) -> nn.Module:
-    """The network that is evaluated: the average of the weights where one is kept."""
+    """The network that is evaluated: with averaged weights if there are any."""
     return module.evaluated_network if hasattr(module, "evaluated_network") else module.network
 
 
@@ -110,11 +108,9 @@ def _stretched(values: Float[Tensor, "batch channels rows cols"]) -> Float[Tenso
 
 
 def _first_images(trainer: lightning.Trainer) -> Tensor:
-    """The first validation batch; without one, the first of training, made anew so that none is used up."""
+    """The first validation batch; without one, the first training batch of a new loader."""
     data: Any = trainer.datamodule  # pyright: ignore[reportAttributeAccessIssue]
     loaders = data.val_dataloader() if data is not None else trainer.val_dataloaders
-    if isinstance(loaders, Mapping):
-        loaders = list(loaders.values())
     if isinstance(loaders, list) and loaders and not isinstance(loaders[0], list | tuple):  # several loaders
         loaders = loaders[0]
     if loaders:

@@ -1,4 +1,4 @@
-"""Which tokens a network has, and which of them its head reads."""
+"""Tokens of a network, and which of them its head reads."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,53 +17,61 @@ from vit_vs_cnn.models.vit import VisionTransformer
 Images = Float[Tensor, "batch channels rows cols"]
 #: One for each image.
 Classes = Int64[Tensor, "batch"]
-Reads = Literal["class", "mean", "all", "two", "attention"]
-OUR_POOLS: Mapping[str, Reads] = {"class": "class", "mean": "mean", "attention": "attention", "sequence": "attention"}
+TokensRead = Literal["class", "mean", "all", "two", "attention"]
+POOLING_TOKENS: Mapping[str, TokensRead] = {
+    "class": "class",
+    "mean": "mean",
+    "attention": "attention",
+    "sequence": "attention",
+}
 
 
 @dataclass(frozen=True)
 class TokenLayout:
-    """Extra tokens, then the patches row by row; and what of them the head reads.
+    """Extra tokens, then the patches row by row; and the tokens that the head reads.
 
     Arguments:
-        extra_tokens: tokens before the patches: class token, registers.
+        extra_tokens: number of tokens before the patches: class token, registers.
         reads: "class" for the first token, "mean" of the patches, "all" for the mean of all tokens, "two" for that of
-            the first two (a class and a distillation token), "attention" where a last attention of other queries
-            pools them, or a mean whose weights are learned.
+            the first two (a class and a distillation token), "attention" for a last attention of other queries that
+            pools them, or a mean with learned weights.
     """
 
     grid_size: tuple[int, int]
     extra_tokens: int = 0
-    reads: Reads = "mean"
+    reads: TokensRead = "mean"
+
+    @classmethod
+    def of(cls, network: nn.Module, image_size: tuple[int, int]) -> "TokenLayout":
+        """The layout of our Vision Transformer, or of timm's.
+
+        Arguments:
+            image_size: (rows, cols) of the images, for models that take several sizes.
+
+        Raises:
+            InputError: another network.
+        """
+        if isinstance(network, ResizedInput):
+            return cls.of(network.network, network.image_size)
+        if isinstance(network, VisionTransformer):
+            grid = network.patch_embedding.grid_of(image_size) if network.dynamic_image_size else network.grid_size
+            return cls(grid, network.extra_tokens, POOLING_TOKENS[network.pool])
+        model: Any = network
+        if not isinstance(getattr(network, "num_prefix_tokens", None), int) or not hasattr(network, "patch_embed"):
+            kind = type(network).__name__
+            raise InputError(f"{kind} is no Vision Transformer that is known here; give its layout (a TokenLayout)")
+        return cls(_timm_grid(model, image_size), model.num_prefix_tokens, _timm_reads(model))
 
     @property
     def tokens(self) -> int:
         return self.extra_tokens + self.grid_size[0] * self.grid_size[1]
 
     def query(self) -> Float[Tensor, "tokens"]:
-        """How much of each token the head reads; for "attention" see ``AttentionMaps``."""
+        """Share of each token in what the head reads; for "attention" see ``AttentionMaps``."""
         query = torch.zeros(self.tokens, dtype=torch.float64)
         first, last = {"class": (0, 1), "two": (0, 2), "all": (0, None)}.get(self.reads, (self.extra_tokens, None))
         query[first:last] = 1 / len(query[first:last])
         return query
-
-
-def layout_of(network: nn.Module, image_size: tuple[int, int]) -> TokenLayout:
-    """The layout of our Vision Transformer, or of timm's.
-
-    Arguments:
-        image_size: (rows, cols) of the images at hand, for models that take several.
-    """
-    if isinstance(network, ResizedInput):
-        return layout_of(network.network, network.image_size)
-    if isinstance(network, VisionTransformer):
-        grid = network.patch_embedding.grid_of(image_size) if network.dynamic_image_size else network.grid_size
-        return TokenLayout(grid, network.extra_tokens, OUR_POOLS[network.pool])
-    kind = type(network).__name__
-    model: Any = network
-    if not isinstance(getattr(network, "num_prefix_tokens", None), int) or not hasattr(network, "patch_embed"):
-        raise InputError(f"{kind} is no Vision Transformer that is known here; give its layout (a TokenLayout)")
-    return TokenLayout(_timm_grid(model, image_size), model.num_prefix_tokens, _timm_reads(model))
 
 
 def _timm_grid(model: Any, image_size: tuple[int, int]) -> tuple[int, int]:
@@ -74,12 +82,12 @@ def _timm_grid(model: Any, image_size: tuple[int, int]) -> tuple[int, int]:
         rows, cols = patches.dynamic_feat_size(image_size)
     else:
         raise InputError(
-            f"{type(model).__name__} does not say the grid of its patches; give its layout (a TokenLayout)"
+            f"{type(model).__name__} does not have the grid of its patches; give its layout (a TokenLayout)"
         )
     return int(rows), int(cols)
 
 
-def _timm_reads(model: Any) -> Reads:
+def _timm_reads(model: Any) -> TokensRead:
     if hasattr(model, "head_dist"):
         return "two"
     pool = getattr(model, "global_pool", None)

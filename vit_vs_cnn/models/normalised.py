@@ -1,4 +1,4 @@
-"""A network that reads pixel values as they are: what is exported, and what is attacked."""
+"""A network that reads pixel values as they are: the form in which it is exported."""
 
 import torch
 from torch import Tensor, nn

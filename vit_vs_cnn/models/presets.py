@@ -1,6 +1,7 @@
 """The table of named sizes: what each is made of, and what it costs."""
 
-from collections.abc import Mapping
+import difflib
+from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -9,6 +10,8 @@ if TYPE_CHECKING:
 
 #: Before the names of networks that come from timm, and of those of which every layer is to be attention.
 TIMM_PREFIX, ATTENTION_PREFIX = "timm/", "attention/"
+#: Custom models by name; ``registry.register_model`` adds to them.
+REGISTERED: "dict[str, Callable[..., nn.Module]]" = {}
 
 
 class Preset(NamedTuple):
@@ -63,3 +66,21 @@ PRESETS: Mapping[str, Preset] = {
     "resnet18_w48": Preset("ResNet", {"depth": 18, "width": 48}, 6_288_442, 312_758_016),
     "resnet18_w64": Preset("ResNet", {"depth": 18, "width": 64}, 11_173_962, 555_422_720),
 }
+
+
+def check_model_name(name: str) -> None:
+    """Raise ValueError if a model is neither a preset nor registered; names of timm's models are not looked up."""
+    inner = name.removeprefix(ATTENTION_PREFIX)
+    if inner in PRESETS or inner in REGISTERED or inner.startswith(TIMM_PREFIX):
+        return
+    others = "timm/<name of a timm model>, and one of your own after register_model(name, factory)"
+    raise ValueError(f'there is no model "{name}"; {suggest_names(inner, [*PRESETS, *REGISTERED])} Also {others}')
+
+
+def suggest_names(name: str, names: Iterable[str]) -> str:
+    """Close names if there are any, and where to look if there are none."""
+    names = list(names)
+    close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    if close:
+        return f"did you mean {' or '.join(close)}?"
+    return f"known: {', '.join(names[:20])}{', ...' if len(names) > 20 else ''}."

@@ -2,7 +2,7 @@
 
 import difflib
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -10,10 +10,15 @@ from torch import nn
 
 from vit_vs_cnn.attention.shapes import Sizes
 from vit_vs_cnn.errors import InputError, one_line
+from vit_vs_cnn.models import presets
 from vit_vs_cnn.models.attention_network import AttentionNetwork
-from vit_vs_cnn.models.presets import ATTENTION_PREFIX, PRESETS, TIMM_PREFIX
-
-_REGISTERED: dict[str, Callable[..., nn.Module]] = {}
+from vit_vs_cnn.models.presets import (
+    ATTENTION_PREFIX,
+    PRESETS,
+    TIMM_PREFIX,
+    check_model_name,
+    suggest_names,
+)
 
 
 def register_model(name: str, factory: Callable[..., nn.Module]) -> None:
@@ -35,7 +40,7 @@ def register_model(name: str, factory: Callable[..., nn.Module]) -> None:
         raise InputError(f'"{name}" cannot be the name of a model: it must be a word without a slash')
     if name in PRESETS:
         raise InputError(f'there is a model "{name}" already; take another name')
-    _REGISTERED[name] = factory
+    presets.REGISTERED[name] = factory
 
 
 def list_models(pattern: str = "*") -> list[str]:
@@ -48,7 +53,7 @@ def list_models(pattern: str = "*") -> list[str]:
         import timm
 
         return [f"{TIMM_PREFIX}{name}" for name in timm.list_models(pattern.removeprefix(TIMM_PREFIX))]
-    return [name for name in (*PRESETS, *_REGISTERED) if fnmatchcase(name, pattern)]
+    return [name for name in (*PRESETS, *presets.REGISTERED) if fnmatchcase(name, pattern)]
 
 
 def create_model(
@@ -74,13 +79,11 @@ def create_model(
         return _create_attention_network(name, given, options)
     if name.startswith(TIMM_PREFIX):
         return _create_timm_model(name.removeprefix(TIMM_PREFIX), options, **given)
+    check_model_name(name)
     if name in PRESETS:
         constructor, arguments = PRESETS[name].constructor, PRESETS[name].arguments
-    elif name in _REGISTERED:
-        constructor, arguments = _REGISTERED[name], {}
     else:
-        others = "timm/<name of a timm model>, and one of your own after register_model(name, factory)"
-        raise ValueError(f'there is no model "{name}"; {_suggestions(name, list_models())} Also {others}')
+        constructor, arguments = presets.REGISTERED[name], {}
     signature = inspect.signature(constructor).parameters
     takes_all = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in signature.values())
     allowed = [option for option in signature if option not in given]
@@ -119,7 +122,7 @@ def _create_timm_model(
             f'timm.create_model("{name}", pretrained=True) fetches weights; in a config weights: {{hub: true}} does'
         )
     if not timm.is_model(name):
-        raise ValueError(f'there is no timm model "{name}"; {_suggestions(name, timm.list_models())}'.rstrip("."))
+        raise ValueError(f'there is no timm model "{name}"; {suggest_names(name, timm.list_models())}'.rstrip("."))
     configuration = timm.get_pretrained_cfg(name)
     # timm's own mark of the models whose weights depend on the image size; the others have no such argument.
     if configuration is not None and configuration.fixed_input_size:
@@ -128,12 +131,3 @@ def _create_timm_model(
         return timm.create_model(name, pretrained=False, num_classes=num_classes, in_chans=in_channels, **options)
     except (TypeError, AssertionError, RuntimeError) as error:
         raise ValueError(f'timm model "{name}" cannot be made with these options: {one_line(error)}') from error
-
-
-def _suggestions(name: str, names: Iterable[str]) -> str:
-    """Close names if there are any, and where to look if there are none."""
-    names = list(names)
-    close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
-    if close:
-        return f"did you mean {' or '.join(close)}?"
-    return f"known: {', '.join(names[:20])}{', ...' if len(names) > 20 else ''}."

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -202,7 +203,8 @@ def read_analysis(folder: Path) -> tuple[Analysis, list[RunResult], Answers | No
         answers = load_predictions(folder, results)
     except InputError as error:
         analysis = analyse(results, plan=plan, log_objections=objections)
-        text = f"Some predictions cannot be read, so intervals are wider: {error}."
+        warnings.warn(f"{error}; intervals are wider", stacklevel=2)
+        text = "Some predictions cannot be read, so intervals are wider."
         caveat = Caveat(CaveatKind.PREDICTIONS_UNREADABLE, CaveatSeverity.WEAKENS, text)
         return analysis.with_caveat(caveat), results, None
     return analyse(results, answers, plan=plan, log_objections=objections), results, answers

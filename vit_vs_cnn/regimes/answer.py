@@ -22,6 +22,8 @@ from vit_vs_cnn.told import counted
 
 #: Names of data sets in sentences, by ``data.source``.
 _DATA_NAMES = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "objects": "synthetic images", None: "unknown images"}
+#: Largest number of models that a title names.
+MAX_MODELS_IN_TITLE = 3
 #: Warnings below the answer.
 MAX_WARNINGS = 3
 #: A budget that is proposed, relative to the longest one that was run.
@@ -35,18 +37,24 @@ class Answer:
     """The answer of an experiment, as terminal, page and README show it.
 
     Arguments:
+        title: models and data, as a question where models are compared.
         columns: header of the table.
         rows: one for each training-set size.
+        further: sentences on comparisons that the table does not show.
         warnings: the worst caveats.
+        alerts: caveats that forbid all conclusions; they come first.
     """
 
+    title: str
     heading: str
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     recommendation: str
     more_images: str
     more_training: str
+    further: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    alerts: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         table = [self.columns, *self.rows]
@@ -61,10 +69,14 @@ class Answer:
         ]
         return "\n".join(
             [
+                *(textwrap.fill(text, _LINE_WIDTH) for text in self.alerts),
+                *[""] * bool(self.alerts),
                 self.heading,
                 "",
                 *(f"  {line.rstrip()}" for line in lines),
                 "",
+                *(textwrap.fill(text, _LINE_WIDTH) for text in self.further),
+                *[""] * bool(self.further),
                 _labelled("Recommendation", self.recommendation),
                 _labelled("More images", self.more_images),
                 _labelled("More training", self.more_training),
@@ -93,17 +105,33 @@ def write_answer(analysis: Analysis) -> Answer:
     advice = analysis.recommendation
     models = {model.key: model for model in analysis.models}
     shown = [models[key] for key in (advice.best, advice.rival) if key is not None]
-    warnings = analysis.warnings(CaveatSeverity.WEAKENS)[:MAX_WARNINGS]
+    allows_none = all(one.conclusion is Conclusion.NO_CONCLUSION for one in analysis.comparisons)
+    alerts = analysis.warnings(CaveatSeverity.BLOCKS if allows_none else CaveatSeverity.INVALIDATES)
+    warnings = [text for text in analysis.warnings(CaveatSeverity.WEAKENS) if text not in alerts]
     columns, rows = _table(analysis, shown)
     return Answer(
+        title=_title(analysis),
         heading=_heading(analysis, shown),
         columns=columns,
         rows=rows,
         recommendation=recommendation_text(analysis),
         more_images=_more_images(analysis, shown),
         more_training=_more_training(analysis, shown),
-        warnings=tuple(warnings),
+        further=tuple(_further_comparisons(analysis)),
+        warnings=tuple(warnings[:MAX_WARNINGS]),
+        alerts=tuple(alerts),
     )
+
+
+def _title(analysis: Analysis) -> str:
+    source = analysis.data_source
+    data = "" if source is None else f" on {_DATA_NAMES.get(source, 'your images')}"
+    names = [model.display_name for model in analysis.models]
+    if len(names) == 1:
+        return f"{names[0]}{data}"
+    if len(names) <= MAX_MODELS_IN_TITLE:
+        return f"{', '.join(names[:-1])} or {names[-1]}{data}?"
+    return f"Which of {len(names)} models{data}?"
 
 
 def _heading(analysis: Analysis, shown: Sequence[ModelSummary]) -> str:
@@ -140,6 +168,18 @@ def _table(analysis: Analysis, shown: Sequence[ModelSummary]) -> tuple[tuple[str
             details = ["", "not compared"]
         rows.append((f"{size:,}", *accuracies, *details))
     return tuple(columns), tuple(rows)
+
+
+def _further_comparisons(analysis: Analysis) -> list[str]:
+    """The primary comparison, if the table does not show it, and the number of all others that it does not show."""
+    advice = analysis.recommendation
+    rest = [one for one in analysis.comparisons if one.names != {advice.best, advice.rival}]
+    lines = []
+    if (primary := analysis.primary) is not None and primary in rest:
+        text = describe_comparison(primary, analysis.display_names)
+        lines.append(f"With {primary.train_size:,} images: {text}.")
+        rest.remove(primary)
+    return [*lines, *[f"The report contains {counted(len(rest), 'more comparison')}."] * bool(rest)]
 
 
 def _difference(comparison: PairComparison, first: str) -> str:

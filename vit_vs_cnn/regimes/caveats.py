@@ -7,10 +7,10 @@ from typing import Any
 
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.regimes.measurements import Measurements
-from vit_vs_cnn.regimes.model_summaries import ModelSummary, macs_ratio, millions
+from vit_vs_cnn.regimes.model_summaries import ModelSummary, display_name, macs_ratio, millions
 from vit_vs_cnn.runs.analysis_plan import MAX_EQUAL_MACS_RATIO, AnalysisPlan
-from vit_vs_cnn.runs.result import RunResult, ScoredOn, TuningProvenance, by_network
-from vit_vs_cnn.runs.tuning_record import BY_HAND, tuning_obstacle
+from vit_vs_cnn.runs.recipe_care import recipe_obstacle, recipe_sensitivity
+from vit_vs_cnn.runs.result import RecipeSource, RunResult, ScoredOn, by_network
 from vit_vs_cnn.statistics.pair_comparison import MIN_SEEDS_FOR_CONCLUSION, Obstacle, ObstacleKind
 from vit_vs_cnn.told import listed
 
@@ -38,8 +38,10 @@ class CaveatKind(StrEnum):
     TEST_SET_LOG = "test-set log"
     PLAN_CHANGED = "analysis plan changed"
     VALIDATION_SCORES = "scored on validation images"
-    UNEQUAL_TRIALS = "recipes from unequal searches"
+    UNEQUAL_RECIPE_CARE = "recipes chosen with unequal care"
+    DIFFERENT_RECIPE_SOURCES = "recipes from different sources"
     HAND_SET_RECIPES = "recipes set by hand"
+    RECIPE_SENSITIVITY = "sensitivity to the recipe"
     TOO_FEW_SEEDS = "too few seeds"
     UNSTABLE_TRAINING = "runs that learned nothing"
     FEW_CLASSES_PREDICTED = "few classes predicted"
@@ -73,7 +75,7 @@ def blocking_obstacle(
     """Why the runs of two models at one training-set size allow no conclusion; None if they do."""
     both = [*first, *second]
     objections = (log_objections.get(r.contender) for r in both)
-    if (obstacle := shared_obstacle(objections, _tunings(both), (r.cost.ended_early for r in both))) is not None:
+    if (obstacle := shared_obstacle(objections, _by_model(both), (r.cost.ended_early for r in both))) is not None:
         return obstacle
     subsets = {r.seed: r.data.subset for r in second}
     checks = {
@@ -94,20 +96,20 @@ _OBSTACLE_TEXTS = {
 
 def shared_obstacle(
     log_objections: Iterable[Obstacle | None],
-    tunings: Mapping[str, Iterable[TuningProvenance | None]],
+    runs: Mapping[str, Iterable[RunResult | None]],
     ended_early: Iterable[bool | None],
 ) -> Obstacle | None:
     """Why two models allow no conclusion, whether an experiment or ``compare`` compares them; None if they do.
 
     Arguments:
         log_objections: of the test-set log, one for each run.
-        tunings: searches of the recipes of each model's runs.
+        runs: results of each model; None for a network without a recorded result.
         ended_early: for each run whether it stopped before its budget ended; None where unknown.
     """
     if texts := sorted({one.text for one in log_objections if one is not None}):
         return Obstacle(ObstacleKind.TEST_SET_LOG, "; ".join(texts))
-    if (unequal := tuning_obstacle(tunings)) is not None:
-        return unequal.obstacle
+    if (unequal := recipe_obstacle(runs)) is not None:
+        return unequal
     if any(ended_early):
         return Obstacle(ObstacleKind.ENDED_EARLY, "some of their runs stopped before their budget ended")
     return None
@@ -152,7 +154,7 @@ def find_caveats(
         *_score_caveats(results),
         *(Caveat(CaveatKind.FEW_CLASSES_PREDICTED, _WEAKENS, f"{text}.") for text in few_classes),
         *_stability_caveats(measured),
-        *_recipe_caveats(results),
+        *_recipe_caveats(results, pairs),
         *_difference_caveats(results),
         *_start_caveats(results),
         *_compute_caveats(results, models, pairs),
@@ -176,7 +178,7 @@ def _score_caveats(results: Sequence[RunResult]) -> list[Caveat]:
         text = "Accuracies are measured on validation images, which were used to choose recipes: no conclusion."
         found.append(Caveat(CaveatKind.VALIDATION_SCORES, _BLOCKS, text))
     if early := [r for r in results if r.cost.ended_early]:
-        runs = [f"{r.contender} with {r.train_size:,} images, seed {r.seed}" for r in early[:_NAMED]]
+        runs = [f"{display_name(r.contender)} with {r.train_size:,} images, seed {r.seed}" for r in early[:_NAMED]]
         steps = f"the first after {early[0].cost.steps} of {early[0].cost.planned_steps} steps"
         text = f"{len(early)} of {len(results)} runs stopped before their budget ended ({'; '.join(runs)}; {steps})."
         found.append(Caveat(CaveatKind.STOPPED_EARLY, _BLOCKS, text))
@@ -191,7 +193,7 @@ def _stability_caveats(measured: Measurements) -> list[Caveat]:
         if failed:
             named = ", ".join(f"{size:,} images seed {seed}" for size, seed in failed[:_NAMED])
             more = ", ..." * (len(failed) > _NAMED)
-            text = f"{len(failed)} of {runs} runs of {model} learned nothing ({named}{more})."
+            text = f"{len(failed)} of {runs} runs of {display_name(model)} learned nothing ({named}{more})."
             found.append(Caveat(CaveatKind.UNSTABLE_TRAINING, _WEAKENS, text))
     return found
 
@@ -201,24 +203,42 @@ def max_unseen_failure_rate(seeds: int) -> float:
     return 1 - 0.05 ** (1 / seeds)
 
 
-def _recipe_caveats(results: Sequence[RunResult]) -> list[Caveat]:
-    if all(r.tuning is None for r in results):
-        return [Caveat(CaveatKind.HAND_SET_RECIPES, _INFORMS, f"{BY_HAND}.")]
+def _recipe_caveats(results: Sequence[RunResult], pairs: Collection[tuple[str, str]]) -> list[Caveat]:
+    found = []
+    if all(r.tuning is None and r.recipe_source in (None, RecipeSource.GIVEN) for r in results):
+        found.append(Caveat(CaveatKind.HAND_SET_RECIPES, _INFORMS, "Recipes were set by hand."))
     by_reason: dict[str, list[str]] = {}
     for size in sorted({r.train_size for r in results}):
-        if (unequal := tuning_obstacle(_tunings([r for r in results if r.train_size == size]))) is not None:
+        if (unequal := recipe_obstacle(_by_model([r for r in results if r.train_size == size]))) is not None:
             by_reason.setdefault(unequal.text, []).append(f"{size:,}")
-    return [
-        Caveat(CaveatKind.UNEQUAL_TRIALS, _BLOCKS, f"Recipes with {', '.join(sizes)} images: {reason}: no conclusion.")
+    found += [
+        Caveat(CaveatKind.UNEQUAL_RECIPE_CARE, _BLOCKS, f"With {', '.join(sizes)} images {reason}: no conclusion.")
         for reason, sizes in by_reason.items()
     ]
+    sources = {r.contender: r.recipe_source for r in results}
+    by_hand = [name for name, source in sources.items() if source is RecipeSource.GIVEN]
+    recommended = [name for name, source in sources.items() if source is RecipeSource.RECOMMENDED]
+    if by_hand and recommended:
+        text = f"The recipe of {listed(by_hand)} was set by hand, that of {listed(recommended)} is a recommended one."
+        found.append(Caveat(CaveatKind.DIFFERENT_RECIPE_SOURCES, _WEAKENS, text))
+    return found + _sensitivity_caveats(results, pairs)
 
 
-def _tunings(results: Iterable[RunResult]) -> dict[str, list[TuningProvenance | None]]:
-    tunings: dict[str, list[TuningProvenance | None]] = {}
+def _sensitivity_caveats(results: Sequence[RunResult], pairs: Collection[tuple[str, str]]) -> list[Caveat]:
+    largest = {r.contender: r for r in sorted(results, key=lambda r: r.train_size)}
+    found = []
+    for first, second in pairs:
+        if (sensitivity := recipe_sensitivity(largest[first], largest[second])) is not None:
+            severity = _INFORMS if sensitivity.same_order else _WEAKENS
+            found.append(Caveat(CaveatKind.RECIPE_SENSITIVITY, severity, sensitivity.text))
+    return found
+
+
+def _by_model(results: Iterable[RunResult]) -> dict[str, list[RunResult]]:
+    models: dict[str, list[RunResult]] = {}
     for r in results:
-        tunings.setdefault(r.contender, []).append(r.tuning)
-    return tunings
+        models.setdefault(r.contender, []).append(r)
+    return models
 
 
 def _difference_caveats(results: Sequence[RunResult]) -> list[Caveat]:
@@ -249,7 +269,7 @@ def _differing(
                 values.setdefault(r.contender, set()).add(str(value(r)))
         sides: dict[str, list[str]] = {}
         for model, own in values.items():
-            sides.setdefault(", ".join(sorted(own)), []).append(model)
+            sides.setdefault(", ".join(sorted(own)), []).append(display_name(model))
         if len(sides) > 1:  # long values, such as those of an augmentation, are left out
             named = [" and ".join(names) + (f": {own}" if len(own) < 20 else "") for own, names in sides.items()]
             return [Caveat(kind, _WEAKENS, f"{what} differs between models ({' vs '.join(named)}).")]
@@ -258,13 +278,13 @@ def _differing(
 
 def _start_caveats(results: Sequence[RunResult]) -> list[Caveat]:
     found = []
-    if unknown := dict.fromkeys(r.contender for r in results if r.start.start_history_known is False):
+    if unknown := dict.fromkeys(display_name(r.contender) for r in results if r.start.start_history_known is False):
         text = (
             f"The training images of the weights that {listed([*unknown])} started from are not recorded: test images "
             "may be among them."
         )
         found.append(Caveat(CaveatKind.START_IMAGES_UNKNOWN, _INFORMS, text))
-    if overlap := {r.contender: count for r in results if (count := r.start.scored_images_in_start)}:
+    if overlap := {display_name(r.contender): count for r in results if (count := r.start.scored_images_in_start)}:
         named = ", ".join(f"{model}: {count:,}" for model, count in overlap.items())
         text = f"Start weights were trained on test images ({named}), which the config allows."
         found.append(Caveat(CaveatKind.START_SAW_TEST_IMAGES, _WEAKENS, text))

@@ -51,8 +51,9 @@ def summarise_models(results: Sequence[RunResult]) -> tuple[ModelSummary, ...]:
 
 
 def display_name(key: str) -> str:
-    """The name of a model for readers."""
-    return _DISPLAY_NAMES.get(key.lower(), key)
+    """The name of a model for readers: ``ViT-tuned`` for the key ``vit_tuned``."""
+    family, *rest = key.split("_")
+    return "-".join([_DISPLAY_NAMES[family.lower()], *rest]) if family.lower() in _DISPLAY_NAMES else key
 
 
 def _summary(key: str, result: RunResult) -> ModelSummary:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from vit_vs_cnn.data.same_pictures import BLANK
+from vit_vs_cnn.data.near_duplicates import MAX_BLANK_DEVIATION
 from vit_vs_cnn.reporting.document import Bullets, Cell, Document, Gallery, Picture, Table, Text
 from vit_vs_cnn.reporting.style import Look, visible
 from vit_vs_cnn.runs.auditing.audit import SHOWN, Audit, Kind, Pair
@@ -30,8 +30,8 @@ METHOD = (
     "mirrored, brighter or darker. Similarity is the correlation of their detail; pairs below 0.8 may be two pictures "
     "of like things: of 40 such pairs of photographs (CIFAR) 39 were one picture, of 11 pairs among 1,000 drawn "
     "images, 0.66 to 0.81 alike, none (results/near_duplicates). Of several copies with one class and split each is "
-    f"paired with the first. Blank is what strays from one colour by at most {BLANK:g} grey levels; blank images are "
-    "left out of the pairs. Nothing was trained, and no file in the folder of images was touched."
+    f"paired with the first. Blank is what strays from one colour by at most {MAX_BLANK_DEVIATION:g} grey levels; "
+    "blank images are left out of the pairs. Nothing was trained, and no file in the folder of images was touched."
 )
 
 

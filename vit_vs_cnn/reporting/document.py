@@ -49,6 +49,13 @@ class Heading(Block):
 
 
 @dataclass(frozen=True)
+class Contents(Block):
+    """Links to all sections, under a title; without this block they are at the top of the page."""
+
+    title: str
+
+
+@dataclass(frozen=True)
 class Text(Block):
     """A paragraph; a note is set smaller and softer."""
 

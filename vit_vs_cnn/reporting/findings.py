@@ -1,5 +1,6 @@
 """The findings of an experiment: its results, their analysis, and the answer in words."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -7,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.regimes.analysis import Analysis, read_analysis
-from vit_vs_cnn.regimes.answer import write_answer
+from vit_vs_cnn.regimes.answer import MAX_WARNINGS, write_answer
 from vit_vs_cnn.regimes.caveats import Caveat, CaveatKind, CaveatSeverity
-from vit_vs_cnn.reporting.document import Bullets, Document, Picture, Table, Text
+from vit_vs_cnn.reporting.document import Document, Picture, Raw
 from vit_vs_cnn.reporting.style import looks
 from vit_vs_cnn.runs.answers import Answers
 from vit_vs_cnn.runs.result import RunResult
-from vit_vs_cnn.runs.tuning_record import Record, record_of
+from vit_vs_cnn.runs.trials import TRIALS_FILE, Trial, read_trials
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -21,6 +22,11 @@ if TYPE_CHECKING:
 
     from vit_vs_cnn.runs.auditing.contamination import Contamination
 
+#: Columns of ``Findings.frame``.
+FRAME_COLUMNS = (
+    *("contender", "train_size", "seed", "accuracy", "accuracy_low", "accuracy_high"),
+    *("budget", "steps", "flops", "train_seconds"),
+)
 #: Share of the test images that may be near-duplicates of training images before accuracies cannot be relied on.
 MAX_DUPLICATE_SHARE = 0.1
 
@@ -44,7 +50,7 @@ class Findings(Written):
         results: of all finished runs.
         answers: predictions of the runs; None if they cannot be read.
         notes: further warnings, one sentence each.
-        record: of the trials that recipes come from; None for recipes that were not searched for.
+        trials: of the search for recipes; empty if they were not searched for here.
     """
 
     folder: Path
@@ -52,7 +58,7 @@ class Findings(Written):
     analysis: Analysis
     answers: Answers | None
     notes: tuple[str, ...]
-    record: Record | None
+    trials: tuple[Trial, ...] = ()
     written: tuple[Path, ...] = ()
 
     @property
@@ -66,7 +72,8 @@ class Findings(Written):
     @property
     def recommendation(self) -> str:
         """Which model to train. The first access searches for near-duplicates between test and training images."""
-        return self._with_warning(self.leak, _capitalise(write_answer(self.analysis).recommendation), " ")
+        text = write_answer(self.analysis).recommendation
+        return self._with_warning(self.leak, f"{text[:1].upper()}{text[1:]}", " ")
 
     @cached_property
     def duplicates(self) -> "Contamination | str":
@@ -92,17 +99,22 @@ class Findings(Written):
 
         return _leak_caveat(vars(self).get("duplicates") or stored_contamination(self.folder, self.results))
 
-    def frame(self) -> "pandas.DataFrame":
-        """One row for each finished run, with all fields of its result."""
+    def frame(self, *, all: bool = False) -> "pandas.DataFrame":
+        """One row for each finished run.
+
+        Arguments:
+            all: whether all fields of the results are columns; otherwise those of ``FRAME_COLUMNS``.
+        """
         import pandas
 
-        return pandas.DataFrame([result.to_row() for result in self.results])
+        frame = pandas.DataFrame([result.to_row() for result in self.results])
+        return frame if all else frame.loc[:, [*FRAME_COLUMNS]]
 
     def plot(self) -> "matplotlib.figure.Figure":
         """Accuracy against the number of training images: means with 95 % intervals, and single seeds."""
-        from vit_vs_cnn.reporting.figures.regimes import learning_curves
+        from vit_vs_cnn.reporting.figures.experiment import accuracy_curves
 
-        return learning_curves(self.analysis)
+        return accuracy_curves(self.analysis)
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -121,11 +133,7 @@ class Findings(Written):
     def _repr_html_(self) -> str:
         from vit_vs_cnn.reporting.page import fragment_of
 
-        document = answer_document(self.folder.resolve().name, self.analysis, self.stored_leak)
-        if warnings := write_answer(self.analysis).warnings:
-            document.add(Bullets(warnings))
-        document.add(learning_curves_picture(self.analysis))
-        return fragment_of(document)
+        return fragment_of(answer_document(self.analysis, self.stored_leak))
 
     @staticmethod
     def _with_warning(caveat: Caveat | None, text: str, separator: str) -> str:
@@ -145,35 +153,30 @@ def _leak_caveat(duplicates: "Contamination | str | None") -> Caveat | None:
     return Caveat(CaveatKind.TRAINED_ON_TEST_IMAGES, CaveatSeverity.INVALIDATES, text)
 
 
-def answer_document(title: str, analysis: Analysis, leak: Caveat | None) -> Document:
-    """A document that begins with the answer."""
-    answer, by_key = write_answer(analysis), looks(analysis.display_names)
-    by_name = {analysis.display_names[key]: look for key, look in by_key.items()}
-    lead = [*([] if leak is None else [leak.text]), _capitalise(answer.recommendation)]
-    document = Document(title, lead, looks=by_key | by_name)
-    document.add(
-        Table(answer.heading, [*answer.columns[:-1], "conclusion"], answer.rows, "answer"),
-        Text(f"More images: {answer.more_images}"),
-        Text(f"More training: {answer.more_training}"),
-    )
+def answer_document(analysis: Analysis, leak: Caveat | None, urgent: Sequence[str] = ()) -> Document:
+    """The first screen: recommendation, accuracies and conclusions, one figure, and the worst warnings.
+
+    Arguments:
+        leak: the caveat that makes all accuracies unreliable, if there is one.
+        urgent: warnings that come before those of the analysis.
+    """
+    from vit_vs_cnn.reporting.figures.experiment import MAX_CURVES_WITH_INTERVALS, accuracy_curves, shows_chance
+
+    answer, styles = write_answer(analysis), looks(analysis.display_names)
+    styles |= {analysis.display_names[key]: style for key, style in styles.items()}
+    recommendation = f"{answer.recommendation[:1].upper()}{answer.recommendation[1:]}"
+    lead = [*([] if leak is None else [leak.text]), *answer.alerts, recommendation]
+    document = Document(answer.title, lead, looks=styles, assets=["experiment.css"])
+    document.add(Raw("answer.html", {"answer": answer}))
+    caption = "Mean accuracy with 95 % intervals. Small dots are single seeds, failed runs included."
+    if len(analysis.models) > MAX_CURVES_WITH_INTERVALS and len(analysis.sizes) > 1:
+        caption = "Mean accuracy. The two models of the table have 95 % intervals, and small dots for single seeds."
+    if shows_chance(analysis):
+        caption += " Dashed: the accuracy of always predicting the most frequent class."
+    alt = "test accuracy of each model against the number of training images"
+    document.add(Picture(accuracy_curves(analysis), caption, alt, "learning_curves"))
+    document.add(Raw("outlook.html", {"answer": answer, "warnings": [*urgent, *answer.warnings][:MAX_WARNINGS]}))
     return document
-
-
-def learning_curves_picture(analysis: Analysis) -> Picture:
-    """Accuracy against the number of training images, with its caption."""
-    from vit_vs_cnn.reporting.figures.regimes import is_crowded, learning_curves
-
-    caption = "Mean accuracy with 95 % intervals. Dots are single seeds, failed runs included."
-    if is_crowded(analysis):
-        caption = "Mean accuracy over seeds."
-    elif analysis.forecasts:
-        caption += " Dotted: forecast, with its interval at twice the largest size."
-    alt = "accuracy of each model against the number of training images"
-    return Picture(learning_curves(analysis), caption, alt, "learning_curves")
-
-
-def _capitalise(text: str) -> str:
-    return text[:1].upper() + text[1:]
 
 
 def read_findings(folder: Path) -> Findings:
@@ -182,6 +185,12 @@ def read_findings(folder: Path) -> Findings:
     Raises:
         InputError: no experiment there, or none of its runs is finished.
     """
-    record, notes = record_of(folder)
+    path = folder / TRIALS_FILE
+    trials, notes = (), ()
+    if path.exists():
+        try:
+            trials = tuple(read_trials(path))
+        except InputError:
+            notes = (f"The trials of the search for recipes are not listed, because {path.name} cannot be read.",)
     analysis, results, answers = read_analysis(folder)
-    return Findings(folder, results, analysis, answers, notes, record)
+    return Findings(folder, results, analysis, answers, notes, trials)

@@ -14,6 +14,8 @@ GLYPHS: dict[str, str] = dict(zip(MARKERS, "●■▲◆▼✚✖★", strict=Tr
 SERIES = COLOURS[2:7]
 #: Of what is beside the point: chance, zero, a note.
 GREY = "#666666"
+#: Of differences, which belong to no single model.
+INK = "#222222"
 #: Perceptually uniform, and read alike by the colour-blind.
 COLOUR_MAP = "viridis"
 #: Of what is saved as pixels.

@@ -18,9 +18,14 @@ from vit_vs_cnn.runs.result import RunResult, read_result
 
 def write_grid(experiment: Experiment, cells: list[Cell]) -> None:
     """Note the cells that are run now, and the config that they come from."""
-    write_text(experiment.folder / "experiment.yaml", yaml.safe_dump(experiment.to_dict(), sort_keys=False))
+    write_config(experiment)
     budgets = {cell.folder.name: cell.budget.to_dict() for cell in cells}
     write_text(experiment.folder / "grid.json", json.dumps(budgets, indent=1))
+
+
+def write_config(experiment: Experiment) -> None:
+    """Write ``experiment.yaml`` in the folder of an experiment."""
+    write_text(experiment.folder / "experiment.yaml", yaml.safe_dump(experiment.to_dict(), sort_keys=False))
 
 
 def read_grid(folder: Path) -> dict[str, Budget | None]:

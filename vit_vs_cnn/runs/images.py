@@ -15,14 +15,13 @@ from vit_vs_cnn.config import parsing as typed
 from vit_vs_cnn.config.experiment import Data, Experiment, read_config
 from vit_vs_cnn.data.cifar import CifarSource
 from vit_vs_cnn.data.counter_random import counter_key, permutation
-from vit_vs_cnn.data.drawn.objects import ObjectsSource
-from vit_vs_cnn.data.folder import FolderSource
-from vit_vs_cnn.data.images import LabelledImages, Source, concatenate, pool_fingerprint
-from vit_vs_cnn.data.kept import KeptSource, find_kept, keep_images
-from vit_vs_cnn.data.mapped import cache_folder
+from vit_vs_cnn.data.datasets import open_dataset
+from vit_vs_cnn.data.folder import open_folder
+from vit_vs_cnn.data.image_cache import CachedImages, default_cache_folder, find_images
+from vit_vs_cnn.data.images import LabelledImages, Source, concatenate, fingerprint_with_groups
 from vit_vs_cnn.data.subsets import hold_out_groups, nested_order, nested_subsets, split_validation, subset_hash
-from vit_vs_cnn.data.table import SUFFIXES as TABLES
-from vit_vs_cnn.data.table import TableSource
+from vit_vs_cnn.data.synthetic.source import SyntheticSource
+from vit_vs_cnn.data.table import TABLE_SUFFIXES, open_table
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.runs.own import make_own
 from vit_vs_cnn.runs.result import RunData, fold_name
@@ -79,21 +78,21 @@ def open_source(data: Data, *, trust: bool = False, fingerprint: str | None = No
     """
     match data.source:
         case "objects":
-            return ObjectsSource(data.objects)
+            return SyntheticSource(data.objects)
         case "folder":
-            return FolderSource(Path(data.root), data.folder)
+            return open_folder(data.root, data.folder)
         case "table":
-            return TableSource(Path(data.root), data.table)
+            return open_table(data.root, data.table)
         case "cifar10" | "cifar100":
             return CifarSource(data.source, Path(data.root), data.cifar)
     fingerprint = data.own.fingerprint if data.kind == "given" else fingerprint
     if fingerprint is not None:
-        folders = [cache_folder(data.own.cache), cache_folder(None), Path(data.root)]
-        if (kept := find_kept(fingerprint, folders)) is not None:
-            return kept
+        folders = [default_cache_folder(data.own.cache), default_cache_folder(None), Path(data.root)]
+        if (stored := find_images(fingerprint, folders)) is not None:
+            return stored
     if isinstance(data.source, str):
         raise InputError(f"{data.whence}: these images are no longer in {folders[0]}; give them again (data=)")
-    return keep_images(make_own(data.source, where="data.source", trust=trust), data.own)
+    return open_dataset(make_own(data.source, where="data.source", trust=trust), data.own)
 
 
 def with_given(data: Data, given: Any) -> Data:
@@ -107,10 +106,10 @@ def with_given(data: Data, given: Any) -> Data:
         InputError: what cannot be used.
     """
     if isinstance(given, str | os.PathLike):
-        is_table = Path(given).suffix.lower() in TABLES
+        is_table = Path(given).suffix.lower() in TABLE_SUFFIXES
         return replace(data, source="table" if is_table else "folder", root=os.fspath(given))
-    kept = keep_images(given, data.own)
-    own = replace(data.own, fingerprint=kept.fingerprint, description=kept.description)
+    stored = open_dataset(given, data.own)
+    own = replace(data.own, fingerprint=stored.fingerprint, description=stored.listing.description)
     return replace(data, source="given", own=own)
 
 
@@ -201,19 +200,9 @@ class Pool:
 
     @cached_property
     def _folds(self) -> Int64[Tensor, "training"] | None:
-        """Fold of each image of ``_training``; None where the source has test images.
-
-        Raises:
-            InputError: a fold has no image that can be read.
-        """
-        folds = self.source.folds if isinstance(self.source, FolderSource | KeptSource) else None
-        if folds is None:
-            return None
-        found = torch.tensor([folds[str(name)] for name in self._training.sample_ids])
-        counts = torch.bincount(found, minlength=1 + max(folds.values()))
-        if not counts.all():
-            raise InputError(f"{self.data.whence}: no image of test fold {int(counts.argmin())} can be read")
-        return found
+        """Fold of each image of ``_training``; None if the source has test images."""
+        folds = self.source.folds if isinstance(self.source, CachedImages) else None
+        return None if folds is None else torch.tensor(folds)
 
     def fold(self, seed: int) -> int | None:
         """Number of the fold that a seed is tested on; None where all seeds have the same test images."""
@@ -283,7 +272,7 @@ class Pool:
     def fingerprint(self) -> str:
         """Hash of all images that may be trained on and, where these are scored and the same for all seeds, of the test
         images. Images with other folds have another one. No network sees the test images for it."""
-        found = pool_fingerprint(self.images, None if self._folds is None else self._folds.tolist())
+        found = fingerprint_with_groups(self.images, None if self._folds is None else self._folds.tolist())
         is_fixed = self.scored_on == "test" and (self._folds is None or not self.rotates)
         return f"{found}-{self.test(0).fingerprint()}" if is_fixed else found
 
@@ -399,4 +388,4 @@ class Pool:
 
 def _shuffled(images: LabelledImages, seed: int) -> LabelledImages:
     generator = torch.Generator().manual_seed(derive_seed(seed, "shuffled labels"))
-    return images.relabelled(images.labels[torch.randperm(len(images), generator=generator)])
+    return images.with_labels(images.labels[torch.randperm(len(images), generator=generator)])

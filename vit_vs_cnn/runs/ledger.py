@@ -20,6 +20,7 @@ from vit_vs_cnn.files import naming
 from vit_vs_cnn.runs.cell import Cell
 from vit_vs_cnn.runs.record import is_record, read_recorded_runs
 from vit_vs_cnn.runs.result import RunResult, read_result
+from vit_vs_cnn.runs.trials import TRIALS_FILE
 from vit_vs_cnn.statistics.pair_comparison import Obstacle, ObstacleKind
 
 #: Where ledgers lie, beside the experiments: those that share a test set share its ledger.
@@ -268,7 +269,8 @@ def account_of(folder: Path, test_set: str | None) -> Account:
 def output_of(folder: Path) -> Path:
     """The folder in which an experiment lies; of trials that choose its recipes it is that of the experiment."""
     place = Path(os.path.abspath(folder))
-    return place.parents[1] if (place / "optuna.journal").exists() else place.parent
+    is_search = place.name == "tuning" and (place.parent / TRIALS_FILE).exists()
+    return place.parents[1] if is_search else place.parent
 
 
 def recipe_of(cell: Cell) -> str:

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vit_vs_cnn.config import parsing as typed
-from vit_vs_cnn.data.augmentation.transforms import OwnTransform
+from vit_vs_cnn.data.augmentation.custom_transform import CustomTransform
 from vit_vs_cnn.data.options import Augmentation
 from vit_vs_cnn.errors import InputError, one_line
 from vit_vs_cnn.plain import jsonable
@@ -88,7 +88,7 @@ def _with_made(value: Any, where: str = "", *, trust: bool) -> Any:
     return {name: _with_made(one, name, trust=trust) for name, one in value.items()}
 
 
-def own_transform(augmentation: Augmentation, *, trust: bool) -> OwnTransform | None:
+def own_transform(augmentation: Augmentation, *, trust: bool) -> CustomTransform | None:
     """The transform that an augmentation names, if any: an object of a class, or a function with its ``init_args``.
 
     Raises:
@@ -103,7 +103,7 @@ def own_transform(augmentation: Augmentation, *, trust: bool) -> OwnTransform | 
     elif given := spec.get("init_args"):
         with _told(f"{where}: {spec['class_path']}"):
             transform = functools.partial(transform, **_with_made(given, trust=trust))
-    return OwnTransform(transform, spec["class_path"])
+    return CustomTransform(transform, spec["class_path"])
 
 
 def own_loss(

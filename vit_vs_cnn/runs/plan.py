@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torchmetrics import Metric
 
 from vit_vs_cnn.config.experiment import Experiment
-from vit_vs_cnn.data.datamodule import EVALUATION_BATCH
+from vit_vs_cnn.data.batches import EVALUATION_BATCH
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.models.checkpointing import checkpoint_gradients
 from vit_vs_cnn.models.cost import count_parameters

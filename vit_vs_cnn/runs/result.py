@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vit_vs_cnn.bounds import AT_LEAST_0, AT_LEAST_1, SHARE, check_numbers
-from vit_vs_cnn.config.schema import Budget
+from vit_vs_cnn.config.schema import Budget, RecipeSource, TuningProvenance
 from vit_vs_cnn.dataclass_io import field_types, from_plain, members
 from vit_vs_cnn.errors import DamagedFile
 from vit_vs_cnn.plain import Plain
@@ -47,15 +47,6 @@ class RunState(StrEnum):
     RUNNING = "running"
     FINISHED = "done"
     FAILED = "failed"
-
-
-class RecipeSource(StrEnum):
-    """Where the recipe of a run came from: a search, the recommended recipes, the config, or a generic default."""
-
-    SEARCHED = "searched"
-    RECOMMENDED = "recommended"
-    GIVEN = "given"
-    FALLBACK = "fallback"
 
 
 @dataclass(frozen=True)
@@ -208,23 +199,6 @@ class Scores:
         from vit_vs_cnn.statistics.intervals import wilson_interval  # SciPy takes half a second to load
 
         return wilson_interval(round(self.accuracy * self.scored_images), self.scored_images)
-
-
-@dataclass(frozen=True)
-class TuningProvenance:
-    """The search that a recipe came from.
-
-    Arguments:
-        trials: number of recipes that were tried.
-        tuned_at: training-set size of the trials; None if not recorded.
-        trial_rank: rank of the recipe by validation accuracy, 1 for the best; None if it is none of the trials.
-        tuning_flops: training FLOPs of all trials; None if not recorded.
-    """
-
-    trials: int
-    tuned_at: int | None = None
-    trial_rank: int | None = None
-    tuning_flops: float | None = None
 
 
 @dataclass(frozen=True)

@@ -114,7 +114,8 @@ def read_all(folder: Path) -> list[ExperimentStatus]:
         except InputError as error:
             warnings.warn(str(error), stacklevel=4)
     if not found:
-        raise InputError(f"{folder}: there is no experiment in it; status FOLDER reads one that is elsewhere")
+        problem = "there is no experiment in it" if folder.is_dir() else "there is no such folder here"
+        raise InputError(f"{folder}: {problem}; train makes one, and status FOLDER reads one that is elsewhere")
     return found
 
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from vit_vs_cnn.bounds import Bounds, check_numbers
 from vit_vs_cnn.data.decoding import Resize
 from vit_vs_cnn.data.images import UNKNOWN, LabelledImages
-from vit_vs_cnn.data.pictures import Picture, decoded_ahead, pictures_of
+from vit_vs_cnn.data.input_images import InputImage, decode_in_background, parse_input_images
 from vit_vs_cnn.errors import InputError, MissingImages
 from vit_vs_cnn.models.features import classifier_of
 from vit_vs_cnn.models.presets import TIMM_PREFIX
@@ -142,14 +142,14 @@ class TrainedNetwork:
         Raises:
             InputError: no image, none that can be read, values that are no bytes, another number of channels.
         """
-        parts = list(self.answers(pictures_of(images, channels=self.image_shape[0]), top=top))
+        parts = list(self.answers(parse_input_images(images, channels=self.image_shape[0]), top=top))
         tally = Tally()
         for part in parts:
             tally.add(part)
         tally.require_some()
         return Predicted.joined(parts)
 
-    def answers(self, pictures: Iterable[Picture], *, top: int = 1) -> Iterator[Predicted]:
+    def answers(self, pictures: Iterable[InputImage], *, top: int = 1) -> Iterator[Predicted]:
         """``predict`` of pictures as they come, in batches: no more than two are held at a time.
 
         Raises:
@@ -159,10 +159,10 @@ class TrainedNetwork:
         top = min(top, len(self.class_names))
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", module="PIL")  # remarks on odd but readable files, as in training
-            for batch in decoded_ahead(pictures, self.image_shape, self.resize):
+            for batch in decode_in_background(pictures, self.image_shape, self.resize):
                 yield self._answer(batch, top)
 
-    def _answer(self, batch: list[tuple[Picture, Tensor | str]], top: int) -> Predicted:
+    def _answer(self, batch: list[tuple[InputImage, Tensor | str]], top: int) -> Predicted:
         errors = {number: told for number, (_, told) in enumerate(batch) if isinstance(told, str)}
         readable = [number for number in range(len(batch)) if number not in errors]
         probabilities = np.full((len(batch), len(self.class_names)), np.nan)
@@ -182,13 +182,13 @@ class TrainedNetwork:
         names = [picture.name for picture, _ in batch]
         return Predicted(names, self.class_names, probabilities, distances, errors, self.held_out, top)
 
-    def decoded(self, pictures: list[Picture]) -> UInt8[Tensor, "count channels rows cols"]:
+    def decoded(self, pictures: list[InputImage]) -> UInt8[Tensor, "count channels rows cols"]:
         """Pictures as bytes of the shape that the network takes.
 
         Raises:
             InputError: one that cannot be read, or that cannot be brought to that shape.
         """
-        return torch.stack([picture.decoded(self.image_shape, self.resize) for picture in pictures])
+        return torch.stack([picture.decode(self.image_shape, self.resize) for picture in pictures])
 
     def pool(self, root: Path | None = None) -> Pool:
         """The images that it was trained and tested on. Nothing is fetched for them, whatever the file says.

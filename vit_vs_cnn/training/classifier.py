@@ -16,7 +16,7 @@ from torchmetrics.aggregation import MeanMetric
 from torchmetrics.classification import MulticlassAccuracy
 
 from vit_vs_cnn.bounds import RECIPE, check_numbers
-from vit_vs_cnn.data.loading import Batch
+from vit_vs_cnn.data.batches import Batch
 from vit_vs_cnn.errors import InputError, TrainingDiverged
 from vit_vs_cnn.seeds import derive_seed
 from vit_vs_cnn.training.moving_average import MovingAverage

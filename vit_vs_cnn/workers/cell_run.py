@@ -6,7 +6,6 @@ import warnings
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import lightning
@@ -16,9 +15,10 @@ from lightning.pytorch.callbacks import Callback
 from rich.console import Console
 
 from vit_vs_cnn.config.identity import hash_of
+from vit_vs_cnn.config.recipes import recipe_search, recipe_source
 from vit_vs_cnn.config.schema import Contender, Tune
 from vit_vs_cnn.config.trainer import listed
-from vit_vs_cnn.data.datamodule import TrainingData
+from vit_vs_cnn.data.batches import TrainingData
 from vit_vs_cnn.errors import DamagedFile, InputError, Interrupted, ProcessLost, TrainingDiverged
 from vit_vs_cnn.files import remove_partials
 from vit_vs_cnn.models.resized import inner
@@ -34,7 +34,6 @@ from vit_vs_cnn.runs.networks import RESIZING, start_from
 from vit_vs_cnn.runs.own import own_transform, scores_by
 from vit_vs_cnn.runs.plan import Plan, make_plan, seen_before, starting_network
 from vit_vs_cnn.runs.result import (
-    RecipeSource,
     RunData,
     RunResult,
     RunStart,
@@ -42,10 +41,8 @@ from vit_vs_cnn.runs.result import (
     Scores,
     StartKind,
     TrainingCost,
-    TuningProvenance,
     read_result,
 )
-from vit_vs_cnn.runs.tuning_record import Place, read_record, recipe_hash
 from vit_vs_cnn.seeds import derive_seed
 from vit_vs_cnn.training.callbacks import ImagesSeen, LastCheckpoint, LostValidation, StopOnSignal, Stopwatch
 from vit_vs_cnn.training.classifier import Classifier
@@ -152,16 +149,16 @@ def _noting_failure(cell: Cell, began: datetime | None) -> Iterator[None]:
 
 
 def _run(cell: Cell, pool: Pool, *, console: Console) -> None:
-    began, tuning = datetime.now(UTC), _tuning(cell)
+    began = datetime.now(UTC)
     fit = fit_probe if cell.recipe.tune.head else _train
     fitted = fit(cell, pool, console=console)
     with end_loggers_on_error(fitted.loggers):
-        result = _result(cell, fitted, pool, began=began, tuning=tuning)
+        result = _result(cell, fitted, pool, began=began)
     end(fitted.loggers, result)
     cell.write_result(result)
 
 
-def _result(cell: Cell, fitted: Fitted, pool: Pool, *, began: datetime, tuning: TuningProvenance | None) -> RunResult:
+def _result(cell: Cell, fitted: Fitted, pool: Pool, *, began: datetime) -> RunResult:
     """Score a trained network once, and collect all that is recorded of its run."""
     validation, held_out = examine(fitted.explained, fitted.images)
     weights, keep_logits = hash_weights(fitted.network), cell.experiment.execution.keep_logits
@@ -224,8 +221,8 @@ def _result(cell: Cell, fitted: Fitted, pool: Pool, *, began: datetime, tuning: 
         provenance=provenance.collect(began),
         budget=cell.budget.short,
         batch_size=cell.experiment.protocol.batch_size,
-        recipe_source=RecipeSource.GIVEN if tuning is None else RecipeSource.SEARCHED,
-        tuning=tuning,
+        recipe_source=recipe_source(cell.recipe),
+        tuning=recipe_search(cell.recipe),
         model=Plain(fitted.plan.model),
         recipe=Plain(identity["contender"]),
         conditions=Plain({name: value for name, value in identity.items() if name not in apart}),
@@ -271,19 +268,6 @@ def _scored_images_in_start(cell: Cell, fitted: Fitted, pool: Pool) -> int:
     if cell.scored_on is ScoredOn.TEST:
         return fitted.before.among(pool.test_hashes(cell.seed), but=pool.trainable_hashes(cell.seed))
     return fitted.before.among(fitted.images.validation.hashes(), but=fitted.images.training.hashes())
-
-
-def _tuning(cell: Cell) -> TuningProvenance | None:
-    """The search that the recipe came from, by the record that the config names.
-
-    Raises:
-        InputError: the record cannot be read.
-    """
-    named = cell.experiment.tuning.record
-    if named is None:
-        return None
-    place = Place(cell.contender, cell.train_size, cell.budget.short)
-    return read_record(Path(named)).tuning_of(place, recipe_hash(cell.identity))
 
 
 def _train(cell: Cell, pool: Pool, *, console: Console) -> Fitted:

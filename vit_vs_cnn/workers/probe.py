@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from vit_vs_cnn.config.identity import hash_of
 from vit_vs_cnn.data.augmentation.augmenter import Augmentation, Augmenter
-from vit_vs_cnn.data.datamodule import channel_statistics
+from vit_vs_cnn.data.batches import channel_statistics
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.devices import usable_device
 from vit_vs_cnn.errors import InputError

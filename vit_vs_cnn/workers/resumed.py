@@ -2,13 +2,16 @@
 
 import contextlib
 import json
+import os
+import platform
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from vit_vs_cnn.errors import DamagedFile, InputError, ProcessLost
-from vit_vs_cnn.files import write_text
+from vit_vs_cnn.files import read_mapping, write_text
 from vit_vs_cnn.runs.cell import Cell
 from vit_vs_cnn.training.callbacks import ENDED_EARLY, LOGGED
 from vit_vs_cnn.training.checkpoints import read_checkpoint
@@ -70,10 +73,14 @@ class Turns:
     Arguments:
         began: when the command began.
         retries: how often a cell whose process was lost is taken up again.
+        process: number of the process of the command.
+        host: name of its machine.
     """
 
     began: datetime
     retries: int
+    process: int = field(default_factory=os.getpid)
+    host: str = field(default_factory=platform.node)
 
     @contextlib.contextmanager
     def turn(self, cell: Cell) -> Iterator[None]:
@@ -89,7 +96,18 @@ class Turns:
         try:
             if lost > self.retries:
                 raise ProcessLost(f"{lost} times, from the last checkpoint on; out of memory, perhaps")
-            write_text(path, json.dumps({"command": began, "turns": lost + 1}) + "\n")
+            turn = {"command": began, "turns": lost + 1, "process": self.process, "host": self.host}
+            write_text(path, json.dumps(turn) + "\n")
             yield
         finally:
             path.unlink(missing_ok=True)
+
+
+def describe_command(folder: Path) -> str:
+    """The command that is running the cell of a folder: ``process 42 on node1, since 2026-11-26 09:30 UTC``."""
+    turn = read_mapping(folder / "turns.json")
+    try:
+        began = datetime.fromisoformat(turn["command"])
+        return f"process {turn['process']} on {turn['host']}, since {began:%Y-%m-%d %H:%M} UTC"
+    except (KeyError, TypeError, ValueError):
+        return "process unknown"

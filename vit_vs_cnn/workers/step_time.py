@@ -10,7 +10,7 @@ from lightning.fabric.utilities.exceptions import MisconfigurationException
 from torch.nn import functional as F
 
 from vit_vs_cnn.config.experiment import Experiment
-from vit_vs_cnn.data.datamodule import TrainingData
+from vit_vs_cnn.data.batches import TrainingData
 from vit_vs_cnn.devices import wait_for
 from vit_vs_cnn.errors import InputError, one_line
 from vit_vs_cnn.runs.cell import Cell

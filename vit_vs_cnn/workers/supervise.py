@@ -17,7 +17,7 @@ from vit_vs_cnn.runs.failures import is_being_run
 from vit_vs_cnn.runs.images import Pool
 from vit_vs_cnn.runs.status_view import CellsView, finished_before
 from vit_vs_cnn.workers.processes import LocalProcesses, count_workers
-from vit_vs_cnn.workers.resumed import Turns
+from vit_vs_cnn.workers.resumed import Turns, describe_command
 from vit_vs_cnn.workers.trainer import is_helper_process, is_launched_from_outside
 from vit_vs_cnn.workers.work import POLL_SECONDS, Order, Outcome, on_termination, take_cells
 
@@ -66,9 +66,10 @@ def run_cells(cells: list[Cell], pool: Pool, *, console: Console) -> None:
     finished = {cell.folder for cell in cells if cell.is_finished}
     missing = [cell for cell in cells if cell.folder not in finished]
     order = Order(missing, turns, experiment.protocol.threads)
-    if not is_helper_process() and any(is_being_run(cell.folder) for cell in missing):
-        others = f"Another process is training in {experiment.folder}; both processes share the remaining runs"
-        console.print(others, soft_wrap=True)
+    running = next((cell.folder for cell in missing if not is_helper_process() and is_being_run(cell.folder)), None)
+    if running is not None:
+        command = f"Another command is training in {experiment.folder} ({describe_command(running)})"
+        console.print(f"{command}; both share the remaining runs", soft_wrap=True)
     if not missing or executor.name == "local" or (executor.name == "auto" and not pay_off(missing, pool)):
         if finished:
             console.print(finished_before(len(finished), len(cells)), soft_wrap=True)

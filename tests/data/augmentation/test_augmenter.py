@@ -10,20 +10,17 @@ from scipy.stats import chisquare
 from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as TF
 
-from vit_vs_cnn.data.augmentation import photometry
 from vit_vs_cnn.data.augmentation.augmenter import Augmentation, Augmenter
-from vit_vs_cnn.data.augmentation.boxes import resized_crop_boxes
-from vit_vs_cnn.data.augmentation.geometry import resized
-from vit_vs_cnn.data.augmentation.photometry import jitter_plan
+from vit_vs_cnn.data.augmentation.custom_transform import CustomTransform
+from vit_vs_cnn.data.augmentation.geometry import crop_and_resize, resized_crop_boxes
 from vit_vs_cnn.data.augmentation.policy import OPERATIONS
-from vit_vs_cnn.data.augmentation.transforms import OwnTransform
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.plain import Plain
 
 SIZE = (29, 23)
 MEAN, STD = [0.49, 0.48, 0.45], [0.25, 0.24, 0.26]
 NOTHING = {"crop_padding": 0, "flip": False}
-EVERYTHING = {"policy": "randaugment", "num_ops": 3, "erasing": 0.5, "cutout": 7, "mixup": 0.2, "cutmix": 1.0}
+EVERYTHING = {"policy": "randaugment", "num_ops": 3, "erasing": 0.5, "mixup": 0.2, "cutmix": 1.0}
 
 
 def augmenter(**config):
@@ -75,7 +72,7 @@ def test_same_draws_give_the_same_batch_and_leave_the_images(config, images, lab
 
 @pytest.mark.parametrize("policy", ["randaugment", "trivialaugment"])
 def test_an_image_does_not_depend_on_its_batch(policy, images, labels):
-    augment = augmenter(policy=policy, erasing=0.5, cutout=7)
+    augment = augmenter(policy=policy, erasing=0.5)
     draws = augment.draw(53, generator())
     together, _ = augment(images, labels, draws)
     for k in range(53):
@@ -110,8 +107,8 @@ def test_offsets_are_uniform_and_half_of_the_images_are_flipped():
 def test_operations_are_uniform_in_every_round():
     augment = augmenter(policy="randaugment", num_ops=3)
     _, counts = augment._plan(augment.draw(20_000, generator()), SIZE)
-    assert len(counts["policy"]) == 3
-    for count in counts["policy"]:
+    assert len(counts) == 3
+    for count in counts:
         assert len(count) == len(OPERATIONS)
         assert chisquare(count).pvalue > 0.01
 
@@ -119,23 +116,15 @@ def test_operations_are_uniform_in_every_round():
 def test_trivialaugment_uses_every_strength_and_both_signs():
     augment = augmenter(policy="trivialaugment")
     plan, counts = augment._plan(augment.draw(40_000, generator()), SIZE)
-    entries = torch.bincount(plan["policy"][0], minlength=14 * 31 * 2)
+    entries = torch.bincount(plan["entries"][0], minlength=14 * 31 * 2)
     assert chisquare(entries.numpy()).pvalue > 0.01
-    assert len(counts["policy"]) == 1
+    assert len(counts) == 1
 
 
 def test_no_rounds_of_randaugment_is_no_policy(images, labels):
     none, plain = augmenter(policy="randaugment", num_ops=0), augmenter()
     draws = plain.draw(53, generator())
     assert torch.equal(none(images, labels, draws)[0], plain(images, labels, draws)[0])
-
-
-def test_cutout_is_the_mean_colour(images, labels):
-    augment = augmenter(**NOTHING, cutout=7)
-    result, _ = augment(images, labels, augment.draw(53, generator()))
-    assert ((result == 0).all(dim=1).sum(dim=(1, 2)) >= 4 * 4).all()
-    kept = result != 0
-    assert torch.equal(result[kept], augment.normalise(images)[kept])
 
 
 def test_soft_targets_are_distributions_over_the_classes(images, labels):
@@ -148,7 +137,7 @@ def test_soft_targets_are_distributions_over_the_classes(images, labels):
 
 @pytest.mark.parametrize("channels", [1, 5])
 def test_any_number_of_channels_can_be_cut_covered_and_mixed(channels):
-    config = Augmentation(erasing=0.5, cutout=5, mixup=0.2, cutmix=1.0)
+    config = Augmentation(erasing=0.5, mixup=0.2, cutmix=1.0)
     augment = Augmenter(config, mean=[0.5] * channels, std=[0.25] * channels, num_classes=3)
     images = torch.randint(0, 256, (11, channels, *SIZE), dtype=torch.uint8)
     result, _ = augment(images, torch.arange(11) % 3, augment.draw(11, generator()))
@@ -181,7 +170,6 @@ def test_unfit_mean_and_std_are_refused(std):
         ("num_ops", -2),
         ("magnitude", 31.0),
         ("erasing", 1.5),
-        ("cutout", -3),
         ("mixup", -0.1),
         ("cutmix", float("inf")),
         ("mix_probability", float("nan")),
@@ -211,12 +199,12 @@ def tall():
 
 def _boxes(count, area=(0.08, 1.0)):
     draws = torch.rand(4, count, generator=generator(), dtype=torch.float64)
-    return resized_crop_boxes(draws, area, (3 / 4, 4 / 3), (19, 11))
+    return resized_crop_boxes(draws, area, (19, 11))
 
 
 def test_resized_crops_are_torchvisions(tall):
     boxes = _boxes(23)
-    ours = resized(tall, boxes.float())
+    ours = crop_and_resize(tall, boxes.float())
     for image, (top, bottom, left, right), one in zip(tall, boxes.T.int().tolist(), ours, strict=True):
         theirs = v2.functional.resized_crop(image, top, left, bottom - top, right - left, [19, 11])
         exact = F.interpolate(image[None, :, top:bottom, left:right].float(), (19, 11), mode="bilinear", antialias=True)
@@ -225,7 +213,7 @@ def test_resized_crops_are_torchvisions(tall):
 
 
 def test_the_whole_image_as_its_own_part_is_the_image(tall):
-    assert torch.equal(resized(tall, torch.tensor([[0.0], [19.0], [0.0], [11.0]]).expand(4, 23)), tall)
+    assert torch.equal(crop_and_resize(tall, torch.tensor([[0.0], [19.0], [0.0], [11.0]]).expand(4, 23)), tall)
 
 
 def test_parts_have_the_areas_and_ratios_that_are_asked_for():
@@ -234,39 +222,6 @@ def test_parts_have_the_areas_and_ratios_that_are_asked_for():
     areas = (bottom - top) * (right - left) / (19 * 11)
     assert abs(float(areas.mean()) - 0.4) < 0.02
     assert ((top == 0) & (left == 0)).any() and ((bottom == 19) & (right == 11)).any()
-
-
-@pytest.mark.parametrize("factor", [-0.5, -0.21, 0.0, 0.13, 0.5])
-def test_turned_hues_are_torchvisions(tall, factor):
-    ours = photometry.hue(tall, torch.full((23,), factor))
-    apart = (ours.int() - v2.functional.adjust_hue(tall, factor).int()).abs()
-    assert apart.max() <= 1 and (apart > 0).float().mean() < 0.01
-
-
-def test_colour_jitter_is_torchvisions_with_each_images_own_factors_and_order(tall):
-    strengths = (0.4, 0.3, 0.8, 0.2)
-    augment = Augmenter(
-        Augmentation(**NOTHING, colour_jitter=strengths), mean=[0.0] * 3, std=[1 / 255] * 3, num_classes=2
-    )
-    draws = augment.draw(23, generator())
-    ours, _ = augment(tall, torch.zeros(23, dtype=torch.int64), draws)
-    operations, levels = jitter_plan(augment._uniform(draws)["jitter"], strengths)
-    assert len({tuple(order) for order in operations.T.tolist()}) > 8
-    functions = [getattr(v2.functional, f"adjust_{name}") for name in ("brightness", "contrast", "saturation", "hue")]
-    for image, one, order, factors in zip(tall, ours, operations.T.tolist(), levels.T.tolist(), strict=True):
-        theirs = image
-        for operation, factor in zip(order, factors, strict=True):
-            theirs = functions[operation](theirs, factor)
-        assert (one - theirs).abs().max() <= 3  # a hue that rounds otherwise is stretched by what follows
-        assert ((one - theirs).abs() > 1).float().mean() < 0.01
-
-
-def test_jitter_of_one_strength_leaves_the_others_alone(tall):
-    augment = augmenter(crop_padding=0, flip=False, colour_jitter=(0.5, 0.0, 0.0, 0.0))
-    draws = augment.draw(23, generator())
-    levels = 0.5 + augment._uniform(draws)["jitter"][0]
-    expected = augment.normalise(photometry.brightness(tall, levels.float()))
-    assert torch.equal(augment(tall, torch.zeros(23, dtype=torch.int64), draws)[0], expected)
 
 
 def with_generator(image, generator):
@@ -285,7 +240,7 @@ class GlobalNoise:
     "transform", [with_generator, GlobalNoise(), v2.RandomRotation(30), v2.ElasticTransform(sigma=0.9)]
 )
 def test_a_transform_of_ones_own_is_drawn_for_each_image_alone(tall, transform):
-    hook = OwnTransform(transform, "mine")
+    hook = CustomTransform(transform, "mine")
     states = torch.get_rng_state(), np.random.get_state()[1].copy()
     together = hook(tall, range(100, 123))
     assert (
@@ -307,13 +262,15 @@ def test_a_transform_of_ones_own_is_drawn_for_each_image_alone(tall, transform):
 )
 def test_a_transform_that_gives_something_else_is_refused(tall, transform, says):
     with pytest.raises(InputError, match=says):
-        OwnTransform(transform, "mine")(tall, range(23))
+        CustomTransform(transform, "mine")(tall, range(23))
 
 
 def test_seeds_of_images_differ_and_stand_behind_all_other_draws(tall):
     augment = augmenter(policy="randaugment")
     seeds = []
-    augment.transform = OwnTransform(lambda image, generator: seeds.append(generator.initial_seed()) or image, "mine")
+    augment.transform = CustomTransform(
+        lambda image, generator: seeds.append(generator.initial_seed()) or image, "mine"
+    )
     draws = augment.draw(23, generator())
     augment(tall, torch.zeros(23, dtype=torch.int64), draws)
     assert len(set(seeds)) == 23 and max(seeds) > 2**40
@@ -324,9 +281,6 @@ def test_seeds_of_images_differ_and_stand_behind_all_other_draws(tall):
     ("setting", "value"),
     [
         *(("resized_crop", value) for value in ((0.0, 1.0), (0.5, 1.5), (0.9, 0.2))),
-        ("resized_crop_ratio", (0.0, 1.0)),
-        ("colour_jitter", (0.1, 0.1, 0.1, 0.6)),
-        ("colour_jitter", (-0.1, 0.0, 0.0, 0.0)),
         ("transform", {"class_path": "x"}),
     ],
 )

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torchvision.transforms.v2 import functional as TF
 
-from vit_vs_cnn.data.augmentation.geometry import affine, affine_coefficients, shifted
+from vit_vs_cnn.data.augmentation.geometry import affine, affine_coefficients, crop_and_flip
 
 ROWS, COLS = 29, 23
 
@@ -24,7 +24,7 @@ def mapped(images, operation, magnitudes):
 def test_shifted_equals_torchvision_pad_crop_and_flip(images):
     offsets = torch.tensor([[-4, -3, 0, 1, 4, 2, -1], [3, -4, 0, 4, -2, 1, 0]])
     flips = torch.tensor([True, False, False, True, True, False, True])
-    for image, ours, offset, flip in zip(images, shifted(images, offsets, flips), offsets.T, flips, strict=True):
+    for image, ours, offset, flip in zip(images, crop_and_flip(images, offsets, flips), offsets.T, flips, strict=True):
         row, col = offset.tolist()
         expected = TF.crop(TF.pad(image, [4, 4]), row + 4, col + 4, ROWS, COLS)
         assert torch.equal(ours, TF.horizontal_flip(expected) if flip else expected)
@@ -32,7 +32,7 @@ def test_shifted_equals_torchvision_pad_crop_and_flip(images):
 
 def test_shift_beyond_the_image_is_black(images):
     offsets = torch.tensor([[ROWS] * 7, [0] * 7])
-    assert not shifted(images, offsets, torch.zeros(7, dtype=torch.bool)).any()
+    assert not crop_and_flip(images, offsets, torch.zeros(7, dtype=torch.bool)).any()
 
 
 @pytest.mark.parametrize(("operation", "axis"), [("TranslateX", 0), ("TranslateY", 1)])

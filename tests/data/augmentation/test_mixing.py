@@ -1,10 +1,19 @@
-"""Mixup and CutMix: labels follow the pixels."""
+"""Random erasing, mixup and CutMix: boxes stay in the image, and labels follow the pixels."""
 
 import pytest
 import torch
 from scipy.stats import beta, kstest
 
-from vit_vs_cnn.data.augmentation.mixing import beta_quantiles, mixed_images, mixed_labels, mixing_plan
+from vit_vs_cnn.data.augmentation.mixing import (
+    beta_quantiles,
+    box_area_fraction,
+    box_mask,
+    cutmix_boxes,
+    erasing_boxes,
+    mix_images,
+    mix_labels,
+    mixing_plan,
+)
 
 SIZE = (29, 23)
 
@@ -25,20 +34,20 @@ def test_label_shares_are_the_pixel_shares(mixup, cutmix):
     images[::2] = 1
     labels = torch.arange(10) % 2
     plan = mixing_plan(uniform(5, 10), mixup, cutmix, 1.0, SIZE).float()
-    targets = mixed_labels(labels, plan, 2)
-    torch.testing.assert_close(mixed_images(images, plan).mean(dim=(1, 2, 3)), targets[:, 0])
+    targets = mix_labels(labels, plan, 2)
+    torch.testing.assert_close(mix_images(images, plan).mean(dim=(1, 2, 3)), targets[:, 0])
     torch.testing.assert_close(targets.sum(1), torch.ones(10))
 
 
 def test_mixup_joins_with_the_image_before():
     images, plan = torch.rand(7, 3, *SIZE), mixing_plan(uniform(5, 7), 0.8, 0.0, 1.0, SIZE).float()
     weights = plan[4][:, None, None, None]
-    torch.testing.assert_close(mixed_images(images, plan), (1 - weights) * images + weights * images.roll(1, 0))
+    torch.testing.assert_close(mix_images(images, plan), (1 - weights) * images + weights * images.roll(1, 0))
 
 
 def test_cutmix_pixels_are_either_the_images_or_the_partners():
     images, plan = torch.rand(7, 3, *SIZE), mixing_plan(uniform(5, 7), 0.0, 1.0, 1.0, SIZE).float()
-    mixed = mixed_images(images, plan)
+    mixed = mix_images(images, plan)
     assert ((mixed == images) | (mixed == images.roll(1, 0))).all()
 
 
@@ -56,3 +65,41 @@ def test_mix_probability_is_the_share_of_mixed_images():
 
 def test_expected_share_of_the_partner_is_a_half_in_mixup():
     assert abs(mixing_plan(uniform(5, 9999), 0.4, 0.0, 1.0, SIZE)[5].mean() - 0.5) < 0.02
+
+
+def test_a_mask_marks_the_slice_of_the_box():
+    boxes = torch.tensor([[2.0, 5, 3, 11], [0, 29, 0, 23], [4, 4, 6, 9]]).T
+    expected = torch.zeros(3, 1, *SIZE)
+    expected[0, :, 2:5, 3:11] = 1
+    expected[1] = 1
+    assert torch.equal(box_mask(boxes, SIZE), expected)
+
+
+@pytest.mark.parametrize(
+    "boxes",
+    [
+        erasing_boxes(uniform(5, 999), 1.0, SIZE),
+        cutmix_boxes(uniform(2, 999), uniform(1, 999)[0], SIZE),
+    ],
+    ids=["erasing", "cutmix"],
+)
+def test_boxes_stay_in_the_image_and_share_is_the_mean_of_the_mask(boxes):
+    top, bottom, left, right = boxes
+    assert (top >= 0).all() and (top <= bottom).all() and (bottom <= SIZE[0]).all()
+    assert (left >= 0).all() and (left <= right).all() and (right <= SIZE[1]).all()
+    masks = box_mask(boxes, SIZE).double()
+    torch.testing.assert_close(masks.mean(dim=(1, 2, 3)), box_area_fraction(boxes, SIZE))
+
+
+def test_erased_area_and_ratio_keep_their_ranges():
+    top, bottom, left, right = erasing_boxes(uniform(5, 9999), 1.0, (997, 991))
+    area = (bottom - top) * (right - left) / (997 * 991)
+    ratio = (bottom - top) / (right - left)
+    assert area.min() > 0.019 and area.max() < 0.331
+    assert ratio.min() > 0.29 and ratio.max() < 3.32
+    assert abs(area.mean() - (0.02 + 0.33) / 2) < 0.005
+
+
+def test_erasing_spares_the_share_of_images_it_should():
+    boxes = erasing_boxes(uniform(5, 9999), 0.3, SIZE)
+    assert abs((box_area_fraction(boxes, SIZE) > 0).double().mean() - 0.3) < 0.02

@@ -4,7 +4,13 @@ import pytest
 import torch
 from torchvision.transforms import v2
 
-from vit_vs_cnn.data.augmentation.policy import NUM_BINS, OPERATIONS, apply_round, sorted_moves, tabulated
+from vit_vs_cnn.data.augmentation.policy import (
+    NUM_BINS,
+    OPERATIONS,
+    apply_operations,
+    make_policy_table,
+    sorting_permutations,
+)
 
 REFERENCES = {"randaugment": v2.RandAugment(), "trivialaugment": v2.TrivialAugmentWide()}
 BINS = [0, 1, 4, 9, 15, 18, 20, 23, 27, 30]
@@ -26,13 +32,15 @@ def our_results(table, image, operation):
     entries = torch.arange(2 * len(BINS)) + 2 * len(BINS) * OPERATIONS.index(operation)
     counts = [len(entries) if name == operation else 0 for name in OPERATIONS]
     images = image.repeat(len(entries), 1, 1, 1)
-    apply_round(images, entries, counts, table)
+    apply_operations(images, entries, counts, table)
     return images.unflatten(0, (len(BINS), 2))
 
 
 @pytest.fixture(scope="module")
 def tables():
-    return {policy: tabulated(policy, [float(position) for position in BINS], (29, 23)) for policy in REFERENCES}
+    return {
+        policy: make_policy_table(policy, [float(position) for position in BINS], (29, 23)) for policy in REFERENCES
+    }
 
 
 def test_operations_are_torchvisions():
@@ -60,14 +68,14 @@ def test_bins_and_signs_equal_torchvision(policy, operation, tables):
 
 
 def test_fractional_magnitude_lies_between_its_neighbours():
-    lower, middle, upper = (tabulated("randaugment", [bins], (31, 37)).levels for bins in (9.0, 9.5, 10.0))
+    lower, middle, upper = (make_policy_table("randaugment", [bins], (31, 37)).levels for bins in (9.0, 9.5, 10.0))
     brightness = 2 * OPERATIONS.index("Brightness")
     torch.testing.assert_close(middle[brightness], (lower[brightness] + upper[brightness]) / 2)
 
 
 def test_moves_sort_each_round_and_restore_the_order():
     operations = torch.randint(0, 14, (3, 17), generator=torch.Generator().manual_seed(1))
-    moves = sorted_moves(operations)
+    moves = sorting_permutations(operations)
     order = torch.arange(17)
     for move, operation in zip(moves[:-1], operations, strict=True):
         order = order[move]

@@ -5,7 +5,7 @@ from torch import nn
 
 from vit_vs_cnn.attention.multihead import MultiHeadAttention
 from vit_vs_cnn.attention.relative import QuadraticBias
-from vit_vs_cnn.inspection.locality.convolution_fit import FittedConvolution, rows_of_maps
+from vit_vs_cnn.inspection.locality.convolution_fit import FittedConvolution, patches_and_targets
 from vit_vs_cnn.models import VisionTransformer
 
 #: Sharp enough for the softmax to be one-hot in float64.
@@ -55,7 +55,7 @@ def attention_modules(network: VisionTransformer) -> list[MultiHeadAttention]:
 
 def convolution_fit(inputs, outputs, *, padding):
     """The 3 x 3 convolution nearest to a layer, without a penalty: of several the one with the smallest weights."""
-    patches, targets = rows_of_maps(inputs, outputs, 3, padding)
+    patches, targets = patches_and_targets(inputs, outputs, 3, padding)
     input_mean, output_mean = patches.mean(dim=0), targets.mean(dim=0)
     solution = torch.linalg.pinv(patches - input_mean) @ (targets - output_mean)
     weight = solution.mT.unflatten(1, (inputs.shape[1], 3, 3))

@@ -4,11 +4,11 @@ import torch
 from tests.inspection.locality.layers import content_layer, convolution_layer
 from vit_vs_cnn.attention.relative import kernel_offsets
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.inspection.locality.assignment import Assignment
+from vit_vs_cnn.inspection.locality.measures import HeadAssignmentMeasure
 
 GRID = (11, 13)
 #: A grid of five by five offsets within reach.
-PLACE = {"grid_size": (8, 8), "reach": (2, 2)}
+PLACE = {"grid_size": (8, 8), "max_offset": (2, 2)}
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def inputs():
 @torch.no_grad()
 def test_every_offset_of_a_convolution_is_assigned_to_its_head(inputs):
     _, weights = convolution_layer(GRID, 6)(inputs[:2], return_weights=True)
-    found = Assignment(grid_size=GRID)(weights)
+    found = HeadAssignmentMeasure(grid_size=GRID)(weights)
     assert found.head_of_offset == {offset: head for head, offset in enumerate(kernel_offsets(9))}
     assert found.coverage == 1.0
     assert found.mass == pytest.approx(1.0, abs=1e-12)
@@ -31,7 +31,7 @@ def test_every_offset_of_a_convolution_is_assigned_to_its_head(inputs):
 @torch.no_grad()
 def test_no_kernel_is_found_in_content_attention(inputs):
     _, weights = content_layer(6)(inputs, return_weights=True)
-    found = Assignment(grid_size=GRID)(weights)
+    found = HeadAssignmentMeasure(grid_size=GRID)(weights)
     assert found.coverage < 0.5
     assert found.mass < 0.1
     assert found.p_value > 0.01
@@ -40,7 +40,7 @@ def test_no_kernel_is_found_in_content_attention(inputs):
 def test_two_heads_at_one_offset_cover_it_once_and_fewer_heads_cover_less():
     means = torch.full((3, 25), 0.01, dtype=torch.float64)
     means[0, 12], means[1, 12], means[2, 13] = 0.8, 0.7, 0.9
-    found = Assignment(**PLACE).of_means(means)
+    found = HeadAssignmentMeasure(**PLACE).of_means(means)
     assert found.head_of_offset[(0, 0)] == 0
     assert found.head_of_offset[(0, 1)] == 2
     assert len(found.head_of_offset) == 3
@@ -48,20 +48,22 @@ def test_two_heads_at_one_offset_cover_it_once_and_fewer_heads_cover_less():
 
 
 def test_uniform_heads_cover_nothing_and_are_what_chance_gives():
-    found = Assignment(**PLACE).of_means(torch.full((9, 25), 0.04, dtype=torch.float64))
+    found = HeadAssignmentMeasure(**PLACE).of_means(torch.full((9, 25), 0.04, dtype=torch.float64))
     assert found.coverage == 0.0
     assert found.p_value == 1.0
 
 
 def test_the_null_is_the_same_every_time():
     means = torch.rand(5, 25, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    assert Assignment(**PLACE).of_means(means) == Assignment(**PLACE).of_means(means)
+    assert HeadAssignmentMeasure(**PLACE).of_means(means) == HeadAssignmentMeasure(**PLACE).of_means(means)
 
 
 def test_a_p_value_of_random_heads_is_uniform():
     random = torch.Generator().manual_seed(0)
     values = [
-        Assignment(**PLACE, permutations=19).of_means(torch.rand(5, 25, dtype=torch.float64, generator=random)).p_value
+        HeadAssignmentMeasure(**PLACE, permutations=19)
+        .of_means(torch.rand(5, 25, dtype=torch.float64, generator=random))
+        .p_value
         for _ in range(100)
     ]
     assert 0.4 < sum(values) / 100 < 0.65
@@ -69,5 +71,5 @@ def test_a_p_value_of_random_heads_is_uniform():
 
 
 def test_a_kernel_beyond_the_reach_raises():
-    with pytest.raises(InputError, match="kernel_size must be odd and within the reach"):
-        Assignment(grid_size=(8, 8), reach=(2, 1), kernel_size=5)
+    with pytest.raises(InputError, match="kernel_size must be odd and within the offsets"):
+        HeadAssignmentMeasure(grid_size=(8, 8), max_offset=(2, 1), kernel_size=5)

@@ -9,7 +9,7 @@ from tests.inspection.locality.layers import content_layer, convolution_fit, con
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.inspection.locality.convolution_fit import (
     ConvolutionFit,
-    ExplainedShare,
+    ExplainedVariance,
 )
 
 GRID = (7, 5)
@@ -37,7 +37,7 @@ def test_a_convolution_comes_back(maps, padding):
         outputs = conv(maps if padding == "valid" else F.pad(maps, (1, 1, 1, 1), mode=mode))
     if padding == "valid":
         outputs = F.pad(outputs, (1, 1, 1, 1), value=torch.nan)  # what lies at the edges is not read
-    fit = ConvolutionFit(3, 2, kernel_sizes=(1, 3), padding=padding)
+    fit = ConvolutionFit((1, 3), padding=padding)
     for batch in zip(maps.split(20), outputs.split(20), strict=True):
         fit.update(*batch)
     found = fit.compute()[3]
@@ -50,7 +50,7 @@ def test_a_convolution_comes_back(maps, padding):
 
 def test_the_fit_is_ridge_regression_on_patches(maps):
     targets = torch.randn(67, 2, *GRID, dtype=torch.float64, generator=torch.Generator().manual_seed(5))
-    fit = ConvolutionFit(3, 2, kernel_sizes=(3, 5), ridge=0.1)
+    fit = ConvolutionFit((3, 5), ridge=0.1)
     fit.update(maps, targets)
     inner = maps[:, :, 1:-1].numpy()  # a kernel of 3 sees the rows and cols about the interior of a kernel of 5
     rows = np.stack([inner[:, :, r : r + 3, 1:4].reshape(67, -1) for r in range(3)], 1).reshape(67 * 3, -1)
@@ -64,9 +64,9 @@ def test_the_fit_is_ridge_regression_on_patches(maps):
 
 def test_attention_that_is_a_convolution_is_explained_from_its_kernel_size_on():
     inputs, outputs = as_maps(convolution_layer(GRID, 6), 131)
-    fit = ConvolutionFit(6, 6)
+    fit = ConvolutionFit()
     fit.update(inputs[:101], outputs[:101])
-    explained = ExplainedShare(["1", "3", "5"], 6)
+    explained = ExplainedVariance()
     fits = fit.compute()
     crop = {size: 2 - size // 2 for size in fits}
     explained.update(
@@ -84,22 +84,22 @@ def test_attention_that_is_a_convolution_is_explained_from_its_kernel_size_on():
 
 def test_content_attention_is_no_convolution():
     inputs, outputs = as_maps(content_layer(6), 401)
-    fit = ConvolutionFit(6, 6, kernel_sizes=(3,), padding="replicate")
+    fit = ConvolutionFit((3,), padding="replicate")
     fit.update(inputs[:300], outputs[:300])
-    explained = ExplainedShare(["3"], 6)
+    explained = ExplainedVariance()
     explained.update(outputs[300:], {"3": fit.compute()[3](inputs[300:])})
     assert explained.compute()["3"] < 0.8  # a query's own content says something of where it looks
 
 
 def test_one_channel_comes_back_with_all_its_dimensions():
     maps = torch.randn(7, 1, *GRID, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    fit = ConvolutionFit(1, 1, kernel_sizes=(1,))
+    fit = ConvolutionFit((1,))
     fit.update(maps, 3 * maps + 2)
     torch.testing.assert_close(fit.compute()[1](maps), 3 * maps + 2, rtol=0, atol=1e-8)
 
 
 def test_a_kernel_with_as_many_unknowns_as_rows_is_not_fitted(maps):
-    fit = ConvolutionFit(3, 2, kernel_sizes=(1, 3, 5))
+    fit = ConvolutionFit((1, 3, 5))
     fit.update(maps[:10], maps[:10, :2])  # 3 interior patches each, 30 rows: 3, 27 and 75 unknowns
     found = fit.compute()
     assert found[1] is not None
@@ -110,7 +110,7 @@ def test_a_kernel_with_as_many_unknowns_as_rows_is_not_fitted(maps):
 def test_explained_share_is_that_of_sklearn(maps):
     random = torch.Generator().manual_seed(3)
     guess = maps + 0.3 * torch.randn(maps.shape, dtype=torch.float64, generator=random)
-    explained = ExplainedShare(["good", "mean"], 3)
+    explained = ExplainedVariance()
     mean = maps.mean((0, 2, 3), keepdim=True).expand_as(maps)
     for part in (slice(0, 11), slice(11, 67)):
         explained.update(maps[part], {"good": guess[part], "mean": mean[part]})
@@ -131,4 +131,4 @@ def test_explained_share_is_that_of_sklearn(maps):
 )
 def test_options_that_make_no_fit_raise(options, message):
     with pytest.raises(InputError, match=message):
-        ConvolutionFit(3, 2, **options)
+        ConvolutionFit(**options)

@@ -4,7 +4,7 @@ from torch import nn
 
 from tests.inspection.locality.layers import tiny_vit
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.inspection.locality.feature_maps import equivariance_errors, feature_maps
+from vit_vs_cnn.inspection.locality.layers import feature_maps, shift_equivariance_errors
 from vit_vs_cnn.models import ResNet, create_model
 
 
@@ -14,13 +14,13 @@ def images():
 
 
 def errors_of(network, images, **options):
-    return equivariance_errors(lambda batch: feature_maps(network, batch), images, **options)
+    return shift_equivariance_errors(lambda batch: feature_maps(network, batch), images, **options)
 
 
 def test_a_circular_convolution_is_equivariant_and_a_padded_one_nearly(images):
     circular = nn.Conv2d(3, 4, 3, padding=1, padding_mode="circular", dtype=torch.float64)
     padded = nn.Conv2d(3, 4, 3, padding=1, dtype=torch.float64)
-    found = equivariance_errors(lambda x: {"circular": circular(x), "padded": padded(x)}, images, batch_size=2)
+    found = shift_equivariance_errors(lambda x: {"circular": circular(x), "padded": padded(x)}, images, batch_size=2)
     assert found["circular"] < 1e-28
     assert 0 < found["padded"] < 0.5
 
@@ -50,7 +50,7 @@ def test_the_error_is_what_its_equation_says(images):
     def features(batch):
         return {"map": conv(batch) + bias}
 
-    found = equivariance_errors(features, images, shifts=[(2, -1)])["map"]
+    found = shift_equivariance_errors(features, images, shifts=[(2, -1)])["map"]
     with torch.no_grad():
         plain, shifted = conv(images) + bias, conv(images.roll((4, -3), (2, 3))) + bias
     moved = plain[:, :, :5, 1:]
@@ -69,7 +69,7 @@ def test_maps_of_a_resnet_are_compared_at_their_own_steps():
 
 def test_a_shift_by_part_of_a_step_raises(images):
     with pytest.raises(InputError, match="a shift by 1 of 14 pixels is no whole number of steps of cut"):
-        equivariance_errors(lambda batch: {"cut": batch[:, :, :13]}, images)
+        shift_equivariance_errors(lambda batch: {"cut": batch[:, :, :13]}, images)
 
 
 def test_maps_of_images_of_another_size_have_their_grid():

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from vit_vs_cnn.attention.relative import QuadraticBias
-from vit_vs_cnn.inspection.locality.measures import Centres, GaussianFit
+from vit_vs_cnn.inspection.locality.measures import GaussianFit, HeadCentreMeasure
 
 GRID = (13, 11)
 
@@ -66,7 +66,7 @@ def test_random_attention_is_no_gaussian_head():
 
 
 def test_centre_and_width_of_a_gaussian_head_are_its_offset_and_standard_deviation():
-    found = Centres(grid_size=GRID, reach=(5, 4))(quadratic([1.0, 2.0], [(0.0, 0.0), (-1.0, 1.0)]))
+    found = HeadCentreMeasure(grid_size=GRID, max_offset=(5, 4))(quadratic([1.0, 2.0], [(0.0, 0.0), (-1.0, 1.0)]))
     # Variances per axis of a discrete Gaussian: .499 at alpha 1, .215 at alpha 2.
     torch.testing.assert_close(found.centre, torch.tensor([[0.0, 0.0], [-1.0, 1.0]]).double(), rtol=0, atol=1e-6)
     torch.testing.assert_close(found.width.square(), torch.tensor([0.499, 0.215]).double(), rtol=0, atol=1e-3)
@@ -76,7 +76,7 @@ def test_centre_and_width_of_a_gaussian_head_are_its_offset_and_standard_deviati
 def test_heads_that_follow_the_content_have_spread_and_no_width():
     target = torch.randint(143, (601, 143), generator=torch.Generator().manual_seed(0))
     weights = torch.nn.functional.one_hot(target, 143).double()[:, None]
-    found = Centres(grid_size=GRID, reach=(6, 5))(weights)
+    found = HeadCentreMeasure(grid_size=GRID, max_offset=(6, 5))(weights)
     assert found.width.item() < 1e-6
     # The centre patch of the grid sees all patches alike: variances (n^2 - 1) / 12 along the axes.
     assert found.spread.item() == pytest.approx(math.sqrt((168 + 120) / 12 / 2), rel=0.03)

@@ -1,29 +1,30 @@
-"""What holds of every measure that is accumulated: batches = all at once, processes add up, memory stays."""
+"""Claims on all measures: batches give what all images at once give, and memory does not grow."""
 
-import math
-
+import numpy as np
 import pytest
 import torch
 
-from vit_vs_cnn.inspection.locality.assignment import Assignment
+from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.inspection.locality.measures import (
-    Centres,
-    Distance,
-    Entropy,
+    AttentionDistance,
     GaussianFit,
+    HeadAssignmentMeasure,
+    HeadCentreMeasure,
     MeanWeights,
-    OverImages,
-    Shares,
+    RunningMean,
+    VarianceShareMeasure,
+    default_max_offset,
+    interior_queries,
+    offset_grid,
 )
 
 PLACE = {"grid_size": (7, 5), "extra_tokens": 1}
 MEASURES = {
-    "entropy": Entropy(**PLACE),
-    "gaussian": GaussianFit(**PLACE, reach=(2, 1)),
-    "centres": Centres(**PLACE, reach=(1, 2)),
-    "distance": Distance(**PLACE, patch_size=(2, 3)),
-    "assignment": Assignment(**PLACE, permutations=19),
-    "shares": Shares(**PLACE),
+    "gaussian": GaussianFit(**PLACE, max_offset=(2, 1)),
+    "centres": HeadCentreMeasure(**PLACE, max_offset=(1, 2)),
+    "distance": AttentionDistance(**PLACE, patch_size=(2, 3)),
+    "assignment": HeadAssignmentMeasure(**PLACE, permutations=19),
+    "shares": VarianceShareMeasure(**PLACE),
     "mean_weights": MeanWeights(**PLACE),
 }
 
@@ -37,49 +38,52 @@ def weights():
 def numbers(result):
     if isinstance(result, torch.Tensor):
         return result
-    parts = [part.flatten() for part in result if isinstance(part, torch.Tensor)]
-    return torch.cat([*parts, torch.tensor([part for part in result if isinstance(part, float)], dtype=torch.float64)])
+    parts = result if isinstance(result, tuple) else vars(result).values()
+    found = [torch.as_tensor(part, dtype=torch.float64).flatten() for part in parts if not isinstance(part, dict)]
+    return torch.cat(found)
 
 
 @pytest.mark.parametrize("measure", MEASURES.values(), ids=MEASURES)
-def test_batches_give_what_all_images_at_once_give(measure, weights):
-    metric = OverImages(measure, 3)
+def test_batches_give_what_all_images_at_once_give_and_memory_stays(measure, weights):
+    mean, sizes = RunningMean(measure), set()
     for batch in weights.split([2, 1, 5, 3]):
-        metric.update(batch)
-    expected = numbers(measure(weights))
-    torch.testing.assert_close(numbers(metric.compute()), expected, rtol=1e-10, atol=1e-12)
-
-
-@pytest.mark.parametrize("measure", MEASURES.values(), ids=MEASURES)
-def test_processes_that_add_their_states_up_give_what_one_process_gives(measure, weights):
-    parts = [OverImages(measure, 3) for _ in range(2)]
-    for part, batch in zip(parts, weights.split([4, 7]), strict=True):
-        part.update(batch)
-    assert all(reduce is not None and reduce.__name__ == "dim_zero_sum" for reduce in parts[0]._reductions.values())
-    for state in parts[0]._defaults:
-        setattr(parts[0], state, getattr(parts[0], state) + getattr(parts[1], state))
-    expected = numbers(measure(weights))
-    torch.testing.assert_close(numbers(parts[0].compute()), expected, rtol=1e-10, atol=1e-12)
-
-
-@pytest.mark.parametrize("measure", MEASURES.values(), ids=MEASURES)
-def test_what_is_kept_does_not_grow_and_a_reset_forgets(measure, weights):
-    metric = OverImages(measure, 3)
-    metric.update(weights[:2])
-    before = {state: getattr(metric, state).shape for state in metric._defaults}
-    metric.update(weights)
-    assert before == {state: getattr(metric, state).shape for state in metric._defaults}
-    metric.reset()
-    metric.update(weights[5:])
-    expected = numbers(measure(weights[5:]))
-    torch.testing.assert_close(numbers(metric.compute()), expected, rtol=1e-10, atol=1e-12)
-
-
-def test_entropy_is_that_of_the_keys_seen():
-    uniform = torch.full((2, 3, 35, 35), 1 / 35, dtype=torch.float64)
-    torch.testing.assert_close(Entropy(grid_size=(7, 5))(uniform), torch.full((3,), math.log(35), dtype=torch.float64))
-    assert Entropy(grid_size=(7, 5))(torch.eye(35).expand(2, 3, 35, 35)).abs().max() == 0
+        mean.update(batch)
+        sizes.add(tuple(total.shape for total in mean.sums))
+    torch.testing.assert_close(numbers(mean.compute()), numbers(measure(weights)), rtol=1e-10, atol=1e-12)
+    assert len(sizes) == 1
 
 
 def test_mean_weights_are_those_over_images(weights):
     torch.testing.assert_close(MeanWeights(**PLACE)(weights), weights.mean(0), rtol=1e-13, atol=0)
+
+
+def test_weights_by_offset_are_those_of_the_patch_at_that_offset_with_rows_that_sum_to_one():
+    weights = torch.randn(3, 2, 37, 37, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).softmax(-1)
+    measure = VarianceShareMeasure(grid_size=(7, 5), extra_tokens=2, max_offset=(2, 1))
+    patches = weights[:, :, 2:, 2:] / weights[:, :, 2:, 2:].sum(-1, keepdim=True)
+    queries = interior_queries((7, 5), (2, 1))
+    np.testing.assert_allclose(measure.interior(weights), patches[:, :, queries], atol=1e-15)
+    found, places = measure.by_offset(weights), patches.reshape(3, 2, 7, 5, 7, 5)
+    for query, (row, col) in enumerate((r, c) for r in range(2, 5) for c in range(1, 4)):
+        for index, (down, right) in enumerate(offset_grid((2, 1)).tolist()):
+            torch.testing.assert_close(found[:, :, query, index], places[:, :, row, col, row + down, col + right])
+
+
+def test_a_row_that_attends_to_extra_tokens_alone_is_zero_not_nan():
+    weights = torch.zeros(1, 1, 36, 36)
+    weights[..., 0] = 1.0
+    assert VarianceShareMeasure(**PLACE).interior(weights).eq(0).all()
+
+
+def test_the_default_offsets_leave_half_of_a_grid_and_an_interior_on_every_grid():
+    assert [default_max_offset((n, n))[0] for n in (1, 2, 3, 4, 8, 16, 32)] == [0, 0, 1, 1, 2, 4, 8]
+    for rows in range(1, 14):
+        for cols in range(1, 14):
+            assert len(interior_queries((rows, cols), default_max_offset((rows, cols)))) > 0
+
+
+def test_offsets_without_interior_and_weights_of_another_grid_raise():
+    with pytest.raises(InputError, match="max_offset"):
+        interior_queries((7, 5), (1, 3))
+    with pytest.raises(InputError, match="35 x 35 for a grid of 7 x 5 and 0 extra tokens, but are 37 x 37"):
+        MeanWeights(grid_size=(7, 5)).interior(torch.ones(1, 1, 37, 37))

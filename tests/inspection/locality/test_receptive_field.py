@@ -6,7 +6,7 @@ from torch import nn
 
 from tests.inspection.locality.layers import tiny_vit
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.inspection.locality.feature_maps import feature_maps, field_radius, receptive_fields
+from vit_vs_cnn.inspection.locality.layers import feature_maps, receptive_field_radius, receptive_fields
 from vit_vs_cnn.models import ResNet
 
 
@@ -26,7 +26,7 @@ def test_the_radius_of_a_box_is_that_of_its_variance():
     conv = nn.Conv2d(1, 1, 5, padding=2, dtype=torch.float64)
     nn.init.ones_(conv.weight)
     field = receptive_fields(lambda x: {"map": conv(x)}, torch.rand(2, 1, 11, 13, dtype=torch.float64))["map"]
-    assert field_radius(field, map_size=(11, 13)) == pytest.approx(math.sqrt(2 * 24 / 12), rel=1e-12)
+    assert receptive_field_radius(field, map_size=(11, 13)) == pytest.approx(math.sqrt(2 * 24 / 12), rel=1e-12)
 
 
 def test_a_patch_embedding_sees_its_patch_about_the_middle_of_it():
@@ -34,7 +34,7 @@ def test_a_patch_embedding_sees_its_patch_about_the_middle_of_it():
     nn.init.ones_(conv.weight)
     field = receptive_fields(lambda x: {"map": conv(x)}, torch.rand(2, 3, 14, 15, dtype=torch.float64))["map"]
     assert field.nonzero().tolist() == [[row, col] for row in (6, 7) for col in (6, 7, 8)]
-    assert field_radius(field, map_size=(7, 5)) == pytest.approx(math.sqrt(0.25 + 2 / 3), rel=1e-12)
+    assert receptive_field_radius(field, map_size=(7, 5)) == pytest.approx(math.sqrt(0.25 + 2 / 3), rel=1e-12)
 
 
 def test_the_average_is_over_images_of_the_size_of_the_gradient():
@@ -59,12 +59,12 @@ def test_fields_of_a_resnet_grow_with_depth_and_its_parameters_get_no_gradient()
     with torch.no_grad():
         fields = receptive_fields(lambda x: feature_maps(network, x), images)
         sizes = {name: tuple(found.shape[2:]) for name, found in feature_maps(network, images).items()}
-    radii = [field_radius(field, map_size=sizes[name]) for name, field in fields.items()]
+    radii = [receptive_field_radius(field, map_size=sizes[name]) for name, field in fields.items()]
     assert radii == sorted(radii)
     assert all(parameter.grad is None for parameter in network.parameters())
 
 
 def test_a_field_of_zeros_has_no_radius_and_an_unknown_network_raises():
-    assert math.isnan(field_radius(torch.zeros(5, 7), map_size=(5, 7)))
+    assert math.isnan(receptive_field_radius(torch.zeros(5, 7), map_size=(5, 7)))
     with pytest.raises(InputError, match="VisionTransformer or a ResNet, but is a Linear"):
         feature_maps(nn.Linear(2, 3), torch.zeros(1, 3, 5, 7))

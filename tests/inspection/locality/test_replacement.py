@@ -5,8 +5,8 @@ import torch
 
 from tests.inspection.locality.layers import attention_modules, convolution_fit, convolving, tiny_vit
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.inspection.locality.attention_layers import attention_layers, layer_passes, replace_attention, to_map
 from vit_vs_cnn.inspection.locality.convolution_fit import FittedConvolution
+from vit_vs_cnn.inspection.locality.layers import find_attention_layers, pass_layer, replace_attention, to_map
 
 
 @pytest.fixture
@@ -15,11 +15,11 @@ def images():
 
 
 def layers_of(network):
-    return attention_layers(network, torch.zeros(1, 3, 14, 15, dtype=torch.float64))[0]
+    return find_attention_layers(network)
 
 
 def fitted_to(network, layer, images):
-    ((_, found),) = layer_passes(network, [layer], images)
+    found = pass_layer(network, layer, images)
     maps = [to_map(tokens, network.grid_size, network.extra_tokens) for tokens in (found.inputs, found.outputs)]
     return convolution_fit(*maps, padding=layer.padding)
 

@@ -3,6 +3,7 @@
 
 import warnings
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from matplotlib import font_manager
@@ -11,9 +12,9 @@ from matplotlib.figure import Figure
 from tests.reporting.inspected import looked, shown, vit
 from vit_vs_cnn.reporting.document import Document, Picture
 from vit_vs_cnn.reporting.figures import fonts
+from vit_vs_cnn.reporting.figures.attention import overlay_figure
 from vit_vs_cnn.reporting.figures.drawing import plain_axes, save_figure
-from vit_vs_cnn.reporting.figures.fonts import make_readable, readable
-from vit_vs_cnn.reporting.figures.pictures import card, overlay_sheet
+from vit_vs_cnn.reporting.figures.fonts import make_readable
 from vit_vs_cnn.reporting.page import page_of
 
 pytestmark = pytest.mark.usefixtures("real_figures")
@@ -39,11 +40,9 @@ def only_dejavu(monkeypatch):
     """A machine with no other fonts than matplotlib's own."""
     own = [font for font in font_manager.fontManager.ttflist if font.name.startswith("DejaVu")]
     monkeypatch.setattr(font_manager.fontManager, "ttflist", own)
-    for function in (fonts._others, fonts._family_of):
-        function.cache_clear()
+    fonts._fallback_fonts.cache_clear()
     yield
-    for function in (fonts._others, fonts._family_of):
-        function.cache_clear()
+    fonts._fallback_fonts.cache_clear()
 
 
 def named_figure():
@@ -78,15 +77,14 @@ def test_pictures_of_classes_in_any_script_are_drawn_without_a_warning(tmp_path)
     found = [looked(replace(one, name="模型"), images, "rollout")]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        for figure in (card(images, found, 0), overlay_sheet(images, found, range(4))):
-            figure.savefig(tmp_path / "picture.png")
+        overlay_figure(images, found).savefig(tmp_path / "picture.png")
 
 
 def test_a_name_with_dollars_is_no_formula(tmp_path):
     images = shown()
     data = replace(images.data, class_names=("$\\frac$", "b", "c"), sample_ids=["$_$"] * len(images.data))
     images = replace(images, data=data)
-    card(images, [looked(vit(tmp_path), images, "rollout")], 0).savefig(tmp_path / "card.png")
+    overlay_figure(images, [looked(vit(tmp_path), images, "rollout")]).savefig(tmp_path / "picture.png")
 
 
 def test_powers_of_ten_at_the_ticks_stay_formulas(tmp_path):
@@ -99,22 +97,20 @@ def test_powers_of_ten_at_the_ticks_stay_formulas(tmp_path):
     assert not axis.title.get_parse_math()
 
 
-@pytest.mark.usefixtures("only_dejavu")
-def test_signs_that_no_font_has_become_their_numbers_and_names_stay_apart():
-    families = ["DejaVu Sans"]
-    assert readable("γάτα: 猫, cat", families)[0] == "γάτα: [732B], cat"
-    assert readable("猫狗", families)[0] == "[732B 72D7]"
-    assert readable("cat\ncats", families) == ("cat\ncats", families)
-    assert len({readable(name, families)[0] for name in NAMES}) == len(NAMES) - 1  # one differs by a selector alone
-
-
-def test_a_font_that_has_the_sign_is_asked_behind_the_own_one(monkeypatch):
-    monkeypatch.setattr(fonts, "_others", lambda: [("Plain", "plain.ttf"), ("Cats", "cats.ttf")])
-    known = {"plain.ttf": frozenset(map(ord, "ab")), "cats.ttf": frozenset(map(ord, "a猫"))}
-    monkeypatch.setattr(fonts, "_signs", lambda path: known.get(path, frozenset(map(ord, "abc "))))
-    fonts._family_of.cache_clear()
-    assert readable("a 猫 狗", ["DejaVu Sans"]) == ("a 猫 [72D7]", ["DejaVu Sans", "Cats"])
-    fonts._family_of.cache_clear()
+def test_a_font_that_has_the_character_follows_the_default_one(monkeypatch):
+    entry = SimpleNamespace(style="normal", weight=400, fname="cats.ttf", name="Cats")
+    monkeypatch.setattr(font_manager.fontManager, "ttflist", [entry])
+    monkeypatch.setattr(fonts, "findfont", lambda _: "default.ttf")
+    known = {"default.ttf": frozenset(map(ord, "é")), "cats.ttf": frozenset(map(ord, "猫"))}
+    monkeypatch.setattr(fonts, "_characters_of", known.get)
+    fonts._fallback_fonts.cache_clear()
+    assert fonts._fallback_fonts(frozenset(map(ord, "é猫狗"))) == ("Cats",)
+    assert fonts._fallback_fonts(frozenset(map(ord, "é"))) == ()
+    figure = Figure()
+    figure.suptitle("猫")
+    make_readable(figure)
+    assert figure._suptitle.get_fontfamily() == ["sans-serif", "Cats"]
+    fonts._fallback_fonts.cache_clear()
 
 
 @pytest.mark.usefixtures("only_dejavu")

@@ -1,22 +1,24 @@
-"""Moves of pixels: random crops, flips and affine maps, another one for each image of a batch.
+"""Crops, flips, resized crops and affine maps, with other parameters for each image of a batch.
 
-All of them are one integer look-up: every output pixel names the input pixel that it shows, and pixels from outside
-are black. Coordinates are integers (affine coefficients in units of 2^-16), so that every device gives the same bytes.
+Crops, flips and affine maps are one integer look-up: every output pixel has the index of an input pixel, and pixels
+from outside are black. Coordinates are integers (affine coefficients in units of 2^-16), so all devices give the same
+bytes.
 """
 
 import math
 
 import torch
-from jaxtyping import Bool, Float32, Int32, Int64
+from jaxtyping import Bool, Float32, Float64, Int32, Int64
 from torch import Tensor
 
-from vit_vs_cnn.data.images import Bytes
+from vit_vs_cnn.data.images import ImageBytes
 
 FRACTION_BITS = 16
-"""Affine coefficients are integers in units of 2^-16 pixels; 32 bits then hold images of up to 8,000 pixels a side."""
+"""Affine coefficients are integers in units of 2^-16 pixels. 32 bits are enough for images of 8,000 pixels a side."""
+CROP_RATIO = (3 / 4, 4 / 3)  # width to height of resized crops
 
 
-def shifted(images: Bytes, offsets: Int64[Tensor, "2 batch"], flips: Bool[Tensor, "batch"]) -> Bytes:
+def crop_and_flip(images: ImageBytes, offsets: Int64[Tensor, "2 batch"], flips: Bool[Tensor, "batch"]) -> ImageBytes:
     """Crop of the zero-padded image, then horizontal flip, in one look-up.
 
     ``out[r, c] = image[r + offset_row, c + offset_col]`` and, where flipped, ``image[r + offset_row, C - 1 - c +
@@ -32,33 +34,33 @@ def shifted(images: Bytes, offsets: Int64[Tensor, "2 batch"], flips: Bool[Tensor
     return _looked_up(images, rows[:, :, None], cols[:, None, :])
 
 
-def resized(images: Bytes, boxes: Float32[Tensor, "4 batch"]) -> Bytes:
-    """A part of each image brought to the size of the image, bilinearly: first along rows, then along columns.
+def crop_and_resize(images: ImageBytes, boxes: Float32[Tensor, "4 batch"]) -> ImageBytes:
+    """A part of each image, resized bilinearly to the size of the image: first along rows, then along columns.
 
     ``out[r, c] = image[top + (r + 1/2) h / R - 1/2, left + (c + 1/2) w / C - 1/2]`` for a part of ``h x w`` pixels of
     an image of ``R x C``, kept within the part, and rounded. What ``torchvision.transforms.v2.functional.resized_crop``
     gives, to within a rounding: its filter against aliasing does nothing where images are enlarged.
 
     Arguments:
-        boxes: first row, row behind the last, first column, column behind the last.
+        boxes: first row, row after the last, first column, column after the last.
     """
     batch, channels, num_rows, num_cols = images.shape
     above, below, rows = _between(boxes[0], boxes[1], num_rows)
     left, right, cols = _between(boxes[2], boxes[3], num_cols)
 
-    def of_rows(places: Tensor) -> Tensor:
-        return images.gather(2, places[:, None, :, None].expand(batch, channels, num_rows, num_cols)).float()
+    def of_rows(indices: Tensor) -> Tensor:
+        return images.gather(2, indices[:, None, :, None].expand(batch, channels, num_rows, num_cols)).float()
 
     lines = torch.lerp(of_rows(above), of_rows(below), rows[:, None, :, None])
 
-    def of_cols(places: Tensor) -> Tensor:
-        return lines.gather(3, places[:, None, None, :].expand(batch, channels, num_rows, num_cols))
+    def of_cols(indices: Tensor) -> Tensor:
+        return lines.gather(3, indices[:, None, None, :].expand(batch, channels, num_rows, num_cols))
 
     return torch.lerp(of_cols(left), of_cols(right), cols[:, None, None, :]).round_().byte()
 
 
 def _between(first: Tensor, end: Tensor, side: int) -> tuple[Tensor, Tensor, Tensor]:
-    """For each of ``side`` places the two that it lies between, and how far it is on the way to the second."""
+    """The two neighbours of each of ``side`` positions in a part, and the weight of the second."""
     length = (end - first)[:, None]
     centres = (torch.arange(side, device=first.device) + 0.5) * (length / side) - 0.5
     centres = torch.minimum(centres.clamp_(min=0), length - 1)
@@ -67,7 +69,35 @@ def _between(first: Tensor, end: Tensor, side: int) -> tuple[Tensor, Tensor, Ten
     return (first[:, None] + lower).long(), (first[:, None] + upper).long(), centres - lower
 
 
-def affine(images: Bytes, coefficients: Int32[Tensor, "batch 6"]) -> Bytes:
+def resized_crop_boxes(
+    draws: Float64[Tensor, "4 batch"],
+    area: tuple[float, float],
+    grid_size: tuple[int, int],
+) -> Tensor:
+    """Boxes whose share of the image's area is uniform and whose ratio of width to height is log-uniform, 3/4 to 4/3.
+
+    Reference: Szegedy et al., Going Deeper with Convolutions (2015), section 6, as torchvision's RandomResizedCrop.
+    Differs: a box that is higher or wider than the image is cut to it. torchvision samples again, up to ten times.
+
+    Arguments:
+        draws: uniform numbers in [0, 1) for area, aspect ratio, row and column.
+        area: smallest and largest share.
+
+    Returns:
+        Boxes as of ``crop_and_resize``.
+    """
+    rows, cols = grid_size
+    areas = rows * cols * (area[0] + (area[1] - area[0]) * draws[0])
+    low, high = (math.log(end) for end in CROP_RATIO)
+    ratios = torch.exp(low + (high - low) * draws[1])
+    heights = (areas / ratios).sqrt_().round_().clamp_(1, rows)
+    widths = (areas * ratios).sqrt_().round_().clamp_(1, cols)
+    tops = (draws[2] * (rows - heights + 1)).floor_()
+    lefts = (draws[3] * (cols - widths + 1)).floor_()
+    return torch.stack([tops, tops + heights, lefts, lefts + widths])
+
+
+def affine(images: ImageBytes, coefficients: Int32[Tensor, "batch 6"]) -> ImageBytes:
     """Affine maps with nearest-neighbour interpolation, black outside.
 
     ``out[r, c] = image[floor(d c + e r + f), floor(a c + b r + t)]`` for coefficients ``(a, b, t, d, e, f)``, which

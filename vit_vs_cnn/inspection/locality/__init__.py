@@ -1,1 +1,1 @@
-"""How much an attention layer is like a convolution, measured."""
+"""Similarity of attention layers to convolutions."""

@@ -1,21 +1,55 @@
-"""How convolution-like trained networks are, beside what they were before training."""
+"""Locality of a network: all measures in one report, and a study of networks before and after training."""
 
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
-from torch import nn
+from einops import rearrange
+from jaxtyping import Float, Int64
+from torch import Tensor, nn
 
+from vit_vs_cnn.attention.multihead import MultiHeadAttention
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.files import write_text
-from vit_vs_cnn.inspection.locality.measure import measure_locality
-from vit_vs_cnn.inspection.locality.report import LocalityReport
+from vit_vs_cnn.inspection.locality.convolution_fit import (
+    ConvolutionFit,
+    ExplainedVariance,
+    check_kernel_sizes,
+    crop_map,
+)
+from vit_vs_cnn.inspection.locality.layers import (
+    AttentionLayer,
+    LayerPass,
+    feature_maps,
+    find_attention_layers,
+    pass_layer,
+    receptive_field_radius,
+    receptive_fields,
+    replace_attention,
+    shift_equivariance_errors,
+    to_map,
+)
+from vit_vs_cnn.inspection.locality.measures import (
+    AttentionDistance,
+    GaussianFit,
+    HeadAssignment,
+    HeadAssignmentMeasure,
+    HeadCentreMeasure,
+    MaxOffset,
+    MeanWeights,
+    RunningMean,
+    VarianceShareMeasure,
+    default_max_offset,
+    interior_queries,
+)
 from vit_vs_cnn.models.attention_network import AttentionNetwork
+from vit_vs_cnn.models.recording import as_evaluated
 from vit_vs_cnn.models.resized import inner, seen_by
+from vit_vs_cnn.plain import jsonable
 from vit_vs_cnn.runs.cell import Cell
 from vit_vs_cnn.runs.grid import finished_cells
 from vit_vs_cnn.runs.images import Pool
@@ -23,64 +57,343 @@ from vit_vs_cnn.runs.networks import start_from
 from vit_vs_cnn.runs.plan import make_plan, starting_network
 from vit_vs_cnn.runs.trained import TrainedNetwork, open_network
 
-#: What a layer is summed up by in the study, and what it means there.
-SUMMARY = {
+#: Measures of a layer in the study, with their meaning.
+SUMMARY_MEASURES = {
     "r2_3": "share of a layer that a 3 x 3 convolution explains (R^2 on images held out)",
     "content_share": "share that only weights depending on the image explain",
     "distance_ratio": "mean attention distance over that of uniform attention",
 }
+Row: TypeAlias = dict[str, Any]
 
 
-@dataclass(frozen=True, eq=False)
-class MeasuredOn:
-    """The images that a network is measured on. None of them is a test image.
+@dataclass(frozen=True)
+class LayerLocality:
+    """One attention layer.
 
     Arguments:
-        fitted: those that convolutions are fitted on: what the network was trained on.
-        held_out: those that tell how well they fit: of the same source, and not trained on.
+        uniform_distance: attention distance of uniform attention, in pixels.
+        heads: by measure, the value of each head: ``relative``, ``positional``, ``content`` (shares of the variance of
+            the weights), ``alpha``, ``offset``, ``gaussian_r2`` (the nearest Gaussian head), ``centre``, ``width``,
+            ``spread`` in patches, ``distance`` in pixels and ``distance_ratio``. Unknown values are not a number.
+        assignment: heads assigned to the offsets of a 3 x 3 kernel; None if the grid is too small.
+        explained_by_kernel_size: R^2 on held-out images of the K x K convolution fitted to the layer, from inputs
+            (after the norm) to outputs (before the residual) of interior patches; not a number with too few images.
+        explained_by_mean_weights: R^2 with the layer's weights replaced by their mean over the images fitted. It is 1
+            for a layer whose weights do not depend on the image.
+        replaced: by kernel size, the accuracy that the network loses by that convolution in place of the layer (None
+            without labels), and the share of equal predictions.
     """
 
-    fitted: LabelledImages
-    held_out: LabelledImages
+    layer: int
+    name: str
+    grid_size: tuple[int, int]
+    max_offset: MaxOffset
+    uniform_distance: float
+    heads: dict[str, list[Any]]
+    assignment: HeadAssignment | None
+    explained_by_kernel_size: dict[int, float]
+    explained_by_mean_weights: float
+    replaced: dict[int, tuple[float | None, float]] = field(default_factory=dict)
+
+    @property
+    def content_share(self) -> float:
+        """``1 - R^2`` of the mean weights: the share that only weights depending on the image explain."""
+        return 1 - self.explained_by_mean_weights
+
+    def mean(self, name: str) -> float:
+        """Mean of a measure over the heads."""
+        return sum(self.heads[name]) / len(self.heads[name])
+
+    def row(self) -> Row:
+        """Means over the heads, and the layer's own numbers."""
+        names = ("relative", "positional", "content", "gaussian_r2", "width", "distance", "distance_ratio")
+        row: Row = {"layer": self.layer, "name": self.name} | {name: self.mean(name) for name in names}
+        if self.assignment is not None:
+            row |= {key: value for key, value in asdict(self.assignment).items() if key != "head_of_offset"}
+        row |= {f"r2_{size}": share for size, share in self.explained_by_kernel_size.items()}
+        row |= {"r2_mean_weights": self.explained_by_mean_weights, "content_share": self.content_share}
+        for size, (lost, agreement) in self.replaced.items():
+            row |= {f"accuracy_lost_{size}": lost, f"agreement_{size}": agreement}
+        return row
 
 
-def images_for(cell: Cell, pool: Pool, *, count: int, held_out: int) -> MeasuredOn:
-    """Training images of a cell, and images of its pool that it was not trained on, validation images among them."""
+@dataclass(frozen=True)
+class FeatureLocality:
+    """The feature map after a block: its shift-equivariance error, and the radius of its receptive field in pixels."""
+
+    name: str
+    map_size: tuple[int, int]
+    equivariance_error: float
+    field_radius: float
+
+
+@dataclass(frozen=True)
+class LocalityReport:
+    """Similarity of a network to a convolutional one.
+
+    Arguments:
+        accuracy: of the network on the held-out images; None without labels.
+        layers: of attention; none for a network without.
+    """
+
+    images: int
+    held_out: int
+    accuracy: float | None
+    layers: list[LayerLocality]
+    features: list[FeatureLocality]
+
+    def layer_rows(self) -> list[Row]:
+        return [layer.row() for layer in self.layers]
+
+    def head_rows(self) -> list[Row]:
+        """One row for each head of each layer; pairs (rows, cols) are two columns."""
+        rows = []
+        for layer in self.layers:
+            for head in range(len(layer.heads["distance"])):
+                row: Row = {"layer": layer.layer, "head": head}
+                for name, values in layer.heads.items():
+                    value = values[head]
+                    row |= (
+                        {f"{name}_rows": value[0], f"{name}_cols": value[1]}
+                        if isinstance(value, list)
+                        else {name: value}
+                    )
+                rows.append(row)
+        return rows
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON; not a number is None."""
+        return jsonable(asdict(self))
+
+
+def measure_locality(
+    network: nn.Module,
+    images: Tensor,
+    held_out: Tensor,
+    labels: Int64[Tensor, "images"] | None = None,
+    *,
+    batch_size: int = 64,
+    kernel_sizes: Sequence[int] | None = None,
+    max_offset: MaxOffset | None = None,
+    replace: Sequence[int] | None = None,
+    probes: int = 64,
+) -> LocalityReport:
+    """All measures of a network, which is left unchanged.
+
+    A ``VisionTransformer`` is measured layer by layer and head by head, with passes over the images for each layer; a
+    ``ResNet`` by its feature maps alone.
+
+    Arguments:
+        network: evaluated without dropout, in any mode.
+        images: for measuring weights and fitting convolutions, normalised as the network takes them. A fit needs more
+            images than (channels K^2) / (interior patches).
+        held_out: others like them, on which the fits are tested.
+        labels: of the held-out images, if known.
+        kernel_sizes: odd; 1, 3 and 5 if None, as far as they fit on a layer's grid.
+        max_offset: largest offset of the measures; ``default_max_offset`` if None.
+        replace: kernel sizes of the convolutions that replace a layer, with a pass over ``held_out`` for each. 3 if
+            None, or 1 on a smaller grid; none if empty.
+        probes: number of held-out images for equivariance and receptive fields.
+
+    Raises:
+        InputError: another network, an offset or a kernel too large for the grid, or no images.
+    """
+    if not len(images) or not len(held_out):
+        raise InputError("there are no images to measure on")
+    like = next(network.parameters())
+    data = images.to(like).split(batch_size), held_out.to(like).split(batch_size)
+    truth = None if labels is None else labels.to(like.device)
+    with as_evaluated(network):
+        layers, plans = find_attention_layers(network), []
+        for layer in layers:
+            fitted, replaced = _kernel_sizes(kernel_sizes, replace, layer.grid_size)
+            offset = default_max_offset(layer.grid_size) if max_offset is None else max_offset
+            interior_queries(layer.grid_size, offset)
+            plans.append({"max_offset": offset, "kernel_sizes": fitted, "replace": replaced})
+        features = _measure_features(network, torch.cat(data[1])[:probes])
+        predicted = _predict(network, data[1])
+        found = [
+            _measure_layer(network, index, layer, data, (predicted, truth), **plan)
+            for index, (layer, plan) in enumerate(zip(layers, plans, strict=True))
+        ]
+    accuracy = None if truth is None else float((predicted == truth).double().mean())
+    return LocalityReport(len(images), len(held_out), accuracy, found, features)
+
+
+def _kernel_sizes(
+    kernel_sizes: Sequence[int] | None, replace: Sequence[int] | None, grid_size: tuple[int, int]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Kernel sizes of the fit and of the replacements."""
+    for name, given in {"kernel_sizes": kernel_sizes, "replace": replace or None}.items():
+        if given is not None:
+            check_kernel_sizes(given)
+            if max(given) > min(grid_size):
+                grid = f"a grid of {grid_size[0]} x {grid_size[1]}"
+                raise InputError(f"{name} must be at most {min(grid_size)} on {grid}, but one is {max(given)}")
+    possible = tuple(size for size in (1, 3, 5) if size <= min(grid_size))
+    fitted = possible if kernel_sizes is None else tuple(sorted({*kernel_sizes}))
+    return fitted, (max(size for size in possible if size < 5),) if replace is None else tuple(replace)
+
+
+def _measure_layer(
+    network: nn.Module,
+    index: int,
+    layer: AttentionLayer,
+    data: tuple[Sequence[Tensor], Sequence[Tensor]],
+    predictions: tuple[Tensor, Tensor | None],
+    *,
+    max_offset: MaxOffset,
+    kernel_sizes: tuple[int, ...],
+    replace: tuple[int, ...],
+) -> LayerLocality:
+    """A pass over the images to measure and fit, one over those held out, and one for each replacement.
+
+    Arguments:
+        predictions: of the network on the held-out images, and their labels.
+    """
+    tokens = {"grid_size": layer.grid_size, "extra_tokens": layer.extra_tokens}
+    distance = AttentionDistance(**tokens, patch_size=layer.patch_size)
+    measures = {
+        "shares": RunningMean(VarianceShareMeasure(**tokens, max_offset=max_offset)),
+        "gaussian": RunningMean(GaussianFit(**tokens, max_offset=max_offset)),
+        "centres": RunningMean(HeadCentreMeasure(**tokens, max_offset=max_offset)),
+        "distance": RunningMean(distance),
+        "mean_weights": RunningMean(MeanWeights(**tokens)),
+    }
+    if min(max_offset) > 0:
+        measures["assignment"] = RunningMean(HeadAssignmentMeasure(**tokens, max_offset=max_offset))
+    fit = ConvolutionFit(kernel_sizes)
+    replacement = ConvolutionFit(replace, padding=layer.padding) if replace else None
+
+    def as_map(of: Tensor) -> Tensor:
+        return to_map(of, layer.grid_size, layer.extra_tokens)
+
+    for batch in data[0]:
+        passed = pass_layer(network, layer, batch)
+        for measure in measures.values():
+            measure.update(passed.weights)
+        for one in (fit, replacement):
+            if one is not None:
+                one.update(as_map(passed.inputs), as_map(passed.outputs))
+    found = {name: measure.compute() for name, measure in measures.items()}
+    convolutions, explained, margin = fit.compute(), ExplainedVariance(), max(kernel_sizes) // 2
+    for batch in data[1]:
+        passed = pass_layer(network, layer, batch)
+        outputs = crop_map(as_map(passed.outputs), margin)
+        with_means = _with_mean_weights(layer, passed, found["mean_weights"])
+        outcomes = {"mean_weights": crop_map(as_map(with_means), margin)}
+        for size, convolution in convolutions.items():
+            inputs = crop_map(as_map(passed.inputs), margin - size // 2).double()
+            unknown = torch.full_like(outputs, torch.nan)
+            outcomes[str(size)] = unknown if convolution is None else convolution(inputs)
+        explained.update(outputs, outcomes)
+    predicted, labels = predictions
+    replaced: dict[int, tuple[float | None, float]] = {}
+    for size, convolution in ({} if replacement is None else replacement.compute()).items():
+        if convolution is not None:
+            instead = _predict(replace_attention(network, layer, convolution), data[1])
+            lost = (
+                None
+                if labels is None
+                else float(((predicted == labels).double() - (instead == labels).double()).mean())
+            )
+            replaced[size] = lost, float((instead == predicted).double().mean())
+    shares = explained.compute()
+    return LayerLocality(
+        layer=index,
+        name=layer.name,
+        grid_size=layer.grid_size,
+        max_offset=max_offset,
+        uniform_distance=distance.uniform,
+        heads=_head_values(found, distance.uniform),
+        assignment=found.get("assignment"),
+        explained_by_kernel_size={size: shares[str(size)] for size in kernel_sizes},
+        explained_by_mean_weights=shares["mean_weights"],
+        replaced=replaced,
+    )
+
+
+def _head_values(found: dict[str, Any], uniform: float) -> dict[str, list[Any]]:
+    gaussian, values = found["gaussian"], {**found["shares"]._asdict()}
+    values |= {"alpha": gaussian.alpha, "offset": gaussian.offset, "gaussian_r2": gaussian.r_squared}
+    values |= {**found["centres"]._asdict(), "distance": found["distance"]}
+    values["distance_ratio"] = found["distance"] / (uniform or torch.nan)
+    return {name: of_heads.tolist() for name, of_heads in values.items()}
+
+
+def _with_mean_weights(
+    layer: AttentionLayer, passed: LayerPass, weights: Float[Tensor, "heads tokens tokens"]
+) -> Float[Tensor, "batch tokens embed_dim"]:
+    """The output with the same weights for every image: ``sum_h A_h X W_V^h W_O^h + b``; nan of another attention."""
+    attention = layer.module
+    if not isinstance(attention, MultiHeadAttention):
+        return torch.full_like(passed.outputs, torch.nan)
+    with torch.no_grad():
+        values = attention.value_projection(passed.inputs)
+        values = rearrange(values, "b n (heads d) -> b heads n d", heads=attention.num_heads)
+        merged = rearrange(weights.to(values) @ values, "b heads n d -> b n (heads d)")
+        return merged if attention.output_projection is None else attention.output_projection(merged)
+
+
+@torch.no_grad()
+def _predict(network: nn.Module, batches: Sequence[Tensor]) -> Int64[Tensor, "images"]:
+    return torch.cat([network(batch).argmax(dim=1) for batch in batches])
+
+
+def _measure_features(network: nn.Module, images: Tensor) -> list[FeatureLocality]:
+    def maps(batch: Tensor) -> dict[str, Tensor]:
+        return feature_maps(network, batch)
+
+    with torch.no_grad():
+        sizes = {name: (found.shape[2], found.shape[3]) for name, found in maps(images[:1]).items()}
+    errors, fields = shift_equivariance_errors(maps, images), receptive_fields(maps, images)
+    return [
+        FeatureLocality(name, size, errors[name], receptive_field_radius(fields[name], map_size=size))
+        for name, size in sizes.items()
+    ]
+
+
+def select_images(cell: Cell, pool: Pool, *, count: int, held_out: int) -> tuple[LabelledImages, LabelledImages]:
+    """Training images of a cell, and images that it was not trained on, validation images included; no test image."""
     drawn = pool.draw(cell.train_size, cell.seed)
     trained = set(drawn.training.sample_ids)
     names = pool.images.sample_ids
     free = torch.tensor([i for i in pool.trainable(cell.seed).tolist() if names[i] not in trained], dtype=torch.long)
     if not len(free):
-        raise InputError(f"{cell.name} was trained on every image there is; none is left to measure it on")
+        raise InputError(f"{cell.name} was trained on all images; none is left to measure it on")
     order = torch.randperm(len(free), generator=torch.Generator().manual_seed(cell.seed))
-    return MeasuredOn(
-        fitted=drawn.training.subset(torch.arange(min(count, len(drawn.training)))),
-        held_out=pool.images.subset(free[order[:held_out]]),
-    )
+    fitted = drawn.training.subset(torch.arange(min(count, len(drawn.training))))
+    return fitted, pool.images.subset(free[order[:held_out]])
 
 
 def measure_network(
-    trained: TrainedNetwork, on: MeasuredOn, network: nn.Module | None = None, *, summary_only: bool = False
+    trained: TrainedNetwork,
+    images: tuple[LabelledImages, LabelledImages],
+    network: nn.Module | None = None,
+    *,
+    summary_only: bool = False,
 ) -> LocalityReport:
-    """Every measure of a trained network, or of another one in its place, such as the one it was before training.
+    """All measures of a trained network, or of another one in its place, such as its initial state.
 
     Arguments:
-        network: what is measured in place of its own.
-        summary_only: only what ``SUMMARY`` names needs to be right: a fraction of the time.
+        images: to fit on, and held out; see ``select_images``.
+        network: measured instead of its own.
+        summary_only: only ``SUMMARY_MEASURES`` are needed, which takes a fraction of the time.
     """
     whole = network or trained.network
     network = inner(whole)
+    fitted, held_out = images
     return measure_locality(
         network.network if isinstance(network, AttentionNetwork) else network,
-        seen_by(whole, trained.normalise(on.fitted.images)),
-        seen_by(whole, trained.normalise(on.held_out.images)),
-        on.held_out.labels,
+        seen_by(whole, trained.normalise(fitted.images)),
+        seen_by(whole, trained.normalise(held_out.images)),
+        held_out.labels,
         **({"kernel_sizes": (3,), "replace": (), "probes": 4} if summary_only else {}),
     )
 
 
-def untrained(trained: TrainedNetwork, pool: Pool) -> nn.Module:
-    """The network as it was before its first step: as drawn from its seed, or as it started."""
+def restore_initial_network(trained: TrainedNetwork, pool: Pool) -> nn.Module:
+    """The network before its first step: initialised from its seed, or from its start weights."""
     cell = trained.cell
     network = make_plan(cell, pool.draw(cell.train_size, cell.seed)).network
     if (start := starting_network(cell)) is not None:
@@ -90,7 +403,7 @@ def untrained(trained: TrainedNetwork, pool: Pool) -> nn.Module:
 
 @dataclass(frozen=True)
 class StudiedLayer:
-    """One layer of attention of one cell, before and after training, by the names of ``SUMMARY``."""
+    """One attention layer of one cell: its ``SUMMARY_MEASURES`` before and after training."""
 
     contender: str
     train_size: int
@@ -105,46 +418,43 @@ def study_locality(
 ) -> Iterator[list[StudiedLayer]]:
     """Measure the attention of every finished cell of the longest budget, before and after training; cell by cell.
 
-    What was measured is kept beside the report (``report/locality/<cell>.json``) and is not measured again.
+    The measures are saved in the report (``report/locality/<cell>.json``) and not computed again.
 
     Arguments:
         trust: whether the class of a model that is not the package's own may be imported.
     """
     pool = None
     for cell_folder, result in finished_cells(folder, longest=True).items():
-        kept = folder / "report" / "locality" / f"{cell_folder.name}.json"
+        path = folder / "report" / "locality" / f"{cell_folder.name}.json"
         settings = {"images": count, "held_out": held_out, "weights": result.weights}
-        if (rows := _kept(kept, settings)) is None:
+        if (rows := _read_saved(path, settings)) is None:
             trained = open_network(cell_folder, trust=trust)
             pool = pool or trained.pool(root)
             rows = _study_cell(trained, pool, count=count, held_out=held_out)
-            write_text(kept, json.dumps({"settings": settings, "layers": rows}, indent=1) + "\n")
+            write_text(path, json.dumps({"settings": settings, "layers": rows}, indent=1) + "\n")
         yield [StudiedLayer(**row) for row in rows]
 
 
-def _study_cell(trained: TrainedNetwork, pool: Pool, *, count: int, held_out: int) -> list[dict[str, Any]]:
-    on = images_for(trained.cell, pool, count=count, held_out=held_out)
-    after = measure_network(trained, on, summary_only=True)
+def _study_cell(trained: TrainedNetwork, pool: Pool, *, count: int, held_out: int) -> list[Row]:
+    images = select_images(trained.cell, pool, count=count, held_out=held_out)
+    after = measure_network(trained, images, summary_only=True)
     if not after.layers:
         return []
-    before = measure_network(trained, on, untrained(trained, pool), summary_only=True)
+    before = measure_network(trained, images, restore_initial_network(trained, pool), summary_only=True)
     cell = trained.cell
     return [
         {
-            "contender": cell.contender,
-            "train_size": cell.train_size,
-            "seed": cell.seed,
-            "layer": int(old["layer"]),  # pyright: ignore[reportArgumentType]
-            "before": {name: old.get(name) for name in SUMMARY},
-            "after": {name: new.get(name) for name in SUMMARY},
+            **{"contender": cell.contender, "train_size": cell.train_size, "seed": cell.seed, "layer": old["layer"]},
+            "before": {name: jsonable(old.get(name)) for name in SUMMARY_MEASURES},
+            "after": {name: jsonable(new.get(name)) for name in SUMMARY_MEASURES},
         }
         for old, new in zip(before.layer_rows(), after.layer_rows(), strict=True)
     ]
 
 
-def _kept(path: Path, settings: dict[str, Any]) -> list[dict[str, Any]] | None:
+def _read_saved(path: Path, settings: Row) -> list[Row] | None:
     try:
-        kept = json.loads(path.read_text(encoding="utf-8"))
-        return kept["layers"] if kept["settings"] == settings else None
+        saved = json.loads(path.read_text(encoding="utf-8"))
+        return saved["layers"] if saved["settings"] == settings else None
     except (OSError, ValueError, KeyError, TypeError):
         return None

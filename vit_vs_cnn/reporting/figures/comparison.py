@@ -1,4 +1,4 @@
-"""Figures of a comparison: what one sees at a glance, each drawn without a display."""
+"""Figures of a comparison: classes, confusion, example images, calibration, corruptions, similarity."""
 
 from collections.abc import Mapping, Sequence
 
@@ -6,66 +6,47 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from vit_vs_cnn.comparison.accuracy import Accuracy
-from vit_vs_cnn.comparison.by_class import ClassAccuracy
-from vit_vs_cnn.comparison.compare import Comparison
-from vit_vs_cnn.comparison.confidence import Confidence
-from vit_vs_cnn.comparison.entries import Answered, Tested, grouped, on_one_fold
-from vit_vs_cnn.comparison.latency import Cost
+from vit_vs_cnn.comparison.accuracy import ClassAccuracy
+from vit_vs_cnn.comparison.calibration import CalibrationComparison
+from vit_vs_cnn.comparison.compare import NetworkComparison
+from vit_vs_cnn.comparison.corruptions import CorruptionAccuracy
+from vit_vs_cnn.comparison.entries import Answered, TestedEntry, group_entries, on_one_fold
+from vit_vs_cnn.comparison.similarity import SimilarityComparison
 from vit_vs_cnn.data.images import LabelledImages
-from vit_vs_cnn.reporting.figures.behaviour import (
-    attacks_figure,
-    corruptions_figure,
-    cues_figure,
-    shifts_figure,
-    similarity_figures,
+from vit_vs_cnn.reporting.figures.drawing import (
+    PercentLocator,
+    in_colours,
+    panels,
+    plain_axes,
+    plot_distances,
+    plot_shares,
+    wrapped,
 )
-from vit_vs_cnn.reporting.figures.drawing import PercentLocator, in_colours, in_percent, plain_axes, plot_rows, wrapped
 from vit_vs_cnn.reporting.style import COLOUR_MAP, GREY, MOST, Looks, looks, percent
 
 #: In a line of the width of a picture.
 LETTERS = 22
 
 
-def figures_of(comparison: Comparison, tested: Sequence[Tested]) -> dict[str, Figure]:
+def comparison_figures(comparison: NetworkComparison, tested: Sequence[TestedEntry]) -> dict[str, Figure]:
+    """All figures that the comparison has data for, by the name of the file."""
     drawn: dict[str, Figure] = {}
     known = looks([network.group for network in comparison.networks])
     if (accuracy := comparison.accuracy) is not None:
-        drawn["accuracy"] = accuracy_figure(accuracy, known)
         drawn["classes"] = classes_figure(accuracy.classes, known)
         drawn["confusion"] = confusion_figure(accuracy.confusion, comparison.class_names)
-        if len(accuracy.networks) > 1:
-            drawn["disagreement"] = disagreement_figure(accuracy)
-        if comparison.pictures:
+        if comparison.examples:
             shown = on_one_fold(tested)
-            drawn["pictures"] = pictures_figure(comparison.pictures, shown, shown[0].test)
-    if comparison.confidence:
+            drawn["pictures"] = pictures_figure(comparison.examples, shown, shown[0].test)
+    if comparison.calibration:
         first = {network.group: network.name for network in reversed(comparison.networks)}
         ordered = {group: first[group] for group in known}
-        drawn["reliability"] = reliability_figure(ordered, comparison.confidence, known)
-    if comparison.robustness is not None:
-        drawn["corruptions"] = corruptions_figure(comparison.robustness, known)
-        drawn["shifts"] = shifts_figure(comparison.robustness, known)
-        if comparison.robustness.cues is not None:
-            drawn["cues"] = cues_figure(comparison.robustness.cues, known)
-    if comparison.attacked is not None:
-        drawn["attacks"] = attacks_figure(comparison.attacked, known)
+        drawn["reliability"] = reliability_figure(ordered, comparison.calibration, known)
+    if comparison.corruptions is not None:
+        drawn["corruptions"] = corruptions_figure(comparison.corruptions, known)
     if comparison.similarity is not None:
         drawn |= similarity_figures(comparison.similarity, known)
-    if comparison.cost and accuracy is not None:
-        drawn["cost"] = cost_figure(comparison.cost, accuracy, known)
     return drawn
-
-
-def accuracy_figure(accuracy: Accuracy, known: Looks) -> Figure:
-    """Every group's top-1 accuracy with its interval, and its single networks as small marks."""
-    figure, (axis,) = plain_axes(6.4, 0.9 + 0.45 * len(accuracy.groups))
-    rows = [(group.name, known[group.name], group.top1, list(group.by_network.values())) for group in accuracy.groups]
-    plot_rows(axis, rows, {"marker": "|", "ms": 8}, capsize=3)
-    axis.axvline(100 * accuracy.majority, color=GREY, linestyle=":", zorder=0)
-    axis.set_xlabel("top-1 accuracy in %, with 95 % interval; dotted: always the most frequent class")
-    axis.grid(axis="x", alpha=0.3)
-    return figure
 
 
 def classes_figure(classes: Sequence[ClassAccuracy], known: Looks) -> Figure:
@@ -123,24 +104,9 @@ def _write_in(axis: Axes, values: np.ndarray) -> None:
         axis.text(col, row, f"{value:.0f}", ha="center", va="center", fontsize=6, color=colour)
 
 
-def disagreement_figure(accuracy: Accuracy) -> Figure:
-    count = len(accuracy.networks)
-    side = 2.0 + 0.5 * count
-    figure, (axis,) = plain_axes(side + 1, side)
-    values = 100 * np.asarray(accuracy.disagreement)
-    picture = axis.imshow(values, cmap=COLOUR_MAP, vmin=0, vmax=max(1.0, values.max()))
-    axis.set_xticks(range(count), accuracy.networks, rotation=90)
-    axis.set_yticks(range(count), accuracy.networks)
-    axis.spines[:].set_visible(False)
-    if count <= 12:
-        _write_in(axis, values)
-    figure.colorbar(picture, ax=axis, shrink=0.7).set_label("% of images named differently", fontsize=8)
-    return figure
-
-
 def pictures_figure(pictures: Mapping[str, list[int]], tested: Sequence[Answered], test: LabelledImages) -> Figure:
     """Test images that one network alone gets right, and some that all get wrong, with what each says."""
-    first = [members[0] for members in grouped(tested).values()][:MOST]
+    first = [members[0] for members in group_entries(tested).values()][:MOST]
     kinds = dict(list(pictures.items())[: MOST + 1])
     columns = max(len(numbers) for numbers in kinds.values())
     words = {number: _words(number, first, test) for numbers in kinds.values() for number in numbers}
@@ -166,14 +132,16 @@ def _words(number: int, first: Sequence[Answered], test: LabelledImages) -> tupl
     return wrapped(f"it is: {truth}", LETTERS), "\n".join(wrapped(text, LETTERS) for text in says)
 
 
-def reliability_figure(first: Mapping[str, str], confidence: Mapping[str, Confidence], known: Looks) -> Figure:
+def reliability_figure(
+    first: Mapping[str, str], calibration: Mapping[str, CalibrationComparison], known: Looks
+) -> Figure:
     """Accuracy over confidence in bins of equal mass, before and after the temperature; the first of each group."""
-    after = {group: confidence[name].after for group, name in first.items()}
+    after = {group: calibration[name].after for group, name in first.items()}
     panels = 2 if any(after.values()) else 1
     figure, axes = plain_axes(3.6 * panels + 0.4, 3.6, panels)
     for panel, axis in enumerate(axes):
         for group, name in first.items():
-            judged = after[group] if panel else confidence[name].before
+            judged = after[group] if panel else calibration[name].before
             if judged is not None:
                 label = f"{group}: ECE {percent(judged.ece)} %"
                 axis.plot(judged.confidence, judged.accuracy, label=label, ms=4, **known[group].line)
@@ -184,20 +152,55 @@ def reliability_figure(first: Mapping[str, str], confidence: Mapping[str, Confid
     return figure
 
 
-def cost_figure(cost: Mapping[str, Cost], accuracy: Accuracy, known: Looks) -> Figure:
-    figure, axes = plain_axes(8.2, 3.0, 2)
-    groups = {group.name: group for group in accuracy.groups}
-    for axis in axes:
-        axis.yaxis.set_major_locator(PercentLocator())
-    for name, one in cost.items():
-        value, error = in_percent([groups[name].top1])
-        for axis, x in zip(axes, (one.macs and one.macs / 1e6, 1000 * one.latency_p50), strict=True):
-            if x:
-                axis.errorbar(x, value, yerr=error, capsize=3, linestyle="none", label=name, **known[name].line)
-    axes[0].set(xlabel="MACs of one image in millions, attention counted", ylabel="top-1 accuracy in %")
-    axes[1].set_xlabel(f"median time of one image in ms ({next(iter(cost.values())).device})")
-    for axis in axes:
-        axis.margins(0.2)
+def corruptions_figure(corruptions: CorruptionAccuracy, known: Looks) -> Figure:
+    """Accuracy over the level of every corruption, small multiples under one scale."""
+    accuracy = corruptions.accuracy
+    names = list(next(iter(accuracy.values())))
+    figure, axes = panels(len(names), 4, 1.9, 1.55, extra=0.5, share=True)
+    for axis, name in zip(axes, names, strict=True):
+        shares = {group: (corruptions.clean[group], *by_name[name]) for group, by_name in accuracy.items()}
+        plot_shares(axis, range(6), shares, known, ms=3, lw=1.2)
+        axis.set_title(name.replace("_", " "), fontsize=8)
+        axis.tick_params(labelsize=7)
         axis.grid(alpha=0.3)
-    axes[1].legend(fontsize=7, frameon=False)
+    figure.supxlabel("level (0: original image)", fontsize=9)
+    figure.supylabel("accuracy in %", fontsize=9)
+    figure.legend(*axes[0].get_legend_handles_labels(), fontsize=8, loc="outside upper center", ncols=4, frameon=False)
+    return figure
+
+
+def similarity_figures(similarity: SimilarityComparison, known: Looks) -> dict[str, Figure]:
+    drawn = {}
+    if similarity.cka:
+        drawn["cka"] = cka_figure(similarity)
+    if similarity.attention_distance:
+        drawn["attention_distance"] = attention_distance_figure(similarity, known)
+    return drawn
+
+
+def cka_figure(similarity: SimilarityComparison) -> Figure:
+    """CKA between all layers: of two networks, and of each with itself; the pairs of different ones first."""
+    ordered = sorted(similarity.cka, key=lambda one: one.first == one.second)[:MOST]
+    figure, axes = panels(len(ordered), 3, 3.6, 3.5, extra=0.0)
+    for axis, one in zip(axes, ordered, strict=True):
+        axis.imshow(np.asarray(one.values), cmap=COLOUR_MAP, vmin=0, vmax=1, origin="lower", aspect="auto")
+        axis.set(xlabel=one.second, ylabel=one.first)
+        for names, set_ticks in ((one.second_layers, axis.set_xticks), (one.first_layers, axis.set_yticks)):
+            every = -(-len(names) // 20)
+            set_ticks(range(0, len(names), every), names[::every], fontsize=6)
+        axis.tick_params(axis="x", labelrotation=90)
+    figure.colorbar(axes[0].images[0], ax=axes, shrink=0.7, label="CKA")
+    return figure
+
+
+def attention_distance_figure(similarity: SimilarityComparison, known: Looks) -> Figure:
+    found = dict(list(similarity.attention_distance.items())[:MOST])
+    figure, axes = plain_axes(3.4 * len(found) + 0.6, 2.9, len(found))
+    for axis, (name, distances) in zip(axes, found.items(), strict=True):
+        plot_distances(axis, distances.by_layer, known[name], name)
+        depth = len(distances.by_layer)
+        axis.axhline(distances.uniform, color=GREY, linestyle=":")
+        axis.text(depth + 0.4, distances.uniform, "uniform attention", fontsize=7, ha="right", va="bottom")
+        axis.set(xlim=(0.5, depth + 0.5), ylim=(0, max(1.35 * distances.uniform, axis.get_ylim()[1])))
+        axis.set_title(name, fontsize=10)
     return figure

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import AutoLocator, MaxNLocator
 
 from vit_vs_cnn.files import written_whole
-from vit_vs_cnn.reporting.figures.fonts import make_readable
+from vit_vs_cnn.reporting.figures.fonts import boxes_without_warning, make_readable
 from vit_vs_cnn.reporting.style import DPI, Look, Looks
 from vit_vs_cnn.statistics.intervals import Estimate
 
@@ -40,7 +40,8 @@ class Drawing(Figure):
 
     def savefig(self, *args: Any, **options: Any) -> None:
         make_readable(self)
-        super().savefig(*args, **options)
+        with boxes_without_warning():
+            super().savefig(*args, **options)
 
     def _repr_png_(self) -> bytes:
         return picture_of(self, "png", dpi=100)
@@ -155,14 +156,15 @@ def _laid_out(figure: Figure) -> Iterator[None]:
     """Places are found once, without drawing: matplotlib would find them anew for each file."""
     make_readable(figure)
     engine = figure.get_layout_engine()
-    if engine is not None:
-        engine.execute(figure)
-    with mpl.rc_context({"figure.autolayout": False, "figure.constrained_layout.use": False}):
-        figure.set_layout_engine(None)
-    try:
-        yield
-    finally:
-        figure.set_layout_engine(engine)
+    with boxes_without_warning():
+        if engine is not None:
+            engine.execute(figure)
+        with mpl.rc_context({"figure.autolayout": False, "figure.constrained_layout.use": False}):
+            figure.set_layout_engine(None)
+        try:
+            yield
+        finally:
+            figure.set_layout_engine(engine)
 
 
 def _bytes(figure: Figure, kind: str, name: str, dpi: int) -> bytes:

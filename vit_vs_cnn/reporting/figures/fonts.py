@@ -1,8 +1,9 @@
-"""Names in any script in figures: drawn by a font that has their signs, and where there is none as their numbers."""
+"""Names in any script in figures: drawn with installed fonts that have their characters."""
 
-import unicodedata
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
-from itertools import groupby
 
 from matplotlib.axis import Axis
 from matplotlib.category import StrCategoryFormatter
@@ -12,80 +13,57 @@ from matplotlib.ft2font import FT2Font
 from matplotlib.text import Text
 from matplotlib.ticker import FixedFormatter, FuncFormatter
 
-#: The font that draws what no other has: boxes, which tell nothing.
-LAST_RESORT = ("Last Resort", "LastResort")
-#: What puts words to ticks; other formatters write numbers.
-NAMING = (FixedFormatter, FuncFormatter, StrCategoryFormatter)
-#: Signs of no look of their own, which fonts may lack: joiners and selectors of variants.
-UNSEEN = ("Cf", "Zl", "Zp")
-VARIANTS = range(0xFE00, 0xFE10)
+#: Formatters of ticks that are names; other formatters write numbers, as formulas.
+_NAME_FORMATTERS = (FixedFormatter, FuncFormatter, StrCategoryFormatter)
+#: Fonts that draw a box for every character.
+_LAST_RESORT = ("Last Resort", "LastResort")
 
 
 def make_readable(figure: Figure) -> None:
-    """Give every text of a figure fonts that have its signs, and take none for maths; signs that no font has become
-    their code points.
+    """Let every text of a figure use installed fonts that have its characters, and read no name as a formula.
 
-    ``猫`` becomes ``[732B]`` where no font has it: two names stay two, and matplotlib has nothing to warn of.
+    A character that no font has is drawn as a box.
     """
+    axes = figure.findobj(Axis)
     numbers: set[Text] = set()
-    for axis in figure.findobj(Axis):
-        _make_ticks_readable(axis)
-        if not isinstance(axis.get_major_formatter(), NAMING):
-            numbers |= {*axis.get_ticklabels(), *axis.get_ticklabels(minor=True)}
-    for text in figure.findobj(Text):
-        if text not in numbers:  # powers of ten are formulas
-            text.set_parse_math(False)  # a class may be called $5$
-        if not text.get_text().isascii():
-            words, families = readable(text.get_text(), text.get_fontfamily())
-            text.set(text=words, fontfamily=families)
+    for axis in axes:
+        labels = [*axis.get_ticklabels(), *axis.get_ticklabels(minor=True)]
+        numbers |= {*labels} if not isinstance(axis.get_major_formatter(), _NAME_FORMATTERS) else set()
+    texts = figure.findobj(Text)
+    for text in texts:
+        text.set_parse_math(text in numbers)
+    characters = frozenset(ord(sign) for text in texts for sign in text.get_text() if sign > "\x7f")
+    if fallbacks := _fallback_fonts(characters):
+        for axis in axes:  # labels of ticks are made anew by each drawing
+            axis.set_tick_params(which="both", labelfontfamily=["sans-serif", *fallbacks])
+        for text in texts:
+            text.set_fontfamily([*dict.fromkeys([*text.get_fontfamily(), *fallbacks])])
 
 
-def _make_ticks_readable(axis: Axis) -> None:
-    """Labels of ticks are made anew by each drawing: it is what makes them that has to change."""
-    if not isinstance(axis.get_major_formatter(), NAMING):
-        return
-    labels = [(label.get_text(), label.get_fontfamily()) for label in axis.get_ticklabels()]
-    told = [readable(*label) for label in labels]
-    if told == labels:
-        return
-    axis.set_ticks(axis.get_ticklocs(), labels=[words for words, _ in told])
-    for label, (_, families) in zip(axis.get_ticklabels(), told, strict=True):
-        label.set_fontfamily(families)
+@contextmanager
+def boxes_without_warning() -> Iterator[None]:
+    """A block in which characters that no font has, and scripts that matplotlib cannot shape, are no warnings."""
+    with warnings.catch_warnings():
+        for message in ("Glyph .* missing from", "Matplotlib currently does not support"):
+            warnings.filterwarnings("ignore", message)
+        yield
 
 
-def readable(words: str, families: list[str]) -> tuple[str, list[str]]:
-    """The words as they can be drawn, and the fonts to do it with: the given ones first."""
-    own = findfont(FontProperties(family=families))
-    found, parts = list(families), []
-    seen = (sign for sign in words if unicodedata.category(sign) not in UNSEEN and ord(sign) not in VARIANTS)
-    for drawn, run in groupby(seen, key=lambda sign: sign in "\n\t" or _family_of(sign, own) is not None):
-        signs = list(run)
-        parts.append("".join(signs) if drawn else f"[{' '.join(f'{ord(sign):04X}' for sign in signs)}]")
-    for sign in "".join(parts):
-        family = None if sign in "\n\t" else _family_of(sign, own)
-        if family and family not in found:
-            found.append(family)
-    return "".join(parts), found
-
-
-@lru_cache(maxsize=4096)
-def _family_of(sign: str, own: str) -> str | None:
-    """The family of a font that has a sign, "" for the font ``own``; None if there is none."""
-    if ord(sign) in _signs(own):
-        return ""
-    return next((name for name, path in _others() if ord(sign) in _signs(path)), None)
-
-
-@lru_cache(maxsize=1)
-def _others() -> list[tuple[str, str]]:
-    """Name and file of every plain font there is."""
+@lru_cache(maxsize=256)
+def _fallback_fonts(characters: frozenset[int]) -> tuple[str, ...]:
+    """Families of installed fonts with the characters that the default font lacks."""
+    found, missing = [], characters - _characters_of(findfont(FontProperties()))
     plain = (font for font in fontManager.ttflist if font.style == "normal" and font.weight in (400, "normal"))
-    return sorted((font.name, font.fname) for font in plain if not font.name.startswith(LAST_RESORT))
+    for name, path in sorted((font.name, font.fname) for font in plain if not font.name.startswith(_LAST_RESORT)):
+        if known := missing and missing & _characters_of(path):
+            found.append(name)
+            missing -= known
+    return tuple(found)
 
 
 @lru_cache(maxsize=512)
-def _signs(path: str) -> frozenset[int]:
-    """The signs that a font can draw at any size; none for one of coloured pixels, or that cannot be read."""
+def _characters_of(path: str) -> frozenset[int]:
+    """The characters that a font draws at any size; none for one that cannot be read."""
     try:
         font = FT2Font(path)
         return frozenset(font.get_charmap()) if font.scalable else frozenset()

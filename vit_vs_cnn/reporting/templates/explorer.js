@@ -3,7 +3,6 @@
   const $ = (id) => document.getElementById(id);
   const data = JSON.parse($("data").textContent);
   const FUSIONS = ["mean", "max", "min"];
-  const OWN = { mean: "rollout", max: "rollout_max", min: "rollout_min" };
   const SIDE = 512;
   const MARGIN = 28; // for the numbers beside the heads of all layers
 
@@ -145,8 +144,6 @@
       this.models = make("select", { "aria-label": "Network", onchange: () => this.choose(+this.models.value) });
       data.models.forEach((model, i) => this.models.append(make("option", { value: i, textContent: model.name })));
       this.methods = make("select", { "aria-label": "Method", onchange: () => this.show(this.methods.value) });
-      this.asks = make("select", { "aria-label": "Class of the map", onchange: () => draw() }, [
-        make("option", { value: "asked" }), make("option", { value: "true" })]);
       this.says = make("p", { className: "says" });
       this.main = make("canvas", { className: "main", tabIndex: 0, role: "img", "aria-label": "Map over the image" });
       this.bar = make("canvas", { width: 256, height: 1, "aria-hidden": "true" });
@@ -166,7 +163,7 @@
         make("summary", { textContent: "Numbers" }), this.numbers]);
       const bar = make("div", { className: "bar" }, [this.low, this.bar, this.high]);
       this.root = make("section", { className: "panel", "data-panel": this.index }, [
-        make("div", { className: "row" }, [this.models, this.methods, this.asks]), this.says, this.main, bar, this.readout,
+        make("div", { className: "row" }, [this.models, this.methods]), this.says, this.main, bar, this.readout,
         this.layers, this.heads, this.all, this.allNote, this.details]);
       this.root.addEventListener("pointerdown", () => { state.active = this.index; });
       this.root.addEventListener("focusin", () => { state.active = this.index; });
@@ -190,21 +187,10 @@
       return other ? other.attention.grid : this.map().grid;
     }
     map() { return this.about.maps.find((map) => map.method === this.view); }
-    /** Where the map for the true class is, if that is asked for and in the file; else -1. */
-    ofLabel() {
-      const map = this.map();
-      return map?.specific && this.asks.value === "true" && map.labels ? map.labels.places.indexOf(state.image) : -1;
-    }
     /** What a map is for, and how good it is. */
     told(map) {
-      const [asked, label, other] = [map.classes[state.image], data.images[state.image].label, this.ofLabel() >= 0];
-      const of = map.specific ? `, for “${other ? label : asked}”` : "";
-      const about = `${map.about[0].toUpperCase()}${map.about.slice(1)}${of}.`;
-      if (other) return `${about} It has no score: deletion follows “${asked}”.`;
-      const wanted = map.specific && this.asks.value === "true";
-      const lacks = !wanted || label === asked ? "" : label === null ? " The true class of this image is not known."
-        : ` This file holds no map for “${label}”.`;
-      return `${about}${lacks} ${scored(map.score[state.image])}`;
+      const of = map.specific ? `, for “${map.classes[state.image]}”` : "";
+      return `${map.about[0].toUpperCase()}${map.about.slice(1)}${of}. ${scored(map.score[state.image])}`;
     }
     choose(model) {
       this.model = model;
@@ -222,7 +208,6 @@
       this.view = view;
       this.methods.value = view;
       const inside = view === "layer";
-      this.asks.style.display = this.map()?.specific ? "" : "none";
       this.layers.style.display = inside ? "" : "none";
       this.heads.style.display = inside || view === "rollout" ? "" : "none";
       this.all.style.display = this.allNote.style.display = inside || view === "rollout" ? "" : "none";
@@ -275,13 +260,12 @@
     async compute() {
       const map = this.map();
       if (map) {
-        const other = this.ofLabel();
-        const [maps, at] = other < 0 ? [map, state.image] : [map.labels, other];
-        const size = maps.grid[0] * maps.grid[1];
-        maps.levels ??= bytesOf(maps.bytes);
-        const [low, high] = [maps.low[at], maps.high[at]];
-        const levels = maps.levels.subarray(at * size, (at + 1) * size);
-        return { grid: maps.grid, values: Float64Array.from(levels, (l) => low + ((high - low) * l) / 255), low, high };
+        const size = map.grid[0] * map.grid[1];
+        const at = state.image;
+        map.levels ??= bytesOf(map.bytes);
+        const [low, high] = [map.low[at], map.high[at]];
+        const levels = map.levels.subarray(at * size, (at + 1) * size);
+        return { grid: map.grid, values: Float64Array.from(levels, (l) => low + ((high - low) * l) / 255), low, high };
       }
       const { extra, grid } = this.about.attention;
       const weights = await weightsOf(this.model, state.image);
@@ -382,10 +366,6 @@
       const place = state.target ?? (map || state.reads ? (map ? state.place : null) : null);
       const lines = [];
       if (map) {
-        const [asked, label] = [map.classes[state.image], data.images[state.image].label];
-        this.asks.options[0].textContent = `for “${asked}”`;
-        this.asks.options[1].textContent = label === null ? "for the true class: not known"
-          : `for the true class, ${label === asked ? "the same" : `“${label}”`}`;
         lines.push(this.told(map));
         const [row, col] = cellOf(place, grid);
         lines.push(`At ${said(cellOf(place, this.grid()))}: ${number(values[row * grid[1] + col])}.`);
@@ -399,7 +379,7 @@
           lines.push(`To the ${extra.length > 1 ? `${extra.length} tokens` : "token"} before the patches: ` +
             `${[...extra].map(number).join(", ")}.`);
         }
-        const scores = this.view === "rollout" && this.about.scores[OWN[this.fusion]];
+        const scores = this.view === "rollout" && this.fusion === "mean" && this.about.scores.rollout;
         if (scores) lines.push(`As a map of what the classifier reads: ${scored(scores[state.image])}`);
         if (place) {
           const [row, col] = cellOf(place, grid);

@@ -4,6 +4,7 @@ import functools
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -11,13 +12,12 @@ import torch
 from jaxtyping import UInt8
 
 from vit_vs_cnn.config.experiment import Data
-from vit_vs_cnn.data.file_facts import FileFacts, facts_of_files
-from vit_vs_cnn.data.folder import FolderSource
-from vit_vs_cnn.data.folder_layout import Fault
+from vit_vs_cnn.data.decoding import ImageFileInfo, read_file_info
+from vit_vs_cnn.data.image_cache import CachedImages
 from vit_vs_cnn.data.images import LabelledImages, concatenate
-from vit_vs_cnn.data.kept import KeptSource
+from vit_vs_cnn.data.listing import SPLITS, FileProblem
+from vit_vs_cnn.data.near_duplicates import MAX_BLANK_DEVIATION, channel_means_and_deviations, find_copies
 from vit_vs_cnn.data.options import Resize
-from vit_vs_cnn.data.same_pictures import BLANK, colours, same_pictures
 from vit_vs_cnn.runs.images import open_source
 
 #: Where the audit of an experiment's images lies, in its folder.
@@ -38,7 +38,7 @@ class Pair:
 
     Arguments:
         first, second: their names: paths under the root, or numbers in the source.
-        similarity: correlation of their detail, 0.62 to 1 (``near_duplicates``).
+        similarity: correlation of their detail, 0.62 to 1 (``near_duplicate_pairs``).
         same_pixels: whether all their pixels are equal at the size of training.
     """
 
@@ -110,9 +110,9 @@ class Audit:
     resize: Resize | None
     skips: bool
     counts: Mapping[str, Mapping[str, int]]
-    files: tuple[FileFacts, ...]
+    files: tuple[ImageFileInfo, ...]
     class_of: Mapping[str, str] = field(repr=False)
-    faults: tuple[Fault, ...]
+    faults: tuple[FileProblem, ...]
     others: tuple[str, ...]
     blank: tuple[str, ...]
     mean_colours: Mapping[str, tuple[float, ...]]
@@ -183,45 +183,38 @@ def audit_images(data: Data, tell: Callable[[str], None] = lambda text: None, *,
         InputError: no such folder, a layout that there is not, or a source that cannot be read.
     """
     source = open_source(data, trust=trust)
-    faults: list[Fault] = []
-    others: list[str] = []
-    layout = "splits of the source"
-    if isinstance(source, FolderSource):
-        layout, others = source.layout.kind, source.layout.others
-    tell("reading images")  # what is wrong with the folder itself is told before
-    if isinstance(source, FolderSource):
-        there = source.layout.splits
-        read = {split: source.readable(split) for split in ("train", "validation", "test") if split in there}
-        splits = {split: images for split, (images, _) in read.items()}
-        faults = source.faults({split: failures for split, (_, failures) in read.items()})
+    listing = source.listed if isinstance(source, CachedImages) else None  # without a folder, nothing is read
+    tell("reading images")
+    if isinstance(source, CachedImages):
+        listing, there = source.listing, {"train", *source.listed.splits, *["test"] * (source.folds is None)}
+        splits = {split: source.split(split) for split in SPLITS if split in there}
     else:
         given = {"train": source.train(), "validation": source.validation(), "test": source.test()}
         splits = {split: images for split, images in given.items() if images is not None}
     images = functools.reduce(concatenate, splits.values())
     of = [split for split, one in splits.items() for _ in range(len(one))]
-    folds = source.folds if isinstance(source, FolderSource | KeptSource) else None
-    if folds is not None:
-        held = [folds.get(str(name)) for name in images.sample_ids]  # None: set apart for validation
-        of = [split if fold is None else f"fold {fold}" for split, fold in zip(of, held, strict=True)]
-        numbers = torch.tensor([-1 if fold is None else fold for fold in held])
+    folds = None if listing is None else listing.folds
+    if folds is not None:  # training images come first
+        of[: len(folds)] = [f"fold {fold}" for fold in folds]
+        numbers = torch.tensor([*folds, *[-1] * (len(images) - len(folds))])
         sides = {"train": numbers > 0, "validation": numbers < 0, "test": numbers == 0}
         splits = {
             split: images.subset(torch.nonzero(there)[:, 0])
             for split, there in sides.items()
             if split != "validation" or there.any()
         }
-    means, deviations = colours(images)
-    blank = deviations <= BLANK
-    files: tuple[FileFacts, ...] = ()
+    means, deviations = channel_means_and_deviations(images)
+    blank = deviations <= MAX_BLANK_DEVIATION
+    files: tuple[ImageFileInfo, ...] = ()
     class_of = dict(
         zip(images.sample_ids, (images.class_names[label] for label in images.labels.tolist()), strict=True)
     )
-    if isinstance(source, FolderSource):
+    options = source.options if isinstance(source, CachedImages) else None
+    if options is not None:
         names = [str(name) for name in images.sample_ids]
+        root = Path(data.root) if data.kind == "folder" else Path(data.root).parent
         files = tuple(
-            facts_of_files(
-                source.root, names, lambda count: tell(f"reading headers: {count:,} of {len(names):,} files")
-            )
+            read_file_info(root, names, lambda count: tell(f"reading headers: {count:,} of {len(names):,} files"))
         )
     pairs, pictures = None, {}
     if data.source != "objects":  # every image is drawn anew
@@ -231,16 +224,16 @@ def audit_images(data: Data, tell: Callable[[str], None] = lambda text: None, *,
     return Audit(
         source=data.whence if data.kind in ("own", "given") else data.kind,
         root="" if data.kind in ("objects", "own", "given") else data.root,
-        layout=layout,
-        folds=0 if folds is None else len(set(folds.values())),
+        layout="splits of the source" if listing is None else listing.layout,
+        folds=0 if folds is None else len(set(folds)),
         image_size=images.image_shape[1:],
-        resize=source.options.resize if isinstance(source, FolderSource) else None,
-        skips=isinstance(source, FolderSource) and source.options.skip_unreadable,
+        resize=None if options is None else options.resize,
+        skips=options is not None and options.skip_unreadable,
         counts={split: one.counts() for split, one in splits.items()},
         files=files,
         class_of={file.name: class_of[file.name] for file in files},
-        faults=tuple(faults),
-        others=tuple(others),
+        faults=() if listing is None else tuple(listing.problems),
+        others=() if listing is None else tuple(listing.others),
         blank=tuple(str(images.sample_ids[place]) for place in torch.nonzero(blank)[:, 0].tolist()),
         mean_colours={
             name: tuple(means[images.labels == label].mean(0).tolist())
@@ -256,7 +249,7 @@ def audit_images(data: Data, tell: Callable[[str], None] = lambda text: None, *,
 def _pairs(
     images: LabelledImages, of: Sequence[str], blank: torch.Tensor, tell: Callable[[str], None]
 ) -> tuple[tuple[Pair, ...], dict[int, np.ndarray]]:
-    found, exact = same_pictures(images, of, blank, tell)
+    found, exact = find_copies(images, of, blank, tell)
     names = [str(name) for name in images.sample_ids]
     classes = [images.class_names[label] for label in images.labels.tolist()]
     alike = zip(found.test.tolist(), found.train.tolist(), found.similarity.tolist(), exact.tolist(), strict=True)

@@ -14,7 +14,12 @@ from jaxtyping import Bool
 from PIL import Image
 
 from vit_vs_cnn.data.images import LabelledImages, concatenate
-from vit_vs_cnn.data.near_duplicates import METHOD, Duplicates, near_duplicates, shrunk
+from vit_vs_cnn.data.near_duplicates import (
+    ALGORITHM_VERSION,
+    DuplicatePairs,
+    near_duplicate_pairs,
+    to_comparison_size,
+)
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.files import write_text, written_whole
 from vit_vs_cnn.runs.images import Pool, pool_of
@@ -46,7 +51,7 @@ class Contamination:
         """Whether it speaks of these images and of every subset that the results used."""
         fingerprints = {result.data.fingerprint for result in results}
         return (
-            self.method == METHOD
+            self.method == ALGORITHM_VERSION
             and fingerprints == {self.fingerprint}
             and {_subset_name(r) for r in results} <= self.by_subset.keys()
         )
@@ -86,7 +91,7 @@ def contamination_of(folder: Path, results: Sequence[RunResult], pool: Pool | No
         pool.fingerprint,
         max(len(search.test) for search in searches),
         dict(sorted(by_subset.items())),
-        METHOD,
+        ALGORITHM_VERSION,
         _named(found, test, pool.images),
     )
     with contextlib.suppress(OSError):  # kept where that can be; on a disk that is only read it is found anew
@@ -135,7 +140,7 @@ class _Search:
     """
 
     test: LabelledImages
-    found: Duplicates
+    found: DuplicatePairs
     by_subset: dict[str, list[int]]
 
 
@@ -155,24 +160,26 @@ def _search(pool: Pool, results: Sequence[RunResult]) -> _Search:
             raise InputError(f"the subset of {size} images and seed {seed} is not what the cells were trained on")
         subsets[_subset_name(result)] = drawn.places
     used, test = torch.cat(list(subsets.values())).unique(), pool.test(results[0].seed)
-    small = [shrunk(one.batches()) if one.is_large else one.images for one in (test, pool.images.subset(used))]
-    near = near_duplicates(small[0], small[1])
-    found = Duplicates(near.test, used[near.train], near.similarity)
-    places = {name: torch.nonzero(found.of_subset(one, len(test)))[:, 0].tolist() for name, one in subsets.items()}
+    small = [
+        to_comparison_size(one.batches()) if one.is_large else one.images for one in (test, pool.images.subset(used))
+    ]
+    near = near_duplicate_pairs(small[0], small[1])
+    found = DuplicatePairs(near.test, used[near.train], near.similarity)
+    places = {name: torch.nonzero(found.tests_matching(one, len(test)))[:, 0].tolist() for name, one in subsets.items()}
     return _Search(test, found, places)
 
 
-def _joined(searches: Sequence[_Search]) -> Duplicates:
+def _joined(searches: Sequence[_Search]) -> DuplicatePairs:
     """All pairs, with the places of the test images in all test sets one after the other."""
     starts = itertools.accumulate((len(search.test) for search in searches), initial=0)
     tests = [search.found.test + start for search, start in zip(searches, starts, strict=False)]
     train, similarity = (
         torch.cat([getattr(search.found, name) for search in searches]) for name in ("train", "similarity")
     )
-    return Duplicates(torch.cat(tests), train, similarity)
+    return DuplicatePairs(torch.cat(tests), train, similarity)
 
 
-def _named(found: Duplicates, test: LabelledImages, used: LabelledImages) -> list[tuple[str, str, float, str, str]]:
+def _named(found: DuplicatePairs, test: LabelledImages, used: LabelledImages) -> list[tuple[str, str, float, str, str]]:
     places = zip(found.test.tolist(), found.train.tolist(), found.similarity.tolist(), strict=True)
     return [
         (
@@ -186,7 +193,7 @@ def _named(found: Duplicates, test: LabelledImages, used: LabelledImages) -> lis
     ]
 
 
-def _draw(found: Duplicates, test: LabelledImages, used: LabelledImages, path: Path) -> None:
+def _draw(found: DuplicatePairs, test: LabelledImages, used: LabelledImages, path: Path) -> None:
     """Pairs side by side, test image on the left: evenly spread from the least alike to the most, no image twice."""
     path.unlink(missing_ok=True)
     if not len(found.test):
@@ -203,7 +210,7 @@ def _draw(found: Duplicates, test: LabelledImages, used: LabelledImages, path: P
         Image.fromarray(sheet).save(partial, "PNG")
 
 
-def _apart(found: Duplicates) -> list[int]:
+def _apart(found: DuplicatePairs) -> list[int]:
     """Pairs that have no image in common, the most alike chosen first; in ascending order of likeness."""
     seen: tuple[set[int], set[int]] = set(), set()
     kept = []

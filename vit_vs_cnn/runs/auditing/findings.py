@@ -5,10 +5,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from statistics import median
 from typing import Literal
 
-from vit_vs_cnn.data.folder_layout import count_by_kind, in_words
+from vit_vs_cnn.data.listing import count_by_kind, format_counts
 from vit_vs_cnn.runs.auditing.audit import SURELY, Audit
 from vit_vs_cnn.statistics.intervals import wilson_interval
 from vit_vs_cnn.statistics.pair_comparison import MIN_TEST_IMAGES_FOR_CONCLUSION
@@ -26,8 +25,6 @@ WIDE = 0.1
 LOPSIDED = 4.0
 #: Share of the images from where it is told that they are enlarged or cut; share of an image that is cut away.
 MANY, CUT = 0.05, 0.4
-#: How many times the size of training images are, from where it is told.
-MUCH_LARGER = 6.0
 #: By how much more than always naming one class the form of the files may tell the class, in so many images.
 TOLD_BY_FORM, ENOUGH = 0.15, 50
 _NAMED = 3
@@ -67,7 +64,7 @@ def _unusable(audit: Audit) -> Iterator[Finding]:
         more = f"; and {len(fatal) - _NAMED} more" * (len(fatal) > _NAMED)
         yield Finding("stops training", "Unusable classes", told + more, "Add images, or remove the class")
     if files:
-        told = f"{len(files):,} ({in_words(count_by_kind(files))}), such as {_some([one.name for one in files])}"
+        told = f"{len(files):,} ({format_counts(count_by_kind(files))}), such as {_some([one.name for one in files])}"
         advice = f"Mend or remove these, or leave them out with --data.{audit.source}.skip_unreadable true"
         if audit.skips:
             yield Finding(
@@ -213,16 +210,12 @@ def _sizes(audit: Audit) -> Iterator[Finding]:
         told = f"{cut:,} of {count:,} images are so long that the middle square leaves out more than {CUT:.0%} of them"
         advice = f"Keep the whole of them with {settings}.resize pad or squash"
         yield Finding("weakens", "Cut images", told, advice)
-    if (middle := median(sides)) > MUCH_LARGER * size:
-        told = f"half of the images have sides of {middle:,.0f} pixels and more, and are trained on at {size}"
-        advice = f"If what tells the classes is small, raise {settings}.image_size; time grows with its square"
-        yield Finding("worth knowing", "Much reduced images", told, advice)
 
 
 def _passed_over(audit: Audit) -> Iterator[Finding]:
     if audit.others:
         endings = Counter(PurePosixPath(name).suffix.lower() or "no ending" for name in audit.others)
-        told = f"{counted(len(audit.others), 'file')} passed over ({in_words(dict(endings.most_common(5)))})"
+        told = f"{counted(len(audit.others), 'file')} passed over ({format_counts(dict(endings.most_common(5)))})"
         advice = "Convert those that are images to JPEG or PNG, and put each into the folder of a class"
         yield Finding("worth knowing", "Other files", told, advice)
 

@@ -1,0 +1,102 @@
+"""Calibration against torchmetrics, sklearn and netcal."""
+
+import numpy as np
+import pytest
+import torch
+from netcal.metrics import ECE
+from scipy import optimize
+from sklearn.metrics import brier_score_loss, log_loss
+from torch.nn import functional as F
+
+from vit_vs_cnn.comparison.calibration import brier_score, calibration_scores, compare_calibration
+from vit_vs_cnn.runs.calibration import fit_temperature, reliability
+
+
+def _random(count: int = 1005, classes: int = 7, sharp: float = 2.0, seed: int = 0):
+    generator = torch.Generator().manual_seed(seed)
+    logits = sharp * torch.randn(count, classes, generator=generator, dtype=torch.float64)
+    labels = (logits / sharp / 1.7).softmax(1).multinomial(1, generator=generator)[:, 0]
+    return logits, labels
+
+
+def test_nll_and_brier_are_those_of_sklearn():
+    logits, labels = _random()
+    ours = calibration_scores(logits, labels)
+    probabilities = logits.softmax(1).numpy()
+    assert ours.nll == pytest.approx(log_loss(labels, probabilities, labels=range(7)), abs=1e-6)
+    assert ours.brier == pytest.approx(
+        brier_score_loss(labels, probabilities, labels=range(7), scale_by_half=False), abs=1e-6
+    )
+
+
+def test_the_calibration_error_is_that_of_netcal_with_bins_of_equal_mass():
+    logits, labels = _random(count=15 * 67)
+    probabilities = logits.softmax(1)
+    theirs = ECE(bins=15, equal_intervals=False).measure(probabilities.numpy(), labels.numpy())
+    assert calibration_scores(logits, labels).ece == pytest.approx(float(theirs), abs=1e-6)
+
+
+def test_the_calibration_error_is_read_off_the_reliability_diagram():
+    logits, labels = _random()
+    confidence, accuracy, counts = reliability(logits.softmax(1), labels)
+    gaps = sum(n * abs(c - a) for c, a, n in zip(confidence, accuracy, counts, strict=True)) / sum(counts)
+    assert calibration_scores(logits, labels).ece == pytest.approx(gaps, abs=1e-12)
+    assert (len(counts), sum(counts)) == (15, 1005)
+    assert confidence == sorted(confidence)
+
+
+def test_fewer_images_than_bins_make_no_empty_bins():
+    logits, labels = _random(count=11)
+    assert reliability(logits.softmax(1), labels)[2] == [1] * 11
+
+
+def test_a_sure_and_wrong_network_has_the_greatest_brier_score():
+    assert brier_score(torch.tensor([[1.0, 0.0]]), torch.tensor([1])) == 2.0
+
+
+def test_the_temperature_is_where_scipys_minimiser_finds_it():
+    logits, labels = _random(sharp=3.0)
+    found = optimize.minimize_scalar(
+        lambda t: float(F.cross_entropy(logits / t, labels)),
+        bounds=(0.1, 20),
+        method="bounded",
+        options={"xatol": 1e-9},
+    )
+    assert fit_temperature(logits, labels) == pytest.approx(found.x, rel=1e-5)
+
+
+def test_a_temperature_that_was_multiplied_in_is_found_again():
+    logits, labels = _random()
+    once = fit_temperature(logits, labels)
+    assert fit_temperature(logits * 4.3, labels) == pytest.approx(4.3 * once, rel=1e-9)
+
+
+def test_where_all_is_right_or_all_is_wrong_the_temperature_stays_finite():
+    logits = torch.eye(5).double()
+    assert fit_temperature(logits, torch.arange(5)) == pytest.approx(1e-3)
+    assert fit_temperature(logits, (torch.arange(5) + 1) % 5) == pytest.approx(1e3)
+
+
+def test_the_temperature_comes_from_validation_images_alone_and_leaves_every_answer():
+    test, held = _random(seed=1), _random(seed=2, sharp=5.0)
+    found = compare_calibration(*test, *held)
+    assert found.temperature == pytest.approx(fit_temperature(*held))
+    assert found.fitted_on == 1005
+    assert found.after == calibration_scores(test[0] / found.temperature, test[1])
+    assert found.before == calibration_scores(*test)
+
+
+def test_of_no_validation_images_or_few_nothing_is_fitted():
+    logits, labels = _random()
+    assert compare_calibration(logits, labels, logits[:30], labels[:30]).fitted_on == 30
+    for held in ((None, None), (logits[:0], labels[:0]), (logits[:29], labels[:29])):
+        found = compare_calibration(logits, labels, *held)
+        assert (found.after, found.temperature, found.fitted_on) == (None, None, 0)
+
+
+def test_temperature_scaling_helps_on_other_images_of_an_overconfident_network():
+    test, held = _random(seed=3, sharp=6.0), _random(seed=4, sharp=6.0)
+    found = compare_calibration(*test, *held)
+    assert found.after.ece < 0.5 * found.before.ece
+    assert found.after.nll < found.before.nll
+    assert np.isfinite(found.after.brier)

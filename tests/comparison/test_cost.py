@@ -1,0 +1,52 @@
+"""Cost: what is counted is exact, what is timed is in turns."""
+
+import torch
+from torch import nn
+
+from tests.comparison.entries import TinyCnn, entry
+from vit_vs_cnn.comparison.cost import measure_cost, peak_bytes, time_in_turns
+
+
+def test_every_round_runs_each_once_and_another_one_begins():
+    calls = []
+    tasks = {name: (lambda name=name: calls.append(name)) for name in "abc"}
+    seconds = time_in_turns(tasks, rounds=6, warmup=1)
+    rounds = [calls[i : i + 3] for i in range(0, 21, 3)]
+    assert all(sorted(one) == ["a", "b", "c"] for one in rounds)
+    assert [one[0] for one in rounds[1:]] == ["a", "b", "c", "a", "b", "c"]
+    assert all(len(values) == 6 for values in seconds.values())
+
+
+def test_peak_memory_is_that_of_a_gpu_and_not_known_on_a_cpu():
+    network = nn.Sequential(nn.Linear(11, 1009), nn.Linear(1009, 23))
+    assert peak_bytes(network, torch.zeros(7, 11)) is None
+    if torch.cuda.is_available():
+        assert peak_bytes(network.cuda(), torch.zeros(7, 11, device="cuda")) >= 4 * 7 * (1009 + 23)
+
+
+def test_cost_counts_and_times_every_network(tmp_path):
+    (tmp_path / "a.ckpt").write_bytes(bytes(1234))
+    networks = {
+        name: entry(tmp_path, seed=seed, path=tmp_path / f"{name}.ckpt").trained for seed, name in enumerate("ab")
+    }
+    said = []
+    costs = measure_cost(networks, rounds=5, batch_sizes=(1, 4), batch_rounds=2, tell=said.append)
+    one = costs["a"]
+    assert one.parameters == 5 * 27 + 5 + 11 * 45 + 11 + 22 + 77 + 7
+    assert one.macs == 16 * 24 * 5 * 27 + 8 * 12 * 11 * 45 + 77
+    assert one.weight_bytes == 4 * (one.parameters + 22) + 8
+    assert (one.file_bytes, costs["b"].file_bytes) == (1234, None)
+    assert 0 < one.latency_p50 <= one.latency_p95
+    assert list(one.throughput) == [1, 4]
+    assert one.throughput[one.best_batch] == max(one.throughput.values())
+    assert said[0] == "latency of one image"
+
+
+def test_a_network_that_runs_outside_of_torch_has_no_macs(tmp_path):
+    class Fixed(TinyCnn):
+        def __deepcopy__(self, memo):
+            raise NotImplementedError
+
+    (cost,) = measure_cost({"f": entry(tmp_path, network=Fixed().eval()).trained}, rounds=2, batch_sizes=(1,)).values()
+    assert cost.macs is None
+    assert cost.parameters == 752

@@ -1,0 +1,202 @@
+"""Settings that differ at a training-set size or with a budget are checked, and decide the name of a run."""
+
+import pytest
+import yaml
+
+from tests.experiments.tiny import run_quietly, tiny_config
+from vit_vs_cnn.api import experiment_of
+from vit_vs_cnn.commands.command import COMMANDS
+from vit_vs_cnn.config.experiment import experiment_from_dict
+from vit_vs_cnn.config.identity import hash_of, identity_of
+from vit_vs_cnn.config.merging import override
+from vit_vs_cnn.config.overrides import with_values
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.runs.images import Pool
+from vit_vs_cnn.runs.plan import grid
+
+
+def _values(output, by_size, sizes=(60, "all")):
+    values = tiny_config(output)
+    values["protocol"] |= {"train_sizes": list(sizes), "budget": {"steps": 2}}
+    values["contenders"]["vit"]["by_size"] = by_size
+    return values
+
+
+def _hash(values, size, contender="vit"):
+    return hash_of(identity_of(experiment_from_dict(values).run_settings(contender, size, 3, fingerprint="f")))
+
+
+def test_an_override_is_laid_over_the_rest_at_its_size_alone(tmp_path):
+    experiment = experiment_from_dict(_values(tmp_path, {60: {"optimizer": {"lr": 0.02}, "model": {"depth": 1}}}))
+    small, large = experiment.recipe("vit", 60), experiment.recipe("vit", 120)
+    assert (small.optimizer.lr, small.model["depth"]) == (0.02, 1)
+    assert (large.optimizer.lr, large.model["depth"]) == (1e-3, 2)
+    assert (small.model["embed_dim"], small.ema_half_life) == (24, 0.2)
+
+
+def test_a_budget_is_laid_over_the_size_and_its_own_size_over_that(tmp_path):
+    values = _values(tmp_path, {60: {"optimizer": {"lr": 0.02, "weight_decay": 0.3}}})
+    values["protocol"]["budget"] = {"steps": [2, 8]}
+    values["contenders"]["vit"]["by_budget"] = {
+        8: {"optimizer": {"lr": 0.05}, "by_size": {60: {"label_smoothing": 0.4}}},
+    }
+    experiment = experiment_from_dict(values)
+    short, long = experiment.protocol.budget.each()
+    told = {
+        (size, budget.short): experiment.recipe("vit", size, budget) for size in (60, 120) for budget in (short, long)
+    }
+    assert [recipe.optimizer.lr for recipe in told.values()] == [0.02, 0.05, 1e-3, 0.05]
+    assert [recipe.label_smoothing for recipe in told.values()] == [0.1, 0.4, 0.1, 0.1]
+    assert told[60, "8 steps"].optimizer.weight_decay == 0.3
+    assert experiment.recipe("vit", 60) == told[60, "8 steps"]
+    assert experiment_from_dict(yaml.safe_load(yaml.safe_dump(experiment.to_dict()))) == experiment
+    alone = experiment.with_budget(short)
+    assert experiment_from_dict(alone.to_dict()) == alone
+    settings = experiment.run_settings("vit", 60, 3, budget=short, fingerprint="f")
+    assert settings == alone.run_settings("vit", 60, 3, fingerprint="f"), "a cell keeps its name"
+
+
+def test_all_is_the_size_that_no_number_names(tmp_path):
+    experiment = experiment_from_dict(_values(tmp_path, {"all": {"label_smoothing": 0.3}}))
+    assert [experiment.recipe("vit", size).label_smoothing for size in (60, 120)] == [0.1, 0.3]
+
+
+def test_all_is_refused_where_a_number_names_that_size_too(tmp_path):
+    experiment = experiment_from_dict(_values(tmp_path, {"all": {"label_smoothing": 0.3}}, sizes=(120, "all")))
+    with pytest.raises(InputError, match=r"all is 120 here, which protocol.train_sizes names already"):
+        grid(experiment, Pool(experiment.data), world_size=1)
+
+
+def test_an_override_renames_the_cells_of_its_size_and_no_others(tmp_path):
+    plain, changed = _values(tmp_path, {}), _values(tmp_path, {60: {"optimizer": {"lr": 0.02}}})
+    assert _hash(plain, 60) != _hash(changed, 60)
+    assert _hash(plain, 120) == _hash(changed, 120)
+    assert _hash(plain, 60, "resnet") == _hash(changed, 60, "resnet")
+
+
+def test_an_override_that_says_what_holds_anyway_renames_nothing(tmp_path):
+    same = {60: {"optimizer": {"lr": 1e-3}, "ema_half_life": 0.2, "model": {"depth": 2}}}
+    assert _hash(_values(tmp_path, {}), 60) == _hash(_values(tmp_path, same), 60)
+
+
+def test_sizes_survive_the_way_to_plain_values_and_the_command_line(tmp_path):
+    values = _values(tmp_path, {60: {"optimizer": {"lr": 0.02}}})
+    (tmp_path / "sizes.yaml").write_text(yaml.safe_dump(values))
+    given = COMMANDS["train"].read(
+        ["--config", str(tmp_path / "sizes.yaml"), "--contenders.vit.by_size.60.label_smoothing", "0.4"]
+    )
+    experiment = experiment_of(given.options["config"], given.overrides)
+    recipe = experiment.recipe("vit", 60)
+    assert (recipe.optimizer.lr, recipe.label_smoothing) == (0.02, 0.4)
+    assert experiment_from_dict(yaml.safe_load(yaml.safe_dump(experiment.to_dict()))) == experiment
+
+
+def test_the_amount_of_a_budget_may_have_a_decimal_point_on_the_command_line(tmp_path):
+    values = _values(tmp_path, {})
+    values["protocol"]["budget"] = {"epochs": [0.5, 2.5]}
+    values["contenders"]["vit"]["by_budget"] = {2.5: {"optimizer": {"lr": 0.05}}}
+    override(values, "contenders.vit.by_budget.2.5.label_smoothing", 0.3)
+    override(values, "contenders.vit.by_budget.0.5", {"label_smoothing": 0.2})
+    experiment = experiment_from_dict(values)
+    short, long = (experiment.recipe("vit", 60, budget) for budget in experiment.protocol.budget.each())
+    assert (short.label_smoothing, long.label_smoothing, long.optimizer.lr) == (0.2, 0.3, 0.05)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("by_size", {61: {}}, "contenders.vit.by_size: 61 is not one of protocol.train_sizes (60, all)"),
+        ("by_size", {60: {}, "60": {}}, "contenders.vit.by_size: 60 is named twice"),
+        ("by_budget", {2: {}, "2.0": {}}, "contenders.vit.by_budget: 2.0 is not one of protocol.budget (2 steps)"),
+        ("by_budget", {2: {}, "2": {}}, "contenders.vit.by_budget: 2 is named twice"),
+        ("by_size", {60: 5}, "contenders.vit.by_size.60: expected settings"),
+        ("by_size", 5, "contenders.vit.by_size: expected training sizes"),
+        ("by_size", {60: {"optimizer": {"lr": "x"}}}, "contenders.vit.by_size.60.optimizer.lr: expected a number"),
+        ("by_size", {60: {"optimiser": 1}}, "contenders.vit.by_size.60.optimiser: there is no such setting"),
+        ("by_size", {60: {"optimizer": {"lr": -1.0}}}, "contenders.vit.by_size.60.optimizer: lr -1.0 must be above 0"),
+        ("by_size", {60: {"starts_from": "resnet"}}, "by_size.60.starts_from: a contender has this for all sizes"),
+        ("by_budget", {3: {}}, "contenders.vit.by_budget: 3 is not one of protocol.budget (2 steps)"),
+        ("by_budget", 5, "contenders.vit.by_budget: expected amounts of protocol.budget"),
+        ("by_budget", {2: 5}, "contenders.vit.by_budget.2: expected settings"),
+        ("by_budget", {2: {"by_size": {61: {}}}}, "by_budget.2.by_size: 61 is not one of protocol.train_sizes"),
+        ("by_budget", {2: {"by_size": {60: {"optimizer": {"lr": -1.0}}}}}, "by_budget.2.by_size.60.optimizer: lr -1.0"),
+        ("by_budget", {2: {"by_budget": {}}}, "by_budget.2.by_budget: a contender has this for all sizes and budgets"),
+    ],
+)
+def test_what_cannot_be_is_named_in_one_line(tmp_path, key, value, message):
+    values = _values(tmp_path, {})
+    values["contenders"]["vit"][key] = value
+    with pytest.raises(InputError) as caught:
+        experiment_from_dict(values)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "message"),
+    [
+        ("contenders.vit.trials", 12, "contenders.vit.trials: the number of recipes to try is the same for all"),
+        ("contenders.vit.by_size", {60: {"trials": 12}}, "by_size.60.trials: the number of recipes to try is"),
+        ("tuning.space", {"optimizer.lr": {"low": -1.0, "high": 1}}, "tuning.space.optimizer: lr -1.0 must be above"),
+        ("tuning.space", 5, "tuning.space: expected"),
+        ("tuning.sizes", [61], "tuning.sizes: 61 is not one of protocol.train_sizes (60, all)"),
+        ("tuning.splits", 0, "tuning: splits 0 must be from 1"),
+        ("tuning.trials", 0, "tuning: trials 0 must be from 1"),
+        ("tuning.space", {"optimizer.lr": 0.1}, "tuning.space.optimizer.lr: expected a list of values or"),
+        ("tuning.space", {"optimizer.lr": {"low": 1, "high": 0.5}}, "expected numbers low < high"),
+        ("tuning.space", {"optimizer.lr": {"low": 0, "high": 1, "log": True}}, "above 0 where log is true"),
+        ("tuning.space", {"optimizer.lr": {"low": 0.1, "high": 1, "step": 2}}, "lr.step: a range has low, high and"),
+        ("tuning.space", {"optimizer": [{"lr": {"low": 2, "high": 1}}]}, "tuning.space.optimizer.lr: expected numbers"),
+        ("tuning.space", {"optimizer.rate": [0.1]}, "optimizer.rate: there is no such setting"),
+        ("tuning.space", {"by_size.60.label_smoothing": [0.1]}, "by_size: a contender has this for all sizes"),
+    ],
+)
+def test_what_tuning_cannot_be_given_is_one_line(tmp_path, place, value, message):
+    values = _values(tmp_path, {})
+    override(values, place, value)
+    with pytest.raises(InputError) as caught:
+        experiment_from_dict(values)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_records_of_an_earlier_version_are_read_without_removed_settings(tmp_path):
+    values = _values(tmp_path, {60: {"label_smoothing": 0.2}})
+    today = experiment_from_dict(values)
+    override(values, "contenders.vit.trials", 12)
+    override(values, "contenders.vit.by_size.60.trials", 12)
+    override(values, "contenders.vit.search", {"optimizer.lr": [0.1]})
+    override(values, "tuning.seeds", [100])
+    override(values, "tuning.record", "tuning.csv")
+    override(values, "protocol.trials", None)
+    override(values, "protocol.max_seeds", 10)
+    override(values, "protocol.until_decided", False)
+    assert experiment_from_dict(values, recorded=True) == today
+
+
+def test_dotted_values_reach_every_depth(tmp_path):
+    contender = experiment_from_dict(_values(tmp_path, {})).contenders["vit"]
+    changed = with_values(contender, {"optimizer.lr": 0.5, "model.patch_size": 4, "schedule.warmup": 0.2}, where="x")
+    assert (changed.optimizer.lr, changed.model["patch_size"], changed.schedule.warmup) == (0.5, 4, 0.2)
+    assert changed.model["depth"] == 2
+
+
+def test_each_size_trains_with_its_own_recipe(tmp_path):
+    values = _values(tmp_path, {60: {"model": {"depth": 1}}})
+    values["contenders"].pop("resnet")
+    results = {result.train_size: result.cost for result in run_quietly(experiment_from_dict(values))}
+    assert results[60].parameters < results[120].parameters
+
+
+@pytest.mark.parametrize("budget", [{"epochs": 1.0}, {"flops": 2.2e9}], ids=lambda budget: next(iter(budget)))
+def test_every_budget_holds_cell_by_cell(tmp_path, budget):
+    values = _values(tmp_path, {})
+    values["contenders"].pop("vit")
+    values["contenders"]["resnet"]["model"] = {"name": "resnet8"}
+    values["protocol"]["budget"] = budget
+    for result in run_quietly(experiment_from_dict(values)):
+        if "epochs" in budget:  # one of four in a class is for validation, rounded down
+            assert result.cost.steps == {60: round(50 / 14), 120: round(90 / 14)}[result.train_size]
+        else:
+            assert result.cost.steps == 2
+            assert abs(result.cost.flops - budget["flops"]) <= 6 * result.cost.macs * 14 / 2

@@ -1,0 +1,106 @@
+"""Two distant objects: the label is their relation, and neither object nor place tells it alone."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from scipy import ndimage
+
+from vit_vs_cnn.data.counter_random import counter_key
+from vit_vs_cnn.data.options import SyntheticOptions
+from vit_vs_cnn.data.synthetic.source import PAIR_CLASSES, PAIR_SHAPES, SyntheticSource, render_pairs, sample_pairs
+from vit_vs_cnn.errors import InputError
+
+
+@pytest.fixture(scope="module")
+def draw():
+    return render_pairs(2000, key=counter_key(0), prefix="train", image_size=16)
+
+
+def kinds_of(count, seed):
+    return torch.from_numpy(sample_pairs(count, counter_key(seed))[2])
+
+
+def test_the_label_is_whether_the_kinds_are_equal(draw):
+    kinds = kinds_of(2000, 0)
+    assert torch.equal((kinds[:, 0] == kinds[:, 1]).long(), draw.labels)
+    assert draw.class_names == PAIR_CLASSES
+
+
+def test_labels_are_balanced_in_every_pair_of_images(draw):
+    assert (draw.labels.reshape(-1, 2).sum(1) == 1).all()
+
+
+@pytest.mark.parametrize("place", [0, 1])
+@pytest.mark.parametrize("label", [0, 1])
+def test_one_object_tells_nothing_of_the_label(draw, place, label):
+    counts = torch.bincount(kinds_of(2000, 0)[draw.labels == label, place], minlength=len(PAIR_SHAPES))
+    expected = 1000 / len(PAIR_SHAPES)
+    assert float(((counts - expected) ** 2 / expected).sum()) < 16.3  # chi squared, 3 degrees of freedom, p = 0.001
+
+
+def test_sums_of_local_evidence_are_right_on_two_thirds_at_most():
+    # Every order of the evidence g is an order of the kinds; with steps large enough, every threshold is one of sums.
+    k, best = len(PAIR_SHAPES), 0.0
+    pairs = [(i, j) for i in range(k) for j in range(k)]
+    weight = {(i, j): 0.5 / k if i == j else 0.5 / (k * (k - 1)) for i, j in pairs}
+    for evidence in itertools.product(range(-4, 5), repeat=k):
+        sums = {(i, j): evidence[i] + evidence[j] for i, j in pairs}
+        for threshold in sorted({total + 0.5 for total in sums.values()}):
+            right = sum(w for pair, w in weight.items() if (sums[pair] > threshold) == (pair[0] == pair[1]))
+            best = max(best, right, 1 - right)
+    assert best == pytest.approx(2 / 3)
+
+
+@pytest.mark.parametrize("difficulty", [0.0, 0.5, 1.0])
+def test_objects_lie_whole_in_opposite_quarters(difficulty):
+    masks = render_pairs(60, key=counter_key(1), prefix="x", image_size=48, difficulty=difficulty).masks
+    assert masks is not None
+    quarters = masks.reshape(-1, 2, 24, 2, 24).any(dim=(2, 4))
+    falling, rising = quarters[:, 0, 0] & quarters[:, 1, 1], quarters[:, 0, 1] & quarters[:, 1, 0]
+    assert (falling ^ rising).all()
+    assert 10 < int(falling.sum()) < 50
+    assert not torch.cat([masks[:, 0], masks[:, -1], masks[:, :, 0], masks[:, :, -1]], 1).any()
+
+
+@pytest.mark.parametrize("distance", [0.6, 0.83, 1.0])
+def test_distance_moves_the_objects_towards_the_middle_and_leaves_them_apart(distance):
+    """Without straying their centres are distance / 2 of the side apart, in rows and in columns."""
+    near = render_pairs(40, key=counter_key(3), prefix="x", image_size=96, difficulty=0.0, distance=distance)
+    far = render_pairs(40, key=counter_key(3), prefix="x", image_size=96, difficulty=0.0)
+    assert torch.equal(near.labels, far.labels)
+    masks, discs = near.masks, (kinds_of(40, 3) == PAIR_SHAPES.index("disc")).all(1)
+    assert masks is not None and discs.any()
+    for mask in masks[discs]:
+        found, count = ndimage.label(mask.numpy())
+        centres = ndimage.center_of_mass(mask.numpy(), found, range(1, count + 1))
+        assert count == 2
+        np.testing.assert_allclose(np.abs(np.diff(centres, axis=0)[0]), 48 * distance, atol=2)  # strays by 2 in 256
+
+
+def test_distance_belongs_to_relations_and_has_its_range():
+    with pytest.raises(InputError, match=r"distance is 0\.5; allowed: from 0\.6 to 1"):
+        SyntheticOptions(task="same_different", distance=0.5)
+    with pytest.raises(InputError, match="task shape has no distance"):
+        SyntheticOptions(distance=0.8)
+
+
+def test_objects_lie_where_the_mask_is():
+    images = render_pairs(40, key=counter_key(2), prefix="x", image_size=48, difficulty=0.0)
+    assert images.masks is not None
+    grey = images.images.float().mean(1)
+    # Brighter or darker than the background of its own image.
+    outside = torch.stack([g[~m].median() for g, m in zip(grey, images.masks, strict=True)])
+    inside = torch.stack([(g[m] - o).abs().median() for g, m, o in zip(grey, images.masks, outside, strict=True)])
+    noise = torch.stack([(g[~m] - o).abs().median() for g, m, o in zip(grey, images.masks, outside, strict=True)])
+    assert (inside > 3 * noise).float().mean() > 0.9
+
+
+def test_a_shorter_draw_begins_the_longer_and_splits_share_no_image(draw):
+    short = render_pairs(37, key=counter_key(0), prefix="train", image_size=16)
+    assert torch.equal(short.images, draw.images[:37])
+    source = SyntheticSource(SyntheticOptions(train_images=101, test_images=103, image_size=16, task="same_different"))
+    pixels = [image.numpy().tobytes() for images in (source.train(), source.test()) for image in images.images]
+    assert len(set(pixels)) == 204
+    assert np.array_equal(source.train().labels[:10], SyntheticSource(source.options).train().labels[:10])

@@ -1,0 +1,122 @@
+"""Batches are windows on one shuffled stream, whoever cuts them and wherever they start."""
+
+from collections import Counter
+
+import pytest
+import torch
+
+from vit_vs_cnn.data.augmentation.augmenter import Augmentation, Augmenter
+from vit_vs_cnn.data.batches import EvaluationBatches, TrainingBatches, TrainingData, channel_statistics
+from vit_vs_cnn.data.images import LabelledImages
+from vit_vs_cnn.errors import InputError
+
+PLAIN = Augmentation(crop_padding=0, flip=False)
+
+
+def _data(count: int = 31) -> LabelledImages:
+    """Image i is filled with the value i, so that a batch tells which images it holds."""
+    images = torch.arange(count, dtype=torch.uint8)[:, None, None, None].expand(count, 2, 3, 5).contiguous()
+    return LabelledImages(images, torch.arange(count) % 7, tuple("abcdefg"), [str(i) for i in range(count)])
+
+
+def _augmenter(config: Augmentation = PLAIN) -> Augmenter:
+    return Augmenter(config, mean=[0.0, 0.0], std=[1 / 255, 1 / 255], num_classes=7)
+
+
+def _batches(config: Augmentation = PLAIN, **changes) -> TrainingBatches:
+    settings = {"batch_size": 13, "length": 19, "seed": 5} | changes
+    return TrainingBatches(_data(), _augmenter(config), **settings)
+
+
+def _who(images: torch.Tensor) -> list[int]:
+    return images[:, 0, 0, 0].round().long().tolist()
+
+
+def test_every_image_comes_equally_often_and_once_in_each_permutation():
+    batches = _batches(length=31)
+    stream = [i for images, _ in batches for i in _who(images)]
+    assert set(Counter(stream).values()) == {13}
+    for epoch in range(13):
+        assert sorted(stream[31 * epoch : 31 * (epoch + 1)]) == list(range(31))
+
+
+def test_permutations_differ_from_one_another_and_from_seed_to_seed():
+    stream = [i for images, _ in _batches(length=31) for i in _who(images)]
+    other = [i for images, _ in _batches(length=31, seed=6) for i in _who(images)]
+    assert stream[:31] != stream[31:62]
+    assert stream != other
+
+
+def test_labels_stay_with_their_images():
+    for images, labels in _batches():
+        assert labels.tolist() == [i % 7 for i in _who(images)]
+
+
+def test_a_batch_may_be_larger_than_the_data():
+    images, _ = next(iter(_batches(batch_size=101)))
+    assert set(Counter(_who(images)).values()) == {3, 4}
+
+
+@pytest.mark.parametrize("config", [PLAIN, Augmentation(mixup=0.5, erasing=0.5)], ids=["plain", "mixed"])
+def test_a_stream_that_is_resumed_goes_on_where_it_stopped(config):
+    whole = list(_batches(config))
+    first = _batches(config)
+    iterator = iter(first)
+    for _ in range(8):
+        next(iterator)
+    second = _batches(config)
+    second.load_state_dict(first.state_dict())
+    rest = list(second)
+    assert len(rest) == 11
+    for (images, targets), (images_again, targets_again) in zip(whole[8:], rest, strict=True):
+        assert torch.equal(images, images_again)
+        assert torch.equal(targets, targets_again)
+
+
+def test_the_shares_of_two_processes_make_the_batch_of_one():
+    whole = _batches(batch_size=14)
+    shares = [_batches(batch_size=14, rank=rank, world_size=2) for rank in (0, 1)]
+    for position in range(19):
+        together = torch.cat([share.indices(position) for share in shares])
+        assert torch.equal(together, whole.indices(position))
+
+
+def test_a_batch_that_the_processes_cannot_share_is_refused():
+    with pytest.raises(ValueError, match="batch_size 13 must be a multiple of the 2 processes"):
+        _batches(rank=0, world_size=2)
+
+
+def test_evaluation_sees_every_image_once_in_order():
+    batches = EvaluationBatches(_data(), _augmenter(Augmentation(flip=True, crop_padding=2)), batch_size=7)
+    assert len(batches) == 5
+    assert [i for images, _ in batches for i in _who(images)] == list(range(31))
+
+
+def test_processes_share_the_evaluation_without_overlap():
+    shares = [EvaluationBatches(_data(), _augmenter(), batch_size=7, rank=r, world_size=3) for r in range(3)]
+    seen = [i for share in shares for images, _ in share for i in _who(images)]
+    assert sorted(seen) == list(range(31))
+
+
+def test_the_deviation_is_that_of_pixels_not_the_mean_of_the_images_own():
+    images = torch.randint(0, 256, (11, 3, 7, 5), dtype=torch.uint8)
+    mean, std = channel_statistics(images)
+    pixels = images.double().transpose(0, 1).reshape(3, -1) / 255
+    torch.testing.assert_close(mean.double(), pixels.mean(1), rtol=0, atol=1e-7)
+    torch.testing.assert_close(std.double(), pixels.std(1, correction=0), rtol=0, atol=1e-7)
+
+
+def test_a_constant_channel_does_not_divide_by_zero():
+    mean, std = channel_statistics(torch.full((3, 1, 2, 2), 51, dtype=torch.uint8))
+    assert (mean.item(), std.item()) == (pytest.approx(0.2), 1.0)
+
+
+def test_a_step_that_cannot_be_parted_evenly_is_refused():
+    with pytest.raises(InputError, match="batch_size 13 must be a multiple of accumulate 2"):
+        TrainingData(_data(), None, augmentation=PLAIN, batch_size=13, steps=1, accumulate=2)
+
+
+def test_normalisation_is_measured_on_the_training_images_alone():
+    held_out = LabelledImages(torch.full((4, 2, 3, 5), 255, dtype=torch.uint8), torch.zeros(4).long(), ("a",), "0123")
+    data = TrainingData(_data(), held_out, augmentation=PLAIN, batch_size=13, steps=1)
+    assert data.mean == channel_statistics(_data().images)[0].tolist()

@@ -1,0 +1,137 @@
+"""A download is whole and verified, or not there."""
+
+import contextlib
+import hashlib
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import numpy as np
+import pytest
+
+from vit_vs_cnn.data.cifar import download, md5_of
+from vit_vs_cnn.errors import InputError
+
+CONTENT = np.random.default_rng(0).bytes(700_001)
+MD5 = hashlib.md5(CONTENT).hexdigest()
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Serves CONTENT, with ranges unless told otherwise, and hangs up after ``server.stops_after.pop(0)`` bytes."""
+
+    def do_GET(self):
+        wanted = self.headers.get("Range")
+        self.server.ranges.append(wanted)
+        start = int(wanted.split("=")[1].rstrip("-")) if wanted and self.server.has_ranges else 0
+        if self.server.status != 200:
+            return self.send_error(self.server.status)
+        if start and start >= len(CONTENT):
+            return self.send_error(416)
+        self.send_response(206 if start else 200)
+        if start:
+            self.send_header("Content-Range", f"bytes {start}-{len(CONTENT) - 1}/{len(CONTENT)}")
+        self.send_header("Content-Length", str(len(CONTENT) - start))
+        self.end_headers()
+        stop = self.server.stops_after.pop(0) if self.server.stops_after else len(CONTENT)
+        with contextlib.suppress(ConnectionError):  # the other side may hang up, too
+            self.wfile.write(CONTENT[start : start + stop])
+
+    def log_message(self, *arguments):
+        pass
+
+
+@pytest.fixture
+def server(monkeypatch):
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        server.ranges, server.stops_after, server.has_ranges, server.status = [], [], True, 200
+        server.url = f"http://127.0.0.1:{server.server_port}/archive.tar.gz"
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+def message_of(*arguments):
+    with pytest.raises(InputError) as caught:
+        download(*arguments)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def files(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_file_arrives_whole_and_alone(server, tmp_path):
+    download(server.url, tmp_path / "archive", MD5)
+    assert (tmp_path / "archive").read_bytes() == CONTENT
+    assert md5_of(tmp_path / "archive") == MD5
+    assert files(tmp_path) == ["archive"]
+
+
+def test_a_wrong_sum_leaves_nothing_behind(server, tmp_path):
+    message = message_of(server.url, tmp_path / "archive", "0" * 32)
+    assert MD5 in message and "0" * 32 in message and server.url in message
+    assert files(tmp_path) == []
+
+
+def test_a_later_call_goes_on_where_an_earlier_one_stopped(server, tmp_path):
+    server.stops_after = [300_000, 200_000]
+    for size in ("300,000", "500,000"):
+        message = message_of(server.url, tmp_path / "archive", MD5)
+        assert f"{size} of 700,001" in message and "run again" in message
+        assert files(tmp_path) == ["archive.part"]
+    download(server.url, tmp_path / "archive", MD5)
+    assert (tmp_path / "archive").read_bytes() == CONTENT
+    assert server.ranges == [None, "bytes=300000-", "bytes=500000-"]
+    assert files(tmp_path) == ["archive"]
+
+
+def test_a_server_without_ranges_sends_it_all_again(server, tmp_path):
+    server.stops_after, server.has_ranges = [300_000], False
+    message_of(server.url, tmp_path / "archive", MD5)
+    download(server.url, tmp_path / "archive", MD5)
+    assert (tmp_path / "archive").read_bytes() == CONTENT
+
+
+def test_a_part_longer_than_the_file_is_thrown_away(server, tmp_path):
+    (tmp_path / "archive.part").write_bytes(b"x" * 800_000)
+    download(server.url, tmp_path / "archive", MD5)
+    assert (tmp_path / "archive").read_bytes() == CONTENT
+
+
+def test_a_foreign_part_is_found_by_the_sum_and_the_next_call_is_clean(server, tmp_path):
+    (tmp_path / "archive.part").write_bytes(b"x" * 500)
+    assert "MD5" in message_of(server.url, tmp_path / "archive", MD5)
+    assert files(tmp_path) == []
+    download(server.url, tmp_path / "archive", MD5)
+    assert (tmp_path / "archive").read_bytes() == CONTENT
+
+
+def test_a_missing_page_is_named_at_once(server, tmp_path):
+    server.status = 404
+    assert f"{server.url}: the server answered 404 Not Found" in message_of(server.url, tmp_path / "archive", MD5)
+    assert files(tmp_path) == []
+
+
+def test_nobody_listening_gives_one_line(server, tmp_path):
+    url = server.url.replace(str(server.server_port), "1")
+    assert "after 0 bytes" in message_of(url, tmp_path / "archive", MD5)
+
+
+def test_a_file_url_is_copied(tmp_path):
+    (tmp_path / "source").write_bytes(CONTENT)
+    download((tmp_path / "source").as_uri(), tmp_path / "archive", MD5)
+    assert (tmp_path / "archive").read_bytes() == CONTENT
+    assert "failed" in message_of((tmp_path / "none").as_uri(), tmp_path / "other")
+
+
+@pytest.mark.parametrize("url", ["/data/archive.tar.gz", "data:,x", "example.org/x", "http://"])
+def test_what_is_no_url_gives_one_line(url, tmp_path):
+    assert url in message_of(url, tmp_path / "archive")
+
+
+def test_a_place_that_cannot_be_written_gives_one_line(server, tmp_path):
+    (tmp_path / "file").touch()
+    assert "cannot be written" in message_of(server.url, tmp_path / "file" / "archive", MD5)

@@ -1,0 +1,137 @@
+"""Batch files are read as data. Nothing that a pickle names is run."""
+
+import copyreg
+import os
+import pickle
+import zlib
+
+import numpy as np
+import pytest
+
+from vit_vs_cnn.data.cifar import load_plain_pickle
+from vit_vs_cnn.errors import InputError
+
+PLAIN = {"text": "ä", "numbers": [1, 2**70, 0.5, True, None], "nested": ({"a": (1,)}, [[]])}
+ARRAY = np.arange(2 * 3 * 5, dtype=np.uint8).reshape(2, 3, 5)
+
+
+class Touch:
+    """Pickles to a call that creates a file."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.system, (f"touch {self.path}",)
+
+
+def text(value):
+    """A string as Python 2 pickled it."""
+    return b"U" + bytes([len(value)]) + value.encode()
+
+
+def refused(content):
+    with pytest.raises(InputError) as caught:
+        load_plain_pickle(content, "some/file")
+    message = str(caught.value)
+    assert message.startswith("some/file: ") and "\n" not in message
+    return message
+
+
+@pytest.mark.parametrize("protocol", range(6))
+def test_plain_data_comes_back_as_it_was(protocol):
+    assert load_plain_pickle(pickle.dumps(PLAIN, protocol), "x") == PLAIN
+
+
+@pytest.mark.parametrize("protocol", range(2, 6))
+def test_arrays_of_bytes_come_back_as_they_were(protocol):
+    for stored in (ARRAY, np.asfortranarray(ARRAY)):
+        read = load_plain_pickle(pickle.dumps({"data": stored, "bytes": b"\x00\xff"}, protocol), "x")
+        np.testing.assert_array_equal(read["data"], ARRAY)
+        assert read["bytes"] == b"\x00\xff"
+
+
+@pytest.mark.parametrize("protocol", range(6))
+def test_a_call_is_refused_by_name_and_not_made(tmp_path, protocol):
+    witness = tmp_path / "witness"
+    for content in (Touch(witness), {"data": [1, (Touch(witness),)]}):
+        assert f"{os.system.__module__}.system" in refused(pickle.dumps(content, protocol))
+    assert not witness.exists()
+    pickle.loads(pickle.dumps(Touch(witness), protocol))
+    assert witness.exists(), "an ordinary reader runs it"
+
+
+@pytest.mark.parametrize(
+    "name", ["builtins.eval", "builtins.getattr", "numpy.load", "numpy.core.multiarray._reconstruct.__globals__"]
+)
+def test_a_name_from_the_stack_is_refused(name):
+    module, attribute = name.split(".", 1) if "core" not in name else ("numpy.core.multiarray", name[22:])
+    content = b"\x80\x04\x8c" + bytes([len(module)]) + module.encode()
+    content += b"\x8c" + bytes([len(attribute)]) + attribute.encode() + b"\x93\x8c\x011\x85R."
+    assert name in refused(content)
+
+
+def test_old_style_instances_are_refused(tmp_path):
+    witness = tmp_path / "witness"
+    call = text(f"touch {witness}")
+    assert "posix.system" in refused(b"\x80\x02(" + call + b"iposix\nsystem\n.")
+    assert "posix.system" in refused(b"\x80\x02(cposix\nsystem\n" + call + b"o.")
+    assert "posix.system" in refused(b"\x80\x02cposix\nsystem\n" + call + b"\x85\x81.")
+    assert not witness.exists()
+
+
+@pytest.mark.parametrize("opcode", [b"\x82\xf0", b"\x83\xf0\x00", b"\x84\xf0\x00\x00\x00"])
+def test_the_extension_registry_is_refused(tmp_path, opcode):
+    witness = tmp_path / "witness"
+    copyreg.add_extension("posix", "system", 0xF0)
+    try:
+        assert "posix.system" in refused(b"\x80\x02" + opcode + text(f"touch {witness}") + b"\x85R.")
+    finally:
+        copyreg.remove_extension("posix", "system", 0xF0)
+    assert not witness.exists()
+
+
+@pytest.mark.parametrize("dtype", ["O", "i8", "f4", "V8", [("a", "u1")]])
+def test_arrays_of_anything_but_bytes_are_refused(dtype):
+    assert "numpy.dtype" in refused(pickle.dumps({"data": np.zeros(2, dtype)}, 4))
+
+
+@pytest.mark.parametrize(
+    "name", ["numpy.core.multiarray._reconstruct", "numpy.ndarray", "numpy.dtype", "numpy.core.numeric._frombuffer"]
+)
+def test_what_stands_for_numpy_is_not_numpys_own_and_a_pickle_alters_nothing_that_stays(name):
+    """So flags of a dtype, by which bytes would be read as pointers, and changed defaults have no effect."""
+    module, _, attribute = name.rpartition(".")
+    load = b"\x80\x02c" + f"{module}\n{attribute}\n".encode()
+    for state in (b"}" + text("x") + b"K\x01sb", b"N}" + text("__defaults__") + b"Ns\x86b", b"K\x05\x85R"):
+        try:
+            read = load_plain_pickle(load + state + b".", "x")
+        except InputError:
+            continue
+        assert not isinstance(read, np.ndarray | np.dtype | type(np))
+    data = load_plain_pickle(pickle.dumps({"data": ARRAY}, 2), "x")["data"]
+    np.testing.assert_array_equal(data, ARRAY)
+
+
+def test_sets_complex_numbers_and_persistent_ids_are_refused():
+    assert "builtins.complex" in refused(pickle.dumps(1j))
+    refused(b"\x80\x02K\x03Q.")
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"hello", b"\x80\x02", b"\x80\x09.", pickle.dumps(PLAIN)[:-5], zlib.compress(b"data")]
+)
+def test_damaged_bytes_give_one_line(content):
+    assert "truncated or damaged" in refused(content)
+
+
+def test_every_truncation_of_a_batch_gives_one_line():
+    content = pickle.dumps({"data": np.arange(7, dtype=np.uint8), "labels": [1, 2]}, 2)
+    for length in range(len(content)):
+        refused(content[:length])
+
+
+def test_an_array_of_the_wrong_size_gives_one_line():
+    content = pickle.dumps({"data": ARRAY[0]}, 4)
+    assert content.count(b"K\x03K\x05\x86") == 1
+    refused(content.replace(b"K\x03K\x05\x86", b"K\x02K\x05\x86"))

@@ -1,0 +1,345 @@
+"""Images and labels in whatever form they are given."""
+
+import contextlib
+import hashlib
+import random
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import pandas
+import pytest
+import torch
+from PIL import Image
+from torch.utils.data import Subset, TensorDataset
+from torchvision.datasets import VisionDataset
+from torchvision.transforms import RandomResizedCrop
+from torchvision.transforms.functional import pil_to_tensor, to_tensor
+
+from vit_vs_cnn.data.datasets import open_dataset, to_pixels
+from vit_vs_cnn.data.image_cache import find_images
+from vit_vs_cnn.data.options import ArraysOptions
+from vit_vs_cnn.errors import InputError
+
+ROWS, COLS, COUNT = 11, 7, 37
+PIXELS = np.random.default_rng(0).integers(0, 256, (COUNT, ROWS, COLS, 3), dtype=np.uint8)
+LABELS = np.arange(COUNT) % 3
+NAMES = ("ant", "bee", "cat")
+
+
+class Pictures(VisionDataset):
+    """As torchvision's: pictures of Pillow, ``classes``, and a transform."""
+
+    classes = NAMES
+
+    def __len__(self):
+        return COUNT
+
+    def __getitem__(self, index):
+        image = Image.fromarray(PIXELS[index])
+        return (image if self.transform is None else self.transform(image)), int(LABELS[index])
+
+
+class ClassLabel:
+    names = NAMES
+
+
+class Columns:
+    """As a dataset of Hugging Face: rows as dicts, features with types."""
+
+    features = MappingProxyType({"picture": type("Image", (), {})(), "kind": ClassLabel()})
+    column_names = ("picture", "kind")
+
+    def __len__(self):
+        return COUNT
+
+    def __getitem__(self, index):
+        return {"picture": Image.fromarray(PIXELS[index]), "kind": int(LABELS[index])}
+
+
+class Rows(Columns):
+    """Without types, by the names of the columns."""
+
+    features = MappingProxyType({"img": object(), "label": ClassLabel()})
+    column_names = ("img", "label")
+
+    def __getitem__(self, index):
+        return {"img": PIXELS[index], "label": LABELS[index]}
+
+
+def table_of(**types) -> Any:
+    """As a dataset of Hugging Face with these columns, of the types Image, ClassLabel or another; ``picture`` and
+    ``label`` hold the images and labels, the others hold something else."""
+
+    class Table:
+        features = MappingProxyType({name: kind() if isinstance(kind, type) else kind for name, kind in types.items()})
+        column_names = tuple(types)
+
+        def __len__(self):
+            return COUNT
+
+        def __getitem__(self, index):
+            values = {
+                "img": Image.fromarray(PIXELS[index]),
+                "label": int(LABELS[index]),
+                "fine_label": int(LABELS[index]),
+            }
+            return {
+                name: values.get(name, Image.new("L", (COLS, ROWS)) if kind is ImageType else 0)
+                for name, kind in types.items()
+            }
+
+    return Table()
+
+
+class Camera:
+    names = ("left", "right")
+
+
+Camera.__name__ = "ClassLabel"
+ImageType = type("Image", (), {})
+FIRST = PIXELS.transpose(0, 3, 1, 2)
+
+
+def _numbered(class_to_idx):
+    dataset = TensorDataset(torch.from_numpy(FIRST), torch.from_numpy(LABELS))
+    vars(dataset)["class_to_idx"] = class_to_idx
+    return dataset
+
+
+FORMS = {
+    "arrays": lambda: {"images": PIXELS, "labels": LABELS, "class_names": NAMES},
+    "channels first": lambda: {"images": torch.tensor(FIRST), "labels": torch.tensor(LABELS), "class_names": NAMES},
+    "names as labels": lambda: (PIXELS, np.array(NAMES)[LABELS]),
+    "pictures": Pictures,
+    "bytes of a transform": lambda: Pictures(transform=pil_to_tensor),
+    "exact floats": lambda: Pictures(transform=to_tensor),
+    "subset": lambda: Subset(Pictures(), range(COUNT)),
+    "pairs": lambda: [(Image.fromarray(image), NAMES[label]) for image, label in zip(PIXELS, LABELS, strict=True)],
+    "hugging face": Columns,
+    "rows": Rows,
+    "several typed columns": lambda: table_of(mask=ImageType, img=ImageType, camera=Camera, label=ClassLabel),
+    "subset of columns": lambda: Subset(table_of(img=ImageType, camera=Camera, label=ClassLabel), range(COUNT)),
+}  # fmt: skip
+
+
+@pytest.fixture
+def options(tmp_path):
+    return lambda **changes: ArraysOptions(cache=tmp_path / "cache", **changes)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_same_images_are_the_same_in_every_form(options, form):
+    given = open_dataset(FORMS[form](), options())
+    expected = open_dataset(FORMS["arrays"](), options())
+    assert given.fingerprint == expected.fingerprint
+    train = given.train()
+    assert (train.class_names, train.image_shape) == (NAMES, (3, ROWS, COLS))
+    places = [int(name) for name in train.sample_ids]
+    assert torch.equal(train.images, torch.from_numpy(FIRST[places]))
+    assert train.labels.tolist() == LABELS[places].tolist()
+
+
+def test_a_tensor_dataset_gives_its_tensors(options):
+    given = open_dataset(TensorDataset(torch.from_numpy(FIRST), torch.from_numpy(LABELS)), options())
+    assert given.train().class_names == ("0", "1", "2")
+
+
+def test_folds_have_a_share_of_each_class_and_the_seed_draws_them(options):
+    kept = [open_dataset(FORMS["arrays"](), options(split_seed=seed)) for seed in (0, 0, 1)]
+    assert kept[0].folds == kept[1].folds != kept[2].folds
+    assert kept[0].fingerprint == kept[1].fingerprint != kept[2].fingerprint
+    assert kept[0].test() is None and len(kept[0].train()) == COUNT
+    folds = np.array(kept[0].folds)
+    counts = np.array([np.bincount(LABELS[folds == fold]) for fold in range(5)])
+    assert np.ptp(counts, axis=0).max() <= 1 and np.ptp(counts.sum(1)) <= 1
+
+
+def test_splits_that_are_given_stay(options):
+    thirds = zip(("train", "val", "test"), np.split(np.arange(36), 3), strict=True)
+    parts = {name: (PIXELS[part], LABELS[part]) for name, part in thirds}
+    given = open_dataset(parts, options())
+    held = given.validation()
+    assert held is not None
+    for source, place in ((given.train(), 0), (held, 12), (given.test(), 24)):
+        assert torch.equal(source.images, torch.from_numpy(FIRST[place : place + 12]))
+
+
+def test_images_of_several_sizes_need_one(options):
+    images = [Image.fromarray(PIXELS[0]), *(Image.new("L", (5 + k, 9)) for k in range(10))]
+    given = (images, [0, 1] * 5 + [0])
+    with pytest.raises(InputError, match=r"image 0 and image 1 .* 3 x 11 x 7 and 3 x 9 x 5; data\.own\.image_size"):
+        open_dataset(given, options())
+    assert open_dataset(given, options(image_size=(13, 17))).train().image_shape == (3, 13, 17)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ((PIXELS / 127.5 - 1, LABELS), "float64 values from -1 to 1; expected bytes"),
+        ((PIXELS.astype(np.int32), LABELS), "int32 values"),
+        ((np.full((COUNT, 4, 4), np.nan), LABELS), "float64 values, of which 16 are NaN"),
+        ((np.full((COUNT, 4, 4), None), LABELS), "an image has object values; expected bytes"),
+        ((torch.tensor(PIXELS).bfloat16(), LABELS), "a tensor of torch.bfloat16 (strided); expected a dense"),
+        ((torch.tensor(PIXELS).to_sparse(), LABELS), "a tensor of torch.uint8 (sparse_coo); expected a dense"),
+        ((PIXELS, torch.tensor(LABELS).bfloat16()), "a label is '0.0'; expected a whole number"),
+        ((PIXELS, torch.tensor(LABELS, device="meta")), "a label is \"tensor(..., device='meta'"),
+        (([Image.new("RGB", (0, 0))] * 4, LABELS[:4]), "train image 0: it has 0 x 0 pixels"),
+        ((PIXELS[:5], LABELS), "5 images and 37 labels"),
+        ((PIXELS, None), "data: labels are None; each image needs a label"),
+        (pandas.DataFrame({"image": ["a.png"], "label": ["a"]}), "save it as a .csv of paths and labels"),
+        ((PIXELS, LABELS * 0), "only the class 0"),
+        ({"images": PIXELS, "labels": LABELS, "class_names": ["one", "two"]}, "label 2 is none of the 2 classes"),
+        ({"images": PIXELS, "labels": LABELS * 0, "class_names": ["one"]}, "only the class 'one'"),
+        ({"images": PIXELS, "labels": LABELS, "class_names": ["a", "b", "a"]}, "two classes have the name 'a'"),
+        ({"train": (PIXELS, LABELS), "validation": (PIXELS[:0], [])}, "validation holds no images; leave it out"),
+        (
+            {"images": PIXELS, "labels": LABELS, "class_names": {0: "a", 1: "b", 2: "c"}},
+            "class_names is a dict; expected",
+        ),
+        ({"images": PIXELS, "labels": LABELS, "class_names": "abc"}, "class_names is a str; expected a list"),
+        ({"images": PIXELS, "labels": LABELS, "class_names": {*NAMES}}, "class_names is a set; expected a list"),
+        ((PIXELS, LABELS - 1), "image 0: data: the label is -1; numbers below 0"),
+        ((PIXELS, ["", "a"] * 18 + ["a"]), "image 0: data: the label is ''; numbers below 0"),
+        (
+            table_of(img=ImageType, camera=Camera, kind=ClassLabel),
+            "each of the columns camera, kind may hold the labels",
+        ),
+        (table_of(img=ImageType, camera=Camera, label=int), "each of the columns camera, label may hold the labels"),
+        (
+            table_of(left=ImageType, right=ImageType, label=ClassLabel),
+            "each of the columns left, right may hold the images",
+        ),
+        (table_of(img=ImageType, kind=int), "no column of labels among img, kind"),
+        (_numbered({"a": 1, "b": 2, "c": 3}), "class_to_idx of the dataset must number its classes 0, 1, ..."),
+        ({"images": PIXELS, "labels": LABELS, "groups": [1]}, "1 groups and 37 images"),
+        ({"train": (PIXELS, LABELS), "holdout": (PIXELS, LABELS)}, "got names train, holdout"),
+        (iter([]), "expected a Dataset"),
+        (PIXELS, "expected a Dataset"),
+        ((PIXELS, [0.5] * COUNT), "a label is '0.5'"),
+        (Pictures(transform=lambda image: 1 // 0), "image 0: ZeroDivisionError"),
+        ((np.zeros((4, 5, 6, 2), np.uint8), LABELS[:4]), "expected (rows, cols) with 1 or 3 channels"),
+    ],
+)
+def test_what_cannot_be_taken_is_told_in_one_line(options, tmp_path, given, says):
+    with pytest.raises(InputError) as caught:
+        open_dataset(given, options())
+    assert says in str(caught.value) and "\n" not in str(caught.value)
+    assert [path.name for path in (tmp_path / "cache").glob("*")] == []
+
+
+@pytest.mark.parametrize("every", [2, 5])
+def test_a_group_is_never_on_two_sides(options, every):
+    groups = [f"patient {place // every}" for place in range(COUNT)]
+    given = open_dataset({"images": PIXELS, "labels": LABELS, "groups": groups}, options())
+    folds = given.folds
+    assert len({*zip(groups, folds, strict=True)}) == len({*groups})
+    assert all(0.05 <= count / COUNT <= 0.35 for count in np.bincount(folds, minlength=5))
+
+
+def test_a_group_on_two_sides_of_given_splits_is_refused(options):
+    part = {"images": PIXELS, "labels": LABELS}
+    splits = {"train": {**part, "groups": np.arange(37)}, "test": {**part, "groups": np.arange(36, 73)}}
+    with pytest.raises(InputError, match="the group '36' has images in train and in test"):
+        open_dataset(splits, options())
+
+
+def test_what_is_kept_is_found_by_its_fingerprint_and_not_if_it_is_damaged(options, tmp_path):
+    given = open_dataset(FORMS["arrays"](), options())
+    cache = tmp_path / "cache"
+    found = find_images(given.fingerprint, [tmp_path / "nowhere", cache])
+    assert found is not None and found.fingerprint == given.fingerprint
+    assert find_images(given.fingerprint.partition("-")[0], [cache]) is not None
+    (path,) = cache.glob("*.npy")
+    changed = bytearray(path.read_bytes())
+    changed[-1] ^= 1
+    path.write_bytes(changed)
+    assert find_images(given.fingerprint, [cache]) is None
+
+
+def test_grey_images_keep_their_one_channel(options):
+    train = open_dataset((PIXELS[..., 0], LABELS), options()).train()
+    places = [int(name) for name in train.sample_ids]
+    assert torch.equal(train.images, torch.from_numpy(PIXELS[places, :, :, 0])[:, None])
+
+
+def test_pixels_of_what_is_kept_are_pinned(options):
+    pixels = open_dataset(FORMS["arrays"](), options()).train().images.numpy()
+    assert hashlib.sha256(np.ascontiguousarray(pixels)).hexdigest()[:8] == "0bc0c200"
+
+
+def test_a_picture_of_one_row_keeps_its_colours():
+    red = torch.tensor([200, 10, 20], dtype=torch.uint8).view(3, 1, 1).expand(3, 1, 4)
+    resized = to_pixels(red, ArraysOptions(image_size=(1, 2), resize="squash"))
+    assert resized[:, 0, 0].tolist() == [200, 10, 20]
+
+
+def _truncated(png):
+    return png[:-60]
+
+
+def _of_another_chunk(png):
+    return png.replace(b"IDAT", b"\xff\0AT", 1)
+
+
+@pytest.mark.parametrize(("harm", "lazily"), [(_truncated, True), (_truncated, False), (_of_another_chunk, False)])
+def test_a_damaged_picture_is_named_with_its_place(options, tmp_path, harm, lazily):
+    paths = [tmp_path / f"{number}.png" for number in range(4)]
+    for number, path in enumerate(paths):
+        Image.fromarray(PIXELS[number]).save(path)
+    paths[2].write_bytes(harm(paths[2].read_bytes()))
+    with contextlib.ExitStack() as opened:
+        given = [opened.enter_context(Image.open(path)) for path in paths] if lazily else paths
+        with pytest.raises(InputError, match=r"train image 2: .*(cannot be read|no image)"):
+            open_dataset(_AsDataset([(one, place % 2) for place, one in enumerate(given)]), options())
+
+
+class _AsDataset:
+    def __init__(self, pairs):
+        self.pairs = pairs
+
+    def __len__(self):
+        return len(self.pairs)
+
+    def __getitem__(self, index):
+        return self.pairs[index]
+
+
+def _crop(size):
+    return RandomResizedCrop(size, scale=(0.2, 0.6))
+
+
+def _crop_from_one_state(image):
+    with torch.random.fork_rng(devices=[]):
+        return RandomResizedCrop((ROWS, COLS), scale=(0.2, 0.6))(image)
+
+
+def _mirror_some(image):
+    return image.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if random.random() < 0.5 else image
+
+
+def _shift(image):
+    return Image.fromarray(np.roll(np.asarray(image), np.random.randint(1000), axis=1))
+
+
+@pytest.mark.parametrize("transform", [_crop((ROWS, COLS)), _crop_from_one_state, _mirror_some, _shift])
+def test_a_dataset_with_a_random_transform_is_refused(options, transform):
+    torch.manual_seed(0)
+    given = {"train": Pictures(), "test": Pictures(transform=transform)}
+    with pytest.raises(InputError, match=r"test image \d+ differs when it is read again; give .* deterministic"):
+        open_dataset(given, options())
+
+
+def test_random_labels_are_refused_and_global_random_states_are_kept(options):
+    given = Pictures(transform=pil_to_tensor)
+    before = torch.get_rng_state(), np.random.get_state()[1].tolist()  # of random's the type checks make use
+    open_dataset(given, options())
+    assert torch.equal(torch.get_rng_state(), before[0]) and np.random.get_state()[1].tolist() == before[1]
+    numbers = np.random.default_rng(0)
+
+    class RandomLabels(Pictures):
+        def __getitem__(self, index):
+            return PIXELS[index], int(numbers.integers(3))
+
+    with pytest.raises(InputError, match="differs when it is read again"):
+        open_dataset(RandomLabels(), options())

@@ -1,0 +1,143 @@
+"""The same files give the same pixels, fingerprints, folds, subsets and augmented batches in every version."""
+
+import hashlib
+import json
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pandas
+import pytest
+import torch
+from PIL import Image
+
+from vit_vs_cnn.config.experiment import Data
+from vit_vs_cnn.data.augmentation.augmenter import Augmenter
+from vit_vs_cnn.data.options import ArraysOptions, Augmentation, CifarOptions, FolderOptions, TableOptions
+from vit_vs_cnn.runs.images import Pool, with_given
+
+STORED = json.loads(Path(__file__).with_name("frozen_values.json").read_text(encoding="utf-8"))
+CIFAR_FILES = {
+    "cifar10": ("cifar-10-batches-py", [*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"], "batches.meta"),
+    "cifar100": ("cifar-100-python", ["train", "test"], "meta"),
+}
+
+
+def pixels(seed, *shape):
+    return np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8)
+
+
+def short_hash(values):
+    return hashlib.sha256(np.ascontiguousarray(values)).hexdigest()[:12]
+
+
+def frozen_values(pool, size):
+    """Everything of a pool that a run depends on."""
+    run = pool.draw(size, 3)
+    return [
+        pool.fingerprint,
+        pool.fold(7),
+        len(pool.test(7)),
+        pool.test_set(7),
+        short_hash(pool.trainable(7)),
+        run.subset_hash,
+        short_hash(run.places),
+        run.training.fingerprint(),
+        short_hash(pool.images.images.numpy()),
+    ]
+
+
+@pytest.fixture
+def photos(tmp_path):
+    """Three classes of PNG files: RGB, 16-bit grey and transparent, of several shapes."""
+    for label, name in enumerate(("ant", "bee", "cat")):
+        for number in range(13):
+            rng, rows, cols = 100 * label + number, 17 + number, 23 - label
+            images = (
+                Image.fromarray(pixels(rng, rows, cols, 3)),
+                Image.fromarray(pixels(rng, rows, cols).astype(np.uint16) * 257),
+                Image.fromarray(pixels(rng, rows, cols, 4)),
+            )
+            path = tmp_path / "photos" / name / f"p{number // 3}_{number}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            images[number % 3].save(path)
+    return tmp_path / "photos"
+
+
+def test_a_folder_with_folds_keeps_its_values(photos, tmp_path):
+    options = FolderOptions(image_size=(11, 7), cache=tmp_path / "cache")
+    values = frozen_values(Pool(Data(source="folder", root=str(photos), folder=options)), 20)
+    assert values == STORED["folds"]
+
+
+def test_a_folder_with_splits_keeps_its_values(photos, tmp_path):
+    for number, split in enumerate(("train", "val", "test")):
+        for path in sorted(photos.glob("*/*.png"))[number::3]:
+            target = tmp_path / "split" / split / path.parent.name / path.name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            path.rename(target)
+    options = FolderOptions(image_size=13, resize="pad", cache=tmp_path / "cache")
+    values = frozen_values(Pool(Data(source="folder", root=str(tmp_path / "split"), folder=options)), 10)
+    assert values == STORED["splits"]
+
+
+def test_a_folder_with_groups_keeps_its_values(photos, tmp_path):
+    options = FolderOptions(image_size=5, resize="squash", group="^(p[0-9]+)_", cache=tmp_path / "cache")
+    values = frozen_values(Pool(Data(source="folder", root=str(photos), folder=options)), 17)
+    assert values == STORED["groups"]
+
+
+def test_a_table_keeps_its_values(photos, tmp_path):
+    rows = [
+        {"image": f"photos/{path.parent.name}/{path.name}", "label": 9 - "abc".index(path.parent.name[0])}
+        for path in sorted(photos.glob("*/*.png"))
+    ]
+    pandas.DataFrame(rows).sample(frac=1, random_state=1).to_csv(tmp_path / "table.csv", index=False)
+    options = TableOptions(image_size=9, split_seed=4, test_fraction=0.3, cache=tmp_path / "cache")
+    values = frozen_values(Pool(Data(source="table", root=str(tmp_path / "table.csv"), table=options)), 20)
+    assert values == STORED["table"]
+
+
+def test_arrays_with_groups_and_given_splits_keep_their_values(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    arrays = {"images": pixels(0, 60, 7, 5, 3), "labels": np.arange(60) % 3, "groups": np.arange(60) // 4}
+    by_group = frozen_values(Pool(with_given(Data(), arrays)), 30)
+    given = {"train": (pixels(1, 40, 8, 8), np.arange(40) % 4), "test": (pixels(2, 20, 8, 8), np.arange(20) % 4)}
+    resized = Data(own=ArraysOptions(image_size=(5, 6)))
+    by_split = frozen_values(Pool(with_given(resized, given)), 30)
+    assert [by_group, by_split] == STORED["arrays"]
+
+
+@pytest.mark.parametrize("name", ["cifar10", "cifar100"])
+def test_files_in_the_layout_of_cifar_keep_their_values(tmp_path, name):
+    folder, files, meta = CIFAR_FILES[name]
+    classes, key = int(name[5:]), "labels" if name == "cifar10" else "fine_labels"
+    (tmp_path / folder).mkdir()
+    for seed, file in enumerate(files):
+        labels = np.random.default_rng(seed).permutation(np.arange(200) % classes).tolist()
+        content = {key: labels, "data": pixels(seed, 200, 3072)}
+        (tmp_path / folder / file).write_bytes(pickle.dumps(content, 2))
+    names = {"label_names" if name == "cifar10" else "fine_label_names": [f"class {i}" for i in range(classes)]}
+    (tmp_path / folder / meta).write_bytes(pickle.dumps(names, 2))
+    options = CifarOptions(download=False, verify_checksum=False)
+    values = frozen_values(Pool(Data(source=name, root=str(tmp_path), cifar=options)), 150)
+    assert values == STORED[name]
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("crop", {"crop_padding": 3}),
+        ("flip", {"crop_padding": 0}),
+        ("erasing", {"erasing": 0.6}),
+        ("cutmix", {"cutmix": 1.0, "mix_probability": 0.7}),
+    ],
+)
+def test_augmented_batches_keep_their_values(name, changes):
+    """Only changes that copy or clear whole pixels are compared: every processor gives these values."""
+    images = torch.from_numpy(pixels(0, 29, 3, 11, 13))
+    augmenter = Augmenter(Augmentation(**changes), mean=[0.0] * 3, std=[1.0] * 3, num_classes=5)
+    uniform = augmenter.draw(29, torch.Generator().manual_seed(1))
+    changed, targets = augmenter(images, torch.arange(29) % 5, uniform)
+    values = [short_hash((changed * 255).round().byte()), short_hash((targets * 1000).round().long())]
+    assert values == STORED["augmentation"][name]

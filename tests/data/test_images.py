@@ -1,0 +1,99 @@
+"""Large sets stay in their file: what they give is what sets in memory give."""
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from vit_vs_cnn.data import image_cache, images
+from vit_vs_cnn.data.augmentation.augmenter import Augmentation
+from vit_vs_cnn.data.batches import TrainingBatches, TrainingData
+from vit_vs_cnn.data.folder import open_folder
+from vit_vs_cnn.data.image_cache import create_image_file, open_image_file
+from vit_vs_cnn.data.images import LabelledImages, LazySubset, concatenate
+from vit_vs_cnn.data.options import FolderOptions
+
+
+def _set(count: int, seed: int = 0) -> LabelledImages:
+    generator = torch.Generator().manual_seed(seed)
+    pixels = torch.randint(0, 256, (count, 3, 5, 7), generator=generator, dtype=torch.uint8)
+    return LabelledImages(pixels, torch.arange(count) % 3, ("a", "b", "c"), [str(i) for i in range(count)])
+
+
+@pytest.fixture
+def large(monkeypatch):
+    """Everything counts as large."""
+    monkeypatch.setattr(images, "MAX_COPIED_BYTES", 1)
+    monkeypatch.setattr(image_cache, "MAX_COPIED_BYTES", 1)
+
+
+def test_parts_and_unions_of_large_sets_are_those_of_small_ones(monkeypatch):
+    first, second, places = _set(41), _set(23, 1), torch.randperm(64, generator=torch.Generator().manual_seed(5))[:47]
+    small = concatenate(first, second).subset(places).subset(torch.arange(46, 3, -3))
+    monkeypatch.setattr(images, "MAX_COPIED_BYTES", 1)
+    gathered = concatenate(first, second).subset(places).subset(torch.arange(46, 3, -3))
+    assert isinstance(gathered, LazySubset) and not isinstance(small, LazySubset)
+    assert torch.equal(gathered.images, small.images)
+    assert torch.equal(torch.cat([*gathered.batches(4)]), small.images)
+    assert gathered.fingerprint() == small.fingerprint()
+    assert gathered.hashes().tolist() == small.hashes().tolist()
+    assert gathered.sample_ids == small.sample_ids and torch.equal(gathered.labels, small.labels)
+    assert torch.equal(gathered.with_labels(small.labels.flip(0)).labels, small.labels.flip(0))
+
+
+def test_batches_of_a_large_set_are_those_of_a_small_one(large):
+    whole, places = _set(41), torch.arange(40, 2, -1)
+    parts = [
+        whole.subset(places),
+        LabelledImages(whole.images[places], whole.labels[places], whole.class_names, [""] * 38),
+    ]
+    data = [TrainingData(part, None, augmentation=Augmentation(), batch_size=13, steps=9) for part in parts]
+    assert (data[0].mean, data[0].std) == (data[1].mean, data[1].std)
+    streams = [TrainingBatches(one.training, one.augmenter, batch_size=13, length=9, seed=3) for one in data]
+    for position in range(9):
+        (mapped, labels), (held, theirs) = (stream.batch(position) for stream in streams)
+        assert torch.equal(mapped, held) and torch.equal(labels, theirs)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    generator = np.random.default_rng(0)
+    for name in ("ant", "bee"):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for number in range(7):
+            pixels = generator.integers(0, 256, (9, 8, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(tmp_path / "photos" / name / f"{number}.png")
+    (tmp_path / "photos" / "ant" / "3.png").write_bytes(b"no image")
+    return tmp_path / "photos"
+
+
+def test_a_large_folder_is_decoded_into_its_file_once(folder, tmp_path, monkeypatch):
+    options = {"image_size": (5, 11), "skip_unreadable": True}
+    with pytest.warns(UserWarning, match="left out"):
+        small = open_folder(folder, FolderOptions(cache=tmp_path / "small", **options)).train()
+    monkeypatch.setattr(image_cache, "MAX_COPIED_BYTES", 1)
+    cached = FolderOptions(cache=tmp_path / "large", **options)
+    with pytest.warns(UserWarning, match="left out"):
+        large = open_folder(folder, cached).train()
+    assert (large.image_shape, large.fingerprint()) == ((3, 5, 11), small.fingerprint())
+    assert large.sample_ids == small.sample_ids
+    monkeypatch.setattr(image_cache, "_decode_files", None)  # not called again
+    with pytest.warns(UserWarning, match="left out"):
+        assert open_folder(folder, cached).train().fingerprint() == small.fingerprint()
+
+
+def test_a_file_appears_whole_or_not_at_all(tmp_path):
+    with pytest.raises(ZeroDivisionError), create_image_file(tmp_path / "x.npy", (3, 1, 2, 2)) as rows:
+        rows[0] = 1 // 0
+    assert [*tmp_path.iterdir()] == []
+    with create_image_file(tmp_path / "x.npy", (3, 1, 2, 2)) as rows:
+        rows[:] = 7
+    assert open_image_file(tmp_path / "x.npy").tolist() == [[[[7, 7], [7, 7]]]] * 3
+
+
+def test_more_than_the_disk_holds_is_told_before_it_is_written(tmp_path):
+    with (
+        pytest.raises(OSError, match="do not fit on the disk"),
+        create_image_file(tmp_path / "x.npy", (2**40, 3, 99, 99)),
+    ):
+        pass

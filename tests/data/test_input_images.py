@@ -1,0 +1,136 @@
+"""Pictures in every form that a user has them in become the same bytes."""
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from vit_vs_cnn.data.decoding import decode_image
+from vit_vs_cnn.data.input_images import parse_input_images
+from vit_vs_cnn.errors import InputError
+
+SHAPE = (3, 13, 13)
+
+
+@pytest.fixture
+def pixels():
+    return np.random.default_rng(3).integers(0, 256, (17, 29, 3), dtype=np.uint8)
+
+
+def _decoded(given, shape=SHAPE, resize="crop"):
+    return torch.stack([picture.decode(shape, resize) for picture in parse_input_images(given, channels=shape[0])])
+
+
+@pytest.mark.parametrize("resize", ["crop", "squash", "pad"])
+def test_a_file_an_image_an_array_and_a_tensor_give_the_same_bytes(pixels, tmp_path, resize):
+    Image.fromarray(pixels).save(tmp_path / "one.png")
+    expected = torch.from_numpy(decode_image(tmp_path / "one.png", 13, resize))[None]
+    first = torch.from_numpy(pixels).permute(2, 0, 1)
+    with Image.open(tmp_path / "one.png") as opened:
+        files = [tmp_path / "one.png", str(tmp_path), opened]
+        given = [*files, pixels, pixels[None], first, first[None].numpy(), [pixels]]
+        for one in given:
+            assert torch.equal(_decoded(one, resize=resize), expected), type(one)
+
+
+def test_bytes_of_the_right_shape_are_taken_as_they_are_whatever_it_is():
+    images = torch.randint(0, 256, (5, 2, 7, 11), dtype=torch.uint8)
+    assert torch.equal(_decoded(images, (2, 7, 11)), images)
+    assert torch.equal(_decoded(images.permute(0, 2, 3, 1).numpy(), (2, 7, 11)), images)
+
+
+def test_where_channels_may_stand_first_or_last_they_stand_last_in_an_array_and_first_in_a_tensor():
+    images = torch.randint(0, 256, (2, 3, 5, 3), dtype=torch.uint8)
+    as_tensor, as_array = ([p.content for p in parse_input_images(one, channels=3)] for one in (images, images.numpy()))
+    assert [tuple(one.shape) for one in (*as_tensor, *as_array)] == [(3, 5, 3)] * 2 + [(3, 3, 5)] * 2
+    assert torch.equal(torch.stack(as_array), images.permute(0, 3, 1, 2))
+
+
+@pytest.mark.parametrize("rows", [3, 17])
+def test_an_array_of_two_dimensions_is_a_grey_image(pixels, rows):
+    grey = pixels[:rows, :3, 0]
+    assert torch.equal(_decoded(grey), _decoded(np.repeat(grey[..., None], 3, axis=-1)))
+    assert torch.equal(_decoded(grey, (1, rows, 3)), torch.from_numpy(grey.copy())[None, None])
+
+
+def test_an_array_that_runs_backwards_and_an_image_that_lies_on_its_side_are_read_and_not_changed(pixels, tmp_path):
+    assert torch.equal(_decoded(pixels[::-1]), _decoded(pixels[::-1].copy()))
+    assert torch.equal(_decoded(np.broadcast_to(pixels, pixels.shape)), _decoded(pixels))  # which cannot be written to
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.fromarray(pixels).save(tmp_path / "side.jpg", exif=exif, quality=95)
+    with Image.open(tmp_path / "side.jpg") as opened:
+        turned = _decoded(opened, (3, 17, 17), "pad")
+        assert opened.size == (29, 17)
+    assert torch.equal(turned, _decoded(tmp_path / "side.jpg", (3, 17, 17), "pad"))
+
+
+@pytest.mark.parametrize("mode", ["L", "1", "P", "RGBA", "LA", "CMYK"])
+def test_an_image_of_another_mode_is_brought_to_rgb_as_its_file_is(pixels, tmp_path, mode):
+    image = Image.fromarray(pixels).convert(mode)
+    image.save(tmp_path / "one.tiff")
+    assert torch.equal(_decoded(image), _decoded(tmp_path / "one.tiff"))
+
+
+def test_a_folder_gives_its_images_by_name_and_those_below(pixels, tmp_path):
+    (tmp_path / "b").mkdir()
+    for name in ("c.png", "b/z.PNG", "a.bmp"):
+        Image.fromarray(pixels).save(tmp_path / name)
+    (tmp_path / "notes.txt").write_text("no image")
+    assert [picture.name for picture in parse_input_images(tmp_path, channels=3)] == ["a.bmp", "b/z.PNG", "c.png"]
+    mixed = parse_input_images([tmp_path / "c.png", pixels], channels=3)
+    assert [picture.name for picture in mixed] == [str(tmp_path / "c.png"), "1"]
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (
+            np.full((5, 7, 3), 0.3),
+            "; expected bytes (uint8) from 0 to 255, or floats that are",
+        ),
+        (torch.full((3, 5, 7), -1.0), "images: float32 values from -1 to -1; expected bytes"),
+        (np.zeros((5, 0), np.uint8), "images: shape (5, 0); expected 3 channels"),
+        (np.zeros((0, 7, 3), np.uint8), "images: shape (0, 7, 3); expected 3 channels"),
+        (np.zeros((5, 7, 4), np.uint8), "images: shape (5, 7, 4); expected 3 channels"),
+        (np.zeros((5, 0, 3), np.uint8), "images: shape (5, 0, 3); expected 3 channels"),
+        (np.zeros((0, 5, 7, 3), np.uint8), "images: there are none"),
+        ([], "images: there are none"),
+        (7, "images: expected the path of an image or a folder"),
+        ("nowhere.png", "nowhere.png: No such file or directory"),
+    ],
+)
+def test_what_is_no_picture_is_refused_in_one_line(given, says):
+    with pytest.raises(InputError) as caught:
+        _decoded(given)
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_damaged_images_empty_folders_and_shapes_that_files_cannot_have_are_refused(pixels, tmp_path):
+    Image.fromarray(pixels).save(tmp_path / "whole.png")
+    (tmp_path / "cut.png").write_bytes((tmp_path / "whole.png").read_bytes()[:200])
+    with pytest.raises(InputError, match=r"cut\.png: damaged"):
+        _decoded(tmp_path / "cut.png")
+    with Image.open(tmp_path / "cut.png") as opened, pytest.raises(InputError, match=r"cut\.png cannot be read"):
+        _decoded(opened)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match="empty holds no image"):
+        _decoded(tmp_path / "empty")
+    with pytest.raises(InputError, match="takes images of 2 x 5 x 7"):
+        _decoded(tmp_path / "whole.png", (2, 5, 7))
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_floats_that_are_bytes_are_taken_as_training_takes_them(kind):
+    pixels = np.random.default_rng(0).integers(0, 256, (5, 7, 3), dtype=np.uint8)
+    (picture,) = parse_input_images((pixels / 255).astype(kind), channels=3)
+    (expected,) = parse_input_images(pixels, channels=3)
+    assert torch.equal(picture.content, expected.content)
+
+
+def test_floats_of_newer_transforms_and_of_half_precision_are_bytes_too():
+    """v2.ToDtype(scale=True) multiplies by 1 / 255, which is another last bit than a division by 255."""
+    every = torch.arange(256, dtype=torch.uint8).reshape(1, 1, 16, 16).expand(2, 3, 16, 16)
+    assert torch.equal(_decoded(every.float() * (1 / 255), (3, 16, 16)), every)
+    assert torch.equal(_decoded(every.half() / 255, (3, 16, 16)), every)

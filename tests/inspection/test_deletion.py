@@ -1,0 +1,103 @@
+"""Deletion and insertion on networks whose every probability is known."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.inspection.deletion import FILLS, DeletionTest, area_under_curve, deletion_curves, fill_image
+from vit_vs_cnn.inspection.saliency import descending_ranks, image_noise
+
+GRID, SIZE = (3, 5), (12, 20)
+
+
+class Counting(nn.Module):
+    """The probability of class 0 is the share of pixels that are 1."""
+
+    def forward(self, images):
+        share = (images == 1).float().mean(dim=(1, 2, 3)).clamp(1e-6, 1 - 1e-6)
+        return torch.stack([share.log(), (1 - share).log()], dim=1)
+
+
+def _images(batch=3):
+    return torch.randn(batch, 2, *SIZE, generator=torch.Generator().manual_seed(0))
+
+
+def test_tokens_go_in_the_order_of_the_map_and_come_back_in_it():
+    images = torch.zeros(1, 2, *SIZE)
+    images[:, :, :4, :4] = 1.0  # one token of 15
+    maps = torch.zeros(1, *GRID)
+    maps[:, 0, 0] = 1.0
+    zeros = torch.zeros(1, dtype=torch.long)
+    options = {"fill": "mean", "grid_size": GRID, "steps": 15}
+    deleted = deletion_curves(Counting(), images, maps, zeros, **options)
+    inserted = deletion_curves(Counting(), images, maps, zeros, **options, insert=True)
+    expected = torch.tensor([[1 / 15] + [0.0] * 15])
+    torch.testing.assert_close(deleted, expected, rtol=0.0, atol=1e-5)
+    torch.testing.assert_close(inserted, 1 / 15 - expected, rtol=0.0, atol=1e-5)
+    torch.testing.assert_close(area_under_curve(inserted, 15), torch.tensor([14.5 / 15 / 15]), rtol=0.0, atol=1e-5)
+    last = deletion_curves(Counting(), images, -maps, zeros, **options)
+    torch.testing.assert_close(last, torch.tensor([[1 / 15] * 15 + [0.0]]), rtol=0.0, atol=1e-5)
+
+
+def test_the_area_is_that_of_trapezes():
+    curves = torch.rand(4, 17, generator=torch.Generator().manual_seed(0))
+    expected = np.trapezoid(curves.numpy(), np.linspace(0, 1, 17), axis=1)  # 64 tokens: equal steps
+    np.testing.assert_allclose(area_under_curve(curves, 64).numpy(), expected, rtol=1e-5)
+
+
+def test_steps_that_do_not_divide_the_tokens_count_for_as_many_tokens_as_they_change():
+    """Seven tokens in three steps: 2, 2 and 3 go, so the points stand at 0, 2/7, 4/7 and 1."""
+    curve = torch.tensor([[1.0, 0.5, 0.3, 0.1]])
+    by_hand = (2 * (1.0 + 0.5) / 2 + 2 * (0.5 + 0.3) / 2 + 3 * (0.3 + 0.1) / 2) / 7
+    torch.testing.assert_close(area_under_curve(curve, 7), torch.tensor([by_hand]))
+    straight = 1 - torch.tensor([[0.0, 2.0, 4.0, 7.0]]) / 7
+    torch.testing.assert_close(area_under_curve(straight, 7), torch.tensor([0.5]))
+
+
+@pytest.mark.parametrize("fill", FILLS)
+def test_a_fill_keeps_the_mean_and_is_a_function_of_the_image(fill):
+    images = _images()
+    background = fill_image(images, fill)
+    assert background.shape == images.shape
+    assert (background != images).any()
+    close = 0.2 if fill == "noise" else 0.1
+    torch.testing.assert_close(background.mean(dim=(2, 3)), images.mean(dim=(2, 3)), rtol=0.0, atol=close)
+    torch.testing.assert_close(fill_image(images[1:2], fill), background[1:2])
+    if fill == "blur":
+        assert (background.std(dim=(2, 3)) < 0.4 * images.std(dim=(2, 3))).all()
+    if fill == "noise":
+        torch.testing.assert_close(background.std(dim=(2, 3)), images.std(dim=(2, 3)), rtol=0.2, atol=0.0)
+
+
+def test_steps_and_fills_that_there_are_not_are_refused():
+    zeros = torch.zeros(3, dtype=torch.long)
+    with pytest.raises(InputError, match="steps is 16; allowed: 1 to 15"):
+        deletion_curves(Counting(), _images(), torch.ones(3, *GRID), zeros, grid_size=GRID, steps=16)
+    with pytest.raises(InputError, match='fill is "grey"; allowed: mean, blur, noise'):
+        deletion_curves(Counting(), _images(), torch.ones(3, *GRID), zeros, fill="grey", grid_size=GRID, steps=3)
+
+
+def test_ranks_are_those_of_a_sort_and_ties_fall_where_the_noise_says():
+    values = torch.tensor([[3.0, 1.0, 2.0, 1.0, 1.0]] * 500)
+    ties = image_noise(torch.randn(500, 1, 1, 5, generator=torch.Generator().manual_seed(0)), "ties").flatten(1)
+    ranks = descending_ranks(values, ties)
+    assert (ranks[:, 0] == 0).all()
+    assert (ranks[:, 2] == 1).all()
+    counts = torch.stack([(ranks[:, place] == 2).sum() for place in (1, 3, 4)])
+    assert counts.min() > 130
+
+
+def test_noise_depends_on_the_image_the_purpose_and_the_seed_alone():
+    images = _images()
+    assert torch.equal(image_noise(images, "a")[2], image_noise(images.flip(0), "a")[0])
+    assert not torch.equal(image_noise(images, "a"), image_noise(images, "b"))
+    assert not torch.equal(image_noise(images, "a"), image_noise(images, "a", 1))
+
+
+def test_a_grid_finer_than_the_images_is_refused():
+    with pytest.raises(
+        InputError, match=r"grid_size is \(16, 16\); allowed: no finer than the images, which are \(8, 8\)"
+    ):
+        DeletionTest(nn.Flatten(), torch.rand(2, 3, 8, 8), torch.zeros(2, dtype=torch.long), grid_size=(16, 16))

@@ -1,0 +1,93 @@
+"""Grad-CAM and integrated gradients against the papers' equations, closed cases and captum."""
+
+import pytest
+import timm
+import torch
+from torch import nn
+
+from tests.inspection.models import images, vit
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.inspection.grad_cam import find_feature_layer, grad_cam, integrated_gradients
+from vit_vs_cnn.models import ResNet
+from vit_vs_cnn.models.attention_network import AttentionNetwork
+
+CLASSES = torch.tensor([2, 0, 5])
+
+
+def _resnet():
+    torch.manual_seed(0)
+    network = ResNet(depth=8, width=5, num_classes=7, zero_init_residual=False)
+    return network.train()
+
+
+def test_grad_cam_of_a_network_that_ends_in_mean_and_head_is_its_class_activation_map():
+    network, given = _resnet(), images().float()
+    maps = grad_cam(network, given, CLASSES)
+    assert network.training
+    features = network.eval().forward_features(given)
+    assert maps.shape[1:] == features.shape[2:] == (3, 5)
+    weighed = torch.einsum("bcyx,bc->byx", features, network.head.weight[CLASSES])
+    torch.testing.assert_close(maps, (weighed / 15).relu().detach(), rtol=1e-4, atol=1e-6)
+
+
+def test_integrated_gradients_of_a_linear_network_are_its_weights_times_the_pixels():
+    network, given = nn.Sequential(nn.Flatten(), nn.Linear(3 * 12 * 20, 7)), images().float()
+    weights = network[1].weight[CLASSES].view(given.shape)
+    expected = (weights * given).sum(dim=1).detach()
+    torch.testing.assert_close(integrated_gradients(network, given, CLASSES, signed=True), expected)
+    torch.testing.assert_close(integrated_gradients(network, given, CLASSES), expected.abs())
+
+
+@pytest.mark.slow
+def test_integrated_gradients_of_a_transformer_sum_to_what_the_image_adds():
+    network = vit().float()
+    network.requires_grad_(False)
+    maps = integrated_gradients(network, images().float(), CLASSES, signed=True, steps=256)
+    with torch.no_grad():
+        added = (network(images().float()) - network(torch.zeros(1, 3, 12, 20))).gather(1, CLASSES[:, None])
+    torch.testing.assert_close(maps.sum(dim=(1, 2)), added.squeeze(1), rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.slow
+def test_maps_are_those_of_captum():
+    captum = pytest.importorskip("captum.attr")
+    network, given = _resnet().eval(), images().float()
+    theirs = captum.LayerGradCam(network, network.stages).attribute(given, target=CLASSES, relu_attributions=True)
+    torch.testing.assert_close(grad_cam(network, given, CLASSES), theirs.detach().squeeze(1), rtol=1e-4, atol=1e-6)
+    theirs = (
+        captum.IntegratedGradients(network).attribute(given, target=CLASSES, n_steps=32).sum(dim=1).detach().float()
+    )
+    ours = integrated_gradients(network, given, CLASSES, signed=True)
+    torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4)
+
+
+def test_no_gradient_and_no_hook_is_left_on_the_network():
+    network, given = _resnet(), images().float()
+    network.head.bias.grad = torch.arange(7.0)
+    for method in (grad_cam, integrated_gradients):
+        method(network, given, CLASSES)
+    assert torch.equal(network.head.bias.grad, torch.arange(7.0))
+    assert network.head.weight.grad is None
+    assert not any(module._forward_hooks for module in network.modules())
+
+
+def test_the_deepest_feature_map_of_more_than_one_place_is_found():
+    network = timm.create_model("resnet10t", num_classes=3)
+    assert find_feature_layer(network, torch.randn(2, 3, 64, 64)) is network.layer4
+    assert find_feature_layer(network, torch.randn(2, 3, 32, 32)) is network.layer3
+    assert find_feature_layer(_resnet(), images().float()) is not None
+    assert not any(module._forward_hooks for module in network.modules())
+
+
+def test_a_network_compiled_to_attention_has_the_feature_maps_of_what_it_was():
+    network, given = _resnet().eval(), images().float()
+    compiled = AttentionNetwork(network, image_size=(12, 20)).eval()
+    torch.testing.assert_close(
+        grad_cam(compiled, given, CLASSES), grad_cam(network, given, CLASSES), rtol=1e-3, atol=1e-5
+    )
+
+
+@pytest.mark.parametrize("network", [vit(), nn.Sequential(nn.Flatten(), nn.Linear(720, 3))])
+def test_a_network_without_feature_maps_is_refused_in_one_line(network):
+    with pytest.raises(InputError, match="is no CNN"):
+        find_feature_layer(network, images())

@@ -1,0 +1,239 @@
+"""Scores tell maps that know the object from those that do not, and methods that know the network from the others."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from scipy.stats import binomtest, ttest_1samp
+from torch import nn
+
+from vit_vs_cnn.data.images import LabelledImages
+from vit_vs_cnn.data.synthetic.source import render_objects
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.inspection import SaliencyMethod, ScoreRequest, score_methods
+from vit_vs_cnn.inspection.deletion import FILLS
+from vit_vs_cnn.inspection.map_scores import MapNote, adjust_scores, count_tests, mask_agreement
+from vit_vs_cnn.inspection.randomized_weights import RandomizationStage
+from vit_vs_cnn.inspection.saliency import image_noise, saliency_maps
+from vit_vs_cnn.models import VisionTransformer
+from vit_vs_cnn.statistics.intervals import Estimate
+from vit_vs_cnn.statistics.significance import holm
+
+COUNT, SIZE, SIDE = 47, (12, 20), 4
+
+
+class Template(nn.Module):
+    """Class 1 where a striped square stands in the noise; the template is a weight, so that randomising destroys it."""
+
+    def __init__(self):
+        super().__init__()
+        self.trunk = nn.Conv2d(1, 1, SIDE, bias=False)
+        self.head = nn.Linear(1, 2)
+        ring = torch.ones(1, 1, SIDE, SIDE)
+        ring[:, :, :, ::2] = -1.0
+        self.trunk.weight.data = ring
+        self.head.weight.data = torch.tensor([[-20.0], [20.0]])
+        self.head.bias.data = torch.tensor([17.0, -17.0])
+
+    def forward(self, images):
+        return self.head(self.trunk(images).amax(dim=(2, 3)) / SIDE**2)
+
+
+def _images():
+    generator = torch.Generator().manual_seed(0)
+    images = 255 * torch.randint(0, 2, (COUNT, 1, *SIZE), dtype=torch.uint8, generator=generator)
+    masks = torch.zeros(COUNT, *SIZE, dtype=torch.bool)
+    for image in range(COUNT):
+        row, col = (SIDE * int(torch.randint(0, size // SIDE, (), generator=generator)) for size in SIZE)
+        stripes = torch.tensor([0, 255, 0, 255], dtype=torch.uint8).expand(SIDE, -1)
+        images[image, 0, row : row + SIDE, col : col + SIDE] = stripes
+        masks[image, row : row + SIDE, col : col + SIDE] = True
+    return LabelledImages(images, torch.ones(COUNT, dtype=torch.long), ("no", "yes"), ["x"] * COUNT, masks)
+
+
+def _scale(images):
+    return images.float() / 127.5 - 1
+
+
+def _responses(asked):
+    """Where the network's own template answers, spread over the template: knows the network."""
+    answers = asked.network.trunk(asked.images).detach()
+    return nn.functional.conv_transpose2d(answers.relu() ** 4, torch.ones(1, 1, SIDE, SIDE)).squeeze(1)
+
+
+def _contrast(asked):
+    """Where the image has contrast: knows the image alone."""
+    return asked.images.diff(dim=3).abs()[:, 0]
+
+
+KNOWS = SaliencyMethod("knows", "the network's own answers", "any", True, _responses)
+EDGES = SaliencyMethod("edges", "contrast of the image", "any", False, _contrast)
+
+
+@pytest.fixture(scope="module")
+def scores():
+    options = {"grid_size": (3, 5), "steps": 5, "batch_size": 13}
+    rows = score_methods(Template(), _images(), [KNOWS, EDGES], normalise=_scale, request=ScoreRequest(**options))
+    return {row.method: row for row in rows}
+
+
+def test_a_map_that_knows_the_object_beats_random_and_centre_by_every_measure(scores):
+    assert list(scores) == ["knows", "edges", "random", "centre"]
+    knows = scores["knows"]
+    assert set(knows.measures) == {f"{kind}_{fill}" for kind in ("deletion", "insertion") for fill in FILLS} | {
+        "pointing",
+        "mass",
+        "rank",
+    }
+    for name, measure in knows.measures.items():
+        assert measure.beats_baselines, name
+        assert measure.value.low <= measure.value.value <= measure.value.high
+    assert knows.images == COUNT
+    assert knows.mask_area == pytest.approx(16 / 240)
+    assert knows.measures["pointing"].p_value < 1e-6
+
+
+def test_a_random_map_is_as_good_as_chance_and_the_centre_is_no_better_than_itself(scores):
+    random, centre = scores["random"], scores["centre"]
+    for kind in ("pointing", "mass", "rank"):
+        assert random.measures[kind].over_random.low <= 0.0
+        assert abs(random.measures[kind].over_random.value) < 0.08
+        assert centre.measures[kind].over_centre == Estimate(0.0, 0.0, 0.0)
+    for name in ("deletion_mean", "insertion_blur"):  # a random map more, against the mean of others
+        assert random.measures[name].value.low <= 0.0 <= random.measures[name].value.high
+        assert random.measures[name].value != Estimate(0.0, 0.0, 0.0)
+    assert random.measures["pointing"].p_value > 0.01
+    assert {measure.adjusted_p_value for row in (random, centre) for measure in row.measures.values()} == {None}
+
+
+def test_stars_are_corrected_for_all_tests_of_the_table_and_baselines_are_none(scores):
+    tested = [measure for name in ("knows", "edges") for measure in scores[name].measures.values()]
+    assert [one.adjusted_p_value for one in tested] == holm([one.p_value for one in tested])
+    twice = adjust_scores({"one": list(scores.values()), "other": list(scores.values())})
+    assert count_tests(twice) == 2 * len(tested) == 2 * count_tests({"": list(scores.values())})
+    found = [
+        measure.adjusted_p_value for rows in twice.values() for row in rows[:2] for measure in row.measures.values()
+    ]
+    assert found == holm([one.p_value for one in (*tested, *tested)])
+    lucky = replace(tested[0], p_value=0.03, adjusted_p_value=0.06)
+    assert not lucky.beats_baselines and replace(lucky, adjusted_p_value=0.04).beats_baselines
+
+
+def test_a_test_is_that_the_map_is_above_chance_and_above_the_centre(scores):
+    measure = scores["knows"].measures["pointing"]
+    own, centre = (_pointing(method) for method in (KNOWS, "centre"))
+    by_chance = binomtest(int(own.sum()), COUNT, 16 / 240, alternative="greater").pvalue
+    over_centre = ttest_1samp(own - centre, 0, alternative="greater").pvalue
+    assert measure.p_value == pytest.approx(max(by_chance, over_centre), rel=1e-6)
+
+
+def _pointing(method):
+    images = _images()
+    pixels = _scale(images.images)
+    maps = saliency_maps(Template(), pixels, method)
+    return mask_agreement(maps, images.masks, image_noise(pixels, "ties")[:, 0]).pointing.double().numpy()
+
+
+def test_a_method_that_does_not_move_when_weights_are_randomised_is_flagged(scores):
+    assert scores["knows"].is_sensitive
+    assert scores["knows"].notes == (MapNote.HEAD_UNCHANGED,)  # of the trunk alone, whatever it says of itself
+    assert scores["edges"].is_sensitive is False
+    assert scores["edges"].notes == (MapNote.AGNOSTIC, MapNote.UNCHANGED)
+    assert scores["random"].notes == (MapNote.BASELINE,) == scores["centre"].notes
+    head, everything = scores["knows"].stages
+    assert (head.name, head.correlations, head.standard_deviation, head.is_unchanged) == ("head", (1.0,) * 5, 0.0, True)
+    assert len(set(everything.correlations)) > 1 and everything.standard_deviation > 0.0
+
+
+def test_a_map_that_is_constant_under_random_weights_has_not_moved():
+    trained = Template().trunk.weight.detach()
+
+    def broken(asked):
+        own = torch.equal(asked.network.trunk.weight, trained)
+        return _responses(asked) if own else torch.full((len(asked.images), *SIZE), 0.7)
+
+    flat = SaliencyMethod("flat", "nothing", "any", True, lambda asked: torch.zeros(len(asked.images), 3, 5))
+    methods = [SaliencyMethod("broken", "falls flat", "any", True, broken), flat]
+    request = ScoreRequest(fills=(), grid_size=(3, 5), redraws=2, randomization_images=9)
+    fallen, flat, *_ = score_methods(Template(), _images(), methods, normalise=_scale, request=request)
+    assert [(one.constant_share, one.mean) for one in fallen.stages] == [(0.0, 1.0), (1.0, None)]
+    assert fallen.is_sensitive is None and MapNote.UNKNOWN in fallen.notes and fallen.row()["sanity_all"] is None
+    assert flat.constant_share == 1.0 and flat.is_sensitive is None and MapNote.CONSTANT in flat.notes
+
+
+@pytest.mark.parametrize(
+    "correlations, constant, stays",
+    [((0.4, 0.6), 0.0, True), ((-0.6, 0.6), 0.0, True), ((0.3, -0.4), 0.5, False), ((0.1, 0.1), 0.51, None)],
+)
+def test_a_map_stays_that_keeps_its_order_in_any_redraw(correlations, constant, stays):
+    assert RandomizationStage("all", correlations, constant).is_unchanged is stays
+
+
+def test_a_row_is_flat_and_complete(scores):
+    row = scores["knows"].row()
+    assert all(value is None or isinstance(value, str | int | float) for value in row.values())
+    assert row["deletion_blur_over_centre_low"] == scores["knows"].measures["deletion_blur"].over_centre.low
+    assert row["pointing_p"] == scores["knows"].measures["pointing"].p_value
+    assert row["pointing_p_holm"] == scores["knows"].measures["pointing"].adjusted_p_value
+    assert row["moves"] is True and row["sanity_head"] == 1.0
+    assert set(row) == set(scores["edges"].row())
+
+
+def test_scores_do_not_depend_on_the_batch(scores):
+    request = ScoreRequest(grid_size=(3, 5), steps=5, fills=("noise",), stages=0, batch_size=COUNT)
+    (whole, *_) = score_methods(Template(), _images(), [EDGES], normalise=_scale, request=request)
+    for name, measure in whole.measures.items():
+        assert vars(measure.value) == pytest.approx(vars(scores["edges"].measures[name].value), abs=1e-6), name
+    assert whole.is_sensitive is None
+
+
+def test_empty_masks_are_left_out_and_without_masks_there_are_deletion_and_insertion():
+    images = _images()
+    images.masks[:5] = False
+    request = ScoreRequest(fills=(), grid_size=(3, 5), stages=0)
+    (row, *_) = score_methods(Template(), images, [KNOWS], normalise=_scale, request=request)
+    assert set(row.measures) == {"pointing", "mass", "rank"}
+    assert row.mask_area == pytest.approx(16 / 240)
+    bare = LabelledImages(images.images, images.labels, images.class_names, images.sample_ids)
+    (row, *_) = score_methods(Template(), bare, [KNOWS], normalise=_scale, request=replace(request, fills=("mean",)))
+    assert set(row.measures) == {"deletion_mean", "insertion_mean"}
+    assert row.mask_area is None
+
+
+def test_rollout_of_a_vision_transformer_says_that_it_is_class_agnostic():
+    torch.manual_seed(0)
+    network = VisionTransformer(12, 4, embed_dim=22, depth=2, num_heads=2).train()
+    images = render_objects(17, image_size=12).images
+    request = ScoreRequest(fills=("mean",), steps=4, stages=2, batch_size=7)
+    rows = score_methods(network, images, ["rollout", "relevance"], normalise=_scale, request=request)
+    assert network.training
+    rollout, relevance = rows[:2]
+    assert MapNote.AGNOSTIC in rollout.notes
+    assert MapNote.AGNOSTIC not in relevance.notes
+    assert rollout.stages[0].mean == 1.0
+    assert relevance.stages[0].mean < 1.0
+    assert all(math.isfinite(value) for value in rollout.row().values() if isinstance(value, float))
+
+
+def test_a_network_without_a_grid_is_scored_by_tokens_that_have_a_pixel_each():
+    images, request = _images(), ScoreRequest(fills=("mean",), steps=3, stages=0)
+    small = LabelledImages(images.images[:, :, :5, :7], images.labels, images.class_names, images.sample_ids)
+    requests = (request, replace(request, grid_size=(5, 7)))
+    whole, asked = (score_methods(Template(), small, [KNOWS], normalise=_scale, request=one) for one in requests)
+    assert vars(whole[0].measures["deletion_mean"].value) == vars(asked[0].measures["deletion_mean"].value)
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"methods": ["rolout"]}, 'no method "rolout"'),
+        ({"request": ScoreRequest(fills=("grey",))}, 'fill is "grey"'),
+        ({"methods": ["rollout"]}, "Template has no attention weights"),
+        ({"images": _images().subset(torch.arange(0))}, "no image to score on"),
+    ],
+)
+def test_a_mistake_of_the_user_is_one_line(change, message):
+    given = {"network": Template(), "images": _images(), "methods": ["random"], "normalise": _scale}
+    with pytest.raises(InputError, match=message):
+        score_methods(**given | change)

@@ -1,0 +1,191 @@
+"""Figures of an analysis show its numbers, and only what is known."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.regimes.tables import law_table, seeded
+from tests.results import changed
+from vit_vs_cnn.regimes.analysis import Analysis, analyse
+from vit_vs_cnn.reporting.figures.drawing import save_figure
+from vit_vs_cnn.reporting.figures.experiment import (
+    accuracy_curves,
+    difference_curve,
+    experiment_figures,
+    gaps_to_best,
+    pair_differences,
+)
+from vit_vs_cnn.runs.analysis_plan import AnalysisPlan
+from vit_vs_cnn.statistics.pair_comparison import CONCLUSIVE
+
+pytestmark = pytest.mark.usefixtures("real_figures")
+
+SIZES = (500, 1000, 4000, 10000)
+CROSSING = {"resnet": (0.5, 0.15, 0.0), "vit": (0.5 + 0.15 * 7.313, 0.3, 0.0)}  # equal at 1,500 images
+THREE = {"cnn": {100: 0.5, 700: 0.7}, "vit": {100: 0.2, 700: 0.4}, "windows": {100: 0.5, 700: 0.69}}
+
+
+def analysis_of_crossing(**options) -> Analysis:
+    return analyse(seeded(law_table(SIZES, **CROSSING), images=10_000, **options))
+
+
+def hollow_marks(axis, marker="o"):
+    return [line for line in axis.lines if line.get_marker() == marker and line.get_markerfacecolor() == "white"]
+
+
+def names_beside(axis) -> list[str]:
+    """Labels of curves to the right of an axis, from the top."""
+    labels = [text for text in axis.texts if text.xy[0] > 1]
+    return [label.get_text() for label in sorted(labels, key=lambda label: -label.xy[1])]
+
+
+def test_curves_show_means_intervals_seeds_and_no_fit():
+    analysis = analysis_of_crossing()
+    (axis,) = accuracy_curves(analysis).axes
+    assert len(axis.containers) == len(analysis.models)
+    for model, bars in zip(analysis.models, axis.containers, strict=True):
+        curve = analysis.curve(model.key)
+        means, _, spans = bars.lines
+        np.testing.assert_allclose(means.get_ydata().astype(float), [100 * p.accuracy.value for p in curve])
+        ends = np.array([segment[:, 1] for segment in spans[0].get_segments()])
+        np.testing.assert_allclose(ends, [[100 * p.accuracy.low, 100 * p.accuracy.high] for p in curve])
+    assert sum(line.get_marker() == "." for line in axis.lines) == len(SIZES) * 2
+    assert not [line for line in axis.lines if line.get_linestyle() == ":"]
+    assert names_beside(axis) == ["ViT", "ResNet"]
+
+
+def test_fits_are_a_figure_of_their_own_up_to_twice_the_largest_size():
+    analysis = analysis_of_crossing()
+    (axis,) = experiment_figures(analysis)["fits"].axes
+    laws = [line for line in axis.lines if line.get_linestyle() == ":"]
+    ends = {(round(float(line.get_xdata()[-1]), 6), round(float(line.get_ydata()[-1]), 6)) for line in laws}
+    assert ends == {(20_000.0, round(100 * one.accuracy.value, 6)) for one in analysis.forecasts}
+
+
+def test_the_accuracy_of_always_predicting_the_most_frequent_class_is_a_line_unless_it_is_far_below():
+    def lines(chance: float) -> list[float]:
+        (axis,) = accuracy_curves(replace(analysis_of_crossing(), chance=chance)).axes
+        return [line.get_ydata()[0] for line in axis.lines if line.get_linestyle() == "--"]
+
+    assert lines(0.25) == [25.0]
+    high = {"resnet": {500: 0.95, 900: 0.96}, "vit": {500: 0.96, 900: 0.97}}
+    (axis,) = accuracy_curves(replace(analyse(seeded(high)), chance=0.1)).axes
+    assert not [line for line in axis.lines if line.get_linestyle() == "--"]
+
+
+def test_models_differ_in_marker_as_well_as_colour():
+    (axis,) = accuracy_curves(analyse(seeded({name: {7: 0.5} for name in "abcdefghi"}))).axes
+    styles = [(c.lines[0].get_marker(), c.lines[0].get_color()) for c in axis.containers]
+    assert len(set(styles)) == 9
+    assert len({marker for marker, _ in styles[:7]}) == len({colour for _, colour in styles[:7]}) == 7
+
+
+def test_many_curves_have_intervals_for_the_recommended_pair_alone_and_names_that_do_not_overlap():
+    table = {name: {100: 0.4 + gap, 700: 0.6 + gap} for name, gap in zip("abcdef", np.arange(6) / 500, strict=True)}
+    analysis = analyse(seeded(table))
+    (axis,) = accuracy_curves(analysis).axes
+    assert len(axis.containers) == 2
+    assert [*names_beside(axis)] == [*"fedcba"]
+    heights = sorted(text.xy[1] for text in axis.texts)
+    low, high = axis.get_ylim()
+    assert min(np.diff(heights)) > 0.07 * (high - low) and heights[-1] <= high
+
+
+def test_differences_from_the_best_are_ordered_and_filled_only_with_a_conclusion():
+    analysis = analyse(seeded(THREE, images=10**6, spread=0.01))
+    figure = gaps_to_best(analysis)
+    assert [axis.get_title("left") for axis in figure.axes] == ["100 images", "700 images"]
+    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["windows", "ViT"]
+    filled = []
+    for axis, size in zip(figure.axes, (100, 700), strict=True):
+        for bars, name in zip(axis.containers, ("windows", "vit"), strict=True):
+            (one,) = (c for c in analysis.pair("cnn", name) if c.train_size == size)
+            mark = bars.lines[0]
+            assert mark.get_xdata()[0] == pytest.approx(100 * one.difference.value)
+            filled.append((mark.get_markerfacecolor() != "white", one.conclusion in CONCLUSIVE))
+    assert [is_filled for is_filled, _ in filled] == [expected for _, expected in filled]
+    assert {True, False} == {expected for _, expected in filled}
+    assert "behind_the_best" not in experiment_figures(analysis_of_crossing())
+
+
+def test_pairs_that_are_not_all_with_the_best_have_a_row_each():
+    named = (("windows", "vit"), ("vit", "cnn"))
+    plan = AnalysisPlan((0, 1, 2), ("cnn", "vit", "windows"), (100, 700), 700, ("vit", "cnn"), 1.0, pairs=named)
+    analysis = analyse(seeded(THREE, images=10**6), plan=plan)
+    assert {"pairs", "behind_the_best"} & experiment_figures(analysis).keys() == {"pairs"}
+    figure = pair_differences(analysis)
+    found = {(c.first, c.second, c.train_size): c.difference.value for c in analysis.comparisons}
+    rows = [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    assert rows == ["CNN - ViT", "ViT - windows"]
+    for axis, size in zip(figure.axes, (100, 700), strict=True):
+        for bars, row in zip(axis.containers, rows, strict=True):
+            first, second = (name.lower() for name in row.split(" - "))
+            assert bars.lines[0].get_xdata()[0] == pytest.approx(100 * found[first, second, size])
+
+
+def test_the_label_of_a_figure_of_one_size_fits_into_it():
+    table = {"resnet_with_a_long_name": {700: 0.7}, "vit": {700: 0.4}, "windows": {700: 0.69}}
+    figure = gaps_to_best(analyse(seeded(table, images=10**6)))
+    figure.draw_without_rendering()
+    box = figure._supxlabel.get_window_extent()
+    assert box.x0 >= 0 and box.y0 >= 0 and box.x1 <= figure.bbox.width
+
+
+def test_the_difference_is_best_minus_rival_and_the_crossover_lies_between_two_sizes():
+    analysis = analysis_of_crossing()
+    (axis,) = difference_curve(analysis).axes
+    assert axis.get_ylabel() == "ViT - ResNet, points"
+    drawn = axis.containers[0].lines[0].get_ydata().astype(float)
+    assert drawn[0] < 0 < drawn[-1]
+    np.testing.assert_allclose(drawn, [-100 * c.difference.value for c in analysis.comparisons])
+    (crossover,) = analysis.crossovers
+    (band,) = axis.patches
+    assert (band.get_x(), band.get_x() + band.get_width()) == (crossover.low, crossover.high)
+    assert not axis.texts
+
+
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_differences_without_a_conclusion_are_hollow(seeds):
+    analysis = analysis_of_crossing(seeds=seeds)
+    (axis,) = difference_curve(analysis).axes
+    open_ones = [c for c in analysis.comparisons if c.conclusion not in CONCLUSIVE]
+    assert len(hollow_marks(axis)) == len(open_ones)
+    assert len(open_ones) < len(SIZES) if seeds == 3 else len(open_ones) == len(SIZES)
+
+
+def test_an_interval_that_the_data_do_not_determine_is_not_drawn():
+    analysis = analysis_of_crossing()
+    wide = [replace(one, difference=replace(one.difference, low=-1.0)) for one in analysis.comparisons]
+    (axis,) = difference_curve(replace(analysis, comparisons=tuple(wide))).axes
+    spans = axis.containers[0].lines[2][0].get_segments()
+    assert all(np.ptp(segment[:, 1]) == 0 for segment in spans)
+
+
+def test_every_budget_is_a_panel_with_all_models():
+    short, long = (
+        seeded(law_table(SIZES, **CROSSING), images=10_000, budget=f"{steps} steps", steps=steps, seeds=2)
+        for steps in (100, 400)
+    )
+    named = [changed(r, run=f"{r.run}-{r.budget}") for r in (*short, *long)]
+    figure = experiment_figures(analyse(named))["more_training"]
+    assert [axis.get_title("left") for axis in figure.axes] == ["100 steps", "400 steps"]
+    assert [len(axis.containers) for axis in figure.axes] == [2, 2]
+
+
+def test_a_single_size_has_a_row_for_each_model_and_no_further_figure():
+    analysis = analyse(seeded(law_table((500,), **CROSSING)))
+    (axis,) = accuracy_curves(analysis).axes
+    assert [tick.get_text() for tick in axis.get_yticklabels()] == ["ResNet", "ViT"]
+    assert experiment_figures(analysis) == {}
+
+
+def test_figures_are_written_and_the_same_each_time(tmp_path):
+    analysis = analysis_of_crossing()
+    assert [*experiment_figures(analysis)] == ["difference", "fits"]
+    for name in experiment_figures(analysis):
+        drawn = [experiment_figures(analysis)[name] for _ in range(2)]
+        once, again = (save_figure(figure, tmp_path / str(i), name, ["png"]) for i, figure in enumerate(drawn))
+        assert once[0].read_bytes() == again[0].read_bytes()
+        assert np.asarray(Image.open(once[0])).std() > 10

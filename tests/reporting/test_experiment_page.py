@@ -1,0 +1,291 @@
+import csv
+import json
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import yaml
+
+from tests.browser import DESK, PHONE, assert_readable, look_at, open_browser
+from tests.experiments.tiny import tiny_config
+from tests.results import changed, make_result
+from vit_vs_cnn.cli import main
+from vit_vs_cnn.config.experiment import experiment_from_dict
+from vit_vs_cnn.regimes.answer import write_answer
+from vit_vs_cnn.reporting.experiment_page import write_experiment_page
+from vit_vs_cnn.reporting.experiment_tables import duplicate_pairs_table, duplicates_table
+from vit_vs_cnn.reporting.findings import read_findings
+from vit_vs_cnn.runs.answers import MAJORITY
+from vit_vs_cnn.runs.auditing.contamination import Contamination
+from vit_vs_cnn.runs.evaluation import Predictions
+from vit_vs_cnn.runs.ledger import TestLedger
+from vit_vs_cnn.runs.result import read_result
+
+SIZES, SEEDS, IMAGES = (50, 110, 230, 470), (0, 1, 2), 307
+CURVES = {"vit": (0.9, 0.20), "resnet": (0.8, 0.25), "a<b>": (0.95, 0.15), **dict.fromkeys("cdef", (0.9, 0.2))}
+
+#: What all runs have alike.
+RUN = {
+    **{"parameters": 1234, "macs": 56789, "steps": 23, "planned_steps": 23, "images_processed": 322},
+    **{"train_seconds": 1.5, "trials": 1, "budget": "23 steps", "batch_size": 14, "recipe": {"augmentation": {}}},
+    **{"model": {"name": "vit_nano"}, "source": "objects", "fingerprint": "f00-ba4", "scored_images": IMAGES},
+    **{"validation_images": 11, "validation_curve": [(5, 0.1), (10, 0.3), (15, 0.3), (20, 0.3), (23, 0.3)]},
+    **{"test_evaluations": 1, "versions": {"python": "3.11", "torch": "2.9"}},
+    **{"hardware": {"cpu": "a & b", "threads": 1, "gpus": [], "system": "Linux"}},
+}
+
+
+def _made_up(folder: Path, *, contenders=("vit", "resnet"), sizes=SIZES, seeds=SEEDS, scored_on="test") -> Path:
+    """The folder of an experiment whose accuracies follow power laws; nothing was trained."""
+    values = tiny_config(folder.parent, name=folder.name)
+    values["contenders"] = {
+        name.strip("<>").replace("<", "").replace(">", ""): values["contenders"]["vit"] for name in contenders
+    }
+    values["protocol"] |= {"train_sizes": list(sizes), "seeds": list(seeds), "scored_on": scored_on}
+    folder.mkdir(parents=True)
+    (folder / "experiment.yaml").write_text(yaml.safe_dump(experiment_from_dict(values).to_dict()))
+    labels, names = torch.arange(IMAGES) % 5, []
+    ledger = TestLedger(folder.parent, "ba4")
+    for n in sizes:
+        for seed in seeds:
+            for contender in contenders:
+                scale, exponent = CURVES[contender]
+                hard = np.random.default_rng(7).permutation(IMAGES) + np.random.default_rng(seed).normal(0, 9, IMAGES)
+                correct = hard > scale * IMAGES * (n / 20) ** -exponent
+                said = torch.where(torch.from_numpy(correct), labels, (labels + 1) % 5)
+                logits = torch.nn.functional.one_hot(said, 5).float()
+                names.append(f"{contender.strip('<>').replace('<', '').replace('>', '')}-n{n}-s{seed}-0123456789")
+                cell = folder / "cells" / names[-1]
+                cell.mkdir(parents=True)
+                Predictions(logits, labels, [f"test-{i}" for i in range(IMAGES)]).save(cell / "predictions.npz")
+                accuracy = float(correct.mean())
+                entry = ledger.record(weights=cell.name, accuracy=accuracy, what=cell.name, cell=None)
+                result = make_result(
+                    **RUN,
+                    **{"run": cell.name, "contender": contender, "train_size": n, "training_images": n - 11},
+                    **{"seed": seed, "subset": f"{n}-{seed}", "weights": cell.name, "log_entry": entry},
+                    **{"accuracy": accuracy, "scored_on": scored_on},
+                )
+                (cell / "result.json").write_text(result.to_json())
+    (folder / "grid.json").write_text(json.dumps(names))
+    return folder
+
+
+def _rewrite(folder: Path, **values) -> None:
+    """Give other values to all results in a folder."""
+    for path in folder.rglob("result.json"):
+        path.write_text(changed(read_result(path), **values).to_json())
+
+
+def _bytes(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+@pytest.fixture(scope="module")
+def reported(tmp_path_factory) -> Path:
+    folder = _made_up(tmp_path_factory.mktemp("made") / "up")
+    write_experiment_page(read_findings(folder))
+    return folder
+
+
+@pytest.mark.usefixtures("real_figures")
+def test_the_report_is_the_same_bytes_when_it_is_written_again(reported):
+    before = _bytes(reported / "report")
+    shutil.rmtree(reported / "report")
+    written = write_experiment_page(read_findings(reported))
+    assert sorted(str(path.relative_to(reported / "report")) for path in written) == sorted(before)
+    assert _bytes(reported / "report") == before
+
+
+@pytest.mark.slow
+def test_measured_times_change_only_the_table_of_runs(tmp_path):
+    folder = _made_up(tmp_path / "up", sizes=(50, 110), seeds=(0, 1))
+    write_experiment_page(read_findings(folder))
+    other = tmp_path / "later" / "up"
+    shutil.copytree(folder, other)
+    shutil.copytree(tmp_path / "test-sets", tmp_path / "later" / "test-sets")
+    _rewrite(other, train_seconds=77.7, began="2027-02-03T00:00:00+00:00")
+    write_experiment_page(read_findings(other))
+    one, two = _bytes(folder / "report"), _bytes(other / "report")
+    assert {name for name in one if one[name] != two[name]} == {"results.csv"}
+
+
+def test_files_that_were_left_out_stand_on_the_page_once(tmp_path):
+    folder = _made_up(tmp_path / "up", sizes=(50, 110), seeds=(0, 1))
+    skipped = {"counts": {"damaged": 1234, "empty file": 5}, "list": "/cache/unusable.csv"}
+    _rewrite(folder, data_details={"skipped": skipped})
+    write_experiment_page(read_findings(folder))
+    text = (folder / "report" / "index.html").read_text()
+    assert text.count("damaged: 1,234, empty file: 5; listed in /cache/unusable.csv") == 1
+
+
+def test_the_page_opens_with_the_answer_and_has_every_part(reported):
+    html = (reported / "report" / "index.html").read_text()
+    opening, details = html.split("<h2>Details</h2>")
+    answer = write_answer(read_findings(reported).analysis)
+    places = [opening.index(f">{answer.title}</h1>"), opening.index('<div class="lead"><p>Train the ResNet.</p>')]
+    places += [opening.index(text) for text in (answer.heading, answer.rows[0][-1], "<img", answer.more_images)]
+    assert places == sorted(places)
+    assert answer.title == "ResNet or ViT on synthetic images?"
+    assert opening.count("<img") == 1 and "<h2" not in opening
+    assert answer.more_training.partition(" (")[0] in opening
+    assert "8.26 epochs with 50 images, 0.702 with 470" in details
+    for heading in (
+        "Further limits|Accuracies and differences|Fits|Runs|Protocol and recipes|How it was measured|Files"
+    ).split("|"):
+        assert f">{heading}</h2>" in details
+    assert not any(f">{empty}</h2>" in html for empty in ("More training", "Equal compute", "Near-duplicates"))
+    assert "opened 24 times for 24 networks, each once" in html
+    assert html.count("<img") == 3
+
+
+def test_a_page_without_its_ledger_has_no_conclusion(tmp_path):
+    folder = _made_up(tmp_path / "up", sizes=(50, 110))
+    (ledger,) = (tmp_path / "test-sets").glob("*.jsonl")
+    ledger.unlink()
+    write_experiment_page(read_findings(folder))
+    html = (folder / "report" / "index.html").read_text()
+    why = "the ledger of this test set is missing: how often it was opened is not known"
+    assert f"<p>No conclusion: {why}.</p>" in html
+    assert html.count(f"T{why[1:]}.") == 2  # among the warnings, and above the runs
+    comparisons = json.loads((folder / "report" / "analysis.json").read_text())["comparisons"]
+    assert {one["conclusion"] for one in comparisons} == {"no conclusion"}
+
+
+def test_every_file_that_the_page_names_is_there(reported):
+    html = (reported / "report" / "index.html").read_text()
+    links = [link for link in re.findall(r'href="([^"#]+)"', html) if not link.startswith("data:")]
+    assert len(links) > 12
+    assert all((reported / "report" / link).is_file() for link in links)
+
+
+def test_tables_hold_plain_numbers(reported):
+    with (reported / "report" / "tables" / "accuracies.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    chance = rows.pop(0)
+    assert (chance["model"], chance["accuracy, %"]) == (MAJORITY, "20.2")
+    assert [(row["training images"], row["model"]) for row in rows] == [
+        (n, model) for n in ("50", "110", "230", "470") for model in ("ResNet", "ViT")
+    ]
+    assert all(float(row["from"]) <= float(row["accuracy, %"]) <= float(row["to"]) for row in rows)
+
+
+def test_failed_and_missing_runs_are_listed(tmp_path):
+    folder = _made_up(tmp_path / "up", sizes=(50, 110))
+    failed, missing = folder / "cells" / "vit-n50-s0-0123456789", folder / "cells" / "vit-n50-s1-0123456789"
+    (failed / "result.json").unlink()
+    about = {"cell": "vit-n50-s0", "type": "TrainingDiverged", "message": "the loss <is> no number", "step": 3}
+    (failed / "failed.json").write_text(json.dumps(about | {"time": "2026-01-01T00:00:00+00:00"}))
+    shutil.rmtree(missing)
+    write_experiment_page(read_findings(folder))
+    html = (folder / "report" / "index.html").read_text()
+    assert "Of 12 runs 1 failed and 1 not finished" in html
+    assert "TrainingDiverged" not in html and "<td>failed</td>" in html
+    assert "not finished" in html
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param({"contenders": ("vit",), "sizes": (110,), "seeds": (0,)}, marks=pytest.mark.slow),
+        pytest.param({"sizes": (110,)}, marks=pytest.mark.slow),
+        pytest.param({"seeds": (0,), "sizes": (50, 110)}, marks=pytest.mark.slow),
+        pytest.param({"scored_on": "validation", "sizes": (50, 110)}, marks=pytest.mark.slow),
+        {"contenders": ("vit", "resnet", "a<b>"), "sizes": (50, 110)},
+    ],
+    ids=["one cell", "one size", "one seed", "validation", "three contenders"],
+)
+def test_a_report_is_written_of_every_kind_of_grid(kind, tmp_path):
+    folder = _made_up(tmp_path / "up", **kind)
+    written = write_experiment_page(read_findings(folder))
+    assert all(path.stat().st_size for path in written)
+    assert '<div class="lead"><p>' in (folder / "report" / "index.html").read_text()
+    assert "<b>" not in (folder / "report" / "index.html").read_text()
+
+
+def test_many_models_are_counted_in_the_title(tmp_path):
+    folder = _made_up(tmp_path / "e", contenders=("vit", "resnet", *"cdef"), sizes=SIZES[:1], seeds=SEEDS[:1])
+    page = write_experiment_page(read_findings(folder))[-1].read_text()
+    assert ">Which of 6 models on synthetic images?</h1>" in page
+
+
+def test_lost_predictions_are_a_warning_whose_error_is_not_on_the_page(tmp_path):
+    folder = _made_up(tmp_path / "up", sizes=(50, 110))
+    next(folder.rglob("predictions.npz")).unlink()
+    with pytest.warns(UserWarning, match=r"predictions\.npz.*; intervals are wider"):
+        write_experiment_page(read_findings(folder))
+    html = (folder / "report" / "index.html").read_text()
+    assert "Some predictions cannot be read, so intervals are wider." in html
+    assert "predictions.npz" not in html
+    assert "Classes and example images are not shown" in html
+    assert ">Classes and examples</h2>" not in html
+
+
+def test_the_command_prints_the_table_and_writes_the_report_of_trained_cells(trained_once, tmp_path, capsys):
+    shutil.copytree(trained_once.parent, tmp_path / "runs")
+    folder = tmp_path / "runs" / trained_once.name
+    assert main(["report", str(folder)]) == 0
+    printed = capsys.readouterr().out
+    assert "training images" in printed
+    assert f"wrote {folder / 'report' / 'index.html'}" in printed.replace("\n", "")
+    html = (folder / "report" / "index.html").read_text()
+    assert "All images are synthetic" in html
+
+
+def test_pairs_of_near_duplicates_stand_in_a_table_that_tells_whose_labels_differ():
+    pairs = [("test/00003", "train/00017", 0.912, "apple", "apple"), ("test/00005", "train/00002", 0.7, "oak", "maple")]
+    sheet = duplicate_pairs_table(Contamination("f", 5, {"a": [3]}, 5, pairs))
+    assert [row[-1] for row in sheet.rows] == ["same", "differ"]
+    assert "2 pairs" in sheet.title and "the labels of 1 differ" in sheet.title
+    assert sheet.to_csv().splitlines()[1] == "test/00003,train/00017,0.912,apple,apple,same"
+
+
+def test_accuracy_without_duplicates_leaves_out_those_of_the_cells_own_subset():
+    found = Contamination("f", 5, {"a": [0, 1], "b": [4]})
+    correct = {"x": np.array([1, 1, 1, 0, 0], bool), "y": np.array([1, 1, 1, 0, 0], bool)}
+    results = [
+        make_result(run=run, contender="vit", train_size=7, subset=subset, accuracy=0.6, scored_images=5)
+        for run, subset in (("x", "a"), ("y", "b"))
+    ]
+    (row,) = duplicates_table(found, results, correct).rows
+    # 1 of 3 and 3 of 4 are right among the others; 2 and 1 are left out.
+    assert row == ["7", "ViT", "1.5", "30.00", "60.00", "54.17", "-5.83"]
+
+
+@pytest.mark.parametrize(
+    "others, expected",
+    [
+        ([], ["7", "ViT", "5.0", "100.00", "-", "-", "-"]),
+        ([4], ["7", "ViT", "3.0", "60.00", "60.00", "75.00", "+15.00"]),
+    ],
+    ids=["nothing is left", "of one cell"],
+)
+def test_where_nothing_is_left_without_duplicates_there_is_a_dash_and_means_are_of_the_same_cells(others, expected):
+    found = Contamination("f", 5, {"a": [0, 1, 2, 3, 4], "b": others})
+    correct = {"x": np.array([1, 1, 1, 1, 1], bool), "y": np.array([1, 1, 1, 0, 0], bool)}
+    subsets = {"x": "a"} | ({"y": "b"} if others else {})
+    results = [
+        make_result(
+            run=run,
+            contender="vit",
+            train_size=7,
+            subset=subset,
+            accuracy=correct[run].mean().item(),
+            scored_images=5,
+        )
+        for run, subset in subsets.items()
+    ]
+    (row,) = duplicates_table(found, results, correct).rows
+    assert row == expected
+
+
+def test_a_browser_reads_the_report_on_a_desk_and_on_a_phone(reported, tmp_path):
+    page = reported / "report" / "index.html"
+    with open_browser(tmp_path / "profile") as browser:
+        for width in (DESK, PHONE):
+            look = look_at(browser, page, width=width, dark=width == PHONE)
+            assert_readable(look)
+            assert len(look.figures) == 3

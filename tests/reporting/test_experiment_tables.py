@@ -1,0 +1,138 @@
+"""The tables of an experiment."""
+
+import pytest
+
+from tests.regimes.tables import seeded
+from tests.results import changed, make_result
+from tests.runs.test_trials import trial
+from vit_vs_cnn.regimes.analysis import Analysis, analyse
+from vit_vs_cnn.reporting.experiment_tables import (
+    accuracy_table,
+    comparison_table,
+    equal_cost_table,
+    forecasts_table,
+    gains_table,
+    interactions_table,
+    models_table,
+    trials_table,
+)
+from vit_vs_cnn.runs.analysis_plan import AnalysisPlan
+from vit_vs_cnn.runs.result import RecipeSource
+
+PAIR = {"a": {50: 0.5}, "b": {50: 0.6}}
+COST = {"parameters": 1_234_567, "macs": 12_000_000, "steps": 40, "planned_steps": 40}
+
+
+def columns_of(table) -> list[dict]:
+    return [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+
+
+def accuracies_of(results, **options) -> list[dict]:
+    return columns_of(accuracy_table(analyse(results, **options), results))
+
+
+def test_seeds_are_one_row_with_the_interval_of_the_analysis():
+    results = seeded(PAIR, **COST)
+    row, _ = accuracies_of(results)
+    accuracy = analyse(results).curve("a")[0].accuracy
+    assert accuracy.value == pytest.approx(sum(r.accuracy for r in results[:3]) / 3)
+    assert [row["model"], row["training images"], row["seeds"], row["steps"]] == ["a", "50", "3", "40"]
+    texts = [f"{100 * value:.1f}" for value in (accuracy.value, accuracy.low, accuracy.high)]
+    assert [row["accuracy, %"], row["from"], row["to"]] == texts
+
+
+def test_runs_that_stopped_early_show_both_numbers_of_steps():
+    results = seeded(PAIR, **COST)
+    results[4] = changed(results[4], steps=37)
+    assert [row["steps"] for row in accuracies_of(results)] == ["40", "37 of 40"]
+
+
+def test_runs_of_unplanned_seeds_alone_have_no_row():
+    results = [*seeded(PAIR), changed(seeded({"c": {50: 0.7}}, seeds=1)[0], seed=8)]
+    plan = AnalysisPlan((0, 1, 2), ("a", "b", "c"), (50,), 50, ("a", "b"), 1.0)
+    assert [row["model"] for row in accuracies_of(results, plan=plan)] == ["a", "b"]
+
+
+@pytest.mark.parametrize(("seeds", "text"), [(1, "covers other test images only"), (3, "covers other seeds and")])
+def test_the_note_describes_the_interval(seeds, text):
+    results = seeded(PAIR, seeds=seeds)
+    assert text in accuracy_table(analyse(results), results).note
+
+
+def test_each_model_has_one_row_with_its_recipe():
+    results = [
+        make_result(contender="vit", recipe={"optimizer": {"lr": 0.1}}, recipe_source=RecipeSource.GIVEN),
+        make_result(contender="resnet", recipe_source=RecipeSource.SEARCHED, trials=4, tuned_at=500, trial_rank=2),
+        make_result(contender="resnet", train_size=7, recipe_source=None),
+    ]
+    resnet, vit = columns_of(models_table(analyse(results), results))
+    assert (vit["recipe"], vit["settings"]) == ("by hand", "optimizer.lr 0.1")
+    assert resnet["recipe"] == "not the best of 4 trials with 500 images"
+
+
+def four_models() -> Analysis:
+    gaps = zip("abcd", (0, 0.001, 0.1, 0.2), strict=True)
+    plan = AnalysisPlan((0, 1, 2), tuple("abcd"), (100, 400), 400, ("a", "c"), 1.0)
+    return analyse(seeded({name: {100: 0.5 + gap, 400: 0.6 + gap} for name, gap in gaps}), plan=plan)
+
+
+def test_comparisons_name_the_better_model_first_and_state_conclusion_and_reason():
+    analysis = four_models()
+    rows = columns_of(comparison_table(analysis))
+    assert [row["training images"] for row in rows] == ["100"] * 6 + ["400"] * 6
+    for row, one in zip(rows, sorted(analysis.comparisons, key=lambda c: c.train_size or 0), strict=True):
+        assert (row["better"], row["worse"]) == (one.leader, one.follower)
+        assert float(row["points"]) == pytest.approx(100 * one.lead.value, abs=0.051)
+        assert row["conclusion"].startswith(str(one.conclusion))
+    assert sum(row["conclusion"].endswith(", primary") for row in rows) == 1
+    (single,) = columns_of(comparison_table(analyse(seeded(PAIR, seeds=1))))
+    assert single["conclusion"].startswith("no conclusion: 1 seed was run")
+    assert single["detectable"] == ""
+
+
+def test_forecasts_have_their_law():
+    table = {"a": {n: 1 - 2 * n**-0.3 for n in (100, 400, 900, 2000)}}
+    analysis = analyse(seeded(table, images=10**6, spread=0))
+    (row,) = columns_of(forecasts_table(analysis))
+    assert (row["training images"], row["b"]) == ("4,000", "0.300")
+    assert float(row["from"]) <= float(row["accuracy, %"]) <= float(row["to"])
+
+
+def test_longer_budgets_have_gains_and_the_change_of_the_difference():
+    runs = [
+        changed(r, run=f"{r.run}-{steps}", budget=f"{steps} steps", steps=steps, accuracy=r.accuracy + gain)
+        for steps, gain in ((100, 0.0), (400, 0.1))
+        for r in seeded(PAIR)
+    ]
+    analysis = analyse(runs)
+    rows = columns_of(gains_table(analysis))
+    budgets = "100 steps to 400 steps"
+    assert [(row["model"], row["budgets"], row["gain"]) for row in rows] == [(n, budgets, "+10.0") for n in "ab"]
+    (change,) = columns_of(interactions_table(analysis))
+    assert (change["budgets"], float(change["change"])) == (budgets, 0.0)
+    single = analyse(seeded(PAIR))
+    assert gains_table(single).rows == interactions_table(single).rows == []
+
+
+def test_equal_cost_is_listed_where_costs_differ():
+    cheap, dear = seeded({"a": {50: 0.5}}, macs=10_000), seeded({"b": {50: 0.6}}, macs=40_000)
+    (flops,) = columns_of(equal_cost_table(analyse([*cheap, *dear])))
+    assert (flops["equal"], flops["cost ratio"]) == ("training FLOPs", "0.25")
+    assert (flops["points"], flops["source"]) == ("unknown", "no run is short enough")
+    assert equal_cost_table(analyse(seeded(PAIR))).rows == []
+
+
+def test_all_trials_are_listed_the_best_of_each_model_first():
+    trials = [
+        trial(n, accuracy, contender=name)
+        for name, accuracies in {"vit": (0.1, 0.3), "resnet": (0.5, None)}.items()
+        for n, accuracy in enumerate(accuracies)
+    ]
+    trials[-1] = trial(1, None, contender="resnet", state="diverged")
+    rows = [row[1:5] for row in trials_table(trials).rows]
+    assert rows == [
+        ["ResNet", "1", "50.0", "complete"],
+        ["ResNet", "2", "-", "diverged"],
+        ["ViT", "1", "30.0", "complete"],
+        ["ViT", "2", "10.0", "complete"],
+    ]

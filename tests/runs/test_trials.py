@@ -1,0 +1,65 @@
+"""The table of trials is read as it was written, and damaged tables are reported in one line."""
+
+import pytest
+
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.plain import Plain
+from vit_vs_cnn.runs.trials import Trial, ranked, read_trials, write_trials
+
+
+def trial(number=0, accuracy=0.5, **changes):
+    values = {
+        **{
+            "contender": "vit",
+            "train_size": 500,
+            "trial": number,
+            "state": "complete",
+            "budget": "40 steps",
+            "steps": 40,
+        },
+        **{"flops": 1e9, "validation_accuracy": accuracy, "validation_loss": 1.5, "seeds": (0, 1)},
+        **{"values": {"optimizer": {"name": "sgd", "lr": 0.1}, "schedule.warmup": 0.2}, "cells": ("a", "b")},
+    }
+    values |= changes
+    return Trial(**values | {"values": Plain(values["values"])})
+
+
+def test_it_is_read_as_it_was_written(tmp_path):
+    trials = [trial(), trial(1, None, state="diverged", validation_loss=None, values={})]
+    write_trials(tmp_path / "tuning.csv", trials)
+    assert read_trials(tmp_path / "tuning.csv") == trials
+
+
+def test_other_columns_are_ignored_and_a_missing_budget_is_in_steps(tmp_path):
+    path = tmp_path / "tuning.csv"
+    path.write_text("contender,train_size,trial,state,steps,flops,draw_seed,images\nvit,500,3,pruned,40,1e9,0,f\n")
+    (found,) = read_trials(path)
+    assert (found.budget, found.trial, found.is_complete) == ("40 steps", 3, False)
+
+
+def test_the_best_comes_first_and_trials_without_accuracy_last():
+    trials = [trial(0, 0.4), trial(1, None, state="diverged"), trial(2, 0.6), trial(3, 0.6, validation_loss=1.0)]
+    assert [one.trial for one in ranked(trials)] == [3, 2, 0, 1]
+
+
+def test_its_settings_are_a_text():
+    assert trial().values_text == "optimizer sgd lr 0.1, schedule.warmup 0.2"
+    assert trial(values={}).values_text == "own recipe"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("contender,", "contestant,", "line 2: contender: it is missing"),
+        ("1000000000.0", "many", "line 2: could not convert string to float: 'many'"),
+        ('"[0, 1]"', "{}", "line 2: seeds: "),
+    ],
+)
+def test_a_damaged_table_is_one_line(tmp_path, old, new, message):
+    path = tmp_path / "tuning.csv"
+    write_trials(path, [trial()])
+    path.write_text(path.read_text().replace(old, new))
+    with pytest.raises(InputError) as caught:
+        read_trials(path)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,80 @@
+"""Calibration of a network, as it is and after one temperature fitted on validation images."""
+
+from dataclasses import dataclass
+
+from jaxtyping import Float, Int64
+from torch import Tensor
+from torch.nn import functional as F
+
+from vit_vs_cnn.runs.calibration import LEAST, expected_calibration_error, fit_temperature, reliability
+
+
+@dataclass(frozen=True)
+class CalibrationScores:
+    """Distance of confidence from accuracy.
+
+    Arguments:
+        ece: expected calibration error over 15 bins of equal mass.
+        nll: mean cross entropy in nats.
+        brier: mean squared distance of the probabilities from the one-hot label, summed over classes (0 to 2).
+        confidence, accuracy, counts: the reliability diagram, of each bin.
+    """
+
+    ece: float
+    nll: float
+    brier: float
+    confidence: list[float]
+    accuracy: list[float]
+    counts: list[int]
+
+
+@dataclass(frozen=True)
+class CalibrationComparison:
+    """Calibration before and after temperature scaling.
+
+    Arguments:
+        temperature: divisor of the logits; None if there are too few images to fit it.
+        fitted_on: number of validation images.
+    """
+
+    before: CalibrationScores
+    after: CalibrationScores | None
+    temperature: float | None
+    fitted_on: int
+
+
+def brier_score(probabilities: Float[Tensor, "count classes"], labels: Int64[Tensor, "count"]) -> float:
+    """``1/N sum_i sum_c (p_ic - [c = y_i])^2``.
+
+    Reference: Brier, "Verification of forecasts expressed in terms of probability", 1950.
+    """
+    truth = F.one_hot(labels, probabilities.shape[1]).to(probabilities.dtype)
+    return float((probabilities - truth).square().sum(1).mean())
+
+
+def calibration_scores(logits: Float[Tensor, "count classes"], labels: Int64[Tensor, "count"]) -> CalibrationScores:
+    """All measures of calibration, in float64."""
+    logits = logits.double()
+    probabilities = logits.softmax(1)
+    ece, nll = expected_calibration_error(probabilities, labels), float(F.cross_entropy(logits, labels))
+    return CalibrationScores(ece, nll, brier_score(probabilities, labels), *reliability(probabilities, labels))
+
+
+def compare_calibration(
+    logits: Float[Tensor, "count classes"],
+    labels: Int64[Tensor, "count"],
+    validation_logits: Float[Tensor, "held classes"] | None = None,
+    validation_labels: Int64[Tensor, "held"] | None = None,
+) -> CalibrationComparison:
+    """Calibration on test images, before and after a temperature fitted on validation images alone.
+
+    Arguments:
+        validation_logits, validation_labels: of images that were neither trained nor tested on, or None. Fewer than
+            ``LEAST`` fit no temperature.
+    """
+    before = calibration_scores(logits, labels)
+    if validation_logits is None or validation_labels is None or len(validation_labels) < LEAST:
+        return CalibrationComparison(before, None, None, 0)
+    temperature = fit_temperature(validation_logits, validation_labels)
+    after = calibration_scores(logits.double() / temperature, labels)
+    return CalibrationComparison(before, after, temperature, len(validation_labels))

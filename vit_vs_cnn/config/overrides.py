@@ -1,0 +1,136 @@
+"""Contenders read from a config, and the settings that differ at some training sizes or with some budgets."""
+
+import copy
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from vit_vs_cnn.config import parsing as typed
+from vit_vs_cnn.config.merging import merge, override
+from vit_vs_cnn.config.recipes import with_recommended
+from vit_vs_cnn.config.schema import Contender, Protocol, Tune
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.plain import Plain
+
+#: What a contender is at every size and with every budget.
+OF_ALL_SIZES = ("by_size", "by_budget", "starts_from", "weights")
+#: What is kept as it is written, and read apart.
+_KEPT = ("by_size", "by_budget")
+
+
+def read_contender(values: Any, protocol: Protocol, *, shares_augmentation: bool, where: str) -> Contender:
+    """Read and check a contender, the settings of single sizes and budgets included.
+
+    Settings that it leaves out are filled in from the recommended recipe.
+
+    Arguments:
+        shares_augmentation: whether the config has an augmentation for all contenders, which then replaces those of
+            recommended recipes.
+
+    Raises:
+        InputError: what is wrong, ``where`` in the config, and what is allowed.
+    """
+    if not isinstance(values, Mapping):
+        return typed.build(Contender, values, where=where)
+    _refuse_trials(values, where)
+    plain = {key: value for key, value in values.items() if key not in _KEPT}
+    full = with_recommended(
+        _with_tune_in_full(plain, where),
+        batch_size=protocol.batch_size,
+        shares_augmentation=shares_augmentation,
+        where=f"{where}.recipe",
+    )
+    contender = typed.build(Contender, full, where=where)
+    over_sizes, over_budgets = ({} if values.get(name) is None else values[name] for name in _KEPT)
+    by_size = _by_size(over_sizes, contender, protocol, where=f"{where}.by_size")
+    by_budget = _by_budget(over_budgets, contender, protocol, where=f"{where}.by_budget")
+    return dataclasses.replace(contender, by_size=Plain(by_size), by_budget=Plain(by_budget))
+
+
+def _refuse_trials(values: Mapping[str, Any], where: str) -> None:
+    if "trials" in values:
+        raise InputError(
+            f"{where}.trials: the number of recipes to try is the same for all contenders; set tuning.trials"
+        )
+
+
+def _with_tune_in_full(values: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """``tune: head`` is short for ``tune: {head: true}``, and ``tune: full`` for its defaults."""
+    short = values.get("tune")
+    if not isinstance(short, str):
+        return dict(values)
+    if short not in ("full", "head"):
+        raise InputError(f"{where}.tune: expected full, head, or names with values such as {{last: 2}}, got {short!r}")
+    return {**values, "tune": dataclasses.asdict(Tune(head=short == "head"))}
+
+
+def laid_over(contender: Contender, over: Any, *, where: str) -> Contender:
+    """The contender with some values laid over its own, level by level.
+
+    Raises:
+        InputError: a value that a contender cannot have, or not at one size or with one budget alone.
+    """
+    if not isinstance(over, Mapping):
+        raise InputError(f"{where}: expected settings of the contender as `name: value`, got {over!r}")
+    _refuse_trials(over, where)
+    if wrong := [key for key in over if key in OF_ALL_SIZES]:
+        raise InputError(f"{where}.{wrong[0]}: a contender has this for all sizes and budgets alike")
+    values = dataclasses.asdict(contender)
+    merge(values, _with_tune_in_full(over, where))
+    kept = {name: getattr(contender, name) for name in _KEPT}
+    built = typed.build(Contender, {k: v for k, v in values.items() if k not in kept}, where=where)
+    return dataclasses.replace(built, **kept)
+
+
+def with_values(contender: Contender, chosen: Mapping[str, Any], *, where: str) -> Contender:
+    """The contender with the values of some dotted names, such as ``{"optimizer.lr": 0.01}``.
+
+    Raises:
+        InputError: a value that it cannot have.
+    """
+    return laid_over(contender, nested(chosen), where=where)
+
+
+def nested(chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """``{"optimizer.lr": 1}`` as ``{"optimizer": {"lr": 1}}``."""
+    values: dict[str, Any] = {}
+    for name, value in chosen.items():
+        override(values, name, copy.deepcopy(value))
+    return values
+
+
+def _by_size(given: Any, contender: Contender, protocol: Protocol, *, where: str) -> dict[str, Any]:
+    """Keys as texts, as JSON has them."""
+    if not isinstance(given, Mapping):
+        raise InputError(f"{where}: expected training sizes with settings, got {given!r}")
+    sizes: dict[str, Any] = {}
+    known = [str(size) for size in protocol.train_sizes]
+    for size, over in given.items():
+        if str(size) not in known:
+            raise InputError(f"{where}: {size} is not one of protocol.train_sizes ({', '.join(known)})")
+        if str(size) in sizes:
+            raise InputError(f"{where}: {size} is named twice, as a number and as a text; name it once")
+        sizes[str(size)] = copy.deepcopy(over)
+    for size, over in sizes.items():
+        laid_over(contender, over, where=f"{where}.{size}")
+    return sizes
+
+
+def _by_budget(given: Any, contender: Contender, protocol: Protocol, *, where: str) -> dict[str, Any]:
+    """Keys as texts of the amounts of the protocol's budget."""
+    if not isinstance(given, Mapping):
+        raise InputError(f"{where}: expected amounts of protocol.budget with settings, got {given!r}")
+    budgets: dict[str, Any] = {}
+    for named, over in given.items():
+        amount = next((one for one in protocol.budget.amounts if str(named) == str(one) or named == one), None)
+        if amount is None:
+            raise InputError(f"{where}: {named} is not one of protocol.budget ({protocol.budget.text})")
+        if str(amount) in budgets:
+            raise InputError(f"{where}: {amount:g} is named twice, in two notations; name it once")
+        place = f"{where}.{named}"
+        rest = {k: v for k, v in over.items() if k != "by_size"} if isinstance(over, Mapping) else over
+        changed = laid_over(contender, rest, where=place)
+        sizes = over.get("by_size") or {}
+        read = _by_size(sizes, changed, protocol, where=f"{place}.by_size")
+        budgets[str(amount)] = {**copy.deepcopy(rest), **({"by_size": read} if read else {})}
+    return budgets

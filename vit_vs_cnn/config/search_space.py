@@ -1,0 +1,155 @@
+"""The space of recipes that a search samples from."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from vit_vs_cnn.config.overrides import with_values
+from vit_vs_cnn.config.schema import Contender
+from vit_vs_cnn.errors import InputError
+
+#: The built-in space, the same for every model. Its ranges contain published recipes for training from scratch, at
+#: their own batch sizes: He et al. (CVPR 2016) for SGD, here with Nesterov momentum; Touvron et al. (ICML 2021) for
+#: AdamW; Jordan et al. (2024) for Muon. Fine-tuning often needs lower learning rates.
+DEFAULT_SPACE: Mapping[str, Any] = {
+    "optimizer": [
+        {
+            "name": "adamw",
+            "lr": {"low": 3e-4, "high": 1e-2, "log": True},
+            "weight_decay": {"low": 1e-2, "high": 0.5, "log": True},
+        },
+        {
+            "name": "muon",
+            "lr": {"low": 3e-3, "high": 1e-1, "log": True},
+            "weight_decay": {"low": 1e-2, "high": 0.5, "log": True},
+        },
+        {
+            "name": "sgd",
+            "lr": {"low": 1e-2, "high": 0.5, "log": True},
+            "weight_decay": {"low": 1e-5, "high": 5e-3, "log": True},
+        },
+    ],
+    "schedule.warmup": [0.05, 0.1, 0.2],
+    "augmentation.policy": ["none", "trivialaugment"],
+}
+
+
+def sample_recipe(space: Mapping[str, Any], trial: int, *, seed: int) -> dict[str, Any]:
+    """Sample the settings of one trial, by dotted name, from a scrambled Halton sequence. It covers the space evenly.
+
+    The same space, seed and trial give the same values. The order of the names does not matter.
+
+    Arguments:
+        space: for each dotted name a list of values, or a range ``{low, high, log}``. A listed value may be a block of
+            settings with ranges inside.
+        trial: number of the trial, at least 0.
+
+    Reference: Owen, "A randomized Halton algorithm in R", 2017.
+    """
+    from scipy.stats.qmc import Halton  # takes half a second to load
+
+    dimensions = sum(_dimensions(values) for values in space.values())
+    points = iter(Halton(dimensions, rng=seed).random(trial + 1)[trial].tolist()) if dimensions else iter(())
+    return {name: _value(space[name], points) for name in sorted(space)}
+
+
+def _is_range(values: Any) -> bool:
+    return isinstance(values, Mapping) and {"low", "high"} <= values.keys()
+
+
+def _dimensions(values: Any) -> int:
+    """Number of coordinates of the Halton sequence that an entry uses."""
+    if _is_range(values):
+        return 1
+    if isinstance(values, list):
+        return 1 + sum(_dimensions(one) for one in values if isinstance(one, Mapping))
+    return sum(_dimensions(one) for one in values.values() if isinstance(one, Mapping))
+
+
+def _value(values: Any, points: Iterator[float]) -> Any:
+    """The value of an entry at its coordinates. Alternatives that are not chosen use theirs, too."""
+    if _is_range(values):
+        return _at(values, next(points))
+    if isinstance(values, list):
+        place = int(next(points) * len(values))
+        return [_value(one, points) if isinstance(one, Mapping) else one for one in values][place]
+    return {name: _value(one, points) if isinstance(one, Mapping) else one for name, one in sorted(values.items())}
+
+
+def _at(values: Mapping[str, Any], point: float) -> int | float:
+    """Whole numbers between whole numbers, otherwise numbers of three digits."""
+    low, high = values["low"], values["high"]
+    are_whole = isinstance(low, int) and isinstance(high, int)
+    end = high + 1 if are_whole else high
+    found = low * (end / low) ** point if values.get("log") else low + point * (end - low)
+    return min(high, int(found)) if are_whole else float(f"{found:.3g}")
+
+
+def check_space(space: Mapping[str, Any], contender: Contender, *, where: str) -> None:
+    """Check a space, and that a contender accepts every listed value and both ends of every range.
+
+    Raises:
+        InputError: what is wrong; ``where`` is its place in the config.
+    """
+    for name, values in space.items():
+        if not _is_range(values) and not (isinstance(values, list) and values):
+            raise InputError(f"{where}.{name}: expected a list of values or a range {{low, high, log}}, got {values!r}")
+        _check_ranges(values, f"{where}.{name}")
+        for end in _ends(values):
+            with_values(contender, {name: end}, where=where)
+
+
+def _check_ranges(values: Any, where: str) -> None:
+    if isinstance(values, list):
+        for one in values:
+            _check_ranges(one, where)
+    elif _is_range(values):
+        low, high, log = values["low"], values["high"], values.get("log", False)
+        if unknown := values.keys() - {"low", "high", "log"}:
+            raise InputError(f"{where}.{min(unknown)}: a range has low, high and log")
+        numbers = all(isinstance(one, int | float) and not isinstance(one, bool) for one in (low, high))
+        if not numbers or not isinstance(log, bool) or low >= high or (log and low <= 0):
+            raise InputError(
+                f"{where}: expected numbers low < high, above 0 where log is true, got low {low!r}, high {high!r}"
+            )
+    elif isinstance(values, Mapping):
+        for name, inner in values.items():
+            _check_ranges(inner, f"{where}.{name}")
+
+
+def _ends(values: Any) -> list[Any]:
+    """Listed values, and both ends of ranges."""
+    if _is_range(values):
+        return [values["low"], values["high"]]
+    if isinstance(values, list):
+        return [end for one in values for end in (_ends(one) if isinstance(one, Mapping) else [one])]
+    lowest, highest = ({k: _ends(v)[i] if _is_range(v) else v for k, v in values.items()} for i in (0, -1))
+    return [lowest, highest]
+
+
+def read_space(space: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Flatten the nested names of a space to dotted ones, and convert ends of ranges that YAML reads as text, as 1e-3.
+
+    ``{"optimizer": {"lr": [0.1]}}`` becomes ``{"optimizer.lr": [0.1]}``.
+    """
+    flat: dict[str, Any] = {}
+    for name, values in space.items():
+        if isinstance(values, Mapping) and not _is_range(values):
+            flat |= read_space(values, f"{prefix}{name}.")
+        else:
+            flat[f"{prefix}{name}"] = _with_numbers(values)
+    return flat
+
+
+def _with_numbers(values: Any) -> Any:
+    if isinstance(values, list):
+        return [_with_numbers(one) for one in values]
+    if _is_range(values):
+        return {name: _number(one) for name, one in values.items()}
+    return {name: _with_numbers(one) for name, one in values.items()} if isinstance(values, Mapping) else values
+
+
+def _number(value: Any) -> Any:
+    try:
+        return float(value) if isinstance(value, str) else value
+    except ValueError:
+        return value

@@ -1,0 +1,267 @@
+"""Training and evaluation batches, cut from images in memory or in a mapped file, on the device that trains."""
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import lightning
+import torch
+from jaxtyping import Float, Int64, UInt8
+from torch import Tensor
+
+from vit_vs_cnn.data.augmentation.augmenter import Augmentation, Augmenter
+from vit_vs_cnn.data.augmentation.custom_transform import CustomTransform
+from vit_vs_cnn.data.images import ImageBytes, LabelledImages
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.seeds import derive_seed
+
+Batch = tuple[Float[Tensor, "batch channels rows cols"], Tensor]
+#: Images of an evaluation batch, at least.
+EVALUATION_BATCH = 256
+_COUNTED_IMAGES = 1000
+
+
+def channel_statistics(
+    images: UInt8[Tensor, "count channels rows cols"] | Iterable[ImageBytes],
+) -> tuple[Float[Tensor, "channels"], Float[Tensor, "channels"]]:
+    """Mean and standard deviation of each channel over all pixels, in units of 0..1.
+
+    The deviation is that of all pixels: (0.2470, 0.2435, 0.2616) for CIFAR-10. The often-copied (0.2023, 0.1994,
+    0.2010) is the mean of the deviations within each image. Pixel values are counted, so the result is exact. A
+    constant channel has deviation 1.
+
+    Arguments:
+        images: all images, or batches of them.
+    """
+    levels = torch.arange(256, dtype=torch.float64) / 255
+    batches = images.split(_COUNTED_IMAGES) if isinstance(images, Tensor) else images
+    histograms = sum(_histograms(batch) for batch in batches)
+    assert isinstance(histograms, Tensor), "there are images"
+    shares = histograms.double() / histograms.sum(1, keepdim=True)
+    mean = shares @ levels
+    deviation = (shares * (levels - mean[:, None]) ** 2).sum(1).sqrt()
+    return mean.float(), torch.where(deviation > 0, deviation, 1.0).float()
+
+
+def _histograms(images: ImageBytes) -> Int64[Tensor, "channels 256"]:
+    return torch.stack([torch.bincount(c.flatten(), minlength=256) for c in images.unbind(1)])
+
+
+class TrainingBatches:
+    """A shuffled stream of images, cut into batches, that can be resumed at any batch.
+
+    The stream is one random permutation of the images after another. A batch may cross the end of a permutation. So
+    every batch is full and every image is used equally often, also if a batch is larger than the set. Batch ``i`` is a
+    pure function of ``(seed, i)``: the position is the whole state.
+
+    Each of several processes takes its slice of the same global batch, so the images of a step do not depend on the
+    number of devices.
+
+    Arguments:
+        data: images, moved to ``device`` once if they fit there, and batch by batch otherwise.
+        batch_size: images of one step over all processes.
+        length: batches of one pass of ``iter``. The next pass continues the stream.
+        seed: of the order and of the augmentation.
+        rank: number of this process, of ``world_size``.
+        channels_last: memory format of the batches.
+    """
+
+    def __init__(
+        self,
+        data: LabelledImages,
+        augmenter: Augmenter,
+        *,
+        batch_size: int,
+        length: int,
+        seed: int,
+        device: torch.device | str = "cpu",
+        rank: int = 0,
+        world_size: int = 1,
+        channels_last: bool = False,
+    ) -> None:
+        if batch_size % world_size:
+            raise ValueError(f"batch_size {batch_size} must be a multiple of the {world_size} processes that share it")
+        self.data = _to_device_if_it_fits(data, torch.device(device))
+        self.labels = data.labels.to(device)
+        self.augmenter = augmenter
+        self.length = length
+        self.seed = seed
+        self.position = 0
+        self._global_size = batch_size
+        self._local_size = batch_size // world_size
+        self._rank = rank
+        self._layout = torch.channels_last if channels_last else torch.contiguous_format
+        self._epoch_order: tuple[int, Tensor] = (-1, torch.empty(0, dtype=torch.int64))
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __iter__(self) -> Iterator[Batch]:
+        end = (self.position // self.length + 1) * self.length
+        while self.position < end:
+            self.position += 1
+            yield self.batch(self.position - 1)
+
+    def state_dict(self) -> dict[str, int]:
+        """The number of batches handed out."""
+        return {"position": self.position}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Continue after the batches that were handed out."""
+        self.position = state["position"]
+
+    def indices(self, position: int) -> Int64[Tensor, "batch"]:
+        """Indices of the images in this process's share of the batch at ``position``."""
+        start = position * self._global_size + self._rank * self._local_size
+        offsets = torch.arange(start, start + self._local_size)
+        epochs = offsets // len(self.labels)
+        indices = torch.empty_like(offsets)
+        for epoch in range(int(epochs[0]), int(epochs[-1]) + 1):
+            here = epochs == epoch
+            indices[here] = self._order(epoch)[offsets[here] % len(self.labels)]
+        return indices
+
+    def batch(self, position: int) -> Batch:
+        """Images (normalized floats) and targets of the batch at ``position``."""
+        generator = torch.Generator().manual_seed(derive_seed(self.seed, "augment", position, self._rank))
+        uniform = self.augmenter.draw(self._local_size, generator)
+        indices = self.indices(position)
+        on_device = indices.to(self.labels.device, non_blocking=True)
+        is_moved = self.data.labels.device == on_device.device
+        images = self.data.take(on_device if is_moved else indices).to(on_device.device)
+        images, targets = self.augmenter(images, self.labels.index_select(0, on_device), uniform)
+        return images.contiguous(memory_format=self._layout), targets
+
+    def _order(self, epoch: int) -> Int64[Tensor, "images"]:
+        if self._epoch_order[0] != epoch:
+            generator = torch.Generator().manual_seed(derive_seed(self.seed, "order", epoch))
+            self._epoch_order = (epoch, torch.randperm(len(self.labels), generator=generator))
+        return self._epoch_order[1]
+
+
+class EvaluationBatches:
+    """Every image once, in order, normalized and otherwise untouched; each process takes every n-th image."""
+
+    def __init__(
+        self,
+        data: LabelledImages,
+        augmenter: Augmenter,
+        *,
+        batch_size: int,
+        device: torch.device | str = "cpu",
+        rank: int = 0,
+        world_size: int = 1,
+    ) -> None:
+        mine = data if world_size == 1 else data.subset(torch.arange(rank, len(data), world_size))
+        self.data = _to_device_if_it_fits(mine, torch.device(device))
+        self.labels = mine.labels.to(device)
+        self.augmenter = augmenter
+        self.batch_size = batch_size
+
+    def __len__(self) -> int:
+        return math.ceil(len(self.labels) / self.batch_size)
+
+    def __iter__(self) -> Iterator[Batch]:
+        for images, labels in zip(self.data.batches(self.batch_size), self.labels.split(self.batch_size), strict=True):
+            yield self.augmenter.normalise(images.to(labels.device)), labels
+
+
+def _to_device_if_it_fits(data: LabelledImages, device: torch.device) -> LabelledImages:
+    """The images on the device. They stay on the CPU if they would fill more than half of the free memory."""
+    if device.type == "cpu":
+        return data
+    if device.type == "cuda" and len(data) * math.prod(data.image_shape) > torch.cuda.mem_get_info(device)[0] // 2:
+        return data
+    images = torch.empty((len(data), *data.image_shape), dtype=torch.uint8, device=device)
+    first = 0
+    for batch in data.batches():
+        images[first : first + len(batch)] = batch
+        first += len(batch)
+    return LabelledImages(images, data.labels.to(device), data.class_names, data.sample_ids)
+
+
+class TrainingData(lightning.LightningDataModule):
+    """Training and validation batches of one run, for a Trainer with ``max_steps=steps``.
+
+    More steps continue the same stream. A run of an experiment has no test images here: only evaluation reads those.
+
+    Arguments:
+        training: images to train on. Channel statistics are those of these images alone.
+        validation: images to validate with, or None.
+        augmentation: of the training images. Default: crops and flips.
+        batch_size: images of one optimizer step, over all devices and accumulated batches.
+        steps: optimizer steps of the run.
+        accumulate: batches of one step.
+        seed: of order and augmentation.
+        channels_last: memory format of the training batches.
+        test: images for ``test`` and ``predict`` of a custom Trainer.
+        normalisation: mean and standard deviation of each channel, in [0, 1], in place of those of the training images.
+        transform: custom transform that ``augmentation.transform`` names.
+
+    Raises:
+        InputError: ``batch_size`` is no multiple of ``accumulate``.
+    """
+
+    def __init__(
+        self,
+        training: LabelledImages,
+        validation: LabelledImages | None,
+        *,
+        augmentation: Augmentation | None = None,
+        batch_size: int,
+        steps: int,
+        accumulate: int = 1,
+        seed: int = 0,
+        channels_last: bool = False,
+        test: LabelledImages | None = None,
+        normalisation: tuple[Sequence[float], Sequence[float]] | None = None,
+        transform: CustomTransform | None = None,
+    ) -> None:
+        super().__init__()
+        if accumulate < 1 or batch_size % accumulate:
+            raise InputError(f"batch_size {batch_size} must be a multiple of accumulate {accumulate}")
+        self.training = training
+        self.validation = validation
+        self.test = test
+        self.batch_size = batch_size // accumulate
+        self.batches = steps * accumulate
+        self.seed = seed
+        self.channels_last = channels_last
+        measured = channel_statistics(training.batches()) if normalisation is None else ()
+        self.mean, self.std = (list(values) for values in normalisation or (values.tolist() for values in measured))
+        self.augmenter = Augmenter(
+            augmentation or Augmentation(),
+            mean=self.mean,
+            std=self.std,
+            num_classes=training.num_classes,
+            transform=transform,
+        )
+
+    def _device_and_rank(self) -> dict[str, Any]:
+        assert self.trainer is not None
+        trainer = self.trainer
+        return {"device": trainer.strategy.root_device, "rank": trainer.global_rank, "world_size": trainer.world_size}
+
+    def train_dataloader(self) -> TrainingBatches:
+        return self.batches_on(**self._device_and_rank())
+
+    def batches_on(self, device: torch.device, **share: int) -> TrainingBatches:
+        """The batches to train on; with ``rank`` and ``world_size`` those of one process of several."""
+        options = {"seed": self.seed, "channels_last": self.channels_last, "device": device, **share}
+        sizes = {"batch_size": self.batch_size, "length": self.batches}
+        return TrainingBatches(self.training, self.augmenter, **sizes, **options)
+
+    def val_dataloader(self) -> EvaluationBatches | list[EvaluationBatches]:
+        return self._once_each(self.validation)
+
+    def test_dataloader(self) -> EvaluationBatches | list[EvaluationBatches]:
+        return self._once_each(self.test)
+
+    predict_dataloader = test_dataloader
+
+    def _once_each(self, images: LabelledImages | None) -> EvaluationBatches | list[EvaluationBatches]:
+        if images is None or not len(images):
+            return []
+        return EvaluationBatches(
+            images, self.augmenter, batch_size=max(self.batch_size, EVALUATION_BATCH), **self._device_and_rank()
+        )

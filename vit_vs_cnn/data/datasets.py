@@ -1,0 +1,431 @@
+"""Arrays, columns, PyTorch and Hugging Face datasets, and custom sources, stored in the cache of decoded images."""
+
+import contextlib
+import os
+import random
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import UInt8
+from PIL import Image
+from torch import Tensor
+from torch.utils.data import Subset
+
+from vit_vs_cnn.data.decoding import FORMATS, array_to_image, resize_image, to_array, to_uint8, value_range
+from vit_vs_cnn.data.image_cache import (
+    CachedImages,
+    create_image_file,
+    default_cache_folder,
+    open_image_file,
+    open_stored,
+    track_writing,
+    write_listing,
+)
+from vit_vs_cnn.data.images import LabelledImages, Source
+from vit_vs_cnn.data.listing import ImageListing, check_disjoint_groups
+from vit_vs_cnn.data.options import ArraysOptions, rows_and_cols_of
+from vit_vs_cnn.data.table import SPLIT_NAMES
+from vit_vs_cnn.errors import InputError, one_line
+
+DATASET_FORMS = (
+    "a Dataset of (image, label) pairs, a Hugging Face dataset, (images, labels) as arrays or tensors, "
+    "{images, labels, groups, class_names}, {train, validation, test} of these, or an object with the methods train, "
+    "validation, test and provenance"
+)
+#: Usual names of the columns of images and of labels.
+IMAGE_COLUMNS, LABEL_COLUMNS = ("image", "img", "images"), ("label", "labels", "fine_label", "target")
+#: Images of each split that are read twice, to find random transforms. 16 images miss a random flip (p = 0.5) with
+#: probability 2^-16.
+IMAGES_READ_TWICE = 16
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """The images of one split.
+
+    Arguments:
+        read_pair: returns the image and the label at an index.
+        class_names: in the order of the labels, if these are numbers and the names are known.
+        groups: group of each image, if known.
+        description: type of the object that was given.
+    """
+
+    count: int
+    read_pair: Callable[[int], tuple[Any, Any]]
+    class_names: tuple[str, ...] | None
+    groups: Sequence[str] | None
+    description: str
+
+    def read(self, split: str, index: int, options: ArraysOptions) -> tuple[np.ndarray, int | str]:
+        """The pixels and the label at an index. Raises InputError: the user's code fails, or gives something else."""
+        try:
+            image, label = self.read_pair(index)
+        except InputError:
+            raise
+        except Exception as error:  # whatever the user's code raises
+            reason = f"{type(error).__name__}: {one_line(error)}"
+            raise InputError(f"{self.description}: image {index}: {reason}") from error
+        try:
+            return to_pixels(image, options), parse_label(label)
+        except InputError as error:
+            raise InputError(f"{self.description}, {split} image {index}: {error}") from error
+
+
+def open_dataset(given: Any, options: ArraysOptions) -> CachedImages:
+    """Write the images of a data set into the cache, under their fingerprint, and open them there.
+
+    Without test images, there are test folds, as for a folder.
+
+    Arguments:
+        given: one of ``DATASET_FORMS``.
+
+    Raises:
+        InputError: images or labels that cannot be used, or a cache folder that cannot be written.
+    """
+    folder, parts = default_cache_folder(options.cache), find_parts(given)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder, prefix=".own-") as temporary:
+            stem = Path(temporary, "own")
+            labels = _write_pixels(parts, options, stem.with_suffix(".npy"))
+            listing = _list_parts(parts, labels, options)
+            write_listing(stem, listing, open_image_file(stem.with_suffix(".npy")))
+            target = folder / f"own-{open_stored(stem).fingerprint}"
+            for suffix in (".npy", ".json"):
+                os.replace(stem.with_suffix(suffix), target.with_suffix(suffix))
+    except OSError as error:
+        reason = error.strerror or error
+        raise InputError(
+            f"{folder}: images of your own cannot be kept there ({reason}); data.own.cache names another folder"
+        ) from error
+    return open_stored(target)
+
+
+def find_parts(given: Any) -> dict[str, Part]:
+    """The splits of a data set: ``train`` alone, or with ``validation`` and ``test``.
+
+    Raises:
+        InputError: the object is none of ``DATASET_FORMS``.
+    """
+    splits: Mapping[Any, Any] = {"train": given}
+    if isinstance(given, Source) and not isinstance(given, torch.nn.Module):
+        splits = {"train": given.train(), "validation": given.validation(), "test": given.test()}
+    elif isinstance(given, Mapping) and given and all(str(name).lower() in SPLIT_NAMES for name in given):
+        splits = given
+    names = {SPLIT_NAMES[str(name).lower()]: part for name, part in splits.items() if part is not None}
+    if "train" not in names or len({SPLIT_NAMES[str(name).lower()] for name in splits}) < len(splits):
+        raise InputError(f"data: splits {', '.join(map(str, splits))}; expected train, and maybe validation and test")
+    parts = {split: _part(names[split]) for split in ("train", "validation", "test") if split in names}
+    if not any(part.count for part in parts.values()):
+        raise InputError("data: it holds no images")
+    if empty := [split for split, part in parts.items() if not part.count]:
+        raise InputError(f"data: {empty[0]} holds no images; leave it out")
+    return parts
+
+
+def _part(given: Any) -> Part:
+    name = f"{type(given).__module__}.{type(given).__qualname__}".removeprefix("builtins.")
+    if isinstance(given, LabelledImages):
+        pair = lambda index: (given.take(torch.tensor([index]))[0], int(given.labels[index]))  # noqa: E731
+        return Part(len(given), pair, given.class_names, given.groups, name)
+    if isinstance(given, Mapping):
+        return _part_of_columns(given, name)
+    if name.startswith("pandas."):
+        raise InputError(f"data: got {name}; save it as a .csv of paths and labels, and give the path of that")
+    is_pairs = isinstance(given, tuple | list) and all(
+        isinstance(item, tuple | list) and len(item) == 2 for item in given
+    )
+    if isinstance(given, tuple | list) and len(given) in (2, 3) and not is_pairs:
+        return _part_of_columns(dict(zip(("images", "labels", "groups"), given, strict=False)), name)
+    is_sequence = hasattr(given, "__len__") and hasattr(given, "__getitem__")
+    if not is_sequence or isinstance(given, str | Tensor | np.ndarray):
+        raise InputError(f"data: expected {DATASET_FORMS}; got {name}")
+    columns = _find_columns(given)
+    class_names = _class_names(given) if columns is None else columns.class_names
+    groups = _as_texts(getattr(given, "groups", None), len(given))
+    return Part(len(given), lambda index: _pair_of(given[index], columns), class_names, groups, name)
+
+
+def _part_of_columns(given: Mapping[str, Any], name: str) -> Part:
+    unknown = [key for key in given if key not in ("images", "labels", "groups", "class_names")]
+    if unknown or "images" not in given or "labels" not in given:
+        raise InputError(f"data: expected {DATASET_FORMS}; got names {', '.join(map(str, given))}")
+    images, labels = given["images"], given["labels"]
+    if images is None or labels is None:
+        raise InputError(f"data: {'images' if images is None else 'labels'} are None; each image needs a label")
+    if isinstance(images, np.ndarray | Tensor) and images.ndim not in (1, 3, 4):
+        shape = tuple(images.shape)
+        raise InputError(f"data: images of shape {shape}; expected (count, rows, cols) with channels or not")
+    if len(images) != len(labels):
+        raise InputError(f"data: {len(images):,} images and {len(labels):,} labels; each image needs one")
+    names = given.get("class_names")
+    if isinstance(names, str | bytes | Mapping | Set) or not (names is None or hasattr(names, "__getitem__")):
+        kind = type(names).__name__
+        raise InputError(f"data: class_names is a {kind}; expected a list of names in the order of the labels")
+    class_names = None if names is None else tuple(str(name) for name in names)
+    groups = _as_texts(given.get("groups"), len(images))
+    description = f"{name} of images and labels"
+    return Part(len(images), lambda index: (images[index], labels[index]), class_names, groups, description)
+
+
+def _as_texts(values: Any, count: int) -> list[str] | None:
+    if values is None or callable(values):
+        return None
+    if len(values) != count:
+        raise InputError(f"data: {len(values):,} groups and {count:,} images; each image needs one")
+    return [str(_plain(value)) for value in values]
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """The columns of a Hugging Face dataset with images and labels, and the names of its classes."""
+
+    image: str
+    label: str
+    class_names: tuple[str, ...] | None
+
+
+def _find_columns(given: Any) -> _Columns | None:
+    """The columns of a Hugging Face dataset, or of one inside of a ``Subset``. None for other datasets."""
+    if isinstance(given, Subset):
+        return _find_columns(given.dataset)
+    if not (hasattr(given, "features") and hasattr(given, "column_names")):
+        return None
+    features, columns = dict(given.features or {}), [*given.column_names]
+
+    def of_type(kind: str) -> list[str]:
+        return [name for name in columns if type(features.get(name)).__name__ == kind]
+
+    image = _choose_column("images", IMAGE_COLUMNS, columns, of_type("Image"))
+    label = _choose_column("labels", LABEL_COLUMNS, columns, of_type("ClassLabel"))
+    names = getattr(features.get(label), "names", None)
+    return _Columns(image, label, None if names is None else tuple(names))
+
+
+def _choose_column(content: str, usual: Sequence[str], columns: Sequence[str], typed: Sequence[str] = ()) -> str:
+    """The column of the right type and with a usual name or, if there is none, with either of these.
+
+    Raises:
+        InputError: no such column, or several.
+    """
+    named = [name for name in columns if name in usual]
+    fitting = [name for name in named if name in typed] or list(dict.fromkeys([*typed, *named]))
+    if len(fitting) == 1:
+        return fitting[0]
+    if not fitting:
+        raise InputError(
+            f"data: no column of {content} among {', '.join(map(str, columns))}; name it {' or '.join(usual)}: "
+            "dataset.rename_column(...)"
+        )
+    raise InputError(
+        f"data: each of the columns {', '.join(fitting)} may hold the {content}; keep one of images and one of labels: "
+        "dataset.select_columns([...])"
+    )
+
+
+def _pair_of(item: Any, columns: _Columns | None) -> tuple[Any, Any]:
+    if isinstance(item, Mapping):
+        image = _choose_column("images", IMAGE_COLUMNS, [*item]) if columns is None else columns.image
+        label = _choose_column("labels", LABEL_COLUMNS, [*item]) if columns is None else columns.label
+        return item[image], item[label]
+    if isinstance(item, tuple | list) and len(item) == 2:
+        return item[0], item[1]
+    raise InputError(f"data: a dataset has to give (image, label) pairs; got {type(item).__name__}")
+
+
+def _class_names(given: Any) -> tuple[str, ...] | None:
+    """Class names from ``class_to_idx`` or ``classes`` of a dataset, or of the dataset inside of it."""
+    names = getattr(given, "classes", None)
+    names = names if isinstance(names, Sequence) and not isinstance(names, str) else None
+    if isinstance(numbers := getattr(given, "class_to_idx", None), Mapping):
+        if sorted(numbers.values()) == list(range(len(numbers))):
+            return tuple(map(str, sorted(numbers, key=numbers.__getitem__)))
+        if names is None:
+            raise InputError(
+                "data: class_to_idx of the dataset must number its classes 0, 1, ... without gaps or repeats"
+            )
+    if names is not None:
+        return tuple(", ".join(map(str, name)) if isinstance(name, tuple) else str(name) for name in names)
+    inner = getattr(given, "dataset", None)
+    if inner is None:
+        return None
+    columns = _find_columns(inner)
+    return _class_names(inner) if columns is None or columns.class_names is None else columns.class_names
+
+
+def parse_label(value: Any) -> int | str:
+    """A label as a number or a name. Raises InputError: another type, a negative number or an empty text."""
+    plain = _plain(value)
+    if (isinstance(plain, str) and not plain) or (isinstance(plain, int) and plain < 0):
+        raise InputError(
+            f"data: the label is {plain!r}; numbers below 0 and empty texts mark unlabelled images: leave these out"
+        )
+    if not isinstance(plain, bool | int | str):
+        raise InputError(f"data: a label is {str(plain)[:40]!r}; expected a whole number or a text")
+    return int(plain) if isinstance(plain, bool) else plain
+
+
+def _plain(value: Any) -> Any:
+    """A number of numpy or torch as a Python number."""
+    if not isinstance(value, np.generic | np.ndarray | Tensor) or np.prod(value.shape) != 1:
+        return value
+    return value if isinstance(value, Tensor) and value.is_meta else value.item()
+
+
+def to_pixels(image: Any, options: ArraysOptions) -> UInt8[np.ndarray, "channels rows cols"]:
+    """An image as bytes, resized to ``options.image_size`` if that is set.
+
+    Pillow images and files become RGB. Floats must be bytes divided by 255.
+
+    Raises:
+        InputError: no image, or other values.
+    """
+    size, resize = options.image_size, options.resize
+    if isinstance(image, str | Path):
+        try:
+            with Image.open(image, formats=FORMATS) as file:
+                return to_pixels(file, options)
+        except OSError as error:
+            raise InputError(f"{image}: {error.strerror or 'no image, or none in a supported format'}") from error
+        except InputError as error:
+            raise InputError(f"{image}: {error}") from error
+    if isinstance(image, Image.Image):
+        try:
+            copy = image.copy()  # it is turned upright in place
+            copy.format = image.format
+            return resize_image(copy, size, resize)
+        except InputError:
+            raise
+        except Exception as error:  # readers fail in many ways on damaged files, with SyntaxError among them
+            raise InputError(f"cannot be read: {one_line(error, 80)}") from error
+    if not isinstance(image, np.ndarray | Tensor):
+        raise InputError(f"an image is a {type(image).__name__}; expected a picture of Pillow, an array or a tensor")
+    pixels = _channels_first(image)
+    if size is None or pixels.shape[1:] == rows_and_cols_of(size):
+        return pixels
+    return resize_image(array_to_image(pixels), size, resize)[: len(pixels)]
+
+
+def _channels_first(image: np.ndarray | Tensor) -> UInt8[np.ndarray, "channels rows cols"]:
+    """Bytes, channels first. If both ends may be the channels, these are last in an array and first in a tensor."""
+    values = to_array(image)
+    values = values[None] if values.ndim == 2 else values
+    if values.ndim != 3 or not {values.shape[0], values.shape[2]} & {1, 3} or not values.size:
+        raise InputError(f"an image has shape {tuple(image.shape)}; expected (rows, cols) with 1 or 3 channels or none")
+    is_tensor = isinstance(image, Tensor) or image.ndim == 2
+    is_first = values.shape[0] in (1, 3) and (is_tensor or values.shape[2] not in (1, 3))
+    pixels = to_uint8(values if is_first else values.transpose(2, 0, 1))
+    if pixels is None:
+        raise InputError(
+            f"an image has {value_range(values)}; expected bytes (uint8), or floats that are bytes / 255, as ToTensor "
+            "gives them: leave normalisation and augmentation to the package"
+        )
+    return pixels
+
+
+def _write_pixels(parts: Mapping[str, Part], options: ArraysOptions, path: Path) -> list[int | str]:
+    """Write the pixels of all parts into one file. Returns their labels."""
+    first, labels = parts["train"].read("train", 0, options)[0], []
+    with create_image_file(path, (sum(part.count for part in parts.values()), *first.shape)) as stored:
+        for index, (pixels, label) in enumerate(track_writing(stored, _read_parts(parts, options), "Reading images")):
+            if pixels.shape != first.shape:
+                shapes = " and ".join(" x ".join(map(str, shape)) for shape in (first.shape, pixels.shape))
+                raise InputError(
+                    f"data: image 0 and image {index} have channels, rows and columns {shapes}; data.own.image_size "
+                    "brings images of several sizes to one"
+                )
+            stored[index] = pixels
+            labels.append(label)
+    return labels
+
+
+def _read_parts(parts: Mapping[str, Part], options: ArraysOptions) -> Iterator[tuple[np.ndarray, int | str]]:
+    for split, part in parts.items():
+        for index in range(part.count):
+            pixels, label = part.read(split, index, options)
+            if index < IMAGES_READ_TWICE:
+                with _other_random_numbers():
+                    pixels_again, label_again = part.read(split, index, options)
+                if label != label_again or not np.array_equal(pixels, pixels_again):
+                    raise InputError(
+                        f"{part.description}, {split} image {index} differs when it is read again; give the dataset "
+                        "deterministic transforms (Resize, CenterCrop) and set random ones by data.augmentation"
+                    )
+            yield pixels, label
+
+
+@contextlib.contextmanager
+def _other_random_numbers() -> Iterator[None]:
+    """A block with new seeds of the global random generators, whose states are restored after it.
+
+    A dataset that restores these states after each image gives other images in the block, too.
+    """
+    states = random.getstate(), np.random.get_state()
+    with torch.random.fork_rng(devices=[]):
+        try:
+            seed = torch.default_generator.seed() % 2**32
+            random.seed(seed)
+            np.random.seed(seed)
+            yield
+        finally:
+            random.setstate(states[0])
+            np.random.set_state(states[1])
+
+
+def _list_parts(parts: Mapping[str, Part], labels: list[int | str], options: ArraysOptions) -> ImageListing:
+    known = {part.class_names for part in parts.values() if part.class_names is not None}
+    if len(known) > 1:
+        raise InputError("data: the splits name different classes; they need the same, in the same order")
+    class_names, numbers = _number_labels(labels, known.pop() if known else None)
+    splits = [split for split, part in parts.items() for _ in range(part.count)]
+    by_part = [part.groups for part in parts.values() if part.groups is not None]
+    if 0 < len(by_part) < len(parts):
+        raise InputError("data: some splits have groups, and others have none; give all of them or none")
+    groups = [group for of_part in by_part for group in of_part] if by_part else None
+    if groups is not None:
+        check_disjoint_groups("data", groups, splits)
+    names = [str(index) for index in range(len(labels))]
+    kinds = ", ".join(dict.fromkeys(part.description for part in parts.values()))
+    listing = ImageListing(
+        "splits of the source",
+        class_names,
+        names,
+        splits,
+        numbers,
+        groups,
+        description=f"{kinds} ({len(labels):,} images)",
+    ).completed(options)
+    if listing.problems:
+        raise InputError(f"data: {listing.problems[0].reason}")
+    if listing.folds is not None and len(set(listing.folds)) < 2:
+        raise InputError("data: there are too few images to set some apart for the test")
+    return listing
+
+
+def _number_labels(labels: list[int | str], names: tuple[str, ...] | None) -> tuple[tuple[str, ...], list[int]]:
+    """Class names, and the class index of each label: the label itself if the names are known and it is a number, else
+    its position among the names, or among all sorted labels."""
+    found = set(labels)
+    if names is not None and len({*names}) < len(names):
+        raise InputError(f"data: two classes have the name {Counter(names).most_common(1)[0][0]!r}")
+    if names is not None and len(names) < 2:
+        raise InputError(f"data: only the class {', '.join(names) or 'of no name'!r}; at least 2 are needed")
+    if len({type(label) for label in found}) > 1:
+        raise InputError("data: some labels are numbers, and others texts")
+    if names is not None and not isinstance(labels[0], str):
+        if wrong := [label for label in found if not 0 <= int(label) < len(names)]:
+            raise InputError(f"data: label {wrong[0]} is none of the {len(names)} classes, 0 to {len(names) - 1}")
+        return names, [int(label) for label in labels]
+    ordered = list(names) if names is not None else sorted(found)  # type: ignore[type-var]
+    if wrong := [label for label in found if label not in ordered]:
+        raise InputError(f"data: label {wrong[0]!r} is none of the classes {', '.join(map(str, ordered[:10]))}")
+    if len(ordered) < 2:
+        raise InputError(f"data: only the class {ordered[0]!r}; at least 2 are needed")
+    numbers = {label: number for number, label in enumerate(ordered)}
+    return tuple(map(str, ordered)), [numbers[label] for label in labels]

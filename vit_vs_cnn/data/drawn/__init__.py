@@ -1,1 +1,0 @@
-"""Embedded images, drawn from a seed in whole numbers: shapes on clutter, and pairs of shapes."""

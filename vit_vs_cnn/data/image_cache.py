@@ -1,0 +1,361 @@
+"""One memory-mapped cache for the images of a folder, a table or a data set, and the source that reads it."""
+
+import contextlib
+import csv
+import errno
+import hashlib
+import json
+import os
+import shutil
+import warnings
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import PIL
+import torch
+from jaxtyping import UInt8
+from rich.progress import track
+
+from vit_vs_cnn.data.decoding import PixelBudget, UnreadableImage, decode_image
+from vit_vs_cnn.data.images import (
+    MAX_COPIED_BYTES,
+    LabelledImages,
+    MappedImages,
+    concatenate,
+    fingerprint_with_groups,
+    release_pages,
+)
+from vit_vs_cnn.data.listing import FileProblem, ImageListing, count_by_kind, format_counts, summarize_problems
+from vit_vs_cnn.data.options import FolderOptions, TableOptions, rows_and_cols_of
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.files import file_state, write_text, written_whole
+from vit_vs_cnn.told import console_for_news
+
+CACHE_FORMAT = 4
+#: Pixels that may be decoded at one time: 200 MB for each copy that a reader makes. A larger image is decoded alone.
+MAX_DECODED_PIXELS = 50_000_000
+_CHUNK_BYTES = 2**24
+Item = TypeVar("Item")
+Pixels = UInt8[np.ndarray, "count channels rows cols"]
+
+
+class CachedImages:
+    """A source of images that are stored in a memory-mapped file. Nothing is read before a method is called.
+
+    Arguments:
+        kind: folder, table or own.
+        list_images: returns the listing of all images.
+        read: returns the listing of the images that can be read, and their pixels.
+        root: the folder or the table; None for other images.
+        options: of the folder or of the table.
+
+    Raises:
+        InputError: from the methods, if the images cannot be used. A CSV file in the cache folder lists all problems.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        list_images: Callable[[], ImageListing],
+        read: Callable[[ImageListing], tuple[ImageListing, Pixels]],
+        root: Path | None = None,
+        options: FolderOptions | TableOptions | None = None,
+    ) -> None:
+        self.kind = kind
+        self.root = root
+        self.options = options
+        self._skipped: dict[str, Any] | None = None
+        self._list_images = list_images
+        self._read = read
+
+    @cached_property
+    def listed(self) -> ImageListing:
+        """All images, before any is read. They are listed once, so files that are added later move no image."""
+        return self._list_images()
+
+    @cached_property
+    def _stored(self) -> tuple[ImageListing, Pixels]:
+        return self._read(self.listed)
+
+    @property
+    def listing(self) -> ImageListing:
+        """All images that can be read."""
+        return self._stored[0]
+
+    def train(self) -> LabelledImages:
+        return self._checked("train")
+
+    def validation(self) -> LabelledImages | None:
+        return self._checked("validation") if "validation" in self.listing.splits else None
+
+    def test(self) -> LabelledImages | None:
+        return self._checked("test") if self.folds is None else None
+
+    @property
+    def folds(self) -> list[int] | None:
+        """Test fold of each image of ``train``. None if there are test images."""
+        return self.listing.folds
+
+    def split(self, name: str) -> LabelledImages:
+        """The images of a split that can be read, in spite of all problems."""
+        listing, pixels = self._stored
+        first = listing.splits.index(name) if name in listing.splits else 0
+        rows = slice(first, first + listing.splits.count(name))
+        labels = torch.tensor(listing.labels[rows], dtype=torch.int64)
+        groups = None if listing.groups is None else listing.groups[rows]
+        return MappedImages(pixels, first, labels, listing.class_names, listing.names[rows], groups)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Hash of the images for training and validation and, after a dash, of the test images, if there are any."""
+        train, validation, test = self.train(), self.validation(), self.test()
+        images = train if validation is None else concatenate(train, validation)
+        return fingerprint_with_groups(images, self.folds) + ("" if test is None else f"-{test.fingerprint()}")
+
+    def provenance(self) -> dict[str, Any]:
+        """Source, number of images of each class in each split, and the files that are left out."""
+        listing = self.listing
+        origin: dict[str, Any] = {"description": listing.description}
+        if self.root is not None:
+            origin = {"root": str(self.root.resolve()), "layout": listing.layout, "skipped": self._skipped or {}}
+        return {
+            "source": self.kind,
+            **origin,
+            "counts": listing.counts(),
+            **({} if listing.groups is None else {"groups": len(set(listing.groups))}),
+            **({} if listing.folds is None else {"folds": len(set(listing.folds))}),
+        }
+
+    def _checked(self, split: str) -> LabelledImages:
+        if self._skipped is None:
+            self._skipped = self._skip_problems()
+        return self.split(split)
+
+    def _skip_problems(self) -> dict[str, Any]:
+        """Files that are left out, by kind. Raises InputError: they may not be left out, or a class has too few."""
+        problems = self.listing.problems
+        if not problems or self.options is None:
+            return {}
+        path = self._write_problems()
+        place = f"all are listed in {path}" if path else "the list of them cannot be written beside the cache"
+        summary = f"{self.root}: not everything can be used: {summarize_problems(problems)}; {place}"
+        fatal = [problem for problem in problems if problem.is_fatal]
+        files = [problem for problem in problems if not problem.is_fatal]
+        if not self.options.skip_unreadable:
+            hint = f", or leave files out with --data.{self.kind}.skip_unreadable true" * bool(files)
+            raise InputError(
+                f"{summary}; repair or remove these{hint}{', which mends no class' * bool(files and fatal)}"
+            )
+        if fatal:
+            left_out = f"; files left out: {format_counts(count_by_kind(files))}" if files else ""
+            raise InputError(
+                f"{self.root}: {summarize_problems(fatal)}{left_out}; {place}; add images to that class, or remove it"
+            )
+        warnings.warn(f"{summary}; these are left out", stacklevel=4)
+        return {"counts": count_by_kind(problems), "list": path and str(path)}
+
+    def _write_problems(self) -> Path | None:
+        assert self.root is not None and self.options is not None
+        root = self.root.resolve()
+        digest = hashlib.sha256(os.fsencode(root)).hexdigest()[:8]
+        path = default_cache_folder(self.options.cache) / f"unusable-{root.name}-{digest}.csv"
+        rows = [FileProblem._fields, *self.listing.problems]
+        try:
+            with (
+                written_whole(path, contested=True) as partial,
+                partial.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file,
+            ):
+                csv.writer(file).writerows(rows)
+        except OSError:
+            return None
+        return path
+
+
+def open_files(
+    kind: str, path: Path, list_files: Callable[[], ImageListing], options: FolderOptions | TableOptions
+) -> CachedImages:
+    """Image files as a source. They are decoded once, and again after any of them has changed.
+
+    Arguments:
+        kind: folder or table.
+        path: the folder, or the table, whose folder is the root of its files.
+        list_files: returns the listing; the names are paths under the root.
+    """
+    root = path if kind == "folder" else path.parent
+
+    def read(listing: ImageListing) -> tuple[ImageListing, Pixels]:
+        readable, pixels = _load_files(listing, path, root, options)
+        return replace(readable, problems=[*listing.problems, *readable.problems], others=listing.others), pixels
+
+    return CachedImages(kind, list_files, read, path, options)
+
+
+def find_images(fingerprint: str, folders: Sequence[Path]) -> CachedImages | None:
+    """The images of a run's fingerprint, if one of the cache folders has them.
+
+    Images with test folds are found by the part before the dash. Others are found by the whole fingerprint or, if
+    validation images are scored, by that part.
+    """
+    images, _, test = fingerprint.partition("-")
+    patterns = (f"own-{images}.json", f"own-{images}-{test or '*'}.json")
+    for path in (path for folder in folders for pattern in patterns for path in sorted(folder.glob(pattern))):
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            return open_stored(path.with_suffix(""))
+    return None
+
+
+def open_stored(stem: Path) -> CachedImages:
+    """The images of a pair of cache files. Raises ValueError, OSError, KeyError, TypeError: missing or damaged."""
+    stored = _read_pair(stem)
+    return CachedImages("own", lambda: stored[0], lambda _: stored)
+
+
+def default_cache_folder(folder: Path | None) -> Path:
+    """The folder of decoded images: as given, or vit_vs_cnn in $XDG_CACHE_HOME or ~/.cache."""
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return Path(folder or Path(home, "vit_vs_cnn"))
+
+
+@contextlib.contextmanager
+def create_image_file(path: Path, shape: tuple[int, ...]) -> Iterator[Pixels]:
+    """An array in a file, to be filled. The file appears when the block ends, whole, and not if the block fails.
+
+    Arguments:
+        path: of a .npy file. Several processes may write it at a time.
+    """
+    with written_whole(path, contested=True) as partial:
+        size = int(np.prod(shape))
+        if size > shutil.disk_usage(path.parent).free:  # a mapped page that cannot be written would end the process
+            raise OSError(errno.ENOSPC, f"{size / 1e9:.1f} GB of images do not fit on the disk")
+        pixels = np.lib.format.open_memmap(partial, mode="w+", dtype=np.uint8, shape=shape)
+        yield pixels
+        pixels.flush()
+
+
+def open_image_file(path: Path) -> Pixels:
+    """The pixels of a file, mapped into memory. Writing to the array changes no file. Raises ValueError: no images."""
+    pixels = np.load(path, mmap_mode="c", allow_pickle=False)
+    if pixels.dtype != np.uint8 or pixels.ndim != 4:
+        raise ValueError("no images")
+    return pixels
+
+
+def write_listing(stem: Path, listing: ImageListing, pixels: Pixels) -> None:
+    """Write the listing of a cache file, with a checksum of both."""
+    text = json.dumps(vars(listing))
+    write_text(stem.with_suffix(".json"), json.dumps({"crc32": _checksum(text, pixels), "listing": text}))
+
+
+def track_writing(pixels: Pixels, items: Iterable[Item], task: str) -> Iterator[Item]:
+    """Items, one for each image of a file, with a progress bar on a terminal. Written pages are released."""
+    console, chunk = console_for_news(), max(1, MAX_COPIED_BYTES // max(1, pixels[:1].nbytes))
+    options = {"console": console, "transient": True, "disable": not console.is_terminal}
+    for number, item in enumerate(track(items, task, len(pixels), **options), start=1):
+        yield item
+        if number % chunk == 0:
+            release_pages(pixels)
+
+
+def _read_pair(stem: Path) -> tuple[ImageListing, Pixels]:
+    index = json.loads(stem.with_suffix(".json").read_text(encoding="utf-8"))
+    values = json.loads(index["listing"])
+    problems = [FileProblem(*problem) for problem in values["problems"]]
+    listing = ImageListing(**values | {"class_names": tuple(values["class_names"]), "problems": problems})
+    pixels = open_image_file(stem.with_suffix(".npy"))
+    if _checksum(index["listing"], pixels[: len(listing.names)]) != index["crc32"]:
+        raise ValueError("damaged")
+    return listing, pixels
+
+
+def _checksum(text: str, pixels: Pixels) -> int:
+    crc = zlib.crc32(text.encode())
+    chunk = max(1, _CHUNK_BYTES // max(1, pixels[:1].nbytes))
+    for first in range(0, len(pixels), chunk):
+        crc = zlib.crc32(pixels[first : first + chunk].data, crc)
+        release_pages(pixels)
+    return crc
+
+
+def _load_files(
+    listing: ImageListing, path: Path, root: Path, options: FolderOptions | TableOptions
+) -> tuple[ImageListing, Pixels]:
+    """The decoded images from the cache. They are decoded into it or, if it cannot be written, into memory.
+
+    The name of the two cache files is a hash of path and options, and one of the listing and the state of every file.
+
+    Returns:
+        The listing of the files that can be read, with the problems of the others, and the pixels.
+    """
+    folder = default_cache_folder(options.cache)
+    place = _digest([CACHE_FORMAT, PIL.__version__, str(path.resolve()), repr(replace(options, cache=None))])
+    rows = [listing.class_names, listing.names, listing.splits, listing.labels, listing.groups, listing.folds]
+    stem = folder / f"{place}-{_digest([*rows, [_state(root / name) for name in listing.names]])}"
+    with contextlib.suppress(Exception):  # missing, or damaged in any way
+        return _read_pair(stem)
+    assert options.image_size is not None
+    shape = (len(listing.names), 3, *rows_and_cols_of(options.image_size))
+    try:
+        with create_image_file(stem.with_suffix(".npy"), shape) as pixels:
+            readable = _decode_files(root, listing, options, pixels)
+            write_listing(stem, readable, pixels[: len(readable.names)])
+        for old in folder.glob(f"{place}-*"):
+            if old.stem != stem.name and old.suffix != ".partial":
+                old.unlink(missing_ok=True)
+        return readable, open_image_file(stem.with_suffix(".npy"))
+    except OSError as error:
+        reason = error.strerror or error
+        message = f"{folder}: cannot keep decoded images there ({reason}); they are not cached"
+        warnings.warn(message, stacklevel=5)
+    pixels = np.empty(shape, np.uint8)
+    return _decode_files(root, listing, options, pixels), pixels
+
+
+def _state(path: Path) -> tuple[Any, ...]:
+    try:
+        return (*file_state(path), os.access(path, os.R_OK))
+    except OSError:
+        return ("missing",)
+
+
+def _digest(parts: list[Any]) -> str:
+    return hashlib.sha256(repr(parts).encode(errors="surrogateescape")).hexdigest()[:16]
+
+
+def _decode_files(
+    root: Path, listing: ImageListing, options: FolderOptions | TableOptions, pixels: Pixels
+) -> ImageListing:
+    """Decode files in threads into the first rows of ``pixels``. Returns the listing of the files that can be read."""
+    budget = PixelBudget(MAX_DECODED_PIXELS)
+    assert options.image_size is not None
+    image_size = options.image_size
+
+    def decode(row: int) -> FileProblem | None:
+        name = listing.names[row]
+        try:
+            pixels[row] = decode_image(root / name, image_size, options.resize, budget)
+        except UnreadableImage as error:
+            return FileProblem(error.kind, name, error.reason)
+        return None
+
+    with warnings.catch_warnings(), ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:
+        warnings.simplefilter("ignore")  # Pillow's remarks on odd but readable files
+        results = [*track_writing(pixels, pool.map(decode, range(len(listing.names))), "Decoding images")]
+    rows = [row for row, problem in enumerate(results) if problem is None]
+    if len(rows) < len(results):
+        for target, row in enumerate(rows):  # in order, so no row is overwritten before it is moved
+            pixels[target] = pixels[row]
+    readable = listing.select(rows)
+    problems = [problem for problem in results if problem is not None]
+    known = {problem.name for problem in listing.small_classes()}
+    problems += [problem for problem in readable.small_classes("readable ") if problem.name not in known]
+    gone = {split: f"none of the {split} images can be read" for split in {*listing.splits} - {*readable.splits}}
+    folds = {*(listing.folds or ())} - {*(readable.folds or ())}
+    gone |= {f"fold {fold}": f"no image of test fold {fold} can be read" for fold in folds}
+    problems += [FileProblem("split without images", name, reason) for name, reason in sorted(gone.items())]
+    return replace(readable, problems=problems, others=[])

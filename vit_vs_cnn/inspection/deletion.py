@@ -1,0 +1,145 @@
+"""Deletion and insertion: the probability of a class as the places that a map ranks highest are removed or added."""
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor, nn
+
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.inspection.layout import Classes, Images
+from vit_vs_cnn.inspection.saliency import Maps, descending_ranks, image_noise, resize_maps
+
+#: Replacements of deleted places.
+FILLS = ("mean", "blur", "noise")
+
+
+def fill_image(images: Images, fill: str) -> Images:
+    """Replacement of the content of each image.
+
+    Arguments:
+        fill: "mean" colour of the image; the image under a Gaussian "blur" of an eighth of its shorter side; or "noise"
+            of the mean and standard deviation of each channel, a function of the image's pixels.
+    """
+    check_fills((fill,))
+    if fill == "blur":
+        from torchvision.transforms.v2.functional import gaussian_blur  # imports torch's compiler: a second
+
+        sigma = min(images.shape[-2:]) / 8
+        return gaussian_blur(images, kernel_size=[2 * int(2 * sigma) + 1] * 2, sigma=[sigma, sigma])
+    mean = images.mean(dim=(2, 3), keepdim=True)
+    if fill == "mean":
+        return mean.expand_as(images)
+    return mean + images.std(dim=(2, 3), keepdim=True) * image_noise(images, "fill")
+
+
+def deletion_curves(
+    network: nn.Module,
+    images: Images,
+    maps: Maps,
+    classes: Classes,
+    *,
+    fill: str = "mean",
+    grid_size: tuple[int, int] = (8, 8),
+    steps: int = 16,
+    insert: bool = False,
+) -> Float[Tensor, "batch points"]:
+    """Probability of each image's class as the map's places are removed, the most important first.
+
+    ``p(k) = softmax(f(x with the k most important tokens replaced))_c`` for ``steps + 1`` numbers of tokens from none
+    to all; with ``insert`` they are added to an image in which all are replaced.
+
+    Reference: Petsiuk et al. 2018, section 3.2.
+    Differs: by token instead of by pixel; equal values are ordered at random.
+
+    Arguments:
+        network: in evaluation mode.
+        maps: on any grid; averaged over each token.
+        fill: one of ``FILLS``, see ``fill_image``.
+        grid_size: (rows, cols) of the tokens that are replaced as one.
+        steps: number of equal parts.
+
+    Raises:
+        InputError: an unknown fill, or no step, or more than there are tokens.
+    """
+    return DeletionTest(network, images, classes, grid_size=grid_size, steps=steps).curves(maps, fill, insert=insert)
+
+
+class DeletionTest:
+    """``deletion_curves`` of several maps and fills on the same images; what does not depend on the map is cached.
+
+    Arguments and Raises: see ``deletion_curves``.
+    """
+
+    def __init__(
+        self,
+        network: nn.Module,
+        images: Images,
+        classes: Classes,
+        *,
+        grid_size: tuple[int, int] = (8, 8),
+        steps: int = 16,
+    ) -> None:
+        self.tokens = grid_size[0] * grid_size[1]
+        if not 1 <= steps <= self.tokens:
+            raise InputError(f"steps is {steps}; allowed: 1 to {self.tokens}, as the grid is {grid_size}")
+        size = (images.shape[2], images.shape[3])
+        if limit_grid_size(grid_size, size) != grid_size:
+            raise InputError(f"grid_size is {grid_size}; allowed: no finer than the images, which are {size}")
+        self.network, self.images, self.classes, self.grid_size = network, images, classes, grid_size
+        self.counts = token_counts(self.tokens, steps)
+        self._ties = image_noise(images, "ties").flatten(1)[:, : self.tokens]
+        self._places = _token_of_pixels(grid_size, images)
+        self._fills: dict[str, Images] = {}
+        self._ends: dict[str, Tensor] = {"": self._probability(images)}
+
+    def curves(self, maps: Maps, fill: str = "mean", *, insert: bool = False) -> Float[Tensor, "batch points"]:
+        if fill not in self._fills:
+            self._fills[fill] = fill_image(self.images, fill)
+            self._ends[fill] = self._probability(self._fills[fill])
+        importance = resize_maps(maps, self.grid_size).flatten(1)
+        ranks = descending_ranks(importance, self._ties)[:, self._places]
+        between = []
+        for count in self.counts[1:-1]:
+            replaced = ranks >= count if insert else ranks < count
+            between.append(self._probability(torch.where(replaced.unsqueeze(1), self._fills[fill], self.images)))
+        ends = [self._ends[name] for name in (("", fill), (fill, ""))[insert]]
+        return torch.stack([ends[0], *between, ends[1]], dim=1)
+
+    def _probability(self, images: Images) -> Float[Tensor, "batch"]:
+        with torch.no_grad():
+            return self.network(images).softmax(dim=1).gather(1, self.classes[:, None]).squeeze(1)
+
+
+def area_under_curve(curves: Float[Tensor, "batch points"], tokens: int) -> Float[Tensor, "batch"]:
+    """Mean height of each curve over the share of the tokens that were replaced, by the trapezoidal rule.
+
+    Arguments:
+        tokens: number of tokens. A step replaces whole tokens, so steps differ if their number does not divide this.
+    """
+    shares = torch.tensor(token_counts(tokens, curves.shape[1] - 1), dtype=curves.dtype, device=curves.device) / tokens
+    return torch.trapezoid(curves, shares, dim=1)
+
+
+def limit_grid_size(grid_size: tuple[int, int], image_size: tuple[int, int]) -> tuple[int, int]:
+    """A grid whose tokens have a pixel each: a network that enlarges its images may have more tokens than pixels."""
+    return min(grid_size[0], image_size[0]), min(grid_size[1], image_size[1])
+
+
+def token_counts(tokens: int, steps: int) -> list[int]:
+    """Number of replaced tokens at each point of a curve, from none to all."""
+    return [tokens * step // steps for step in range(steps + 1)]
+
+
+def check_fills(fills: Sequence[str]) -> None:
+    """Raises InputError: an unknown fill."""
+    for fill in fills:
+        if fill not in FILLS:
+            raise InputError(f'fill is "{fill}"; allowed: {", ".join(FILLS)}')
+
+
+def _token_of_pixels(grid_size: tuple[int, int], images: Tensor) -> Int64[Tensor, "rows cols"]:
+    """Number of the token of each pixel; the grid need not divide the image."""
+    axes = zip(grid_size, images.shape[-2:], strict=True)
+    row, col = (torch.arange(length, device=images.device) * tokens // length for tokens, length in axes)
+    return row[:, None] * grid_size[1] + col

@@ -1,0 +1,103 @@
+"""Maps from the gradients of a class: Grad-CAM for CNNs, integrated gradients for any network."""
+
+import math
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from vit_vs_cnn.attention.convolution import ConvolutionalAttention
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.inspection.attention_weights import chosen_classes, has_attention
+from vit_vs_cnn.inspection.layout import Classes, Images
+from vit_vs_cnn.models.attention_network import AttentionNetwork
+from vit_vs_cnn.models.recording import as_evaluated, recorded_calls
+from vit_vs_cnn.models.resized import inner
+from vit_vs_cnn.models.resnet import ResNet
+
+
+def grad_cam(
+    network: nn.Module, images: Images, classes: Classes | None = None, *, layer: nn.Module | None = None
+) -> Float[Tensor, "batch feature_rows feature_cols"]:
+    """Feature maps weighted by the mean gradient of a class's logit: ``relu(sum_c mean(dy/dA_c) A_c)``.
+
+    Reference: Selvaraju et al. 2017, equations 1 and 2.
+    Differs: none.
+
+    Arguments:
+        network: a CNN; it is evaluated without dropout, in any mode.
+        classes: one for each image; the predicted one if None.
+        layer: module whose output is A; ``find_feature_layer(network, images)`` if None.
+
+    Raises:
+        InputError: there is no such class, or no feature map.
+    """
+    layer = layer or find_feature_layer(network, images)
+    with as_evaluated(network), torch.enable_grad(), recorded_calls({"features": layer}) as calls:
+        logits = network(images.detach().clone().requires_grad_())
+        chosen = logits.gather(1, chosen_classes(logits, classes)[:, None]).sum()
+        features = calls[-1].output
+        (gradients,) = torch.autograd.grad(chosen, features)
+    return (gradients.mean(dim=(2, 3), keepdim=True) * features.detach()).sum(dim=1).relu()
+
+
+def integrated_gradients(
+    network: nn.Module, images: Images, classes: Classes | None = None, *, steps: int = 32, signed: bool = False
+) -> Float[Tensor, "batch rows cols"]:
+    """Contribution of each pixel to a class's logit, from an empty image on: ``x (integral_0^1 dy/dx(a x) da)``.
+
+    Summed over the channels. The empty image is zero: the mean colour of the data, as images are normalised. The signed
+    map sums to the difference of the two logits, up to the error of the quadrature.
+
+    Reference: Sundararajan et al. 2017, equation 1; Gauss-Legendre quadrature.
+    Differs: the absolute value of the sum, unless ``signed``.
+
+    Arguments:
+        steps: number of points of the quadrature, each a forward and backward pass.
+        signed: keep the sign, which is negative for pixels that lower the logit.
+        network, images, classes: see ``grad_cam``; any network.
+
+    Raises:
+        InputError: there is no such class.
+    """
+    points, point_weights = np.polynomial.legendre.leggauss(steps)
+    mean_gradients = torch.zeros_like(images)
+    with as_evaluated(network):
+        with torch.no_grad():
+            classes = chosen_classes(network(images), classes)
+        for point, weight in zip((points + 1) / 2, point_weights / 2, strict=True):
+            with torch.enable_grad():
+                scaled = (float(point) * images.detach()).requires_grad_()
+                chosen = network(scaled).gather(1, classes[:, None]).sum()
+                (gradients,) = torch.autograd.grad(chosen, scaled)
+            mean_gradients += float(weight) * gradients
+    maps = (images * mean_gradients).sum(dim=1)
+    return maps if signed else maps.abs()
+
+
+def find_feature_layer(network: nn.Module, images: Images) -> nn.Module:
+    """The deepest layer of a CNN, converted to attention or not, whose output is feature maps of more than one place.
+
+    Raises:
+        InputError: the network is a transformer, or has no such layer.
+    """
+    trunk = inner(network)
+    trunk = trunk.network if isinstance(trunk, AttentionNetwork) else trunk
+    if isinstance(trunk, ResNet):
+        return trunk.stages
+    kind = type(network).__name__
+    convolutions = sum(isinstance(module, nn.Conv2d | ConvolutionalAttention) for module in network.modules())
+    if has_attention(network) or convolutions < 2:
+        others = "the methods for attention, or " if has_attention(network) else ""
+        raise InputError(
+            f"{kind} is no CNN, so it has no feature maps for Grad-CAM; allowed: {others}integrated_gradients"
+        )
+    inside = {name: module for name, module in network.named_modules() if name}
+    with torch.no_grad(), as_evaluated(network), recorded_calls(inside) as calls:
+        network(images[:1])
+    outputs = [(inside[name], output.shape[2:]) for name, _, output in calls if isinstance(output, Tensor)]
+    maps = [module for module, sides in outputs if len(sides) == 2 and math.prod(sides) > 1]
+    if not maps:
+        raise InputError(f"{kind} has no feature maps of more than one place on images of {tuple(images.shape[1:])}")
+    return maps[-1]

@@ -1,0 +1,307 @@
+"""Inspection of networks: predictions, maps with a score for each, attention weights, scores of the methods."""
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from jaxtyping import Float, Int64, UInt8
+from torch import Tensor
+
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.inspection.attention_weights import AttentionMaps, attention_maps, concatenate_maps, has_attention
+from vit_vs_cnn.inspection.deletion import area_under_curve, deletion_curves, limit_grid_size
+from vit_vs_cnn.inspection.layout import Images, TokenLayout
+from vit_vs_cnn.inspection.map_scores import MethodScore, ScoreRequest, adjust_scores, random_maps, score_methods
+from vit_vs_cnn.inspection.networks import InspectedImages, InspectedNetwork, open_networks, select_images
+from vit_vs_cnn.inspection.saliency import get_method, list_methods, saliency_maps
+from vit_vs_cnn.runs.evaluation import check_finite
+from vit_vs_cnn.runs.trained import TrainedNetwork, folder_of
+from vit_vs_cnn.seeds import derive_seed
+
+#: Methods if none is named: with attention, of a CNN, and of a network without feature maps.
+DEFAULT_ATTENTION_METHODS, DEFAULT_CNN_METHODS = ("rollout", "relevance"), ("grad_cam",)
+DEFAULT_METHODS = ("integrated_gradients",)
+STEPS, BATCH_SIZE = 16, 32
+#: Images whose attention weights are kept, which take much memory.
+MAX_IMAGES_WITH_WEIGHTS = 64
+
+
+@dataclass(frozen=True)
+class InspectionRequest:
+    """What is inspected.
+
+    Arguments:
+        images: files, folders, or numbers of test images; randomly chosen test images if empty.
+        image_count: number of images that are chosen, or taken of a folder at most.
+        methods: names; the defaults for each network if empty.
+        target_class: class of the maps; the predicted one if None.
+        score_maps: score all methods, or the named ones, on other images.
+        score_image_count: number of these.
+        root: folder of the data, if it has moved.
+        seed: of the chosen images.
+        trust: whether the class of a model that is not the package's own may be imported.
+    """
+
+    images: tuple[str, ...] = ()
+    image_count: int = 16
+    methods: tuple[str, ...] = ()
+    target_class: str | None = None
+    score_maps: bool = False
+    score_image_count: int = 200
+    root: Path | None = None
+    seed: int = 0
+    trust: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class MethodMaps:
+    """Maps of one method, with a score of each.
+
+    Arguments:
+        maps: of each image, on the method's own grid.
+        deletion: area under the probability curve as the map's places are removed, the most important first.
+        random_deletion: the same of random maps, the mean of several.
+    """
+
+    method: str
+    description: str
+    class_specific: bool
+    maps: Float[Tensor, "images map_rows map_cols"]
+    deletion: Float[Tensor, "images"]
+    random_deletion: Float[Tensor, "images"]
+
+    @property
+    def label(self) -> str:
+        """The name, with "class-agnostic" for a method that is."""
+        return self.method if self.class_specific else f"{self.method} (class-agnostic)"
+
+    def relative_deletion(self, index: int) -> float:
+        """Relative difference from random maps, larger is better: ``(AUC_random - AUC) / AUC_random``."""
+        return float(1 - self.deletion[index] / self.random_deletion[index].clamp_min(1e-12))
+
+
+@dataclass(frozen=True, eq=False)
+class NetworkInspection:
+    """Predictions and maps of one network.
+
+    Arguments:
+        target_classes: class of each image that maps and scores are for.
+        attention: weights on the first images; None for a network without attention, or with unavailable weights.
+        why_no_attention: reason why the weights are unavailable, or None.
+    """
+
+    network: InspectedNetwork
+    probabilities: Float[Tensor, "images classes"]
+    target_classes: Int64[Tensor, "images"]
+    methods: list[MethodMaps]
+    attention: AttentionMaps | None
+    why_no_attention: str | None = None
+
+    @property
+    def name(self) -> str:
+        return self.network.name
+
+    @property
+    def predicted(self) -> Int64[Tensor, "images"]:
+        return self.probabilities.argmax(dim=1)
+
+
+@dataclass(frozen=True, eq=False)
+class Inspection:
+    """Result of an inspection.
+
+    Arguments:
+        scores: of each network's methods; empty if not requested.
+        skipped: by network and method, reason why the method was not scored.
+    """
+
+    images: InspectedImages
+    networks: tuple[NetworkInspection, ...]
+    scores: Mapping[str, list[MethodScore]]
+    skipped: Mapping[tuple[str, str], str]
+
+
+def inspect_networks(
+    paths: Sequence[Path], request: InspectionRequest, tell: Callable[[str], None] = lambda _: None
+) -> Inspection:
+    """Open networks, choose images, compute maps and their scores.
+
+    Raises:
+        InputError: a network or an image cannot be opened, or there is no such method or class.
+    """
+    tell("opening")
+    networks = open_networks(paths, trust=request.trust)
+    methods = {one.name: select_methods(one, request.methods) for one in networks}
+    target = None if request.target_class is None else class_number(request.target_class, networks[0].class_names)
+    tell("reading images")
+    options = {"count": request.image_count, "seed": request.seed, "root": request.root, "others": networks[1:]}
+    images = select_images(networks[0], request.images, **options)
+    grid_size = deletion_grid(networks, (images.data.images.shape[2], images.data.images.shape[3]))
+    found = [
+        inspect_network(one, images, methods[one.name], grid_size=grid_size, target_class=target, tell=tell)
+        for one in networks
+    ]
+    scores, skipped = {}, {}
+    for one in networks if request.score_maps else ():
+        tell(f"scoring the methods of {one.name}")
+        scores[one.name], reasons = score_network(one, request, grid_size, tell)
+        skipped |= {(one.name, method): why for method, why in reasons.items()}
+    return Inspection(images, tuple(found), adjust_scores(scores), skipped)
+
+
+def select_methods(trained: TrainedNetwork, names: Sequence[str] = ()) -> list[str]:
+    """The named methods that the network supports; without names, the defaults of its kind."""
+    for name in names:
+        get_method(name)
+    supported, attends = list_methods(trained.network), has_attention(trained.network)
+    if not names:
+        defaults = DEFAULT_ATTENTION_METHODS if attends else DEFAULT_CNN_METHODS
+        return [name for name in defaults if find_error(trained, name) is None] or list(DEFAULT_METHODS)
+    if chosen := [name for name in names if name in supported]:
+        return chosen
+    lacks = "is no CNN with feature maps" if attends else "has no attention between all tokens of one grid"
+    raise InputError(
+        f"{trained.name} ({type(trained.network).__name__}) {lacks}, so it does not support {', '.join(names)}; "
+        f"its methods are {', '.join(supported)}"
+    )
+
+
+def class_number(name: str | int, class_names: Sequence[str]) -> int:
+    """The number of a class, from its name or its number. Raises InputError: there is no such class."""
+    if isinstance(name, int) and 0 <= name < len(class_names):
+        return name
+    if name not in class_names:
+        raise InputError(f"class {name}: no such class; there are {', '.join(class_names)}")
+    return list(class_names).index(str(name))
+
+
+def deletion_grid(networks: Sequence[InspectedNetwork], image_size: tuple[int, int]) -> tuple[int, int]:
+    """The tokens that deletion removes, the same for all: those of the first network with tokens, or 8 x 8."""
+    for one in networks:
+        if one.has_attention:
+            with contextlib.suppress(InputError):
+                return limit_grid_size(TokenLayout.of(one.network, image_size).grid_size, image_size)
+    return limit_grid_size((8, 8), image_size)
+
+
+def inspect_network(
+    network: InspectedNetwork,
+    images: InspectedImages,
+    methods: Sequence[str],
+    *,
+    grid_size: tuple[int, int],
+    target_class: int | None = None,
+    tell: Callable[[str], None] = lambda _: None,
+) -> NetworkInspection:
+    """Predictions, maps and their scores, and the attention of one network. No label is used.
+
+    Arguments:
+        grid_size: (rows, cols) of what deletion removes.
+        target_class: class whose probability deletion follows; the predicted one if None.
+
+    Raises:
+        InputError: as ``saliency_maps``. Unavailable attention weights are no error if no method needs them.
+    """
+    tell(f"{network.name}: predictions and random maps")
+    pixels = images_for(network, images.data.images)
+    with torch.no_grad():
+        logits = torch.cat([network.network(batch) for batch in pixels.split(BATCH_SIZE)])
+        check_finite(logits, network.name)
+        probabilities = logits.softmax(dim=1)
+    classes = probabilities.argmax(dim=1)
+    if target_class is not None:
+        classes = torch.full_like(classes, target_class)
+    random = [_deletion_areas(network, pixels, noise, classes, grid_size) for noise in random_maps(pixels)]
+    by_chance, found = torch.stack(random).mean(dim=0), []
+    for number, name in enumerate(methods, start=1):
+        tell(f"{network.name}: {name} ({number} of {len(methods)})")
+        method = get_method(name)
+        parts = zip(pixels.split(BATCH_SIZE), classes.split(BATCH_SIZE), strict=True)
+        maps = torch.cat([saliency_maps(network.network, part, method, classes=of) for part, of in parts])
+        areas = _deletion_areas(network, pixels, maps, classes, grid_size)
+        found.append(MethodMaps(name, method.description, method.class_specific, maps, areas, by_chance))
+    tell(f"{network.name}: attention weights")
+    attention, reason = read_attention(network, pixels[:MAX_IMAGES_WITH_WEIGHTS])
+    return NetworkInspection(network, probabilities, classes, found, attention, reason)
+
+
+def maps_over_training(
+    network: InspectedNetwork, images: InspectedImages, method: str
+) -> list[tuple[int, Float[Tensor, "images map_rows map_cols"]]]:
+    """The maps of one method at every checkpoint of a run, each with its optimizer step."""
+    pixels = images_for(network, images.data.images)
+    return [(one.step or 0, saliency_maps(one.network, pixels, method)) for one in network.checkpoints]
+
+
+def images_for(trained: TrainedNetwork, images: UInt8[Tensor, "batch channels rows cols"]) -> Images:
+    """Images as the network takes them, on its device."""
+    normalised = trained.normalise(images)
+    return normalised.to(next(trained.network.parameters(), normalised).device)
+
+
+def read_attention(network: InspectedNetwork, pixels: Tensor) -> tuple[AttentionMaps | None, str | None]:
+    """The weights on these images, or the reason why they are unavailable."""
+    if not network.has_attention:
+        return None, None
+    try:
+        parts = pixels.split(BATCH_SIZE)
+        maps = [attention_maps(network.network, part, verify=part is parts[0]) for part in parts]
+        return concatenate_maps(maps), None
+    except InputError as error:
+        return None, str(error)
+
+
+def score_network(
+    network: InspectedNetwork,
+    request: InspectionRequest,
+    grid_size: tuple[int, int],
+    tell: Callable[[str], None] = lambda _: None,
+) -> tuple[list[MethodScore], dict[str, str]]:
+    """Scores of a network's methods on images of their own, and by method the reason why it was not scored."""
+    options = {"count": request.score_image_count, "seed": derive_seed(request.seed, "score"), "root": request.root}
+    images, names = select_images(network, **options), request.methods or list_methods(network.network)
+    errors = {name: find_error(network, name) for name in select_methods(network, names)}
+    skipped = {name: error for name, error in errors.items() if error is not None}
+    scores = score_methods(
+        network.network,
+        images.data,
+        [name for name in errors if name not in skipped],
+        normalise=lambda of: images_for(network, of),
+        request=ScoreRequest(grid_size=grid_size, seed=request.seed),
+        tell=tell,
+    )
+    return scores, skipped
+
+
+def default_folder(path: Path, checkpoint: Path) -> Path:
+    """Folder of the page: in the experiment's report, in the cell's folder, or next to a checkpoint elsewhere."""
+    if (path / "grid.json").exists():
+        return path / "report" / "inspection"
+    return folder_of(checkpoint) / "inspection"
+
+
+def find_error(trained: TrainedNetwork, method: str) -> str | None:
+    """Error of a method on an empty image, such as unavailable weights (timm's CaiT, XCiT); None if it works."""
+    try:
+        saliency_maps(
+            trained.network, images_for(trained, torch.zeros(1, *trained.image_shape, dtype=torch.uint8)), method
+        )
+    except InputError as error:
+        return str(error)
+    return None
+
+
+def _deletion_areas(
+    network: InspectedNetwork,
+    pixels: Tensor,
+    maps: Tensor,
+    classes: Int64[Tensor, "images"],
+    grid_size: tuple[int, int],
+) -> Float[Tensor, "images"]:
+    tokens = grid_size[0] * grid_size[1]
+    steps = min(STEPS, tokens)
+    parts = zip(pixels.split(BATCH_SIZE), maps.split(BATCH_SIZE), classes.split(BATCH_SIZE), strict=True)
+    curves = [deletion_curves(network.network, *part, grid_size=grid_size, steps=steps) for part in parts]
+    return area_under_curve(torch.cat(curves), tokens)

@@ -1,0 +1,197 @@
+"""The networks that ``inspect`` opens, and the images that it shows."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from vit_vs_cnn.config.identity import hash_of
+from vit_vs_cnn.data.images import LabelledImages
+from vit_vs_cnn.data.input_images import InputImage
+from vit_vs_cnn.data.listing import SUFFIXES
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.files import spelled
+from vit_vs_cnn.inspection.attention_weights import has_attention
+from vit_vs_cnn.plain import field_values
+from vit_vs_cnn.runs.grid import finished_cells
+from vit_vs_cnn.runs.trained import UNKNOWN, TrainedNetwork, open_network
+from vit_vs_cnn.seeds import derive_seed
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class InspectedNetwork(TrainedNetwork):
+    """A network, and earlier checkpoints of its run.
+
+    Arguments:
+        checkpoints: those that were named, by ascending step; the last one is the network itself.
+    """
+
+    checkpoints: list[TrainedNetwork]
+
+    @property
+    def has_attention(self) -> bool:
+        return has_attention(self.network)
+
+
+@dataclass(frozen=True, eq=False)
+class InspectedImages:
+    """The images that are shown.
+
+    Arguments:
+        data: as bytes; the label of an image of unknown class is ``UNKNOWN``.
+        source: where they come from, in words.
+    """
+
+    data: LabelledImages
+    source: str
+
+    def label(self, index: int) -> str | None:
+        """The class of an image, if it is known."""
+        label = int(self.data.labels[index])
+        return None if label == UNKNOWN else self.data.class_names[label]
+
+
+def open_networks(paths: Sequence[Path], *, trust: bool = False) -> list[InspectedNetwork]:
+    """The networks at checkpoints and in folders of cells and experiments; several checkpoints of a run are one.
+
+    Of an experiment: the first finished contender with attention and the first without, of the largest training size
+    and the first seed.
+
+    Arguments:
+        trust: whether the class of a model that is not the package's own may be imported.
+
+    Raises:
+        InputError: a network cannot be opened, or networks have other classes or image shapes.
+    """
+    found: list[TrainedNetwork] = []
+    for path in paths:
+        is_experiment = (path / "grid.json").exists()
+        found += _of_experiment(path, trust) if is_experiment else [open_network(path, trust=trust)]
+    for trained in found:
+        _check_alike(found[0], trained)
+    runs: dict[str, list[TrainedNetwork]] = {}
+    for trained in {trained.path.resolve(): trained for trained in found}.values():
+        # a converted network, which has no step, is none of its run's checkpoints
+        run = str(trained.path) if trained.step is None else hash_of(trained.cell.identity)
+        runs.setdefault(run, []).append(trained)
+    networks = [_with_checkpoints(checkpoints) for checkpoints in runs.values()]
+    names = [one.name for one in networks]
+    if len(set(names)) < len(names):
+        names = [f"{one.cell.experiment.name}/{one.name}-{hash_of(one.cell.identity)[:6]}" for one in networks]
+    if len(set(names)) < len(names):
+        names = [str(one.path) for one in networks]
+    return [replace(one, name=name) for one, name in zip(networks, names, strict=True)]
+
+
+def select_images(
+    trained: TrainedNetwork,
+    words: Sequence[str] = (),
+    *,
+    count: int = 16,
+    seed: int = 0,
+    root: Path | None = None,
+    others: Sequence[TrainedNetwork] = (),
+) -> InspectedImages:
+    """The named images, or randomly chosen test images of a network.
+
+    They are chosen before any network has classified them, so wrong predictions are shown as often as they occur. Of an
+    experiment that is scored on validation images, they are validation images.
+
+    Arguments:
+        words: files and folders of images, or numbers of test images. A file in a folder named like a class has that
+            class.
+        count: number of images that are chosen, or taken of a folder at most.
+        root: folder of the data, if it has moved.
+        others: further networks that are inspected on these images.
+
+    Raises:
+        InputError: no such image, or networks tested on different folds.
+    """
+    numbers = [int(word) for word in words if word.isdecimal()]
+    if words and not numbers:
+        files = [file for word in words for file in _files(Path(word), count)]
+        return InspectedImages(_decode(files, trained), "chosen files")
+    if len(numbers) < len(words):
+        raise InputError("images: name either files or numbers of test images")
+    data, source = _scored_images(trained, root, others)
+    if numbers:
+        if (highest := max(numbers)) >= len(data):
+            raise InputError(f"images: {highest} is no number of {source}; allowed: 0 to {len(data) - 1}")
+        return InspectedImages(data.subset(torch.tensor(numbers)), f"chosen by number from {source}")
+    chosen = _random_numbers(len(data), count, seed)
+    return InspectedImages(data.subset(chosen), f"chosen from {source} by seed {seed}")
+
+
+def _of_experiment(folder: Path, trust: bool) -> list[TrainedNetwork]:
+    results = finished_cells(folder, longest=True)
+    size = max(result.train_size for result in results.values())
+    seed = min(result.seed for result in results.values() if result.train_size == size)
+    kinds: dict[bool, TrainedNetwork] = {}
+    for cell, result in results.items():
+        if (result.train_size, result.seed) == (size, seed) and len(kinds) < 2:
+            trained = open_network(cell, trust=trust)
+            kinds.setdefault(has_attention(trained.network), trained)
+    return [kinds[kind] for kind in (True, False) if kind in kinds]
+
+
+def _check_alike(first: TrainedNetwork, other: TrainedNetwork) -> None:
+    if first.class_names != other.class_names:
+        raise InputError(
+            f"{first.path} and {other.path} have different classes and cannot be inspected on the same images"
+        )
+    if first.image_shape != other.image_shape:
+        shapes = f"{first.image_shape}, {other.image_shape}"
+        raise InputError(f"{first.path} and {other.path} are for images of different shapes: {shapes}")
+    if other.origin is None:
+        raise InputError(f"{other.path} contains logits only; inspect the checkpoint that it was exported from")
+
+
+def _with_checkpoints(checkpoints: list[TrainedNetwork]) -> InspectedNetwork:
+    by_step = {one.step or 0: one for one in reversed(checkpoints)}  # the first named of each step
+    ordered = [by_step[step] for step in sorted(by_step)]
+    last = ordered[-1]
+    name = last.name if last.step is None else last.cell.name
+    return InspectedNetwork(**field_values(replace(last, name=name)), checkpoints=ordered)
+
+
+def _scored_images(
+    trained: TrainedNetwork, root: Path | None, others: Sequence[TrainedNetwork]
+) -> tuple[LabelledImages, str]:
+    """The test images, or the validation images of an experiment whose test set is unused."""
+    pool, cell = trained.pool(root), trained.cell
+    for other in others:
+        if other.cell.fingerprint == cell.fingerprint and pool.fold(other.cell.seed) != pool.fold(cell.seed):
+            raise InputError(
+                f"{trained.name} and {other.name} are tested on different folds of the images; take networks of the "
+                "same seed, or name images (--images)"
+            )
+    if cell.experiment.protocol.scored_on == "test":
+        test = pool.test(cell.seed)
+        return test, f"the {len(test):,} test images"
+    held = pool.draw(cell.train_size, cell.seed).validation
+    return held, f"the {len(held):,} validation images"
+
+
+def _random_numbers(total: int, count: int, seed: int) -> Tensor:
+    generator = torch.Generator().manual_seed(derive_seed(seed, "images to inspect"))
+    return torch.randperm(total, generator=generator)[:count]
+
+
+def _files(path: Path, count: int) -> list[Path]:
+    if not path.exists():
+        raise InputError(f"images: {path}: no such file or folder, and no number of a test image")
+    if not path.is_dir():
+        return [path]
+    found = sorted(file for file in path.rglob("*") if file.suffix.lower() in SUFFIXES)
+    if not found:
+        raise InputError(f"images: {path} contains no image ({', '.join(sorted(SUFFIXES))})")
+    return found[:count]
+
+
+def _decode(files: Sequence[Path], trained: TrainedNetwork) -> LabelledImages:
+    pixels = trained.decoded([InputImage(spelled(file), file) for file in files])
+    known = {name: number for number, name in enumerate(trained.class_names)}
+    labels = [known.get(file.resolve().parent.name, UNKNOWN) for file in files]
+    return LabelledImages(pixels, torch.tensor(labels), trained.class_names, [spelled(file.name) for file in files])

@@ -1,0 +1,195 @@
+"""Randomised weights: rank correlation of maps before and after what the network learned is destroyed."""
+
+import copy
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+from scipy.stats import pearsonr, rankdata
+from torch import Tensor, nn
+
+from vit_vs_cnn.inspection.layout import TokenLayout
+from vit_vs_cnn.inspection.saliency import Maps, SaliencyMethod, crop_to_model_view, saliency_maps
+from vit_vs_cnn.seeds import derive_seed
+
+#: A map whose values differ by less than this share of the largest is constant: a few roundings of single precision.
+CONSTANT_MAP_TOLERANCE = 1e-6
+#: Absolute rank correlation from which on a map counts as unchanged.
+MAX_CORRELATION_OF_SENSITIVE_MAP = 0.5
+#: Share of constant maps above which it is not known whether maps change: a constant map has no order.
+MAX_CONSTANT_SHARE = 0.5
+#: Name of the last stage.
+STAGE_ALL_WEIGHTS = "all"
+
+
+@dataclass(frozen=True)
+class RandomizationStage:
+    """Similarity of a method's maps before and after some weights are shuffled.
+
+    Arguments:
+        name: shuffled parts of the network.
+        correlations: of each shuffle, the mean over images of Spearman's correlation with the original maps; chance is
+            0. Not a number if no map of the shuffle has an order.
+        constant_share: share of the pairs of maps of which one is constant; they are not in the correlations.
+    """
+
+    name: str
+    correlations: tuple[float, ...]
+    constant_share: float = 0.0
+
+    @property
+    def known(self) -> tuple[float, ...]:
+        """The correlations that are numbers."""
+        return tuple(one for one in self.correlations if not math.isnan(one))
+
+    @property
+    def mean(self) -> float | None:
+        return fmean(self.known) if self.known else None
+
+    @property
+    def standard_deviation(self) -> float | None:
+        return stdev(self.known) if len(self.known) > 1 else None
+
+    @property
+    def is_unchanged(self) -> bool | None:
+        """Whether the maps of some shuffle keep a correlation of 0.5 or more, or -0.5 or less.
+
+        None if most maps are constant, which is neither changed nor unchanged.
+        """
+        if self.constant_share > MAX_CONSTANT_SHARE or not self.known:
+            return None
+        return max(map(abs, self.known)) >= MAX_CORRELATION_OF_SENSITIVE_MAP
+
+
+def randomization_test(
+    network: nn.Module,
+    batches: Sequence[Tensor],
+    methods: Sequence[SaliencyMethod],
+    *,
+    stages: int = 5,
+    redraws: int = 5,
+    layout: TokenLayout | None = None,
+    seed: int = 0,
+    tell: Callable[[str], None] = lambda _: None,
+) -> dict[str, tuple[RandomizationStage, ...]]:
+    """Rank correlation of each method's maps with those of the same network with shuffled weights, by method.
+
+    The parameters of the head alone are shuffled, then those of ever more parts from the head to the input. All maps
+    are for the classes that the original network predicts. One shuffled network is in memory at a time.
+
+    Reference: Adebayo et al. 2018, section 3.
+    Differs: entries are shuffled, not re-initialised; maps are compared as they are, not their absolute values.
+
+    Arguments:
+        network: in evaluation mode.
+        batches: of images, as the network takes them.
+        stages: number of stages.
+        redraws: number of shuffles of each stage.
+    """
+    with torch.no_grad():
+        classes = [network(batch).argmax(dim=1) for batch in batches]
+
+    def maps_of(other: nn.Module, method: SaliencyMethod) -> list[Maps]:
+        made = (
+            saliency_maps(other, batch, method, classes=of, layout=layout, verify=False)
+            for batch, of in zip(batches, classes, strict=True)
+        )
+        return [crop_to_model_view(network, maps) for maps in made]
+
+    original = {method.name: maps_of(network, method) for method in methods}
+    found: dict[str, dict[str, list[np.ndarray]]] = {method.name: {} for method in methods}
+    for stage, names in randomization_stages(network, stages).items():
+        for redraw in range(redraws):
+            other = with_shuffled_weights(network, names, derive_seed(seed, "redraw", str(redraw)))
+            for method in methods:
+                tell(f"comparing maps with those of shuffled weights: {stage}, {method.name}")
+                pairs = zip(original[method.name], maps_of(other, method), strict=True)
+                correlations = torch.cat([rank_correlation(*pair) for pair in pairs]).numpy()
+                found[method.name].setdefault(stage, []).append(correlations)
+    return {name: tuple(_stage(*item) for item in of_method.items()) for name, of_method in found.items()}
+
+
+def _stage(name: str, by_redraw: Sequence[np.ndarray]) -> RandomizationStage:
+    correlations = np.stack(by_redraw)
+    known = [row[~np.isnan(row)] for row in correlations]
+    means = tuple(float(row.mean()) if len(row) else math.nan for row in known)
+    return RandomizationStage(name, means, float(np.isnan(correlations).mean()))
+
+
+def parameter_groups(network: nn.Module) -> dict[str, list[str]]:
+    """Names of the parameters of each part of a network, from the head to the input: head, blocks, embedding.
+
+    A part is a module of the network, or a member of a numbered list (``encoder.blocks.3``, ``stages.2.1``). Parameters
+    outside of all modules (class token, position) count as nearest to the input.
+    """
+    groups: dict[str, list[str]] = {}
+    for name, _ in network.named_parameters():
+        groups.setdefault(_part_of(name), []).append(name)
+    return dict(reversed(groups.items()))
+
+
+def randomization_stages(network: nn.Module, stages: int = 5) -> dict[str, list[str]]:
+    """Names of the parameters that are shuffled at each stage: "head", "head to <part>", ..., "all".
+
+    Arguments:
+        stages: number of stages, evenly spaced over the parts; fewer if the network has fewer parts.
+    """
+    groups = parameter_groups(network)
+    parts = list(groups)
+    chosen = sorted({round(number) for number in np.linspace(len(parts), 1, min(stages, len(parts)))})
+    names = [parts[0] if number == 1 else f"{parts[0]} to {parts[number - 1]}" for number in chosen]
+    names[-1] = STAGE_ALL_WEIGHTS
+    return {
+        name: [parameter for part in parts[:number] for parameter in groups[part]]
+        for name, number in zip(names, chosen, strict=True)
+    }
+
+
+def with_shuffled_weights(network: nn.Module, parameters: Sequence[str], seed: int = 0) -> nn.Module:
+    """A copy with the entries of these parameters shuffled: what they learned is destroyed, their scale is kept.
+
+    Reference: Adebayo et al. 2018, section 3 (cascading randomisation).
+    Differs: entries are shuffled, not re-initialised, as the initialisation of a network is not known.
+    """
+    shuffled = copy.deepcopy(network)
+    for name in parameters:
+        parameter = shuffled.get_parameter(name)
+        generator = torch.Generator().manual_seed(derive_seed(seed, "randomise", name))
+        order = torch.randperm(parameter.numel(), generator=generator).to(parameter.device)
+        with torch.no_grad():
+            parameter.copy_(parameter.flatten()[order].view_as(parameter))
+    return shuffled
+
+
+def is_constant_map(maps: Maps) -> Bool[Tensor, "batch"]:
+    """Whether each map has one value, within single precision: such a map does not order the places."""
+    flat = maps.detach().double().flatten(1)
+    return flat.amax(dim=1) - flat.amin(dim=1) <= CONSTANT_MAP_TOLERANCE * flat.abs().amax(dim=1)
+
+
+def rank_correlation(first: Maps, second: Maps) -> Float[Tensor, "batch"]:
+    """Spearman's correlation of two maps of each image, equal values sharing their mean rank.
+
+    Not a number if one of the maps is constant.
+    """
+    ranks = [rankdata(maps.double().flatten(1).cpu().numpy(), axis=1) for maps in (first, second)]
+    unknown = (is_constant_map(first) | is_constant_map(second)).cpu().numpy() | (np.ptp(ranks, axis=2) == 0).any(
+        axis=0
+    )
+    correlation = np.full(len(unknown), np.nan)
+    correlation[~unknown], _ = pearsonr(ranks[0][~unknown], ranks[1][~unknown], axis=1)
+    same = (first == second).flatten(1).all(dim=1).cpu().numpy()
+    return torch.from_numpy(np.where(same & ~unknown, 1.0, correlation))
+
+
+def _part_of(name: str) -> str:
+    """Name of the part of a parameter: up to its first numbers, or its first word."""
+    if "." not in name:
+        return "tokens and positions"
+    numbered = re.match(r"(.*?\.)?\d+(\.\d+)*(?=\.|$)", name)
+    return numbered[0] if numbered else name.partition(".")[0]

@@ -1,0 +1,245 @@
+"""Page of a comparison: tables for the terminal, and a folder with JSON, tables, figures and the page."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from vit_vs_cnn.comparison.accuracy import AccuracyComparison
+from vit_vs_cnn.comparison.calibration import CalibrationComparison
+from vit_vs_cnn.comparison.compare import NetworkComparison, Part
+from vit_vs_cnn.comparison.corruptions import CorruptionAccuracy
+from vit_vs_cnn.comparison.cost import PEAK_BATCH, InferenceCost
+from vit_vs_cnn.comparison.differences import ConfigDifferences
+from vit_vs_cnn.comparison.entries import ABSENT, TestedEntry
+from vit_vs_cnn.comparison.similarity import LayerSimilarity
+from vit_vs_cnn.files import write_text
+from vit_vs_cnn.reporting.document import Bullets, Cell, Document, Facts, Picture, Table
+from vit_vs_cnn.reporting.figures.comparison import comparison_figures
+from vit_vs_cnn.reporting.page import write_document
+from vit_vs_cnn.reporting.style import bytes_text, in_millions, interval, looks, percent, points, value_text
+from vit_vs_cnn.runs.answers import MAJORITY
+from vit_vs_cnn.runs.calibration import LEAST
+from vit_vs_cnn.statistics.intervals import format_p_value
+from vit_vs_cnn.told import counted, listed
+
+HEADINGS = {
+    Part.ACCURACY: "Accuracy",
+    Part.CALIBRATION: "Calibration",
+    Part.CORRUPTIONS: "Corruptions",
+    Part.SIMILARITY: "Similarity of the layers",
+    Part.COST: "Cost",
+    Part.DIFFERENCES: "Differences between the configs",
+}
+#: Figure: its part and its caption.
+CAPTIONS = {
+    "classes": (Part.ACCURACY, "Accuracy by class. The class with the largest difference is on top."),
+    "confusion": (Part.ACCURACY, "Confusion in percent of the true class."),
+    "pictures": (Part.ACCURACY, "Randomly chosen images that only one network, or none, classifies correctly."),
+    "reliability": (
+        Part.CALIBRATION,
+        "Accuracy over confidence, 15 bins of equal mass. On the dotted line both agree.",
+    ),
+    "corruptions": (Part.CORRUPTIONS, "Accuracy by level of corruption."),
+    "cka": (Part.SIMILARITY, "Centred kernel alignment between layers, unbiased, over minibatches."),
+    "attention_distance": (Part.SIMILARITY, "Mean attention distance of each head. The line is the mean of a layer."),
+}
+
+
+def comparison_document(
+    comparison: NetworkComparison, notes: Sequence[str], figures: Mapping[str, Figure] | None = None
+) -> Document:
+    groups = list(dict.fromkeys(network.group for network in comparison.networks))
+    lead = [f"{counted(len(comparison.networks), 'network')} on {comparison.images:,} test images."]
+    known = looks(groups)
+    known |= {network.name: known[network.group] for network in comparison.networks}
+    document = Document(listed(groups), comparison.conclusions or lead, looks=known)
+    if warnings := _warnings(comparison):
+        document.section("Before you read on", Bullets(warnings, "warning"))
+    tables = comparison_tables(comparison)
+    for part, heading in HEADINGS.items():
+        drawn = [
+            _picture(name, figure, document) for name, figure in (figures or {}).items() if CAPTIONS[name][0] == part
+        ]
+        if drawn or tables.get(part):
+            document.section(heading, *tables.get(part, []), *drawn)
+    document.section("How it was done", *([Bullets(notes, "note")] if notes else []), Facts(_method(comparison)))
+    return document
+
+
+def write_comparison_page(
+    comparison: NetworkComparison, tested: Sequence[TestedEntry], notes: Sequence[str], folder: Path
+) -> list[Path]:
+    """Write comparison.json, tables, figures and index.html into a folder, which is made."""
+    values = {**comparison.to_dict(), "notes": list(notes)}
+    write_text(folder / "comparison.json", json.dumps(values, indent=1, allow_nan=False) + "\n")
+    document = comparison_document(comparison, notes, comparison_figures(comparison, tested))
+    return [folder / "comparison.json", *write_document(document, folder)]
+
+
+def _picture(name: str, figure: Figure, document: Document) -> Picture:
+    caption = CAPTIONS[name][1]
+    alt = f"{caption} Of {document.title}; the numbers are in the tables of this section."
+    return Picture(figure, caption, alt, name, ("png", "svg") if name == "pictures" else ("svg", "png"))
+
+
+def _warnings(comparison: NetworkComparison) -> list[str]:
+    few = comparison.accuracy.few_classes if comparison.accuracy is not None else []
+    return [*few, *(comparison.differences.warnings if comparison.differences is not None else [])]
+
+
+def _method(comparison: NetworkComparison) -> dict[str, Cell]:
+    facts: dict[str, Cell] = {
+        "test images": f"{comparison.images:,} of {len(comparison.class_names)} classes, fingerprint "
+        f"{comparison.fingerprint}; every evaluation is in the log of the networks' experiment",
+        "seed": f"{comparison.request.seed}, of all random choices",
+    }
+    if comparison.corruptions is not None:
+        facts["corruptions"] = f"of {comparison.corruptions.images:,} of these images, not those of CIFAR-10-C"
+    for network in comparison.networks:
+        if network.is_reused is not None:
+            source = "saved by its run" if network.is_reused else "computed now"
+            facts[network.name] = f"weights {network.weights}, predictions {source}"
+    return facts
+
+
+def comparison_tables(comparison: NetworkComparison) -> dict[Part, list[Table]]:
+    """The tables of every part that was requested, the most important first."""
+    found: dict[Part, list[Table]] = {}
+    if (accuracy := comparison.accuracy) is not None:
+        found[Part.ACCURACY] = [_groups(accuracy, comparison.images), *_pairs(accuracy), _classes(accuracy)]
+    if comparison.calibration is not None:
+        found[Part.CALIBRATION] = [_calibration(comparison.calibration)]
+    if comparison.corruptions is not None:
+        found[Part.CORRUPTIONS] = _corruptions(comparison.corruptions)
+    if comparison.similarity is not None and comparison.similarity.cka:
+        found[Part.SIMILARITY] = [_similarity(comparison.similarity.cka, comparison.similarity.images)]
+    if comparison.cost is not None:
+        found[Part.COST] = [_cost(comparison.cost)]
+    if comparison.differences is not None:
+        found[Part.DIFFERENCES] = [_differences(comparison.differences)]
+    return found
+
+
+def _groups(accuracy: AccuracyComparison, images: int) -> Table:
+    rows = [[MAJORITY, "", percent(accuracy.majority), "", "", ""]]
+    for group in accuracy.groups:
+        top5 = ["-", "-"] if group.top5 is None else [percent(group.top5.value), interval(group.top5)]
+        rows.append([group.name, str(len(group.seeds)), percent(group.top1.value), interval(group.top1), *top5])
+    columns = ["", "seeds", "top-1 %", "95 %", "top-5 %", "95 %"]
+    several = any(len(group.seeds) > 1 for group in accuracy.groups)
+    note = "An interval over several seeds is for new seeds and new images." if several else ""
+    return Table(f"Accuracy on {images:,} test images", columns, rows, "accuracy", note)
+
+
+def _pairs(accuracy: AccuracyComparison) -> list[Table]:
+    if not accuracy.pairs:
+        return []
+    rows = []
+    for pair in accuracy.pairs:
+        c, alone = pair.comparison, f"{pair.only_first:,.0f} / {pair.only_second:,.0f}"
+        p = format_p_value(c.adjusted_p_value)
+        found = [points(c.difference.value), interval(c.difference, sign=True), alone, p]
+        conclusion = str(c.conclusion) if c.obstacle is None else f"{c.conclusion}: {c.obstacle}"
+        rows.append([f"{c.first} - {c.second}", *found, conclusion, str(c.test)])
+    columns = ["pair", "points", "95 %", "only one correct", "p", "conclusion", "test"]
+    note = "p is adjusted for the number of comparisons (Holm), except for the primary one." * (len(accuracy.pairs) > 1)
+    title = "Differences on the same images, paired"
+    return [Table(title, columns, rows, "pairs", note, frozenset({"conclusion", "test"}))]
+
+
+def _classes(accuracy: AccuracyComparison) -> Table:
+    names = [group.name for group in accuracy.groups]
+    rows = [[one.name, str(one.images), *(percent(one.accuracy[name]) for name in names)] for one in accuracy.classes]
+    columns, title = ["class", "images", *(f"{name} %" for name in names)], "By class"
+    if len(names) == 2:
+        pair = accuracy.pairs[0].comparison
+        columns += [f"{pair.first} - {pair.second}", "p"]
+        title += "; p is adjusted for the number of classes (Holm)"
+        for row, one in zip(rows, accuracy.classes, strict=True):
+            row += [points(one.accuracy[pair.first] - one.accuracy[pair.second]), format_p_value(one.p_corrected)]
+    return Table(title, columns, rows, "classes", terminal=False)
+
+
+def _calibration(calibration: dict[str, CalibrationComparison]) -> Table:
+    rows = []
+    for name, one in calibration.items():
+        both = [one.before, one.after] if one.after else [one.before]
+        scores = [[percent(of.ece), f"{of.nll:.3f}", f"{of.brier:.3f}"] for of in both]
+        temperature = "-" if one.temperature is None else f"{one.temperature:.2f}"
+        rows.append([name, *map(" -> ".join, zip(*scores, strict=True)), temperature, str(one.fitted_on or "-")])
+    columns = ["", "ECE %", "NLL", "Brier", "temperature", "fitted on"]
+    note = (
+        "Before -> after a temperature fitted on so many validation images, of which it needs "
+        f"{LEAST}. ECE: 15 bins of equal mass."
+    )
+    return Table("Calibration", columns, rows, "calibration", note)
+
+
+def _corruptions(corruptions: CorruptionAccuracy) -> list[Table]:
+    means = [
+        [name, percent(clean), percent(corruptions.mean[name].value), interval(corruptions.mean[name])]
+        for name, clean in corruptions.clean.items()
+    ]
+    accuracy = corruptions.accuracy
+    rows = [
+        [corruption.replace("_", " "), *(percent(sum(a[corruption]) / len(a[corruption])) for a in accuracy.values())]
+        for corruption in next(iter(accuracy.values()))
+    ]
+    title = f"Accuracy on {corruptions.images:,} test images, original and corrupted"
+    note = "Corrupted: mean over 16 corruptions at 5 levels."
+    return [
+        Table(title, ["", "original %", "corrupted %", "95 %"], means, "corrupted", note),
+        Table(
+            "Accuracy by corruption, mean over its five levels",
+            ["corruption", *(f"{name} %" for name in accuracy)],
+            rows,
+            "corruptions",
+            terminal=False,
+        ),
+    ]
+
+
+def _similarity(cka: Sequence[LayerSimilarity], images: int) -> Table:
+    rows = []
+    for one in cka:
+        if one.first == one.second:
+            continue
+        best = [max(range(len(row)), key=row.__getitem__) for row in one.values]
+        rows += [
+            [f"{one.first}: {layer}", f"{one.second}: {one.second_layers[place]}", f"{row[place]:.2f}"]
+            for layer, place, row in zip(one.first_layers, best, one.values, strict=True)
+        ]
+    title = f"The most similar layer for each layer (unbiased CKA over {images:,} images)"
+    return Table(title, ["layer", "most similar", "CKA"], rows, "similarity", terminal=False)
+
+
+def _cost(cost: dict[str, InferenceCost]) -> Table:
+    rows = []
+    for name, one in cost.items():
+        sizes = [in_millions(one.parameters), in_millions(one.macs)]
+        times = [f"{1000 * one.latency_p50:.2f}", f"{1000 * one.latency_p95:.2f}"]
+        speed = [f"{one.throughput[one.best_batch]:,.0f}", str(one.best_batch)]
+        rows.append(
+            [name, *sizes, *times, *speed, *map(bytes_text, (one.peak_bytes, one.weight_bytes, one.file_bytes))]
+        )
+    columns = ["", "params", "MACs", "p50 ms", "p95 ms", "images/s", "at batch", "memory", "weights", "file"]
+    note = (
+        "Timed in turns. p50, p95: one image; images/s: at the best batch; memory: of a pass over "
+        f"{PEAK_BATCH} images on a GPU. MACs with attention."
+    )
+    title = f"Cost on {next(iter(cost.values())).device}"
+    return Table(title, columns, rows, "cost", note, frozenset({"weights", "at batch"}))
+
+
+def _differences(differences: ConfigDifferences) -> Table:
+    names = list(differences.recipes)
+    rows = [
+        [setting, *(value_text(values.get(name, ABSENT)) for name in names)]
+        for setting, values in differences.settings.items()
+    ]
+    rows.append(["recipe", *differences.recipes.values()])
+    return Table(
+        "Settings that differ", ["setting", *names], rows, "settings", terminal=len(differences.settings) <= 12
+    )

@@ -1,0 +1,112 @@
+"""Example test images, accuracy by class and confusion matrices of the models of the answer."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from vit_vs_cnn.comparison.accuracy import ClassAccuracy, choose_examples, class_accuracies, confusion
+from vit_vs_cnn.comparison.entries import group_entries, on_one_fold
+from vit_vs_cnn.data.images import LabelledImages
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.regimes.budgets import longest_results
+from vit_vs_cnn.regimes.model_summaries import display_name
+from vit_vs_cnn.reporting.document import Block, Picture, Table
+from vit_vs_cnn.reporting.figures.comparison import classes_figure, confusion_figure, pictures_figure
+from vit_vs_cnn.reporting.findings import Findings
+from vit_vs_cnn.reporting.style import looks, percent
+from vit_vs_cnn.runs.evaluation import Said
+from vit_vs_cnn.runs.images import pool_of
+from vit_vs_cnn.runs.record import load_run_predictions
+from vit_vs_cnn.runs.result import RunResult, ScoredOn
+from vit_vs_cnn.statistics.intervals import format_p_value
+
+#: Largest number of classes for which a confusion matrix is drawn.
+MAX_CLASSES = 40
+NOT_AVAILABLE = (
+    "Classes and example images are not shown, because the test images or the predictions were not available when this "
+    "page was written. Run report again on a machine that has them."
+)
+
+
+@dataclass(frozen=True, eq=False)
+class _CellAnswers:
+    """Predictions of one run, as one seed of its model."""
+
+    group: str
+    seed: int
+    subset: str | None
+    test_set: str | None
+    predictions: Said
+
+
+def image_blocks(findings: Findings) -> tuple[list[Block], list[str]]:
+    """Example images, classes and confusion of the models of the answer, at their largest training-set size.
+
+    Returns:
+        the blocks, none if validation images were scored; and a sentence if predictions or test images are missing.
+    """
+    results = _compared(findings)
+    if any(result.scores.scored_on is not ScoredOn.TEST for result in results):
+        return [], []
+    try:
+        cells = [_answers(findings, result) for result in results]
+        tests = _test_images(findings, cells)
+    except (InputError, OSError):
+        return [], [NOT_AVAILABLE]
+    groups, shown = group_entries(cells), on_one_fold(cells)
+    test = tests[shown[0].test_set]
+    classes = class_accuracies(groups, test.class_names)
+    size = f"{results[0].train_size:,} training images"
+    one_each = [members[0] for members in group_entries(shown).values()]
+    known = looks(findings.analysis.display_names)
+    known |= {display_name(name): look for name, look in known.items()}
+    blocks: list[Block] = []
+    if chosen := choose_examples(one_each):
+        caption = f"Randomly chosen test images that only one model, or none, classifies correctly; {size}, first seed."
+        alt = "test images with their class and the prediction of each model"
+        drawn = pictures_figure(chosen, one_each, test)
+        blocks.append(Picture(drawn, caption, alt, "pictures", ("png", "svg")))
+    caption = f"Accuracy by class with {size}, mean over seeds. The class with the largest difference is on top."
+    blocks.append(Picture(classes_figure(classes, known), caption, "accuracy of each model by class", "classes"))
+    if len(test.class_names) <= MAX_CLASSES:
+        counts = {name: confusion(members, len(test.class_names)) for name, members in groups.items()}
+        caption = f"Confusion matrices with {size}, in percent of the true class, over all seeds."
+        drawn = confusion_figure(counts, test.class_names)
+        blocks.append(Picture(drawn, caption, "confusion matrix of each model", "confusion"))
+    return [*blocks, _table(classes, size)], []
+
+
+def _compared(findings: Findings) -> list[RunResult]:
+    """The results of the models of the answer, at the largest training-set size that they share."""
+    advice = findings.analysis.recommendation
+    size = findings.analysis.sizes[-1]
+    return [
+        r
+        for r in longest_results(findings.results)
+        if r.contender in (advice.best, advice.rival) and r.train_size == size
+    ]
+
+
+def _answers(findings: Findings, result: RunResult) -> _CellAnswers:
+    predictions = Said.from_arrays(load_run_predictions(findings.folder, result.run))
+    return _CellAnswers(display_name(result.contender), result.seed, result.data.subset, result.test_set, predictions)
+
+
+def _test_images(findings: Findings, cells: Sequence[_CellAnswers]) -> dict[str | None, LabelledImages]:
+    """The test images of the runs, by test set. Raises InputError: they are not available, or have changed."""
+    pool, tests = pool_of(findings.folder, _compared(findings)[0].data), {}
+    for cell in cells:
+        test, predictions = tests.setdefault(cell.test_set, pool.test(cell.seed)), cell.predictions
+        same = predictions.labels.tolist() == test.labels.tolist()
+        if not same or [*map(str, predictions.sample_ids)] != [*map(str, test.sample_ids)]:
+            raise InputError("the test images are no longer those of the runs")
+    return tests
+
+
+def _table(classes: Sequence[ClassAccuracy], size: str) -> Table:
+    names = list(classes[0].accuracy)
+    rows = [
+        [one.name, f"{one.images:,}", *(percent(one.accuracy[name]) for name in names), format_p_value(one.p_corrected)]
+        for one in classes
+    ]
+    title = f"Accuracy by class with {size}, mean over seeds. p is adjusted for the number of classes (Holm)"
+    return Table(title, ["class", "images", *(f"{name}, %" for name in names), "p"], rows, "classes")

@@ -1,0 +1,271 @@
+"""The page of an experiment: it opens with the answer, and details follow."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from vit_vs_cnn.config.experiment import Budget, read_config
+from vit_vs_cnn.config.parsing import build
+from vit_vs_cnn.data.listing import format_counts
+from vit_vs_cnn.files import write_text
+from vit_vs_cnn.regimes.analysis import Analysis
+from vit_vs_cnn.regimes.answer import MAX_WARNINGS, failure_rate_text, write_answer
+from vit_vs_cnn.regimes.budgets import longest_results
+from vit_vs_cnn.regimes.caveats import Caveat
+from vit_vs_cnn.reporting import experiment_tables as tables
+from vit_vs_cnn.reporting.document import (
+    Block,
+    Bullets,
+    Cell,
+    Code,
+    Contents,
+    Document,
+    Facts,
+    Fold,
+    Link,
+    Picture,
+    Raw,
+    Table,
+    Text,
+)
+from vit_vs_cnn.reporting.experiment_images import image_blocks
+from vit_vs_cnn.reporting.figures.experiment import experiment_figures
+from vit_vs_cnn.reporting.findings import Findings, answer_document
+from vit_vs_cnn.reporting.page import write_document
+from vit_vs_cnn.runs.auditing.audit import PLACE
+from vit_vs_cnn.runs.auditing.contamination import PICTURE
+from vit_vs_cnn.runs.ledger import account_of
+from vit_vs_cnn.runs.record import table_text
+from vit_vs_cnn.runs.result import RunResult, RunState
+from vit_vs_cnn.runs.status import ExperimentStatus, read_status
+
+#: Caption and description in words of each figure.
+_CAPTIONS = {
+    "difference": (
+        "Difference of the two models with its interval. Hollow: no conclusion, or not enough evidence. A crossover is "
+        "shaded.",
+        "difference in test accuracy of the two models against the number of training images",
+    ),
+    "behind_the_best": (
+        "Points by which each model is worse than the best one. Hollow: no conclusion, or not enough evidence.",
+        "difference in test accuracy between the best model and each other one, by number of training images",
+    ),
+    "pairs": (
+        "Differences of the compared pairs. Hollow: no conclusion, or not enough evidence.",
+        "difference in test accuracy of each compared pair, by number of training images",
+    ),
+    "more_training": (
+        "Mean accuracy with each budget, with 95 % intervals.",
+        "test accuracy of each model against the number of training images, one panel for each budget",
+    ),
+    "fits": (
+        "Dotted: the law fitted to the measured sizes. The last points are forecasts.",
+        "fitted accuracy of each model against the number of training images",
+    ),
+}
+#: Blocks of the config that the page shows: those that decide results.
+_CONFIG_BLOCKS = ("name", "data", "protocol", "contenders", "trainer")
+ACCURACIES_ALONE = (
+    "Computed from accuracies alone: the table does not contain which images were classified correctly, so intervals "
+    "are wider"
+)
+
+
+def write_experiment_page(findings: Findings, target: Path | None = None) -> list[Path]:
+    """Write index.html, analysis.json, results.csv, tables and figures, the page last.
+
+    The same runs give the same bytes, except for measured times in results.csv.
+
+    Arguments:
+        target: folder to write into; ``report/`` of the experiment by default.
+
+    Raises:
+        InputError: the experiment's config can no longer be read.
+    """
+    results = table_text([result.to_row() for result in findings.results])
+    return _write(experiment_document(findings), results, findings.analysis, target or findings.folder / "report")
+
+
+def experiment_document(findings: Findings) -> Document:
+    """The page of an experiment.
+
+    Raises:
+        InputError: the experiment's config can no longer be read.
+    """
+    config, status = read_config(findings.folder / "experiment.yaml"), read_status(findings.folder)
+    results = findings.results
+    images, why_no_images = image_blocks(findings)
+    duplicates = [findings.duplicates] if isinstance(findings.duplicates, str) else []
+    details: dict[str, Sequence[Block]] = {
+        "Classes and examples": images,
+        "Search for recipes": [tables.trials_table(findings.trials)] if findings.trials else [],
+        "Near-duplicates": _duplicates(findings),
+        "Runs": [
+            Text(account_of(findings.folder, results[0].test_set).told),
+            tables.runs_table(status.cells, results),
+        ],
+    }
+    return _document(
+        findings.analysis,
+        results,
+        leak=findings.leak,
+        urgent=unfinished(status),
+        notes=[*findings.notes, *why_no_images, *duplicates],
+        details=details,
+        config=config,
+        protocol=_protocol(config, findings),
+        audit=(findings.folder / PLACE / "index.html").exists(),
+    )
+
+
+def write_table_page(path: Path, results: Sequence[RunResult], analysis: Analysis, target: Path) -> list[Path]:
+    """Write the page of a recorded table of results, which contains neither images nor predictions.
+
+    Arguments:
+        path: a results.csv as ``write_experiment_page`` writes it. The experiment.yaml beside it is shown, if there is
+            one.
+        analysis: of the results.
+    """
+    config = path.with_name("experiment.yaml")
+    document = _document(
+        analysis, results, notes=[f"{ACCURACIES_ALONE}."], config=read_config(config) if config.exists() else {}
+    )
+    return _write(document, path.read_text(encoding="utf-8"), analysis, target)
+
+
+def _document(
+    analysis: Analysis,
+    results: Sequence[RunResult],
+    *,
+    leak: Caveat | None = None,
+    urgent: Sequence[str] = (),
+    notes: Sequence[str] = (),
+    details: Mapping[str, Sequence[Block]] | None = None,
+    config: Mapping[str, Any],
+    protocol: Mapping[str, Cell] | None = None,
+    audit: bool = False,
+) -> Document:
+    """The first screen, and below it all sections that have something to show."""
+    document = answer_document(analysis, leak, urgent)
+    document.add(Contents("Details"))
+    drawn = experiment_figures(analysis)
+    pictures = {name: Picture(drawn[name], *texts, name) for name, texts in _CAPTIONS.items() if name in drawn}
+    answer = write_answer(analysis)
+    shown = [*urgent, *answer.alerts, *answer.warnings][: MAX_WARNINGS + len(answer.alerts)]
+    limits = [*notes, *(text for text in analysis.warnings() if text not in shown)]
+    failures = failure_rate_text(analysis)
+    settings = {key: config[key] for key in _CONFIG_BLOCKS if key in config}
+    sections: dict[str, Sequence[Block | None]] = {
+        "Further limits": [Bullets(limits) if limits else None],
+        "Accuracies and differences": [
+            *(pictures.get(name) for name in ("behind_the_best", "pairs", "difference")),
+            None if failures is None else Text(failures),
+            tables.accuracy_table(analysis, results),
+            tables.comparison_table(analysis),
+        ],
+        "More training": [
+            pictures.get("more_training"),
+            tables.gains_table(analysis),
+            tables.interactions_table(analysis),
+        ],
+        "Equal compute": [tables.equal_cost_table(analysis)],
+        "Fits": [pictures.get("fits"), tables.forecasts_table(analysis)],
+        **(details or {}),
+        "Protocol and recipes": [
+            tables.models_table(analysis, results),
+            Facts(protocol) if protocol else None,
+            Fold("Config, with all defaults", [Code(yaml.safe_dump(settings, sort_keys=False))]) if settings else None,
+        ],
+        "How it was measured": [Raw("method.html", {}), Facts(_environment(results))],
+    }
+    for title, blocks in sections.items():
+        if present := [b for b in blocks if b is not None and (not isinstance(b, Table) or b.rows)]:
+            document.section(title, *present)
+    document.section("Files", Bullets(_links(document, audit)))
+    return document
+
+
+def _write(document: Document, results: str, analysis: Analysis, target: Path) -> list[Path]:
+    texts = {"results.csv": results, "analysis.json": json.dumps(analysis.to_dict(), indent=1) + "\n"}
+    for name, text in texts.items():
+        write_text(target / name, text)
+    return [*(target / name for name in texts), *write_document(document, target)]
+
+
+def _duplicates(findings: Findings) -> list[Block]:
+    duplicates = findings.duplicates
+    if isinstance(duplicates, str):
+        return []
+    blocks: list[Block] = []
+    if findings.answers is not None and findings.answers.correct is not None:
+        results = longest_results(findings.results)
+        blocks.append(tables.duplicates_table(duplicates, results, findings.answers.correct))
+    if (picture := findings.folder / PICTURE).exists():
+        caption = "Some pairs, from the least to the most similar, with the test image on the left."
+        blocks.append(Picture(picture, caption, "image pairs"))
+    return [*blocks, tables.duplicate_pairs_table(duplicates)]
+
+
+def unfinished(status: ExperimentStatus) -> list[str]:
+    """A sentence on runs without a result, if there are any."""
+    failed, missing = status.count(RunState.FAILED), status.count(RunState.RUNNING) + status.count(RunState.WAITING)
+    counts = [f"{failed} failed"] * bool(failed) + [f"{missing} not finished"] * bool(missing)
+    return [f"Of {len(status.cells)} runs {' and '.join(counts)}. The report is of the others."] if counts else []
+
+
+def _protocol(config: Mapping[str, Any], findings: Findings) -> dict[str, Cell]:
+    data, protocol, first = config["data"], config["protocol"], findings.results[0]
+    source = f"{data['source']}, {first.data.fingerprint}"
+    return {
+        "experiment": config["name"],
+        "images": source if data["source"] == "objects" else f"{source}, in {data['root']}",
+        **_left_out(findings.results),
+        "training-set sizes": ", ".join(f"{size:,}" for size in findings.analysis.sizes),
+        "seeds": ", ".join(map(str, sorted({result.seed for result in findings.results}))),
+        "budget of a run": build(Budget, protocol["budget"], where="protocol.budget").text,
+        "batch size": protocol["batch_size"],
+        "scored on": f"{first.scores.scored_images:,} {first.scores.scored_on} images",
+        "for validation": f"{data['validation_fraction']:g} of the training images",
+    }
+
+
+def _left_out(results: Sequence[RunResult]) -> dict[str, Cell]:
+    """Numbers of files that could not be used, by kind, and the file that lists them."""
+    for result in results:
+        skipped = result.data.data_details.get("skipped") or {}
+        if "counts" in skipped:
+            place = f"; listed in {skipped['list']}" if skipped["list"] else ""
+            return {"files left out": format_counts(skipped["counts"]) + place}
+    return {}
+
+
+def _environment(results: Sequence[RunResult]) -> dict[str, Cell]:
+    """Hardware and software of the runs; several values where runs differ."""
+    found: dict[str, set[str]] = {}
+    for r in results:
+        hardware, versions = r.provenance.hardware, r.provenance.versions
+        values = {
+            "processor": hardware and f"{hardware['cpu']}, {hardware['threads']} threads, {hardware['system']}",
+            "accelerators": hardware and (", ".join(hardware["gpus"]) or "none"),
+            "precision": r.cost.precision,
+            "devices of a run": r.cost.devices,
+            "versions": ", ".join(f"{name} {value}" for name, value in versions.items()),
+            "commit": r.provenance.commit,
+        }
+        for name, value in values.items():
+            found.setdefault(name, set()).update([str(value)] * bool(value))
+    return {name: "; ".join(sorted(values)) or "not recorded" for name, values in found.items()}
+
+
+def _links(document: Document, audit: bool) -> list[str | Link]:
+    files = [f"tables/{table.name}.csv" for table in document.tables]
+    files += [f"figures/{one.name}.{suffix}" for one in document.pictures for suffix in one.formats]
+    return [
+        Link("results.csv: one line for each run, with its measured times", "results.csv"),
+        Link("analysis.json: all numbers of this page, not rounded", "analysis.json"),
+        *[Link("Audit of the images, made before training", f"../{PLACE}/index.html")] * audit,
+        *(Link(name, name) for name in files),
+    ]

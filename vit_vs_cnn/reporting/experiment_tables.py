@@ -1,0 +1,254 @@
+"""The tables of the page of an experiment."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+
+from vit_vs_cnn.regimes.analysis import Analysis
+from vit_vs_cnn.regimes.answer import format_margin
+from vit_vs_cnn.regimes.budgets import longest_results
+from vit_vs_cnn.regimes.model_summaries import display_name
+from vit_vs_cnn.reporting.document import Table
+from vit_vs_cnn.reporting.style import in_millions, percent, points, value_text
+from vit_vs_cnn.runs.answers import MAJORITY
+from vit_vs_cnn.runs.auditing.contamination import Contamination
+from vit_vs_cnn.runs.recipe_care import source_text
+from vit_vs_cnn.runs.result import RunResult, RunState, StartKind, by_network
+from vit_vs_cnn.runs.status import CellStatus
+from vit_vs_cnn.runs.trials import Trial, ranked
+from vit_vs_cnn.statistics.intervals import Estimate, format_p_value
+from vit_vs_cnn.statistics.pair_comparison import Conclusion, PairComparison
+
+#: The column of all tables that names the training-set size, validation images included.
+SIZE = "training images"
+#: Rows of a table on the page; the CSV file has them all.
+MAX_ROWS = 500
+
+
+def accuracy_table(analysis: Analysis, results: Sequence[RunResult]) -> Table:
+    """Accuracy of every model at every training-set size with the longest budget, and the cost of one run."""
+    runs, rows = by_network(longest_results(results)), list[dict[str, str]]()
+    for p in (point for size in analysis.sizes for point in _points_at(analysis, size)):
+        first = runs[p.model, p.train_size][0]
+        row = {SIZE: f"{p.train_size:,}", "model": analysis.display_names[p.model], **_percent(p.accuracy)}
+        cost = {"steps": _steps(runs[p.model, p.train_size]), "epochs": f"{first.epochs:.1f}"}
+        rows.append(row | {"seeds": str(len(p.by_seed))} | cost | {"FLOPs": f"{first.cost.flops:.3g}"})
+    if analysis.chance is not None:
+        rows.insert(0, dict.fromkeys(rows[0], "") | {"model": MAJORITY, "accuracy, %": percent(analysis.chance)})
+    scored = f"{results[0].scores.scored_images:,} {results[0].scores.scored_on} images"
+    note = f"Mean over seeds on {scored}. The interval (from, to) covers other seeds and other test images."
+    if analysis.seeds == 1:
+        note = f"On {scored}. The interval (from, to) covers other test images only."
+    note, aside = f"{note} FLOPs are of the training.", frozenset({"epochs", "FLOPs"})
+    return replace(_table("Accuracy, and the cost of one run", rows, "accuracies", note), aside=aside)
+
+
+def _points_at(analysis: Analysis, size: int) -> list[Any]:
+    return [p for model in analysis.models for p in analysis.curve(model.key) if p.train_size == size]
+
+
+def _steps(results: Sequence[RunResult]) -> str:
+    """Steps of a run; the fewest, where some stopped before their budget ended."""
+    fewest = min((r.cost for r in results), key=lambda cost: cost.steps)
+    early = any(r.cost.ended_early for r in results)
+    return f"{fewest.steps:,} of {fewest.planned_steps:,}" if early else f"{fewest.steps:,}"
+
+
+def comparison_table(analysis: Analysis) -> Table:
+    """All comparisons of two models, with p-values and conclusions."""
+    rows = []
+    for one in sorted(analysis.comparisons, key=lambda one: one.train_size or 0):
+        better, worse = (analysis.display_names[key] for key in (one.leader, one.follower))
+        detectable = "" if one.obstacle or one.minimum_detectable is None else percent(one.minimum_detectable)
+        p_values = {"p": format_p_value(one.p_value), "adjusted p": format_p_value(one.adjusted_p_value)}
+        row = {SIZE: f"{one.train_size:,}", "better": better, "worse": worse, **_points(one.lead, "points"), **p_values}
+        rows.append(row | {"seeds": str(one.seeds), "detectable": detectable, "conclusion": _conclusion(one)})
+    note = (
+        "Points: the better model minus the worse one. The interval (from, to) and p are of this comparison alone. The "
+        "adjusted p allows for the number of comparisons, except for the primary one, which was named in advance. "
+        "Detectable: the smallest difference that would be significant in 80 % of such experiments."
+    )
+    return _table("Differences between two models", rows, "comparisons", note)
+
+
+def _conclusion(one: PairComparison) -> str:
+    match one.conclusion:
+        case Conclusion.NO_CONCLUSION:
+            text = f"no conclusion: {one.obstacle}"
+        case Conclusion.EQUIVALENT:
+            text = f"equivalent within {format_margin(one.margin)}"
+        case _:
+            text = str(one.conclusion)
+    return f"{text}{', primary' * one.is_primary}{', 99 % interval' * (one.error_rate < 0.05)}"
+
+
+def gains_table(analysis: Analysis) -> Table:
+    """Points that each budget gained over the next shorter one."""
+    rows = [
+        {SIZE: f"{one.train_size:,}", "model": analysis.display_names[one.model]}
+        | {"budgets": f"{one.shorter} to {one.longer}", **_points(one.gain, "gain")}
+        for one in sorted(analysis.gains, key=lambda one: one.train_size)
+    ]
+    return _table("Points gained with the longer budget, paired by seed", rows, "gains")
+
+
+def interactions_table(analysis: Analysis) -> Table:
+    """Change of the difference of two models between the shortest and the longest budget."""
+    rows = [
+        {SIZE: f"{one.train_size:,}", **_pair(analysis, one.first, one.second)}
+        | {"budgets": f"{one.shorter} to {one.longer}", **_points(one.change, "change")}
+        | {"adjusted p": format_p_value(one.adjusted_p_value)}
+        for one in sorted(analysis.interactions, key=lambda one: one.train_size)
+    ]
+    title = "Change of the difference, first minus second, in points. The adjusted p allows for the number of sizes"
+    return _table(title, rows, "interactions")
+
+
+def equal_cost_table(analysis: Analysis) -> Table:
+    """Differences at equal steps and at equal training FLOPs of the pairs whose runs differ in one of them."""
+    rows = []
+    for one in sorted((one for one in analysis.equal_cost if one.is_unequal), key=lambda one: one.train_size):
+        source = "between two budgets" if one.is_interpolated else "no run is short enough"
+        numbers = {"points": "unknown", "from": "", "to": ""}
+        if one.difference is not None:
+            numbers, source = _points(one.difference, "points"), source if one.is_interpolated else "runs"
+        row = {SIZE: f"{one.train_size:,}", **_pair(analysis, one.first, one.second), "equal": str(one.cost)}
+        rows.append(row | {"cost ratio": f"{one.ratio:.2f}", **numbers, "source": source})
+    note = "The cost ratio is that of the longest budgets, first divided by second. Ratios up to 1.25 count as equal."
+    return _table("First minus second model at equal cost of training", rows, "equal_cost", note)
+
+
+def forecasts_table(analysis: Analysis) -> Table:
+    """Expected accuracy with more images than were measured, and the law that it comes from."""
+    rows = [
+        {"model": analysis.display_names[one.model], SIZE: f"{one.train_size:,}", **_percent(one.accuracy)}
+        | {"a": f"{one.law.scale:.3g}", "b": f"{one.law.exponent:.3f}", "c, %": percent(one.law.floor)}
+        for one in analysis.forecasts
+    ]
+    return _table("Forecast with twice the images, from error(n) = a n^-b + c", rows, "forecasts")
+
+
+def models_table(analysis: Analysis, results: Sequence[RunResult]) -> Table:
+    """One row for each model: the network, its start, and the recipe that it was trained with."""
+    last, rows = {r.contender: r for r in sorted(longest_results(results), key=lambda r: r.train_size)}, []
+    for model in analysis.models:
+        r = last[model.key]
+        sizes = {"parameters": in_millions(model.parameters), "MACs": in_millions(model.macs)}
+        row = {"model": model.display_name, "network": model.model_name, "start": model.start or "-", **sizes}
+        settings = {key: value for key, value in r.recipe.items() if key != "model"}
+        rows.append(row | {"recipe": _recipe_source(r), "settings": _settings_text(settings)})
+    note = "MACs are multiply-accumulates of one image. Settings are those that differ from the defaults."
+    return _table("Models and recipes, with the most images", rows, "models", note)
+
+
+def _recipe_source(result: RunResult) -> str:
+    search = result.tuning
+    if result.start.start_kind is StartKind.LINEAR_PROBE:
+        return "fitted on features"
+    text = (
+        "not recorded" if result.recipe_source is None and search is None else source_text(result.recipe_source, search)
+    )
+    return text + (f" with {search.tuned_at:,} images" if search is not None and search.tuned_at is not None else "")
+
+
+def _settings_text(settings: Mapping[str, Any], prefix: str = "") -> str:
+    """``optimizer.lr 0.03, schedule.warmup 0.1``."""
+    texts = [
+        _settings_text(value, f"{prefix}{key}.") if isinstance(value, Mapping) else f"{prefix}{key} {value_text(value)}"
+        for key, value in settings.items()
+    ]
+    return ", ".join(filter(None, texts))
+
+
+def runs_table(cells: Sequence[CellStatus], results: Sequence[RunResult]) -> Table:
+    """All runs of the experiment, those that failed or are not finished included."""
+    by_run, rows = {r.run: r for r in results}, []
+    for cell in cells:
+        row = {"model": display_name(cell.contender), SIZE: f"{cell.train_size:,}", "budget": cell.budget.text}
+        scores: dict[str, str] = dict.fromkeys(("accuracy, %", "from", "to", "tested", "subset"), "")
+        if (r := by_run.get(cell.folder)) is not None:
+            tests = {"tested": str(r.scores.test_evaluations), "subset": r.data.subset}
+            scores = _percent(r.scores.accuracy_interval, digits=2) | tests
+        is_over = cell.state in (RunState.FINISHED, RunState.FAILED)
+        rows.append(row | {"seed": str(cell.seed), **scores, "state": str(cell.state) if is_over else "not finished"})
+    note = (
+        "The interval (from, to) is Wilson's and covers other test images. Tested: number of evaluations of these "
+        "weights on the test images. vit-vs-cnn status prints the errors of failed runs."
+    )
+    return _table("All runs", rows, "runs", note, part_by="")
+
+
+def duplicates_table(
+    contamination: Contamination, results: Sequence[RunResult], correct: Mapping[str, np.ndarray]
+) -> Table:
+    """Accuracy with and without the test images that are near-duplicates of images of the run."""
+    rows = []
+    for (contender, size), group in sorted(by_network(results).items(), key=lambda item: item[0][::-1]):
+        clean = [contamination.clean(result) for result in group]
+        share = percent(fmean((~kept).mean() for kept in clean), 2)
+        row = {SIZE: f"{size:,}", "model": display_name(contender)}
+        row |= {"duplicates": f"{fmean((~kept).sum() for kept in clean):,.1f}", "share, %": share}
+        accuracies = ["-"] * 3
+        pairs = [(correct[r.run], kept) for r, kept in zip(group, clean, strict=True) if kept.any()]
+        if pairs:  # nothing is left of a test set that is contained in the subset
+            whole, without = (
+                fmean(right.mean() for right, _ in pairs),
+                fmean(right[kept].mean() for right, kept in pairs),
+            )
+            accuracies = [percent(whole, 2), percent(without, 2), points(without - whole, 2)]
+        columns = ("accuracy, %", "without them, %", "difference, points")
+        rows.append(row | dict(zip(columns, accuracies, strict=True)))
+    return _table(
+        "Test images that are near-duplicates of images of a run, and the accuracy without", rows, "duplicates"
+    )
+
+
+def duplicate_pairs_table(contamination: Contamination) -> Table:
+    """All near-duplicates, with the names of both images and their labels."""
+    rows = [
+        {"test image": test, "image used": train, "correlation of detail": f"{alike:.3f}", "label of the first": first}
+        | {"of the second": second, "labels": "differ" if first != second else "same"}
+        for test, train, alike, first, second in contamination.pairs
+    ]
+    differ = sum(row["labels"] == "differ" for row in rows)
+    title = f"{len(rows):,} pairs of a test image and an image of a run; the labels of {differ:,} differ"
+    return _table(title, rows, "duplicate_pairs")
+
+
+def trials_table(trials: Sequence[Trial]) -> Table:
+    """All trials of the search for recipes, the best of each model and size first."""
+    places = sorted({(trial.train_size, trial.contender) for trial in trials})
+    rows = [
+        {SIZE: f"{size:,}", "model": display_name(contender), "rank": str(rank)}
+        | {"validation accuracy, %": percent(trial.validation_accuracy), "state": trial.state}
+        | {"recipe": trial.values_text}
+        for size, contender in places
+        for rank, trial in enumerate(
+            ranked(one for one in trials if (one.train_size, one.contender) == (size, contender)), start=1
+        )
+    ]
+    return _table("All trials, by validation accuracy", rows, "trials")
+
+
+def _table(title: str, rows: Sequence[Mapping[str, str]], name: str, note: str = "", part_by: str = SIZE) -> Table:
+    columns = list(rows[0]) if rows else []
+    part_by = part_by if part_by in columns else ""
+    return Table(title, columns, [list(row.values()) for row in rows], name, note, part_by=part_by, most=MAX_ROWS)
+
+
+def _pair(analysis: Analysis, first: str, second: str) -> dict[str, str]:
+    return {"first": analysis.display_names[first], "second": analysis.display_names[second]}
+
+
+def _percent(accuracy: Estimate, digits: int = 1) -> dict[str, str]:
+    texts = (percent(value, digits) for value in (accuracy.value, accuracy.low, accuracy.high))
+    return dict(zip(("accuracy, %", "from", "to"), texts, strict=True))
+
+
+def _points(difference: Estimate, name: str) -> dict[str, str]:
+    """Value and ends of the interval; an end that the data do not determine is empty."""
+    ends = [points(end) if abs(end) < 1 else "" for end in (difference.low, difference.high)]
+    return {name: points(difference.value), "from": ends[0], "to": ends[1]}

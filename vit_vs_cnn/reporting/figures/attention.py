@@ -1,0 +1,226 @@
+"""Figures of an inspection: maps over images, heads, attention distances, positions, filters, maps over training."""
+
+from collections.abc import Sequence
+
+import matplotlib as mpl
+import numpy as np
+import torch
+from einops import rearrange
+from jaxtyping import Float
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from torch import Tensor, nn
+
+from vit_vs_cnn.attention.positions import position_similarity
+from vit_vs_cnn.inspection.attention_weights import attention_distances
+from vit_vs_cnn.inspection.inspect import NetworkInspection
+from vit_vs_cnn.inspection.networks import InspectedImages
+from vit_vs_cnn.inspection.saliency import resize_maps
+from vit_vs_cnn.models.resized import inner, seen_size
+from vit_vs_cnn.models.vit import VisionTransformer
+from vit_vs_cnn.reporting.figures.drawing import Drawing, in_colours, plain_axes, plot_distances, wrapped
+from vit_vs_cnn.reporting.style import COLOUR_MAP, looks
+
+#: Images side by side.
+COLUMNS = 8
+#: Opacity of a map over an image, from its least to its greatest value.
+OVERLAY_OPACITY_RANGE = (0.2, 0.75)
+#: Largest number of filters; and of principal components of patch filters.
+FILTERS, COMPONENTS = 64, 28
+
+
+def overlay_figure(images: InspectedImages, networks: Sequence[NetworkInspection]) -> Figure:
+    """The first images side by side; below each of them the map of every network and method, with its score."""
+    rows = [(network, maps) for network in networks for maps in network.methods]
+    count = min(COLUMNS, len(images.data))
+    figure, axes = plain_axes(1.4 * count + 0.8, 1.85 * (1 + len(rows)) + 0.2, count, 1 + len(rows), ruled=False)
+    for column in range(count):
+        pixels = in_colours(images.data.images[column]) / 255
+        axes[column].imshow(pixels, interpolation="nearest")
+        axes[column].set_title(wrapped(images.label(column) or "class not known"), fontsize=7)
+        for axis, (network, maps) in zip(axes[count + column :: count], rows, strict=True):
+            axis.imshow(overlay(pixels, maps.maps[column]), interpolation="nearest")
+            score = f"deletion {float(maps.deletion[column]):.2f} ({maps.relative_deletion(column):+.0%})"
+            axis.set_title(f"{wrapped(describe_prediction(images, network, column))}\n{score}", fontsize=6.5)
+    for axis, (network, maps) in zip(axes[count::count], rows, strict=True):
+        axis.set_ylabel(f"{wrapped(network.name)}\n{wrapped(maps.label)}", fontsize=7)
+    return figure
+
+
+def training_figure(
+    images: InspectedImages, stages: Sequence[tuple[int, Float[Tensor, "images map_rows map_cols"]]], title: str
+) -> Figure:
+    """Maps at the checkpoints of a run, a row for each step."""
+    count = min(COLUMNS, len(images.data))
+    figure, axes = plain_axes(1.2 * count + 0.8, 1.22 * (1 + len(stages)) + 0.5, count, 1 + len(stages), ruled=False)
+    for column in range(count):
+        pixels = in_colours(images.data.images[column]) / 255
+        axes[column].imshow(pixels, interpolation="nearest")
+        axes[column].set_title(wrapped(images.label(column) or "class not known"), fontsize=7)
+        for axis, (_, maps) in zip(axes[count + column :: count], stages, strict=True):
+            axis.imshow(overlay(pixels, maps[column]), interpolation="nearest")
+    for axis, (step, _) in zip(axes[count::count], stages, strict=True):
+        axis.set_ylabel(f"step {step:,}", fontsize=7)
+    figure.suptitle(title, fontsize=9)
+    return figure
+
+
+def describe_prediction(images: InspectedImages, network: NetworkInspection, index: int) -> str:
+    """The predicted class, its probability, and whether it is right."""
+    predicted, label = int(network.predicted[index]), images.label(index)
+    name = images.data.class_names[predicted]
+    right = "" if label is None else " (right)" if label == name else " (wrong)"
+    return f"{name} {network.probabilities[index, predicted]:.0%}{right}"
+
+
+def overlay(pixels: Float[np.ndarray, "rows cols 3"], values: Tensor) -> Float[np.ndarray, "rows cols 3"]:
+    """A map, from its least to its greatest value, over the image in grey: the greater, the more opaque."""
+    heat = resize_maps(values[None].float(), (pixels.shape[0], pixels.shape[1]))[0].cpu().numpy()
+    heat = (heat - heat.min()) / max(heat.max() - heat.min(), 1e-30)
+    grey = np.repeat(pixels @ np.array([[0.299], [0.587], [0.114]]), 3, axis=2)
+    low, high = OVERLAY_OPACITY_RANGE
+    opacity = (low + (high - low) * heat)[..., None]
+    return np.clip((1 - opacity) * grey + opacity * mpl.colormaps[COLOUR_MAP](heat)[..., :3], 0, 1)
+
+
+def head_grid(network: NetworkInspection, title: str) -> Figure:
+    """Attention of each head of each layer to the patches of the first image, mean over the tokens that are read."""
+    attention = network.attention
+    assert attention is not None, "of networks with attention"
+    maps = [
+        torch.einsum("q,hqk->hk", attention.query[0].to(layer), layer[0])[:, attention.extra_tokens :].unflatten(
+            1, attention.grid_size
+        )
+        for layer in attention.weights
+    ]
+    return _mosaic(maps, title, "mean weight of a patch")
+
+
+def distances_by_depth(networks: Sequence[NetworkInspection], image_size: tuple[int, int]) -> Figure:
+    """Mean attention distance of every head in pixels by layer, and that of attention with equal weights."""
+    figure, (axis,) = plain_axes(6.4, 3.5)
+    known = looks([network.name for network in networks])
+    uniform: dict[float, str] = {}  # distance: colour; one line for networks with the same grid
+    for network in networks:
+        attention, look = network.attention, known[network.name]
+        assert attention is not None, "of networks with attention"
+        heads, of_uniform = attention_distances(attention, seen_size(network.network.network, image_size))
+        plot_distances(axis, [layer.tolist() for layer in heads], look, f"{network.name}, mean of heads")
+        uniform[of_uniform] = "0.4" if of_uniform in uniform or len(networks) == 1 else look.colour
+    for distance, colour in uniform.items():
+        axis.axhline(distance, ls="--", lw=1, color=colour, label="uniform attention")
+    axis.set_ylim(0, 1.08 * axis.get_ylim()[1])
+    axis.set_title("Mean attention distance by depth", fontsize=10)
+    axis.grid(axis="y", alpha=0.3, linewidth=0.5)
+    figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", fontsize=8, ncols=2)
+    return figure
+
+
+def position_figure(network: nn.Module, title: str) -> Figure | None:
+    """Cosine similarity of each patch's position with all others; None if no position is added to the tokens."""
+    found = _position(inner(network))
+    if found is None:
+        return None
+    encoding, grid_size = found
+    similarity = position_similarity(encoding, grid_size)
+    return _mosaic(
+        list(similarity), title, "cosine similarity", names=("row", "column"), first=0, low=float(similarity.min())
+    )
+
+
+def filter_figure(network: nn.Module, title: str) -> Figure | None:
+    """Filters of the first layer: the principal components of patch filters, or the filters of a convolution, the
+    largest first; None for another first layer.
+
+    Reference: Dosovitskiy et al. 2021, figure 7 (left).
+    Differs: the filters of a convolution are not decomposed.
+    """
+    filters = _first_filters(inner(network))
+    if filters is None or filters.shape[1] not in (1, 3):
+        return None
+    few = filters.shape[2] * filters.shape[3] <= 9
+    drawn = filters if few else _components(filters)
+    order = drawn.flatten(1).norm(dim=1).argsort(descending=True)[:FILTERS] if few else torch.arange(len(drawn))
+    drawn = drawn[order]
+    drawn = 0.5 + 0.5 * drawn / drawn.flatten(1).abs().amax(dim=1).clamp_min(1e-12)[:, None, None, None]
+    columns = min(len(drawn), 14 if not few else 16)
+    rows = -(-len(drawn) // columns)
+    layout = ConstrainedLayoutEngine(w_pad=0.03, h_pad=0.03)
+    figure = Drawing(figsize=(0.55 * columns + 0.2, 0.57 * rows + 0.35), layout=layout)
+    axes = figure.subplots(rows, columns, squeeze=False)
+    for axis in axes.flat:
+        axis.set_axis_off()
+    for axis, one in zip(axes.flat, drawn, strict=False):
+        axis.imshow(one.permute(1, 2, 0).squeeze(-1).numpy(), cmap="gray", vmin=0, vmax=1, interpolation="nearest")
+    what = "filters" if few else f"first principal components of {len(filters)} filters"
+    figure.suptitle(f"{title}: {len(drawn)} {what}", fontsize=9)
+    return figure
+
+
+def _mosaic(
+    maps: Sequence[Tensor],
+    title: str,
+    bar: str,
+    *,
+    names: tuple[str, str] = ("layer", "head"),
+    first: int = 1,
+    low: float = 0.0,
+) -> Figure:
+    """Maps as tiles under one colour scale: ``maps[row]`` is (tiles, rows, cols), all of one size, counted from
+    ``first``: layers and heads from 1, as people count, places in an image from 0."""
+    rows, cols = maps[0].shape[1:]
+    gap = max(1, round(0.06 * min(rows, cols)))
+    columns = max(len(row) for row in maps)
+    sheet = np.full((len(maps) * (rows + gap) - gap, columns * (cols + gap) - gap), np.nan)
+    for down, row in enumerate(maps):
+        for right, tile in enumerate(row):
+            y, x = down * (rows + gap), right * (cols + gap)
+            sheet[y : y + rows, x : x + cols] = tile.detach().float().cpu().numpy()
+    width = min(12.0, max(5.0, 0.75 * columns + 1.4))
+    figure = Drawing(figsize=(width, (width - 1.4) * sheet.shape[0] / sheet.shape[1] + 0.8), layout="constrained")
+    axis = figure.subplots()
+    image = axis.imshow(sheet, cmap=COLOUR_MAP, vmin=low, interpolation="nearest")
+    for count, side, set_ticks in ((len(maps), rows, axis.set_yticks), (columns, cols, axis.set_xticks)):
+        set_ticks(
+            [i * (side + gap) + side / 2 - 0.5 for i in range(count)],
+            list(map(str, range(first, first + count))),
+            fontsize=8,
+        )
+    axis.set(ylabel=names[0], xlabel=names[1])
+    axis.spines[:].set_visible(False)
+    axis.tick_params(length=0)
+    colours = figure.colorbar(image, ax=axis, shrink=0.8, pad=0.02)
+    colours.set_label(bar, fontsize=8)
+    colours.ax.tick_params(labelsize=8)
+    figure.suptitle(title, fontsize=10)
+    return figure
+
+
+def _position(network: nn.Module) -> tuple[Float[Tensor, "tokens dim"], tuple[int, int]] | None:
+    """What is added to the patches, and their grid."""
+    if isinstance(network, VisionTransformer):
+        if network.position is None:
+            return None
+        return network.position.encoding.detach()[network.position.extra_tokens :], network.grid_size
+    encoding, patches = getattr(network, "pos_embed", None), getattr(network, "patch_embed", None)
+    if not isinstance(encoding, Tensor) or encoding.ndim != 3 or getattr(patches, "grid_size", None) is None:
+        return None
+    rows, cols = patches.grid_size  # pyright: ignore[reportOptionalMemberAccess, reportGeneralTypeIssues]
+    return encoding.detach()[0, -rows * cols :], (rows, cols)
+
+
+def _first_filters(network: nn.Module) -> Float[Tensor, "filters channels rows cols"] | None:
+    """The weights that the pixels meet first."""
+    embedding = network.patch_embedding if isinstance(network, VisionTransformer) else None
+    if embedding is not None and embedding.stem is None and embedding.projection is not None:
+        rows, cols = embedding.patch_size
+        weight = embedding.projection.weight.detach()
+        return rearrange(weight, "d (c y x) -> d c y x", y=rows, x=cols).cpu()
+    first = next((module for module in network.modules() if isinstance(module, nn.Conv2d)), None)
+    return None if first is None else first.weight.detach().cpu()
+
+
+def _components(filters: Float[Tensor, "filters channels rows cols"]) -> Float[Tensor, "components channels rows cols"]:
+    flat = filters.flatten(1)
+    _, _, directions = torch.linalg.svd(flat - flat.mean(dim=0), full_matrices=False)
+    return directions[:COMPONENTS].unflatten(1, filters.shape[1:])

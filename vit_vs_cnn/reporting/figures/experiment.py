@@ -1,0 +1,236 @@
+"""Figures of an experiment: accuracy against training images, and differences between models."""
+
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
+
+from vit_vs_cnn.regimes.analysis import Analysis
+from vit_vs_cnn.reporting.figures.drawing import PercentLocator, in_percent, plain_axes, plot_rows
+from vit_vs_cnn.reporting.style import GREY, INK, Look, looks
+from vit_vs_cnn.statistics.intervals import Estimate
+from vit_vs_cnn.statistics.pair_comparison import CONCLUSIVE, PairComparison
+
+#: Width and height in inches. The letters are readable on a page 400 pixels wide.
+FIGURE_SIZE_INCHES = (6.4, 3.0)
+#: With more models, only those of the recommendation have intervals.
+MAX_CURVES_WITH_INTERVALS = 5
+#: The one look of differences.
+_DIFFERENCE = Look(INK, "o")
+#: Comparisons of a row by training-set size: the difference, and whether it is conclusive.
+_Row = tuple[str, dict[int, tuple[Estimate, bool]]]
+
+
+def experiment_figures(analysis: Analysis) -> dict[str, Figure]:
+    """Figures of the details for which there are data, by the name of the file."""
+    figures = {}
+    if len(analysis.budgets) > 1:
+        figures["more_training"] = accuracy_curves(analysis, analysis.budgets)
+    if len(_recommended_pair(analysis)) > 1:
+        figures["difference"] = difference_curve(analysis)
+    if 1 < len(_gaps_to_best(analysis)) == len(analysis.models) - 1:
+        figures["behind_the_best"] = gaps_to_best(analysis)
+    elif len({one.names for one in analysis.comparisons}) > 1:
+        figures["pairs"] = pair_differences(analysis)
+    if analysis.forecasts:
+        figures["fits"] = accuracy_curves(analysis, fits=True)
+    return figures
+
+
+def accuracy_curves(analysis: Analysis, budgets: Sequence[str] = (), *, fits: bool = False) -> Figure:
+    """Accuracy against training images: means with 95 % intervals joined by lines, and single seeds as dots.
+
+    All models are in one axis. With one training-set size each model is a row.
+
+    Arguments:
+        budgets: one panel each; the longest alone by default.
+        fits: whether the laws of the forecasts are drawn instead of the lines.
+    """
+    shown = [*(budgets or analysis.budgets[-1:])]
+    sizes = sorted({point.train_size for point in analysis.accuracies if point.budget in shown})
+    rows = len(sizes) == 1
+    height = 1.0 + 0.5 * len(analysis.models) if rows else FIGURE_SIZE_INCHES[1]
+    figure, axes = plain_axes(FIGURE_SIZE_INCHES[0], height, len(shown), share=True)
+    for axis, budget in zip(axes, shown, strict=True):
+        if rows:
+            _draw_rows(axis, analysis, budget)
+        else:
+            _draw_curves(axis, analysis, budget, fits=fits)
+            _set_log_axis(axis, [*sizes, *(one.train_size for one in analysis.forecasts if fits)])
+        axis.set_title(budget if len(shown) > 1 else "", fontsize=10, loc="left")
+        axis.tick_params(labelsize=9)
+    if not rows:
+        axes[0].set_ylabel("test accuracy, %", fontsize=10)
+        _label_ends(axes[-1], analysis, shown[-1], with_chance=shows_chance(analysis) and not fits)
+    figure.supxlabel(f"test accuracy with {sizes[0]:,} training images, %" if rows else "training images", fontsize=10)
+    return figure
+
+
+def _draw_rows(axis: Axes, analysis: Analysis, budget: str) -> None:
+    styles = looks(analysis.display_names)
+    rows = [
+        (model.display_name, styles[model.key], point.accuracy, point.by_seed)
+        for model in analysis.models
+        for point in analysis.curve(model.key, budget)
+    ]
+    plot_rows(axis, rows, {"marker": ".", "ms": 5, "alpha": 0.5}, ms=7, elinewidth=1.5)
+    if shows_chance(analysis):
+        axis.axvline(100 * (analysis.chance or 0), color=GREY, lw=1, ls="--")
+        place = {"xytext": (3, -2), "xycoords": ("data", "axes fraction"), "textcoords": "offset points", "va": "top"}
+        axis.annotate("majority class", (100 * (analysis.chance or 0), 1), color=GREY, fontsize=8.5, **place)
+
+
+def _draw_curves(axis: Axes, analysis: Analysis, budget: str, *, fits: bool) -> None:
+    axis.yaxis.set_major_locator(PercentLocator())
+    styles, advice = looks(analysis.display_names), analysis.recommendation
+    for key, style in styles.items():
+        curve = analysis.curve(key, budget)
+        sizes, values = [p.train_size for p in curve], [100 * p.accuracy.value for p in curve]
+        axis.plot(sizes, values, lw=0 if fits else 1.5, ms=6, **style.line)
+        if len(styles) <= MAX_CURVES_WITH_INTERVALS or key in (advice.best, advice.rival):
+            _draw_intervals(axis, sizes, [p.accuracy for p in curve], style)
+            for point in () if fits else curve:
+                values = 100 * np.array(point.by_seed)
+                axis.plot([point.train_size] * len(values), values, ".", color=style.colour, ms=4, alpha=0.5)
+    if fits:
+        for one in analysis.forecasts:
+            sizes = np.geomspace(analysis.curve(one.model)[0].train_size, one.train_size, 100)
+            errors = np.array([one.law.error_at(float(size)) for size in sizes])
+            axis.plot(sizes, 100 * (1 - errors), ":", color=styles[one.model].colour, lw=1.5)
+            _draw_intervals(axis, [one.train_size], [one.accuracy], styles[one.model])
+    elif shows_chance(analysis):
+        axis.axhline(100 * (analysis.chance or 0), color=GREY, lw=1, ls="--")
+
+
+def shows_chance(analysis: Analysis) -> bool:
+    """Whether a line at chance leaves enough of the axis to the accuracies."""
+    values = [point.accuracy.value for point in analysis.accuracies]
+    room = 3 * (max(values) - min(values)) + 0.1
+    return analysis.chance is not None and min(values) - analysis.chance < room
+
+
+def _draw_intervals(axis: Axes, places: Sequence[int], estimates: Sequence[Estimate], style: Look) -> None:
+    values, spans = in_percent(estimates)
+    axis.errorbar(places, values, spans, ms=6, lw=0, elinewidth=1.5, capsize=3, **style.line)
+
+
+def _label_ends(axis: Axes, analysis: Analysis, budget: str, *, with_chance: bool) -> None:
+    """Names to the right of an axis, at the height of the ends of their lines, and apart."""
+    styles, names = looks(analysis.display_names), analysis.display_names | {"": "majority class"}
+    curves = {model.key: analysis.curve(model.key, budget) for model in analysis.models}
+    ends = [(100 * curve[-1].accuracy.value, key) for key, curve in curves.items() if curve]
+    ends = sorted([*ends, *[(100 * (analysis.chance or 0), "")] * with_chance])
+    low, high = axis.get_ylim()
+    gap = (high - low) * 0.075
+    raised = [*itertools.accumulate((end for end, _ in ends), lambda last, end: max(end, last + gap))]
+    heights = [*itertools.accumulate([high, *raised[::-1]], lambda last, height: min(height, last - gap))][:0:-1]
+    for (_, key), height in zip(ends, heights, strict=True):
+        if key:
+            axis.plot(1.04, height, transform=axis.get_yaxis_transform(), ms=6, clip_on=False, lw=0, **styles[key].line)
+        place = {"xycoords": ("axes fraction", "data"), "va": "center", "fontsize": 9.5 if key else 8.5}
+        left, colour = (1.07, INK) if key else (1.02, GREY)
+        axis.annotate(names[key], (left, height), annotation_clip=False, color=colour, **place)
+
+
+def _determined(difference: Estimate) -> Estimate:
+    """A difference, without its interval where the data do not determine it."""
+    value = difference.value
+    return difference if difference.low > -1 and difference.high < 1 else Estimate(value, value, value)
+
+
+def difference_curve(analysis: Analysis) -> Figure:
+    """Difference of the two models of the recommendation against training images, with the crossover shaded."""
+    advice, names = analysis.recommendation, analysis.display_names
+    assert advice.rival is not None
+    figure, (axis,) = plain_axes(FIGURE_SIZE_INCHES[0], 2.8)
+    comparisons = _recommended_pair(analysis)
+    signed = [_determined(one.difference if one.first == advice.best else -one.difference) for one in comparisons]
+    sizes = [one.train_size or 0 for one in comparisons]
+    _draw_intervals(axis, sizes, signed, _DIFFERENCE)
+    for one, size, estimate in zip(comparisons, sizes, signed, strict=True):
+        if one.conclusion not in CONCLUSIVE:
+            axis.plot(size, 100 * estimate.value, "o", mfc="white", mec=INK, ms=6, zorder=4)
+    axis.axhline(0, color=GREY, lw=1)
+    axis.yaxis.set_major_locator(MaxNLocator(5))
+    for one in analysis.crossovers:
+        if {one.below, one.above} == {advice.best, advice.rival}:
+            axis.axvspan(one.low, one.high, color="#eeeeee", zorder=0)
+    axis.set_xlabel("training images", fontsize=10)
+    axis.set_ylabel(f"{names[advice.best]} - {names[advice.rival]}, points", fontsize=10)
+    axis.tick_params(labelsize=9)
+    _set_log_axis(axis, sizes)
+    return figure
+
+
+def gaps_to_best(analysis: Analysis) -> Figure:
+    """Points by which each model is worse than the best one: a row a model, a panel a training-set size."""
+    gaps, names = _gaps_to_best(analysis), analysis.display_names
+    order = sorted(gaps, key=lambda key: gaps[key][max(gaps[key])][0].value)
+    return _forest([(names[key], gaps[key]) for key in order], f"points behind the {names[_best(analysis)]}")
+
+
+def pair_differences(analysis: Analysis) -> Figure:
+    """Differences of the compared pairs: a row a pair, a panel a training-set size."""
+    names, rows = analysis.display_names, dict[str, dict[int, tuple[Estimate, bool]]]()
+    for one in analysis.comparisons:
+        row = rows.setdefault(f"{names[one.first]} - {names[one.second]}", {})
+        row[one.train_size or 0] = one.difference, one.conclusion in CONCLUSIVE
+    return _forest([*rows.items()], "difference, points of test accuracy")
+
+
+def _forest(rows: Sequence[_Row], label: str) -> Figure:
+    sizes = sorted({size for _, by_size in rows for size in by_size})
+    width = max(FIGURE_SIZE_INCHES[0], 1.6 + 1.5 * len(sizes))
+    figure, axes = plain_axes(width, 1.1 + 0.28 * len(rows), len(sizes), share=True)
+    for axis, size in zip(axes, sizes, strict=True):
+        for place, (_, by_size) in enumerate(rows):
+            if size in by_size:
+                estimate, is_conclusive = by_size[size]
+                (value,), span = in_percent([_determined(estimate)])
+                face = INK if is_conclusive else "white"
+                axis.errorbar(value, place, xerr=span, ms=6, lw=0, elinewidth=1.5, mfc=face, **_DIFFERENCE.line)
+        axis.axvline(0, color=GREY, lw=1)
+        axis.set_title(f"{size:,} images", fontsize=10, loc="left")
+        axis.grid(axis="x", alpha=0.3)
+    axes[0].set_yticks(range(len(rows)), [name for name, _ in rows])
+    axes[0].set_ylim(len(rows) - 0.5, -0.5)
+    figure.supxlabel(label, fontsize=10)
+    return figure
+
+
+def _recommended_pair(analysis: Analysis) -> list[PairComparison]:
+    """Comparisons of the two models of the recommendation, by size."""
+    advice = analysis.recommendation
+    return [] if advice.rival is None else analysis.pair(advice.best, advice.rival)
+
+
+def _best(analysis: Analysis) -> str:
+    """The most accurate model at the largest training-set size."""
+    there = [p for model in analysis.models for p in analysis.curve(model.key) if p.train_size == analysis.sizes[-1]]
+    return max(there, key=lambda point: point.accuracy.value).model
+
+
+def _gaps_to_best(analysis: Analysis) -> dict[str, dict[int, tuple[Estimate, bool]]]:
+    """By model and size: the accuracy of the best model minus that of the model, and whether that is conclusive."""
+    best, found = _best(analysis), dict[str, dict[int, tuple[Estimate, bool]]]()
+    for one in analysis.comparisons:
+        if best in one.names:
+            other, gap = (one.second, one.difference) if one.first == best else (one.first, -one.difference)
+            found.setdefault(other, {})[one.train_size or 0] = gap, one.conclusion in CONCLUSIVE
+    return found
+
+
+def _set_log_axis(axis: Axes, values: Sequence[int]) -> None:
+    """A logarithmic axis whose ticks are the values, as far as there is room for their labels."""
+    length, ticks = np.log(max(values) / min(values)), list[int]()
+    room = 0.16 if axis.get_subplotspec().get_gridspec().ncols == 1 else 0.3  # pyright: ignore[reportOptionalMemberAccess]
+    for value in sorted(values, reverse=True):
+        if not ticks or np.log(ticks[-1] / value) > room * length:
+            ticks.append(value)
+    axis.set_xscale("log")
+    axis.xaxis.set_minor_locator(NullLocator())
+    axis.xaxis.set_major_locator(FixedLocator(ticks))
+    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))

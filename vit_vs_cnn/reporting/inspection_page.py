@@ -1,0 +1,474 @@
+"""Page of an inspection: point at a patch and see where it attends; below it scores, figures and predictions."""
+
+import base64
+import io
+import json
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import matplotlib as mpl
+import numpy as np
+import torch
+from jaxtyping import Float
+from matplotlib.figure import Figure
+from PIL import Image
+from torch import Tensor
+
+from vit_vs_cnn.files import write_text
+from vit_vs_cnn.inspection.attention_weights import AttentionMaps
+from vit_vs_cnn.inspection.inspect import Inspection, MethodMaps, NetworkInspection, maps_over_training
+from vit_vs_cnn.inspection.map_scores import (
+    BASELINE_METHODS,
+    MAX_RANDOMIZATION_IMAGES,
+    NUM_RANDOM_MAPS,
+    SCORE_ERROR_RATE,
+    MapMeasure,
+    MethodScore,
+    count_tests,
+)
+from vit_vs_cnn.inspection.networks import InspectedImages
+from vit_vs_cnn.inspection.randomized_weights import STAGE_ALL_WEIGHTS, RandomizationStage
+from vit_vs_cnn.inspection.saliency import METHODS, resize_maps
+from vit_vs_cnn.models.resized import crops
+from vit_vs_cnn.reporting.document import Bullets, Document, Picture, Raw, Table, Text, csv_of
+from vit_vs_cnn.reporting.figures import attention as figures
+from vit_vs_cnn.reporting.figures.drawing import in_colours
+from vit_vs_cnn.reporting.page import write_document
+from vit_vs_cnn.reporting.style import looks
+from vit_vs_cnn.told import counted, listed
+
+#: Size of the page without its figures, and the share of it that weights, images and maps may take.
+MAX_PAGE_BYTES, CONTENT_SHARE = 10_000_000, 0.94
+#: Images by which sizes are estimated, the first ones.
+NUM_SIZE_PROBES = 3
+#: Steps from zero to the greatest weight of a row, the finest that fits; and of these greatest weights from 0 to 1.
+QUANTIZATION_LEVELS, SCALE_STEPS = (255, 63, 15), 65535
+#: Largest number of rows and cols of a map; larger maps are averaged.
+MAX_MAP_SIZE = 56
+COLOUR_MAPS = ("viridis", "cividis")
+#: Methods that the page computes itself, from any token.
+METHODS_COMPUTED_ON_PAGE = {"raw_attention", "rollout"}
+#: Scores of all networks: by network, those of its methods.
+Scores = Mapping[str, Sequence[MethodScore]]
+#: By the number of a network: the weights on one image as text, and the largest error.
+_Packed: TypeAlias = dict[int, tuple[str, float]]
+
+ABOUT_LABELS = "Maps and their scores are for {classes}. Labels are not used. Nothing is added to the test-set log."
+ABOUT_DELETION = (
+    "Deletion: area under the probability of the class as the map's places are replaced by the image's mean colour, "
+    "the most important first. In brackets: how much lower that is than for random maps (the mean of four); larger is "
+    "better."
+)
+ABOUT_AGNOSTIC = "Class-agnostic maps, such as rollout, depend neither on the class nor on the classifier head."
+SCORE_LEGEND = (
+    "Deletion, insertion: relative to random maps (the mean of {maps}; the row random is one more), larger is better. "
+    "Pointing, mass, rank: share on the object, for which chance is its area. With 95 % intervals. * significantly "
+    "above chance and above the centre map: p < {alpha} after Holm's correction for all {tests} tests, one for each "
+    "measure of each method of each network."
+)
+RANDOMIZATION_LEGEND = (
+    "Rank correlation (Spearman) with the maps of the same network with shuffled weights, from the head to the input: "
+    "mean and standard deviation over {redraws} shuffles, on {images} of the images. Near 0 is good; ! is 0.5 or more "
+    "in some shuffle. class-agnostic: the head cannot change the map. constant: the same value everywhere, which is no "
+    "change."
+)
+
+
+@dataclass(frozen=True)
+class ExplorerPage:
+    """The interactive page.
+
+    Arguments:
+        images: number of images on the page.
+        levels: steps from zero to the greatest weight of a row.
+        max_error: largest difference between a weight on the page and the network's.
+    """
+
+    path: Path
+    images: int
+    levels: int
+    max_error: float
+
+
+def write_inspection_page(
+    inspection: Inspection,
+    folder: Path,
+    *,
+    max_bytes: int = MAX_PAGE_BYTES,
+    tell: Callable[[str], None] = lambda _: None,
+) -> tuple[ExplorerPage, list[Path]]:
+    """Write figures, tables, scores and ``index.html`` into a folder, which is made; gives also the written files.
+
+    Weights are quantised more coarsely if the page would be larger than ``max_bytes``, and then it has fewer images. A
+    weight is stored as ``round(levels A / s)``, with s the greatest weight of its row (rounded up to a multiple of
+    1/65535). What the page shows is computed from these.
+    """
+    tell("figures and page")
+    images, networks = inspection.images, inspection.networks
+    count = min([len(images.data), *(len(n.attention.logits) for n in networks if n.attention is not None)])
+    levels, packed = _pack(networks, count, CONTENT_SHARE * max_bytes - _bytes_of_rest(inspection, count))
+    count = len(packed)
+    max_error = max([0.0, *(error for one in packed for _, error in one.values())])
+    weights = {f"w{number}-{index}": text for index, one in enumerate(packed) for number, (text, _) in one.items()}
+    data = {
+        "images": [_image(images, index) for index in range(count)],
+        "models": [_model(images, network, count) for network in networks],
+        "levels": levels,
+        "scales": SCALE_STEPS,
+        "colours": {name: _base64(_colours(name)) for name in COLOUR_MAPS},
+    }
+    names = [network.name for network in networks]
+    assets = ("explorer.css", "explorer.js")
+    document = Document(f"Inspection of {listed(names)}", summary_lines(inspection), looks=looks(names), assets=assets)
+    document.add(Raw("explorer.html", {"weights": weights, "data": data}))
+    classes = _target_classes(inspection)
+    notes = (_page_limits(inspection, count, levels, max_error), ABOUT_LABELS.format(classes=classes), ABOUT_DELETION)
+    document.add(*(Text(note, note=True) for note in (*notes, ABOUT_AGNOSTIC)))
+    if inspection.scores:
+        document.section("How far the maps can be trusted")
+        add_scores(document, inspection.scores)
+    _add_figures(document, inspection)
+    with document.folded("Predictions and deletion scores of every image"):
+        rows = _prediction_rows(inspection)
+        cells = [list(row.values()) for row in rows]
+        document.add(Table("Predictions and deletion scores", list(rows[0]), cells, "predictions"))
+    written = _write_scores(inspection.scores, folder) if inspection.scores else []
+    written += write_document(document, folder)
+    return ExplorerPage(folder / "index.html", count, levels, max_error), written
+
+
+def summary_lines(inspection: Inspection) -> list[str]:
+    """What was inspected, how often each network is right, and how often its maps beat random ones."""
+    count, images = len(inspection.images.data), inspection.images
+    lines = [f"{counted(count, 'image')}, {images.source}."]
+    for network in inspection.networks:
+        labels = zip(map(images.label, range(count)), network.predicted.tolist(), strict=True)
+        right = [label == images.data.class_names[predicted] for label, predicted in labels if label is not None]
+        better = [f"{m.label} {sum(m.relative_deletion(i) > 0 for i in range(count))}" for m in network.methods]
+        is_right = f"is right on {sum(right)} of {len(right)} images; " if right else ""
+        lines.append(f"{network.name} {is_right}maps that beat random maps in deletion: {', '.join(better)}.")
+        if network.why_no_attention is not None:
+            lines.append(f"{network.name} has no figures of attention: {network.why_no_attention}")
+    lines += [f"{name}: {method} is not scored: {why}" for (name, method), why in inspection.skipped.items()]
+    return lines
+
+
+def scores_document(scores: Scores) -> Document:
+    """The scores alone, for a terminal."""
+    document = Document("Scores")
+    add_scores(document, scores)
+    return document
+
+
+def add_scores(document: Document, scores: Scores) -> None:
+    """Tables of scores and of randomised weights, with notes and legends."""
+    every = [row for rows in scores.values() for row in rows]
+    for name, rows in scores.items():
+        document.add(score_table(name, rows))
+        if rows[0].stages:
+            document.add(randomization_table(name, rows))
+        document.add(Bullets(score_notes(rows)))
+    legend = SCORE_LEGEND.format(maps=NUM_RANDOM_MAPS, alpha=SCORE_ERROR_RATE, tests=count_tests(scores))
+    document.add(Text(legend, note=True))
+    if stages := every[0].stages:
+        images = min(MAX_RANDOMIZATION_IMAGES, *(row.images for row in every))
+        redraws = len(stages[0].correlations)
+        document.add(Text(RANDOMIZATION_LEGEND.format(redraws=redraws, images=images), note=True))
+
+
+def score_table(name: str, rows: Sequence[MethodScore]) -> Table:
+    """Every measure above its interval; a terminal shows one fill of deletion."""
+    measures = list(rows[0].measures)
+    columns = ["method", *(measure.replace("_", "\n") for measure in measures)]
+    cells = [[row.method, *(_value_and_interval(row.measures[measure]) for measure in measures)] for row in rows]
+    aside = frozenset(column for column in columns if column.endswith(("\nblur", "\nnoise")))
+    return Table(f"{name}: {rows[0].images:,} images", columns, cells, aside=aside)
+
+
+def randomization_table(name: str, rows: Sequence[MethodScore]) -> Table:
+    """Rank correlation of each method's maps, stage by stage; a terminal shows the first and the last stage."""
+    names = [one.name for one in rows[0].stages]
+    titles = [title.replace(" to ", " to\n") for title in names]
+    titles[0] = f"{titles[0]} alone" if names[0] != STAGE_ALL_WEIGHTS else titles[0]
+    cells = [[row.method, *(_correlation(row, one) for one in row.stages)] for row in rows]
+    return Table(f"{name}: shuffled weights", ["method", *titles], cells, aside=frozenset(titles[1:-1]))
+
+
+def _correlation(row: MethodScore, stage: RandomizationStage) -> str:
+    """Mean and standard deviation, or the reason why there is no number."""
+    is_head_alone = stage is row.stages[0] and stage.name != STAGE_ALL_WEIGHTS
+    if is_head_alone and not row.class_specific and not stage.constant_share and {*stage.known} == {1.0}:
+        return "class-agnostic"
+    if stage.mean is None or stage.is_unchanged is None:
+        return "constant"
+    spread = "" if stage.standard_deviation is None else f" ± {_short(stage.standard_deviation)}"
+    mark = " !" if stage.is_unchanged and row.method not in BASELINE_METHODS else ""
+    constant = f"\n({stage.constant_share:.0%} constant)" if stage.constant_share >= 0.005 else ""
+    return f"{_short(stage.mean)}{spread}{mark}{constant}"
+
+
+def _value_and_interval(measure: MapMeasure) -> str:
+    value, low, high = (_short(x) for x in (measure.value.value, measure.value.low, measure.value.high))
+    return f"{value}{'*' if measure.beats_baselines else ' '}\n{low},{high}"
+
+
+def _short(number: float) -> str:
+    """Two digits, and no minus before a zero."""
+    return f"{round(number, 2) + 0.0:.2f}"
+
+
+def score_notes(rows: Sequence[MethodScore]) -> list[str]:
+    """The limits of each method, and which methods point at the object."""
+    by_note: dict[str, list[str]] = {}
+    for row in rows:
+        for note in row.notes:
+            by_note.setdefault(note, []).append(row.method)
+    lines = [f"{', '.join(methods)}: {note}" for note, methods in by_note.items()]
+    if area := rows[0].mask_area:
+        beats = [row.method for row in rows if "pointing" in row.measures and row.measures["pointing"].beats_baselines]
+        line = f"Pointing significantly above chance ({area:.2f}) and the centre: {', '.join(beats) or 'no method'}."
+        attending = [row.method for row in rows if row.method in METHODS and METHODS[row.method].needs == "attention"]
+        if beats and attending and not {*beats} & {*attending}:
+            line += " No method of attention is."
+        lines.insert(0, line)
+    return lines
+
+
+def _target_classes(inspection: Inspection) -> str:
+    networks = inspection.networks
+    if all(bool((network.target_classes == network.predicted).all()) for network in networks):
+        return "the predicted class"
+    return f"the class {inspection.images.data.class_names[int(networks[0].target_classes[0])]}"
+
+
+def _add_figures(document: Document, inspection: Inspection) -> None:
+    images, networks = inspection.images, inspection.networks
+    size = (images.data.images.shape[2], images.data.images.shape[3])
+
+    def add(file: str, figure: Figure | None, heading: str, caption: str, *, is_photograph: bool = False) -> None:
+        if figure is not None:
+            formats = ("png",) if is_photograph else ("png", "svg")
+            document.section(heading, Picture(figure, caption, f"{heading}: {caption}", file, formats))
+
+    caption = "Maps over images: blue for the least value of a map, yellow for the greatest."
+    add("sheet_0", figures.overlay_figure(images, networks), "Maps side by side", caption, is_photograph=True)
+    attending = [network for network in networks if network.attention is not None]
+    seen = f"the first image ({images.label(0) or images.data.sample_ids[0]})"
+    for network in attending:
+        caption = f"Attention of each head of each layer to the patches of {seen}, mean over the tokens that are read."
+        figure = figures.head_grid(network, f"{network.name}: heads by layers on {seen}")
+        add(f"heads_{_slug(network.name)}", figure, f"Heads of {network.name}", caption)
+    if attending:
+        caption = "Mean attention distance of every head by layer. Dashed: attention with equal weights."
+        add("attention_distance", figures.distances_by_depth(attending, size), "Attention distance", caption)
+    for network in networks:
+        name = network.name
+        caption = "Cosine similarity of the position at (row, column) with those of all patches."
+        figure = figures.position_figure(network.network.network, f"{name}: similarity of positions")
+        add(f"positions_{_slug(name)}", figure, f"Positions of {name}", caption)
+        caption = "Filters of the first layer, each scaled on its own. Zero is grey."
+        add(
+            f"filters_{_slug(name)}",
+            figures.filter_figure(network.network.network, name),
+            f"Filters of {name}",
+            caption,
+        )
+        if len(network.network.checkpoints) > 1:
+            maps = network.methods[0]
+            stages = maps_over_training(network.network, images, maps.method)
+            caption = f"{maps.label} at steps {listed([f'{step:,}' for step, _ in stages])}."
+            figure = figures.training_figure(images, stages, f"{name}: {maps.method}")
+            add(f"training_{_slug(name)}", figure, f"{name} over training", caption, is_photograph=True)
+
+
+def _write_scores(scores: Scores, folder: Path) -> list[Path]:
+    rows: list[dict[str, Any]] = [{"network": name, **row.row()} for name, found in scores.items() for row in found]
+    write_text(folder / "scores.csv", csv_of(rows))
+    write_text(folder / "scores.json", json.dumps(rows, indent=1) + "\n")
+    return [folder / "scores.csv", folder / "scores.json"]
+
+
+def _prediction_rows(inspection: Inspection) -> list[dict[str, str | None]]:
+    data = inspection.images.data
+    return [
+        {
+            "image": data.sample_ids[index],
+            "label": inspection.images.label(index),
+            "network": network.name,
+            "says": data.class_names[int(network.predicted[index])],
+            "confidence": f"{float(network.probabilities[index].max()):.3f}",
+            "method": maps.label,
+            "for class": data.class_names[int(network.target_classes[index])] if maps.class_specific else None,
+            "deletion": f"{float(maps.deletion[index]):.3f}",
+            "random": f"{float(maps.random_deletion[index]):.3f}",
+            "better by": f"{maps.relative_deletion(index):+.3f}",
+        }
+        for index in range(len(data))
+        for network in inspection.networks
+        for maps in network.methods
+    ]
+
+
+def compress_weights(weights: Sequence[Float[Tensor, "heads tokens tokens"]], levels: int) -> tuple[bytes, float]:
+    """The weights of all layers for one image, compressed, and the largest error.
+
+    First the greatest weights of all rows, two bytes each (little-endian), then a byte for each weight, both layer by
+    layer; deflated by zlib.
+    """
+    scales, bytes_, error = [], [], 0.0
+    for layer in weights:
+        values = layer.detach().cpu().double().clamp_min(0.0).numpy()
+        scale = np.ceil(np.round(values.max(axis=-1) * SCALE_STEPS, 6)).clip(1, SCALE_STEPS)
+        rounded = np.rint(levels * values * SCALE_STEPS / scale[..., None]).clip(0, levels)
+        error = max(error, float(np.abs(rounded / levels * scale[..., None] / SCALE_STEPS - values).max()))
+        scales.append(scale.astype("<u2").tobytes())
+        bytes_.append(rounded.astype(np.uint8).tobytes())
+    return zlib.compress(b"".join([*scales, *bytes_]), 9), error
+
+
+def _pack(networks: Sequence[NetworkInspection], count: int, room: float) -> tuple[int, list[_Packed]]:
+    """The finest levels with which all images probably fit, or the coarsest; and the weights of those that fit."""
+    attentions = {number: one.attention for number, one in enumerate(networks) if one.attention is not None}
+    levels = QUANTIZATION_LEVELS[0]
+    for levels in QUANTIZATION_LEVELS:
+        probes = [_pack_image(attentions, index, levels) for index in range(min(NUM_SIZE_PROBES, count))]
+        if sum(map(_packed_bytes, probes)) / len(probes) * count <= room:
+            break
+    packed: list[_Packed] = []
+    for index in range(count):
+        one = _pack_image(attentions, index, levels)
+        room -= _packed_bytes(one)
+        if packed and room < 0:
+            break
+        packed.append(one)
+    return levels, packed
+
+
+def _pack_image(attentions: Mapping[int, AttentionMaps], index: int, levels: int) -> _Packed:
+    compressed = {
+        number: compress_weights([layer[index] for layer in attention.weights], levels)
+        for number, attention in attentions.items()
+    }
+    return {number: (_base64(data), error) for number, (data, error) in compressed.items()}
+
+
+def _packed_bytes(packed: _Packed) -> int:
+    return sum(len(text) + 60 for text, _ in packed.values())
+
+
+def _bytes_of_rest(inspection: Inspection, count: int) -> int:
+    pictures = sum(len(_picture(inspection.images, index)) for index in range(count))
+    return pictures + len(json.dumps([_model(inspection.images, one, count) for one in inspection.networks]))
+
+
+def _model(images: InspectedImages, network: NetworkInspection, count: int) -> dict[str, Any]:
+    on_page = {maps.method for maps in network.methods if network.attention is not None} & METHODS_COMPUTED_ON_PAGE
+    return {
+        "name": network.name,
+        "attention": None if network.attention is None else _attention(network.attention, count),
+        "says": [_prediction(images, network, index) for index in range(count)],
+        "maps": [_map(maps, count, images, network) for maps in network.methods if maps.method not in on_page],
+        "scores": {maps.method: _deletions(maps, count) for maps in network.methods if maps.method in on_page},
+    }
+
+
+def _deletions(maps: MethodMaps, count: int) -> list[list[float]]:
+    """Of each image: deletion, that of random maps, and the relative difference."""
+    scores = [
+        (float(maps.deletion[i]), float(maps.random_deletion[i]), maps.relative_deletion(i)) for i in range(count)
+    ]
+    return [[round(value, 3) for value in of_image] for of_image in scores]
+
+
+def _attention(attention: AttentionMaps, count: int) -> dict[str, Any]:
+    """The shape of the weights, and the tokens that are read: once if they are the same for all images."""
+    query = attention.query[:count].double().cpu()
+    same = bool((query == query[:1]).all())
+    return {
+        "grid": list(attention.grid_size),
+        "extra": attention.extra_tokens,
+        "heads": [layer.shape[1] for layer in attention.weights],
+        "query": [[round(share, 7) for share in row] for row in (query[:1] if same else query).tolist()],
+    }
+
+
+def _prediction(images: InspectedImages, network: NetworkInspection, index: int) -> dict[str, Any]:
+    predicted, label = int(network.predicted[index]), images.label(index)
+    name, share = images.data.class_names[predicted], float(network.probabilities[index, predicted])
+    return {"class": name, "share": round(share, 4), "right": None if label is None else label == name}
+
+
+def _map(maps: MethodMaps, count: int, images: InspectedImages, network: NetworkInspection) -> dict[str, Any]:
+    return {
+        "method": maps.method,
+        "about": maps.description,
+        "specific": maps.class_specific,
+        "classes": [images.data.class_names[int(network.target_classes[index])] for index in range(count)],
+        "score": _deletions(maps, count),
+        **_quantized(maps.maps[:count]),
+    }
+
+
+def _quantized(maps: Float[Tensor, "images map_rows map_cols"]) -> dict[str, Any]:
+    """Maps as bytes between the least and the greatest value of each."""
+    maps = maps.float().cpu()
+    if max(maps.shape[1:]) > MAX_MAP_SIZE:
+        rows, cols = (min(side, MAX_MAP_SIZE) for side in maps.shape[1:])
+        maps = resize_maps(maps, (rows, cols))
+    low, high = maps.amin(dim=(1, 2)), maps.amax(dim=(1, 2))
+    span = (high - low).clamp_min(1e-30)[:, None, None]
+    levels = torch.round(255 * (maps - low[:, None, None]) / span).to(torch.uint8)
+    return {
+        "grid": list(maps.shape[1:]),
+        "low": [float(f"{value:.6g}") for value in low],
+        "high": [float(f"{value:.6g}") for value in high],
+        "bytes": _base64(levels.numpy().tobytes()),
+    }
+
+
+def _image(images: InspectedImages, index: int) -> dict[str, Any]:
+    rows, cols = images.data.images.shape[2:]
+    name, label = images.data.sample_ids[index], images.label(index)
+    return {"name": name, "label": label, "size": [rows, cols], "src": _picture(images, index)}
+
+
+def _picture(images: InspectedImages, index: int) -> str:
+    """As PNG if it is small, so that every pixel is right, otherwise as JPEG."""
+    pixels = in_colours(images.data.images[index])
+    kind = "PNG" if max(pixels.shape[:2]) <= 64 else "JPEG"
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, kind, quality=88)
+    return f"data:image/{kind.lower()};base64,{_base64(file.getvalue())}"
+
+
+def _colours(name: str) -> bytes:
+    return np.rint(255 * mpl.colormaps[name](np.linspace(0, 1, 256))[:, :3]).astype(np.uint8).tobytes()
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def _page_limits(inspection: Inspection, count: int, levels: int, max_error: float) -> str:
+    total, networks = len(inspection.images.data), inspection.networks
+    sentences = [f"The page shows {counted(count, 'image')}."]
+    if count < total:
+        sentences.append(f"{total - count} more did not fit.")
+    if any(network.attention is not None for network in networks):
+        sentences.append(
+            f"Weights are rounded to {levels} steps between zero and the greatest of their row; the largest error is "
+            f"{max_error:.1e}. Attention is not an explanation: read the scores."
+        )
+    cropped = [network.name for network in networks if crops(network.network.network)]
+    if cropped:
+        sentences.append(
+            f"The patches of {listed(cropped)} cover the middle of an image, but are drawn over all of it."
+        )
+    return " ".join(sentences)
+
+
+def _slug(name: str) -> str:
+    return "".join(letter if letter.isalnum() or letter in "-_" else "-" for letter in name)

@@ -1,0 +1,148 @@
+"""Equal care: whether the recipes of compared models were chosen with equal effort, and how much they matter."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from statistics import median
+
+from vit_vs_cnn.config.schema import RecipeSource, TuningProvenance
+from vit_vs_cnn.runs.result import RunResult, StartKind
+from vit_vs_cnn.statistics.pair_comparison import Obstacle, ObstacleKind
+from vit_vs_cnn.told import listed
+
+#: Fewer completed trials have no useful median.
+MIN_TRIALS_FOR_SENSITIVITY = 4
+
+
+def recipe_obstacle(runs: Mapping[str, Iterable[RunResult | None]]) -> Obstacle | None:
+    """The reason to draw no conclusion about models because of their recipes; None if there is none.
+
+    Either all recipes are the best of equally many trials, or none was searched for. A generic fallback is compared
+    with generic fallbacks only. Linear probes are fitted without a recipe.
+
+    Arguments:
+        runs: results by model; None for a network that was trained elsewhere, whose recipe counts as one by hand.
+    """
+    sources = {name: _sources(results) for name, results in runs.items()}
+    searched = [name for name, found in sources.items() if any(one.search for one in found)]
+    others = [name for name, found in sources.items() if any(not one.search for one in found)]
+    if searched and others:
+        texts = [f"{name} {_text(sources[name])}" for name in dict.fromkeys((*searched, *others))]
+        return _obstacle(f"the recipes were chosen with unequal care ({'; '.join(texts)})")
+    if len({one.search.trials for found in sources.values() for one in found if one.search}) > 1:
+        texts = [f"{name} {_text(found)}" for name, found in sources.items()]
+        return _obstacle(f"the recipes were chosen with unequal care ({'; '.join(texts)})")
+    if others := [name for name, found in sources.items() if any(_is_not_best(one.search) for one in found)]:
+        return _obstacle(f"the recipe of {listed(others)} is not the best of its trials")
+    fallbacks = [name for name, found in sources.items() if any(one.is_fallback for one in found)]
+    chosen = [name for name, found in sources.items() if any(not one.is_fallback for one in found)]
+    if fallbacks and chosen:
+        texts = [f"{name} {_text(sources[name])}" for name in dict.fromkeys((*fallbacks, *chosen))]
+        return _obstacle(f"the recipes were chosen with unequal care ({'; '.join(texts)})")
+    return None
+
+
+@dataclass(frozen=True)
+class _Source:
+    source: RecipeSource
+    search: TuningProvenance | None
+
+    @property
+    def is_fallback(self) -> bool:
+        return self.source is RecipeSource.FALLBACK
+
+
+def _sources(results: Iterable[RunResult | None]) -> list[_Source]:
+    """The different sources of the recipes of a model. Without a recorded source or search it counts as by hand."""
+    found = dict.fromkeys(
+        _Source(RecipeSource.GIVEN, None)
+        if r is None
+        else _Source(r.recipe_source or (RecipeSource.SEARCHED if r.tuning else RecipeSource.GIVEN), r.tuning)
+        for r in results
+        if r is None or r.start.start_kind is not StartKind.LINEAR_PROBE
+    )
+    return list(found)
+
+
+def _is_not_best(search: TuningProvenance | None) -> bool:
+    return search is not None and search.tuned_at is not None and search.trial_rank != 1
+
+
+_TEXTS = {
+    RecipeSource.RECOMMENDED: "recommended",
+    RecipeSource.GIVEN: "by hand",
+    RecipeSource.FALLBACK: "generic fallback",
+}
+
+
+def source_text(source: RecipeSource | None, search: TuningProvenance | None) -> str:
+    """Where a recipe came from, for a reader: ``best of 12 trials``, ``recommended``, ``by hand``."""
+    if search is not None and _is_not_best(search):
+        return f"not the best of {search.trials} trials"
+    if search is not None:
+        return f"best of {search.trials} trials" if search.trials > 1 else "one trial"
+    return _TEXTS.get(source or RecipeSource.GIVEN, "by hand")
+
+
+def _text(found: Iterable[_Source]) -> str:
+    return " or ".join(dict.fromkeys(source_text(one.source, one.search) for one in found))
+
+
+def _obstacle(text: str) -> Obstacle:
+    return Obstacle(ObstacleKind.TUNING, text)
+
+
+@dataclass(frozen=True)
+class RecipeSensitivity:
+    """How a comparison of two models depends on the search for their recipes, on validation images.
+
+    Arguments:
+        models: names of the two models.
+        trials: number of trials of each, the smaller one.
+        best_difference: best accuracy over the trials of the first model minus that of the second.
+        median_difference: the same with the median accuracy over completed trials.
+        standard_error: of either difference, from the number of validation images.
+    """
+
+    models: tuple[str, str]
+    trials: int
+    best_difference: float
+    median_difference: float
+    standard_error: float
+
+    @property
+    def same_order(self) -> bool:
+        """Whether both differences have the same sign, or neither is larger than twice its standard error."""
+        differences = (self.best_difference, self.median_difference)
+        is_clear = [abs(one) > 2 * self.standard_error for one in differences]
+        return not any(is_clear) or differences[0] * differences[1] > 0
+
+    @property
+    def text(self) -> str:
+        first, second = self.models
+        best, middle = (100 * one for one in (self.best_difference, self.median_difference))
+        sentence = (
+            f"Sensitivity to the recipe, on validation images: {first} - {second} is {best:+.1f} points with the best "
+            f"of {self.trials} recipes each, and {middle:+.1f} points with recipes of median accuracy "
+            f"(standard error {100 * self.standard_error:.1f})."
+        )
+        if self.same_order:
+            return f"{sentence} The order of the models is the same."
+        return f"{sentence} The order of the models depends on the recipe."
+
+
+def recipe_sensitivity(first: RunResult, second: RunResult) -> RecipeSensitivity | None:
+    """How the comparison of two models depends on their recipes; None with fewer than four trials each."""
+    searches = (first.tuning, second.tuning)
+    accuracies = [search.trial_accuracies if search is not None else None for search in searches]
+    if any(found is None or len(found) < MIN_TRIALS_FOR_SENSITIVITY for found in accuracies):
+        return None
+    ours, theirs = (sorted(found or (), reverse=True) for found in accuracies)
+    images = min(search.trial_images or 1 for search in searches if search is not None)
+    variance = sum(found[0] * (1 - found[0]) / images for found in (ours, theirs))
+    return RecipeSensitivity(
+        models=(first.contender, second.contender),
+        trials=min(search.trials for search in searches if search is not None),
+        best_difference=ours[0] - theirs[0],
+        median_difference=median(ours) - median(theirs),
+        standard_error=variance**0.5,
+    )
