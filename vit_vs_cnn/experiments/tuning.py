@@ -66,9 +66,9 @@ def tune(experiment: Experiment, *, console: Console) -> Experiment:
 
     Each contender has equally many trials at each of ``tuning.sizes``, with the longest budget. Trial 0 is its own
     recipe; the others are sampled from ``tuning.space``, the same for all. A trial is scored on validation images, with
-    several splits if there are few of them. Test images are not used. Finished trials are not
-    repeated, so that the same command resumes a search. A contender that starts from another one is tuned after it.
-    The best recipe is used with every budget.
+    several splits if there are few of them. Test images are not used. Finished trials are not repeated, so that the
+    same command resumes a search. A contender that starts from another one is tuned after it. The best recipe is used
+    with every budget.
 
     The folder of the experiment gets ``tuning/`` with the runs, ``tuning.csv`` with one row for each trial, and
     ``tuned.yaml`` with the best recipes.
@@ -161,11 +161,12 @@ def _has_option(experiment: Experiment, name: str, key: str, space: Mapping[str,
 
 def _attempts(experiment: Experiment, name: str, train_size: int, pool: Pool) -> list[_TrialRuns]:
     """The trials of a contender at a size."""
+    longest = experiment.with_budget(experiment.protocol.budget.largest)
     base = replace(
-        experiment.with_budget(experiment.protocol.budget.largest),
+        longest,
         name="tuning",
         output=str(experiment.folder),
-        protocol=replace(experiment.protocol, scored_on="validation", budget=experiment.protocol.budget.largest),
+        protocol=replace(longest.protocol, scored_on="validation"),
         tuning=replace(experiment.tuning, trials=None),
     )
     first = experiment.protocol.seeds
@@ -242,8 +243,7 @@ def _trial(attempt: _TrialRuns, pool: Pool) -> Trial:
         state="complete" if is_complete else "diverged",
         budget=cells[0].budget.short,
         steps=plan.steps,
-        flops=float(3 * 2 * plan.macs * batch_size * plan.steps)
-        * len(cells),  # the backward pass costs two forward ones
+        flops=float(len(cells) * 3 * 2 * plan.macs * batch_size * plan.steps),  # a backward pass costs two forward ones
         validation_accuracy=fmean(result.accuracy for result in results) if is_complete else None,
         validation_loss=fmean(losses) if is_complete and len(losses) == len(cells) else None,
         seeds=tuple(cell.seed for cell in cells),

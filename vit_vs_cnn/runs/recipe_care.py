@@ -23,40 +23,29 @@ def recipe_obstacle(runs: Mapping[str, Iterable[RunResult | None]]) -> Obstacle 
         runs: results by model; None for a network that was trained elsewhere, whose recipe counts as one by hand.
     """
     sources = {name: _sources(results) for name, results in runs.items()}
-    searched = [name for name, found in sources.items() if any(one.search for one in found)]
-    others = [name for name, found in sources.items() if any(not one.search for one in found)]
-    if searched and others:
-        texts = [f"{name} {_text(sources[name])}" for name in dict.fromkeys((*searched, *others))]
-        return _obstacle(f"the recipes were chosen with unequal care ({'; '.join(texts)})")
-    if len({one.search.trials for found in sources.values() for one in found if one.search}) > 1:
-        texts = [f"{name} {_text(found)}" for name, found in sources.items()]
-        return _obstacle(f"the recipes were chosen with unequal care ({'; '.join(texts)})")
-    if others := [name for name, found in sources.items() if any(_is_not_best(one.search) for one in found)]:
-        return _obstacle(f"the recipe of {listed(others)} is not the best of its trials")
-    fallbacks = [name for name, found in sources.items() if any(one.is_fallback for one in found)]
-    chosen = [name for name, found in sources.items() if any(not one.is_fallback for one in found)]
-    if fallbacks and chosen:
-        texts = [f"{name} {_text(sources[name])}" for name in dict.fromkeys((*fallbacks, *chosen))]
-        return _obstacle(f"the recipes were chosen with unequal care ({'; '.join(texts)})")
+    care = {name: {_care(*source) for source in found} for name, found in sources.items() if found}
+    if len(set().union(*care.values())) > 1:
+        by_care = sorted(care, key=lambda name: min(rank for rank, _ in care[name]))
+        texts = (f"{name} {' or '.join(dict.fromkeys(source_text(*one) for one in sources[name]))}" for name in by_care)
+        return Obstacle(ObstacleKind.TUNING, f"the recipes were chosen with unequal care ({'; '.join(texts)})")
+    if not_best := [name for name, found in sources.items() if any(_is_not_best(search) for _, search in found)]:
+        return Obstacle(ObstacleKind.TUNING, f"the recipe of {listed(not_best)} is not the best of its trials")
     return None
 
 
-@dataclass(frozen=True)
-class _Source:
-    source: RecipeSource
-    search: TuningProvenance | None
-
-    @property
-    def is_fallback(self) -> bool:
-        return self.source is RecipeSource.FALLBACK
+def _care(source: RecipeSource, search: TuningProvenance | None) -> tuple[int, int]:
+    """Equal for recipes that were chosen with equal care: rank of the kind of care, and number of trials."""
+    if search is not None:
+        return 0, search.trials
+    return (1, 0) if source is RecipeSource.FALLBACK else (2, 0)
 
 
-def _sources(results: Iterable[RunResult | None]) -> list[_Source]:
+def _sources(results: Iterable[RunResult | None]) -> list[tuple[RecipeSource, TuningProvenance | None]]:
     """The different sources of the recipes of a model. Without a recorded source or search it counts as by hand."""
     found = dict.fromkeys(
-        _Source(RecipeSource.GIVEN, None)
+        (RecipeSource.GIVEN, None)
         if r is None
-        else _Source(r.recipe_source or (RecipeSource.SEARCHED if r.tuning else RecipeSource.GIVEN), r.tuning)
+        else (r.recipe_source or (RecipeSource.SEARCHED if r.tuning else RecipeSource.GIVEN), r.tuning)
         for r in results
         if r is None or r.start.start_kind is not StartKind.LINEAR_PROBE
     )
@@ -81,14 +70,6 @@ def source_text(source: RecipeSource | None, search: TuningProvenance | None) ->
     if search is not None:
         return f"best of {search.trials} trials" if search.trials > 1 else "one trial"
     return _TEXTS.get(source or RecipeSource.GIVEN, "by hand")
-
-
-def _text(found: Iterable[_Source]) -> str:
-    return " or ".join(dict.fromkeys(source_text(one.source, one.search) for one in found))
-
-
-def _obstacle(text: str) -> Obstacle:
-    return Obstacle(ObstacleKind.TUNING, text)
 
 
 @dataclass(frozen=True)

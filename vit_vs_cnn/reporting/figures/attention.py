@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from einops import rearrange
 from jaxtyping import Float
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from torch import Tensor, nn
@@ -34,10 +35,7 @@ def overlay_figure(images: InspectedImages, networks: Sequence[NetworkInspection
     rows = [(network, maps) for network in networks for maps in network.methods]
     count = min(COLUMNS, len(images.data))
     figure, axes = plain_axes(1.4 * count + 0.8, 1.85 * (1 + len(rows)) + 0.2, count, 1 + len(rows), ruled=False)
-    for column in range(count):
-        pixels = in_colours(images.data.images[column]) / 255
-        axes[column].imshow(pixels, interpolation="nearest")
-        axes[column].set_title(wrapped(images.label(column) or "class not known"), fontsize=7)
+    for column, pixels in enumerate(_draw_images(images, axes[:count])):
         for axis, (network, maps) in zip(axes[count + column :: count], rows, strict=True):
             axis.imshow(overlay(pixels, maps.maps[column]), interpolation="nearest")
             score = f"deletion {float(maps.deletion[column]):.2f} ({maps.relative_deletion(column):+.0%})"
@@ -47,16 +45,23 @@ def overlay_figure(images: InspectedImages, networks: Sequence[NetworkInspection
     return figure
 
 
+def _draw_images(images: InspectedImages, axes: Sequence[Axes]) -> list[Float[np.ndarray, "rows cols 3"]]:
+    """Draw the first images, one on each of some axes, and return their pixels, in [0, 1]."""
+    drawn = []
+    for column, axis in enumerate(axes):
+        drawn.append(in_colours(images.data.images[column]) / 255)
+        axis.imshow(drawn[-1], interpolation="nearest")
+        axis.set_title(wrapped(images.label(column) or "class not known"), fontsize=7)
+    return drawn
+
+
 def training_figure(
     images: InspectedImages, stages: Sequence[tuple[int, Float[Tensor, "images map_rows map_cols"]]], title: str
 ) -> Figure:
     """Maps at the checkpoints of a run, a row for each step."""
     count = min(COLUMNS, len(images.data))
     figure, axes = plain_axes(1.2 * count + 0.8, 1.22 * (1 + len(stages)) + 0.5, count, 1 + len(stages), ruled=False)
-    for column in range(count):
-        pixels = in_colours(images.data.images[column]) / 255
-        axes[column].imshow(pixels, interpolation="nearest")
-        axes[column].set_title(wrapped(images.label(column) or "class not known"), fontsize=7)
+    for column, pixels in enumerate(_draw_images(images, axes[:count])):
         for axis, (_, maps) in zip(axes[count + column :: count], stages, strict=True):
             axis.imshow(overlay(pixels, maps[column]), interpolation="nearest")
     for axis, (step, _) in zip(axes[count::count], stages, strict=True):
