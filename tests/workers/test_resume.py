@@ -224,5 +224,5 @@ def test_a_finished_cell_is_not_run_again(tmp_path):
     other = replace(experiment, protocol=replace(experiment.protocol, seeds=[4], budget=Budget(steps=2)))
     told = io.StringIO()
     run_experiment(other, console=Console(file=told, width=500))
-    assert f"1 finished run in {tmp_path / 'tiny'} is not of this command" in told.getvalue()
+    assert f"Kept, but not reported: 1 finished run in {tmp_path / 'tiny'}" in told.getvalue()
     assert len(finished_cells(tmp_path / "tiny")) == 1

@@ -73,8 +73,8 @@ def planned(
     chosen = grids.first_that_fits(rungs, minutes)
     if (searching := _with_search(costs, chosen, fixed)) is not None:
         experiment, rungs, chosen = searching
-        tried, models = experiment.tuning.trials, listed(_trained_models(experiment))
-        console.print(f"Recipes: the best of {tried} is searched for first, for {models} each", soft_wrap=True)
+        trials = [f"{experiment.tuning.trials} for {name}" for name in _trained_models(experiment)]
+        console.print(f"Search for recipes first: {listed(trials)}; each model trains with its best", soft_wrap=True)
     runs = f"{chosen.runs} runs in about {duration(chosen.seconds)}, {_how(chosen, experiment)}"
     console.print(f"Chosen: {chosen.text}. {runs}", soft_wrap=True)
     for told in (*_overrun(chosen, minutes), *_answers(chosen, rungs, costs, fixed)):
@@ -87,10 +87,10 @@ MAX_SEARCH_SHARE, SEARCH_TRIALS = 0.2, (8, 6, 4)
 
 
 def _with_search(costs: Costs, without: Grid, fixed: Collection[str]) -> tuple[Experiment, list[Grid], Grid] | None:
-    """The experiment with a search for recipes, its possible grids, and the one that fits into the minutes.
+    """The experiment with a search for recipes, its possible grids of runs, and the grid that fits into ``minutes``.
 
-    None if the user named recipes or trials, if the search would take more than a fifth of the minutes, or if less time
-    for the grid would cost a conclusion or a trend.
+    None if the user set recipes or trials, if the search would take more than a fifth of ``minutes``, or if the
+    remaining time would no longer allow a conclusion or a trend.
 
     Arguments:
         without: the grid that fits without a search.

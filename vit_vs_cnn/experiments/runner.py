@@ -97,9 +97,9 @@ _SHOWN_DIFFERENCES = 3
 
 
 def _refuse_other_settings(folder: Path, cells: list[Cell], *, are_recipes_final: bool = True) -> None:
-    """Refuse settings that would leave finished runs of a contender out of the report of a folder.
+    """Refuse changed settings with which the report would drop finished runs of a contender.
 
-    More sizes, seeds, budgets and contenders, or fewer, are allowed. A finished run is compared with the runs of its
+    Adding or removing sizes, seeds, budgets and contenders is allowed: a finished run is compared only with runs of its
     contender, size and budget.
 
     Arguments:
@@ -140,8 +140,8 @@ def _refuse_other_settings(folder: Path, cells: list[Cell], *, are_recipes_final
         more = f", and {len(texts) - _SHOWN_DIFFERENCES} more" if len(texts) > _SHOWN_DIFFERENCES else ""
         raise InputError(
             f"{folder} has finished runs of {result.contender} with other settings "
-            f"({', '.join(texts[:_SHOWN_DIFFERENCES])}{more}); choose another --name, or leave them out of the report "
-            "with --force"
+            f"({', '.join(texts[:_SHOWN_DIFFERENCES])}{more}); choose another --name, or keep those runs without "
+            "reporting them with --force"
         )
 
 
@@ -166,10 +166,10 @@ def _difference(name: str, was: Any, now: Any, contender: str) -> str:
 
 
 def _told_of(others: int, folder: Path) -> str:
-    runs, are = counted(others, "finished run"), "is" if others == 1 else "are"
+    runs = counted(others, "finished run")
     return (
-        f"{runs} in {folder} {are} not of this command, by a setting, a size or a seed: "
-        "kept, and not in the report; a command with their settings reports them again"
+        f"Kept, but not reported: {runs} in {folder} with other settings, sizes or seeds; "
+        "a command that matches them reports them again"
     )
 
 

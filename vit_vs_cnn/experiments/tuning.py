@@ -120,8 +120,9 @@ def tuned_sizes(experiment: Experiment, pool: Pool) -> list[int]:
 
 
 def count_splits(experiment: Experiment, train_size: int) -> int:
-    """Number of subsets and validation splits of each trial: ``tuning.splits``, or as many as have 1,000 validation
-    images together, at most five.
+    """Number of subsets of each trial, each with its own validation split.
+
+    ``tuning.splits`` if set, otherwise the fewest that have 1,000 validation images together, at most five.
     """
     if experiment.tuning.splits is not None:
         return experiment.tuning.splits
