@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.timing import Row, kind_of_machine
-from vit_vs_cnn.workers.provenance import commit
+from vit_vs_cnn.runs.result import current_commit
 
 ROOT = Path(__file__).parents[1]
 #: What is measured, by the name that its files have.
@@ -30,7 +30,6 @@ PARTS = {
     "local_attention": "local_attention",
     "linear_attention": "linear_attention",
     "rollout": "rollout --images 256 --threads 1",
-    "analysis": "analysis --cases duel grid",
 }
 
 
@@ -53,7 +52,7 @@ def main() -> None:
             continue
         here[part] = {
             "command": command,
-            "commit": commit(),
+            "commit": current_commit(),
             "date": f"{datetime.now(UTC):%Y-%m-%d}",
             "load": load,
             **found,

@@ -19,8 +19,8 @@ from vit_vs_cnn.config.experiment import experiment_from_dict, read_config
 from vit_vs_cnn.data.synthetic.source import render_objects
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.regimes.budgets import Budgets
-from vit_vs_cnn.runs.evaluation import Said
-from vit_vs_cnn.runs.grid import finished_cells
+from vit_vs_cnn.runs.evaluation import ClassPredictions
+from vit_vs_cnn.runs.experiment_folder import read_finished_results
 from vit_vs_cnn.runs.record import load_run_predictions
 
 
@@ -62,9 +62,9 @@ def answered(folder: Path) -> list[Answered]:
     )
     apart = drawn.shapes != drawn.textures
     shares = defaultdict(list)
-    budgets = Budgets(list(finished_cells(folder).values()))
+    budgets = Budgets(list(read_finished_results(folder).values()))
     for result in budgets.groups[budgets.names[-1]]:
-        said = Said.from_arrays(load_run_predictions(folder, result.run))
+        said = ClassPredictions.from_arrays(load_run_predictions(folder, result.run))
         if list(said.sample_ids) != list(drawn.images.sample_ids) or not said.labels.equal(drawn.images.labels):
             raise InputError(f"{folder}: {result.run} answered other images than those that are drawn")
         by_shape, by_texture = (

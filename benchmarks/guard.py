@@ -11,14 +11,11 @@ import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from benchmarks.analysis import SIZES, Case, draw_experiment
 from benchmarks.input_pipeline import RECIPES, loaders_of
 from benchmarks.local_attention import Case as WindowCase
 from benchmarks.local_attention import near
@@ -27,7 +24,6 @@ from benchmarks.training_step import FUSED, OURS, Step, vits
 from vit_vs_cnn.attention import scaled_dot_product_attention
 from vit_vs_cnn.inspection import stream_maps
 from vit_vs_cnn.models import create_model
-from vit_vs_cnn.regimes.analysis import read_analysis
 
 Ways = Mapping[str, Callable[[], object]]
 
@@ -38,7 +34,7 @@ class Ratio:
 
     Arguments:
         name: label of the row.
-        ways: returns the two functions to time by name, given a folder for temporary files.
+        ways: returns the two functions to time by name.
         slow, fast: names of the two ways; the ratio is the time of `slow` over that of `fast`.
         repeats: number of timed calls of each.
         warm_up: number of calls of each before these.
@@ -46,7 +42,7 @@ class Ratio:
     """
 
     name: str
-    ways: Callable[[Path], Ways]
+    ways: Callable[[], Ways]
     slow: str
     fast: str
     repeats: int = 8
@@ -57,23 +53,22 @@ class Ratio:
         """Time both ways in turn, or return a row without a value where the processor lacks bfloat16 units."""
         if self.needs_bf16 and not bf16_units():
             return Row(self.name, None, note="no bf16 units")
-        with TemporaryDirectory() as folder:
-            times = in_turns(self.ways(Path(folder)), self.repeats, warm_up=self.warm_up)
+        times = in_turns(self.ways(), self.repeats, warm_up=self.warm_up)
         return ratio(self.name, times[self.slow], times[self.fast])
 
 
-def steps(_: Path) -> Ways:
+def steps() -> Ways:
     args = argparse.Namespace(device="cpu", compile=None, batch_size=64)
     return {name: way for name, way in vits(args, "nano", "fp32").items() if name in (OURS, FUSED)}
 
 
-def precisions(_: Path) -> Ways:
+def precisions() -> Ways:
     args = argparse.Namespace(device="cpu", compile=None, batch_size=64)
     network = create_model("vit_nano", image_size=32, num_classes=10)
     return {precision: Step(copy.deepcopy(network), args, precision) for precision in ("fp32", "bf16")}
 
 
-def half_attention(_: Path) -> Ways:
+def half_attention() -> Ways:
     inputs = [torch.randn(64, 4, 64, 16, dtype=torch.bfloat16, requires_grad=True) for _ in range(3)]
 
     def passed(attend: Callable[..., torch.Tensor]) -> None:
@@ -85,25 +80,25 @@ def half_attention(_: Path) -> Ways:
     }
 
 
-def half_windows(_: Path) -> Ways:
+def half_windows() -> Ways:
     args = argparse.Namespace(device="cpu", compile=None, batch_size=64)
     kinds = {"all": {}, "windows": {"window_size": 3}}
     networks = {name: create_model("vit_nano", image_size=32, num_classes=10, **kind) for name, kind in kinds.items()}
     return {name: Step(network, args, "bf16") for name, network in networks.items()}
 
 
-def pipeline(_: Path) -> Ways:
+def pipeline() -> Ways:
     loaders = loaders_of(RECIPES["crop + flip"], batches=2, batch_size=64, workers=0)
     return {name: partial(list, loader) for name, loader in loaders.items()}
 
 
-def windows(_: Path) -> Ways:
+def windows() -> Ways:
     case = WindowCase(32, 1, 4, 32, 7)
     dense = case.dense(near(32, 7))
     return {"dense": partial(case.both, dense), "ours": partial(case.both, case.local)}
 
 
-def rollout(_: Path) -> Ways:
+def rollout() -> Ways:
     network: nn.Module = create_model("vit_nano", image_size=32, num_classes=10).eval()
     images = torch.randn(64, 3, 32, 32)
 
@@ -114,13 +109,6 @@ def rollout(_: Path) -> Ways:
     return {"forward": forward, "rollout": lambda: list(stream_maps(network, [images], "rollout"))}
 
 
-def analysis(folder: Path) -> Ways:
-    """Five times the contenders make ten times the pairs."""
-    cases = {name: Case(count, SIZES[:4], 3, 300, {}) for name, count in (("two", 2), ("ten", 10))}
-    folders = {name: draw_experiment(case, folder / name, name) for name, case in cases.items()}
-    return {name: partial(read_analysis, place) for name, place in folders.items()}
-
-
 RATIOS = (
     Ratio("training step of ViT nano, beside timm", steps, FUSED, OURS),
     Ratio("training step of ViT nano in bf16, beside fp32", precisions, "fp32", "bf16", needs_bf16=True),
@@ -129,7 +117,6 @@ RATIOS = (
     Ratio("input pipeline, beside torchvision on tensors", pipeline, "torchvision, tensor", "ours, 1 thread", 5),
     Ratio("window 7, 1,024 tokens, with backward, beside dense", windows, "dense", "ours", 12),
     Ratio("forward pass beside rollout", rollout, "forward", "rollout"),
-    Ratio("analysis of two models beside ten", analysis, "two", "ten", 2, warm_up=1),
 )
 
 

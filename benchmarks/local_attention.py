@@ -6,15 +6,14 @@ Both ways to the same outputs and gradients are timed in turns, in one process, 
 ``F.scaled_dot_product_attention`` with a boolean mask that is at hand, and ``local_attention``. Timed are the forward
 pass without gradients, and the forward with the backward pass. Four tables, the last with ``--sweep``:
 
-1. grids of 64, 1,024 and 4,096 tokens, with peak memory, and with ``memory="low"`` and with all weights kept;
-2. blocks, shifted blocks and dilated windows beside dense attention under their masks;
+1. grids of 64, 1,024 and 4,096 tokens, with peak memory;
+2. blocks and shifted blocks beside dense attention under their masks;
 3. local attention on up to 65,536 tokens: time over that at 4,096, to be set beside the ratio of tokens;
 4. dense over local for windows of 3, 5, 7 and 11, 16 to 4,096 tokens, batches of 1 to 128 (what takes too long is left
    out), and the least of these ratios.
 
 Peak memory is what torch's allocator hands out above the inputs during a forward and backward pass, outputs and
-gradients included, as torch's profiler records every allocation; not the mask, nor what ``local_attention`` keeps
-between calls.
+gradients included, as torch's profiler records every allocation; not the mask.
 
 Where other programs use the same cores, set ``OMP_WAIT_POLICY=passive``: torch's threads else wait for each other by
 turning idle rounds, in turns with those programs, at every one of the many small products of a window.
@@ -28,7 +27,7 @@ from collections.abc import Callable
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -38,7 +37,7 @@ from benchmarks.timing import Row, peak_megabytes, processor, tell
 from vit_vs_cnn.attention import block_attention, local_attention
 
 SIDES = (8, 32, 64)
-DENSE, LOCAL, LOW, KEPT = "dense, masked", "local", 'local, memory="low"', "local, all kept"
+DENSE, LOCAL = "dense, masked", "local"
 SWEPT_WINDOWS, SWEPT_SIDES, SWEPT_BATCHES = (3, 5, 7, 11), (4, 8, 12, 16, 24, 32, 64), (1, 8, 64, 128)
 #: Dense scores of the largest case that is swept.
 SWEPT_SCORES = 2**27
@@ -54,10 +53,10 @@ class Timing(NamedTuple):
     high: float
 
 
-def near(side: int, window: int, dilation: int = 1) -> Tensor:
+def near(side: int, window: int) -> Tensor:
     """Which tokens of a square grid see each other through a window."""
     away = torch.arange(side)[:, None] - torch.arange(side)
-    return in_rows_and_cols((away.abs() <= window // 2 * dilation) & (away % dilation == 0))
+    return in_rows_and_cols(away.abs() <= window // 2)
 
 
 def same_block(side: int, window: int, shift: int = 0) -> Tensor:
@@ -81,14 +80,12 @@ class Case:
     def dense(self, mask: Tensor) -> Callable[[], Tensor]:
         return lambda: F.scaled_dot_product_attention(*self.inputs, attn_mask=mask)
 
-    def local(self, **options: Any) -> Tensor:
-        return local_attention(*self.inputs, grid_size=(self.side, self.side), window_size=self.window, **options)
+    def local(self) -> Tensor:
+        return local_attention(*self.inputs, grid_size=(self.side, self.side), window_size=self.window)
 
     def blocks(self, shift: int = 0) -> Tensor:
         grid = (self.side, self.side)
-        output = block_attention(*self.inputs, grid_size=grid, window_size=self.window, shift=shift)
-        assert isinstance(output, Tensor)
-        return output
+        return block_attention(*self.inputs, grid_size=grid, window_size=self.window, shift=shift)
 
     def forward(self, attend: Callable[[], Tensor]) -> None:
         with torch.no_grad():
@@ -125,12 +122,7 @@ def print_case(case: Case, repeats: int) -> list[Row]:
     print(
         f"\n{case.side**2} tokens ({case.side} x {case.side})\n{'':24s}{DENSE:>31s}{LOCAL:>31s}{'dense / local':>16s}"
     )
-    ways = {
-        DENSE: case.dense(near(case.side, case.window)),
-        LOCAL: case.local,
-        LOW: partial(case.local, memory="low"),
-        KEPT: partial(case.local, memory=2**40),
-    }
+    ways = {DENSE: case.dense(near(case.side, case.window)), LOCAL: case.local}
     timings = case.timings(ways, repeats)
     for step in (FORWARD, BOTH):
         dense, local = timings[step, DENSE], timings[step, LOCAL]
@@ -142,9 +134,6 @@ def print_case(case: Case, repeats: int) -> list[Row]:
     dense, local = (case.peak_megabytes(ways[way]) for way in (DENSE, LOCAL))
     rows.append(Row(f"window {case.window}, {case.side**2:,} tokens, memory of dense", dense / local, goal=goals[2]))
     print(f"{'peak memory':24s}{f'{dense:.2f} MB':>31s}{f'{local:.2f} MB':>31s}{dense / local:>16.2f}")
-    for way in (LOW, KEPT):
-        ratio = timings[BOTH, DENSE].median / timings[BOTH, way].median
-        print(f"{way + ':':24s}{BOTH} {ratio:.2f} times dense, peak {case.peak_megabytes(ways[way]):.2f} MB")
     return rows
 
 
@@ -176,15 +165,13 @@ def print_sweep(heads: int, head_dim: int, repeats: int) -> None:
 
 
 def print_blocks(heads: int, head_dim: int, repeats: int) -> None:
-    print(f"\ndense / blocks and dilated windows, {FORWARD}, {BOTH}, batch 1\n{'tokens':>8s}", end="")
-    print(f"{'blocks of 8':>18s}{'shifted by 4':>18s}{'window 7 every 2':>18s}")
+    print(f"\ndense / blocks, {FORWARD}, {BOTH}, batch 1\n{'tokens':>8s}", end="")
+    print(f"{'blocks of 8':>18s}{'shifted by 4':>18s}")
     for side in SIDES:
         case = Case(side, 1, heads, head_dim, 8)
-        dilated = Case(side, 1, heads, head_dim, 7)
         row = (
             ratios_to_dense(case, same_block(side, 8), case.blocks, repeats),
             ratios_to_dense(case, same_block(side, 8, 4), partial(case.blocks, 4), repeats),
-            ratios_to_dense(dilated, near(side, 7, 2), partial(dilated.local, dilation=2), repeats),
         )
         print(f"{side**2:>8d}" + "".join(f"{f'{forward:.2f} {both:.2f}':>18s}" for forward, both in row))
 

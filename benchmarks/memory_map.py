@@ -23,7 +23,7 @@ from vit_vs_cnn.config.schema import Data
 from vit_vs_cnn.data.batches import TrainingBatches, TrainingData
 from vit_vs_cnn.data.images import LabelledImages, LazySubset
 from vit_vs_cnn.data.options import ArraysOptions, Augmentation
-from vit_vs_cnn.runs.images import Pool, with_given
+from vit_vs_cnn.runs.experiment_data import ExperimentData, with_given
 
 
 class Noise:
@@ -85,7 +85,7 @@ def main(words: Sequence[str] | None = None) -> None:
         tell("libraries", began)
         data = with_given(Data(own=own), Noise(arguments.images, arguments.image_size))
         tell("images kept", began)
-        pool = Pool(replace(data, validation_fraction=0.1))
+        pool = ExperimentData(replace(data, validation_fraction=0.1))
         print(f"{pool.fingerprint:44s}")
         tell("fingerprints", began)
         drawn = pool.draw(pool.largest, 0)

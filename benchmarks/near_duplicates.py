@@ -42,7 +42,7 @@ from vit_vs_cnn.data.near_duplicates import (
     near_duplicate_pairs_within,
 )
 from vit_vs_cnn.data.synthetic.source import render_objects
-from vit_vs_cnn.runs.auditing.audit import SURELY
+from vit_vs_cnn.runs.audit import MIN_SURE_SIMILARITY
 from vit_vs_cnn.statistics.intervals import wilson_interval
 
 SIDE = 32
@@ -145,9 +145,9 @@ def precision(source: str, found: DuplicatePairs, verdicts: Path) -> None:
     with (verdicts / f"{source}.csv").open(encoding="utf-8", newline="") as file:
         judged = {(int(row["test"]), int(row["train"])): row["verdict"] == "same" for row in csv.DictReader(file)}
     same = {pair: is_same for pair, is_same in judged.items() if pair in alike}
-    unsure = [is_same for pair, is_same in same.items() if alike[pair] < SURELY]
+    unsure = [is_same for pair, is_same in same.items() if alike[pair] < MIN_SURE_SIMILARITY]
     print(f"  pairs judged that are flagged now: the same picture {told(sum(same.values()), len(same))}")
-    print(f"  of these below a similarity of {SURELY}: the same picture {told(sum(unsure), len(unsure))}")
+    print(f"  of these below a similarity of {MIN_SURE_SIMILARITY}: the same picture {told(sum(unsure), len(unsure))}")
 
 
 def false_among_drawn(count: int, seed: int) -> None:

@@ -20,7 +20,7 @@ from PIL import Image
 
 from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.models import create_model
-from vit_vs_cnn.runs.cell import Cell
+from vit_vs_cnn.runs.run import Run
 
 CLASSES = ("cat", "dog", "owl")
 #: Runs the command and tells its own peak, in kilobytes.
@@ -39,7 +39,7 @@ def write_network(path: Path) -> None:
     network = create_model(num_classes=len(CLASSES), image_size=32, **model)
     config = {"name": "memory", "contenders": {"vit": {"model": model}}, "data": {"source": "folder", "root": "photos"}}
     experiment = experiment_from_dict({**config, "protocol": {"budget": {"steps": 1}}})
-    origin = Cell(experiment, "vit", 30, experiment.protocol.budget.largest, 0, "0").to_dict()
+    origin = Run(experiment, "vit", 30, experiment.protocol.budget.largest, 0, "0").to_dict()
     about = {"model": model, "class_names": list(CLASSES), "image_shape": [3, 32, 32], "origin": origin}
     about |= {"mean": [0.5] * 3, "std": [0.25] * 3}
     state = {f"network.{name}": value for name, value in network.state_dict().items()}

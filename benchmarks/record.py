@@ -22,10 +22,8 @@ import numpy as np
 import yaml
 
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.files import write_text, written_whole
-from vit_vs_cnn.plain import Plain
-from vit_vs_cnn.runs.grid import finished_cells
-from vit_vs_cnn.runs.ledger import TestLedger, output_of
+from vit_vs_cnn.files import atomic_write, write_text
+from vit_vs_cnn.runs.experiment_folder import read_finished_results
 from vit_vs_cnn.runs.predictions_file import read_predictions
 from vit_vs_cnn.runs.record import (
     CONFIG,
@@ -37,7 +35,9 @@ from vit_vs_cnn.runs.record import (
     table_text,
 )
 from vit_vs_cnn.runs.result import RunResult
+from vit_vs_cnn.runs.test_set_log import TestSetLog, output_of
 from vit_vs_cnn.runs.trials import TRIALS_FILE
+from vit_vs_cnn.strict_yaml import Plain
 
 #: Files of an experiment's folder that a record has unchanged.
 COPIED_FILES = ("design.json", "duplicates.json", TRIALS_FILE)
@@ -52,14 +52,14 @@ def record(run: Path, folder: Path) -> int:
     Raises:
         InputError: no experiment there, none of its runs is finished, or a test-set log was edited.
     """
-    runs = finished_cells(run)
+    runs = read_finished_results(run)
     entries = _join_logs(output_of(run), folder.parent, runs.values())
     results = []
     for result in runs.values():
         details = result.data.data_details
         data = replace(result.data, data_details=Plain(details | ({"root": "data"} if "root" in details else {})))
         results.append(replace(with_entry(result, entries), data=data))
-    predictions = {path.name: read_predictions(path / PREDICTIONS, logits=False) for path in runs}
+    predictions = {path.name: read_predictions(path / PREDICTIONS) for path in runs}
     write_text(folder / TABLE, table_text([result.to_row() for result in results]))
     PackedPredictions.pack(predictions).save(folder / PREDICTIONS)
     _copy(run, folder)
@@ -80,12 +80,12 @@ def unpack(folder: Path, run: Path) -> int:
         raise InputError(f"{folder} is not a record: it needs {TABLE} and {CONFIG}")
     if (run / "grid.json").exists():
         raise InputError(f"{run}: an experiment is there already")
-    runs = finished_cells(folder)
+    runs = read_finished_results(folder)
     entries = _join_logs(folder.parent, output_of(run), runs.values())
     for path, result in runs.items():
         place = run / "cells" / path.name
         write_text(place / "result.json", with_entry(result, entries).to_json())
-        with written_whole(place / PREDICTIONS) as partial, partial.open("wb") as file:
+        with atomic_write(place / PREDICTIONS) as partial, partial.open("wb") as file:
             np.savez_compressed(file, allow_pickle=False, **load_run_predictions(folder, path.name))
     _copy(folder, run)
     budgets = {path.name: budget.to_dict() for path, result in runs.items() if (budget := result.parsed_budget)}
@@ -106,8 +106,35 @@ def _join_logs(source: Path, target: Path, results: Iterable[RunResult]) -> dict
     """Append entries of the test-set logs in one folder to those in another; new hashes by old ones."""
     entries: dict[str, str] = {}
     for name in sorted({name for result in results if (name := result.test_set) is not None}):
-        entries |= TestLedger(target, name).join(TestLedger(source, name))
+        entries |= join_logs(TestSetLog(source, name), TestSetLog(target, name))
     return entries
+
+
+def join_logs(source: TestSetLog, target: TestSetLog) -> dict[str, str]:
+    """Append the entries of a test-set log to another log of these test images. No entry occurs twice.
+
+    An entry after other lines than in its own log has the hash that it had there, ``joined``.
+
+    Returns:
+        the hash that each entry has in the target, by its hash in the source.
+
+    Raises:
+        InputError: one of the two was edited.
+    """
+    old, new = target.read(), source.read()
+    for log, history in ((target, old), (source, new)):
+        if not history.is_chained:
+            raise InputError(f"{log.path}: was edited: a line does not name the line before it")
+    hashes = {str(name): entry.hash for entry in old.entries for name in (entry.hash, entry.values.get("joined"))}
+    hashes |= {entry.hash: hashes[str(was)] for entry in new.entries if (was := entry.values.get("joined")) in hashes}
+    missing = [entry for entry in new.entries if entry.hash not in hashes]
+    last = old.entries[-1].hash if old.entries else None
+    continues = bool(missing) and missing[0].values["previous"] == last
+    lines = [
+        entry.values if continues else {**entry.values, "joined": entry.values.get("joined", entry.hash)}
+        for entry in missing
+    ]
+    return hashes | dict(zip((entry.hash for entry in missing), target.append(lines), strict=True))
 
 
 def _copy(source: Path, target: Path) -> None:

@@ -19,7 +19,7 @@ import numpy as np
 from scipy import stats
 
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.runs.grid import finished_cells
+from vit_vs_cnn.runs.experiment_folder import read_finished_results
 from vit_vs_cnn.runs.record import load_run_predictions, read_result_table
 from vit_vs_cnn.runs.result import RunResult
 
@@ -48,7 +48,7 @@ def pairs_of(run: Path, other: Path) -> dict[Place, list[tuple[float, float]]]:
 
 def _cells(run: Path) -> dict[tuple[Place, int], tuple[np.ndarray | None, float]]:
     """Predicted classes and accuracy, by place and seed."""
-    results = read_result_table(run) if run.is_file() else list(finished_cells(run).values())
+    results = read_result_table(run) if run.is_file() else list(read_finished_results(run).values())
     return {((r.contender, r.train_size, r.cost.steps), r.seed): (_classes(run, r), r.accuracy) for r in results}
 
 

@@ -38,7 +38,7 @@ from torch import Tensor, nn
 
 from benchmarks import timing
 from benchmarks.timing import Row, processor, tell
-from vit_vs_cnn.devices import wait_for
+from vit_vs_cnn.devices import synchronize
 from vit_vs_cnn.inspection import attention_maps, rollout_map, stream_maps
 from vit_vs_cnn.models import VisionTransformer
 
@@ -117,7 +117,7 @@ class Clock:
     def run(self, way: str, work: Callable[[], Tensor]) -> Tensor:
         wall, cpu = time.perf_counter(), time.process_time()
         result = work()
-        wait_for(self.device)
+        synchronize(self.device)
         self.walls[way].append(time.perf_counter() - wall)
         self.cpus[way].append(time.process_time() - cpu)
         return result

@@ -24,7 +24,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from benchmarks.timing import Row, in_turns, parser, ratio, tell
-from vit_vs_cnn.devices import wait_for
+from vit_vs_cnn.devices import synchronize
 from vit_vs_cnn.models import VisionTransformer, create_model
 from vit_vs_cnn.models.cost import count_parameters
 from vit_vs_cnn.training.muon import StackedMuon
@@ -50,7 +50,7 @@ class Step:
 
     def __call__(self) -> None:
         self.ask()
-        wait_for(self.device)
+        synchronize(self.device)
 
     def ask(self) -> None:
         """One step, without waiting for a device that queues its work."""
@@ -151,7 +151,7 @@ def of_muon(args: argparse.Namespace) -> list[Row]:
 def _waited(call: Callable[[], object], device: str) -> Callable[[], None]:
     def waited() -> None:
         call()
-        wait_for(device)
+        synchronize(device)
 
     return waited
 

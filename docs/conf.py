@@ -54,15 +54,15 @@ nitpicky = True
 nitpick_ignore_regex = [(r"py:.*", r"(?!vit_vs_cnn\b).*")]  # of other libraries: their documentation is elsewhere
 #: Names of types alone: unions, variables, dictionaries of options, the base of a class that is documented.
 ONLY_NAMES = (
-    *("attention.functional.Options", "attention.windows.sliding.Options"),
+    *("attention.functional.AttentionOptions", "attention.windows.sliding.WindowOptions"),
     *(
-        "attention.windows.sliding.Window",
+        "attention.windows.blocks.BlockOptions",
         "data.input_images.InputImage",
         "data.augmentation.custom_transform.CustomTransform",
-        "plain.Plain",
+        "strict_yaml.Plain",
     ),
     *("inspection.saliency.SaliencyRequest", "inspection.map_scores.MapMeasure", "inspection.map_scores.MapNote"),
-    *("runs.images.Pool", "data.batches.TrainingBatches"),
+    *("runs.experiment_data.ExperimentData", "data.batches.TrainingBatches"),
 )
 nitpick_ignore = [("py:class", f"vit_vs_cnn.{name}") for name in ONLY_NAMES]
 

@@ -8,7 +8,7 @@ and ``Differs:``, which become fields.
 import importlib
 import re
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from os.path import relpath
 from pathlib import Path
 from typing import Any, ClassVar
@@ -20,10 +20,10 @@ from sphinx.environment import BuildEnvironment
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 
-from vit_vs_cnn.commands.command import COMMANDS, Command, spelt, takes_several, word_of
-from vit_vs_cnn.commands.help import about, kind_of, meaning_of, settings_within
-from vit_vs_cnn.config.experiment import find_config
-from vit_vs_cnn.config.parsing import REQUIRED, Setting, in_words, settings_of
+from vit_vs_cnn.commands import COMMANDS, Command, describe, metavar_of, option_word, positional_word
+from vit_vs_cnn.config.experiment import dotted_settings, find_config
+from vit_vs_cnn.config.reading import REQUIRED, Setting, in_words, settings_of, walk
+from vit_vs_cnn.config.trainer import trainer_settings
 
 #: The figure of the lesson that is not drawn here, as it trains a Transformer.
 TRAINED = "transformer_heads"
@@ -50,7 +50,7 @@ LINE = re.compile(r"<dd>(.*?)</dd>", re.DOTALL)
 
 def every_setting() -> dict[str, Setting]:
     """The settings of a config by their dotted names; ``contenders.NAME`` stands for each contender."""
-    return dict(settings_within(COMMANDS["train"], with_trainer=True))
+    return dotted_settings() | dict(walk(trainer_settings(), "trainer."))
 
 
 def settings_page(prefix: str) -> str:
@@ -78,23 +78,18 @@ def _default(value: Any) -> str:
 
 
 def command_page(command: Command) -> str:
-    """What a command does and every option that is its own, as Markdown."""
-    known, name = settings_of(command.function), f"vit-vs-cnn {command.name}"
-    words = [word_of(one) if one.default is one.empty else f"[{word_of(one)}]" for one in command.places]
-    several = [f"[{word_of(one)} ...]" for one in command.places if takes_several(one)]
-    lines = ["```text", " ".join([name, *words, *several, "[--option value ...]"]), "```", ""]
-    lines += [line for paragraph in about(command) for line in (plain(paragraph), "")]
-    lines += [f"````{{program}} {name}", "````", ""]
-    lines += _options((word_of(one), known[one.name]) for one in command.places)
-    lines += _options((f"{spelt(key)} {kind_of(key, one)}".strip(), one) for key, one in command.settings.items())
-    if command.configured:
-        lines += ["Every setting of a config, too, by its dotted name: [the settings](config.md).", ""]
-    return "\n".join([*lines, "```console", *(f"$ {example}" for example in command.example), "```", ""])
-
-
-def _options(options: Iterable[tuple[str, Setting]]) -> Iterator[str]:
-    for words, one in options:
-        yield from (f"````{{option}} {words}", "", plain(meaning_of(one, one.default)), "````", "")
+    """Description of a command and of its own options, as Markdown."""
+    known = settings_of(command.function)
+    lines = ["```text", command.usage, "```", ""]
+    lines += [line for paragraph in command.description.split("\n\n") for line in (plain(paragraph), "")]
+    lines += [f"````{{program}} vit-vs-cnn {command.name}", "````", ""]
+    words = {positional_word(parameter)[0]: known[parameter.name] for parameter in command.positional}
+    words |= {f"{option_word(name)} {metavar_of(one)}".strip(): one for name, one in command.options.items()}
+    for word, one in words.items():
+        lines += [f"````{{option}} {word}", "", plain(describe(one, one.default)), "````", ""]
+    if command.config_settings:
+        lines += ["Every setting of a config is also an option, by its dotted name: [settings](config.md).", ""]
+    return "\n".join([*lines, "```console", *(f"$ {example}" for example in command.examples), "```", ""])
 
 
 def configs_page() -> str:
@@ -175,7 +170,7 @@ class _Markdown(SphinxDirective):
         raise NotImplementedError
 
     def run(self) -> list[nodes.Node]:
-        for path in ("commands", "config"):
+        for path in ("commands.py", "config"):
             self.env.note_dependency(str(find_config().parents[1] / "vit_vs_cnn" / path))
         text = self.told(self.arguments[0] if self.arguments else "")
         return self.parse_text_to_nodes(text, allow_section_headings=True)

@@ -61,10 +61,10 @@ torch.manual_seed(0)
 block = EncoderBlock(MultiHeadAttention(24, num_heads=3), mlp_ratio=4.0)
 tokens = torch.randn(2, 7, 24)
 
-z = tokens + block.attention(layer_norm(tokens, block.attention_norm))
+z = tokens + block.attention(layer_norm(tokens, block.attention_norm))[0]
 z = z + block.mlp.contract(F.gelu(block.mlp.expand(layer_norm(z, block.mlp_norm))))
-print("largest difference:", (z - block(tokens)).abs().max().item())
-assert torch.allclose(z, block(tokens), atol=1e-5)
+print("largest difference:", (z - block(tokens)[0]).abs().max().item())
+assert torch.allclose(z, block(tokens)[0], atol=1e-5)
 
 # %% [markdown]
 # ## Why residual connections, and where the norm goes
@@ -79,11 +79,11 @@ assert torch.allclose(z, block(tokens), atol=1e-5)
 class Block(nn.Module):
     def __init__(self, kind, dim=64):
         super().__init__()
-        self.kind, self.branches = kind, nn.ModuleList([MultiHeadAttention(dim, 4), Mlp(dim, 4 * dim)])
+        self.kind, self.attention, self.mlp = kind, MultiHeadAttention(dim, 4), Mlp(dim, 4 * dim)
         self.norms = nn.ModuleList([nn.LayerNorm(dim), nn.LayerNorm(dim)])
 
     def forward(self, z):
-        for branch, norm in zip(self.branches, self.norms, strict=True):
+        for branch, norm in zip((lambda x: self.attention(x)[0], self.mlp), self.norms, strict=True):
             if self.kind == "pre-norm":
                 z = z + branch(norm(z))
             elif self.kind == "post-norm":
@@ -102,7 +102,7 @@ def start_of(kind, depth):
     features = network[:-1](tokens)
     F.cross_entropy(network[-1](features).flatten(0, 1), labels.flatten()).backward()
     difference = (features - features.mean(dim=1, keepdim=True)).norm() / features.norm()
-    return [block.branches[1].contract.weight.grad.norm().item() for block in network[:depth]], difference.item()
+    return [block.mlp.contract.weight.grad.norm().item() for block in network[:depth]], difference.item()
 
 
 KINDS = ("pre-norm", "post-norm", "norm only", "neither")
@@ -409,7 +409,7 @@ n = 24
 same = torch.zeros(1, 1, n, 4)
 _, full = scaled_dot_product_attention(same, same, same, return_weights=True)
 _, causal = scaled_dot_product_attention(same, same, same, mask=causal_mask(n), return_weights=True)
-_, local = local_attention(same, same, same, grid_size=n, window_size=5, return_weights=True)
+_, local = local_attention(same, same, same, grid_size=(n, 1), window_size=(5, 1), return_weights=True)
 past = causal_mask(n) & ~causal_mask(n).tril(-5)
 _, truncated = scaled_dot_product_attention(same, same, same, mask=past, return_weights=True)
 
@@ -426,7 +426,7 @@ attention_heatmaps([[weights[0, 0] for weights in shown.values()]], column_label
 q, k, v = torch.randn(3, 1, 2, n, 8).unbind()
 band = (torch.arange(n)[:, None] - torch.arange(n)).abs() <= 2
 by_mask = scaled_dot_product_attention(q, k, v, mask=band)
-by_window = local_attention(q, k, v, grid_size=n, window_size=5)
+by_window = local_attention(q, k, v, grid_size=(n, 1), window_size=(5, 1))
 print(torch.allclose(by_mask, by_window, atol=1e-6))
 assert torch.allclose(by_mask, by_window, atol=1e-6)
 

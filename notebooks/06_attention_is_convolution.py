@@ -125,8 +125,8 @@ print({width: round(unexplained_energy(wide, width).item(), 2) for width in (1, 
 # %% [markdown]
 # ## A whole network
 #
-# `conv2d_to_attention` writes one layer, of any stride, padding or dilation; `network_to_attention` writes a network, and folds
-# each batch norm into the kernel before it. Train a small ResNet (on drawn images), and compile it:
+# `conv2d_to_attention` writes one layer, of any stride, padding or dilation; `network_to_attention` writes a network,
+# whose other layers stay. Train a small ResNet (on drawn images), and compile it:
 
 # %% tags=["parameters"]
 STEPS = 60
@@ -147,7 +147,9 @@ settings = {
     "protocol.budget": {"steps": STEPS},
     "protocol.batch_size": 64,
     "protocol.train_sizes": ["all"],
-    "data.objects": {"train_images": TRAIN_IMAGES, "test_images": TEST_IMAGES},
+    "protocol.seeds": [0],
+    "contenders.vit.model.embed_dim": 64,
+    "data.objects": {"train_images": TRAIN_IMAGES, "test_images": TEST_IMAGES, "image_size": 32},
     "contenders.vit_window": {"model": {"name": "vit_nano", "position": "sincos", "window_size": 3}},
     "contenders.vit_impulse": {"model": {"name": "vit_nano", "position": "sincos", "initialisation": "impulse"}},
     "trainer": {"accelerator": "cpu", "logger": False},
@@ -327,7 +329,7 @@ pixels = resnet.normalise(resnet.pool().test(resnet.cell.seed).images[:100])
 with torch.no_grad():
     before = resnet.network(pixels).argmax(1)
     for alpha in (8.0, 4.0, 2.0, 1.0):
-        blunt = network_to_attention(resnet.network, example=pixels[:1], form="quadratic", sharpness=alpha)
+        blunt = network_to_attention(resnet.network, image_size=pixels.shape[2:], form="quadratic", sharpness=alpha)
         print(f"alpha {alpha:g}: {(blunt(pixels).argmax(1) == before).double().mean():.0%}")
 
 # %% [markdown]

@@ -68,7 +68,9 @@ settings = {
     "protocol.budget": {"steps": STEPS},
     "protocol.batch_size": 64,
     "protocol.train_sizes": ["all"],
-    "data.objects": {"train_images": TRAIN_IMAGES, "test_images": TEST_IMAGES},
+    "protocol.seeds": [0],
+    "contenders.vit.model.embed_dim": 64,
+    "data.objects": {"train_images": TRAIN_IMAGES, "test_images": TEST_IMAGES, "image_size": 32},
     "trainer": {"accelerator": "cpu", "logger": False},
 }
 found = vc.train("quickstart", settings, quiet=True)

@@ -125,6 +125,7 @@ pretraining = {
     "protocol.budget": {"steps": PRETRAIN_STEPS},
     "protocol.batch_size": 64,
     "protocol.train_sizes": ["all"],
+    "protocol.seeds": [0],
     "contenders.vit.model.embed_dim": 48,  # as in decide, whose network is to begin with these weights
     "trainer": {"accelerator": "cpu", "logger": False},
 }
@@ -171,11 +172,11 @@ for n in wanted:
 Image.fromarray(np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8)).save(new / "noise.png")
 
 answers = vc.predict(again.folder, "new", contender="resnet_probe", quiet=True)
-answers.frame()[["image", "predicted", "probability", "unfamiliar"]].round(3)
+answers.frame()[["image", "predicted", "probability", "is_out_of_distribution"]].round(3)
 
 # %% [markdown]
 # Did it flag the noise? A probability is no answer to that: the network has to share out 100 % among four classes, whatever it sees. And
-# `unfamiliar` is an alarm that may stay silent, the more so with few validation images; look at what comes in, too.
+# `is_out_of_distribution` may miss unlike images, the more so with few validation images; look at what comes in, too.
 #
 # And where does the ViT look? Its accuracy is above, and a map of a network that guesses is a map of a guess; notebook 8 has the checks.
 
@@ -208,7 +209,7 @@ print(list(same) == list(network.predict("new").frame()["predicted"]))
 for number, path in enumerate(sorted((photos / "heart").glob("*.png"))[:10]):
     Image.open(path).save(photos / "heart" / f"again_{number}.png")
 for finding in vc.audit(data="photos", output="audit", quiet=True).findings:
-    print("-", finding.told)
+    print("-", finding.description)
 for path in (photos / "heart").glob("again_*.png"):
     path.unlink()
 # Some copies would train and others test: the accuracy would be that of remembering.
@@ -227,13 +228,13 @@ print(f"head alone {largest['accuracy'].mean():.3f}, all of it {whole['accuracy'
 # Subsets, seeds and test images are equal. The compute is not: the probe has no steps.
 
 # %% [markdown]
-# **3. How far is unfamiliar?** Blend a new heart with noise, 0 to 100 %. From where on does the network call it unfamiliar, and from where on
+# **3. What is out of distribution?** Blend a new heart with noise, 0 to 100 %. From where on is it flagged, and from where on
 # does it name another class?
 
 # %% tags=["solution", "hide-cell"]
 clean, noise = (np.asarray(Image.open(path), dtype=float) for path in (picture, new / "noise.png"))
 blended = [((1 - share) * clean + share * noise).astype(np.uint8) for share in np.linspace(0, 1, 5)]
-print(network.predict(np.stack(blended)).frame()[["predicted", "distance", "unfamiliar"]])
+print(network.predict(np.stack(blended)).frame()[["predicted", "ood_score", "is_out_of_distribution"]])
 
 # %% [markdown]
 # **4. Which mistakes?** Find, of the test images, those that this ResNet gets wrong, and look at them.

@@ -13,9 +13,9 @@ from torch import Tensor
 sys.path.insert(0, str(Path(__file__).parents[1]))  # for the module beside this one, wherever this is started
 
 from notebooks.reversal import START, SYMBOLS, VOCABULARY, exact_match, sequences_to_reverse, train_to_reverse
+from vit_vs_cnn.attention.functional import causal_mask, combine_masks, valid_length_mask
 from vit_vs_cnn.attention.kernels import KernelRegression, log_kernel
 from vit_vs_cnn.attention.linear import random_feature_error
-from vit_vs_cnn.attention.masks import causal_mask, combine_masks, valid_length_mask
 from vit_vs_cnn.attention.positions import (
     position_similarity,
     resize_position,
@@ -196,7 +196,7 @@ def windows() -> Figure:
 def quadratic_biases() -> Figure:
     """The nine heads of a quadratic bias as they start: the places of a 3 x 3 convolution."""
     with torch.no_grad():
-        weights = QuadraticBias((9, 9), 9).bias().softmax(-1)
+        weights = QuadraticBias((9, 9), 9).token_bias().softmax(-1)
     maps = weights[:, 40].unflatten(1, (9, 9)).unflatten(0, (3, 3))
     return attention_heatmaps(
         maps,

@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from jaxtyping import Int
 from torch import Tensor
 
-from vit_vs_cnn.attention.masks import valid_length_mask
+from vit_vs_cnn.attention.functional import valid_length_mask
 from vit_vs_cnn.models.transformer import Transformer
 
 SYMBOLS, START, STOP = 10, 10, 11

@@ -6,7 +6,9 @@ from typing import Any
 
 from vit_vs_cnn.workers import server
 
-server._IMPORTED.append("tests.experiments.tiny")  # before any test starts the server that children are forked from
+server.PRELOADED_MODULES.append(
+    "tests.experiments.tiny"
+)  # before any test starts the server that children are forked from
 
 
 def start(target: Callable[..., object], *given: Any) -> BaseProcess:

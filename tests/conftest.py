@@ -86,16 +86,16 @@ def counted_once() -> Iterator[None]:
     """
     from vit_vs_cnn.runs import networks
 
-    count, kept = networks.shadow_pass, {}
+    count, kept = networks.run_on_meta_device, {}
 
-    def shadow_pass(network: Any, shape: tuple[int, ...]) -> Any:
+    def run_on_meta_device(network: Any, shape: tuple[int, ...]) -> Any:
         key = type(network), repr(network), shape
         if key not in kept:
             kept[key] = count(network, shape)
         return kept[key]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(networks, "shadow_pass", shadow_pass)
+        patch.setattr(networks, "run_on_meta_device", run_on_meta_device)
         yield
 
 

@@ -16,9 +16,9 @@ from PIL import Image
 
 import vit_vs_cnn as vc
 from tests.experiments.tiny import tiny_config
-from vit_vs_cnn.api import experiment_of
+from vit_vs_cnn.api import load_experiment
 from vit_vs_cnn.cli import main
-from vit_vs_cnn.errors import CellsFailed, InputError
+from vit_vs_cnn.errors import InputError, RunsFailed
 from vit_vs_cnn.inspection.saliency import saliency_maps
 from vit_vs_cnn.runs.evaluation import Predictions, predict
 from vit_vs_cnn.statistics.intervals import wilson_interval
@@ -93,7 +93,7 @@ def test_an_argument_of_another_kind_is_one_line():
 def test_a_logger_whose_package_is_missing_says_what_to_install(monkeypatch):
     monkeypatch.setattr("vit_vs_cnn.config.trainer.importlib.util.find_spec", lambda name: None)
     with pytest.raises(InputError, match=r"trainer.logger: WandbLogger needs wandb, .*: pip install wandb"):
-        experiment_of(None, {"trainer.logger": {"class_path": "lightning.pytorch.loggers.WandbLogger"}})
+        load_experiment(None, {"trainer.logger": {"class_path": "lightning.pytorch.loggers.WandbLogger"}})
 
 
 @pytest.mark.parametrize("figures", ["blank_figures", pytest.param("real_figures", marks=pytest.mark.slow)])
@@ -118,12 +118,12 @@ def test_the_readmes_examples_run_as_written(request, figures, config, found, tm
         drawn.append(image)
 
     monkeypatch.setattr(Image.Image, "show", show)
-    (section,) = re.findall(r"^## From Python$(.*?)^## ", README.read_text(), re.MULTILINE | re.DOTALL)
+    (section,) = re.findall(r"^## Use it from Python$(.*?)^## ", README.read_text(), re.MULTILINE | re.DOTALL)
     (code,) = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
     names = {}
     _quietly(exec, code, names)
     assert len(names["found"].results) == 2 * 3
-    assert names["attends_to"].shape == (2, 64, 64)
+    assert names["attention"].shape == (2, 64, 64)
     assert names["found"].page.read_text().startswith("<!DOCTYPE html>")
     assert capsys.readouterr().out.count("Recommendation: ") == 1
     assert [image.size for image in drawn] == [(600, 330) if figures == "real_figures" else (1, 1)]
@@ -174,7 +174,7 @@ def test_an_inspection_has_a_page_a_row_for_each_method_and_draws_itself(found, 
 
 
 def test_configs_are_found_by_name_in_a_checkout_and_laid_over_each_other():
-    decide, both = experiment_of("decide"), experiment_of(["decide", {"name": "mine"}])
+    decide, both = load_experiment("decide"), load_experiment(["decide", {"name": "mine"}])
     assert (decide.name, both.name) == ("decide", "mine")
     assert both.contenders == decide.contenders
 
@@ -203,7 +203,7 @@ def test_findings_draw_themselves(found):
 def test_a_finished_experiment_is_not_run_again_however_it_is_named(config, found):
     values = yaml.safe_load(config.read_text())
     before = yaml.safe_load(config.read_text())
-    for given in (config, values, experiment_of(values)):
+    for given in (config, values, load_experiment(values)):
         again = vc.train(given, SEEDS, quiet=True)
         assert again.frame().equals(found.frame())
     assert values == before
@@ -222,7 +222,7 @@ def test_the_command_and_the_function_write_the_same_page(config, found, tmp_pat
 
 def test_cells_that_fail_are_raised_with_what_the_others_found(config, tmp_path):
     broken = {"output": str(tmp_path), "contenders.vit.optimizer.lr": 1e30, "protocol.train_sizes": [60]}
-    with pytest.raises(CellsFailed, match="vit-n60-s3") as caught:
+    with pytest.raises(RunsFailed, match="vit-n60-s3") as caught:
         vc.train(config, broken, quiet=True)
     assert {result.contender for result in caught.value.found.results} == {"resnet"}
     assert caught.value.found.page.exists()

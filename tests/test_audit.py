@@ -1,4 +1,4 @@
-"""The audit of images: what is wrong with a folder is told, by name, and with what to do about it."""
+"""The audit of images: problems of a folder are listed by name, with remedies."""
 
 import csv
 import json
@@ -21,8 +21,7 @@ from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.data.near_duplicates import find_copies
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.reporting.audit_report import METHOD
-from vit_vs_cnn.runs.auditing.audit import Audit
-from vit_vs_cnn.runs.auditing.findings import findings_of
+from vit_vs_cnn.runs.audit import Audit
 
 NASTY = "copy <script>alert(1)<_script>\n\x1b[31m.png"
 RNG = np.random.default_rng(5)
@@ -73,26 +72,32 @@ def audited(root, given):
     return found
 
 
-def _told(audited, kind: str) -> str:
-    (found,) = [finding.told for finding in audited.findings if finding.kind == kind]
+def _description(audited, title: str) -> str:
+    (found,) = [finding.description for finding in audited.findings if finding.title == title]
     return found
 
 
 def test_every_fault_is_told_by_name_and_what_stops_training_comes_first(audited):
-    assert audited.findings[0].kind == "Unusable files"
-    assert "1 (damaged: 1), such as train/ant/cut.png" in _told(audited, "Unusable files")
-    assert _told(audited, "Tiny classes") == "1 of 3 classes with fewer than 15 images: rare (4)"
-    assert _told(audited, "Test images seen in training").startswith("1 of the 14 test images look like")
-    assert "train/ant/001.png (ant) and train/bee/copy <script>" in _told(audited, "One picture, two classes")
-    assert audited.blank == ("train/ant/blank.png",)
-    assert _told(audited, "Blank images") == "1 image of one colour all over once cropped, such as train/ant/blank.png"
-    (blank,) = (finding for finding in audited.findings if finding.kind == "Blank images")
-    assert "--data.folder.resize pad" in blank.advice
-    assert _told(audited, "Lopsided classes").startswith(
-        "bee has 28 images and rare 4; always naming bee is right on 50.0%"
+    assert audited.findings[0].title == "Unusable files"
+    assert "1 file (damaged: 1), such as train/ant/cut.png" in _description(audited, "Unusable files")
+    assert _description(audited, "Small classes") == "1 of 3 classes have fewer than 15 images: rare (4)"
+    assert _description(audited, "Test images similar to training images").startswith(
+        "1 of the 14 test images look like"
     )
-    assert "2 files passed over (.txt: 1, .png: 1)" in _told(audited, "Other files")
-    assert _told(audited, "Few test images").startswith("with 14 test images an accuracy is known to ±2")
+    assert "train/ant/001.png (ant) and train/bee/copy <script>" in _description(audited, "Same image in two classes")
+    assert audited.blank == ("train/ant/blank.png",)
+    assert (
+        _description(audited, "Blank images") == "1 image of a single color after cropping, such as train/ant/blank.png"
+    )
+    (blank,) = (finding for finding in audited.findings if finding.title == "Blank images")
+    assert "--data.folder.resize pad" in blank.advice
+    assert _description(audited, "Class imbalance").startswith(
+        "bee has 28 images and rare 4; always predicting bee gives 50.0 % accuracy"
+    )
+    assert "2 ignored files (.txt: 1, .png: 1)" in _description(audited, "Other files")
+    assert _description(audited, "Few test images").startswith(
+        "with 14 test images, an accuracy of 50 % is uncertain by ±2"
+    )
 
 
 def test_pairs_have_names_classes_and_splits(audited):
@@ -104,34 +109,34 @@ def test_pairs_have_names_classes_and_splits(audited):
     assert not straddling.same_pixels
     assert straddling.similarity > 0.8
     unlike = replace(straddling, similarity=0.7)
-    assert [replace(audited, pairs=(one,)).doubtful for one in (straddling, unlike)] == [0, 1]
+    assert [replace(audited, pairs=(one,)).unsure_leaked for one in (straddling, unlike)] == [0, 1]
 
 
 def test_pictures_that_only_look_alike_are_called_so(audited):
     _, straddling = audited.pairs
     twice = replace(straddling, splits=("train", "train"))
-    for similarity, kind in ((0.9, "Repeated pictures"), (0.7, "Pictures that look alike")):
-        found = findings_of(replace(audited, pairs=(replace(twice, similarity=similarity),)))
-        (told,) = [one.told for one in found if one.kind == kind]
-        assert ("perhaps another picture: look" in told) == (similarity < 0.8)
+    for similarity, kind in ((0.9, "Repeated images"), (0.7, "Similar images")):
+        found = replace(audited, pairs=(replace(twice, similarity=similarity),)).findings
+        (description,) = [one.description for one in found if one.title == kind]
+        assert ("perhaps other scenes: check" in description) == (similarity < 0.8)
 
 
 def test_what_the_page_says_of_pairs_is_what_was_measured():
     record = (Path(__file__).parents[1] / "results" / "near_duplicates" / "near_duplicates.txt").read_text()
     unsure = re.findall(r"below a similarity of 0\.8: .*, (\d+) of (\d+)", record)
     same, judged = (sum(map(int, column)) for column in zip(*unsure, strict=True))
-    assert f"of {judged} such pairs of photographs (CIFAR) {same} were one picture" in METHOD
+    assert f"of {judged} such pairs of photographs (CIFAR), {same} were one scene" in METHOD
     drawn = re.search(r"([\d,]+) drawn images: (\d+) pairs, all false, similarity (\S+) to (\S+)", record)
     assert drawn is not None
     images, pairs, low, high = drawn.groups()
-    assert f"of {pairs} pairs among {images} drawn images, {low} to {high} alike, none" in METHOD
+    assert f"of {pairs} pairs among {images} synthetic images, with similarities of {low} to {high}, none" in METHOD
 
 
 def test_fewer_test_images_than_can_show_anything_are_told_of(audited):
     tested = {"ant": 3, "bee": 2, "rare": 0}
     few = replace(audited, counts={**audited.counts, "test": tested})
-    (told,) = [one.told for one in findings_of(few) if one.kind == "Few test images"]
-    assert told.endswith("no difference between networks can be shown, however large it is: that takes 6 or more")
+    (description,) = [one.description for one in few.findings if one.title == "Few test images"]
+    assert description.endswith("no difference can be significant, which takes at least 6 test images")
 
 
 def test_the_command_says_what_the_function_says(audited, given, tmp_path, capsys):
@@ -144,7 +149,7 @@ def test_the_command_says_what_the_function_says(audited, given, tmp_path, capsy
     assert (tmp_path / "index.html").read_bytes() == audited.page.read_bytes()
     assert main(["audit", *words, "--output", str(tmp_path)]) == 0
     shown = capsys.readouterr()
-    assert "Unusable files (stops training): 1 (damaged: 1)" in shown.out
+    assert "Unusable files (stops training): 1 file (damaged: 1)" in shown.out
     assert "\x1b[31m" not in shown.out
     assert f"The page is {tmp_path / 'index.html'}" in shown.out
     assert "searching for duplicates ..." in shown.err
@@ -168,7 +173,7 @@ def test_the_page_can_be_read_in_the_dark_and_on_a_phone(audited, tmp_path):
 def test_results_are_a_table_and_draw_themselves(audited):
     frame = audited.frame()
     assert frame.set_index("class")[["train", "test", "images"]].loc["bee"].tolist() == [21, 7, 28]
-    assert "Tiny classes" in repr(audited)
+    assert "Small classes" in repr(audited)
     assert "<table" in audited._repr_html_()
 
 
@@ -183,7 +188,7 @@ def test_of_a_folder_without_a_test_the_folds_of_training_are_judged(tmp_path):
     assert found.counts["test"] == {"ant": 8, "bee": 8}
     assert found.pairs is not None
     assert (found.folds, found.tested_images, len(found.pairs)) == (5, 80, 40)
-    assert found.straddling == 2 * sum(pair.straddles for pair in found.pairs) > 40
+    assert found.leaked == 2 * sum(pair.is_across_splits for pair in found.pairs) > 40
 
 
 def test_copies_of_copies_make_as_many_pairs_as_there_are_copies():
@@ -204,9 +209,11 @@ def test_files_that_tell_the_class_by_their_format_are_told_of(tmp_path):
         _picture((24, 90)).save(path)
     given = {"data.root": str(tmp_path / "photos"), "data.folder.cache": str(tmp_path / "cache")}
     found = vc.audit(overrides=given, output=tmp_path / "out", quiet=True)
-    assert "tell the class of 100% of the images (always naming" in _told(found, "Classes told by their files")
-    assert "60 of 60 images are smaller than the 64 pixels" in _told(found, "Enlarged images")
-    assert "60 of 60 images are so long" in _told(found, "Cut images")
+    assert "predict the class of 100 % of the images (always predicting" in _description(
+        found, "File format depends on the class"
+    )
+    assert "60 of 60 images are smaller than the training size of 64 pixels" in _description(found, "Enlarged images")
+    assert "removes more than 40 % of 60 of the 60 images" in _description(found, "Cropped images")
 
 
 def test_a_folder_of_which_nothing_can_be_read_is_told_of(tmp_path):
@@ -216,9 +223,9 @@ def test_a_folder_of_which_nothing_can_be_read_is_told_of(tmp_path):
         path.write_text("no image")
     given = {"data.root": str(tmp_path / "photos"), "data.folder.cache": str(tmp_path / "cache")}
     found = vc.audit(overrides=given, output=tmp_path / "out", quiet=True)
-    assert [finding.kind for finding in found.findings[:2]] == ["Unusable classes", "Unusable files"]
-    assert "8 (no image: 8), such as" in found.findings[1].told
-    assert found.findings[1].told.endswith(" and 5 more")
+    assert [finding.title for finding in found.findings[:2]] == ["Unusable classes", "Unusable files"]
+    assert "8 files (no image: 8), such as" in found.findings[1].description
+    assert found.findings[1].description.endswith(" and 5 more")
     assert (found.images, found.pairs) == (0, ())
 
 
@@ -246,12 +253,12 @@ def test_what_cannot_be_audited_is_one_line(root, given, tmp_path):
 def test_classes_that_differ_in_case_or_unicode_form_alone_are_reported():
     names = ("Cat", "cat", "Caf\u00e9", "Cafe\u0301", "dog")
     audit = Audit(
-        source="table", root="", layout="table", folds=0, image_size=(5, 7), resize=None, skips=False,
+        source="table", root="", layout="table", folds=0, image_size=(5, 7), resize=None, skips_unreadable=False,
         counts={"train": dict.fromkeys(names, 40), "test": dict.fromkeys(names, 40)}, files=(), class_of={},
-        faults=(), others=(), blank=(), mean_colours={}, groups={}, pairs=None, pictures={},
+        problems=(), other_files=(), blank=(), mean_colors={}, groups={}, pairs=None, pictures={},
     )  # fmt: skip
-    (finding,) = [one for one in findings_of(audit) if one.kind == "Class names that look the same"]
-    assert finding.told.startswith(r"'Cat' and 'cat', 'Caf\xe9' and 'Cafe\u0301' differ only in case")
+    (finding,) = [one for one in audit.findings if one.title == "Similar class names"]
+    assert finding.description.startswith(r"'Cat' and 'cat', 'Caf\xe9' and 'Cafe\u0301' differ only in case")
 
 
 def test_the_search_for_copies_reports_how_far_it_is(monkeypatch):

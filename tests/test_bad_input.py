@@ -47,7 +47,7 @@ def fails(capsys):
     def run(*words: str) -> str:
         assert main([str(word) for word in words]) == 1
         *_, first, last = capsys.readouterr().err.strip().splitlines()
-        assert last == "the same command tries these again"
+        assert last == "Run the same command again to retry the failed runs."
         assert first.startswith("failed: ")
         return first
 
@@ -77,8 +77,8 @@ def _train_on(root: Path, tmp_path: Path, *more: str) -> list[str]:
     [
         (["fly"], "'fly' is no command"),
         (["train", "now"], "argument 'now': expected --setting value"),
-        (["train", "--config"], "--config needs a value"),
-        (["train", "--name", "--quiet"], "--name needs a value"),
+        (["train", "--config"], "argument --config: expected at least one argument"),
+        (["train", "--name", "--quiet"], "argument --name: expected a value"),
         (["train", "--config", "missing.yaml"], "missing.yaml: No such file"),
         (["train", "--protocol.budget.stepz", "3"], "protocol.budget.stepz: there is no such setting; did you mean"),
         (["train", "--protocol.batch_size", "many"], "protocol.batch_size: expected a whole number, got many"),
@@ -104,7 +104,7 @@ def _train_on(root: Path, tmp_path: Path, *more: str) -> list[str]:
         (["train", "--data.objects.difficulty", "7"], "difficulty"),
         (["train", "--trainer.accumulate_grad_batches", "0"], "trainer"),
         (["train", "--trainer.accelerator", "tpu"], "trainer: "),
-        (["train", "--trainer.strategy", "ddp_spawn", "--trainer.devices", "2"], "'ddp_spawn' forks; take ddp"),
+        (["train", "--trainer.strategy", "ddp_spawn", "--trainer.devices", "2"], "'ddp_spawn' forks; use ddp"),
         (["train", "--trainer.devices", "2", "--protocol.batch_size", "7"], "batch_size 7 must be a multiple of"),
         (["train", "--data.validation_fraction", "0", "--protocol.scored_on", "validation"], "none to validate with"),
         (["train", "--trainer.devices", "[[", "--name", "x"], "is not a YAML value"),
@@ -133,7 +133,7 @@ def _train_on(root: Path, tmp_path: Path, *more: str) -> list[str]:
         (["train", "--protocol.seeds", "0,1"], "protocol.seeds: expected a list, each a whole number, such as '[0,1]'"),
         (["train", "--contenders.vit.model.depth", "-3"], "depth must be at least 1, but is -3"),
         (["models", "zzz"], "models: none has a name like 'zzz'"),
-        (["models", "vit_nano", "vit_tiny"], "'vit_tiny' is one too many"),
+        (["models", "vit_nano", "vit_tiny"], "one path too many: 'vit_tiny'"),
         (["compare", "a.ckpt", "--quik"], "there is no option --quik; did you mean --quick?"),
         (["inspect", "a.ckpt", "--count", "many"], "--count: expected a whole number, got many"),
         (["to-attention", "a.ckpt", "--form", "round"], "--form: expected one of window, quadratic, got round"),
@@ -171,7 +171,7 @@ def test_a_folder_without_classes(refused, photos, tmp_path):
 @pytest.mark.parametrize(
     ("file", "content", "says"),
     [
-        ("grid.json", "3", "expected the names of cells' folders"),
+        ("grid.json", "3", "expected names of run folders"),
         ("grid.json", "[", "has no readable grid.json"),
         ("experiment.yaml", "name: x", "has no protocol.budget"),
         ("experiment.yaml", "- 1", "expected settings as `name: value`, got list"),

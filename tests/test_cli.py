@@ -19,14 +19,12 @@ from PIL import Image
 
 import vit_vs_cnn
 from tests.experiments.tiny import tiny_config
-from vit_vs_cnn.api import experiment_of
+from vit_vs_cnn.api import load_experiment
 from vit_vs_cnn.cli import main
-from vit_vs_cnn.commands.command import COMMANDS, INTERNAL, spelt
-from vit_vs_cnn.commands.help import SHELLS, all_options
-from vit_vs_cnn.runs.grid import finished_cells
+from vit_vs_cnn.commands import COMMANDS, metavar_of, option_word
+from vit_vs_cnn.config.experiment import dotted_settings
+from vit_vs_cnn.runs.experiment_folder import read_finished_results
 from vit_vs_cnn.runs.result import read_result
-
-SHOWN = [name for name in COMMANDS if name not in INTERNAL]
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +66,7 @@ def test_the_table_fits_a_terminal_80_wide(finished, capsys):
 
 
 def test_a_result_holds_what_the_design_promises(finished):
-    for result in finished_cells(finished / "runs" / "tiny").values():
+    for result in read_finished_results(finished / "runs" / "tiny").values():
         cost, data, scores, provenance = result.cost, result.data, result.scores, result.provenance
         assert None not in (scores.loss, scores.calibration_error, scores.log_entry, data.source, data.fingerprint)
         assert (cost.images_processed, cost.passes, cost.steps, cost.planned_steps) == (4 * 14, 3, 4, 4)
@@ -91,7 +89,7 @@ def test_the_predictions_give_the_accuracy_of_the_result(finished):
 
 def test_contenders_of_one_size_and_seed_share_their_images(finished):
     subsets = {}
-    for result in finished_cells(finished / "runs" / "tiny").values():
+    for result in read_finished_results(finished / "runs" / "tiny").values():
         subsets.setdefault((result.train_size, result.seed), set()).add(result.data.subset)
     assert len(subsets) == 4
     assert all(len(hashes) == 1 for hashes in subsets.values())
@@ -125,57 +123,49 @@ def test_print_config_gives_a_config_that_runs_the_same(tmp_path, capsys):
     assert capsys.readouterr().out == printed
 
 
-def test_help_explains_every_block(capsys):
-    assert main(["train", "--help=all"]) == 0
-    printed = capsys.readouterr().out
-    for word in ("--data.source", "--contenders.NAME.optimizer.lr", "--protocol.budget.steps", "--trainer.precision"):
-        assert word in printed
-    assert "Peak learning rate" in printed
-    assert main([]) == 0
-    assert "compare checkpoints" not in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("command", SHOWN)
-def test_the_help_of_a_command_fits_one_screen_and_has_an_example(command, capsys):
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_help_of_a_command_describes_every_option_and_has_an_example(command, capsys):
     assert main([command, "--help"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert len(lines) <= 40
-    assert max(map(len, lines)) <= 100
-    assert any(line.startswith(f"  vit-vs-cnn {command}") for line in lines)
+    printed = capsys.readouterr().out
+    assert max(map(len, printed.splitlines())) <= 120
+    assert f"\n  vit-vs-cnn {command}" in printed
+    options = [*COMMANDS[command].options, *COMMANDS[command].shown_settings]
+    assert [name for name in options if f"\n  {option_word(name)} " not in printed.replace("\n", " \n")] == []
 
 
-#: What is given to options that have no default to give.
+#: Values of options without a default.
 SAMPLES = {
     "--contenders.NAME.weights.cell": "runs/before",
     "--name": "mine",
+    "--minutes": "5",
     "--protocol.budget.steps": "5",
     "--protocol.budget.epochs": "0.5",
     "--protocol.budget.flops": "1e12",
     "--contenders.NAME.model": "{name: vit_nano}",
-    "--trainer.max_steps": "7",
     "--config": "quickstart",
     "--form": "quadratic",
 }
-KINDS = {"N": "3", "X": "0.5", "TEXT": "text", "PATH": "text", "A": "text"}
+VALUES = {"N": "3", "X": "0.5", "TEXT": "text", "PATH": "text", "NAME": "text"}
 
 
-@pytest.mark.parametrize("name", SHOWN)
-def test_what_help_prints_is_what_is_parsed(name, capsys):
-    command, settings = COMMANDS[name], {spelt(key): one for key, one in all_options(COMMANDS[name])}
-    assert main([name, "--help=all"]) == 0
-    printed = re.findall(r"^  (--[^ \n]+)(?: (\w+))?", capsys.readouterr().out, re.MULTILINE)
-    assert [option for option, _ in printed] == [*settings]
-    words = []
-    for option, kind in printed:
-        default = settings[option].default
-        plain = json.dumps(list(default) if isinstance(default, tuple) else default, default=str)
-        value = SAMPLES.get(option, plain if "." in option or option == "--minutes" else KINDS.get(kind))
-        words += [option.replace("NAME", "vit"), *([] if value is None else [value])]
-    given = command.read([*("path" for _ in command.places), *words])
-    assert len(given.options) + len(given.overrides) == len(printed)
-    if command.configured:
-        made = experiment_of(given.options["config"], given.overrides)
-        assert (made.name, made.protocol.budget.steps) == ("mine", 7)
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_option_and_every_setting_is_parsed(name):
+    command = COMMANDS[name]
+    words, settings = [], {option_word(key): setting for key, setting in command.options.items()}
+    for option, setting in settings.items():
+        value = SAMPLES.get(option, VALUES.get(metavar_of(setting)))
+        words += [option, *([] if value is None else [value])]
+    given = command.read([*("path" for _ in command.positional), *words])
+    assert given.options.keys() == command.options.keys()
+    if not command.config_settings:
+        return
+    words, keys = ["--config", "quickstart"], dotted_settings().keys() - command.options.keys()
+    for key, setting in ((key, dotted_settings()[key]) for key in keys):
+        default = list(setting.default) if isinstance(setting.default, tuple) else setting.default
+        words += [f"--{key.replace('NAME', 'vit')}", SAMPLES.get(f"--{key}", json.dumps(default, default=str))]
+    given = command.read(words)
+    assert given.overrides.keys() == {key.replace("NAME", "vit") for key in keys}
+    assert load_experiment(given.options["config"], given.overrides).name == "mine"
 
 
 def test_help_keeps_the_case_of_values_and_shows_the_defaults_that_apply(capsys):
@@ -184,19 +174,19 @@ def test_help_keeps_the_case_of_values_and_shows_the_defaults_that_apply(capsys)
         assert main([name, "--help"]) == 0
         shown[name] = " ".join(capsys.readouterr().out.split())
     assert "--device TEXT auto, cpu, cuda" in shown["predict"]
-    assert "objects (drawn), cifar10" in shown["audit"]
-    assert "given stands for data= of Python. (default folder)" in shown["audit"]
-    assert "Optimizer steps. (default 400)" in shown["train"]
-    assert "Defaults are those of --config quickstart" in shown["train"]
+    assert "(default: folder)" in shown["audit"]
+    assert "Optimizer steps. (default: 250)" in shown["train"]
+    assert "Defaults shown are those of quickstart" in shown["train"]
 
 
-def test_dashes_and_underscores_and_older_names_of_options_are_understood():
+def test_dashes_underscores_and_lists_with_commas_are_read():
     read = COMMANDS["inspect"].read
-    for words in (["--score-images", "7", "--class-name", "cat"], ["--score_images=7", "--class", "cat"]):
+    for words in (["--score-images", "7", "--class-name", "cat"], ["--score_images=7", "--class_name", "cat"]):
         assert read(["a.ckpt", *words]).options == {"score_images": 7, "class_name": "cat"}
-    given = COMMANDS["compare"].read(["a", "b", "--only", "accuracy,cost", "--images", "5", "--parts", "similarity"])
-    assert given.options == {"parts": ["accuracy", "cost", "similarity"], "count": 5}
+    given = COMMANDS["compare"].read(["a", "b", "--skip", "accuracy,cost", "--count", "5", "--skip", "similarity"])
+    assert given.options == {"skip": ["accuracy", "cost", "similarity"], "count": 5}
     assert given.paths == ["a", "b"]
+    assert COMMANDS["predict"].read(["run", "a.png", "--top", "3", "b.png"]).paths == ["run", "a.png", "b.png"]
 
 
 @pytest.mark.filterwarnings("always")
@@ -229,31 +219,6 @@ def test_a_word_with_one_dash_is_no_path(capsys):
     assert "there is no option -q; did you mean --quick or --quiet?" in capsys.readouterr().err
     assert main(["status", "--", "--help"]) == 2, "a folder of that name, which is not there"
     assert "--help: no such file or folder" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("shell", SHELLS)
-def test_a_shell_is_told_every_command_and_option(shell, capsys):
-    assert main(["--print-completion", shell]) == 0
-    script = capsys.readouterr().out
-    for word in ("to-attention", "open-test-set", "protocol.train_sizes", "trainer.precision"):
-        assert word in script
-
-
-@pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
-def test_bash_completes_commands_options_and_configs(tmp_path, capsys):
-    assert main(["--print-completion=bash"]) == 0
-    asked = {
-        "": "to-attention",
-        "compare --ro": "--root",
-        "train --config dec": "decide",
-        "train --data.so": "--data.source",
-    }
-    lines = [capsys.readouterr().out]
-    for words in asked:
-        typed = ["vit-vs-cnn", *words.split()] if words else ["vit-vs-cnn", "to-"]
-        lines += [f"COMP_WORDS=({' '.join(typed)}); COMP_CWORD={len(typed) - 1}; _vit_vs_cnn", 'echo "${COMPREPLY[@]}"']
-    done = subprocess.run(["bash", "-c", "\n".join(lines)], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == [*asked.values()]
 
 
 def test_every_step_loads_what_it_needs_and_no_more(finished, tmp_path):
@@ -340,7 +305,7 @@ def test_channels_last_bf16_and_tensorboard_change_nothing_in_kind(tmp_path):
     values["trainer"] |= {"precision": "bf16-mixed", "logger": True}
     values["execution"] = {"channels_last": True}
     assert main(_words(values, tmp_path)) == 0
-    costs = [result.cost for result in finished_cells(tmp_path / "tiny").values()]
+    costs = [result.cost for result in read_finished_results(tmp_path / "tiny").values()]
     assert {(cost.precision, cost.steps) for cost in costs} == {("bf16-mixed", round(0.5 * 90 / 14))}
     assert len(list(tmp_path.rglob("events.out.tfevents*"))) == 2
 
@@ -381,7 +346,7 @@ def test_a_folder_of_images_of_any_size_is_trained_on(tmp_path):
     values["data"]["folder"] = {"image_size": 32, "cache": str(tmp_path / "cache")}
     values["protocol"] |= {"train_sizes": ["all"], "budget": {"steps": 12}}
     assert main(_words(values, tmp_path)) == 0
-    (resnet,) = (r for r in finished_cells(tmp_path / "tiny").values() if r.contender == "resnet")
+    (resnet,) = (r for r in read_finished_results(tmp_path / "tiny").values() if r.contender == "resnet")
     assert resnet.data.data_details["counts"]["train"].keys() == {"dark", "light"}
     assert (resnet.seed, resnet.data.fold, resnet.scores.scored_images) == (3, 3, 9)
     assert resnet.train_size == 48 - 10  # every seed can have as many: the largest fold has 10
@@ -393,7 +358,7 @@ def test_nothing_is_tested_while_recipes_are_chosen(tmp_path):
     values["protocol"] |= {"budget": {"steps": 2}, "scored_on": "validation"}
     assert main(_words(values, tmp_path)) == 0
     assert not list(tmp_path.rglob("test-sets"))
-    for result in finished_cells(tmp_path / "tiny").values():
+    for result in read_finished_results(tmp_path / "tiny").values():
         assert result.scores.scored_on == "validation"
         assert result.accuracy == result.scores.validation_accuracy
 
@@ -415,19 +380,21 @@ def test_a_stop_saves_and_the_same_command_goes_on(tmp_path, capsys, number):
     watcher.start()
     assert main(words) == 130
     watcher.join()
-    assert "the same command goes on" in capsys.readouterr().err
+    assert "run the same command again to resume" in capsys.readouterr().err
     assert main(words) == 0
-    (result,) = finished_cells(tmp_path / "tiny").values()
+    (result,) = read_finished_results(tmp_path / "tiny").values()
     assert result.cost.steps == 50
 
 
-def test_a_fault_of_the_program_is_one_line_that_says_where_its_trace_is(monkeypatch, capsys):
+def test_a_bug_is_reported_in_one_line_that_names_the_traceback(monkeypatch, capsys):
     monkeypatch.setattr("vit_vs_cnn.api.models", lambda pattern="*": {}["no such key"])
     assert main(["models", "now"]) == 1
-    said = capsys.readouterr().err
-    assert said.startswith("error: models met a fault of this program, KeyError: 'no such key'; the full trace is in ")
-    assert said.count("\n") == 1
-    trace = Path(said.split(" is in ")[1].strip())
+    message = capsys.readouterr().err
+    assert message.startswith(
+        "error: models failed with KeyError: 'no such key'; this is a bug, and the traceback is in "
+    )
+    assert message.count("\n") == 1
+    trace = Path(message.split(" is in ")[1].strip())
     assert trace.read_text().startswith("models now\nTraceback")
     trace.unlink()
 

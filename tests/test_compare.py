@@ -17,9 +17,9 @@ from tests.results import changed
 from vit_vs_cnn.cli import main
 from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.runs.evaluation import Predictions
+from vit_vs_cnn.runs.overlap import KEY, TrainingImageHashes
 from vit_vs_cnn.runs.result import read_result
-from vit_vs_cnn.runs.seen import KEY, Seen
-from vit_vs_cnn.runs.trained import open_network
+from vit_vs_cnn.runs.trained_network import open_network
 
 PARTS = {"accuracy", "calibration", "corruptions", "similarity", "cost", "differences"}
 
@@ -267,24 +267,6 @@ def test_exported_weights_answer_as_the_checkpoint_does(experiment, tmp_path, ca
     assert [n["group"] for n in result["networks"]] == ["vit", "vit (model)"]
 
 
-@pytest.mark.slow
-def test_an_onnx_file_answers_as_the_checkpoint_does(experiment, tmp_path, capsys, refused):
-    pytest.importorskip("onnxruntime")
-    pytest.importorskip("onnxscript")
-    from vit_vs_cnn.conversion.export import export
-
-    cell = _cell(experiment, "resnet-n120-s3")
-    export(open_network(cell), ["safetensors", "onnx"], tmp_path / "out")
-    words = [cell, tmp_path / "out" / "model.safetensors", tmp_path / "out" / "model.onnx"]
-    assert _compare(*words, "--quick", "--parts", "accuracy,similarity,cost", "--json") == 0
-    result = json.loads(capsys.readouterr().out)
-    assert len(result["networks"]) == 3
-    assert all((pair["only_first"], pair["only_second"]) == (0, 0) for pair in result["accuracy"]["pairs"])
-    assert result["cost"][result["networks"][2]["group"]]["macs"] is None
-    assert result["cost"][result["networks"][2]["group"]]["peak_bytes"] is None
-    assert {one["first"] for one in result["similarity"]["cka"]} == {"resnet", "resnet (model)"}
-
-
 class _Evil:
     def __reduce__(self):
         import os
@@ -369,8 +351,8 @@ def test_another_number_of_classes_is_named(refused, experiment):
 
 def _elsewhere(experiment: Path, tmp_path: Path, **objects) -> Path:
     """The cell again, as if of an experiment on other drawn images."""
-    from vit_vs_cnn.runs.cell import read_cell
-    from vit_vs_cnn.runs.images import Pool
+    from vit_vs_cnn.runs.experiment_data import ExperimentData
+    from vit_vs_cnn.runs.run import read_run
 
     cell = _cell(experiment, "resnet-n120-s3")
     target = tmp_path / "other" / "cells" / cell.name
@@ -378,8 +360,8 @@ def _elsewhere(experiment: Path, tmp_path: Path, **objects) -> Path:
     config = yaml.safe_load((target / "config.yaml").read_text())
     config["experiment"]["data"]["objects"].update(objects)
     (target / "config.yaml").write_text(yaml.safe_dump(config))
-    data = read_cell(target).experiment.data
-    config["cell"]["fingerprint"] = Pool(data).fingerprint
+    data = read_run(target).experiment.data
+    config["cell"]["fingerprint"] = ExperimentData(data).fingerprint
     (target / "config.yaml").write_text(yaml.safe_dump(config))
 
     def change(contents):
@@ -402,7 +384,7 @@ def test_networks_of_other_test_images_are_not_compared(refused, experiment, tmp
 def test_a_network_that_was_trained_on_the_test_images_is_not_compared(refused, experiment):
     cell = _cell(experiment, "vit-n120-s3")
     hashes = open_network(cell).pool().test_hashes(0)
-    seen = Seen(hashes[:7]).to_dict()
+    seen = TrainingImageHashes(hashes[:7]).to_dict()
     _rewritten(cell / "checkpoints" / "last.ckpt", lambda c: c["vit_vs_cnn"].update({KEY: seen}))
     assert "was trained on 7 of the 60 test images" in refused(cell)
 
@@ -471,9 +453,3 @@ def test_weights_that_do_not_fit_or_carry_code_are_refused(refused, experiment, 
     torch.save({"fc.weight": _Evil()}, tmp_path / "evil.pth")
     assert "the weights do not fit" in refused(cell, f"timm/resnet10t={tmp_path / 'few.pth'}")
     assert "holds more than tensors" in refused(cell, f"timm/resnet10t={tmp_path / 'evil.pth'}")
-
-
-def test_help_names_every_option(capsys):
-    assert main(["compare", "--help=all"]) == 0
-    printed = capsys.readouterr().out
-    assert all(word in printed for word in ("--output", "--json", "--quick", "--parts", "--root"))

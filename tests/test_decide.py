@@ -9,6 +9,8 @@ from PIL import Image
 
 from vit_vs_cnn.cli import main
 from vit_vs_cnn.data.synthetic.source import render_objects
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.runs import pretrained
 
 CONFIG = Path(__file__).parents[1] / "configs" / "decide.yaml"
 
@@ -36,7 +38,12 @@ def _decide(tmp_path: Path, *words: str) -> int:
     )
 
 
-def test_a_folder_goes_to_a_report_and_the_same_command_keeps_its_grid(tmp_path, capsys):
+def _without_network(name: str, where: str):
+    raise InputError(f"{where}.hub: the weights of {name} cannot be loaded")
+
+
+def test_a_folder_goes_to_a_report_and_the_same_command_keeps_its_grid(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(pretrained, "_of_hub", _without_network)
     _photographs(tmp_path / "photos", classes=(0, 3), of_each=31, side=32)
     small = (
         "--data.folder.image_size 16 --contenders.vit.model.patch_size 4 --protocol.batch_size 6 --trainer.logger false"
@@ -44,7 +51,9 @@ def test_a_folder_goes_to_a_report_and_the_same_command_keeps_its_grid(tmp_path,
     named = "--protocol.budget.steps 3 --protocol.seeds [5] --trainer.accelerator cpu"
     assert _decide(tmp_path, "--minutes", "9", *small.split(), *named.split()) == 0
     captured = capsys.readouterr()
-    assert "Few test images (weakens): with 13 test images" in captured.err
+    assert "Few test images (weaker results): with 13 test images" in captured.err
+    assert captured.err.startswith("Pretrained models are missing, because their weights could not be loaded.")
+    assert f"Found in {tmp_path / 'photos'}: 62 usable images of 2 classes" in captured.err
     assert "s for a step of 6 images" in captured.err
     assert "1 seed, 3 steps each." in captured.err
     folder = tmp_path / "runs" / "decide"
@@ -53,8 +62,9 @@ def test_a_folder_goes_to_a_report_and_the_same_command_keeps_its_grid(tmp_path,
     assert chosen["seeds"] == [5]
     html = (folder / "report" / "index.html").read_text()
     assert " on your images: " in html
+    assert "A pretrained model would probably be better." in html.split("Details")[0]
     assert '<a href="../audit/index.html">' in html
-    assert f"More on the images: {folder / 'audit' / 'index.html'}" in captured.err
+    assert f"Report on the images: {folder / 'audit' / 'index.html'}" in captured.err
     assert str(folder / "report" / "index.html") in captured.out.replace("\n", "")
     assert _decide(tmp_path, "--minutes", "99", *small.split(), *named.split()) == 0
     again = capsys.readouterr().err
@@ -63,13 +73,8 @@ def test_a_folder_goes_to_a_report_and_the_same_command_keeps_its_grid(tmp_path,
     assert "6 of 6 runs finished before" in again
     assert (folder / "report" / "index.html").read_text() == html
     _, _, *forgotten = small.split()
-    assert _decide(tmp_path, "--minutes", "99", *forgotten, *named.split()) == 0
-    told = capsys.readouterr().err.replace("\n", " ")
-    assert f"The images stay as they are in {folder} (data.folder.image_size 16); another --name" in told
-    assert "6 of 6 runs finished before" in told
-    other = ["--data.folder.image_size", "24", *forgotten]
-    assert _decide(tmp_path, "--minutes", "99", *other, *named.split()) == 2
-    assert "holds runs with data.folder.image_size 16, not 24; give these a --name" in capsys.readouterr().err
+    assert _decide(tmp_path, "--minutes", "99", *forgotten, *named.split()) == 2
+    assert "with other settings (other images" in capsys.readouterr().err.replace("\n", " ")
 
 
 @pytest.mark.slow

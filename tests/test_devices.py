@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from vit_vs_cnn.comparison import cost
-from vit_vs_cnn.devices import usable_device, wait_for
+from vit_vs_cnn.devices import synchronize, usable_device
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.training import callbacks
-from vit_vs_cnn.training.callbacks import Stopwatch
+from vit_vs_cnn.training.callbacks import TrainingMeter
 
 
 class Queue:
@@ -42,25 +42,26 @@ def queue(request, monkeypatch):
 
 
 def test_the_accelerator_is_waited_for_and_the_cpu_is_not(queue):
-    wait_for("cpu")
+    synchronize("cpu")
     assert queue.waited_for == []
-    wait_for(torch.device(queue.device.type, 0))
-    wait_for(queue.device.type)
+    synchronize(torch.device(queue.device.type, 0))
+    synchronize(queue.device.type)
     assert queue.waited_for == [queue.device.type] * 2
 
 
-def test_the_stopwatch_counts_what_training_asked_for_and_not_what_validation_did(queue):
-    trainer, stopwatch = lightning.Trainer.__new__(lightning.Trainer), Stopwatch()
+def test_the_meter_counts_seconds_of_training_and_not_of_validation(queue):
+    trainer, meter = lightning.Trainer.__new__(lightning.Trainer), TrainingMeter(batch_size=1)
+    meter.images = 0
     trainer._accelerator_connector = SimpleNamespace(strategy=SimpleNamespace(root_device=queue.device))
     queue.work(100)  # before the training
-    stopwatch.on_train_start(trainer)
+    meter.on_train_start(trainer)
     queue.work(3)
-    stopwatch.on_validation_start(trainer)
+    meter.on_validation_start(trainer)
     queue.work(50)
-    stopwatch.on_validation_end(trainer)
+    meter.on_validation_end(trainer)
     queue.work(4)
-    stopwatch.on_train_end(trainer)
-    assert stopwatch.seconds == 7
+    meter.on_train_end(trainer)
+    assert meter.seconds == 7
 
 
 def test_a_latency_is_that_of_finished_work(queue):

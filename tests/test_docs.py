@@ -2,7 +2,6 @@
 
 import ast
 import contextlib
-import functools
 import importlib.util
 import io
 import json
@@ -16,13 +15,11 @@ import yaml
 from docutils import nodes
 from docutils.utils import new_document
 
-from docs.generated import describe_figures
+from docs.generated import describe_figures, every_setting
 from docs.mathml import split_formula
 from tests.printed import find_difference
-from vit_vs_cnn.commands.command import COMMANDS, INTERNAL
-from vit_vs_cnn.commands.help import all_options
+from vit_vs_cnn.commands import COMMANDS
 from vit_vs_cnn.config.experiment import find_config
-from vit_vs_cnn.config.parsing import Setting
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([ROOT / "README.md", ROOT / "README.zh-CN.md", *ROOT.glob("docs/**/*.md"), ROOT / "results/README.md"])
@@ -88,18 +85,13 @@ def commands(path: Path) -> list[list[str]]:
     return [command for command in found if command]
 
 
-@functools.cache
-def settings_of_command(name: str) -> dict[str, Setting]:
-    return dict(all_options(COMMANDS[name]))
-
-
 def check_words(name: str, words: list[str]) -> None:
     """See that a command has every option that is named, and that each can have its value."""
     command = COMMANDS[name]
     given = command.read(
         [re.sub(r"^\[(--.*?)\]?$", r"\1", word).rstrip("]") if "[--" in word else word for word in words]
     )
-    known = settings_of_command(name)
+    known = every_setting()
     for key, value in given.overrides.items():
         general = re.sub(r"^contenders\.\w+", "contenders.NAME", key)
         setting = known.get(general)
@@ -140,10 +132,10 @@ def test_every_command_of_a_page_is_one_and_takes_its_options(path):
             continue
         program, *rest = words
         if program == "vit-vs-cnn" and rest[0].startswith("--"):
-            assert rest[0] in ("--version", "--print-completion", "--help")
+            assert rest[0] in ("--version", "--help")
         elif program == "vit-vs-cnn" or rest[:2] == ["-m", "vit_vs_cnn"]:
             name, *more = rest if program == "vit-vs-cnn" else rest[2:]
-            assert name in COMMANDS and name not in INTERNAL, f"{name} is no command"
+            assert name in COMMANDS, f"{name} is no command"
             check_words(name, more)
         elif rest[0] == "train.py":
             check_words("train", rest[1:])
@@ -172,9 +164,7 @@ def test_commands_are_read_off_a_page_and_a_wrong_option_is_seen(tmp_path):
 def test_blocks_of_yaml_and_python_can_be_read(path):
     for block in blocks(path, "yaml"):
         values = yaml.safe_load(block)
-        unknown = [
-            name for name in values if name not in {key.partition(".")[0] for key in settings_of_command("train")}
-        ]
+        unknown = [name for name in values if name not in {key.partition(".")[0] for key in every_setting()}]
         assert unknown == []
     for block in blocks(path, "python"):
         ast.parse(block)

@@ -24,12 +24,12 @@ import pytest
 from benchmarks.draw_photographs import draw_photographs
 from tests.data.test_cifar import make as make_cifar
 from vit_vs_cnn.cli import main
-from vit_vs_cnn.commands.command import COMMANDS
+from vit_vs_cnn.commands import COMMANDS
 
 ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(r"^(?:`{3,})(\S*) ?([^\n]*)\n(.*?)^`{3,}$", re.MULTILINE | re.DOTALL)
 #: Needs a shell, or processes that start as this one did.
-SHELL = re.compile(r"\||--trainer\.devices|--executor (slurm|ray|processes)")
+SHELL = re.compile(r"\||--trainer\.devices|--executor (ray|processes)")
 OURS = re.compile(r"^(vit-vs-cnn|python -m vit_vs_cnn|python (?=train\.py))\s*")
 
 #: What is not run: a command that matches, and why.
@@ -47,7 +47,7 @@ NANO = "--contenders.vit.model '{name: vit_nano}' --contenders.resnet.model '{na
 #: Options that go behind each command that matches, its page and ``$`` before it: the same work on less.
 SMALLER = {
     r"^(?!.*--executor).*\b(train(\.py)?|tune)\b": "--executor local",
-    r"train(\.py)?( --protocol\.seeds [^-]*| --contenders\.resnet\.model [^-]*| --name duel)?$": SHORT,
+    r"train(\.py)?( --name deeper)?( --protocol\.seeds [^-]*| --contenders\.resnet\.model [^-]*| --name duel)?$": SHORT,
     r"--config (configs/)?(cifar10|regimes)|shuffle_labels": CIFAR,
     r"--config regimes_cpu": "--protocol.train_sizes [5000]",
     r"--config cifar10 ": f"--protocol.train_sizes [400] --protocol.batch_size 32 --execution.compile false {NANO}",
@@ -61,7 +61,6 @@ SMALLER = {
     r"--score": "--score-images 4",
     r"compare runs/(?!.*--quiet)": "--count 40",
     r"\$ vit-vs-cnn locality": "--count 8 --held-out 4",
-    r"--executor slurm": "--executor.workers 1 --executor.slurm '{cluster: local, timeout_min: 60}'",
     r"--executor ray": "--executor.address local --executor.resources '{CPU: 1}'",
     r"--output /shared/runs": "--output shared",
 }
@@ -77,7 +76,7 @@ CALLBACKS = (
 )
 #: Libraries of extras that a page needs.
 NEEDS = {
-    "docs/howto/cluster.md": ("ray", "submitit"),
+    "docs/howto/cluster.md": ("ray",),
     "docs/howto/export.md": ("onnxruntime", "onnxscript"),
     "docs/reference/commands.md": ("onnxruntime", "onnxscript"),
 }
@@ -91,7 +90,7 @@ BEFORE = {
     "docs/howto/inspect.md": [f"vit-vs-cnn train --config cifar10_cpu --trainer.callbacks '{CALLBACKS}'"],
     "docs/howto/predict.md": [
         "vit-vs-cnn train",
-        "vit-vs-cnn export runs/quickstart/cells/vit-* --format safetensors --output .",
+        "vit-vs-cnn export runs/quickstart/cells/vit-*-s0-* --format safetensors --output .",
     ],
     "docs/reference/commands.md": [DUEL, f"{REGIMES} --name locality"],
 }
@@ -105,7 +104,7 @@ def blocks(path: Path) -> Iterator[tuple[str, str]]:
     """Language and text of each block; for a command of the reference its examples."""
     for language, word, text in BLOCK.findall(path.read_text(encoding="utf-8")):
         if language == "{command}":
-            yield "bash", "\n".join(COMMANDS[word].example)
+            yield "bash", "\n".join(COMMANDS[word].examples)
         else:
             yield language, text
 
@@ -164,7 +163,8 @@ def normal(said: str) -> str:
         r"(ResNet0|ViT nano) \(0 parameters\) vs (ResNet0|ViT nano) \(0 parameters\)": "one vs the other",
         r"(ResNet|ViT) +(ResNet|ViT) +\1 - \2, points": "one, the other, points",
         r"(?s)Recommendation: .*?(?=\n *More images:|$)": "Recommendation: one",
-        r"(?s)Warning: .*?(?=\n\n|$)": "Warning: one",
+        r"(?s)\n *Warning: .*?(?=\n\n|$)": "",
+        r"significant|not enough evidence": "conclusion",
         r"\s+": " ",
         r"(More seeds come after [^.]*\. )?0 minutes allow a conclusion and no trend; --minutes 0 allows both": (
             "0 minutes allow both"

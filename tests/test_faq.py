@@ -74,7 +74,7 @@ GIVEN = {
     "float64 values": ((IMAGES % 64) * (4.25 / 63), LABELS),
     "(16, 16, 5)": (np.zeros((40, 16, 16, 5), np.uint8), LABELS),
 }
-#: Where something is trained, or timed (test_planner.py), before.
+#: Where something is trained, or timed (test_time_plan.py), before.
 TRAINED = {
     "loss is not a number",
     "minutes 0.001",
@@ -141,7 +141,7 @@ def test_messages_after_training_are_said(here, capsys, monkeypatch):
     assert re.search(r"the loss is not a number at step \d+ of 30: likely the learning", capsys.readouterr().err)
     main(["train", "--name", "a", *TINY, "--contenders.resnet.model", "{class_path: mine.Net}"])
     own = str(next(Path("runs/a/cells").glob("resnet*")))
-    assert explained("several contenders").match(last_line("predict", "runs/a", "one"))
+    assert explained("several contenders").match(last_line("export", "runs/a"))
     assert explained("mine.Net").match(last_line("inspect", own))
     assert explained("no attention between").match(last_line("inspect", own, "--trust", "--methods", "rollout"))
     monkeypatch.setitem(sys.modules, "onnxscript", None)

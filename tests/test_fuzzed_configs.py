@@ -7,7 +7,7 @@ import pytest
 from tests.fuzzed_configs import BASE, drawn_config
 from vit_vs_cnn import cli
 from vit_vs_cnn.config.experiment import experiment_from_dict
-from vit_vs_cnn.errors import BAD_INPUT, INTERRUPTED, Interrupted
+from vit_vs_cnn.errors import EXIT_BAD_INPUT, EXIT_INTERRUPTED, Interrupted
 from vit_vs_cnn.experiments import runner, tuning
 
 
@@ -19,7 +19,7 @@ def stops_before_training(monkeypatch, tmp_path):
         raise Interrupted("it would run")
 
     for module in (runner, tuning):
-        monkeypatch.setattr(module, "run_cells", stop)
+        monkeypatch.setattr(module, "execute", stop)
     monkeypatch.chdir(tmp_path)
 
 
@@ -39,7 +39,9 @@ def test_a_drawn_config_ends_in_one_line_or_would_run(numbers, stops_before_trai
     bad = {
         number: (code, said)
         for number, (code, said) in endings.items()
-        if not (code == INTERRUPTED or (code == BAD_INPUT and len(said) == 1 and said[0].startswith("error: ")))
+        if not (
+            code == EXIT_INTERRUPTED or (code == EXIT_BAD_INPUT and len(said) == 1 and said[0].startswith("error: "))
+        )
     }
     assert not bad, "\n".join(f"{number}: {code} {said}" for number, (code, said) in bad.items())
-    assert {code for code, _ in endings.values()} == {BAD_INPUT, INTERRUPTED}
+    assert {code for code, _ in endings.values()} == {EXIT_BAD_INPUT, EXIT_INTERRUPTED}

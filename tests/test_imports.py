@@ -10,11 +10,12 @@ PACKAGE = Path(__file__).parents[1] / "vit_vs_cnn"
 #: The rooms from the ground up: a room imports from those that stand before it, and from itself.
 ROOMS = (
     *("attention", "statistics", "models", "data", "training", "config", "runs", "workers", "experiments", "regimes"),
-    *("inspection", "comparison", "conversion", "reporting", "results", "api", "commands"),
+    *("inspection", "comparison", "conversion", "reporting", "results", "api", "commands", "printing", "cli"),
 )
 #: Rooms that stand beside each other and know nothing of each other.
 APART = {("models", "statistics"), ("data", "attention"), ("data", "models"), ("data", "statistics")}
-EVERYWHERE = {"bounds", "dataclass_io", "devices", "errors", "extras", "files", "plain", "process", "seeds", "told"}
+EVERYWHERE = {"bounds", "console", "counter_random", "dataclass_io", "devices", "errors", "files", "optional_deps"}
+EVERYWHERE |= {"process", "seeds", "strict_yaml"}
 LIBRARIES = {
     "attention": {"torch", "einops", "jaxtyping"},
     "models": {"torch", "torchvision", "einops", "jaxtyping", "timm"},
@@ -46,12 +47,12 @@ ONLY_IN = {
     },
     "timm": {
         "models/registry.py",
-        "models/layers.py",
-        "models/timm/",
+        "models/features.py",
+        "models/timm_",
         "models/vit.py",
-        "training/optimizers.py",
+        "training/optimization.py",
         "training/muon.py",
-        "runs/external.py",
+        "runs/networks.py",
         "runs/pretrained.py",
     },
     "matplotlib": {"reporting/"},

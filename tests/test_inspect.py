@@ -39,8 +39,8 @@ from vit_vs_cnn.inspection.inspect import (
 from vit_vs_cnn.inspection.networks import open_networks, select_images
 from vit_vs_cnn.reporting.figures.attention import describe_prediction, training_figure
 from vit_vs_cnn.runs.result import read_result
-from vit_vs_cnn.runs.trained import open_network
-from vit_vs_cnn.training.checkpoints import About
+from vit_vs_cnn.runs.trained_network import open_network
+from vit_vs_cnn.training.checkpoints import CheckpointInfo
 
 STEPS = 5
 
@@ -205,7 +205,7 @@ def test_attention_that_cannot_be_had_is_said_where_no_method_needs_it_and_refus
 def test_a_network_that_gives_no_attention_weights_has_a_default_method_that_it_can_answer(tmp_path, name, options):
     network = timm.create_model(name, img_size=(32, 32), num_classes=3, **options).eval()
     one = inspected_run(network, "vit", tmp_path)
-    one = replace(one, about=About({"name": name}, one.class_names, (3, 32, 32), [0.5] * 3, [0.25] * 3))
+    one = replace(one, about=CheckpointInfo({"name": name}, one.class_names, (3, 32, 32), [0.5] * 3, [0.25] * 3))
     (method,) = select_methods(one)
     assert method == "integrated_gradients"
 
@@ -280,7 +280,7 @@ def test_checkpoints_of_one_run_show_its_training_in_order(experiment, tmp_path)
             "has no attention between all tokens of one grid, so it does not support rollout; its methods are grad_cam",
         ),
         (["--methods", "rolout"], 'there is no method "rolout"'),
-        (["--class", "dragon"], "class dragon: no such class; there are"),
+        (["--class-name", "dragon"], "class dragon: no such class; there are"),
         (["--images", "60"], "60 is no number of the 60 test images; allowed: 0 to 59"),
         (["--images", "1", "no.png"], "name either files or numbers"),
         (["--images", "no.png"], "no.png: no such file or folder"),

@@ -11,7 +11,7 @@ from tests.experiments.tiny import tiny_config
 from vit_vs_cnn.cli import main
 from vit_vs_cnn.inspection.locality.study import select_images
 from vit_vs_cnn.runs.result import StartKind, read_result
-from vit_vs_cnn.runs.trained import open_network
+from vit_vs_cnn.runs.trained_network import open_network
 
 MEASURED = ["--count", "60", "--held-out", "24"]
 
@@ -55,9 +55,9 @@ def test_a_compiled_network_says_the_same_and_is_a_checkpoint(experiment, capsys
 
 
 def test_what_has_no_convolution_is_refused_in_one_line(experiment, capsys):
-    assert main(["compile", str(_cell(experiment, "vit"))]) == 2
+    assert main(["to-attention", str(_cell(experiment, "vit"))]) == 2
     assert "VisionTransformer has no convolution" in capsys.readouterr().err
-    assert main(["compile", str(_cell(experiment, "released"))]) == 2
+    assert main(["to-attention", str(_cell(experiment, "released"))]) == 2
     assert "not attention/resnet8" in capsys.readouterr().err
 
 

@@ -21,8 +21,13 @@ from vit_vs_cnn.data.decoding import decode_image
 from vit_vs_cnn.data.input_images import MAX_BATCH_IMAGES, InputImage, decode_in_background, find_input_files
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.inspection.inspect import select_methods
+from vit_vs_cnn.models.features import find_classifier
+from vit_vs_cnn.regimes.analysis import read_analysis
+from vit_vs_cnn.runs import held_out
 from vit_vs_cnn.runs.calibration import fit_temperature
 from vit_vs_cnn.runs.evaluation import Predictions, predict
+from vit_vs_cnn.runs.held_out import examine
+from vit_vs_cnn.runs.out_of_distribution import unlike_images
 from vit_vs_cnn.runs.prediction import Predicted
 from vit_vs_cnn.runs.result import read_result
 
@@ -78,19 +83,37 @@ def test_probabilities_are_those_of_the_logits_over_the_temperature(cell, vit):
     np.testing.assert_allclose(vit.predict(test.images).probabilities, expected, atol=1e-5)
 
 
-def test_of_images_like_the_training_ones_few_are_unfamiliar_and_the_threshold_is_that_of_validation(vit):
+def test_few_usual_images_are_flagged_and_the_threshold_is_that_of_validation(vit):
     drawn = vit.pool().draw(120, 3)
-    of_training = np.mean(vit.predict(drawn.training.images).unfamiliar)
+    of_training = np.mean(vit.predict(drawn.training.images).is_out_of_distribution)
     of_validation = vit.predict(drawn.validation.images)
     assert of_training < 0.2
-    assert sum(of_validation.unfamiliar) == 0  # 30 of them: the threshold is their largest distance
-    assert of_validation.distances.max() == pytest.approx(1, abs=1e-3)
+    assert of_validation.ood_scores.max() == pytest.approx(1, abs=1e-3)  # of 30 images
+
+
+@pytest.mark.parametrize("contender", ["vit", "resnet"])
+@pytest.mark.parametrize("kind", ["noise", "blank"])
+def test_noise_and_blank_images_are_flagged(trained_once, contender, kind):
+    images = unlike_images((3, 32, 32))[kind]
+    assert np.mean(vc.load(trained_once, contender).predict(images).is_out_of_distribution) > 0.9
+
+
+def test_score_that_does_not_separate_noise_is_not_offered(vit, monkeypatch):
+    drawn = vit.pool().draw(120, 3)
+    classifier = find_classifier(vit.network, 10)
+
+    def answers(images):
+        return predict(vit.network, images, vit.normalise, classifier=classifier)
+
+    assert examine(answers, drawn)[1].out_of_distribution is not None
+    monkeypatch.setattr(held_out, "unlike_images", lambda _: {"usual": drawn.training.images[:40]})
+    assert examine(answers, drawn)[1].out_of_distribution is None
 
 
 @pytest.mark.parametrize("other", ["checkpoint", "result", "none", "half"])
 def test_what_is_not_of_these_weights_or_cannot_be_read_is_not_used(cell, tmp_path, other):
     shutil.copytree(cell, tmp_path / "cell")
-    path, kept = tmp_path / "cell" / "checkpoints" / "last.ckpt", tmp_path / "cell" / "familiarity.npz"
+    path, kept = tmp_path / "cell" / "checkpoints" / "last.ckpt", tmp_path / "cell" / "out_of_distribution.npz"
     result = read_result(cell / "result.json")
     if other == "checkpoint":
         contents = torch.load(path, weights_only=True)
@@ -107,7 +130,7 @@ def test_what_is_not_of_these_weights_or_cannot_be_read_is_not_used(cell, tmp_pa
     (tmp_path / "cell" / "result.json").write_text(result.to_json())
     network = vc.load(path)
     said = network.predict(np.zeros((32, 32, 3), np.uint8))
-    assert said.unfamiliar == [None] and "not known" in said.lines[-2]
+    assert said.is_out_of_distribution == [None] and "flags are not offered" in said.lines[-2]
     assert (network.held_out.temperature is None) == (other in ("checkpoint", "result"))
     assert ("not calibrated" in said.lines[-1]) == (other in ("checkpoint", "result"))
 
@@ -119,7 +142,7 @@ def test_an_exported_network_says_the_same(vit, tmp_path, photos):
     assert exported.held_out.temperature == vit.held_out.temperature
     one, other = (network.predict(photos / "a.png") for network in (vit, exported))
     np.testing.assert_allclose(one.probabilities, other.probabilities)
-    np.testing.assert_allclose(one.distances, other.distances)
+    np.testing.assert_allclose(one.ood_scores, other.ood_scores)
 
 
 def test_files_are_found_by_name_folder_by_folder_and_once(photos):
@@ -194,16 +217,16 @@ def test_the_command_writes_a_row_for_each_picture_and_tells_those_that_cannot_b
     printed = capsys.readouterr()
     rows = _read_csv(tmp_path / "new" / "out.csv")
     assert [row["image"] for row in rows] == [str(photos / name) for name in ORDER]
-    columns = "image predicted probability class_2 probability_2 class_3 probability_3 distance unfamiliar error"
-    assert [*rows[0]] == columns.split()
+    classes = "predicted probability class_2 probability_2 class_3 probability_3".split()
+    assert [*rows[0]] == ["image", *classes, "ood_score", "is_out_of_distribution", "error"]
     said = vit.predict(photos, top=3)
     for row, expected in zip(rows, said.rows(), strict=True):
         if row["error"]:
-            assert (row["predicted"], row["unfamiliar"]) == ("", "") and "no image" in row["error"]
+            assert (row["predicted"], row["is_out_of_distribution"]) == ("", "") and "no image" in row["error"]
             continue
         assert [row["predicted"], row["class_3"]] == [expected["predicted"], expected["class_3"]]
         assert float(row["probability_2"]) == pytest.approx(expected["probability_2"], rel=1e-5)
-        assert row["unfamiliar"] == str(expected["unfamiliar"]).lower()
+        assert row["is_out_of_distribution"] == str(expected["is_out_of_distribution"]).lower()
     assert sum(bool(row["error"]) for row in rows) == 1
     assert "warning: 1 of 8 pictures could not be read" in printed.err
     assert printed.out.startswith("7 pictures: ") and "temperature" in printed.out
@@ -238,9 +261,23 @@ def test_without_an_output_the_table_and_the_json_are_printed(vit, photos, capsy
     assert main(["predict", str(vit.path), str(photos), "--quiet"]) == 0
     printed = capsys.readouterr().out
     assert "broken.jpg" in printed and "of 30 validation images" in printed
+    assert f"in {photos}/" in printed and f"{photos}/a.png" not in printed
     assert main(["predict", str(vit.path), str(photos / "a.png"), "--json", "--quiet"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert said["temperature"] == vit.held_out.temperature and len(said["pictures"]) == 1
+
+
+def test_most_accurate_model_of_an_experiment_predicts_unless_one_is_named(trained_once, photos, capsys):
+    analysis, *_ = read_analysis(trained_once)
+    accuracy = {name: analysis.curve(name)[-1].accuracy.value for name in ("vit", "resnet")}
+    best, other = ("resnet", "vit") if accuracy["resnet"] >= accuracy["vit"] else ("vit", "resnet")
+    assert main(["predict", str(trained_once), str(photos / "a.png"), "--json"]) == 0
+    printed = capsys.readouterr()
+    assert f"Model: {best}, " in printed.err and f"--contender names another ({other})" in printed.err
+    expected = vc.load(trained_once, best).predict(photos / "a.png")
+    assert json.loads(printed.out)["pictures"] == [*expected.rows()]
+    assert main(["predict", str(trained_once), str(photos / "a.png"), "--contender", other]) == 0
+    assert "Model: " not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

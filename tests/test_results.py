@@ -17,7 +17,7 @@ from vit_vs_cnn.regimes.analysis import Analysis, read_analysis, read_table_anal
 from vit_vs_cnn.regimes.answer import write_answer
 from vit_vs_cnn.regimes.budgets import longest_results
 from vit_vs_cnn.reporting.experiment_tables import comparison_table, duplicates_table
-from vit_vs_cnn.runs.auditing.contamination import contamination_of
+from vit_vs_cnn.runs.near_duplicates import find_near_duplicates
 from vit_vs_cnn.runs.record import read_result_table
 
 ROOT = Path(__file__).parents[1]
@@ -75,7 +75,9 @@ def test_a_readme_has_the_near_duplicates_of_its_report(path):
         return
     _, results, answers = read_analysis(path.parent)
     assert answers is not None
-    table = duplicates_table(contamination_of(path.parent, results), longest_results(results), answers.correct or {})
+    table = duplicates_table(
+        find_near_duplicates(path.parent, results), longest_results(results), answers.correct or {}
+    )
     rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
     text = readme.read_text()
     for n, share in re.findall(r"^\| ([\d,]+) \|.*\| (0\.\d\d) % \|$", text, re.MULTILINE):

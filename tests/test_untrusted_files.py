@@ -17,12 +17,12 @@ from tests.experiments.tiny import run_quietly, tiny_config
 from vit_vs_cnn.cli import main
 from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.runs.cell import read_cell
-from vit_vs_cnn.runs.trained import open_network
+from vit_vs_cnn.runs.run import read_run
+from vit_vs_cnn.runs.trained_network import open_network
 from vit_vs_cnn.training.checkpoints import read_checkpoint
 
 KINDS = ("call", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("import", "text", "name")))
-COMMANDS = ("inspect", "compare", "locality", "export", "compile")
+COMMANDS = ("inspect", "compare", "locality", "export", "to-attention")
 #: Places in an experiment where jsonargparse would make an object of what looks like one.
 PLACES = (
     "contenders.vit.model",
@@ -123,7 +123,7 @@ def test_what_the_config_of_a_cell_names_is_not_made(trained, marked, tmp_path, 
     values["experiment"] = _put(values["experiment"], place, marked.specs()[kind])
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(values))
     with contextlib.suppress(InputError):
-        assert read_cell(tmp_path).contender == "vit"
+        assert read_run(tmp_path).contender == "vit"
 
 
 @pytest.mark.parametrize("command", [*COMMANDS, "cell"])
@@ -260,10 +260,10 @@ def test_nothing_in_a_file_says_where_to_write_or_what_to_fetch(trained, tmp_pat
         ({"std": [0.0, 1.0, 1.0]}, "mean and std"),
         ({"mean": [float("nan")] * 3}, "not a finite number"),
         ({"model": {"name": ["vit_nano"]}}, "the name of its model"),
-        ({"model": {"name": "vit_nano", "depth": 10**6}}, "depth is 1000000"),
-        ({"model": {"name": "vit_nano", "embed_dim": 2**20, "num_heads": 1}}, "does not fit its own model"),
-        ({"model": {"name": "resnet8", "width": 10**7}}, "does not fit its own model"),
-        ({"origin": 3}, "is not the config of a cell"),
+        ({"model": {"name": "vit_nano", "depth": 10**6}}, "depth: 1000000 must be at most 2000"),
+        ({"model": {"name": "vit_nano", "embed_dim": 2**20, "num_heads": 1}}, "its weights take"),
+        ({"model": {"name": "resnet8", "width": 10**7}}, "its weights take"),
+        ({"origin": 3}, "is not the config of a run"),
         ({"origin": {"experiment": {}, "cell": {}}}, "cell"),
     ],
 )

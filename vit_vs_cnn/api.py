@@ -1,5 +1,6 @@
-"""What one does with the package, as functions. The command line is made of these: their signatures are its options,
-their docstrings its help. Importing this loads no library; each function imports what it works with.
+"""Functions of the package. The command line is made of them: signatures are its options, docstrings its help.
+
+Importing this module loads no large library. Each function imports what it needs.
 """
 
 import dataclasses
@@ -21,10 +22,10 @@ from vit_vs_cnn.config.experiment import (
     read_config,
 )
 from vit_vs_cnn.config.merging import merge, override
-from vit_vs_cnn.errors import CellsFailed, InputError
-from vit_vs_cnn.plain import field_values, plain_of
+from vit_vs_cnn.console import open_console
+from vit_vs_cnn.errors import InputError, RunsFailed
 from vit_vs_cnn.process import preserve_process_state
-from vit_vs_cnn.told import console_for_news
+from vit_vs_cnn.strict_yaml import field_values, plain_of
 from vit_vs_cnn.workers.server import start_early
 
 if TYPE_CHECKING:
@@ -37,14 +38,14 @@ if TYPE_CHECKING:
     from vit_vs_cnn.results import Audited, Compared, Findings, Inspected, LoadedNetwork, Locality, PredictionFile
     from vit_vs_cnn.runs.prediction import Predicted, Tally
     from vit_vs_cnn.runs.status import ExperimentStatus
-    from vit_vs_cnn.runs.trained import TrainedNetwork
+    from vit_vs_cnn.runs.trained_network import TrainedNetwork
 
-#: Where something lies.
+#: A path.
 Place = str | os.PathLike[str]
-#: Where an experiment is described: a YAML file or the name of one, plain values, or an experiment made in Python.
+#: An experiment: a YAML file, the name of a built-in config, plain values, or an ``Experiment``.
 Config = Place | Mapping[str, Any] | Experiment
-#: Pictures that ``predict`` explains, at most.
-EXPLAINED = 24
+#: Maximum number of images that ``predict`` explains.
+MAX_EXPLAINED_IMAGES = 24
 
 
 @preserve_process_state
@@ -56,52 +57,50 @@ def train(
     force: bool = False,
     quiet: bool = False,
 ) -> "Findings | None":
-    """Train the contenders of a config under one protocol, write the report, and say what was found.
+    """Train the models of a config on the same images, analyze the runs, and write the report.
 
-    Runs what is not finished yet: the same call goes on where it was stopped.
+    Call it again to resume an interrupted experiment. Finished runs are not repeated.
 
     Arguments:
-        config: a YAML file, or the name of one of the package (decide, cifar10, ...); of several later ones win.
-            Without one, the quickstart.
-        overrides: settings by their dotted names, ``{"protocol.seeds": [0, 1, 2]}``, laid over the config.
+        config: YAML file or name of a built-in config (decide, cifar10, ...). With several, later ones override earlier
+            ones. Default: quickstart.
+        overrides: settings by dotted name, ``{"protocol.seeds": [0, 1, 2]}``, which override the config.
         data: images in place of those of the config: a Dataset of (image, label) pairs, a Hugging Face dataset,
             (images, labels) as arrays or tensors, {images, labels, groups, class_names}, {train, validation, test} of
-            these, or the path of a folder or a table. They are kept in the cache (data.own.cache), where later commands
-            find them.
-        force: train although the folder of the experiment has finished runs with other settings, which are then left
-            out of the report.
-        quiet: show no progress.
+            these, or the path of a folder or a table. A copy is kept in the cache (data.own.cache) for later commands.
+        force: train although the experiment has finished runs with other settings. The report leaves those runs out.
+        quiet: hide progress.
 
     Returns:
-        the findings; None in the processes that a launcher or Lightning started beside the first one.
+        the findings; None in the additional processes of a training on several devices.
 
     Raises:
-        InputError: what was given cannot be used, or finished runs have other settings and force is not set.
-        CellsFailed: some cells failed, while the others were run; ``found`` has the findings of those that finished.
-        Interrupted: the user asked to stop.
+        InputError: unusable config, images or settings; finished runs with other settings, unless ``force`` is set.
+        RunsFailed: some runs failed and the others finished. ``found`` holds the findings of the finished runs.
+        Interrupted: the user stopped the training.
     """
     overrides = _overrides(overrides)
-    experiment = experiment_of(config, overrides)  # before the libraries: what is misspelt is told at once
+    experiment = load_experiment(config, overrides)  # before the libraries: what is misspelt is told at once
     experiment = _with_images(experiment, data)
     _check_early(experiment)
     start_early(experiment)
-    from vit_vs_cnn.experiments.planner import planned, with_begun_images
-    from vit_vs_cnn.experiments.runner import run_experiment
-    from vit_vs_cnn.runs.grid import finished_cells
-    from vit_vs_cnn.runs.images import Pool
+    with _loading(quiet):
+        from vit_vs_cnn.experiments.runner import run_experiment
+        from vit_vs_cnn.experiments.time_plan import plan_for_time
+        from vit_vs_cnn.runs.experiment_data import ExperimentData
+        from vit_vs_cnn.runs.experiment_folder import read_finished_results
 
-    console = console_for_news(quiet=quiet)
-    fixed = _named(overrides)
-    experiment = with_begun_images(experiment, fixed=fixed, console=console)
+    console = open_console(quiet=quiet)
+    fixed = _override_names(overrides)
+    experiment, missing = _drop_missing_weights(experiment, console)
     if experiment.minutes is not None and experiment.data.kind in ("folder", "table", "own", "given"):
         _audit_first(experiment, quiet)
-    experiment = _at_hand(experiment, console)
-    pool = Pool.of(experiment)
-    experiment = planned(experiment, fixed=fixed, console=console, pool=pool)
+    pool = ExperimentData.of(experiment)
+    experiment = plan_for_time(experiment, fixed=fixed, console=console, pool=pool)
     try:
-        results = run_experiment(experiment, console=console, pool=pool, force=force)
-    except CellsFailed as error:
-        if finished_cells(experiment.folder, some=False):
+        results = run_experiment(experiment, console=console, pool=pool, force=force, missing_weights=missing)
+    except RunsFailed as error:
+        if read_finished_results(experiment.folder, some=False):
             error.found = report(experiment.folder, quiet=quiet)
         raise
     return report(experiment.folder, quiet=quiet) if results else None
@@ -115,32 +114,37 @@ def tune(
     data: Any = None,
     quiet: bool = False,
 ) -> Experiment:
-    """Search for the recipe of each model on validation images.
+    """Search a recipe for each model on validation images. Test images are not used.
 
-    Tries tuning.trials recipes for each, sampled from tuning.space, and returns the experiment with the best ones.
+    Trains each model with tuning.trials recipes, sampled from tuning.space, and selects the most accurate one.
 
     Arguments:
-        config: as of train.
-        overrides: as of train.
-        data: images in place of those of the config, as of train.
-        quiet: show no progress.
+        config: as in train.
+        overrides: as in train.
+        data: images in place of those of the config, as in train.
+        quiet: hide progress.
+
+    Returns:
+        the experiment with the selected recipes.
 
     Raises:
-        InputError, CellsFailed, Interrupted: as ``train``; no trial of a contender succeeded.
+        InputError, RunsFailed, Interrupted: as ``train``; InputError also if all trials of a model failed.
     """
-    experiment = _with_images(experiment_of(config, overrides), data)
+    experiment = _with_images(load_experiment(config, overrides), data)
     _check_early(experiment)
-    from vit_vs_cnn.experiments.tuning import tune as choose_recipes
+    with _loading(quiet):
+        from vit_vs_cnn.experiments.tuning import tune as choose_recipes
 
-    console = console_for_news(quiet=quiet)
-    return choose_recipes(_at_hand(experiment, console), console=console)
+    console = open_console(quiet=quiet)
+    experiment, _ = _drop_missing_weights(experiment, console)
+    return choose_recipes(experiment, console=console)
 
 
 def _check_early(experiment: Experiment) -> None:
-    """Check images and names of models before libraries are imported and weights are searched for, which take long.
+    """Check images and model names before slow imports and the search for weights.
 
     Raises:
-        InputError: no such folder or table, classes that cannot be used, or an unknown model.
+        InputError: a missing folder or table, unusable classes, an unknown model.
     """
     from vit_vs_cnn.data.folder import check_folder
     from vit_vs_cnn.models.presets import check_model_name
@@ -157,7 +161,7 @@ def _check_early(experiment: Experiment) -> None:
 
 
 def _check_root(data: Data) -> None:
-    """Raise InputError if there is no such folder or table of images."""
+    """Raise InputError if the folder or table of images does not exist."""
     from vit_vs_cnn.data.folder import split_folders
 
     if data.kind == "folder":
@@ -167,16 +171,25 @@ def _check_root(data: Data) -> None:
         raise InputError(f"data.root {data.root}: no such file")
 
 
-def _at_hand(experiment: Experiment, console: "Console") -> Experiment:
-    """The experiment with the contenders whose weights are there; whom it leaves out is told."""
-    if not any(one.weights is not None and one.weights.optional for one in experiment.contenders.values()):
-        return experiment
-    from vit_vs_cnn.runs.pretrained import with_weights_at_hand
+def _drop_missing_weights(experiment: Experiment, console: "Console") -> tuple[Experiment, dict[str, str]]:
+    """Drop contenders whose optional weights cannot be loaded, and print how to get the weights.
 
-    experiment, told = with_weights_at_hand(experiment)
-    for line in told:
-        console.print(line, soft_wrap=True)
-    return experiment
+    Returns:
+        the experiment, and the names of the models that were dropped.
+    """
+    if not any(one.weights is not None and one.weights.optional for one in experiment.contenders.values()):
+        return experiment, {}
+    from vit_vs_cnn.runs.analysis_plan import missing_weights_texts
+    from vit_vs_cnn.runs.pretrained import without_missing_weights
+
+    found, errors = without_missing_weights(experiment)
+    missing = {name: str(experiment.contenders[name].model.get("name", name)) for name in errors}
+    if missing:
+        console.print(" ".join(missing_weights_texts(missing)), soft_wrap=True)
+    for name, error in errors.items():
+        if not getattr(experiment.contenders[name].weights, "hub", False):
+            console.print(f"{name} is left out: {error}", soft_wrap=True)
+    return found, missing
 
 
 @preserve_process_state
@@ -188,89 +201,86 @@ def audit(
     output: Place = "audit",
     quiet: bool = False,
 ) -> "Audited":
-    """Say what one must know of images before training: classes, unusable files, sizes, pictures that are there twice.
+    """Check images before training: class sizes, unusable files, image sizes, duplicates across classes and splits.
 
-    Each finding comes with what to do about it, the worst first. Nothing is trained, and nothing is written into the
-    folder of images.
+    The most serious finding comes first, each with a remedy. Nothing is trained or written to the folder of images.
 
     Arguments:
-        config: whose images: as of train; only its block data counts. Without one, decide: a folder.
-        overrides: as of train, ``{"data.root": "photos"}``.
-        data: images in place of those of the config, as of train: ``vc.audit(data="photos")``.
-        output: where the page and its tables go.
-        quiet: show no progress.
+        config: config whose data block names the images, as in train. Default: decide, which reads a folder.
+        overrides: as in train, ``{"data.root": "photos"}``.
+        data: images in place of those of the config, as in train: ``vc.audit(data="photos")``.
+        output: folder of the page and its tables.
+        quiet: hide progress.
 
     Raises:
-        InputError: no such folder, no classes in it, images that cannot be had, or an output within their folder.
+        InputError: no such folder, no classes in it, unreadable images, or an output inside the folder of images.
     """
-    experiment = _with_images(experiment_of("decide" if config is None else config, overrides), data)
+    experiment = _with_images(load_experiment("decide" if config is None else config, overrides), data)
     named, folder = experiment.data, Path(output)
     _check_root(named)
     if named.source == "folder" and folder.resolve().is_relative_to(Path(named.root).resolve()):
         raise InputError(f"output {folder}: it lies in the folder of images, where nothing is written; name another")
-    _made(folder)
-    return _audited(named, folder, quiet, experiment.trusted)
+    _create_folder(folder)
+    return _write_audit(named, folder, quiet, experiment.trusted)
 
 
-def _audited(data: Data, folder: Path, quiet: bool, trust: bool) -> "Audited":
-    from vit_vs_cnn.reporting.audit_report import audit_document
-    from vit_vs_cnn.reporting.page import write_document
-    from vit_vs_cnn.results import Audited
-    from vit_vs_cnn.runs.auditing.audit import audit_images
-    from vit_vs_cnn.runs.auditing.findings import findings_of
+def _write_audit(data: Data, folder: Path, quiet: bool, trust: bool) -> "Audited":
+    with _loading(quiet):
+        from vit_vs_cnn.reporting.audit_report import audit_document
+        from vit_vs_cnn.reporting.page import write_document
+        from vit_vs_cnn.results import Audited
+        from vit_vs_cnn.runs.audit import audit_images
 
     with _progress(quiet) as tell:
-        found = audit_images(data, tell, trust=trust)
-        findings = findings_of(found)
+        audit = audit_images(data, tell, trust=trust)
         tell("writing")
-        written = write_document(audit_document(found, findings), folder)
-    return Audited(**field_values(found), findings=tuple(findings), written=tuple(written))
+        written = write_document(audit_document(audit), folder)
+    return Audited(**field_values(audit), written=tuple(written))
 
 
 def _audit_first(experiment: Experiment, quiet: bool) -> None:
-    """The audit of the folder that an experiment is planned for, once; its three worst findings are told."""
-    from vit_vs_cnn.reporting.audit_report import lines_of
-    from vit_vs_cnn.runs.auditing.audit import PLACE
+    """Audit the images of an experiment once and print the three most serious findings."""
+    from vit_vs_cnn.reporting.audit_report import finding_lines, images_line
+    from vit_vs_cnn.runs.audit import AUDIT_FOLDER
 
-    folder = experiment.folder / PLACE
+    folder = experiment.folder / AUDIT_FOLDER
     if (experiment.folder / "experiment.yaml").exists() and (folder / "index.html").exists():
         return
-    found = _audited(experiment.data, folder, quiet, experiment.trusted)
-    console = console_for_news(quiet=quiet)
-    for line in lines_of(found.findings[:3]):
+    audit = _write_audit(experiment.data, folder, quiet, experiment.trusted)
+    console = open_console(quiet=quiet)
+    for line in (images_line(audit), *finding_lines(audit)[:3]):
         console.print(line, soft_wrap=True)
-    console.print(f"More on the images: {found.page}", soft_wrap=True)
+    console.print(f"Report on the images: {audit.page}", soft_wrap=True)
 
 
 @preserve_process_state
 def status(folder: Place | None = None) -> "ExperimentStatus | list[ExperimentStatus]":
-    """Count the runs of an experiment that are done, running, failed and waiting, with the time left. Runs nothing.
+    """Count the finished, running, failed and waiting runs of an experiment, with the time left.
 
     Arguments:
-        folder: of the experiment; without one, all experiments in runs/ are listed.
+        folder: folder of the experiment. Default: list all experiments in runs/.
 
     Raises:
-        InputError: no experiment there.
+        InputError: no experiment in the folder.
     """
     from vit_vs_cnn.runs.status import read_all, read_status
 
-    return read_all(Path("runs")) if folder is None else read_status(_there(folder))
+    return read_all(Path("runs")) if folder is None else read_status(_existing_path(folder))
 
 
 @preserve_process_state
 def report(folder: Place, output: Place | None = None, *, quiet: bool = False) -> "Findings":
-    """Analyse the finished runs of an experiment, print the answer, and write the report: a page, tables and figures.
+    """Analyze the finished runs of an experiment, print the answer, and write a page, tables and figures.
 
-    A report that cannot be written is a warning.
+    If the report cannot be written, the answer is still printed, with a warning.
 
     Arguments:
-        folder: of the experiment; on the command line also a recorded results.csv, which is printed.
-        output: folder of the report; report/ of the experiment if none is given. For a recorded table nothing is
-            written without it.
-        quiet: show no progress.
+        folder: folder of the experiment; on the command line also a recorded results.csv.
+        output: folder of the report. Default: report/ in the experiment; none for a recorded table.
+        quiet: hide progress.
 
     Raises:
-        InputError: no experiment there, or none of its runs is finished.
+        InputError: no experiment in the folder, or no finished run.
     """
     from vit_vs_cnn.reporting.experiment_page import write_experiment_page
     from vit_vs_cnn.reporting.findings import read_findings
@@ -278,7 +288,7 @@ def report(folder: Place, output: Place | None = None, *, quiet: bool = False) -
     written: list[Path] = []
     with _progress(quiet, lines=False) as tell:
         tell("reading results")
-        findings = read_findings(_there(folder))
+        findings = read_findings(_existing_path(folder))
         tell("writing the report")
         try:
             written = write_experiment_page(findings, None if output is None else Path(output))
@@ -304,43 +314,45 @@ def compare(
     quiet: bool = False,
     trust: bool = False,
 ) -> "Compared":
-    """Compare networks on the same test images: paired, with intervals, every look at these on the record.
+    """Compare trained networks on the same test images, with confidence intervals.
 
-    Networks of images with test folds are each tested on the fold of their seed.
+    Each evaluation is recorded in the test-set log. Networks trained with cross-validation are each tested on the
+    held-out fold of their seed.
 
     Arguments:
-        paths: checkpoints, folders of cells and experiments, exported .safetensors or .onnx, timm/NAME (untrained) or
-            timm/NAME=FILE. LABEL=PATH names the row.
-        parts: of accuracy, calibration, corruptions, similarity, cost, differences; all if none is named.
-        skip: all but these parts.
-        quick: a first look, with fewer images where that is only coarser.
-        count: test images that are corrupted, at most.
-        train_size: which cells of experiments; the largest that all contenders have finished if it is not named.
-        open_test_set: test also what was scored on validation images so far.
-        output: a folder for JSON, tables, figures and a page; nothing is written if it is not named.
-        root: where the images lie now, if not where they lay.
-        seed: of all that is drawn.
+        paths: checkpoints, folders of runs or experiments, exported .safetensors files, timm/NAME (randomly
+            initialized) or timm/NAME=FILE. LABEL=PATH sets the label of a row.
+        parts: parts to compare: accuracy, calibration, corruptions, similarity, cost, differences. Default: all.
+        skip: parts to leave out.
+        quick: use fewer images for corruptions and similarity, and fewer rounds of timing.
+        count: maximum number of test images to corrupt.
+        train_size: training size whose runs of an experiment are compared. Default: the largest finished by all models.
+        open_test_set: also test networks that were scored on validation images only.
+        output: folder for JSON, tables, figures and a page. Default: nothing is written.
+        root: folder of the images, if they have moved since training.
+        seed: seed of the sampled images and of corruptions.
         device: auto, cpu, cuda, cuda:1, ...
-        quiet: show no progress.
-        trust: import the classes of their own that files name, which runs their code: for files of your own.
+        quiet: hide progress.
+        trust: import user-defined classes that the files name. This runs their code: use it for your own files only.
 
     Raises:
-        InputError: something that cannot be opened, or cannot be compared with the others; an unknown part or device.
+        InputError: a path that cannot be opened or compared with the others; an unknown part or device.
     """
-    from vit_vs_cnn.comparison.compare import CompareRequest, compare_entries
-    from vit_vs_cnn.comparison.cost import macs_of
-    from vit_vs_cnn.comparison.entries import load_entries
-    from vit_vs_cnn.devices import usable_device
-    from vit_vs_cnn.models.cost import count_parameters
-    from vit_vs_cnn.reporting.comparison_page import write_comparison_page
-    from vit_vs_cnn.results import Compared
+    with _loading(quiet):
+        from vit_vs_cnn.comparison.compare import CompareRequest, compare_entries
+        from vit_vs_cnn.comparison.cost import macs_of
+        from vit_vs_cnn.comparison.entries import load_entries
+        from vit_vs_cnn.devices import usable_device
+        from vit_vs_cnn.models.cost import count_parameters
+        from vit_vs_cnn.reporting.comparison_page import write_comparison_page
+        from vit_vs_cnn.results import Compared
 
     request = CompareRequest.of(parts, skip, quick=quick, seed=seed, corruption_images=count)
     with _progress(quiet) as tell:
         tell("opening")
         entries, notes = load_entries(
             _paths(paths, "compare"),
-            root=None if root is None else _there(root),
+            root=None if root is None else _existing_path(root),
             train_size=train_size,
             open_test_set=open_test_set,
             device=usable_device(device),
@@ -352,7 +364,7 @@ def compare(
             for group, one in first.items()
         }
         if output is not None:
-            _made(Path(output))
+            _create_folder(Path(output))
         comparison, tested = compare_entries(entries, request, tell=tell)
         written = []
         if output is not None:
@@ -376,48 +388,49 @@ def inspect(
     quiet: bool = False,
     trust: bool = False,
 ) -> "Inspected":
-    """Write an interactive page of where networks look: maps over images, each compared with random maps, and figures.
+    """Write an interactive page that shows which image regions influence the networks.
 
-    Labels are printed, and not used otherwise.
+    The page has maps over images, each compared with random maps.
 
     Arguments:
-        paths: checkpoints and cells' folders, side by side; several checkpoints of one run show its training; of an
-            experiment's folder the first transformer and the first CNN at the largest size.
-        images: files, folders, or numbers of test images; randomly chosen test images if none is named.
-        count: number of images that are chosen, or taken of a folder at most.
-        methods: rollout, relevance, grad_cam, ...; rollout and relevance, or grad_cam, if none is named.
-        class_name: class of the maps; the predicted one if it is not named.
-        score: score all methods, or the named ones, on other images.
-        score_images: number of these.
-        output: folder of the page; inspection/ in the first cell, or next to its checkpoint, if it is not named.
-        root: folder of the data, if it has moved.
-        seed: of the chosen images.
-        quiet: show no progress.
-        trust: import the classes of their own that files name, which runs their code: for files of your own.
+        paths: checkpoints and folders of runs, shown side by side; several checkpoints of one run show how it trained.
+            For an experiment: the first transformer and the first CNN at the largest training size.
+        images: files, folders, or numbers of test images. Default: randomly sampled test images.
+        count: number of images to sample, or maximum number from a folder.
+        methods: rollout, relevance, grad_cam, ... Default: rollout and relevance for transformers, else grad_cam.
+        class_name: class that the maps explain. Default: the predicted class.
+        score: also score the methods by deletion and insertion on other test images.
+        score_images: number of these images.
+        output: folder of the page. Default: inspection/ in the first run, or next to its checkpoint.
+        root: folder of the images, if they have moved since training.
+        seed: seed of the sampled images.
+        quiet: hide progress.
+        trust: import user-defined classes that the files name. This runs their code: use it for your own files only.
 
     Raises:
-        InputError: something that cannot be opened, an image that cannot be read, no such method or class.
+        InputError: a path that cannot be opened, an unreadable image, an unknown method or class.
     """
-    from vit_vs_cnn.inspection.inspect import InspectionRequest, default_folder, inspect_networks
-    from vit_vs_cnn.reporting.inspection_page import write_inspection_page
-    from vit_vs_cnn.results import Inspected
+    with _loading(quiet):
+        from vit_vs_cnn.inspection.inspect import InspectionRequest, default_folder, inspect_networks
+        from vit_vs_cnn.reporting.inspection_page import write_inspection_page
+        from vit_vs_cnn.results import Inspected
 
-    _at_least_one(count=count, score_images=score_images)
+    _check_positive(count=count, score_images=score_images)
     request = InspectionRequest(
-        images=tuple(_paths([str(one) if isinstance(one, int) else one for one in _several(images)], "images")),
+        images=tuple(_paths([str(one) if isinstance(one, int) else one for one in _as_tuple(images)], "images")),
         image_count=count,
-        methods=_several(methods),
+        methods=_as_tuple(methods),
         target_class=class_name,
         score_maps=score,
         score_image_count=score_images,
-        root=None if root is None else _there(root),
+        root=None if root is None else _existing_path(root),
         seed=seed,
         trust=trust,
     )
     if output is not None:
-        _made(Path(output))
+        _create_folder(Path(output))
     with _progress(quiet) as tell:
-        found = inspect_networks([_there(path) for path in paths], request, tell)
+        found = inspect_networks([_existing_path(path) for path in paths], request, tell)
         folder = default_folder(Path(paths[0]), found.networks[0].network.path) if output is None else Path(output)
         page, written = write_inspection_page(found, folder, tell=tell)
     return Inspected(found, page, tuple(written))
@@ -436,38 +449,37 @@ def predict(
     quiet: bool = False,
     trust: bool = False,
 ) -> "Predicted | PredictionFile":
-    """Say of which class pictures are, how probably, and which look unlike all that the network was trained on.
+    """Predict the classes of images, with calibrated probabilities and out-of-distribution flags.
 
-    Pictures are read as in training, whatever their format, mode and size. Each has a row: its class and the
-    probability of it, calibrated on validation images; its distance from the training images, and whether 95 % of
-    validation images lie nearer (unfamiliar); or why it cannot be read.
+    Images are preprocessed as in training. Each has a row: its class, the probability calibrated on validation images,
+    and an out-of-distribution score, flagged if 95 % of validation images have a lower one. Unreadable images have a
+    row with the reason.
 
     Arguments:
-        checkpoint: a checkpoint, an exported .safetensors or .onnx, the folder of a cell or of an experiment, or
-            timm/NAME=FILE with like.
-        paths: image files and folders of them.
-        output: a .csv, .json, .jsonl or .parquet file, written as answers come, so that memory does not grow; without
-            one all answers are held.
-        top: how many classes each row names; all where there are fewer.
-        explain: draw where the network looks on the first 24 pictures, on a page beside the output: NAME.html.
-        contender: whose network, of an experiment.
-        like: a network whose classes and image size a model of timm has.
+        checkpoint: a checkpoint, an exported .safetensors file, the folder of a run or an experiment, or
+            timm/NAME=FILE together with ``like``.
+        paths: image files and folders.
+        output: a .csv, .json, .jsonl or .parquet file, written row by row. Default: all rows are kept in memory.
+        top: number of classes in each row.
+        explain: also write a page with maps of the first 24 images next to the output: NAME.html.
+        contender: model of an experiment. Default: the most accurate one.
+        like: network with the classes and the image size to use for a timm model.
         device: auto, cpu, cuda, cuda:1, ...
-        quiet: show no progress.
-        trust: import the classes of their own that files name, which runs their code: for files of your own.
+        quiet: hide progress.
+        trust: import user-defined classes that the files name. This runs their code: use it for your own files only.
 
     Returns:
-        the answers; with ``output`` what was written of them.
+        the predictions; with ``output`` a summary of the written file.
 
     Raises:
-        InputError: a network that cannot be opened, nothing at a path, no picture that can be read, or an output of
-            another kind.
+        InputError: a network that cannot be opened, a missing path, no readable image, or an unknown output format.
     """
-    from vit_vs_cnn.data.input_images import find_input_files
-    from vit_vs_cnn.devices import usable_device
-    from vit_vs_cnn.reporting.prediction_file import check_suffix, prediction_file
-    from vit_vs_cnn.results import PredictionFile
-    from vit_vs_cnn.runs.prediction import Predicted, Tally
+    with _loading(quiet):
+        from vit_vs_cnn.data.input_images import find_input_files
+        from vit_vs_cnn.devices import usable_device
+        from vit_vs_cnn.reporting.prediction_file import check_suffix, prediction_file
+        from vit_vs_cnn.results import PredictionFile
+        from vit_vs_cnn.runs.prediction import Predicted, Tally
 
     if explain and output is None:
         raise InputError("explain: its page is put beside the file of answers; name one (--output answers.csv)")
@@ -476,22 +488,23 @@ def predict(
         raise InputError("predict: no picture is named; name files or folders")
     check_numbers({"top": top}, "{name}: {value}; it must be {bounds}", top=Bounds(at_least=1, is_whole=True))
     for place in places:
-        _there(place)
+        _existing_path(place)
     if output is not None:
         check_suffix(Path(output))
     tally, first, files = Tally(), [], {}
     with _progress(quiet) as tell:
         tell("opening")
+        contender = contender or _most_accurate(checkpoint, quiet)
         network = load(checkpoint, contender, trust, like=None if like is None else load(like, trust=trust))
         network.network.to(usable_device(device))
         top = min(top, len(network.class_names))
 
         def answered() -> "Iterator[Predicted]":
             began = time.perf_counter()
-            for part in network.answers(_noted(find_input_files(places), files), top=top):
+            for part in network.answers(_record_files(find_input_files(places), files), top=top):
                 tally.add(part)
                 read = [name for number, name in enumerate(part.names) if number not in part.errors]
-                first.extend(read[: EXPLAINED - len(first)])
+                first.extend(read[: MAX_EXPLAINED_IMAGES - len(first)])
                 rate = tally.pictures / (time.perf_counter() - began)
                 tell(f"predicting: {tally.pictures:,} pictures, {rate:,.0f} a second")
                 yield part
@@ -507,7 +520,9 @@ def predict(
                     write(list(part.rows()))
                 tally.require_some(", ".join(places))
             shown = {name: files.get(name, name) for name in first} if explain else {}
-            page = _explained(network, shown, Path(output).with_suffix(".html"), tally, tell) if explain else None
+            page = (
+                _write_explanations(network, shown, Path(output).with_suffix(".html"), tally, tell) if explain else None
+            )
             found = PredictionFile.of(Path(output), tally, page)
     if tally.unreadable:
         said = f"{tally.unreadable:,} of {tally.pictures:,} pictures could not be read, the first {tally.first_error}"
@@ -515,18 +530,39 @@ def predict(
     return found
 
 
-def _noted(pictures: "Iterable[InputImage]", files: dict[str, Any]) -> "Iterator[InputImage]":
-    """The pictures as they come; ``files`` gets those whose names are spelled another way than their files."""
+def _most_accurate(place: Place, quiet: bool) -> str | None:
+    """Print and return the most accurate model of an experiment at its largest size; None for other paths."""
+    folder = Path(place)
+    if not (folder / "grid.json").exists():
+        return None
+    from vit_vs_cnn.regimes.analysis import read_analysis
+
+    analysis, *_ = read_analysis(folder)
+    if len(analysis.models) == 1:
+        return None
+    points = {model: analysis.curve(model.key)[-1] for model in analysis.models}
+    best = max(points, key=lambda model: (points[model].train_size, points[model].accuracy.value))
+    others = ", ".join(model.key for model in points if model is not best)
+    open_console(quiet=quiet).print(
+        f"Model: {best.key}, {best.title}, the most accurate one of {folder} with "
+        f"{100 * points[best].accuracy.value:.1f} %; --contender names another ({others})",
+        soft_wrap=True,
+    )
+    return best.key
+
+
+def _record_files(pictures: "Iterable[InputImage]", files: dict[str, Any]) -> "Iterator[InputImage]":
+    """Yield images, and add those whose name differs from their file to ``files``."""
     for picture in pictures:
         if picture.name != str(picture.content):
             files[picture.name] = picture.content
         yield picture
 
 
-def _explained(
+def _write_explanations(
     network: "LoadedNetwork", pictures: Mapping[str, Place], page: Path, tally: "Tally", tell: Callable[[str], None]
 ) -> Path | None:
-    """The page of maps; None, with a warning, where the network cannot answer."""
+    """Write the page of maps; return None with a warning if the method does not apply to the network."""
     from vit_vs_cnn.inspection.inspect import select_methods
     from vit_vs_cnn.reporting.predictions import write_explained
 
@@ -554,28 +590,31 @@ def locality(
     quiet: bool = False,
     trust: bool = False,
 ) -> "Locality":
-    """Measure how convolution-like a network's attention is: where heads look and how far, what a convolution explains
-    of each layer, what it would cost to put one in its place. No test image is used.
+    """Measure how similar the attention layers of a network are to convolutions.
+
+    Reports where and how far each head attends, how much of each layer a fitted convolution explains, and the
+    accuracy with the convolution in its place. Test images are not used.
 
     Arguments:
-        path: a checkpoint, a cell's folder, or an experiment's: every network, before and after training.
-        count: training images to fit convolutions on, at most.
-        held_out: other images to judge the fits by, at most.
-        output: where it goes; locality/ in the cell's folder, or in the experiment's report, if it is not named.
-        root: where the images lie, if no longer where they lay in training.
-        quiet: show no progress.
-        trust: import the classes of their own that files name, which runs their code: for files of your own.
+        path: a checkpoint, the folder of a run, or of an experiment: all its networks, before and after training.
+        count: maximum number of training images for fitting convolutions.
+        held_out: maximum number of other images for evaluating the fits.
+        output: folder of the page. Default: locality/ in the run, or in the report of the experiment.
+        root: folder of the images, if they have moved since training.
+        quiet: hide progress.
+        trust: import user-defined classes that the files name. This runs their code: use it for your own files only.
 
     Raises:
-        InputError: nothing there that can be opened, its images are not there, or a network without attention.
+        InputError: a path that cannot be opened, missing images, or a network without attention.
     """
-    from vit_vs_cnn.inspection.locality.study import measure_network, select_images, study_locality
-    from vit_vs_cnn.reporting.locality_page import locality_document, study_document
-    from vit_vs_cnn.reporting.page import write_document
-    from vit_vs_cnn.results import Locality
+    with _loading(quiet):
+        from vit_vs_cnn.inspection.locality.study import measure_network, select_images, study_locality
+        from vit_vs_cnn.reporting.locality_page import locality_document, study_document
+        from vit_vs_cnn.reporting.page import write_document
+        from vit_vs_cnn.results import Locality
 
-    _at_least_one(count=count, held_out=held_out)
-    place, lie, page = _there(path), None if root is None else Path(root), "locality.html"
+    _check_positive(count=count, held_out=held_out)
+    place, lie, page = _existing_path(path), None if root is None else Path(root), "locality.html"
     with _progress(quiet) as tell:
         tell("opening")
         if not (place / "grid.json").exists():
@@ -589,13 +628,15 @@ def locality(
             written[-1].write_text(json.dumps(found.to_dict(), indent=1) + "\n", encoding="utf-8")
             return Locality(title, found, None, (), tuple(written))
         from vit_vs_cnn.reporting.findings import read_findings
-        from vit_vs_cnn.runs.grid import finished_cells
+        from vit_vs_cnn.runs.experiment_folder import read_finished_results
 
         findings, layers = read_findings(place), []
         for number, of_cell in enumerate(study_locality(place, count=count, held_out=held_out, root=lie, trust=trust)):
             tell(f"measured: {number + 1} of {len(findings.results)}")
             layers += of_cell
-        order = list(dict.fromkeys(result.contender for result in finished_cells(place).values()))  # the config's
+        order = list(
+            dict.fromkeys(result.contender for result in read_finished_results(place).values())
+        )  # the config's
         folder = place / "report" / "locality" if output is None else Path(output)
         title = f"Locality study: {place.name}"
         document = study_document(findings.analysis, layers, order, title=title)
@@ -619,34 +660,36 @@ def to_attention(
     quiet: bool = False,
     trust: bool = False,
 ) -> "Compilation":
-    """Write a trained CNN as a network of multi-head attention that computes the same function.
+    """Convert a trained CNN to a network of multi-head attention that computes the same function.
 
-    After Cordonnier et al. 2020, theorem 1; as a checkpoint that can be compared, inspected and trained further
-    (contenders.NAME.starts_from).
+    The checkpoint can be compared, inspected and trained further (contenders.NAME.starts_from).
+
+    Reference: Cordonnier et al. 2020, "On the Relationship between Self-Attention and Convolutional Layers", theorem 1.
 
     Arguments:
-        path: a checkpoint, or the folder of a cell or of an experiment.
-        form: how a head finds its place.
-        sharpness: how sharply it looks there; as sharply as can be if it is not named.
-        head_dim: width of a head; fewer than the rank of a kernel only come near it.
-        released: make positions and content parameters, to train on.
-        window_size: of released windows; that of the kernel if it is not named.
-        contender: whose network, of an experiment.
-        count: test images to compare the two on; all if it is not named.
-        output: the checkpoint to write; attention.ckpt beside the other if it is not named.
-        root: where the images lie, if no longer where they lay in training.
-        quiet: show no progress.
-        trust: import the classes of their own that files name, which runs their code: for files of your own.
+        path: a checkpoint, or the folder of a run or an experiment.
+        form: window (one head for each kernel offset) or quadratic (relative scores over all positions).
+        sharpness: scale of the quadratic scores. Default: the largest useful one.
+        head_dim: width of a head. Below the rank of a kernel, the conversion is an approximation.
+        released: make positions trainable and add content-based scores, for further training.
+        window_size: window of a released layer. Default: the kernel size.
+        contender: model of an experiment.
+        count: number of test images for the comparison. Default: all.
+        output: checkpoint to write. Default: attention.ckpt next to the original.
+        root: folder of the images, if they have moved since training.
+        quiet: hide progress.
+        trust: import user-defined classes that the files name. This runs their code: use it for your own files only.
 
     Raises:
-        InputError: nothing there that can be opened, a network without convolutions, options that do not go together.
+        InputError: a path that cannot be opened, a network without convolutions, options that exclude each other.
     """
-    import torch
+    with _loading(quiet):
+        import torch
 
-    from vit_vs_cnn.conversion.to_attention import compile_network
+        from vit_vs_cnn.conversion.to_attention import compile_network
 
     own = {"sharpness": sharpness, "head_dim": head_dim, "window_size": window_size}
-    _at_least_one(count=count, head_dim=head_dim, window_size=window_size)
+    _check_positive(count=count, head_dim=head_dim, window_size=window_size)
     with _progress(quiet) as tell:
         tell("opening")
         network = load(path, contender, trust)
@@ -668,43 +711,43 @@ def export(
     quiet: bool = False,
     trust: bool = False,
 ) -> "list[Exported]":
-    """Write a trained network in the formats that others read, and check that each gives its logits.
+    """Export a trained network, and check that each exported file gives the same logits.
 
-    onnx and torch take pixel values from 0 to 1 and normalise them; safetensors and timm hold the weights alone, and
-    config.json beside them says the rest.
+    onnx and torch files take pixel values in [0, 1] and normalize them. safetensors and timm files hold weights;
+    config.json next to them has classes, image size and normalization.
 
     Arguments:
-        path: a checkpoint, or the folder of a cell or of an experiment.
-        format: of safetensors, onnx, torch (torch.export) and timm; safetensors, and onnx where what writes it is
-            installed, if none is named.
-        contender: whose network, of an experiment.
-        output: where the files go; export/ in the cell's folder if it is not named.
-        quiet: show no progress.
-        trust: import the classes of their own that files name, which runs their code: for files of your own.
+        path: a checkpoint, or the folder of a run or an experiment.
+        format: safetensors, onnx, torch (torch.export), timm. Default: safetensors, and onnx if it is installed.
+        contender: model of an experiment.
+        output: folder of the files. Default: export/ in the folder of the run.
+        quiet: hide progress.
+        trust: import user-defined classes that the files name. This runs their code: use it for your own files only.
 
     Raises:
-        InputError: nothing there that can be opened, an unknown format, or one that cannot hold the network.
+        InputError: a path that cannot be opened, an unknown format, or one that cannot hold the network.
     """
-    from vit_vs_cnn.conversion.export import export as write
-    from vit_vs_cnn.conversion.export import usual_formats
+    with _loading(quiet):
+        from vit_vs_cnn.conversion.export import export as write
+        from vit_vs_cnn.conversion.export import usual_formats
 
     with _progress(quiet, lines=False) as tell:
         tell("opening")
         network = load(path, contender, trust)
-        formats = usual_formats() if format is None else list(_several(format))
+        formats = usual_formats() if format is None else list(_as_tuple(format))
         tell("writing, and checking what was written")
         return write(network, formats, network.folder / "export" if output is None else Path(output))
 
 
 @preserve_process_state
 def models(pattern: str = "*") -> list[dict[str, Any]]:
-    """List the models by name, with parameters and multiply-accumulates at 32 x 32, and the recommended recipes.
+    """List models with parameters and multiply-accumulates (MACs) at 32 x 32 pixels, and their recommended recipes.
 
     Arguments:
-        pattern: which, such as vit*; timm/vit* for those of timm, by name alone.
+        pattern: names to list, such as vit*, or timm/vit* for models of timm.
 
     Raises:
-        InputError: none has such a name.
+        InputError: no model matches the pattern.
     """
     from vit_vs_cnn.config.recipes import find_recipe
     from vit_vs_cnn.models import create_model, list_models
@@ -737,33 +780,36 @@ def load(
     *,
     like: "TrainedNetwork | LabelledImages | None" = None,
 ) -> "LoadedNetwork":
-    """A trained network, ready to classify: ``load(path).predict(images)``. Nothing that a file carries is executed.
+    """Load a trained network: ``load(path).predict(images)``. No code in the file is executed.
 
     Arguments:
-        path: a checkpoint, an exported .safetensors or .onnx, the folder of a cell, or that of an experiment; or
+        path: a checkpoint, an exported .safetensors file, the folder of a run or an experiment, or
             ``timm/NAME=FILE``.
-        contender: whose network, of an experiment; that of its largest training size and, of that, of its first seed.
-        trust: whether the class of a model that is not the package's own may be imported.
-        like: a network or images whose classes and image shape a model of timm has.
+        contender: model of an experiment. Its run with the largest training size and the first seed is loaded.
+        trust: import a user-defined model class that the file names.
+        like: network or images with the classes and the image shape to use for a timm model.
 
     Raises:
-        InputError: nothing there that can be opened, no such contender, or several and none is named.
+        InputError: a path that cannot be opened, an unknown model, or an experiment with several models and no choice.
     """
     from vit_vs_cnn.results import LoadedNetwork
-    from vit_vs_cnn.runs.trained import open_network
+    from vit_vs_cnn.runs.trained_network import open_network
 
     if not isinstance(path, str | os.PathLike):
         raise InputError(f"load: expected the path of a checkpoint or a folder, got {path!r}")
     return LoadedNetwork.of(open_network(path, contender=contender, like=like, trust=trust))
 
 
-def experiment_of(
+def load_experiment(
     config: Config | Sequence[Config] | None = None, overrides: Mapping[str, Any] | None = None
 ) -> Experiment:
-    """The experiment of a config with settings laid over it, every one checked; see ``train``.
+    """Read a config with overrides and check every setting.
+
+    Arguments:
+        config, overrides: as in ``train``.
 
     Raises:
-        InputError: what is wrong, where in the config, and what is allowed.
+        InputError: a setting that is unknown or has a wrong value.
     """
     several = config if isinstance(config, Sequence) and not isinstance(config, str) else [config]
     values: dict[str, Any] = {}
@@ -775,19 +821,21 @@ def experiment_of(
 
 
 def _with_images(experiment: Experiment, given: Any) -> Experiment:
-    """The experiment with the images that were given in Python, if any were."""
+    """Replace the images of an experiment by images given in Python, if there are any."""
     if given is None:
         return experiment
-    from vit_vs_cnn.runs.images import with_given
+    from vit_vs_cnn.runs.experiment_data import with_given
 
     return dataclasses.replace(experiment, data=with_given(experiment.data, given))
 
 
-def _named(overrides: Mapping[str, Any]) -> list[str]:
-    """The dotted names of all settings that were given by name, those within a block among them."""
+def _override_names(overrides: Mapping[str, Any]) -> list[str]:
+    """List the dotted names of overridden settings, including those inside overridden blocks."""
     found = []
     for name, value in overrides.items():
-        found += [name, *(f"{name}.{inner}" for inner in _named(value))] if isinstance(value, Mapping) else [name]
+        found += (
+            [name, *(f"{name}.{inner}" for inner in _override_names(value))] if isinstance(value, Mapping) else [name]
+        )
     return found
 
 
@@ -816,16 +864,20 @@ def _plain(value: Any) -> Any:
         return value
 
 
-def _several(given: Any) -> tuple[Any, ...]:
-    """One thing or several: a text, a path or a number stands for itself alone."""
+def _as_tuple(given: Any) -> tuple[Any, ...]:
+    """Return a tuple of values; a text, a path or a number is a tuple of one."""
     if given is None:
         return ()
     return (given,) if isinstance(given, str | os.PathLike | int) else tuple(given)
 
 
 def _paths(given: Any, what: str) -> list[str]:
-    """Paths, alone or in lists. Raises InputError: pictures in memory."""
-    found = [one for part in given for one in _several(part)]
+    """Return a flat list of paths.
+
+    Raises:
+        InputError: images in memory in place of paths.
+    """
+    found = [one for part in given for one in _as_tuple(part)]
     if others := [one for one in found if not isinstance(one, str | os.PathLike)]:
         kind = type(others[0]).__name__
         instead = "" if what == "compare" else "; for images in memory use load(...).predict(...)"
@@ -833,12 +885,12 @@ def _paths(given: Any, what: str) -> list[str]:
     return [os.fspath(one) for one in found]
 
 
-def _made(folder: Path) -> None:
-    """Make a folder for what is written: one that cannot be is told before the work."""
+def _create_folder(folder: Path) -> None:
+    """Create an output folder before the work, so that a wrong path fails early."""
     folder.mkdir(parents=True, exist_ok=True)
 
 
-def _there(path: Place) -> Path:
+def _existing_path(path: Place) -> Path:
     if not isinstance(path, str | os.PathLike):
         raise InputError(f"expected the path of a file or folder, got {path!r}")
     if not (found := Path(path)).exists():
@@ -846,21 +898,29 @@ def _there(path: Place) -> Path:
     return found
 
 
-def _at_least_one(**counts: int | None) -> None:
+def _check_positive(**counts: int | None) -> None:
     least = Bounds(at_least=1, is_whole=True)
     check_numbers(counts, "{name}: {value} must be {bounds}", **dict.fromkeys(counts, least))
 
 
 @contextmanager
+def _loading(quiet: bool) -> Iterator[None]:
+    """Show on a terminal that libraries are being imported."""
+    console = open_console(quiet=quiet)
+    with console.status("loading libraries") if console.is_terminal else nullcontext():
+        yield
+
+
+@contextmanager
 def _progress(quiet: bool, *, lines: bool = True) -> Iterator[Callable[[str], None]]:
-    """What is being done, on standard error: a line that changes on a terminal, a line for each part elsewhere.
+    """Show progress on stderr: a changing line on a terminal, otherwise one line for each step.
 
     Arguments:
-        lines: whether there are lines elsewhere.
+        lines: print lines if stderr is not a terminal.
     """
     from rich.text import Text
 
-    console = console_for_news(quiet=quiet)
+    console = open_console(quiet=quiet)
     last = ""
 
     def tell(text: str) -> None:

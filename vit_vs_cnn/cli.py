@@ -1,4 +1,4 @@
-"""The command line: finds the command, and turns what goes wrong into one line and an exit code."""
+"""The command line: runs a command, prints its result, and turns errors into one line and an exit code."""
 
 import difflib
 import gc
@@ -10,7 +10,6 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Sequence
-from contextlib import nullcontext
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,137 +17,170 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from vit_vs_cnn import __version__
-from vit_vs_cnn.errors import BAD_INPUT, INTERRUPTED, SOME_FAILED, CellsFailed, InputError, Interrupted, one_line
+from vit_vs_cnn.console import one_line_warnings, open_console
+from vit_vs_cnn.errors import (
+    EXIT_BAD_INPUT,
+    EXIT_INTERRUPTED,
+    EXIT_RUNS_FAILED,
+    InputError,
+    Interrupted,
+    RunsFailed,
+    one_line,
+)
 from vit_vs_cnn.process import keep_freed_memory
-from vit_vs_cnn.told import warnings_in_lines
 
 if TYPE_CHECKING:
-    from vit_vs_cnn.commands.command import Command, Given
+    from vit_vs_cnn.commands import Command, Words
 
-#: The commands that keep what they did when they are stopped.
-TRAINING = (["train"], ["tune"], ["cell"])
-#: New objects until the collector looks for cycles: the libraries that are imported make half a million that are none.
-GARBAGE = 100_000
-#: What PyTorch and NumPy say where memory does not suffice.
-NO_MEMORY = ("not enough memory", "can't allocate memory", "Unable to allocate", "out of memory")
+#: Commands that can be resumed after a stop. ``cell`` is internal: ``train`` starts it for one run on several devices.
+TRAINING_COMMANDS = ("train", "tune", "cell")
+#: New objects after which the collector looks for cycles. Imported libraries create half a million objects.
+GARBAGE_THRESHOLD = 100_000
+#: Parts of the messages of PyTorch and NumPy about exhausted memory.
+OUT_OF_MEMORY_TEXTS = ("not enough memory", "can't allocate memory", "Unable to allocate", "out of memory")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command, and tell what goes wrong in one line.
+    """Run a command and print an error as one line.
 
     Returns:
-        0; 1 where cells failed or the program did; 2 for unusable input; 130 for a run that was asked to stop.
+        exit code: 0; 1 if runs or the program failed; 2 for unusable input; 130 if the user stopped it.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # a name in another script is no reason to end
-            stream.reconfigure(errors="replace")
-    if words[:1] == ["--version"]:
-        print(f"vit-vs-cnn {__version__}, Python {platform.python_version()}, torch {metadata.version('torch')}")
-        return 0
-    gc.set_threshold(GARBAGE)
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # names in other scripts are printed on any terminal
+    gc.set_threshold(GARBAGE_THRESHOLD)
     try:
-        with warnings_in_lines():
-            _run(words[0] if words else "--help", words[1:])
+        with one_line_warnings():
+            run(words[0] if words else "--help", words[1:])
         sys.stdout.flush()
-    except BrokenPipeError:  # who read the output has read enough, as head does
+    except BrokenPipeError:  # the reader has closed the pipe, as head does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (Exception, KeyboardInterrupt) as error:
-        code, lines = _told(error, words)
+        code, lines = describe_error(error, words)
         print("\n".join(lines), file=sys.stderr)
         return code
     return 0
 
 
-def _told(error: BaseException, words: list[str]) -> tuple[int, list[str]]:
-    """What went wrong, for who typed the words: the exit code and the lines."""
+def run(name: str, words: list[str]) -> None:
+    """Run one command.
+
+    Raises:
+        InputError: an unknown command, or as the command.
+    """
+    if name == "--version":
+        print(f"vit-vs-cnn {__version__}, Python {platform.python_version()}, torch {metadata.version('torch')}")
+        return
+    if name == "cell":
+        execute_cell(words)
+        return
+    from vit_vs_cnn.commands import COMMANDS, usage
+
+    if name in ("-h", "--help"):
+        print(usage(), end="")
+        return
+    if name not in COMMANDS:
+        close = difflib.get_close_matches(name, COMMANDS, n=1)
+        hint = f"; did you mean {close[0]}?" if close else ""
+        raise InputError(f"{name!r} is no command{hint} (there are: {', '.join(COMMANDS)}; see --help)")
+    command = COMMANDS[name]
+    options = words[: words.index("--")] if "--" in words else words
+    if {"-h", "--help"} & {*options}:
+        print(command.help(), end="")
+        return
+    run_command(command, command.read(words))
+
+
+def run_command(command: "Command", words: "Words") -> None:
+    """Call the function of a command and print the result."""
+    if words.options.pop("print_config", False):
+        from vit_vs_cnn.api import load_experiment
+
+        values = load_experiment(words.options.get("config"), words.overrides).to_dict()
+        print(yaml.safe_dump(values, sort_keys=False), end="")
+        return
+    if command.name == "report" and Path(words.paths[0]).is_file():
+        from vit_vs_cnn.printing import print_result_table
+
+        output = words.options.get("output")
+        in_json = words.options.get("json", False)
+        print_result_table(Path(words.paths[0]), in_json=in_json, output=None if output is None else Path(output))
+        return
+    if command.name in TRAINING_COMMANDS:
+        keep_freed_memory()
+    try:
+        result = command.call(words)
+    except RunsFailed as error:
+        if error.found is not None:
+            _print(command, error.found, words)
+        raise
+    if result is not None:  # None in the other processes of a training on several devices
+        _print(command, result, words)
+
+
+def execute_cell(words: list[str]) -> None:
+    """Run the cell in a folder: ``cell FOLDER --trust``. ``train`` starts this command, not the user.
+
+    Raises:
+        InputError: a folder that the user does not trust.
+    """
+    folder = words[0] if words else ""
+    if "--trust" not in words[1:]:
+        raise InputError(f"{folder}: its config.yaml names the code to run; add --trust if the folder is yours")
+    from vit_vs_cnn.runs.experiment_data import ExperimentData
+    from vit_vs_cnn.runs.failures import raise_failures
+    from vit_vs_cnn.runs.result import RunState
+    from vit_vs_cnn.runs.run import read_run
+    from vit_vs_cnn.workers.run import run_one
+
+    keep_freed_memory()
+    run = read_run(Path(folder), trusted=True)
+    data = ExperimentData.of(run.experiment, fingerprint=run.fingerprint)
+    if run_one(run, data, console=open_console()) is RunState.WAITING:
+        raise InputError(f"{run.name} starts from a run that is not finished; train runs both")
+    raise_failures([run])
+
+
+def describe_error(error: BaseException, words: list[str]) -> tuple[int, list[str]]:
+    """Exit code of an error, and the lines to print."""
     match error:
-        case CellsFailed():
-            return SOME_FAILED, [*(f"failed: {line}" for line in error.failures), "the same command tries these again"]
+        case RunsFailed():
+            lines = [f"failed: {line}" for line in error.failures]
+            return EXIT_RUNS_FAILED, [*lines, "Run the same command again to retry the failed runs."]
         case InputError():
-            return BAD_INPUT, [f"error: {' '.join(str(error).split())}"]
+            return EXIT_BAD_INPUT, [f"error: {' '.join(str(error).split())}"]
         case Interrupted() | KeyboardInterrupt():
-            goes_on = "; the same command goes on from the last checkpoint" if words[:1] in TRAINING else ""
-            return INTERRUPTED, [f"{str(error) or 'stopped'}{goes_on}"]
-        case OSError():  # a full disk, a folder that may not be written to
-            return BAD_INPUT, [f"error: {error.filename or 'input or output'}: {error.strerror or error}"]
-    said, command = one_line(error), words[0] if words else "help"
-    if isinstance(error, MemoryError) or any(part in said for part in NO_MEMORY):
-        return BAD_INPUT, [f"error: {command} needs more memory than there is: {said}"]
-    what, trace = f"{type(error).__name__}: {said}", _kept_trace(error, words)
-    return SOME_FAILED, [f"error: {command} met a fault of this program, {what}; the full trace {trace}"]
+            is_training = bool(words) and words[0] in TRAINING_COMMANDS
+            hint = "; run the same command again to resume from the last checkpoint" if is_training else ""
+            return EXIT_INTERRUPTED, [f"{str(error) or 'stopped'}{hint}"]
+        case OSError():  # a full disk, a folder without permission to write
+            return EXIT_BAD_INPUT, [f"error: {error.filename or 'input or output'}: {error.strerror or error}"]
+    message, command = one_line(error), words[0] if words else "help"
+    if isinstance(error, MemoryError) or any(text in message for text in OUT_OF_MEMORY_TEXTS):
+        return EXIT_BAD_INPUT, [f"error: {command} needs more memory than there is: {message}"]
+    location = write_traceback(error, words)
+    return EXIT_RUNS_FAILED, [f"error: {command} failed with {type(error).__name__}: {message}; {location}"]
 
 
-def _kept_trace(error: BaseException, words: list[str]) -> str:
-    """Where the trace of a fault was put, to be read when it is reported."""
+def write_traceback(error: BaseException, words: list[str]) -> str:
+    """Write the traceback to a temporary file, for a bug report, and return where it is."""
     try:
         handle, name = tempfile.mkstemp(prefix="vit-vs-cnn-", suffix=".txt")
         with open(handle, "w", encoding="utf-8") as file:
             file.write(f"{shlex.join(words)}\n")
             traceback.print_exception(error, file=file)
-    except OSError as failed:
-        return f"could not be kept: {failed.strerror}"
-    return f"is in {name}"
+    except OSError as os_error:
+        return f"the traceback could not be written: {os_error.strerror}"
+    return f"this is a bug, and the traceback is in {name}"
 
 
-def _run(name: str, words: list[str]) -> None:
-    from vit_vs_cnn.commands import help, loading
-    from vit_vs_cnn.commands.command import COMMANDS, GONE, INTERNAL, RENAMED
+def _print(command: "Command", result: Any, words: "Words") -> None:
+    from vit_vs_cnn.printing import print_result, to_json
 
-    if name in ("-h", "--help"):
-        print(help.usage(), end="")
-        return
-    if name.partition("=")[0] == "--print-completion":
-        print(help.completion(name.partition("=")[2] or "".join(words[:1])), end="")
-        return
-    if name in GONE:
-        raise InputError(GONE[name])
-    if (command := COMMANDS.get(RENAMED.get(name, name))) is None:
-        known = [one for one in COMMANDS if one not in INTERNAL]
-        close = difflib.get_close_matches(name, known, n=1)
-        hint = f"; did you mean {close[0]}?" if close else ""
-        raise InputError(f"{name!r} is no command{hint} (there are: {', '.join(known)}; see --help)")
-    options = words[: words.index("--")] if "--" in words else words
-    if {"-h", "--help", "--help=all"} & {*options}:
-        print(help.help_page(command, everything="--help=all" in options), end="")
-        return
-    given = command.read(words)
-    is_quiet = given.options.get("json") or given.options.get("quiet")
-    with nullcontext() if is_quiet else loading.loading_told():
-        _carry_out(command, given)
-
-
-def _carry_out(command: "Command", given: "Given") -> None:
-    if given.options.pop("print_config", False):
-        from vit_vs_cnn.api import experiment_of
-
-        values = experiment_of(given.options.get("config"), given.overrides).to_dict()
-        print(yaml.safe_dump(values, sort_keys=False), end="")
-        return
-    if command.name == "report" and Path(given.paths[0]).is_file():
-        from vit_vs_cnn.commands import show
-
-        output = given.options.get("output")
-        in_json = given.options.get("json", False)
-        show.recorded(Path(given.paths[0]), in_json=in_json, output=None if output is None else Path(output))
-        return
-    if [command.name] in TRAINING:
-        keep_freed_memory()
-    try:
-        found = command.call(given)
-    except CellsFailed as error:
-        if error.found is not None:
-            _show(command, error.found, given)
-        raise
-    if found is not None:  # as it is in a process that trained beside the first one, which prints
-        _show(command, found, given)
-
-
-def _show(command: "Command", found: Any, given: "Given") -> None:
-    from vit_vs_cnn.commands import show
-
-    if given.options.get("json"):
-        print(show.as_json(found), end="")
+    if words.options.get("json"):
+        print(to_json(result), end="")
     else:
-        getattr(show, command.name.replace("-", "_"))(found)
+        print_result(command.name, result)

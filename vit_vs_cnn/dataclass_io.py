@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Any, TypeVar
 
-from vit_vs_cnn.plain import LARGEST, Plain
+from vit_vs_cnn.strict_yaml import LARGEST, Plain
 
 Made = TypeVar("Made")
 _WORDS = {str: "a text", int: "a whole number", float: "a number", bool: "true or false", type(None): "null"}

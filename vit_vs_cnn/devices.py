@@ -8,7 +8,7 @@ from vit_vs_cnn.errors import InputError
 DEVICES = ("cpu", "cuda", "mps", "xpu")
 
 
-def wait_for(device: torch.device | str) -> None:
+def synchronize(device: torch.device | str) -> None:
     """Return when all that was asked of a device is done; an accelerator queues its work and answers before it is."""
     device = torch.device(device)
     accelerator = torch.accelerator.current_accelerator()

@@ -5,7 +5,7 @@ from typing import Any
 
 # Exit codes of the command line: some cells failed and the others have run (or the program failed); nothing could be
 # run; asked to stop.
-SOME_FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
+EXIT_RUNS_FAILED, EXIT_BAD_INPUT, EXIT_INTERRUPTED = 1, 2, 130
 
 
 class InputError(ValueError):
@@ -45,7 +45,7 @@ class ProcessLost(InputError):
     """A cell has lost its process as often as it may."""
 
 
-class CellsFailed(Exception):
+class RunsFailed(Exception):
     """Some cells have no result; the others were run all the same. The same command tries these again.
 
     Arguments:

@@ -29,7 +29,7 @@ def file_state(path: Path) -> tuple[int, int, int, int]:
     return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
 
 
-def put_in_place(partial: Path, path: Path) -> None:
+def publish_file(partial: Path, path: Path) -> None:
     """Give a file that is whole its name; a power cut does not find the new name before the new content."""
     with partial.open("rb+") as file:
         os.fsync(file.fileno())
@@ -37,7 +37,7 @@ def put_in_place(partial: Path, path: Path) -> None:
 
 
 @contextmanager
-def written_whole(path: Path, *, contested: bool = False) -> Iterator[Path]:
+def atomic_write(path: Path, *, contested: bool = False) -> Iterator[Path]:
     """A place to write the content of ``path`` to; it gets its name when the block ends, and none if the block fails.
 
     Arguments:
@@ -49,7 +49,7 @@ def written_whole(path: Path, *, contested: bool = False) -> Iterator[Path]:
         partial = partial_of(path, contested=contested)
         try:
             yield partial
-            put_in_place(partial, path)
+            publish_file(partial, path)
         finally:
             partial.unlink(missing_ok=True)
 
@@ -73,7 +73,7 @@ def remove_partials(folder: Path) -> None:
 
 def write_text(path: Path, text: str) -> None:
     """Write a file whole or not at all, also where several processes write it at a time."""
-    with written_whole(path, contested=True) as partial:
+    with atomic_write(path, contested=True) as partial:
         partial.write_text(text, encoding="utf-8")
 
 

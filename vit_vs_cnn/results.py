@@ -15,10 +15,9 @@ import numpy as np
 
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.reporting.findings import Findings, Written
-from vit_vs_cnn.runs.auditing.audit import Audit
-from vit_vs_cnn.runs.auditing.findings import Finding
+from vit_vs_cnn.runs.audit import Audit
 from vit_vs_cnn.runs.prediction import Tally
-from vit_vs_cnn.runs.trained import TrainedNetwork
+from vit_vs_cnn.runs.trained_network import TrainedNetwork
 from vit_vs_cnn.statistics.intervals import wilson_interval
 
 if TYPE_CHECKING:
@@ -33,48 +32,44 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Audited(Audit, Written):
-    """What images are like, before anything is trained on them, and the page that was written of it.
+    """Audit of images, with the files of its report. ``findings`` has problems and remedies, the most serious first."""
 
-    ``findings`` has what is wrong, the worst first, each with what to do about it (``.told``, ``.advice``).
-    """
-
-    findings: tuple[Finding, ...]
     written: tuple[Path, ...]
 
     def frame(self) -> "pandas.DataFrame":
-        """One row for each class: its images in each split, and their mean colour, 0 to 255 for each channel."""
+        """One row for each class: its images in each split, and their mean color, 0 to 255 for each channel."""
         import pandas
 
         rows = [
             {"class": name, **{split: by_class[name] for split, by_class in self.counts.items()}, "images": count}
-            | {"mean_colour": [round(value, 1) for value in self.mean_colours.get(name, ())]}
+            | {"mean_color": [round(value, 1) for value in self.mean_colors.get(name, ())]}
             for name, count in self.by_class.items()
         ]
         return pandas.DataFrame(rows)
 
     def to_dict(self) -> dict[str, Any]:
-        named = [field.name for field in dataclasses.fields(Audit) if field.name not in ("files", "faults", "pictures")]
-        plain = {name: getattr(self, name) for name in named}
-        plain["majority"] = dict(zip(("class", "test_accuracy"), self.majority, strict=True))
-        plain["pairs"] = None if self.pairs is None else [dataclasses.asdict(pair) for pair in self.pairs]
-        plain |= {name: [one._asdict() for one in getattr(self, name)] for name in ("files", "faults")}
+        skipped = ("files", "problems", "pictures")
+        values = {one.name: getattr(self, one.name) for one in dataclasses.fields(Audit) if one.name not in skipped}
+        values["majority"] = dict(zip(("class", "test_accuracy"), self.majority, strict=True))
+        values["pairs"] = None if self.pairs is None else [dataclasses.asdict(pair) for pair in self.pairs]
+        values |= {name: [item._asdict() for item in getattr(self, name)] for name in ("files", "problems")}
         return {
             "findings": [dataclasses.asdict(finding) for finding in self.findings],
-            **plain,
-            "straddling": self.straddling,
+            **values,
+            "leaked": self.leaked,
             "written": [str(path) for path in self.written],
         }
 
     def __repr__(self) -> str:
-        from vit_vs_cnn.reporting.audit_report import lines_of
+        from vit_vs_cnn.reporting.audit_report import finding_lines
 
-        return "\n".join(lines_of(self.findings))
+        return "\n".join(finding_lines(self))
 
     def _repr_html_(self) -> str:
         from vit_vs_cnn.reporting.audit_report import summary
         from vit_vs_cnn.reporting.page import fragment_of
 
-        return fragment_of(summary(self, self.findings))
+        return fragment_of(summary(self))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -286,7 +281,7 @@ class PredictionFile:
         path: of the table; ``vit_vs_cnn.runs.prediction.Predicted.frame`` says its columns.
         pictures: how many rows it has; ``unreadable`` of them have an error instead of a class.
         by_class: how many pictures were said to be of each class that was named.
-        unfamiliar: how many look unlike what the network was trained on; None where that is not known.
+        out_of_distribution: number of flagged images; None if flags are not offered for the network.
         temperature: of the probabilities; None where they are not calibrated.
         page: of ``explain``.
         lines: all this in a few sentences.
@@ -296,7 +291,7 @@ class PredictionFile:
     pictures: int
     unreadable: int
     by_class: dict[str, int]
-    unfamiliar: int | None
+    out_of_distribution: int | None
     temperature: float | None
     page: Path | None
     lines: list[str]
@@ -308,14 +303,14 @@ class PredictionFile:
             tally.pictures,
             tally.unreadable,
             dict(tally.by_class.most_common()),
-            tally.unfamiliar,
+            tally.out_of_distribution,
             tally.held_out.temperature,
             page,
             tally.lines,
         )
 
     def __repr__(self) -> str:
-        return "\n".join([*self.lines, f"wrote {self.path}"])
+        return "\n".join([*self.lines, f"wrote all {self.pictures:,} rows to {self.path}"])
 
 
 @dataclass(frozen=True, eq=False, repr=False)

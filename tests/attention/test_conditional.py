@@ -6,8 +6,8 @@ from vit_vs_cnn.attention import ConditionalPosition
 BATCH, ROWS, COLS, DIM = 2, 3, 5, 7
 
 
-def test_patches_get_their_depthwise_convolution_and_extra_tokens_nothing():
-    position = ConditionalPosition((ROWS, COLS), DIM, extra_tokens=2).double()
+def test_patches_get_their_depthwise_convolution_and_num_prefix_tokens_nothing():
+    position = ConditionalPosition((ROWS, COLS), DIM, num_prefix_tokens=2).double()
     tokens = torch.randn(BATCH, 2 + ROWS * COLS, DIM, dtype=torch.float64)
     output = position(tokens)
     assert torch.equal(output[:, :2], tokens[:, :2])
@@ -31,6 +31,6 @@ def test_resize_needs_no_new_weights():
 
 
 def test_gradcheck():
-    position = ConditionalPosition((2, 3), 2, extra_tokens=1).double()
+    position = ConditionalPosition((2, 3), 2, num_prefix_tokens=1).double()
     tokens = torch.randn(1, 7, 2, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(position, (tokens,))

@@ -234,7 +234,7 @@ def test_products_of_many_tokens_stay_fused_in_half_precision(monkeypatch):
     called = []
     fused = F.scaled_dot_product_attention
     monkeypatch.setattr(F, "scaled_dot_product_attention", lambda *a, **b: called.append(1) or fused(*a, **b))
-    monkeypatch.setattr("vit_vs_cnn.attention.functional._MOST_WEIGHTS", BATCH * HEADS * QUERIES * KEYS - 1)
+    monkeypatch.setattr("vit_vs_cnn.attention.functional._MAX_SAVED_WEIGHTS", BATCH * HEADS * QUERIES * KEYS - 1)
     scaled_dot_product_attention(*[one.detach().bfloat16().requires_grad_() for one in tensors()])
     assert called
 

@@ -10,10 +10,10 @@ from einops import rearrange
 from vit_vs_cnn.attention import (
     GatedAttention,
     MultiHeadAttention,
-    initialise_gated,
+    initialize_gated,
     scaled_dot_product_attention,
 )
-from vit_vs_cnn.attention.gated import OffsetProjection
+from vit_vs_cnn.attention.gated import OffsetPositionBias
 from vit_vs_cnn.attention.relative import kernel_offsets
 
 BATCH, HEADS, DIM, ROWS, COLS = 2, 3, 4, 5, 7
@@ -54,9 +54,9 @@ def test_weight_of_the_offset_is_that_of_a_discrete_gaussian(locality):
 
 
 def test_positional_scores_are_products_with_the_offset_and_its_length():
-    position = OffsetProjection(GRID, HEADS).double()
+    position = OffsetPositionBias(GRID, HEADS).double()
     torch.nn.init.normal_(position.projection)
-    bias = position.bias()
+    bias = position.token_bias()
     places = torch.tensor(list(itertools.product(range(ROWS), range(COLS))), dtype=torch.float64)
     offsets = places - places[:, None]  # [query, key]
     encodings = torch.cat([offsets.square().sum(-1, keepdim=True), offsets], dim=-1)
@@ -69,7 +69,7 @@ def test_weights_are_the_papers_mixture():
     queries, keys, values = qkv()
     output, weights = attention(queries, keys, values, return_weights=True)
     q, k, v = (tensor.numpy() for tensor in (queries, keys, values))
-    bias, gates = attention.position.bias().detach().numpy(), attention.gate.detach().numpy()
+    bias, gates = attention.position.token_bias().detach().numpy(), attention.gate.detach().numpy()
     for image, head, query in itertools.product(range(BATCH), range(HEADS), range(ROWS * COLS)):
         content = np.exp(k[image, head] @ q[image, head, query] / DIM**0.5)
         place = np.exp(bias[head, query])
@@ -90,7 +90,7 @@ def test_explicit_and_fused_paths_agree_in_outputs_and_gradients(extra, masked):
     mask = None
     if masked:
         mask = torch.rand(tokens, tokens) > 0.4 if masked == "shared" else torch.rand(BATCH, 1, tokens, tokens) > 0.4
-    fused = attention(*inputs, mask=mask)
+    fused, _ = attention(*inputs, mask=mask)
     explicit, weights = attention(*inputs, mask=mask, return_weights=True)
     torch.testing.assert_close(explicit, fused, rtol=0, atol=1e-12)
     torch.testing.assert_close(weights.sum(-1), torch.ones_like(weights[..., 0]), rtol=0, atol=1e-12)
@@ -104,7 +104,7 @@ def test_explicit_and_fused_paths_agree_in_outputs_and_gradients(extra, masked):
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-11)
 
 
-def test_extra_tokens_look_and_are_seen_by_content_alone():
+def test_prefix_tokens_attend_and_are_attended_to_by_content_alone():
     attention = drawn(extra=2)
     inputs = qkv(extra=2)
     _, weights = attention(*inputs, return_weights=True)
@@ -126,7 +126,7 @@ def test_where_a_mask_leaves_no_patch_content_takes_the_whole_row_and_where_noth
     assert torch.equal(weights[:, :, 3, 0], torch.ones(BATCH, HEADS, dtype=torch.float64))
     assert not weights[:, :, 4].any()
     assert not output[:, :, 4].any()
-    gradients = torch.autograd.grad(attention(*inputs, mask=mask).square().sum(), [*inputs, *attention.parameters()])
+    gradients = torch.autograd.grad(attention(*inputs, mask=mask)[0].square().sum(), [*inputs, *attention.parameters()])
     assert all(gradient.isfinite().all() for gradient in gradients)
 
 
@@ -134,15 +134,15 @@ def test_closed_gates_leave_attention_by_content():
     attention = GatedAttention(GRID, HEADS).double()
     torch.nn.init.constant_(attention.gate, -60.0)
     inputs = qkv()
-    torch.testing.assert_close(attention(*inputs), scaled_dot_product_attention(*inputs), rtol=0, atol=1e-12)
+    torch.testing.assert_close(attention(*inputs)[0], scaled_dot_product_attention(*inputs), rtol=0, atol=1e-12)
 
 
 def test_open_gates_with_sharp_heads_convolve():
     """Head h passes its share of the channels on from D_h, and the output map mixes: one 3 x 3 convolution."""
     dim, heads = 18, 9
-    layer = MultiHeadAttention(dim, heads, attend=GatedAttention(GRID, heads, locality=46.0)).double()
-    initialise_gated(layer)
-    torch.nn.init.constant_(layer.attend.gate, 60.0)
+    layer = MultiHeadAttention(dim, heads, inner_attention=GatedAttention(GRID, heads, locality=46.0)).double()
+    initialize_gated(layer)
+    torch.nn.init.constant_(layer.inner_attention.gate, 60.0)
     torch.nn.init.normal_(layer.output_projection.bias)
     kernel = torch.zeros(dim, dim, 3, 3, dtype=torch.float64)
     for head, (down, right) in enumerate(kernel_offsets(heads)):
@@ -150,7 +150,7 @@ def test_open_gates_with_sharp_heads_convolve():
         kernel[:, channels, 1 + down, 1 + right] = layer.output_projection.weight.detach()[:, channels]
     image = torch.randn(BATCH, dim, ROWS, COLS, dtype=torch.float64)
     expected = F.conv2d(F.pad(image, (1, 1, 1, 1), mode="replicate"), kernel, layer.output_projection.bias)
-    output = layer(rearrange(image, "b d rows cols -> b (rows cols) d"))
+    output, _ = layer(rearrange(image, "b d rows cols -> b (rows cols) d"))
     torch.testing.assert_close(output, rearrange(expected, "b d rows cols -> b (rows cols) d"), rtol=0, atol=1e-12)
 
 
@@ -161,25 +161,27 @@ def test_moved_to_another_grid_it_is_the_layer_built_for_that_grid():
     built = GatedAttention((3, 11), HEADS, 1).double()
     built.load_state_dict(attention.state_dict())
     inputs = qkv(extra=1, grid=(3, 11))
-    assert torch.equal(attention(*inputs), built(*inputs))
+    assert torch.equal(attention(*inputs)[0], built(*inputs)[0])
 
 
 def test_gradcheck():
     attention = drawn(extra=1, heads=2, grid=(2, 3))
     inputs = [tensor[:1] for tensor in qkv(extra=1, heads=2, grid=(2, 3))]
     wanted = [tensor.detach().requires_grad_() for tensor in inputs]
-    assert torch.autograd.gradcheck(lambda *_: attention(*wanted), (*wanted, *attention.parameters()), fast_mode=True)
+    assert torch.autograd.gradcheck(
+        lambda *_: attention(*wanted)[0], (*wanted, *attention.parameters()), fast_mode=True
+    )
 
 
 def test_it_trains_in_lower_precision():
-    layer = MultiHeadAttention(12, HEADS, attend=GatedAttention(GRID, HEADS, 1))
+    layer = MultiHeadAttention(12, HEADS, inner_attention=GatedAttention(GRID, HEADS, 1))
     with torch.autocast("cpu", torch.bfloat16):
         output, weights = layer(torch.randn(BATCH, 36, 12), return_weights=True)
-        fused = layer(torch.randn(BATCH, 36, 12))
+        fused, _ = layer(torch.randn(BATCH, 36, 12))
     (output.float().sum() + fused.float().sum()).backward()
     assert weights.isfinite().all()
     assert all(parameter.grad.isfinite().all() for parameter in layer.parameters() if parameter.grad is not None)
-    assert all(parameter.grad is not None for parameter in layer.attend.parameters())
+    assert all(parameter.grad is not None for parameter in layer.inner_attention.parameters())
 
 
 def test_what_cannot_be_built_or_fed_says_why():
@@ -188,4 +190,4 @@ def test_what_cannot_be_built_or_fed_says_why():
     with pytest.raises(ValueError, match="num_heads must be at least 1, but is 0"):
         GatedAttention(GRID, 0)
     with pytest.raises(ValueError, match=r"= 36 tokens for grid_size=\(5, 7\), but there are 35"):
-        GatedAttention(GRID, HEADS, extra_tokens=1)(*qkv())
+        GatedAttention(GRID, HEADS, num_prefix_tokens=1)(*qkv())

@@ -33,7 +33,8 @@ def ours_and_torchs(key_dim=None, value_dim=None, bias=True):
 
 def compare(ours, theirs, inputs, mask=None, torch_mask=None, bias=None):
     """Outputs, weights, and gradients to inputs and weights, to 1e-10."""
-    output = ours(*inputs, mask=mask, bias=bias)
+    output, no_weights = ours(*inputs, mask=mask, bias=bias)
+    assert no_weights is None
     explicit, weights = ours(*inputs, mask=mask, bias=bias, return_weights=True)
     three = [*inputs, *[inputs[-1]] * (3 - len(inputs))]
     expected, expected_weights = theirs(*three, attn_mask=torch_mask, average_attn_weights=False)
@@ -119,8 +120,7 @@ def test_fully_masked_queries_get_the_output_bias_alone():
     mask = random_mask(QUERIES, QUERIES)
     mask[1] = False
     for return_weights in (False, True):
-        output = attention(inputs, mask=mask, return_weights=return_weights)
-        output = output[0] if return_weights else output
+        output, _ = attention(inputs, mask=mask, return_weights=return_weights)
         torch.testing.assert_close(output[:, 1], attention.output_projection.bias.expand(BATCH, -1))
         gradients = torch.autograd.grad(output.sum(), [inputs, *attention.parameters()])
         assert all(gradient.isfinite().all() for gradient in gradients)
@@ -145,7 +145,7 @@ def test_qk_norm_is_a_layer_norm_over_head_dim_on_queries_and_keys():
     keys = normalise(heads(attention.key_projection), attention.key_norm)
     mixed = scaled_dot_product_attention(queries, keys, heads(attention.value_projection))
     expected = attention.output_projection(mixed.transpose(1, 2).flatten(2))
-    torch.testing.assert_close(attention(inputs), expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(attention(inputs)[0], expected, rtol=0, atol=1e-12)
 
 
 def test_without_output_projection_the_heads_stand_side_by_side():
@@ -160,36 +160,36 @@ def test_without_output_projection_the_heads_stand_side_by_side():
 def test_head_dim_may_stand_apart_from_embed_dim():
     attention = MultiHeadAttention(7, 3, head_dim=5).double()
     assert attention.query_projection.weight.shape == (15, 7)
-    assert attention(tokens(QUERIES, 7)).shape == (BATCH, QUERIES, 7)
+    assert attention(tokens(QUERIES, 7))[0].shape == (BATCH, QUERIES, 7)
 
 
 def test_rotary_acts_on_projected_queries_and_keys():
     class Swap(nn.Module):
-        def forward(self, queries, keys):
+        def forward(self, queries, keys, grid_size):
             return -queries, keys
 
     plain, _ = ours_and_torchs()
-    rotated = MultiHeadAttention(DIM, HEADS, rotary=Swap()).double()
+    rotated = MultiHeadAttention(DIM, HEADS, rotary_position=Swap()).double()
     rotated.load_state_dict(plain.state_dict())
     with torch.no_grad():
         plain.query_projection.weight.neg_()
         plain.query_projection.bias.neg_()
     inputs = tokens(QUERIES, DIM)
-    torch.testing.assert_close(rotated(inputs), plain(inputs), rtol=0, atol=1e-12)
+    torch.testing.assert_close(rotated(inputs)[0], plain(inputs)[0], rtol=0, atol=1e-12)
 
 
 def test_dropout_acts_in_training_only():
     attention = MultiHeadAttention(DIM, HEADS, dropout=0.5).double()
     inputs = tokens(QUERIES, DIM)
-    assert not torch.equal(attention(inputs), attention(inputs))
+    assert not torch.equal(attention(inputs)[0], attention(inputs)[0])
     attention.eval()
-    assert torch.equal(attention(inputs), attention(inputs))
+    assert torch.equal(attention(inputs)[0], attention(inputs)[0])
 
 
 @pytest.mark.parametrize("qk_norm", [False, True])
 def test_every_parameter_gets_a_finite_gradient(qk_norm):
     attention = MultiHeadAttention(DIM, HEADS, qk_norm=qk_norm).double()
-    attention(tokens(QUERIES, DIM)).square().sum().backward()
+    attention(tokens(QUERIES, DIM))[0].square().sum().backward()
     for name, parameter in attention.named_parameters():
         assert parameter.grad is not None, name
         assert parameter.grad.isfinite().all(), name
@@ -214,16 +214,20 @@ def test_what_cannot_be_built_says_which_argument_and_why(arguments, message):
 @pytest.mark.parametrize(
     ("options", "tokens", "says"),
     [
-        ({"rotary": RotaryPosition((2, 4), 8)}, (7, 7), r"queries must have 8 tokens for grid_size=\(2, 4\) and extra"),
         (
-            {"relative": RelativeBias((2, 4), 4)},
-            (3, 8),
-            r"is of \(4, 8, 8\) heads, queries and keys, but these are \(4, 3, 8\)",
+            {"rotary_position": RotaryPosition((2, 4), 8)},
+            (7, 7),
+            r"queries must have 8 tokens for grid_size=\(2, 4\) and num_prefix",
         ),
         (
-            {"relative": RelativeBias((2, 4), 2)},
+            {"relative_position": RelativeBias((2, 4), 4)},
+            (3, 8),
+            r"is made for \(4, 8, 8\) heads, queries and keys, but there are \(4, 3, 8\)",
+        ),
+        (
+            {"relative_position": RelativeBias((2, 4), 2)},
             (8, 8),
-            r"is of \(2, 8, 8\) heads, queries and keys, but these are \(4, 8",
+            r"is made for \(2, 8, 8\) heads, queries and keys, but there are \(4, 8",
         ),
     ],
 )

@@ -49,13 +49,13 @@ def test_sincos_margin_between_neighbours_is_that_of_the_theorem():
 
 
 def test_learned_position_is_added_to_its_token():
-    position = LearnedPosition((ROWS, COLS), DIM, extra_tokens=1)
+    position = LearnedPosition((ROWS, COLS), DIM, num_prefix_tokens=1)
     tokens = torch.randn(2, 1 + ROWS * COLS, DIM)
     torch.testing.assert_close(position(tokens) - tokens, position.encoding.expand(2, -1, -1))
 
 
 def test_sinusoidal_position_is_no_parameter_and_not_saved():
-    position = SinusoidalPosition((ROWS, COLS), DIM, extra_tokens=2)
+    position = SinusoidalPosition((ROWS, COLS), DIM, num_prefix_tokens=2)
     assert not list(position.parameters())
     assert not position.state_dict()
     assert not position.encoding[:2].any()
@@ -64,12 +64,12 @@ def test_sinusoidal_position_is_no_parameter_and_not_saved():
 
 def test_resize_to_the_same_grid_is_the_identity():
     encoding = torch.randn(1 + ROWS * COLS, DIM)
-    assert resize_position(encoding, (ROWS, COLS), (ROWS, COLS), extra_tokens=1) is encoding
+    assert resize_position(encoding, (ROWS, COLS), (ROWS, COLS), num_prefix_tokens=1) is encoding
 
 
-def test_resize_is_bicubic_by_rows_and_columns_and_keeps_extra_tokens():
+def test_resize_is_bicubic_by_rows_and_columns_and_keeps_num_prefix_tokens():
     encoding = torch.randn(2 + ROWS * COLS, DIM, dtype=torch.float64)
-    resized = resize_position(encoding, (ROWS, COLS), (7, 4), extra_tokens=2)
+    resized = resize_position(encoding, (ROWS, COLS), (7, 4), num_prefix_tokens=2)
     assert torch.equal(resized[:2], encoding[:2])
     image = encoding[2:].reshape(ROWS, COLS, DIM).permute(2, 0, 1)[None]
     expected = F.interpolate(image, (7, 4), mode="bicubic", antialias=True)
@@ -86,9 +86,9 @@ def test_resize_of_a_ramp_over_columns_stays_constant_over_rows():
 
 
 def test_sinusoidal_position_is_recomputed_on_another_grid():
-    position = SinusoidalPosition((ROWS, COLS), DIM, extra_tokens=1)
+    position = SinusoidalPosition((ROWS, COLS), DIM, num_prefix_tokens=1)
     position.resize((7, 2))
-    torch.testing.assert_close(position.encoding, SinusoidalPosition((7, 2), DIM, extra_tokens=1).encoding)
+    torch.testing.assert_close(position.encoding, SinusoidalPosition((7, 2), DIM, num_prefix_tokens=1).encoding)
 
 
 def test_what_cannot_be_encoded_raises():

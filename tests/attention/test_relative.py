@@ -16,48 +16,48 @@ def places(rows=ROWS, cols=COLS):
 
 def test_relative_bias_is_the_table_at_the_offset_of_each_pair():
     position = RelativeBias((ROWS, COLS), HEADS)
-    bias = position.bias()
+    bias = position.token_bias()
     for (query, (row, col)), (key, (key_row, key_col)) in itertools.product(enumerate(places()), repeat=2):
         expected = position.table[:, key_row - row + ROWS - 1, key_col - col + COLS - 1]
         assert torch.equal(bias[:, query, key], expected)
 
 
-def test_extra_tokens_have_entries_of_their_own():
-    position = RelativeBias((ROWS, COLS), HEADS, extra_tokens=2)
-    bias = position.bias()
+def test_prefix_tokens_have_separate_entries():
+    position = RelativeBias((ROWS, COLS), HEADS, num_prefix_tokens=2)
+    bias = position.token_bias()
     assert bias.shape == (HEADS, 17, 17)
-    assert torch.equal(bias[:, 2:, :2], position.extra[:, 0, None, None].expand(-1, 15, 2))
-    assert torch.equal(bias[:, :2, 2:], position.extra[:, 1, None, None].expand(-1, 2, 15))
-    assert torch.equal(bias[:, :2, :2], position.extra[:, 2, None, None].expand(-1, 2, 2))
+    assert torch.equal(bias[:, 2:, :2], position.prefix[:, 0, None, None].expand(-1, 15, 2))
+    assert torch.equal(bias[:, :2, 2:], position.prefix[:, 1, None, None].expand(-1, 2, 15))
+    assert torch.equal(bias[:, :2, :2], position.prefix[:, 2, None, None].expand(-1, 2, 2))
 
 
 def test_relative_resize_is_bicubic_in_every_head_and_keeps_the_extra_entries():
-    position = RelativeBias((ROWS, COLS), HEADS, extra_tokens=1)
-    table, extra = position.table.detach().clone(), position.extra.detach().clone()
+    position = RelativeBias((ROWS, COLS), HEADS, num_prefix_tokens=1)
+    table, extra = position.table.detach().clone(), position.prefix.detach().clone()
     position.resize((ROWS, COLS))
     assert torch.equal(position.table, table)
     position.resize((2, 7))
     for head in range(HEADS):
         expected = F.interpolate(table[None, None, head], (3, 13), mode="bicubic")[0, 0]
         torch.testing.assert_close(position.table[head], expected)
-    assert torch.equal(position.extra, extra)
-    assert position.bias().shape == (HEADS, 15, 15)
+    assert torch.equal(position.prefix, extra)
+    assert position.token_bias().shape == (HEADS, 15, 15)
 
 
 def test_offsets_that_the_grid_lacks_read_the_nearest():
     position = RelativeBias((ROWS, COLS), HEADS)
-    wide = position.at_offsets(range(-4, 5), range(-1, 2))
+    wide = position.bias_at_offsets(range(-4, 5), range(-1, 2))
     assert torch.equal(wide[:, 2:-2], position.table[:, :, 3:6])
     assert torch.equal(wide[:, 0], position.table[:, 0, 3:6])
     assert torch.equal(wide[:, -1], position.table[:, -1, 3:6])
 
 
 def test_quadratic_bias_is_the_papers_formula():
-    position = QuadraticBias((ROWS, COLS), HEADS, extra_tokens=1).double()
+    position = QuadraticBias((ROWS, COLS), HEADS, num_prefix_tokens=1).double()
     with torch.no_grad():
         position.sharpness.copy_(torch.rand(HEADS))
         position.centres.copy_(torch.randn(HEADS, 2))
-    bias = position.bias()
+    bias = position.token_bias()
     assert not bias[:, 0].any()
     assert not bias[:, :, 0].any()
     for (query, (row, col)), (key, (key_row, key_col)) in itertools.product(enumerate(places(), 1), repeat=2):
@@ -71,7 +71,7 @@ def test_quadratic_heads_start_as_a_kernel_and_become_its_shifts_when_sharp():
     assert set(map(tuple, position.centres.long().tolist())) == set(itertools.product((-1, 0, 1), repeat=2))
     with torch.no_grad():
         position.sharpness.fill_(46.0)
-    weights = position.bias().softmax(-1).unflatten(1, (5, 7))
+    weights = position.token_bias().softmax(-1).unflatten(1, (5, 7))
     for head, (row, col) in enumerate(position.centres.long().tolist()):
         target = (2 + row) * 7 + 3 + col
         torch.testing.assert_close(weights[head, 2, 3], F.one_hot(torch.tensor(target), 35).double())
@@ -105,15 +105,17 @@ class _Bias(torch.nn.Module):
         self.position = position
 
     def forward(self):
-        return self.position.bias()
+        return self.position.token_bias()
 
 
 def test_multihead_attention_adds_the_bias_to_its_scores():
     position = RelativeBias((ROWS, COLS), 2)
-    with_position = MultiHeadAttention(6, 2, relative=position).double()
+    with_position = MultiHeadAttention(6, 2, relative_position=position).double()
     without = MultiHeadAttention(6, 2).double()
     without.load_state_dict(with_position.state_dict(), strict=False)
     tokens = torch.randn(2, ROWS * COLS, 6, dtype=torch.float64)
     bias = torch.randn(2, ROWS * COLS, ROWS * COLS, dtype=torch.float64)
-    torch.testing.assert_close(with_position(tokens), without(tokens, bias=position.bias()))
-    torch.testing.assert_close(with_position(tokens, bias=bias), without(tokens, bias=position.bias() + bias))
+    torch.testing.assert_close(with_position(tokens)[0], without(tokens, bias=position.token_bias())[0])
+    torch.testing.assert_close(
+        with_position(tokens, bias=bias)[0], without(tokens, bias=position.token_bias() + bias)[0]
+    )

@@ -47,8 +47,8 @@ def test_channels_turn_as_complex_numbers_rows_first():
         torch.testing.assert_close(queries[row, col], expected, rtol=0, atol=1e-6)
 
 
-def test_extra_tokens_are_not_rotated():
-    position = RotaryPosition((ROWS, COLS), DIM, extra_tokens=2)
+def test_num_prefix_tokens_are_not_rotated():
+    position = RotaryPosition((ROWS, COLS), DIM, num_prefix_tokens=2)
     plain = RotaryPosition((ROWS, COLS), DIM)
     queries, keys = torch.randn(2, 3, 1, 2 + ROWS * COLS, DIM)
     turned, _ = position(queries[:, :1], keys[:, :1])
@@ -57,9 +57,9 @@ def test_extra_tokens_are_not_rotated():
 
 
 def test_resize_computes_the_angles_anew_and_nothing_is_saved():
-    position = RotaryPosition((ROWS, COLS), DIM, extra_tokens=1)
+    position = RotaryPosition((ROWS, COLS), DIM, num_prefix_tokens=1)
     position.resize((2, 3))
-    assert torch.equal(position.cosines, RotaryPosition((2, 3), DIM, extra_tokens=1).cosines)
+    assert torch.equal(position.cosines, RotaryPosition((2, 3), DIM, num_prefix_tokens=1).cosines)
     assert not position.state_dict()
     assert not list(position.parameters())
 

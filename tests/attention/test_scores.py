@@ -61,7 +61,7 @@ def test_dot_product_and_exponential_kernel_are_scaled_dot_product_attention(sco
 @pytest.mark.parametrize("kernel", ["gaussian", "box", "triangle", "epanechnikov"])
 def test_attention_with_a_kernel_score_is_kernel_regression(kernel):
     queries, keys, values = tensors()
-    output = ScoredAttention(KernelScore(kernel, 4.0))(queries, keys, values)
+    output, _ = ScoredAttention(KernelScore(kernel, 4.0))(queries, keys, values)
     for image in range(BATCH):
         for head in range(HEADS):
             regression = KernelRegression(kernel, 4.0).fit(keys[image, head], values[image, head])
@@ -72,7 +72,7 @@ def test_attention_with_a_kernel_score_is_kernel_regression(kernel):
 def test_gaussian_score_is_the_dot_product_for_keys_of_equal_length():
     queries, keys, values = tensors()
     keys = keys / keys.norm(dim=-1, keepdim=True)
-    output = ScoredAttention(KernelScore("gaussian"))(queries, keys, values)
+    output, _ = ScoredAttention(KernelScore("gaussian"))(queries, keys, values)
     expected = scaled_dot_product_attention(queries, keys, values)
     torch.testing.assert_close(output, expected, rtol=0, atol=1e-12)
 
@@ -102,7 +102,7 @@ def test_gradcheck_with_a_mask(name):
     inputs = [tensor.detach().requires_grad_() for tensor in (queries, keys, values[..., :3])]
     mask = random_mask()[:1, 1:2]  # with the row that is all masked
     parameters = [parameter for parameter in attention.parameters() if parameter.requires_grad]
-    assert torch.autograd.gradcheck(lambda *_: attention(*inputs, mask=mask), (*inputs, *parameters))
+    assert torch.autograd.gradcheck(lambda *_: attention(*inputs, mask=mask)[0], (*inputs, *parameters))
 
 
 @pytest.mark.parametrize("name", SCORES)
@@ -129,19 +129,19 @@ def test_scores_of_minus_infinity_mask():
 def test_leading_dimensions_are_free():
     queries, keys, values = (tensor[0, 0] for tensor in tensors(KEY_DIM))
     attention = ScoredAttention(AdditiveScore(DIM, KEY_DIM, 19)).double()
-    output = attention(queries, keys, values, mask=causal_mask(KEYS)[:QUERIES])
-    batched = attention(queries[None, None], keys[None, None], values[None, None], mask=causal_mask(KEYS)[:QUERIES])
+    output, _ = attention(queries, keys, values, mask=causal_mask(KEYS)[:QUERIES])
+    batched, _ = attention(queries[None, None], keys[None, None], values[None, None], mask=causal_mask(KEYS)[:QUERIES])
     torch.testing.assert_close(output, batched[0, 0])
 
 
 def test_dropout_acts_in_training_only_and_spares_the_weights():
     attention = ScoredAttention(DotProductScore(), dropout=0.5)
     output, weights = attention(*tensors(), return_weights=True)
-    assert not torch.allclose(output, attention(*tensors()))
+    assert not torch.allclose(output, attention(*tensors())[0])
     torch.testing.assert_close(weights.sum(-1), torch.ones(BATCH, HEADS, QUERIES, dtype=torch.float64))
     attention.eval()
     inputs = tensors()
-    assert torch.equal(attention(*inputs), attention(*inputs))
+    assert torch.equal(attention(*inputs)[0], attention(*inputs)[0])
 
 
 def test_jacobian_norm_is_that_of_autograds_jacobian():

@@ -9,10 +9,10 @@ from tests.results import make_result
 from vit_vs_cnn.comparison.entries import ComparisonEntry, TestedEntry
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.runs.evaluation import Predictions
-from vit_vs_cnn.runs.ledger import TestLedger
-from vit_vs_cnn.runs.seen import NOTHING
-from vit_vs_cnn.runs.trained import TrainedNetwork
-from vit_vs_cnn.training.checkpoints import About
+from vit_vs_cnn.runs.overlap import NOTHING
+from vit_vs_cnn.runs.test_set_log import TestSetLog
+from vit_vs_cnn.runs.trained_network import TrainedNetwork
+from vit_vs_cnn.training.checkpoints import CheckpointInfo
 
 CLASSES = ("ant", "bee", "cat", "dog", "elk", "fox", "gnu")
 
@@ -52,7 +52,7 @@ def entry(
         "name": f"{name}-s{seed}",
         "path": Path("nowhere.ckpt"),
         "network": changes.pop("network", None) or TinyCnn(seed=seed).eval(),
-        "about": About({"name": name}, CLASSES, (3, 16, 24), [mean] * 3, [std] * 3),
+        "about": CheckpointInfo({"name": name}, CLASSES, (3, 16, 24), [mean] * 3, [std] * 3),
         "seen": NOTHING,
     }
     trained |= {key: changes.pop(key) for key in [*trained, "warnings"] if key in changes}
@@ -60,7 +60,7 @@ def entry(
         "trained": TrainedNetwork(**trained),
         "group": name,
         "test": drawn_images(),
-        "ledger": TestLedger(tmp_path, drawn_images().fingerprint()),
+        "ledger": TestSetLog(tmp_path, drawn_images().fingerprint()),
         "seed": seed,
         "subset": f"subset{seed}",
         "result": make_result(trials=1),

@@ -18,7 +18,7 @@ from vit_vs_cnn.comparison.similarity import (
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.inspection.attention_weights import attention_distances, attention_maps
 from vit_vs_cnn.models import create_model
-from vit_vs_cnn.models.resized import ResizedInput, seen_size
+from vit_vs_cnn.models.input_wrappers import ResizedInput, visible_size
 
 
 def _features(count: int, width: int, seed: int) -> torch.Tensor:
@@ -157,7 +157,7 @@ def test_patches_of_a_network_that_sees_the_middle_are_as_near_as_the_middle_is_
         mean_attention_distance(entry(tmp_path, network=ResizedInput(network, 24, crop_pct=crop_pct)), images)
         for crop_pct in (1.0, 0.5)
     )
-    assert seen_size(ResizedInput(network, 24, crop_pct=0.5), (36, 60)) == (18.0, 30.0)
+    assert visible_size(ResizedInput(network, 24, crop_pct=0.5), (36, 60)) == (18.0, 30.0)
     assert middle.uniform == pytest.approx(whole.uniform / 2)
 
 

@@ -4,15 +4,15 @@ import pytest
 import yaml
 
 from tests.experiments.tiny import run_quietly, tiny_config
-from vit_vs_cnn.api import experiment_of
-from vit_vs_cnn.commands.command import COMMANDS
+from vit_vs_cnn.api import load_experiment
+from vit_vs_cnn.commands import COMMANDS
 from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.config.identity import hash_of, identity_of
 from vit_vs_cnn.config.merging import override
 from vit_vs_cnn.config.overrides import with_values
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.runs.images import Pool
-from vit_vs_cnn.runs.plan import grid
+from vit_vs_cnn.runs.experiment_data import ExperimentData
+from vit_vs_cnn.runs.preparation import grid
 
 
 def _values(output, by_size, sizes=(60, "all")):
@@ -64,7 +64,7 @@ def test_all_is_the_size_that_no_number_names(tmp_path):
 def test_all_is_refused_where_a_number_names_that_size_too(tmp_path):
     experiment = experiment_from_dict(_values(tmp_path, {"all": {"label_smoothing": 0.3}}, sizes=(120, "all")))
     with pytest.raises(InputError, match=r"all is 120 here, which protocol.train_sizes names already"):
-        grid(experiment, Pool(experiment.data), world_size=1)
+        grid(experiment, ExperimentData(experiment.data), world_size=1)
 
 
 def test_an_override_renames_the_cells_of_its_size_and_no_others(tmp_path):
@@ -85,7 +85,7 @@ def test_sizes_survive_the_way_to_plain_values_and_the_command_line(tmp_path):
     given = COMMANDS["train"].read(
         ["--config", str(tmp_path / "sizes.yaml"), "--contenders.vit.by_size.60.label_smoothing", "0.4"]
     )
-    experiment = experiment_of(given.options["config"], given.overrides)
+    experiment = load_experiment(given.options["config"], given.overrides)
     recipe = experiment.recipe("vit", 60)
     assert (recipe.optimizer.lr, recipe.label_smoothing) == (0.02, 0.4)
     assert experiment_from_dict(yaml.safe_load(yaml.safe_dump(experiment.to_dict()))) == experiment

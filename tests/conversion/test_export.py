@@ -12,7 +12,7 @@ from vit_vs_cnn.cli import main
 from vit_vs_cnn.conversion.export import export
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.runs.trained import open_network
+from vit_vs_cnn.runs.trained_network import open_network
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +84,7 @@ def test_damaged_weights_and_weights_without_their_config_are_named(cells, tmp_p
     content = weights.read_bytes()
     weights.write_bytes(content[: len(content) // 2])
     assert main(["export", str(weights), "--format", "safetensors"]) == 2
-    assert "damaged, or not ours" in capsys.readouterr().err
+    assert "damaged or of another program" in capsys.readouterr().err
     weights.write_bytes(content)
     (tmp_path / "config.json").unlink()
     assert main(["export", str(weights), "--format", "safetensors"]) == 2

@@ -1,8 +1,5 @@
 """Every option of the ViT and every form of a compiled network, as programs for any number of images."""
 
-import subprocess
-import sys
-import warnings
 from itertools import combinations
 
 import pytest
@@ -10,10 +7,9 @@ import torch
 from torch import nn
 
 from vit_vs_cnn.conversion.export import FORMATS
-from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.models import VisionTransformer, create_model
 from vit_vs_cnn.models.attention_network import AttentionNetwork
-from vit_vs_cnn.models.normalised import Normalised
+from vit_vs_cnn.models.input_wrappers import NormalizedInput
 
 BATCHES = (1, 5, 9)
 ROWS, COLS = 12, 20
@@ -36,14 +32,13 @@ OPTIONS = {
     "windows": {"window_size": 3, "window_boundary": "mask"},
     "windows in zeros": {"window_size": [3, [2, 5]], "window_boundary": "zero"},
     "windows shifted": {"window_size": 3, "window_boundary": "shift"},
-    "windows around": {"window_size": [3, 4], "window_boundary": "circular"},
-    "wide windows around": {"window_size": 7, "window_boundary": "circular"},
+    "windows around": {"window_size": [3, (2, 4)], "window_boundary": "circular"},
+    "wide windows around": {"window_size": [(3, 5), (2, 4)], "window_boundary": "circular"},
     "blocks": {"window_size": 2, "window_kind": "block"},
     "norms": {"qk_norm": True, "qkv_bias": False},
     "stem": {"stem": "conv"},
     "stem of pools": {"stem": "conv_pool"},
     "registers": {"registers": 2},
-    "attention pool": {"pool": "attention"},
     "sequence pool": {"pool": "sequence"},
     "norm first": {"pre_norm": True},
     "norm before pool": {"norm_before_pool": True},
@@ -57,7 +52,7 @@ OPTIONS = {
 TOGETHER = [
     ("relative", "windows shifted", "class", "stem", "norms", "scale"),
     ("rotary", "wide windows around", "class token", "sequence pool", "norm before pool", "stem of pools"),
-    ("conditional", "gated", "class token", "registers", "attention pool", "norm first", "any size"),
+    ("conditional", "gated", "class token", "registers", "norm first", "any size"),
     ("no position", "linear", "class"),
 ]
 TOGETHER_SLOWLY = [
@@ -74,15 +69,12 @@ TOGETHER_SLOWLY = [
 FORMS = {
     "window": {},
     "soft": {"sharpness": 3.0, "window_size": 5},
-    "compensated": {"sharpness": 2.0, "compensate": True},
     "narrow": {"head_dim": 2},
     "quadratic": {"form": "quadratic"},
     "narrow quadratic": {"form": "quadratic", "head_dim": 2},
     "released": {"released": True},
     "released and wide": {"released": True, "window_size": 5},
     "released and narrow": {"released": True, "head_dim": 2},
-    "released as it is": {"released": True, "compensate": False},
-    "released quadratic": {"released": True, "form": "quadratic"},
 }
 #: Both forms, fixed and released.
 TYPICAL = {"soft", "narrow quadratic", "released and wide"}
@@ -107,7 +99,7 @@ def deployable(network):
     for parameter in network.parameters():
         if not parameter.any():
             nn.init.normal_(parameter, std=0.1, generator=generator)
-    return Normalised(network, mean=[0.5, 0.4, 0.3], std=[0.2, 0.3, 0.2]).eval()
+    return NormalizedInput(network, mean=[0.5, 0.4, 0.3], std=[0.2, 0.3, 0.2]).eval()
 
 
 def assert_exported(form, network, folder):
@@ -128,12 +120,6 @@ def program(network, images, _):
     ).module()
 
 
-def traced(network, images, _):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it is deprecated, and wonders at our checks of shapes
-        return torch.jit.trace(network, images, check_trace=False)
-
-
 def program_file(network, images, folder):
     path, _ = FORMATS["torch"](network, images, folder)
     return torch.export.load(path).module()
@@ -147,7 +133,7 @@ def onnx_file(network, images, folder):
     return lambda images: torch.from_numpy(session.run(None, {"images": images.numpy()})[0])
 
 
-READERS = {"program": program, "traced": traced, "torch": program_file, "onnx": onnx_file}
+READERS = {"program": program, "torch": program_file, "onnx": onnx_file}
 
 
 def test_every_option_is_in_a_combination():
@@ -169,33 +155,6 @@ def compiled(form):
 @pytest.mark.parametrize("form", [form if form in TYPICAL else slow(form) for form in FORMS])
 def test_every_form_of_a_compiled_network_exports_for_any_number_of_images(form, tmp_path):
     assert_exported("program", compiled(form), tmp_path)
-
-
-@pytest.mark.parametrize("kind", ["mask", "zero", "shift", "circular", "blocks", "quadratic"])
-def test_what_was_exported_before_it_ever_ran_still_runs(kind):
-    """A tracer's tensors must not be kept for later calls; no other test has a grid of this size."""
-    if kind == "blocks":
-        network = vit("blocks", image_size=(28, 52))
-    elif kind == "quadratic":
-        network = vit("quadratic", depth=1, image_size=(28, 60))
-    else:
-        options = {"window_size": 3, "window_boundary": kind, "class_token": True, "depth": 1}
-        network = vit("relative", image_size=(28, 44), **options)
-    images = torch.rand(3, 3, *network.image_size)
-    with torch.no_grad():
-        exported = torch.export.export(network, (images,)).module()
-        torch.testing.assert_close(network(images), exported(images), rtol=0, atol=1e-6)
-    network(images).sum().backward()
-
-
-def test_a_network_that_cannot_be_exported_is_told_in_a_line(tmp_path):
-    class Undecided(nn.Module):
-        def forward(self, images):
-            return images.mean((2, 3)) if images.sum() > 0 else images.amax((2, 3))
-
-    network = Normalised(Undecided(), mean=[0.0] * 3, std=[1.0] * 3)
-    with pytest.raises(InputError, match=r"^format torch cannot hold this Undecided: \S.*$"):
-        FORMATS["torch"](network, torch.rand(3, 3, 5, 7), tmp_path)
 
 
 ONNX = [("windows shifted", "relative", "class token"), slow(("class",))]
@@ -245,18 +204,3 @@ def test_every_form_of_a_compiled_network_goes_into_a_file(form, how, tmp_path):
     assert_exported(how, compiled(form), tmp_path)
     resnet = create_model("attention/resnet8", num_classes=5, image_size=(ROWS, COLS), width=3, **FORMS[form])
     assert_exported(how, resnet, tmp_path)
-
-
-def trace_all():
-    large = [
-        vit(**LARGE, window_size=3, window_boundary=boundary) for boundary in ("mask", "zero", "shift", "circular")
-    ]
-    for network in [*(vit(*names) for names in [*TOGETHER, *TOGETHER_SLOWLY]), *map(compiled, FORMS), *large]:
-        assert_exported("traced", network, None)
-
-
-@pytest.mark.slow
-def test_all_of_them_are_traced_for_any_number_of_images():
-    """In a process without checks of types: a tracer's sizes are tensors."""
-    code = "from tests.conversion.test_export_options import trace_all; trace_all()"
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=600)

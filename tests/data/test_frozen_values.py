@@ -14,7 +14,7 @@ from PIL import Image
 from vit_vs_cnn.config.experiment import Data
 from vit_vs_cnn.data.augmentation.augmenter import Augmenter
 from vit_vs_cnn.data.options import ArraysOptions, Augmentation, CifarOptions, FolderOptions, TableOptions
-from vit_vs_cnn.runs.images import Pool, with_given
+from vit_vs_cnn.runs.experiment_data import ExperimentData, with_given
 
 STORED = json.loads(Path(__file__).with_name("frozen_values.json").read_text(encoding="utf-8"))
 CIFAR_FILES = {
@@ -66,7 +66,7 @@ def photos(tmp_path):
 
 def test_a_folder_with_folds_keeps_its_values(photos, tmp_path):
     options = FolderOptions(image_size=(11, 7), cache=tmp_path / "cache")
-    values = frozen_values(Pool(Data(source="folder", root=str(photos), folder=options)), 20)
+    values = frozen_values(ExperimentData(Data(source="folder", root=str(photos), folder=options)), 20)
     assert values == STORED["folds"]
 
 
@@ -77,13 +77,13 @@ def test_a_folder_with_splits_keeps_its_values(photos, tmp_path):
             target.parent.mkdir(parents=True, exist_ok=True)
             path.rename(target)
     options = FolderOptions(image_size=13, resize="pad", cache=tmp_path / "cache")
-    values = frozen_values(Pool(Data(source="folder", root=str(tmp_path / "split"), folder=options)), 10)
+    values = frozen_values(ExperimentData(Data(source="folder", root=str(tmp_path / "split"), folder=options)), 10)
     assert values == STORED["splits"]
 
 
 def test_a_folder_with_groups_keeps_its_values(photos, tmp_path):
     options = FolderOptions(image_size=5, resize="squash", group="^(p[0-9]+)_", cache=tmp_path / "cache")
-    values = frozen_values(Pool(Data(source="folder", root=str(photos), folder=options)), 17)
+    values = frozen_values(ExperimentData(Data(source="folder", root=str(photos), folder=options)), 17)
     assert values == STORED["groups"]
 
 
@@ -94,17 +94,17 @@ def test_a_table_keeps_its_values(photos, tmp_path):
     ]
     pandas.DataFrame(rows).sample(frac=1, random_state=1).to_csv(tmp_path / "table.csv", index=False)
     options = TableOptions(image_size=9, split_seed=4, test_fraction=0.3, cache=tmp_path / "cache")
-    values = frozen_values(Pool(Data(source="table", root=str(tmp_path / "table.csv"), table=options)), 20)
+    values = frozen_values(ExperimentData(Data(source="table", root=str(tmp_path / "table.csv"), table=options)), 20)
     assert values == STORED["table"]
 
 
 def test_arrays_with_groups_and_given_splits_keep_their_values(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     arrays = {"images": pixels(0, 60, 7, 5, 3), "labels": np.arange(60) % 3, "groups": np.arange(60) // 4}
-    by_group = frozen_values(Pool(with_given(Data(), arrays)), 30)
+    by_group = frozen_values(ExperimentData(with_given(Data(), arrays)), 30)
     given = {"train": (pixels(1, 40, 8, 8), np.arange(40) % 4), "test": (pixels(2, 20, 8, 8), np.arange(20) % 4)}
     resized = Data(own=ArraysOptions(image_size=(5, 6)))
-    by_split = frozen_values(Pool(with_given(resized, given)), 30)
+    by_split = frozen_values(ExperimentData(with_given(resized, given)), 30)
     assert [by_group, by_split] == STORED["arrays"]
 
 
@@ -120,7 +120,7 @@ def test_files_in_the_layout_of_cifar_keep_their_values(tmp_path, name):
     names = {"label_names" if name == "cifar10" else "fine_label_names": [f"class {i}" for i in range(classes)]}
     (tmp_path / folder / meta).write_bytes(pickle.dumps(names, 2))
     options = CifarOptions(download=False, verify_checksum=False)
-    values = frozen_values(Pool(Data(source=name, root=str(tmp_path), cifar=options)), 150)
+    values = frozen_values(ExperimentData(Data(source=name, root=str(tmp_path), cifar=options)), 150)
     assert values == STORED[name]
 
 

@@ -18,10 +18,10 @@ from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.config.merging import override
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments import runner
-from vit_vs_cnn.runs.images import Pool
-from vit_vs_cnn.runs.plan import grid
-from vit_vs_cnn.workers import supervise
-from vit_vs_cnn.workers.resumed import Turns
+from vit_vs_cnn.runs.experiment_data import ExperimentData
+from vit_vs_cnn.runs.preparation import grid
+from vit_vs_cnn.workers import supervisor
+from vit_vs_cnn.workers.run import RetryLimit
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def test_other_settings_than_those_of_finished_runs_are_refused_unless_forced(
     with pytest.raises(InputError) as caught:
         run_quietly(experiment)
     assert difference in str(caught.value)
-    monkeypatch.setattr(runner, "run_cells", lambda *_, **__: pytest.fail("trained"))
+    monkeypatch.setattr(runner, "execute", lambda *_, **__: pytest.fail("trained"))
     with pytest.raises(pytest.fail.Exception, match="trained"):
         runner.run_experiment(experiment, console=Console(quiet=True), force=True)
 
@@ -78,7 +78,7 @@ def test_more_seeds_sizes_contenders_or_another_budget_continue_an_experiment(va
     for block, changed in change.items():
         values[block] |= changed
     asked = []
-    monkeypatch.setattr(runner, "run_cells", lambda cells, *_, **__: asked.extend(cells))
+    monkeypatch.setattr(runner, "execute", lambda cells, *_, **__: asked.extend(cells))
     monkeypatch.setattr(runner, "raise_failures", lambda cells: None)
     monkeypatch.setattr(runner, "read_result", lambda path: make_result())
     run_quietly(experiment_from_dict(values))
@@ -88,7 +88,7 @@ def test_more_seeds_sizes_contenders_or_another_budget_continue_an_experiment(va
 def test_the_primary_comparison_runs_first(values):
     values["protocol"] |= {"train_sizes": [40, 60, 120], "seeds": [3, 4], "budget": {"steps": [2, 4]}}
     experiment = experiment_from_dict(values)
-    pool = Pool.of(experiment)
+    pool = ExperimentData.of(experiment)
     plan = runner.make_analysis_plan(experiment, {size: size for size in (40, 60, 120)})
     later = replace(experiment, protocol=replace(experiment.protocol, seeds=[3, 4, 5]))
     cells = runner._primary_first(grid(later, pool, world_size=1), plan)
@@ -100,15 +100,15 @@ def test_the_primary_comparison_runs_first(values):
 def test_a_second_command_in_a_folder_says_that_another_one_works_there(values, monkeypatch):
     values["protocol"] |= {"seeds": [5]}
     experiment = experiment_from_dict(values)
-    pool, told = Pool.of(experiment), io.StringIO()
+    pool, told = ExperimentData.of(experiment), io.StringIO()
     cells = grid(experiment, pool, world_size=1)
-    monkeypatch.setattr(supervise, "take_cells", lambda *_, **__: None)
-    supervise.run_cells(cells, pool, console=Console(file=told, width=500))
+    monkeypatch.setattr(supervisor, "take_runs", lambda *_, **__: None)
+    supervisor.execute(cells, pool, console=Console(file=told, width=500))
     assert "Another command" not in told.getvalue()
     cells[0].folder.mkdir(parents=True)
-    turns = Turns(datetime(2026, 3, 5, 7, 11, tzinfo=UTC), 1)
-    with FileLock(cells[0].lock), turns.turn(cells[0]):
-        supervise.run_cells(cells, pool, console=Console(file=told, width=500))
+    RetryLimit(datetime(2026, 3, 5, 7, 11, tzinfo=UTC), 1).count_attempt(cells[0])
+    with FileLock(cells[0].lock):
+        supervisor.execute(cells, pool, console=Console(file=told, width=500))
     who = f"process {os.getpid()} on {platform.node()}, since 2026-03-05 07:11 UTC"
     assert (
         f"Another command is training in {experiment.folder} ({who}); both share the remaining runs" in told.getvalue()
@@ -118,6 +118,6 @@ def test_a_second_command_in_a_folder_says_that_another_one_works_there(values, 
 def test_a_folder_that_is_not_there_is_reported_before_weights_are_looked_for(monkeypatch):
     from vit_vs_cnn.runs import pretrained
 
-    monkeypatch.setattr(pretrained, "pretrained_of", lambda *_: pytest.fail("weights were looked for"))
+    monkeypatch.setattr(pretrained, "read_pretrained", lambda *_: pytest.fail("weights were looked for"))
     with pytest.raises(InputError, match=r"data\.root nowhere: no such folder"):
         vc.train("decide", {"data.root": "nowhere"}, quiet=True)

@@ -6,11 +6,11 @@ from rich.console import Console
 
 from tests.experiments.tiny import tiny_experiment
 from vit_vs_cnn.experiments import precision
-from vit_vs_cnn.experiments.precision import begun_in, with_precision
+from vit_vs_cnn.experiments.precision import choose_precision, reuse_saved_precision
 from vit_vs_cnn.experiments.runner import run_experiment
 from vit_vs_cnn.files import write_text
-from vit_vs_cnn.plain import Plain
-from vit_vs_cnn.runs.images import Pool
+from vit_vs_cnn.runs.experiment_data import ExperimentData
+from vit_vs_cnn.strict_yaml import Plain
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def speeds(monkeypatch):
 
 def _asked(experiment) -> tuple[str | None, str]:
     console = Console(file=io.StringIO(), width=200)
-    chosen = with_precision(experiment, Pool(experiment.data), console=console)
+    chosen = choose_precision(experiment, ExperimentData(experiment.data), console=console)
     return chosen.trainer.get("precision"), console.file.getvalue()
 
 
@@ -58,7 +58,7 @@ def test_what_was_begun_goes_on_in_its_precision(experiment, speeds, monkeypatch
     begun = replace(experiment, trainer=Plain({"precision": "bf16-mixed", "accelerator": "cpu"}))
     run_experiment(begun, console=console)
     assert _asked(experiment) == ("bf16-mixed", "")  # nothing is timed, and nothing told
-    assert begun_in(experiment).trainer == begun.trainer
+    assert reuse_saved_precision(experiment).trainer == begun.trainer
 
 
 def test_trials_that_were_begun_go_on_in_their_precision(experiment, speeds):
@@ -68,13 +68,13 @@ def test_trials_that_were_begun_go_on_in_their_precision(experiment, speeds):
 
 def test_a_precision_that_is_named_stays(experiment):
     named = replace(experiment, trainer=Plain({"precision": "32-true"}))
-    assert begun_in(named) is named
+    assert reuse_saved_precision(named) is named
 
 
 def test_real_steps_are_timed(experiment):
     chosen, told = _asked(experiment)
     assert chosen in (None, "bf16-mixed")
     assert "(vit) and" in told
-    times = precision._seconds(experiment, "vit", Pool(experiment.data))
+    times = precision._seconds(experiment, "vit", ExperimentData(experiment.data))
     assert set(times) == {"32-true", "bf16-mixed"}
     assert all(0 < seconds < 60 for seconds in times.values())

@@ -6,10 +6,10 @@ import torch
 from tests.experiments.tiny import run_quietly, tiny_config, tiny_experiment
 from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.runs.images import Pool
-from vit_vs_cnn.runs.plan import grid
+from vit_vs_cnn.runs.experiment_data import ExperimentData
+from vit_vs_cnn.runs.preparation import grid
 from vit_vs_cnn.runs.result import StartKind, read_result
-from vit_vs_cnn.runs.trained import open_network
+from vit_vs_cnn.runs.trained_network import open_network
 
 
 def _values(output, **more):
@@ -28,7 +28,7 @@ def finished(tmp_path_factory):
 
 
 def _cells(experiment):
-    cells = grid(experiment, Pool(experiment.data), world_size=1)
+    cells = grid(experiment, ExperimentData(experiment.data), world_size=1)
     return {cell.contender: cell for cell in cells}
 
 

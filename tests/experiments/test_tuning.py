@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from tests.experiments.tiny import run_quietly, tiny_config
+from vit_vs_cnn import printing
 from vit_vs_cnn.cli import main
-from vit_vs_cnn.commands import show
 from vit_vs_cnn.config.experiment import experiment_from_dict, read_config
 from vit_vs_cnn.config.recipes import recipe_source
 from vit_vs_cnn.config.schema import RecipeSource
@@ -17,7 +17,7 @@ from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments.tuning import count_splits, space_of
 from vit_vs_cnn.reporting.experiment_page import experiment_document
 from vit_vs_cnn.reporting.findings import read_findings
-from vit_vs_cnn.runs.images import Pool
+from vit_vs_cnn.runs.experiment_data import ExperimentData
 from vit_vs_cnn.runs.result import ScoredOn, read_result
 
 SPACE = {"optimizer.lr": {"low": "1e-3", "high": 0.1, "log": True}, "label_smoothing": [0.0, 0.2]}
@@ -102,7 +102,7 @@ def test_the_best_trial_is_the_recipe_of_the_grid(tuned):
 
 
 def test_the_chosen_recipes_are_printed(tuned, capsys):
-    show.tune(experiment_from_dict(read_config(tuned / "tiny" / "tuned.yaml")))
+    printing.print_result("tune", experiment_from_dict(read_config(tuned / "tiny" / "tuned.yaml")))
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("linear, 60 images: trial ")
     assert len(lines) == 4 + 2
@@ -156,14 +156,14 @@ def test_trials_need_validation_images(tmp_path):
 def test_the_built_in_space_is_the_same_for_all_and_an_optimizer_is_replaced_whole(tmp_path):
     values = tiny_config(tmp_path)
     experiment = experiment_from_dict(values)
-    pool = Pool(experiment.data)
+    pool = ExperimentData(experiment.data)
     assert space_of(experiment, "vit", pool) == space_of(experiment, "resnet", pool)
 
 
 def test_what_a_model_lacks_is_left_out_for_it(tmp_path):
     values = tiny_config(tmp_path) | {"tuning": {"space": {"model": {"embed_dim": [12, 24]}, "optimizer.lr": [0.1]}}}
     experiment = experiment_from_dict(values)
-    pool = Pool(experiment.data)
+    pool = ExperimentData(experiment.data)
     assert {*space_of(experiment, "vit", pool)} == {"model.embed_dim", "optimizer.lr"}
     assert {*space_of(experiment, "resnet", pool)} == {"optimizer.lr"}
 

@@ -15,12 +15,11 @@ LAYOUTS = {
     "windows of several sizes, class": {"window_size": [3, (3, 1), 5], "pool": "class", "position": "relative"},
     "windows, zeros outside": {"window_size": 3, "window_boundary": "zero"},
     "windows, shifted inwards": {"window_size": 3, "window_boundary": "shift"},
-    "windows, round": {"window_size": 7, "window_boundary": "circular"},
+    "windows, round": {"window_size": 3, "window_boundary": "circular"},
     "blocks, shifted": {"window_size": 2, "window_kind": "block"},
     "blocks, shifted, class": {"window_size": 2, "window_kind": "block", "pool": "class"},
     "linear scores": {"score": "linear"},
     "registers, class": {"registers": 2, "pool": "class"},
-    "attention pool": {"pool": "attention", "norm_before_pool": True, "registers": 2},
     "sequence pool, conv_pool stem": {"stem": "conv_pool", "pool": "sequence", "class_token": True},
 }
 

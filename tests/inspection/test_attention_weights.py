@@ -8,8 +8,8 @@ from timm.models.vision_transformer import VisionTransformer as TimmVisionTransf
 from torch import nn
 
 from tests.inspection.models import BATCH, LAYOUTS, images, vit
-from vit_vs_cnn.attention import one_head as one_head_module
-from vit_vs_cnn.attention.one_head import one_head
+from vit_vs_cnn.attention import head_fusion as head_fusion_module
+from vit_vs_cnn.attention.head_fusion import reduce_heads
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.inspection import (
     TokenLayout,
@@ -57,7 +57,9 @@ def test_our_logits_with_weights_are_those_of_the_fused_path(layout):
 @pytest.mark.parametrize("head_fusion", ["mean", "max", "min"])
 @pytest.mark.parametrize("layout", [*LAYOUTS.values(), "timm", "timm, attention"], ids=[*LAYOUTS, "timm", "timm pool"])
 def test_one_head_is_that_of_all_and_the_network_is_left_as_it_was(layout, head_fusion, monkeypatch):
-    monkeypatch.setattr(one_head_module, "AT_ONCE", 2 * 16 * 16)  # two images at a time, and one that is left
+    monkeypatch.setattr(
+        head_fusion_module, "MAX_CACHED_WEIGHTS", 2 * 16 * 16
+    )  # two images at a time, and one that is left
     timms = {"timm": {}, "timm, attention": POOLS["attention"][0]}
     model = timm_vit(**timms[layout]) if isinstance(layout, str) else vit(**layout)
     modules = [vars(module).copy() for module in model.modules()]
@@ -66,13 +68,13 @@ def test_one_head_is_that_of_all_and_the_network_is_left_as_it_was(layout, head_
     maps = attention_maps(model, images())
     torch.testing.assert_close(fused.logits, maps.logits, rtol=0.0, atol=1e-12)
     torch.testing.assert_close(fused.query, maps.query)
-    torch.testing.assert_close(fused.weights, [one_head(layer, head_fusion) for layer in maps.weights])
+    torch.testing.assert_close(fused.weights, [reduce_heads(layer, head_fusion) for layer in maps.weights])
 
 
 def test_rollout_asks_for_one_head_of_a_few_images_at_a_time(monkeypatch):
     """The weights of all heads of a layer are never made, whatever the batch."""
     asked = []
-    monkeypatch.setattr(one_head_module, "AT_ONCE", 15 * 15)
+    monkeypatch.setattr(head_fusion_module, "MAX_CACHED_WEIGHTS", 15 * 15)
     monkeypatch.setattr(torch, "softmax", _noting(torch.softmax, asked))
     saliency_maps(vit(), images(), "rollout")
     assert asked == [(1, 15, 15)] * (3 * BATCH * 2)
@@ -110,19 +112,6 @@ def test_timm_and_the_same_network_of_ours_have_the_same_weights_and_gradients(p
     for kind in ("weights", "gradients"):
         for one, other in zip(getattr(recorded, kind), getattr(asked, kind), strict=True):
             torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-10)
-
-
-@pytest.mark.parametrize("options", [{"class_token": False}, {"reg_tokens": 2}])
-def test_the_attention_pools_of_timm_and_of_ours_read_the_same_of_every_patch(options):
-    theirs = timm_vit(global_pool="map", **options)
-    ours = VisionTransformer.from_timm(theirs)
-    recorded, asked = (attention_gradients(model, images()) for model in (theirs, ours))
-    torch.testing.assert_close(recorded.query, asked.query, rtol=1e-8, atol=1e-10)
-    extra = asked.extra_tokens
-    assert not asked.query[:, :extra].any()
-    torch.testing.assert_close(asked.query[:, extra:].sum(dim=1), torch.ones(BATCH).double())
-    for one, other in zip(recorded.gradients, asked.gradients, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-10)
 
 
 def test_what_a_learned_mean_reads_is_the_query_of_its_maps():

@@ -31,18 +31,18 @@ def relevance(weights, gradients):
 class Nudged(nn.Module):
     """Attention whose weights are moved by a given step."""
 
-    def __init__(self, attend, step):
+    def __init__(self, inner, step):
         super().__init__()
-        self.attend, self.step = attend, step
+        self.inner, self.step = inner, step
 
-    def forward(self, queries, keys, values, *, mask=None, relative=None, return_weights=False):
-        if self.attend is None:
+    def forward(self, queries, keys, values, *, mask=None, return_weights=False, **options):
+        if self.inner is None:
             weights = scaled_dot_product_attention(queries, keys, values, return_weights=True)[1]
         else:
-            options = {"mask": mask} if mask is not None else {}
-            options |= {"relative": relative} if relative is not None else {}
-            weights = self.attend(queries, keys, values, return_weights=True, **options)[1]
-        return (weights + self.step) @ values
+            options |= {"mask": mask} if mask is not None else {}
+            weights = self.inner(queries, keys, values, return_weights=True, **options)[1]
+        weights = weights + self.step
+        return weights @ values, weights if return_weights else None
 
 
 def nudge(model, layer, step):
@@ -50,7 +50,7 @@ def nudge(model, layer, step):
     if attention.window is not None:
         attention.window = Nudged(attention.window, step)
     else:
-        attention.attend = Nudged(attention.attend, step)
+        attention.inner_attention = Nudged(attention.inner_attention, step)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)

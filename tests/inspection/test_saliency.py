@@ -13,7 +13,7 @@ from vit_vs_cnn.inspection.randomized_weights import rank_correlation
 from vit_vs_cnn.inspection.rollout import rollout_map
 from vit_vs_cnn.inspection.saliency import METHODS, crop_to_model_view
 from vit_vs_cnn.models import ResNet
-from vit_vs_cnn.models.resized import ResizedInput
+from vit_vs_cnn.models.input_wrappers import ResizedInput
 
 GIVEN = images().float()
 
@@ -87,7 +87,7 @@ def test_a_map_of_a_network_that_sees_the_middle_lies_over_the_middle(crop_pct):
     network, given = _network("vit"), torch.randn(2, 3, 24, 40, generator=torch.Generator().manual_seed(0))
     whole = ResizedInput(network, (12, 20), crop_pct=crop_pct).eval()
     maps = saliency_maps(whole, given, "rollout")
-    seen = saliency_maps(network, whole.resized(given), "rollout")
+    seen = saliency_maps(network, whole.resize(given), "rollout")
     if crop_pct == 1:
         assert torch.equal(maps, seen)
         return

@@ -41,20 +41,20 @@ def test_block_equals_torchs_pre_norm_layer_with_the_same_weights():
         packed |= {f"{their_name}.{kind}": weights[f"{our_name}.{kind}"] for kind in ("weight", "bias")}
     theirs.load_state_dict(packed)
     inputs = tokens()
-    torch.testing.assert_close(ours(inputs), theirs(inputs), rtol=0, atol=1e-10)
+    torch.testing.assert_close(ours(inputs)[0], theirs(inputs), rtol=0, atol=1e-10)
 
 
 def test_layer_scale_of_zero_makes_the_block_the_identity():
     inputs = tokens()
-    assert torch.equal(EncoderBlock(attention(), 2.0, layer_scale=0.0).double()(inputs), inputs)
+    assert torch.equal(EncoderBlock(attention(), 2.0, layer_scale=0.0).double()(inputs)[0], inputs)
 
 
 def test_layer_scale_multiplies_each_branch():
     block = EncoderBlock(attention(), 2.0, layer_scale=0.25).double()
     inputs = tokens()
-    between = inputs + 0.25 * block.attention(block.attention_norm(inputs))
+    between = inputs + 0.25 * block.attention(block.attention_norm(inputs))[0]
     expected = between + 0.25 * block.mlp(block.mlp_norm(between))
-    torch.testing.assert_close(block(inputs), expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(block(inputs)[0], expected, rtol=0, atol=1e-12)
 
 
 def test_drop_path_grows_linearly_and_is_absent_in_the_first_block():
@@ -67,10 +67,10 @@ def test_drop_path_grows_linearly_and_is_absent_in_the_first_block():
 def test_what_is_dropped_is_the_branch_and_not_the_tokens():
     block = EncoderBlock(attention(), 2.0, drop_path=0.999).double()
     inputs = tokens()
-    assert torch.equal(block(inputs), inputs)
+    assert torch.equal(block(inputs)[0], inputs)
     dropped = block.drop_path(torch.ones(4000, 5, 3))  # whole images at a time, and none in evaluation
     assert torch.equal(dropped, dropped[:, :1, :1].expand_as(dropped))
-    assert not torch.equal(block.eval()(inputs), inputs)
+    assert not torch.equal(block.eval()(inputs)[0], inputs)
 
 
 def test_mask_and_bias_reach_every_block():
@@ -86,7 +86,7 @@ def test_mask_and_bias_reach_every_block():
 def test_without_position_the_encoder_commutes_with_permutations():
     encoder = Encoder([attention() for _ in range(3)], 2.0).double()
     inputs, order = tokens(), torch.randperm(TOKENS)
-    torch.testing.assert_close(encoder(inputs[:, order]), encoder(inputs)[:, order], rtol=0, atol=1e-12)
+    torch.testing.assert_close(encoder(inputs[:, order])[0], encoder(inputs)[0][:, order], rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from vit_vs_cnn.attention import valid_length_mask
-from vit_vs_cnn.models.encoder_decoder import EncoderDecoder
+from vit_vs_cnn.models.transformer import EncoderDecoder
 
 BATCH, SOURCE, TARGET, DIM, HEADS = 2, 7, 5, 15, 3
 
@@ -31,12 +31,12 @@ def ours_and_torchs(norm):
         pairs = [(f"{stack}_norm", f"{stack}.norm")]
         for layer in range(depth):
             block, their_layer = f"{stack}.{layer}", f"{stack}.layers.{layer}"
-            state |= packed(weights, f"{block}.self_attention.attention", f"{their_layer}.self_attn")
+            state |= packed(weights, f"{block}.self_attention.branch", f"{their_layer}.self_attn")
             pairs += [(f"{block}.self_attention.norm", f"{their_layer}.norm1")]
-            pairs += [(f"{block}.mlp.mlp.expand", f"{their_layer}.linear1")]
-            pairs += [(f"{block}.mlp.mlp.contract", f"{their_layer}.linear2")]
+            pairs += [(f"{block}.mlp.branch.expand", f"{their_layer}.linear1")]
+            pairs += [(f"{block}.mlp.branch.contract", f"{their_layer}.linear2")]
             if stack == "decoder":
-                state |= packed(weights, f"{block}.cross_attention.attention", f"{their_layer}.multihead_attn")
+                state |= packed(weights, f"{block}.cross_attention.branch", f"{their_layer}.multihead_attn")
                 pairs += [(f"{block}.cross_attention.norm", f"{their_layer}.norm2")]
             pairs += [(f"{block}.mlp.norm", f"{their_layer}.norm{2 if stack == 'encoder' else 3}")]
         for our_name, their_name in pairs:

@@ -7,7 +7,7 @@ from torch import nn
 
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.models import create_model
-from vit_vs_cnn.models.features import classifier_of, logits_and_features
+from vit_vs_cnn.models.features import find_classifier, logits_and_features
 
 CLASSES = 7
 
@@ -52,7 +52,7 @@ def _made(name):
 def test_the_classifier_maps_the_features_to_the_logits(name):
     pytest.importorskip("timm")
     network = _made(name)
-    images, classifier = torch.rand(2, 3, 32, 32), classifier_of(network, CLASSES)
+    images, classifier = torch.rand(2, 3, 32, 32), find_classifier(network, CLASSES)
     assert classifier is not None
     logits, features = logits_and_features(network, images, classifier)
     torch.testing.assert_close(logits, network(images))
@@ -63,7 +63,7 @@ def test_the_classifier_maps_the_features_to_the_logits(name):
 
 def test_features_of_several_places_are_their_mean():
     network, images = OfPlaces(), torch.rand(2, 3, 2, 3)
-    classifier = classifier_of(network, CLASSES)
+    classifier = find_classifier(network, CLASSES)
     assert classifier is network.head
     logits, features = logits_and_features(network, images, network.head)
     assert features.shape == (2, 5)
@@ -72,15 +72,15 @@ def test_features_of_several_places_are_their_mean():
 
 def test_the_classifier_that_a_network_names_goes_before_the_last_of_its_size():
     network = nn.Sequential(nn.Linear(3, CLASSES), nn.Linear(CLASSES, CLASSES))
-    assert classifier_of(network, CLASSES) is network[1]
+    assert find_classifier(network, CLASSES) is network[1]
     network.get_classifier = lambda: network[0]
-    assert classifier_of(network, CLASSES) is network[0]
+    assert find_classifier(network, CLASSES) is network[0]
     network.get_classifier = nn.Identity  # as of timm's models without a head
-    assert classifier_of(network, CLASSES) is network[1]
+    assert find_classifier(network, CLASSES) is network[1]
 
 
 def test_a_network_without_such_a_layer_has_no_classifier_and_one_that_is_not_called_is_one_line():
-    assert classifier_of(nn.Conv2d(3, CLASSES, 1), CLASSES) is None
-    assert classifier_of(_made("vit_nano"), CLASSES + 1) is None
+    assert find_classifier(nn.Conv2d(3, CLASSES, 1), CLASSES) is None
+    assert find_classifier(_made("vit_nano"), CLASSES + 1) is None
     with pytest.raises(InputError, match="Silent does not call its last linear layer"):
         logits_and_features(Silent(), torch.rand(2, 3, 4, 5), Silent().head)

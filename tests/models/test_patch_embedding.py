@@ -67,7 +67,7 @@ def test_the_stem_of_convolutions_and_pools_is_the_papers_and_has_no_bias(count)
 
 
 def test_images_of_any_size_have_to_be_tiled_by_patches():
-    embedding = PatchEmbedding((8, 12), 4, CHANNELS, DIM, any_size=True)
+    embedding = PatchEmbedding((8, 12), 4, CHANNELS, DIM, dynamic_image_size=True)
     assert embedding(torch.zeros(BATCH, CHANNELS, 12, 20)).shape == (BATCH, 15, DIM)
     with pytest.raises(ValueError, match=r"image_size=\(12, 22\) and patch_size=\(4, 4\)"):
         embedding(torch.zeros(BATCH, CHANNELS, 12, 22))

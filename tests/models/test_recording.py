@@ -4,14 +4,14 @@ import pytest
 import torch
 from torch import nn
 
-from vit_vs_cnn.models.recording import as_evaluated, recorded_calls
+from vit_vs_cnn.models.recording import evaluation_mode, record_calls
 
 
 def test_every_call_is_noted_as_it_ends_and_no_hook_stays():
     shared = nn.Linear(3, 3)
     network = nn.Sequential(shared, nn.ReLU(), shared)
     images = torch.randn(5, 3)
-    with recorded_calls({"whole": network, "shared": shared}) as calls:
+    with record_calls({"whole": network, "shared": shared}) as calls:
         found = network(images)
     assert [call.name for call in calls] == ["shared", "shared", "whole"]
     torch.testing.assert_close(calls[0].inputs[0], images, rtol=0, atol=0)
@@ -22,7 +22,7 @@ def test_every_call_is_noted_as_it_ends_and_no_hook_stays():
 
 def test_what_is_kept_can_be_a_copy_that_later_modules_do_not_change():
     network = nn.Sequential(nn.Linear(3, 3), nn.ReLU(inplace=True))
-    with recorded_calls({"first": network[0]}, keep=lambda output: output.detach().clone()) as calls:
+    with record_calls({"first": network[0]}, transform=lambda output: output.detach().clone()) as calls:
         network(images := torch.randn(5, 3))
     torch.testing.assert_close(calls[0].output, network[0](images).detach(), rtol=0, atol=0)
 
@@ -30,7 +30,7 @@ def test_what_is_kept_can_be_a_copy_that_later_modules_do_not_change():
 def test_hooks_and_modes_are_put_back_where_the_network_fails():
     network = nn.Sequential(nn.Linear(3, 3), nn.Dropout()).train()
     network[1].eval()
-    with pytest.raises(RuntimeError), as_evaluated(network), recorded_calls({"first": network[0]}):
+    with pytest.raises(RuntimeError), evaluation_mode(network), record_calls({"first": network[0]}):
         network(torch.zeros(2, 4))
     assert [module.training for module in network.modules()] == [True, True, False]
     assert not any(module._forward_hooks for module in network.modules())

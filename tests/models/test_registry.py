@@ -129,7 +129,7 @@ def test_a_model_is_registered_under_a_name_of_its_own_the_last_one_of_it_counts
     with pytest.raises(ValueError, match='"pooled" has no option "height"; allowed: width'):
         create_model("pooled", num_classes=7, image_size=6, height=3)
     with pytest.raises(
-        ValueError, match=r"did you mean pooled\?.* and one of your own after register_model\(name, fact"
+        ValueError, match=r"did you mean pooled\?.* and a custom model after register_model\(name, fact"
     ):
         create_model("poled", num_classes=7, image_size=6)
 

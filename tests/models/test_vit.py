@@ -6,8 +6,8 @@ import torch
 import torch.nn.functional as F
 
 from vit_vs_cnn.models import ResNet, VisionTransformer, create_model
+from vit_vs_cnn.models.attention_options import POSITIONS
 from vit_vs_cnn.models.cost import count_macs, count_parameters
-from vit_vs_cnn.models.vit_layers import POSITIONS
 
 BATCH, CLASSES, DIM = 2, 7, 12
 IMAGE_SIZE = (12, 20)  # a grid of 3 x 5
@@ -43,7 +43,7 @@ CONFIGURATIONS = [
     {"registers": 2},
     {"registers": 3, "class_token": True, "position": "relative", "window_size": 3},
     {"registers": 1, "score": "gated", "position": "none"},
-    {"pool": "attention", "norm_before_pool": True, "registers": 2},
+    {"pool": "sequence", "norm_before_pool": True, "registers": 2},
     {"pool": "sequence", "class_token": True},
     {"pre_norm": True, "norm_before_pool": True, "position": "rotary"},
     {"stem": "conv_pool", "pool": "sequence", "norm_before_pool": True, "qkv_bias": False},
@@ -70,7 +70,7 @@ def test_logits_with_attention_equal_the_fused_ones_in_outputs_and_gradients(opt
     fused = model(batch)
     explicit, weights = model(batch, return_attention=True)
     torch.testing.assert_close(explicit, fused, rtol=0, atol=1e-12)
-    tokens = TOKENS + model.extra_tokens
+    tokens = TOKENS + model.num_prefix_tokens
     assert [layer.shape for layer in weights] == [(BATCH, 3, tokens, tokens)] * 2
     for layer in weights:
         torch.testing.assert_close(layer.sum(-1), torch.ones_like(layer[..., 0]))
@@ -112,7 +112,7 @@ def test_logits_follow_the_papers_equations():
     patches = F.conv2d(batch, kernel.weight.view(DIM, 3, 4, 4), kernel.bias, stride=4).flatten(2).mT
     tokens = torch.cat([model.class_token.expand(BATCH, 1, DIM), patches], 1) + model.position.encoding
     for block in model.encoder.blocks:
-        tokens = tokens + block.attention(block.attention_norm(tokens))
+        tokens = tokens + block.attention(block.attention_norm(tokens))[0]
         tokens = tokens + block.mlp(block.mlp_norm(tokens))
     expected = model.head(model.norm(tokens[:, 0]))
     torch.testing.assert_close(model(batch), expected, rtol=0, atol=1e-12)
@@ -173,9 +173,9 @@ def test_a_resized_model_is_the_model_built_for_that_size(position):
 
 def test_the_layer_that_only_the_class_token_reads_is_not_gated():
     gated = build(score="gated", pool="class", depth=3).encoder.blocks
-    assert [block.attention.attend is None for block in gated] == [False, False, True]
+    assert [block.attention.inner_attention is None for block in gated] == [False, False, True]
     seen = build(score="gated", class_token=True, depth=3).encoder.blocks
-    assert not any(block.attention.attend is None for block in seen)
+    assert not any(block.attention.inner_attention is None for block in seen)
 
 
 @pytest.mark.parametrize("options", [{}, {"pool": "class"}])
@@ -246,7 +246,7 @@ def _grown(model):
     return model.eval()
 
 
-@pytest.mark.parametrize("pool", ["mean", "attention", "sequence"])
+@pytest.mark.parametrize("pool", ["mean", "sequence"])
 @pytest.mark.parametrize("norm_before_pool", [False, True])
 def test_registers_are_neither_pooled_nor_placed(pool, norm_before_pool):
     model = _grown(build(pool=pool, class_token=True, registers=2, norm_before_pool=norm_before_pool))
@@ -255,7 +255,7 @@ def test_registers_are_neither_pooled_nor_placed(pool, norm_before_pool):
     other[:, :3] += 1.0
     assert torch.equal(model.forward_head(tokens), model.forward_head(other))
     assert model.position.encoding.shape == (1 + TOKENS, DIM)
-    assert model.extra_tokens == 3
+    assert model.num_prefix_tokens == 3
     swapped = build(pool=pool, class_token=True, registers=2, norm_before_pool=norm_before_pool).eval()
     swapped.load_state_dict(model.state_dict() | {"registers": model.registers.flip(0)})
     batch = images()
@@ -281,14 +281,6 @@ def test_sequence_pool_follows_its_equation(norm_before_pool):
     torch.testing.assert_close(model.forward_head(tokens), expected, rtol=0, atol=1e-12)
 
 
-def test_a_pool_that_is_learned_starts_anew_with_the_model():
-    model = build(pool="attention")
-    before = model.pooling.query.clone()
-    model.init_weights()
-    assert not torch.equal(model.pooling.query, before)
-    assert {"pooling.query", "registers"} <= build(pool="attention", registers=2).no_weight_decay()
-
-
 @pytest.mark.parametrize("window", [{}, {"window_size": 3}, {"window_size": 2, "window_kind": "block"}])
 @pytest.mark.parametrize("position", POSITIONS)
 def test_images_of_another_size_are_seen_on_their_own_grid(position, window):
@@ -301,8 +293,8 @@ def test_images_of_another_size_are_seen_on_their_own_grid(position, window):
     built = plain.resize((8, 28))
     if position == "relative":  # resizing interpolates the table; here offsets beyond it read the nearest
         for moved, block in zip(built.encoder.blocks, plain.encoder.blocks, strict=True):
-            table = block.attention.relative.at_offsets(range(-1, 2), range(-6, 7))
-            moved.attention.relative.table = torch.nn.Parameter(table)
+            table = block.attention.relative_position.bias_at_offsets(range(-1, 2), range(-6, 7))
+            moved.attention.relative_position.table = torch.nn.Parameter(table)
     torch.testing.assert_close(model(other), built(other), rtol=0, atol=1e-6)
     assert torch.equal(model(batch), plain(batch))
     torch.testing.assert_close(model(other, return_attention=True)[0], model(other), rtol=0, atol=1e-12)
@@ -371,12 +363,17 @@ def test_no_weight_decay_names_position_and_class_token():
     assert build(pool="class").no_weight_decay() == {"class_token", "position.encoding"}
     assert build().no_weight_decay() == {"position.encoding"}
     assert build(position="sincos").no_weight_decay() == set()
-    tables = {f"encoder.blocks.{layer}.attention.relative.{name}" for layer in (0, 1) for name in ("table", "extra")}
+    tables = {
+        f"encoder.blocks.{layer}.attention.relative_position.{name}" for layer in (0, 1) for name in ("table", "prefix")
+    }
     assert build(position="relative", pool="class").no_weight_decay() == {"class_token"} | tables
     quadratic = build(position="quadratic").no_weight_decay()
     assert {name.rpartition(".")[2] for name in quadratic} == {"sharpness", "centres"}
     gated = build(score="gated", position="none").no_weight_decay()
-    assert {name.rpartition(".attention.")[2] for name in gated} == {"attend.gate", "attend.position.projection"}
+    assert {name.rpartition(".attention.")[2] for name in gated} == {
+        "inner_attention.gate",
+        "inner_attention.position.projection",
+    }
 
 
 def test_saved_and_loaded_gives_the_same_logits(tmp_path):
@@ -478,11 +475,11 @@ def test_a_gated_model_starts_nearer_than_a_plain_one_and_its_heads_cost_four_nu
         ({"score": "gated", "position": "quadratic"}, 'takes no position on the scores, but position="quadratic"'),
         ({"score": "gated", "attention_dropout": 0.1}, "needs attention_dropout=0, but is 0.1"),
         ({"score": "gated", "num_heads": 0}, "num_heads must be at least 1, but is 0"),
-        ({"pool": "max"}, 'pool must be one of mean, class, attention, sequence, but is "max"'),
+        ({"pool": "max"}, 'pool must be one of mean, class, sequence, but is "max"'),
         ({"position": "sine"}, 'position must be one of learned, sincos, .*, none, but is "sine"'),
         ({"position": "rotary", "num_heads": 6}, "head_dim must be a positive multiple of 4"),
         ({"window_size": (3, None, 3)}, "window_size must be one number or one for each of 2 layers, but has 3"),
-        ({"window_size": 0}, "window_size must be one positive number or one for each of 2 axes, but is 0"),
+        ({"window_size": 0}, r"window_size must be one number or \(rows, cols\), at least 1, but is 0"),
         ({"window_kind": "round"}, 'window_kind must be one of sliding, block, but is "round"'),
         ({"window_boundary": "edge"}, 'boundary must be one of mask, zero, shift, circular, but is "edge"'),
         ({"window_size": 3, "attention_dropout": 0.1}, "dropout must be 0 with a window"),
@@ -499,7 +496,7 @@ def test_what_cannot_be_built_says_which_argument_and_why(options, message):
         build(**options)
 
 
-@pytest.mark.parametrize("pool", ["mean", "class", "attention", "sequence"])
+@pytest.mark.parametrize("pool", ["mean", "class", "sequence"])
 def test_the_cost_is_counted_whatever_the_pool(pool):
     model = create_model("vit_nano", num_classes=7, image_size=16, pool=pool)
     assert count_macs(model, (3, 16, 16)) > 64**2
@@ -514,7 +511,7 @@ def test_a_learned_position_moves_to_another_grid_in_half_precision(dtype):
 
 
 def test_bytes_are_no_images():
-    with pytest.raises(ValueError, match=r"images must be normalised floats, but are torch\.uint8"):
+    with pytest.raises(ValueError, match=r"images must be normalized floats, but are torch\.uint8"):
         create_model("vit_nano").patch_embedding.forward.__wrapped__(
             create_model("vit_nano").patch_embedding, torch.zeros(2, 3, 32, 32, dtype=torch.uint8)
         )

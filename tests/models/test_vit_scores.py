@@ -23,7 +23,7 @@ def test_weights_on_request_leave_the_logits_and_sum_to_one(score, pool):
     logits, weights = vit(images, return_attention=True)
     torch.testing.assert_close(vit(images), logits, rtol=0, atol=1e-10)
     for layer in weights:
-        assert layer.shape == (3, 2, 15 + vit.extra_tokens, 15 + vit.extra_tokens)
+        assert layer.shape == (3, 2, 15 + vit.num_prefix_tokens, 15 + vit.num_prefix_tokens)
         torch.testing.assert_close(layer.sum(-1), torch.ones_like(layer[..., 0]), rtol=0, atol=1e-12)
 
 
@@ -39,7 +39,7 @@ def test_every_parameter_of_a_score_gets_a_finite_gradient(score):
 def test_an_exponential_kernel_as_score_is_dot_product_attention():
     torch.manual_seed(0)
     plain = MultiHeadAttention(22, 2).double()
-    kernel = MultiHeadAttention(22, 2, attend=ScoredAttention(KernelScore("exponential"))).double()
+    kernel = MultiHeadAttention(22, 2, inner_attention=ScoredAttention(KernelScore("exponential"))).double()
     kernel.load_state_dict(plain.state_dict())
     tokens = torch.randn(3, 13, 22, dtype=torch.float64)
     torch.testing.assert_close(kernel(tokens), plain(tokens), rtol=0, atol=1e-12)
@@ -47,7 +47,7 @@ def test_an_exponential_kernel_as_score_is_dot_product_attention():
 
 def test_masks_reach_the_scores():
     torch.manual_seed(0)
-    attention = MultiHeadAttention(22, 2, attend=ScoredAttention(KernelScore("gaussian"))).double()
+    attention = MultiHeadAttention(22, 2, inner_attention=ScoredAttention(KernelScore("gaussian"))).double()
     tokens, mask = torch.randn(1, 13, 22, dtype=torch.float64), torch.ones(13, 13).tril().bool()
     _, weights = attention(tokens, mask=mask, return_weights=True)
     assert (weights[..., ~mask] == 0).all()
@@ -60,6 +60,6 @@ def test_what_a_score_cannot_be_combined_with_is_refused():
         with pytest.raises(ValueError, match=r"score=.* (needs|takes no)"):
             _vit(score="linear", **changes)
     with pytest.raises(ValueError, match="takes no bias"):
-        MultiHeadAttention(22, 2, attend=LinearAttention())(torch.randn(1, 5, 22), bias=torch.zeros(5, 5))
-    with pytest.raises(ValueError, match="attend has scores of its own"):
-        MultiHeadAttention(22, 2, attend=LinearAttention(), relative=RelativeBias((2, 3), 2))
+        MultiHeadAttention(22, 2, inner_attention=LinearAttention())(torch.randn(1, 5, 22), bias=torch.zeros(5, 5))
+    with pytest.raises(ValueError, match="inner_attention takes no dropout"):
+        MultiHeadAttention(22, 2, inner_attention=LinearAttention(), relative_position=RelativeBias((2, 3), 2))

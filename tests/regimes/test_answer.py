@@ -259,3 +259,63 @@ def test_failure_rates_that_the_seeds_rule_out():
 @pytest.mark.parametrize(("margin", "text"), [(0.01, "1.0 points"), (0.0025, "0.25 points"), (0.0004, "0.04 points")])
 def test_margin_is_printed_with_all_digits(margin, text):
     assert format_margin(margin) == text
+
+
+PAIRS = (("vit_finetuned", "cnn_finetuned"), ("vit", "resnet"), ("cnn_finetuned", "resnet"))
+
+
+@pytest.mark.parametrize(
+    ("vit", "images", "text"),
+    [
+        (
+            0.8,
+            10_000,
+            "The fine-tuned ViT is 14.1 points lower (significant). The best model from scratch is the ResNet",
+        ),
+        (0.93, 100, "The fine-tuned ViT is 1.1 points lower (not significant). The best model from scratch is the "),
+        (
+            0.941,
+            10**7,
+            "The fine-tuned ViT is equally good: they differ by less than 1.0 points. The best model from ",
+        ),
+    ],
+)
+def test_best_of_all_starts_is_recommended_and_whether_its_counterpart_differs_is_stated(vit, images, text):
+    tuned = seeded(
+        {"cnn_finetuned": {500: 0.941}, "vit_finetuned": {500: vit}},
+        images=images,
+        start_kind="fine-tuned",
+        model={"name": "timm/convnext_pico"},
+        spread=0.0001,
+    )
+    scratch = seeded({"resnet": {500: 0.61}, "vit": {500: 0.5}}, images=images, start_kind="from scratch")
+    names = ("cnn_finetuned", "resnet", "vit", "vit_finetuned")
+    plan = AnalysisPlan((0, 1, 2), names, (500,), 500, PAIRS[0], 1.0, pairs=PAIRS)
+    found = write_answer(analyse([*tuned, *scratch], plan=plan))
+    assert found.recommendation.startswith("fine-tune timm/convnext_pico (94.1 %). " + text)
+    assert " The best model from scratch is the ResNet (61.0 %, significantly lower)." in found.recommendation
+    assert ("With 3 seeds and 100 test images" in found.recommendation) == (vit == 0.93)
+    assert found.columns[1:5] == ("fine-tuned CNN", "fine-tuned ViT", "ResNet", "first - second, points (95 % CI)")
+    assert found.rows[0][1] == "94.1 %" and found.rows[0][3] == "61.0 %"
+
+
+def test_missing_weights_come_first_with_the_command_that_fetches_them():
+    plan = replace(PLAN, missing_weights=(("vit_pretrained", "timm/deit"), ("cnn_pretrained", "timm/convnext")))
+    results = seeded({"a": {7: 0.5, 11: 0.5}, "b": {7: 0.6, 11: 0.7}})
+    first, second = write_answer(analyse(results, plan=plan)).alerts
+    assert first.endswith("their weights could not be loaded. A pretrained model would probably be better.")
+    assert second.startswith("Missing are the weights of timm/deit and timm/convnext.")
+    assert "HF_HOME" in second and "hf download timm/deit model.safetensors && hf download timm/convnext" in second
+    assert "--contenders.vit_pretrained.weights '{file: FILE}'" in second
+
+
+def test_linear_probes_have_neither_steps_nor_unequal_compute():
+    probes = seeded({"cnn": {7: 0.8}, "vit": {7: 0.6}}, start_kind="linear probe", start_name="in1k")
+    probes = [changed(r, macs=100 if r.contender == "vit" else 10) for r in probes]
+    found = write_answer(analyse([*probes, *seeded({"other": {7: 0.5}}, start_kind="from scratch")]))
+    assert found.heading.endswith("linear probe of in1k, 3 seeds")
+    assert found.more_training.startswith(
+        "linear probes have no training steps. Other models: not tested (--name longer"
+    )
+    assert not any("compute" in text for text in found.warnings)
+    assert found.rows[0][-1] == "significant"

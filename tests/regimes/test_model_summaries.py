@@ -3,7 +3,7 @@
 import pytest
 
 from tests.results import make_result
-from vit_vs_cnn.regimes.model_summaries import format_model_name, macs_ratio, millions, summarise_models
+from vit_vs_cnn.regimes.model_summaries import display_name, format_model_name, macs_ratio, millions, summarise_models
 
 
 @pytest.mark.parametrize(
@@ -62,3 +62,17 @@ def test_compute_is_compared_where_it_is_known():
     assert (largest.key, smallest.key, ratio) == ("b", "a", 4.0)
     assert macs_ratio(models[2:]) is None
     assert [millions(count) for count in (75_290, 12_239_488, 1_300_000_000)] == ["0.08M", "12.2M", "1,300.0M"]
+
+
+@pytest.mark.parametrize(
+    ("key", "name"),
+    [
+        ("vit", "ViT"),
+        ("vit_tuned", "ViT-tuned"),
+        ("cnn_pretrained", "pretrained CNN"),
+        ("vit_finetuned", "fine-tuned ViT"),
+        ("mine", "mine"),
+    ],
+)
+def test_models_have_names_for_readers(key, name):
+    assert display_name(key) == name

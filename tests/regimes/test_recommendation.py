@@ -100,6 +100,15 @@ def test_best_model_is_compared_with_the_best_one_that_has_another_network():
     assert (found.best, found.rival) == ("vit_tuned", "resnet")
 
 
+def test_models_of_one_start_are_compared_and_the_best_of_every_other_start_is_named():
+    """The second best model is from scratch and the best one is a linear probe."""
+    probes = seeded({"cnn_probe": {7: 0.8}, "vit_probe": {7: 0.6}}, start_kind="linear probe")
+    scratch = seeded({"cnn": {7: 0.7}, "vit": {7: 0.5}}, start_kind="from scratch")
+    found = advice([changed(r, architecture=r.contender) for r in [*probes, *scratch]])
+    assert (found.best, found.rival, found.others) == ("cnn_probe", "vit_probe", ("cnn",))
+    assert advice(scratch).others == ()
+
+
 def test_pair_is_compared_at_the_largest_size_that_both_have():
     found = advice(seeded({"vit": {500: 0.5, 900: 0.6}, "resnet": {500: 0.7}}))
     assert (found.best, found.rival) == ("resnet", "vit")

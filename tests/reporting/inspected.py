@@ -10,9 +10,9 @@ from vit_vs_cnn.inspection.inspect import Inspection, inspect_network
 from vit_vs_cnn.inspection.networks import InspectedImages, InspectedNetwork
 from vit_vs_cnn.models import VisionTransformer
 from vit_vs_cnn.models.resnet import ResNet
-from vit_vs_cnn.runs.cell import Cell
-from vit_vs_cnn.runs.trained import TrainedNetwork
-from vit_vs_cnn.training.checkpoints import About
+from vit_vs_cnn.runs.run import Run
+from vit_vs_cnn.runs.trained_network import TrainedNetwork
+from vit_vs_cnn.training.checkpoints import CheckpointInfo
 
 GRID, IMAGE, PATCH, CLASSES, COUNT = (3, 5), (12, 20), 4, ("ant", "<b>bee", "cat"), 4
 
@@ -28,8 +28,8 @@ def shown(count=COUNT, size=IMAGE):
 
 def run(network, contender, folder):
     experiment = tiny_experiment(folder)
-    cell = Cell(experiment, contender, 120, experiment.protocol.budget, 3, "none")
-    about = About({"name": contender}, CLASSES, (3, *IMAGE), mean=[0.5] * 3, std=[0.25] * 3)
+    cell = Run(experiment, contender, 120, experiment.protocol.budget, 3, "none")
+    about = CheckpointInfo({"name": contender}, CLASSES, (3, *IMAGE), mean=[0.5] * 3, std=[0.25] * 3)
     trained = TrainedNetwork(cell.name, Path("last.ckpt"), network.eval(), about, step=1, origin=cell)
     return InspectedNetwork(**vars(trained), checkpoints=[trained])
 

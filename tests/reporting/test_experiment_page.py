@@ -19,10 +19,10 @@ from vit_vs_cnn.reporting.experiment_page import write_experiment_page
 from vit_vs_cnn.reporting.experiment_tables import duplicate_pairs_table, duplicates_table
 from vit_vs_cnn.reporting.findings import read_findings
 from vit_vs_cnn.runs.answers import MAJORITY
-from vit_vs_cnn.runs.auditing.contamination import Contamination
 from vit_vs_cnn.runs.evaluation import Predictions
-from vit_vs_cnn.runs.ledger import TestLedger
+from vit_vs_cnn.runs.near_duplicates import NearDuplicates
 from vit_vs_cnn.runs.result import read_result
+from vit_vs_cnn.runs.test_set_log import TestSetLog
 
 SIZES, SEEDS, IMAGES = (50, 110, 230, 470), (0, 1, 2), 307
 CURVES = {"vit": (0.9, 0.20), "resnet": (0.8, 0.25), "a<b>": (0.95, 0.15), **dict.fromkeys("cdef", (0.9, 0.2))}
@@ -48,7 +48,7 @@ def _made_up(folder: Path, *, contenders=("vit", "resnet"), sizes=SIZES, seeds=S
     folder.mkdir(parents=True)
     (folder / "experiment.yaml").write_text(yaml.safe_dump(experiment_from_dict(values).to_dict()))
     labels, names = torch.arange(IMAGES) % 5, []
-    ledger = TestLedger(folder.parent, "ba4")
+    ledger = TestSetLog(folder.parent, "ba4")
     for n in sizes:
         for seed in seeds:
             for contender in contenders:
@@ -62,7 +62,7 @@ def _made_up(folder: Path, *, contenders=("vit", "resnet"), sizes=SIZES, seeds=S
                 cell.mkdir(parents=True)
                 Predictions(logits, labels, [f"test-{i}" for i in range(IMAGES)]).save(cell / "predictions.npz")
                 accuracy = float(correct.mean())
-                entry = ledger.record(weights=cell.name, accuracy=accuracy, what=cell.name, cell=None)
+                entry = ledger.record(weights=cell.name, accuracy=accuracy, label=cell.name, run=None)
                 result = make_result(
                     **RUN,
                     **{"run": cell.name, "contender": contender, "train_size": n, "training_images": n - 11},
@@ -138,7 +138,7 @@ def test_the_page_opens_with_the_answer_and_has_every_part(reported):
     ).split("|"):
         assert f">{heading}</h2>" in details
     assert not any(f">{empty}</h2>" in html for empty in ("More training", "Equal compute", "Near-duplicates"))
-    assert "opened 24 times for 24 networks, each once" in html
+    assert "24 evaluations of 24 networks, each once" in html
     assert html.count("<img") == 3
 
 
@@ -148,7 +148,7 @@ def test_a_page_without_its_ledger_has_no_conclusion(tmp_path):
     ledger.unlink()
     write_experiment_page(read_findings(folder))
     html = (folder / "report" / "index.html").read_text()
-    why = "the ledger of this test set is missing: how often it was opened is not known"
+    why = "the log of this test set is missing, so the number of evaluations is unknown"
     assert f"<p>No conclusion: {why}.</p>" in html
     assert html.count(f"T{why[1:]}.") == 2  # among the warnings, and above the runs
     comparisons = json.loads((folder / "report" / "analysis.json").read_text())["comparisons"]
@@ -177,13 +177,13 @@ def test_failed_and_missing_runs_are_listed(tmp_path):
     folder = _made_up(tmp_path / "up", sizes=(50, 110))
     failed, missing = folder / "cells" / "vit-n50-s0-0123456789", folder / "cells" / "vit-n50-s1-0123456789"
     (failed / "result.json").unlink()
-    about = {"cell": "vit-n50-s0", "type": "TrainingDiverged", "message": "the loss <is> no number", "step": 3}
+    about = {"run": "vit-n50-s0", "kind": "training diverged", "message": "the loss <is> no number", "step": 3}
     (failed / "failed.json").write_text(json.dumps(about | {"time": "2026-01-01T00:00:00+00:00"}))
     shutil.rmtree(missing)
     write_experiment_page(read_findings(folder))
     html = (folder / "report" / "index.html").read_text()
     assert "Of 12 runs 1 failed and 1 not finished" in html
-    assert "TrainingDiverged" not in html and "<td>failed</td>" in html
+    assert "training diverged" not in html and "<td>failed</td>" in html
     assert "not finished" in html
 
 
@@ -237,14 +237,14 @@ def test_the_command_prints_the_table_and_writes_the_report_of_trained_cells(tra
 
 def test_pairs_of_near_duplicates_stand_in_a_table_that_tells_whose_labels_differ():
     pairs = [("test/00003", "train/00017", 0.912, "apple", "apple"), ("test/00005", "train/00002", 0.7, "oak", "maple")]
-    sheet = duplicate_pairs_table(Contamination("f", 5, {"a": [3]}, 5, pairs))
+    sheet = duplicate_pairs_table(NearDuplicates("f", 5, {"a": [3]}, 5, pairs))
     assert [row[-1] for row in sheet.rows] == ["same", "differ"]
     assert "2 pairs" in sheet.title and "the labels of 1 differ" in sheet.title
     assert sheet.to_csv().splitlines()[1] == "test/00003,train/00017,0.912,apple,apple,same"
 
 
 def test_accuracy_without_duplicates_leaves_out_those_of_the_cells_own_subset():
-    found = Contamination("f", 5, {"a": [0, 1], "b": [4]})
+    found = NearDuplicates("f", 5, {"a": [0, 1], "b": [4]})
     correct = {"x": np.array([1, 1, 1, 0, 0], bool), "y": np.array([1, 1, 1, 0, 0], bool)}
     results = [
         make_result(run=run, contender="vit", train_size=7, subset=subset, accuracy=0.6, scored_images=5)
@@ -264,7 +264,7 @@ def test_accuracy_without_duplicates_leaves_out_those_of_the_cells_own_subset():
     ids=["nothing is left", "of one cell"],
 )
 def test_where_nothing_is_left_without_duplicates_there_is_a_dash_and_means_are_of_the_same_cells(others, expected):
-    found = Contamination("f", 5, {"a": [0, 1, 2, 3, 4], "b": others})
+    found = NearDuplicates("f", 5, {"a": [0, 1, 2, 3, 4], "b": others})
     correct = {"x": np.array([1, 1, 1, 1, 1], bool), "y": np.array([1, 1, 1, 0, 0], bool)}
     subsets = {"x": "a"} | ({"y": "b"} if others else {})
     results = [

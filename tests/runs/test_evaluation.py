@@ -12,8 +12,8 @@ from torch import nn
 
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.runs.evaluation import Predictions, Said, evaluate, hash_weights, predict
-from vit_vs_cnn.runs.ledger import TestLedger
+from vit_vs_cnn.runs.evaluation import ClassPredictions, Predictions, evaluate_once, hash_weights, predict
+from vit_vs_cnn.runs.test_set_log import TestSetLog
 
 
 def _images(count: int = 23) -> LabelledImages:
@@ -39,35 +39,22 @@ def test_prediction_is_without_dropout_in_order_and_leaves_the_mode():
     assert predictions.accuracy == (expected.argmax(1) == _images().labels).double().mean()
 
 
-def _about_the_same(one: Said, other: Said) -> bool:
+def _about_the_same(one: ClassPredictions, other: ClassPredictions) -> bool:
     names = ("labels", "classes", "probability", "label_log_probability", "label_rank")
     same = all(torch.equal(getattr(one, name), getattr(other, name)) for name in names)
     return same and list(one.sample_ids) == list(other.sample_ids) and one.num_classes == other.num_classes
 
 
-@pytest.mark.parametrize("logits", [False, True])
-def test_predictions_survive_the_way_to_disk_without_pickle(tmp_path, logits):
+def test_predictions_survive_the_way_to_disk_without_pickle(tmp_path):
     predictions = predict(_network(), _images(), _scale)
-    predictions.save(tmp_path / "p.npz", logits=logits)
+    predictions.save(tmp_path / "p.npz")
     again = Predictions.load(tmp_path / "p.npz")
     assert _about_the_same(again, predictions)
     for name in ("accuracy", "loss", "calibration_error", "classes_named"):
         assert getattr(again, name) == getattr(predictions, name)
-    with np.load(tmp_path / "p.npz") as arrays:
-        assert ("logits" in arrays) is logits
-        if logits:
-            np.testing.assert_array_equal(arrays["logits"], predictions.logits.half())
     with zipfile.ZipFile(tmp_path / "p.npz") as archive:
         packed = {one.filename for one in archive.infolist() if one.compress_type != zipfile.ZIP_STORED}
     assert packed == {"sample_ids.npy"}
-
-
-def test_a_file_of_an_earlier_version_says_the_same(tmp_path):
-    predictions = predict(_network(), _images(), _scale)
-    arrays = {"logits": predictions.logits.numpy(), "labels": predictions.labels.numpy(), "of": np.array("these")}
-    np.savez_compressed(tmp_path / "p.npz", **arrays, sample_ids=np.array(predictions.sample_ids))
-    again = Predictions.load_of(tmp_path / "p.npz", "these")
-    assert again is not None and _about_the_same(again, predictions)
 
 
 def test_the_rank_of_the_true_class_is_0_exactly_where_the_answer_is_right():
@@ -87,17 +74,28 @@ def test_arrays_of_other_lengths_are_refused(tmp_path, cut):
 
 
 def test_predictions_that_carry_objects_are_refused(tmp_path):
-    np.savez(tmp_path / "p.npz", logits=np.array([{}], dtype=object), labels=np.zeros(1), sample_ids=np.zeros(1))
+    np.savez(tmp_path / "p.npz", classes=np.array([{}], dtype=object), labels=np.zeros(1))
     with pytest.raises(InputError, match=r"p\.npz"):
         Predictions.load(tmp_path / "p.npz")
 
 
+def _evaluate(network, ledger, label, path=None):
+    return evaluate_once(
+        lambda images: predict(network, images, _scale, what=label),
+        _images(),
+        ledger,
+        weights=hash_weights(network),
+        label=label,
+        path=path,
+    )
+
+
 def test_the_ledger_counts_and_warns_from_the_second_look_on(tmp_path):
-    ledger, network = TestLedger(tmp_path, _images().fingerprint()), _network()
-    _, entry = evaluate(network, _images(), _scale, ledger=ledger, what="one")
-    assert ledger.find(weights=hash_weights(network), what="one", cell=None) == entry
+    ledger, network = TestSetLog(tmp_path, _images().fingerprint()), _network()
+    _, entry = _evaluate(network, ledger, "one")
+    assert ledger.find(weights=hash_weights(network), label="one", run=None) == entry
     with pytest.warns(UserWarning, match="tested 2 times"):
-        evaluate(network, _images(), _scale, ledger=ledger, what="one")
+        _evaluate(network, ledger, "one")
     assert ledger.count(hash_weights(network)) == 2
     lines = [json.loads(line) for line in ledger.path.read_text().splitlines()]
     assert {line["weights"] for line in lines} == {hash_weights(network)}
@@ -113,11 +111,11 @@ def test_the_hash_of_weights_sees_a_single_changed_bit():
 
 
 def test_the_training_data_of_a_cell_have_no_test_images():
-    from vit_vs_cnn.workers import cell_run
+    from vit_vs_cnn.workers import fit
 
     [call] = [
         node
-        for node in ast.walk(ast.parse(Path(cell_run.__file__).read_text()))
+        for node in ast.walk(ast.parse(Path(fit.__file__).read_text()))
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "TrainingData"
     ]
     assert {keyword.arg for keyword in call.keywords}.isdisjoint({"test", None})
@@ -130,9 +128,9 @@ def test_answers_that_are_no_numbers_are_refused_and_leave_no_trace(tmp_path, va
     network = _network()
     with torch.no_grad():
         network[1].bias[1] = value
-    ledger = TestLedger(tmp_path, _images().fingerprint())
+    ledger = TestSetLog(tmp_path, _images().fingerprint())
     with pytest.raises(InputError, match=r"vit-s3: its answers to 23 of 23 images are not finite numbers") as error:
-        evaluate(network, _images(), _scale, ledger=ledger, what="vit-s3", keep=tmp_path / "p.npz")
+        _evaluate(network, ledger, "vit-s3", path=tmp_path / "p.npz")
     assert "\n" not in str(error.value)
     assert not list(tmp_path.iterdir())
 

@@ -11,15 +11,14 @@ from rich.console import Console
 from tests.experiments.tiny import run_quietly, tiny_config
 from vit_vs_cnn.cli import main
 from vit_vs_cnn.config.experiment import experiment_from_dict
-from vit_vs_cnn.errors import CellsFailed
-from vit_vs_cnn.runs.failures import Failure, has_failed_since, is_being_run, write_failure
-from vit_vs_cnn.runs.images import Pool
-from vit_vs_cnn.runs.plan import grid
+from vit_vs_cnn.errors import RunsFailed
+from vit_vs_cnn.runs.experiment_data import ExperimentData
+from vit_vs_cnn.runs.failures import Failure, FailureKind, has_failed_since, is_locked, write_failure
+from vit_vs_cnn.runs.preparation import grid
 from vit_vs_cnn.runs.result import RunState
 from vit_vs_cnn.runs.status import read_status
-from vit_vs_cnn.workers import cell_run
-from vit_vs_cnn.workers.cell_run import attempt
-from vit_vs_cnn.workers.resumed import Turns
+from vit_vs_cnn.workers import run
+from vit_vs_cnn.workers.run import RetryLimit, run_one
 
 FRAGILE = "tests.workers.killer.Fragile"
 
@@ -42,11 +41,11 @@ def test_a_network_that_fails_is_named_with_its_reason_and_tried_again(tmp_path,
     words = ["train", "--config", str(tmp_path / "config.yaml")]
     assert main(words) == 1
     printed = capsys.readouterr()
-    assert "failed: own-n120-s3: RuntimeError at step 0: out of luck" in printed.err
+    assert "failed: own-n120-s3: error at step 0: RuntimeError: out of luck" in printed.err
     assert "Traceback" not in printed.err
     assert "ResNet" in printed.out  # the table of what is finished
     (cell,) = tmp_path.glob("tiny/cells/own-*")
-    assert json.loads((cell / "failed.json").read_text())["message"] == "out of luck"
+    assert json.loads((cell / "failed.json").read_text())["message"] == "RuntimeError: out of luck"
     (tmp_path / "mended").touch()
     assert main(words) == 0
     assert not (cell / "failed.json").exists()
@@ -55,20 +54,19 @@ def test_a_network_that_fails_is_named_with_its_reason_and_tried_again(tmp_path,
 def test_a_worker_that_looked_before_a_cell_failed_leaves_it_alone(tmp_path, monkeypatch):
     """Its list of what is left is older than the failure; and until that is written, the cell is locked."""
     experiment = experiment_from_dict(_values(tmp_path, tmp_path / "mended"))
-    pool, began = Pool(experiment.data), datetime.now(UTC)
+    pool, began = ExperimentData(experiment.data), datetime.now(UTC)
     (cell,) = [one for one in grid(experiment, pool, world_size=1) if one.contender == "own"]
     locked, write = [], write_failure
-    monkeypatch.setattr(
-        cell_run, "write_failure", lambda *told: (locked.append(is_being_run(cell.folder)), write(*told))
-    )
-    how = {"console": Console(quiet=True), "turns": Turns(began, 0)}
-    attempt(cell, pool, **how)
+    monkeypatch.setattr(run, "write_failure", lambda *told: (locked.append(is_locked(cell.folder)), write(*told)))
+    console, retries = Console(quiet=True), RetryLimit(began, 0)
+    assert run_one(cell, pool, console=console, retries=retries) is RunState.FAILED
     assert locked == [True]
     failed = cell.failure.read_text()
     (tmp_path / "mended").touch()
-    attempt(cell, pool, **how)
+    assert run_one(cell, pool, console=console, retries=retries) is RunState.FAILED
     assert (cell.failure.read_text(), cell.is_finished) == (failed, False)
-    attempt(cell, pool, console=how["console"], turns=Turns(datetime.now(UTC), 0))  # the next command tries it again
+    retries = RetryLimit(datetime.now(UTC), 0)  # of the next command, which tries again
+    assert run_one(cell, pool, console=console, retries=retries) is RunState.FINISHED
     assert cell.is_finished
 
 
@@ -81,28 +79,28 @@ def test_a_diverged_cell_does_not_stop_the_others(tmp_path):
         **values["contenders"],
     }
     values["trainer"].pop("gradient_clip_val")
-    with pytest.raises(CellsFailed) as caught:
+    with pytest.raises(RunsFailed) as caught:
         run_quietly(experiment_from_dict(values))
     assert [line.split(":")[0] for line in caught.value.failures] == ["wild-n120-s3", "wild-n120-s4"]
     assert "not a number at step" in caught.value.failures[0]
     status = read_status(tmp_path / "tiny")
     assert (status.count(RunState.FINISHED), status.count(RunState.FAILED), status.seconds_left) == (2, 2, 0.0)
-    assert "TrainingDiverged at step" in next(cell.reason for cell in status.cells if cell.state == "failed")
+    assert "training diverged at step" in next(cell.reason for cell in status.cells if cell.state == "failed")
 
 
 def test_what_starts_from_a_failed_cell_is_not_run(tmp_path):
     mended = tmp_path / "mended"
     values = _values(tmp_path, mended)
     values["contenders"]["later"] = {**values["contenders"]["own"], "starts_from": "own"}
-    with pytest.raises(CellsFailed) as caught:
+    with pytest.raises(RunsFailed) as caught:
         run_quietly(experiment_from_dict(values))
     assert len(caught.value.failures) == 2
-    assert "later-n120-s3: NotRun: own-n120-s3, which it starts from, failed" in caught.value.failures
+    assert "later-n120-s3: not run: own-n120-s3, which it starts from, failed" in caught.value.failures
 
 
 def test_a_failure_reads_as_one_line():
-    assert str(Failure("a-n1-s0", "ValueError", "no", 7, "2020")) == "a-n1-s0: ValueError at step 7: no"
-    assert str(Failure("a-n1-s0", "ValueError", "no", None, "2020")) == "a-n1-s0: ValueError: no"
+    assert str(Failure("a-n1-s0", FailureKind.DIVERGED, "no", 7, "2020")) == "a-n1-s0: training diverged at step 7: no"
+    assert str(Failure("a-n1-s0", FailureKind.DIVERGED, "no", None, "2020")) == "a-n1-s0: training diverged: no"
 
 
 def test_who_may_only_read_a_folder_sees_that_a_cell_runs(tmp_path, monkeypatch):
@@ -111,15 +109,18 @@ def test_who_may_only_read_a_folder_sees_that_a_cell_runs(tmp_path, monkeypatch)
 
     with FileLock(tmp_path / ".lock"):
         monkeypatch.setattr("vit_vs_cnn.runs.failures.FileLock", refuse)
-        assert is_being_run(tmp_path)
-    assert not is_being_run(tmp_path)
+        assert is_locked(tmp_path)
+    assert not is_locked(tmp_path)
 
 
 def test_a_clock_that_was_set_back_makes_no_failure_older_than_its_command(tmp_path):
     experiment = experiment_from_dict(_values(tmp_path, tmp_path / "mended"))
-    cell, began = grid(experiment, Pool(experiment.data), world_size=1)[0], datetime.now(UTC) + timedelta(hours=1)
+    cell, began = (
+        grid(experiment, ExperimentData(experiment.data), world_size=1)[0],
+        datetime.now(UTC) + timedelta(hours=1),
+    )
     cell.folder.mkdir(parents=True)
-    write_failure(cell, "ValueError", "no", began)
+    write_failure(cell, FailureKind.DIVERGED, "no", began)
     assert has_failed_since(cell, began)
     assert not has_failed_since(cell, began + timedelta(hours=1))
 
@@ -127,7 +128,7 @@ def test_a_clock_that_was_set_back_makes_no_failure_older_than_its_command(tmp_p
 @pytest.mark.parametrize("time", ["x", "2026-01-01", None, 3])
 def test_a_failure_of_no_known_time_is_of_no_command(tmp_path, time):
     experiment = experiment_from_dict(_values(tmp_path, tmp_path / "mended"))
-    cell = grid(experiment, Pool(experiment.data), world_size=1)[0]
+    cell = grid(experiment, ExperimentData(experiment.data), world_size=1)[0]
     cell.folder.mkdir(parents=True)
-    cell.failure.write_text(json.dumps({"cell": "a", "type": "E", "message": "no", "step": None, "time": time}))
+    cell.failure.write_text(json.dumps({"run": "a", "kind": "error", "message": "no", "step": None, "time": time}))
     assert not has_failed_since(cell, datetime.now(UTC))

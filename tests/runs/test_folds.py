@@ -18,13 +18,13 @@ from vit_vs_cnn.config.schema import Tuning
 from vit_vs_cnn.data.options import FolderOptions
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.reporting.findings import read_findings
-from vit_vs_cnn.runs.auditing.contamination import contamination_of
-from vit_vs_cnn.runs.grid import finished_cells
-from vit_vs_cnn.runs.images import Pool, with_given
-from vit_vs_cnn.runs.ledger import LogState, TestLedger, account_of
+from vit_vs_cnn.runs.experiment_data import ExperimentData, with_given
+from vit_vs_cnn.runs.experiment_folder import read_finished_results
+from vit_vs_cnn.runs.near_duplicates import find_near_duplicates
 from vit_vs_cnn.runs.record import load_run_predictions
 from vit_vs_cnn.runs.result import RunResult
-from vit_vs_cnn.runs.trained import open_network
+from vit_vs_cnn.runs.test_set_log import LogState, TestSetLog, summarize_log
+from vit_vs_cnn.runs.trained_network import open_network
 
 CLASSES = {"ant": 31, "bee": 23, "cat": 17}
 SEEDS = (0, 1, 7)
@@ -58,7 +58,7 @@ def _names(*parts) -> set[str]:
 
 @pytest.mark.parametrize("group", [None, "^([a-z]+[0-9]+)_"])
 def test_every_image_is_in_one_fold_and_a_seed_uses_its_fold_for_nothing_else(photos, group):
-    pool = Pool(_data(photos, group=group))
+    pool = ExperimentData(_data(photos, group=group))
     assert [pool.fold(seed) for seed in (*range(7), -1)] == [0, 1, 2, 3, 4, 0, 1, 4]
     tests = [_names(pool.test(fold)) for fold in range(5)]
     assert sum(map(len, tests)) == len(set.union(*tests)) == len(pool.images) == 74
@@ -77,7 +77,7 @@ def test_every_image_is_in_one_fold_and_a_seed_uses_its_fold_for_nothing_else(ph
 
 
 def test_folds_are_stratified_and_every_seed_can_have_the_largest_size(photos):
-    pool = Pool(_data(photos))
+    pool = ExperimentData(_data(photos))
     counts = torch.stack([pool.test(fold).labels.bincount() for fold in range(5)])
     assert (counts.amax(0) - counts.amin(0)).max() <= 1 and pool.test_count == 14
     assert pool.resolve("all") == 74 - 15
@@ -87,13 +87,13 @@ def test_folds_are_stratified_and_every_seed_can_have_the_largest_size(photos):
 
 
 def test_one_folder_has_one_fingerprint_and_each_fold_a_name(photos):
-    pool = Pool(_data(photos))
+    pool = ExperimentData(_data(photos))
     assert len({pool.test_set(seed) for seed in range(10)}) == 5
     assert all(pool.test_set(seed).startswith(pool.fingerprint) for seed in range(5))
     others = [
-        Pool(_data(photos, split_seed=1)),
-        Pool(_data(photos, test_fraction=0.25)),
-        Pool(_data(photos, group="^([a-z]+[0-9]+)_")),
+        ExperimentData(_data(photos, split_seed=1)),
+        ExperimentData(_data(photos, test_fraction=0.25)),
+        ExperimentData(_data(photos, group="^([a-z]+[0-9]+)_")),
     ]
     assert len({pool.fingerprint, *(other.fingerprint for other in others)}) == 4
 
@@ -101,40 +101,40 @@ def test_one_folder_has_one_fingerprint_and_each_fold_a_name(photos):
 def test_where_validation_images_score_or_recipes_were_searched_the_first_fold_tests_all_seeds(photos):
     data = _data(photos)
     experiment = replace(tiny_experiment(Path("runs")), data=data)
-    searched = Pool.of(replace(experiment, tuning=Tuning(trials=2)))
-    validated = Pool(data, "validation")
-    assert Pool.of(experiment).rotates
+    searched = ExperimentData.of(replace(experiment, tuning=Tuning(trials=2)))
+    validated = ExperimentData(data, "validation")
+    assert ExperimentData.of(experiment).rotates
     for pool in (searched, validated):
         assert [pool.fold(seed) for seed in SEEDS] == [None] * 3
         for seed in SEEDS:
             drawn = pool.draw(pool.largest, seed)
-            assert _names(pool.test(seed)) == _names(Pool(data).test(0))
+            assert _names(pool.test(seed)) == _names(ExperimentData(data).test(0))
             assert not _names(drawn.training, drawn.validation) & _names(pool.test(seed))
     assert searched.fingerprint == f"{validated.fingerprint}-{searched.test(0).fingerprint()}"
 
 
 def test_a_fold_without_readable_images_is_named(tmp_path):
     photos = _photos(tmp_path / "photos")
-    listing = Pool(_data(photos)).source.listed
+    listing = ExperimentData(_data(photos)).source.listed
     for name, fold in zip(listing.names, listing.folds, strict=True):
         if fold == 3:
             (photos / name).write_bytes(b"")
     with pytest.raises(InputError, match=r"photos: .*no image of test fold 3 can be read"):
-        Pool(_data(photos, skip_unreadable=True)).test(0)
+        ExperimentData(_data(photos, skip_unreadable=True)).test(0)
 
 
 def test_images_given_in_python_and_tables_have_folds_and_given_test_images_have_none(photos, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    images = Pool(_data(photos)).images
+    images = ExperimentData(_data(photos)).images
     parts = (images.images.numpy(), images.labels.numpy())
-    pool = Pool(with_given(Data(), parts))
+    pool = ExperimentData(with_given(Data(), parts))
     assert [pool.fold(seed) for seed in (0, 6)] == [0, 1] and pool.data.own.fingerprint == pool.fingerprint
-    fixed = Pool(with_given(Data(), {"train": parts, "test": parts}))
+    fixed = ExperimentData(with_given(Data(), {"train": parts, "test": parts}))
     assert fixed.fold(1) is None and fixed.data.own.fingerprint == fixed.fingerprint
     names = [f"{name},{name.split('/')[0]}" for name in map(str, images.sample_ids)]
     (photos / "table.csv").write_text("\n".join(["image,label", *names]))
     table = Data(source="table", root=str(photos / "table.csv"))
-    assert len({Pool(table).test_set(seed) for seed in range(6)}) == 5
+    assert len({ExperimentData(table).test_set(seed) for seed in range(6)}) == 5
 
 
 # An experiment with three seeds
@@ -161,11 +161,11 @@ def trained(photos):
 
 
 def _results(folder: Path) -> list[RunResult]:
-    return list(finished_cells(folder).values())
+    return list(read_finished_results(folder).values())
 
 
 def test_runs_of_one_seed_share_a_fold_and_all_share_a_fingerprint(trained, photos):
-    results, pool = _results(trained), Pool(_data(photos))
+    results, pool = _results(trained), ExperimentData(_data(photos))
     assert {(result.seed, result.data.fold) for result in results} == {(0, 0), (1, 1), (7, 2)}
     assert {result.data.fingerprint for result in results} == {pool.fingerprint}
     assert {(result.seed, result.test_set) for result in results} == {(seed, pool.test_set(seed)) for seed in SEEDS}
@@ -175,7 +175,7 @@ def test_runs_of_one_seed_share_a_fold_and_all_share_a_fingerprint(trained, phot
 
 
 def test_no_network_is_scored_on_an_image_that_it_was_trained_or_validated_on(trained, photos):
-    for cell, result in finished_cells(trained).items():
+    for cell, result in read_finished_results(trained).items():
         network = open_network(cell)
         drawn = network.pool().draw(result.train_size, result.seed)
         scored = {*load_run_predictions(trained, result.run)["sample_ids"].tolist()}
@@ -184,13 +184,13 @@ def test_no_network_is_scored_on_an_image_that_it_was_trained_or_validated_on(tr
 
 def test_each_fold_has_a_log_and_the_report_counts_all(trained):
     for result in _results(trained):
-        log = TestLedger(trained.parent, str(result.test_set)).read()
+        log = TestSetLog(trained.parent, str(result.test_set)).read()
         assert len(log.entries) == 2 and result.scores.log_entry in {entry.hash for entry in log.entries}
-    account = account_of(trained, _results(trained)[0].test_set)
+    account = summarize_log(trained, _results(trained)[0].test_set)
     assert account.state is LogState.INTACT
-    assert account.told == "By their logs the 3 test folds were opened 6 times for 6 networks, each once."
+    assert account.text == "Logs of the 3 test folds: 6 evaluations of 6 networks, each once."
     page = (trained / "report" / "index.html").read_text()
-    assert account.told in page and "Accuracy by class" in page
+    assert account.text in page and "Accuracy by class" in page
 
 
 def test_a_run_is_not_repeated(trained, photos):
@@ -229,7 +229,7 @@ def test_corruptions_and_calibration_are_measured_on_folds(trained, tmp_path):
 
 
 def test_networks_of_different_folds_alone_are_not_compared(trained):
-    cells = {(result.contender, result.seed): cell for cell, result in finished_cells(trained).items()}
+    cells = {(result.contender, result.seed): cell for cell, result in read_finished_results(trained).items()}
     with pytest.raises(InputError, match="are tested on different folds of the images and cannot be compared; take ne"):
         vc.compare(cells["vit", 0], cells["resnet", 1], parts=["accuracy"], quiet=True)
     with pytest.raises(InputError, match="are tested on different folds of the images; take networks of the same seed"):
@@ -247,8 +247,8 @@ def test_commands_take_one_network_on_its_own_fold(trained, photos, tmp_path):
 
 
 def test_near_duplicates_are_those_of_a_runs_own_fold(trained, photos):
-    results, pool = _results(trained), Pool(_data(photos))
-    found = contamination_of(trained, results)
+    results, pool = _results(trained), ExperimentData(_data(photos))
+    found = find_near_duplicates(trained, results)
     assert set(found.by_subset) == {f"{result.data.subset}fold{result.data.fold}" for result in results}
     for result in results:
         drawn = pool.draw(result.train_size, result.seed)
@@ -271,7 +271,7 @@ def test_a_record_keeps_the_predictions_of_each_fold(trained, tmp_path):
 
 def test_the_audit_finds_copies_in_two_folds(photos, tmp_path):
     found = vc.audit(data=str(photos), overrides={"data.folder.image_size": 16}, output=tmp_path / "audit", quiet=True)
-    source = Pool(_data(photos)).source
+    source = ExperimentData(_data(photos)).source
     folds = dict(zip(source.listed.names, source.folds, strict=True))
     copies = [
         (f"{name}/{name}8_copy.png", f"{name}/{name}{(count - 1) % 9}_{count - 1}.png")
@@ -279,5 +279,6 @@ def test_the_audit_finds_copies_in_two_folds(photos, tmp_path):
     ]
     leaked = {image for pair in copies for image in pair if folds[pair[0]] != folds[pair[1]]}
     assert found.folds == 5 and found.tested_images == 74
-    assert {name for pair in found.pairs for name in pair.leaked} == leaked and found.straddling == len(leaked)
+    assert {name for pair in found.pairs for name in pair.leaked_test_images} == leaked
+    assert found.leaked == len(leaked)
     assert "each seed is tested on one of 5 folds" in found.page.read_text()

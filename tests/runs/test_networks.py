@@ -15,8 +15,8 @@ from vit_vs_cnn.errors import InputError, one_line
 from vit_vs_cnn.models import presets, register_model
 from vit_vs_cnn.models.resnet import ResNet
 from vit_vs_cnn.runs.evaluation import Predictions, hash_weights, predict
-from vit_vs_cnn.runs.images import Pool
-from vit_vs_cnn.runs.trained import open_network
+from vit_vs_cnn.runs.experiment_data import ExperimentData
+from vit_vs_cnn.runs.trained_network import open_network
 from vit_vs_cnn.training.checkpoints import read_checkpoint
 
 
@@ -28,7 +28,7 @@ def test_a_loaded_network_gives_the_logits_of_the_result(trained_once, contender
     config = timm.data.resolve_data_config(model=loaded.network)
     assert (config["input_size"], config["crop_pct"], config["crop_mode"]) == (loaded.image_shape, 1.0, "center")
     assert (config["mean"], config["std"]) == (tuple(loaded.about.mean), tuple(loaded.about.std))
-    predictions = predict(loaded.network, Pool(tiny_experiment(trained_once).data).test(0), loaded.normalise)
+    predictions = predict(loaded.network, ExperimentData(tiny_experiment(trained_once).data).test(0), loaded.normalise)
     kept = Predictions.load(cell / "predictions.npz")
     torch.testing.assert_close(predictions.label_log_probability, kept.label_log_probability, atol=1e-6, rtol=1e-5)
     assert torch.equal(predictions.classes, kept.classes)

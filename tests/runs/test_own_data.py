@@ -17,9 +17,9 @@ from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.data.images import fingerprint_with_groups
 from vit_vs_cnn.data.options import ArraysOptions
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.runs.grid import finished_cells
-from vit_vs_cnn.runs.images import Pool, with_given
-from vit_vs_cnn.runs.trained import open_network
+from vit_vs_cnn.runs.experiment_data import ExperimentData, with_given
+from vit_vs_cnn.runs.experiment_folder import read_finished_results
+from vit_vs_cnn.runs.trained_network import open_network
 from vit_vs_cnn.training.checkpoints import read_checkpoint
 
 COUNT = 240
@@ -58,7 +58,7 @@ def _grouped(seeds, **data):
     pixels, labels = images_and_labels()
     groups = np.random.default_rng(5).integers(0, 61, COUNT)
     settings = with_given(tiny_experiment(Path("runs")).data, {"images": pixels, "labels": labels, "groups": groups})
-    return Pool(replace(settings, validation_fraction=0.2))
+    return ExperimentData(replace(settings, validation_fraction=0.2))
 
 
 def test_groups_stand_on_one_side_at_every_size_and_subsets_nest():
@@ -83,7 +83,7 @@ def test_groups_stand_on_one_side_at_every_size_and_subsets_nest():
 
 def test_groups_are_part_of_what_names_a_cell():
     pool = _grouped([0])
-    plain = Pool(with_given(tiny_experiment(Path("runs")).data, images_and_labels()))
+    plain = ExperimentData(with_given(tiny_experiment(Path("runs")).data, images_and_labels()))
     assert fingerprint_with_groups(pool.images) != fingerprint_with_groups(plain.images)
 
 
@@ -114,10 +114,10 @@ def test_commands_find_images_that_were_given_in_python(given, tmp_path, cache):
 
 @pytest.mark.slow
 def test_processes_find_images_that_were_given_in_python(given, tmp_path):
-    here = {one.run: one.weights for one in finished_cells(given).values()}
+    here = {one.run: one.weights for one in read_finished_results(given).values()}
     values = {**_values(tmp_path / "there"), "executor": {"name": "processes", "workers": 2}}
     vc.train(values, data=images_and_labels(), quiet=True)
-    assert {one.run: one.weights for one in finished_cells(tmp_path / "there" / "tiny").values()} == here
+    assert {one.run: one.weights for one in read_finished_results(tmp_path / "there" / "tiny").values()} == here
 
 
 def test_other_images_are_other_cells(given, tmp_path):
@@ -187,7 +187,7 @@ def test_the_audit_counts_groups(tmp_path):
     pixels, labels = images_and_labels(60)
     found = vc.audit(data={"images": pixels, "labels": labels, "groups": np.arange(60) // 4}, output=tmp_path / "audit")
     assert sum(found.groups.values()) == 15
-    assert "15 groups, none on two sides" in (tmp_path / "audit" / "index.html").read_text()
+    assert "15 groups, none in two splits" in (tmp_path / "audit" / "index.html").read_text()
 
 
 @pytest.mark.parametrize("kill_at", [1, 4])
@@ -238,7 +238,9 @@ def test_the_answer_begins_with_a_warning_of_test_images_that_were_trained_on(tm
     assert repr(found) == found.answer
     kept = {path: path.read_bytes() for path in found.folder.rglob("*") if path.is_file()}
     anew = replace(found)
-    monkeypatch.setattr("vit_vs_cnn.runs.images.Pool.images", property(lambda self: pytest.fail("images are read")))
+    monkeypatch.setattr(
+        "vit_vs_cnn.runs.experiment_data.ExperimentData.images", property(lambda self: pytest.fail("images are read"))
+    )
     assert repr(anew).startswith(warning) and warning in anew._repr_html_()
     assert {path: path.read_bytes() for path in found.folder.rglob("*") if path.is_file()} == kept
     found.folder.rename(tmp_path / "moved")
@@ -282,4 +284,4 @@ def other_images() -> tuple[np.ndarray, np.ndarray]:
 
 def test_each_pool_of_a_process_reads_the_source_again():
     data = experiment_from_dict(_values(Path("runs"), source={"class_path": f"{HERE}.other_images"})).data
-    assert Pool(data, trust=True).fingerprint != Pool(data, trust=True).fingerprint
+    assert ExperimentData(data, trust=True).fingerprint != ExperimentData(data, trust=True).fingerprint

@@ -14,14 +14,14 @@ from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.conversion.export import export
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.models import ResNet, VisionTransformer, create_model
-from vit_vs_cnn.models.resized import ResizedInput
-from vit_vs_cnn.models.timm.export import vision_transformer_to_timm
+from vit_vs_cnn.models.input_wrappers import ResizedInput
+from vit_vs_cnn.models.timm_conversion import convert_to_timm
 from vit_vs_cnn.regimes.analysis import analyse
-from vit_vs_cnn.runs.external import as_timm_reads, read_weights
-from vit_vs_cnn.runs.images import Pool
-from vit_vs_cnn.runs.plan import grid, make_plan
-from vit_vs_cnn.runs.pretrained import Pretrained, fit_weights, pretrained_of, with_weights_at_hand
-from vit_vs_cnn.runs.trained import open_network
+from vit_vs_cnn.runs.experiment_data import ExperimentData
+from vit_vs_cnn.runs.networks import as_timm_reads, read_weights
+from vit_vs_cnn.runs.preparation import grid, prepare_network
+from vit_vs_cnn.runs.pretrained import PretrainedWeights, fit_weights, read_pretrained, without_missing_weights
+from vit_vs_cnn.runs.trained_network import open_network
 
 #: A small one of every family, and the size of its images.
 FAMILIES = {"test_vit": 160, "deit_tiny_patch16_224": 224, "test_resnet": 160, "test_convnext": 160}
@@ -52,13 +52,13 @@ def test_a_file_of_timms_gives_the_logits_that_timm_gives(name, other_size, tmp_
     theirs = timm.create_model(name, pretrained=True, pretrained_cfg_overlay={"file": str(path)}, **options).eval()
     ours = create_model(f"timm/{name}", num_classes=1000, image_size=size).eval()
     state = open_file(path)
-    assert fit_weights(ours, Pretrained("it", "a file", state), num_classes=None) == ()
+    fit_weights(ours, PretrainedWeights("it", "a file", state), num_classes=None)
     images = torch.rand(2, 3, size, size)
     torch.testing.assert_close(ours(images), theirs(images), rtol=0, atol=0)
 
 
 def open_file(path):
-    from vit_vs_cnn.runs.external import read_weights
+    from vit_vs_cnn.runs.networks import read_weights
 
     return read_weights(path)
 
@@ -70,7 +70,7 @@ def test_our_vision_transformer_takes_the_weights_of_timms(size):
     )
     ours = VisionTransformer(size, 8, 3, 7, 24, depth=2, num_heads=3, mlp_ratio=4.0, pool="class")
     head = ours.head.weight.clone()
-    fit_weights(ours, Pretrained("it", "timm", theirs.state_dict(), image_size=(32, 32)), num_classes=7)
+    fit_weights(ours, PretrainedWeights("it", "timm", theirs.state_dict(), image_size=(32, 32)), num_classes=7)
     moved = timm.create_model(
         "vit_tiny_patch16_224", img_size=size, patch_size=8, embed_dim=24, depth=2, num_heads=3, num_classes=7
     ).eval()
@@ -86,24 +86,22 @@ def test_our_vision_transformer_takes_the_weights_of_timms(size):
 def test_our_weights_move_to_another_grid_as_resize_moves_them(options):
     given = _drawn(VisionTransformer((12, 20), num_classes=5, **VIT, **options))
     network = VisionTransformer((20, 28), num_classes=3, **VIT, **options).eval()
-    fit_weights(network, Pretrained("it", "ours", given.state_dict(), image_size=(12, 20)), num_classes=3)
+    fit_weights(network, PretrainedWeights("it", "ours", given.state_dict(), image_size=(12, 20)), num_classes=3)
     moved, images = given.resize((20, 28)), torch.rand(2, 3, 20, 28)
     torch.testing.assert_close(network.forward_features(images), moved.forward_features(images))
 
 
 def test_learned_positions_of_timms_do_not_stand_for_computed_ones():
     theirs = _drawn(VisionTransformer(32, 8, 3, 7, 24, depth=2, num_heads=3, mlp_ratio=4.0, pool="class"))
-    given = Pretrained("it", "timm", vision_transformer_to_timm(theirs).state_dict(), image_size=(32, 32))
+    given = PretrainedWeights("it", "timm", convert_to_timm(theirs).state_dict(), image_size=(32, 32))
     ours = VisionTransformer(32, 8, 3, 7, 24, depth=2, num_heads=3, mlp_ratio=4.0, pool="class", position="sincos")
-    with pytest.raises(InputError, match=r"positions that were learned.*position: learned.*partial: true"):
+    with pytest.raises(InputError, match=r"learned positions.*use position: learned"):
         fit_weights(ours, given, num_classes=None)
-    assert fit_weights(ours, given, num_classes=None, partial=True) == ()
-    assert torch.equal(ours.encoder.blocks[1].mlp.expand.weight, theirs.encoder.blocks[1].mlp.expand.weight)
 
 
 def test_torchvisions_weights_fit_torchvisions_network():
     given, network = torchvision.models.resnet18(), torchvision.models.resnet18(num_classes=7)
-    fit_weights(network, Pretrained("it", "torchvision", given.state_dict()), num_classes=7)
+    fit_weights(network, PretrainedWeights("it", "torchvision", given.state_dict()), num_classes=7)
     assert torch.equal(network.layer4[1].conv2.weight, given.layer4[1].conv2.weight)
     assert network.fc.weight.shape == (7, 512)
 
@@ -111,18 +109,7 @@ def test_torchvisions_weights_fit_torchvisions_network():
 def test_what_does_not_fit_is_counted_and_named():
     given, network = ResNet(8, 4, num_classes=5), ResNet(8, 6, num_classes=3)
     with pytest.raises(InputError, match=r"of \d+ tensors \d+ of another shape \(stem.0.weight: 4 x 3 x 3 x 3 for 6"):
-        fit_weights(network, Pretrained("it", "here", given.state_dict()), num_classes=3)
-
-
-def test_what_does_not_fit_is_drawn_where_that_is_allowed():
-    given, network = ResNet(8, 4, num_classes=5), ResNet(14, 4, num_classes=3)
-    before = {name: value.clone() for name, value in network.state_dict().items()}
-    drawn = fit_weights(network, Pretrained("it", "here", given.state_dict()), num_classes=3, partial=True)
-    assert drawn
-    assert all(name.startswith("stages.") for name in drawn)
-    after = network.state_dict()
-    assert all(torch.equal(after[name], before[name]) for name in drawn)
-    assert torch.equal(after["stem.0.weight"], given.stem[0].weight)
+        fit_weights(network, PretrainedWeights("it", "here", given.state_dict()), num_classes=3)
 
 
 def test_images_are_resized_and_cropped_as_timm_prepares_them():
@@ -164,7 +151,7 @@ def _values(pretrained, output, contender="resnet", **more):
 
 def _cell(values):
     experiment = experiment_from_dict(values)
-    return grid(experiment, Pool(experiment.data), world_size=1)[0]
+    return grid(experiment, ExperimentData(experiment.data), world_size=1)[0]
 
 
 @pytest.mark.parametrize("contender", ["resnet", pytest.param("vit", marks=pytest.mark.slow)])
@@ -179,7 +166,6 @@ def test_normalisation_and_size_travel_with_the_weights(pretrained, tmp_path, co
     assert isinstance(tuned.network, ResizedInput)
     assert tuned.network.image_size == (24, 24)
     assert result.model["input_size"] == [24, 24]
-    assert result.start.reinitialized == ()
     assert (result.start.start_kind, result.start.start_source) == ("fine-tuned", str(pretrained.folder))
     assert result.start.start_history_known is True
 
@@ -188,9 +174,9 @@ def test_a_network_can_be_built_for_the_images_at_hand_instead(pretrained, tmp_p
     values = _values(pretrained, tmp_path, "vit")
     values["contenders"]["tuned"]["model"] = {**values["contenders"]["tuned"]["model"], "input_size": "data"}
     cell = _cell(values)
-    plan = make_plan(cell, Pool(cell.experiment.data).draw(120, 3))
+    plan = prepare_network(cell, ExperimentData(cell.experiment.data).draw(120, 3))
     assert plan.network.image_size == (32, 32)
-    given = pretrained_of(cell.experiment, "tuned").state
+    given = read_pretrained(cell.experiment, "tuned").state
     assert torch.equal(plan.network.encoder.blocks[1].mlp.expand.weight, given["encoder.blocks.1.mlp.expand.weight"])
 
 
@@ -208,7 +194,7 @@ def test_a_cell_is_named_by_its_weights_and_not_by_where_they_lie(pretrained, tm
 def test_what_a_file_says_of_weights_opens_nothing(pretrained, tmp_path):
     values = _values(pretrained, tmp_path)
     with pytest.raises(InputError, match="a config that a file carries opens no other files"):
-        pretrained_of(experiment_from_dict(values, trusted=False), "tuned")
+        read_pretrained(experiment_from_dict(values, trusted=False), "tuned")
 
 
 def test_a_tuned_cell_opens_where_its_weights_are_gone(pretrained, tmp_path):
@@ -261,7 +247,7 @@ def _folder_of(experiment, folder):
     """Its training images as files, in a folder for each class."""
     from PIL import Image
 
-    images = Pool(experiment.data).images
+    images = ExperimentData(experiment.data).images
     for number, (image, label) in enumerate(zip(images.images, images.labels.tolist(), strict=True)):
         place = folder / str(label)
         place.mkdir(parents=True, exist_ok=True)
@@ -316,7 +302,7 @@ def test_options_of_timms_that_fetch_weights_say_where_weights_come_from(tmp_pat
     values["contenders"] = {"tuned": {"model": {"name": "timm/test_resnet", option: True}}}
     cell = _cell(values)
     with pytest.raises(InputError, match=f"model.{option}: trained weights come by contenders.NAME.weights"):
-        make_plan(cell, Pool(cell.experiment.data).draw(120, 3))
+        prepare_network(cell, ExperimentData(cell.experiment.data).draw(120, 3))
 
 
 def test_a_contender_whose_weights_are_optional_is_left_out_where_there_are_none(tmp_path):
@@ -327,19 +313,19 @@ def test_a_contender_whose_weights_are_optional_is_left_out_where_there_are_none
         "pairs": [["vit", "resnet"], ["resnet", "tuned"]],
         "primary": {"contenders": ["resnet", "tuned"]},
     }
-    experiment, told = with_weights_at_hand(experiment_from_dict(values))
+    experiment, missing = without_missing_weights(experiment_from_dict(values))
     assert list(experiment.contenders) == ["vit", "resnet"]
     assert experiment.protocol.pairs == [["vit", "resnet"]]
     assert experiment.protocol.primary.contenders is None
-    assert "nowhere.pth: no such file" in told[0]
-    assert "which network to train from scratch" in told[1]
+    assert list(missing) == ["tuned"]
+    assert "nowhere.pth: no such file" in str(missing["tuned"])
 
 
 def test_a_contender_whose_weights_are_there_stays(pretrained, tmp_path):
     values = _values(pretrained, tmp_path)
     values["contenders"]["tuned"]["weights"]["optional"] = True
     experiment = experiment_from_dict(values)
-    assert with_weights_at_hand(experiment) == (experiment, [])
+    assert without_missing_weights(experiment) == (experiment, {})
 
 
 def test_weights_of_timms_are_taken_as_timm_has_them(tmp_path, monkeypatch):
@@ -347,7 +333,7 @@ def test_weights_of_timms_are_taken_as_timm_has_them(tmp_path, monkeypatch):
     monkeypatch.setattr(timm, "create_model", lambda name, **_: given)
     values = tiny_config(tmp_path)
     values["contenders"] = {"tuned": {"model": {"name": "timm/test_resnet"}, "weights": {"hub": True}}}
-    found = pretrained_of(experiment_from_dict(values), "tuned")
+    found = read_pretrained(experiment_from_dict(values), "tuned")
     assert torch.equal(found.state["conv1.0.weight"], given.state_dict()["conv1.0.weight"])
     assert found.image_size == (160, 160)
     assert found.mean == pytest.approx([0.5] * 3)

@@ -6,17 +6,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.record import main
+from benchmarks.record import join_logs, main
 from tests.experiments.tiny import run_quietly
 from tests.results import changed
 from vit_vs_cnn import cli
 from vit_vs_cnn.config.experiment import experiment_from_dict, read_config
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.reporting.findings import read_findings
-from vit_vs_cnn.runs.grid import finished_cells
-from vit_vs_cnn.runs.ledger import TestLedger
+from vit_vs_cnn.runs.experiment_folder import read_finished_results
 from vit_vs_cnn.runs.record import PackedPredictions, load_run_predictions, read_table, table_text
 from vit_vs_cnn.runs.result import RunResult, read_result
+from vit_vs_cnn.runs.test_set_log import TestSetLog
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def test_it_is_small_and_names_no_place(trained_once, recorded):
 
 
 def test_a_record_has_the_class_and_the_probability_of_every_image_to_a_255th(trained_once, recorded):
-    for run in finished_cells(trained_once):
+    for run in read_finished_results(trained_once):
         there, kept = load_run_predictions(trained_once, run.name), load_run_predictions(recorded, run.name)
         for name in ("classes", "labels", "sample_ids", "num_classes"):
             assert np.array_equal(there[name], kept[name])
@@ -53,7 +53,7 @@ def test_a_record_has_the_class_and_the_probability_of_every_image_to_a_255th(tr
 
 def test_results_are_recorded_unchanged(trained_once, recorded):
     def results_of(folder: Path) -> list[RunResult]:
-        return [changed(result, log_entry=None, data_details=None) for result in finished_cells(folder).values()]
+        return [changed(result, log_entry=None, data_details=None) for result in read_finished_results(folder).values()]
 
     assert results_of(recorded) == results_of(trained_once)
 
@@ -117,7 +117,7 @@ def test_where_the_images_lay_is_left_out(trained_once, tmp_path):
         details = {**result.data.data_details, "root": str(tmp_path)}
         path.write_text(changed(result, data_details=details).to_json())
     assert main([str(tmp_path / "runs" / "tiny"), str(tmp_path / "kept" / "tiny")]) == 0
-    kept = finished_cells(tmp_path / "kept" / "tiny").values()
+    kept = read_finished_results(tmp_path / "kept" / "tiny").values()
     assert {result.data.data_details["root"] for result in kept} == {"data"}
 
 
@@ -146,9 +146,9 @@ def test_a_record_is_not_unpacked_over_an_experiment(trained_once, recorded, cap
     assert "is not a record" in capsys.readouterr().err
 
 
-def ledger_beside(folder: Path) -> TestLedger:
+def ledger_beside(folder: Path) -> TestSetLog:
     (path,) = (folder.parent / "test-sets").glob("*.jsonl")
-    return TestLedger(path.parent.parent, path.stem)
+    return TestSetLog(path.parent.parent, path.stem)
 
 
 def test_the_ledger_of_a_run_is_kept_byte_for_byte(trained_once, recorded):
@@ -158,15 +158,15 @@ def test_the_ledger_of_a_run_is_kept_byte_for_byte(trained_once, recorded):
 def test_looks_of_two_machines_become_one_ledger(trained_once, tmp_path):
     """The record has looks of its own: those of the run come behind them, once, and results name their new places."""
     test_set, kept = ledger_beside(trained_once).test_set, tmp_path / "kept" / "tiny"
-    mine = TestLedger(tmp_path / "kept", test_set)
-    mine.record(weights="others", accuracy=0.5, what="elsewhere", cell=None)
+    mine = TestSetLog(tmp_path / "kept", test_set)
+    mine.record(weights="others", accuracy=0.5, label="elsewhere", run=None)
     for _ in range(2):  # what is recorded again is not written down again
         assert main([str(trained_once), str(kept)]) == 0
         before, after = ledger_beside(trained_once).read(), mine.read()
         assert after.is_chained
-        assert [e.said.get("joined") for e in after.entries] == [None, *(e.hash for e in before.entries)]
-        assert [e.said["weights"] for e in after.entries[1:]] == [e.said["weights"] for e in before.entries]
-    named = {result.scores.log_entry for result in finished_cells(kept).values()}
+        assert [e.values.get("joined") for e in after.entries] == [None, *(e.hash for e in before.entries)]
+        assert [e.values["weights"] for e in after.entries[1:]] == [e.values["weights"] for e in before.entries]
+    named = {result.scores.log_entry for result in read_finished_results(kept).values()}
     assert named == {e.hash for e in after.entries[1:]}
     assert read_findings(kept).notes == ()
 
@@ -174,15 +174,15 @@ def test_looks_of_two_machines_become_one_ledger(trained_once, tmp_path):
 def test_a_joined_ledger_is_gone_on_with(trained_once, tmp_path):
     """Looks behind the joined ones are added as they are; those of the first run are known by what they were."""
     test_set = ledger_beside(trained_once).test_set
-    kept = TestLedger(tmp_path / "kept", test_set)
-    kept.record(weights="others", accuracy=0.5, what="elsewhere", cell=None)
-    kept.join(ledger_beside(trained_once))
+    kept = TestSetLog(tmp_path / "kept", test_set)
+    kept.record(weights="others", accuracy=0.5, label="elsewhere", run=None)
+    join_logs(ledger_beside(trained_once), kept)
     shutil.copytree(tmp_path / "kept", tmp_path / "runs")
-    TestLedger(tmp_path / "runs", test_set).record(weights="new", accuracy=0.5, what="later", cell=None)
-    kept.join(TestLedger(tmp_path / "runs", test_set))
-    assert kept.path.read_bytes() == TestLedger(tmp_path / "runs", test_set).path.read_bytes()
+    TestSetLog(tmp_path / "runs", test_set).record(weights="new", accuracy=0.5, label="later", run=None)
+    join_logs(TestSetLog(tmp_path / "runs", test_set), kept)
+    assert kept.path.read_bytes() == TestSetLog(tmp_path / "runs", test_set).path.read_bytes()
     before = kept.path.read_bytes()
-    kept.join(ledger_beside(trained_once))
+    join_logs(ledger_beside(trained_once), kept)
     assert kept.path.read_bytes() == before
 
 

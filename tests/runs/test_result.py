@@ -8,9 +8,9 @@ import pytest
 
 from tests.results import REQUIRED, changed, make_result
 from vit_vs_cnn.errors import DamagedFile
-from vit_vs_cnn.plain import field_values
 from vit_vs_cnn.runs.record import read_result_table, table_text
 from vit_vs_cnn.runs.result import RunResult, StartKind, read_result
+from vit_vs_cnn.strict_yaml import field_values
 
 #: A value for every field that may be missing.
 OPTIONAL = {
@@ -19,7 +19,6 @@ OPTIONAL = {
     "start_name": "12",
     "start_source": "a, b",
     "start_hash": "true",
-    "reinitialized": ["head", "norm"],
     "start_history_known": False,
     "scored_images_in_start": 3,
     "source": "cifar10",
@@ -96,7 +95,7 @@ def test_derived_values():
         ("data", "training_images", 0, "data: training_images 0 must be at least 1"),
         ("scores", "", 1, "scores: : there is no such field"),
         ("cost", "steps", True, "cost: steps: expected a whole number, got true"),
-        ("start", "reinitialized", "head", "start: reinitialized: expected a list"),
+        ("scores", "validation_curve", "head", "scores: validation_curve: expected a list"),
         ("start", "finetuned", 1, "start: finetuned: there is no such field (there are: start_kind, "),
         (None, "train_size", "a", 'train_size: expected a whole number, got "a"'),
         (None, "budget", "3 apples", "'3 apples' is no budget; expected one such as 400 steps"),

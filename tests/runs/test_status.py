@@ -17,8 +17,7 @@ from vit_vs_cnn.config.schema import Budget
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.files import write_text
 from vit_vs_cnn.runs.result import RunState, read_result
-from vit_vs_cnn.runs.status import CellStatus, duration, read_status, seconds_left, status_line
-from vit_vs_cnn.runs.status_view import CellsView
+from vit_vs_cnn.runs.status import LiveStatus, RunStatus, duration, read_status, seconds_left, status_line
 
 STEPS = Budget(steps=23)
 NAMES = [f"{contender}-n{size}-s0-0123456789" for size in (50, 100) for contender in ("vit", "resnet")]
@@ -35,7 +34,7 @@ def folder(tmp_path):
         (root / "cells" / name).mkdir()
     result = make_result(run=NAMES[0], train_size=50, steps=23, train_seconds=30.0)
     (root / "cells" / NAMES[0] / "result.json").write_text(result.to_json())
-    failure = {"cell": "resnet-n50-s0", "type": "RuntimeError", "message": "no memory", "step": 4, "time": "2020"}
+    failure = {"run": "resnet-n50-s0", "kind": "out of memory", "message": "no room", "step": 4, "time": "2020"}
     (root / "cells" / NAMES[1] / "failed.json").write_text(json.dumps(failure))
     return root
 
@@ -52,7 +51,7 @@ def test_each_cell_is_in_the_state_that_its_folder_shows(folder):
     status = read_status(folder)
     assert [cell.state for cell in status.cells] == ["done", "failed", "waiting", "waiting"]
     assert [cell.name for cell in status.cells[:2]] == ["vit-n50-s0", "resnet-n50-s0"]
-    assert status.cells[1].reason == "RuntimeError at step 4: no memory"
+    assert status.cells[1].reason == "out of memory at step 4: no room"
     assert status.seconds_left is None  # no resnet has shown how long it takes
     assert status_line(status) == "1 of 4 done, 1 failed, 2 waiting; time left not known yet"
 
@@ -73,7 +72,7 @@ def test_a_cell_runs_as_long_as_its_lock_is_held(folder):
 def test_the_command_prints_a_table_or_json(folder, capsys):
     assert main(["status", str(folder)]) == 0
     printed = capsys.readouterr().out
-    for word in ("vit-n50-s0", "50.0 % in 30 s", "no memory", "1 of 4 done"):
+    for word in ("vit-n50-s0", "50.0 % in 30 s", "out of memory", "1 of 4 done"):
         assert word in printed
     assert main(["status", str(folder), "--json"]) == 0
     assert [cell["state"] for cell in json.loads(capsys.readouterr().out)["cells"]][:2] == ["done", "failed"]
@@ -98,7 +97,7 @@ def test_the_folder_around_experiments_is_asked_whether_one_of_them_was_meant(fo
 def test_the_counts_stand_behind_the_last_of_several_that_ended_at_one_look(folder):
     result = read_result(folder / "cells" / NAMES[0] / "result.json")
     said = io.StringIO()
-    with CellsView(folder, Console(file=said, width=200)).shown():
+    with LiveStatus(folder, Console(file=said, width=200)).shown():
         for name, contender in ((NAMES[2], "vit"), (NAMES[3], "resnet")):
             again = changed(result, run=name, contender=contender, train_size=100)
             write_text(folder / "cells" / name / "result.json", again.to_json())
@@ -109,7 +108,7 @@ def test_the_counts_stand_behind_the_last_of_several_that_ended_at_one_look(fold
 
 
 def _cell(contender, size, state, budget=STEPS, **more):
-    return CellStatus("", contender, size, 0, budget, RunState(state), **more)
+    return RunStatus("", contender, size, 0, budget, RunState(state), **more)
 
 
 def test_time_left_goes_by_contender_and_workers():

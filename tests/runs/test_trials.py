@@ -3,8 +3,8 @@
 import pytest
 
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.plain import Plain
 from vit_vs_cnn.runs.trials import Trial, ranked, read_trials, write_trials
+from vit_vs_cnn.strict_yaml import Plain
 
 
 def trial(number=0, accuracy=0.5, **changes):
@@ -30,9 +30,10 @@ def test_it_is_read_as_it_was_written(tmp_path):
     assert read_trials(tmp_path / "tuning.csv") == trials
 
 
-def test_other_columns_are_ignored_and_a_missing_budget_is_in_steps(tmp_path):
+def test_other_columns_are_ignored(tmp_path):
     path = tmp_path / "tuning.csv"
-    path.write_text("contender,train_size,trial,state,steps,flops,draw_seed,images\nvit,500,3,pruned,40,1e9,0,f\n")
+    header, row = "contender,train_size,trial,state,budget,steps,flops,images", "vit,500,3,pruned,40 steps,40,1e9,f"
+    path.write_text(f"{header}\n{row}\n")
     (found,) = read_trials(path)
     assert (found.budget, found.trial, found.is_complete) == ("40 steps", 3, False)
 
@@ -51,7 +52,7 @@ def test_its_settings_are_a_text():
     ("old", "new", "message"),
     [
         ("contender,", "contestant,", "line 2: contender: it is missing"),
-        ("1000000000.0", "many", "line 2: could not convert string to float: 'many'"),
+        ("1000000000.0", "many", 'line 2: flops: expected a number, got "many"'),
         ('"[0, 1]"', "{}", "line 2: seeds: "),
     ],
 )

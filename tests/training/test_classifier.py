@@ -19,13 +19,11 @@ from vit_vs_cnn.data.batches import TrainingData
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError, TrainingDiverged
 from vit_vs_cnn.models import create_model
-from vit_vs_cnn.plain import Plain
-from vit_vs_cnn.runs.trained import open_network
+from vit_vs_cnn.runs.trained_network import open_network
+from vit_vs_cnn.strict_yaml import Plain
 from vit_vs_cnn.training import progress
-from vit_vs_cnn.training.classifier import Classifier
-from vit_vs_cnn.training.moving_average import MovingAverage
-from vit_vs_cnn.training.optimizers import Optimizer
-from vit_vs_cnn.training.schedules import Schedule
+from vit_vs_cnn.training.classifier import Classifier, MovingAverage
+from vit_vs_cnn.training.optimization import Optimizer, Schedule
 
 STEPS = 7
 
@@ -203,7 +201,7 @@ def test_a_trainer_of_ones_own_fits_validates_tests_predicts_and_loads(tmp_path)
     loss = F.nll_loss(probabilities.log(), labels).item()
     assert validated["val/loss"] == tested["test/loss"] == pytest.approx(loss, rel=1e-5)
     path = next(tmp_path.rglob("*.ckpt"))
-    with pytest.raises(InputError, match=r"is read by Classifier.load_from_checkpoint\(path, network=...\)"):
+    with pytest.raises(InputError, match=r"saved by Classifier.load_from_checkpoint\(path, network=...\)"):
         open_network(path)
     again = Classifier.load_from_checkpoint(path, network=_network(), weights_only=True)
     assert (again.optimizer, again.schedule, again.ema_half_life) == (module.optimizer, module.schedule, 0.5)
@@ -282,14 +280,14 @@ def test_settings_that_there_are_not_are_refused_when_they_are_given(wrong, says
 
 
 def test_a_network_with_another_number_of_classes_is_refused_at_its_first_step():
-    with pytest.raises(InputError, match=r"the network gives \(5, 3\) for a batch, but num_classes is 7"):
+    with pytest.raises(InputError, match=r"the network returns \(5, 3\) for a batch, but num_classes is 7"):
         _fit(Classifier(_network(), num_classes=7, steps=STEPS), _data())
 
 
 def test_a_network_that_gives_no_numbers_before_any_update_is_not_said_to_learn_too_fast():
     network = _network()
     nn.init.constant_(network[1].weight, math.nan)
-    with pytest.raises(TrainingDiverged, match="at step 0 of 7, before any update: the network gives logits"):
+    with pytest.raises(TrainingDiverged, match="at step 0 of 7, before any update: the network computes logits"):
         _fit(Classifier(network, num_classes=3, steps=STEPS), _data())
 
 
@@ -304,7 +302,7 @@ def test_a_run_that_nobody_bounds_is_refused():
 def test_an_average_in_half_precision_is_refused():
     """Its steps would be lost: bf16 has eight bits."""
     module = _classifier(ema_half_life=0.5).bfloat16()
-    with pytest.raises(InputError, match=r"ema_half_life: .* take trainer.precision bf16-mixed"):
+    with pytest.raises(InputError, match=r"ema_half_life: .* set trainer.precision to bf16-mixed"):
         module.on_fit_start()
 
 
@@ -386,8 +384,8 @@ def test_an_average_keeps_what_has_no_mean():
 
 @pytest.mark.parametrize(("apart", "told"), [(0.0, [f"{step}/7" for step in range(1, 8)]), (99.0, ["7/7"])])
 def test_lines_of_progress_are_few_and_the_last_one_says_so(monkeypatch, apart, told):
-    monkeypatch.setattr(progress, "APART", apart)
-    monkeypatch.setattr(progress, "LINES", 6)
+    monkeypatch.setattr(progress, "MIN_SECONDS_BETWEEN_LINES", apart)
+    monkeypatch.setattr(progress, "MAX_PROGRESS_LINES", 6)
     said = io.StringIO()
     shown = progress.RunProgress("run", batch_size=5, console=Console(file=said, width=200))
     lightning.Trainer(

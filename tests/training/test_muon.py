@@ -6,7 +6,7 @@ from timm.optim.muon import Muon
 from torch import nn
 
 from vit_vs_cnn.training.muon import StackedMuon
-from vit_vs_cnn.training.optimizers import Optimizer
+from vit_vs_cnn.training.optimization import Optimizer
 
 
 class _Net(nn.Module):

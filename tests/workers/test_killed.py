@@ -13,7 +13,7 @@ import yaml
 
 from tests import children
 from tests.experiments.tiny import tiny_config
-from vit_vs_cnn.runs.grid import finished_cells
+from vit_vs_cnn.runs.experiment_folder import read_finished_results
 
 #: What holds measured times, and how the one sentence of the page that does begins.
 TIMED, IN_EQUAL_TIME = {"results.csv"}, b"In equal training time"
@@ -94,7 +94,10 @@ def test_killed_at_random_moments_an_experiment_ends_in_the_same_report(tmp_path
     assert first.keys() == second.keys()
     assert [str(name) for name in first if first[name] != second[name] and name.name not in TIMED] == []
     ours, theirs = (
-        {r.run: (r.weights, r.accuracy, r.scores.loss, r.scores.test_evaluations) for r in finished_cells(f).values()}
+        {
+            r.run: (r.weights, r.accuracy, r.scores.loss, r.scores.test_evaluations)
+            for r in read_finished_results(f).values()
+        }
         for f in folders
     )
     assert ours == theirs

@@ -6,11 +6,11 @@ import torch
 
 from tests.experiments.tiny import run_quietly, tiny_config
 from vit_vs_cnn.config.experiment import experiment_from_dict
-from vit_vs_cnn.errors import CellsFailed, InputError
+from vit_vs_cnn.errors import InputError, RunsFailed
 from vit_vs_cnn.runs.evaluation import Predictions, predict
-from vit_vs_cnn.runs.images import Pool
+from vit_vs_cnn.runs.experiment_data import ExperimentData
 from vit_vs_cnn.runs.result import StartKind
-from vit_vs_cnn.runs.trained import open_network
+from vit_vs_cnn.runs.trained_network import open_network
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def test_only_the_head_is_fitted(probed, given):
 def test_a_probe_opens_as_a_network_that_says_what_was_recorded(probed):
     experiment, _ = probed
     opened = open_network(experiment.folder, contender="vit")
-    test = Pool(experiment.data).test(0)
+    test = ExperimentData(experiment.data).test(0)
     again = predict(opened.network, test, opened.normalise)
     kept = Predictions.load(opened.cell.predictions)
     torch.testing.assert_close(again.probability, kept.probability, rtol=1e-3, atol=1e-3)
@@ -105,12 +105,12 @@ def test_a_damaged_file_of_features_is_told(probed, given):
     (folder / "damaged.npz").write_bytes(b"no features")
     values = _values(given, experiment.output, train_sizes=[120], seeds=[5])
     values["name"] = "damaged"
-    with pytest.raises((InputError, CellsFailed), match=r"damaged.npz: .*delete the file"):
+    with pytest.raises((InputError, RunsFailed), match=r"damaged.npz: .*delete the file"):
         run_quietly(experiment_from_dict(values))
     (folder / "damaged.npz").unlink()
 
 
-@pytest.mark.parametrize("tune", ["none", {"last": -1}, {"head": True, "last": 2}, {"unfreeze": 1.0}])
+@pytest.mark.parametrize("tune", ["none", {"last": -1}, {"head": True, "last": 2}])
 def test_a_wrong_way_to_tune_is_told_in_one_line(tmp_path, tune):
     values = tiny_config(tmp_path)
     values["contenders"]["vit"]["tune"] = tune

@@ -21,15 +21,16 @@ from tests.experiments.tiny import run_quietly, tiny_config, tiny_experiment
 from tests.results import make_result
 from vit_vs_cnn.cli import main
 from vit_vs_cnn.config.experiment import experiment_from_dict
-from vit_vs_cnn.errors import CellsFailed
+from vit_vs_cnn.errors import RunsFailed
 from vit_vs_cnn.files import write_text
-from vit_vs_cnn.runs.grid import finished_cells
+from vit_vs_cnn.runs import result as result_module
+from vit_vs_cnn.runs.experiment_folder import read_finished_results
 from vit_vs_cnn.runs.result import RunResult
 from vit_vs_cnn.runs.status import read_status
 from vit_vs_cnn.training.checkpoints import read_checkpoint
 from vit_vs_cnn.training.metrics_csv import MetricsCsv, read_rows
-from vit_vs_cnn.workers import cell_run, provenance
-from vit_vs_cnn.workers.loggers import end
+from vit_vs_cnn.workers import fit, run
+from vit_vs_cnn.workers.loggers import close_loggers
 from vit_vs_cnn.workers.trainer import trainer_arguments
 
 SHORT = {"budget": {"steps": 2}, "batch_size": 14}
@@ -160,13 +161,11 @@ def test_a_damaged_result_fails_its_cell_and_no_other(tmp_path, pair, kind):
     _damage(damaged, kind)
     next(tmp_path.glob("runs/tiny/cells/resnet-*/result.json")).unlink()
     before = damaged.read_bytes()
-    with pytest.raises(
-        CellsFailed, match=r"result.*result\.json.*delete it, and the same command makes this run again"
-    ):
+    with pytest.raises(RunsFailed, match=r"result.*result\.json.*delete it, and the same command makes this run again"):
         run_quietly(experiment_from_dict(pair))
     assert damaged.read_bytes() == before
     with pytest.warns(UserWarning, match="delete it, and the same command makes this run again"):
-        assert [result.contender for result in finished_cells(tmp_path / "runs" / "tiny").values()] == ["resnet"]
+        assert [result.contender for result in read_finished_results(tmp_path / "runs" / "tiny").values()] == ["resnet"]
     assert [cell.state for cell in read_status(tmp_path / "runs" / "tiny").cells] == ["failed", "done"]
 
 
@@ -174,9 +173,9 @@ def test_a_damaged_result_fails_its_cell_and_no_other(tmp_path, pair, kind):
     ("kind", "why"),
     [
         ("foreign", "is of another run"),
-        pytest.param("cut short", "DamagedFile", marks=pytest.mark.slow),
-        ("without the optimizer", "DamagedFile"),
-        pytest.param("without its moments", "DamagedFile", marks=pytest.mark.slow),
+        pytest.param("cut short", "damaged file", marks=pytest.mark.slow),
+        ("without the optimizer", "damaged file"),
+        pytest.param("without its moments", "damaged file", marks=pytest.mark.slow),
     ],
 )
 def test_a_damaged_checkpoint_fails_its_cell_and_no_other(tmp_path, pair, kind, why, capsys):
@@ -197,8 +196,8 @@ def test_a_damaged_checkpoint_fails_its_cell_and_no_other(tmp_path, pair, kind, 
     write_text(tmp_path / "pair.yaml", json.dumps(pair))
     assert main(["train", "--config", str(tmp_path / "pair.yaml")]) == 1
     said = capsys.readouterr().err.splitlines()
-    assert said[0].startswith("failed: vit-n120-s0: DamagedFile: checkpoint")
-    assert why in said[0] and "move it away to have this one start anew" in said[0]
+    assert said[0].startswith("failed: vit-n120-s0: damaged file: checkpoint")
+    assert why in said[0] and "move it away to have this run start anew" in said[0]
     assert (resnet / "result.json").exists()
     assert [cell.state for cell in read_status(tmp_path / "runs" / "tiny").cells] == ["failed", "done"]
     checkpoint.unlink()
@@ -282,9 +281,9 @@ def test_a_services_run_is_named_told_and_ended_before_the_next_cell(tmp_path, m
     values = tiny_config(tmp_path, protocol=SHORT)
     values["trainer"]["logger"] = {"class_path": "tests.workers.services.WandbLogger"}
     if fails != "never":
-        function = "called_classifier" if fails == "after training" else "evaluate"
-        monkeypatch.setattr(cell_run, function, lambda *_, **__: 1 / 0)
-        with pytest.raises((CellsFailed, ZeroDivisionError)):
+        module, function = (fit, "called_classifier") if fails == "after training" else (run, "evaluate_once")
+        monkeypatch.setattr(module, function, lambda *_, **__: 1 / 0)
+        with pytest.raises(RunsFailed, match="error at step 2: ZeroDivisionError: division by zero"):
             run_quietly(experiment_from_dict(values))
     else:
         run_quietly(experiment_from_dict(values))
@@ -308,13 +307,13 @@ def test_a_logger_that_fails_does_not_leave_the_runs_of_others_open(monkeypatch)
     monkeypatch.setattr(broken, "finalize", fail)
     run = other.experiment
     with pytest.raises(OSError, match="no connection"):
-        end([other, broken, other], make_result())
+        close_loggers([other, broken, other], make_result())
     assert run.is_over
 
 
 def test_a_checkout_that_is_not_installed_has_a_commit_in_place_of_a_version(monkeypatch):
-    monkeypatch.setattr(provenance, "PACKAGES", ("torch", "no-such-package"))
-    assert provenance.versions() == {
+    monkeypatch.setattr(result_module, "PACKAGES", ("torch", "no-such-package"))
+    assert result_module.package_versions() == {
         "python": platform.python_version(),
         "torch": metadata.version("torch"),
         "no-such-package": "not installed",

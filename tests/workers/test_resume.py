@@ -16,10 +16,10 @@ from tests.experiments.tiny import run_quietly, tiny_config, tiny_experiment
 from vit_vs_cnn.config.experiment import Budget, experiment_from_dict
 from vit_vs_cnn.errors import Interrupted
 from vit_vs_cnn.experiments.runner import run_experiment
-from vit_vs_cnn.runs.cell import Cell
 from vit_vs_cnn.runs.evaluation import Predictions
-from vit_vs_cnn.runs.grid import finished_cells
-from vit_vs_cnn.runs.ledger import TestLedger
+from vit_vs_cnn.runs.experiment_folder import read_finished_results
+from vit_vs_cnn.runs.run import Run
+from vit_vs_cnn.runs.test_set_log import TestSetLog
 from vit_vs_cnn.training.checkpoints import read_checkpoint
 
 HOOKS = (
@@ -181,7 +181,7 @@ def test_two_processes_share_the_cells_of_an_experiment(tmp_path):
     assert len(ledger) == len(list(tmp_path.glob("tiny/cells/*/result.json"))) == 6
 
 
-@pytest.mark.parametrize("moment", [(TestLedger, "record"), (Cell, "write_result")], ids=lambda moment: moment[1])
+@pytest.mark.parametrize("moment", [(TestSetLog, "record"), (Run, "write_result")], ids=lambda moment: moment[1])
 def test_a_run_killed_behind_its_test_is_not_tested_again(tmp_path, moment):
     values = tiny_config(tmp_path, protocol={"seeds": [3], "budget": {"steps": 2}, "batch_size": 14})
     values["contenders"].pop("vit")
@@ -225,4 +225,4 @@ def test_a_finished_cell_is_not_run_again(tmp_path):
     told = io.StringIO()
     run_experiment(other, console=Console(file=told, width=500))
     assert f"Kept, but not reported: 1 finished run in {tmp_path / 'tiny'}" in told.getvalue()
-    assert len(finished_cells(tmp_path / "tiny")) == 1
+    assert len(read_finished_results(tmp_path / "tiny")) == 1

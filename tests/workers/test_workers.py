@@ -16,28 +16,27 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from filelock import Timeout
 from rich.console import Console
 
 from tests.experiments.tiny import run_quietly, tiny_config
 from tests.results import make_result
 from vit_vs_cnn.config.experiment import experiment_from_dict
-from vit_vs_cnn.errors import CellsFailed, InputError, ProcessLost
+from vit_vs_cnn.errors import InputError, RunsFailed, TrainingDiverged
 from vit_vs_cnn.experiments.runner import run_experiment
-from vit_vs_cnn.runs.cell import Cell
-from vit_vs_cnn.runs.failures import read_failure, write_failure
-from vit_vs_cnn.runs.images import Pool
-from vit_vs_cnn.runs.plan import grid
+from vit_vs_cnn.files import write_text
+from vit_vs_cnn.runs.experiment_data import ExperimentData
+from vit_vs_cnn.runs.failures import FailureKind, read_failure
+from vit_vs_cnn.runs.preparation import grid
 from vit_vs_cnn.runs.result import read_result
-from vit_vs_cnn.runs.status_view import CellsView
-from vit_vs_cnn.workers import on_ray
-from vit_vs_cnn.workers.on_ray import knock
-from vit_vs_cnn.workers.resumed import Turns
-from vit_vs_cnn.workers.supervise import pay_off, supervise
-from vit_vs_cnn.workers.work import Order, Outcome, take_cells
+from vit_vs_cnn.runs.run import Run
+from vit_vs_cnn.runs.status import LiveStatus
+from vit_vs_cnn.workers import worker_pools
+from vit_vs_cnn.workers.run import RetryLimit
+from vit_vs_cnn.workers.supervisor import supervise, worth_multiprocessing
+from vit_vs_cnn.workers.worker import ExitReason, WorkerExit, WorkRequest, take_runs
+from vit_vs_cnn.workers.worker_pools import check_reachable
 
 ROOT = Path(__file__).parents[2]
-HAS_SUBMITIT = importlib.util.find_spec("submitit") is not None
 HAS_RAY = importlib.util.find_spec("ray") is not None
 
 
@@ -138,26 +137,44 @@ def test_a_ray_cluster_of_two_nodes_survives_the_death_of_a_worker(tmp_path, cal
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not HAS_SUBMITIT, reason="submitit is not installed")
-def test_jobs_of_an_array_share_the_cells_and_a_killed_one_is_replaced(tmp_path, calm):
-    slurm = {"cluster": "local", "timeout_min": 10}
-    values = _kills_once(_values(tmp_path, name="slurm", workers=2, slurm=slurm), tmp_path / "struck")
-    with (tmp_path / "printed").open("w") as file:
-        run_experiment(experiment_from_dict(values), console=Console(file=file, width=200))
-    assert (tmp_path / "struck").exists()
-    assert (tmp_path / "printed").read_text().count("a worker was lost (job ") == 1
+def test_tasks_of_the_documented_slurm_array_share_the_runs(tmp_path, calm):
+    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(_values(tmp_path)))
+    program = tmp_path / "vit-vs-cnn"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m vit_vs_cnn "$@"\n')
+    program.chmod(0o755)
+    page = (ROOT / "docs/howto/cluster.md").read_text()
+    script = page.partition("```sh\n")[2].partition("```")[0]
+    script = script.replace("/shared/project", str(tmp_path)).replace("cifar10", "tiny.yaml")
+    slurm = {"SLURM_NTASKS": "1", "SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_JOB_ID": "7"}
+    slurm |= {
+        "SLURM_NODELIST": "localhost",
+        "SLURM_JOB_NAME": "tiny",
+        "SLURM_NNODES": "1",
+        "SLURM_NTASKS_PER_NODE": "1",
+    }
+    environment = {**os.environ, **slurm, "PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
+    tasks = [
+        subprocess.Popen(
+            ["bash", "-c", script], env=environment | {"SLURM_ARRAY_TASK_ID": task}, stderr=subprocess.PIPE
+        )
+        for task in "12"
+    ]
+    errors = [task.communicate()[1].decode() for task in tasks]
+    assert [task.returncode for task in tasks] == [0, 0], errors
     assert _weights(tmp_path) == calm
+    (log,) = tmp_path.glob("test-sets/*.jsonl")
+    assert len(log.read_text().splitlines()) == 4  # no run was evaluated twice
 
 
 def test_an_address_where_nobody_listens_is_told_at_once():
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         for listens in (f"127.0.0.1:{port}", f"ray://127.0.0.1:{port}", "auto", "local"):
-            knock(listens)
+            check_reachable(listens)
     with pytest.raises(
         InputError, match=rf"executor.address 127.0.0.1:{port}: there is no Ray cluster to join: .*refused"
     ):
-        knock(f"127.0.0.1:{port}")
+        check_reachable(f"127.0.0.1:{port}")
 
 
 class _Ray:
@@ -169,30 +186,29 @@ class _Ray:
 
 def test_a_ray_cluster_that_does_not_start_is_waited_for_until_a_limit(monkeypatch):
     told, never = io.StringIO(), threading.Event()
-    monkeypatch.setattr(on_ray, "START_SECONDS", 0.1)
+    monkeypatch.setattr(worker_pools, "START_SECONDS", 0.1)
     with pytest.raises(InputError, match=r"executor.address local: a Ray cluster .* did not start within 0.1 s; see"):
-        on_ray._connect(_Ray(never.wait), "local", Console(file=told, width=500))
+        worker_pools._connect(_Ray(never.wait), "local", Console(file=told, width=500))
     never.set()
     assert "Waiting for a Ray cluster on this machine, for 0.1 s at most" in told.getvalue()
-    on_ray._connect(_Ray(lambda: None), "local", Console(quiet=True))
+    worker_pools._connect(_Ray(lambda: None), "local", Console(quiet=True))
     for error, raised in ((ConnectionError, InputError), (KeyError, KeyError)):
         with pytest.raises(raised):
-            on_ray._connect(
+            worker_pools._connect(
                 _Ray(lambda error=error: (_ for _ in ()).throw(error("nobody"))), "auto", Console(quiet=True)
             )
 
 
-@pytest.mark.parametrize("executor, library, called", [("slurm", "submitit", "submitit"), ("ray", "ray", "Ray")])
-def test_a_library_that_is_missing_is_named(tmp_path, monkeypatch, executor, library, called):
-    monkeypatch.setitem(sys.modules, library, None)
-    with pytest.raises(InputError, match=rf'executor {executor} needs {called}, .* "vit-vs-cnn\[{executor}\]"'):
-        run_quietly(experiment_from_dict(_values(tmp_path, name=executor)))
+def test_a_missing_ray_is_named(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(InputError, match=r'executor ray needs Ray, .* "vit-vs-cnn\[ray\]"'):
+        run_quietly(experiment_from_dict(_values(tmp_path, name="ray")))
 
 
 class _Stub:
     """Workers that take cells in this process, and end as a script says."""
 
-    most = 2
+    size = 2
 
     def __init__(self, script):
         self.script = script
@@ -200,26 +216,26 @@ class _Stub:
         self.taken = []
         self.stopped = 0
 
-    def start(self, order, count):
-        self.queue += [order] * count
+    def start(self, request, count):
+        self.queue += [request] * count
 
-    def running(self):
+    def count(self):
         return len(self.queue)
 
-    def ended(self, seconds):
-        order = self.queue.pop(0)
-        for cell in order.left():
-            if isinstance(cell.start, Cell) and not cell.start.is_finished:
+    def collect_exits(self, seconds):
+        request = self.queue.pop(0)
+        for cell in request.unfinished():
+            if isinstance(cell.start, Run) and not cell.start.is_finished:
                 continue
             self.taken.append(cell.name)
             return [self.script(cell)]
-        return [Outcome("through")]
+        return [WorkerExit(ExitReason.DONE)]
 
     def stop(self):
         self.stopped, self.queue = len(self.queue), []
 
 
-class _View(CellsView):
+class _View(LiveStatus):
     def __init__(self):
         self.notes = []
 
@@ -230,76 +246,79 @@ class _View(CellsView):
         pass
 
 
-def _order(tmp_path, retries=2) -> Order:
+def _request(tmp_path, retries=2) -> WorkRequest:
     experiment = experiment_from_dict(_values(tmp_path))
-    cells = grid(experiment, Pool(experiment.data), world_size=1)
-    return Order(cells, Turns(datetime.now(UTC), retries), 1, tmp_path)
+    cells = grid(experiment, ExperimentData(experiment.data), world_size=1)
+    return WorkRequest(cells, RetryLimit(datetime.now(UTC), retries), 1, tmp_path)
 
 
 def _finish(cell):
     place = {"contender": cell.contender, "train_size": cell.train_size, "seed": cell.seed, "run": cell.folder.name}
     cell.folder.mkdir(parents=True, exist_ok=True)
     cell.write_result(make_result(**place))
-    return Outcome("through")
+    return WorkerExit(ExitReason.DONE)
 
 
 def test_workers_are_started_until_every_cell_is_through(tmp_path):
-    order, stub = _order(tmp_path), _Stub(_finish)
-    supervise(order, stub, _View())
+    request, stub = _request(tmp_path), _Stub(_finish)
+    supervise(request, stub, _View())
     assert stub.taken == ["resnet-n120-s3", "later-n120-s3", "resnet-n120-s4", "later-n120-s4"]
     assert stub.queue == []
 
 
 @pytest.mark.parametrize(("seconds", "stopped"), [(5.0, 0), (0.0, 1)], ids=["seen out", "still queue"])
 def test_workers_that_have_nothing_left_end_by_themselves(tmp_path, monkeypatch, seconds, stopped):
-    monkeypatch.setattr("vit_vs_cnn.workers.supervise.SECONDS_TO_END", seconds)
-    order = _order(tmp_path)
-    stub = _Stub(lambda _: [_finish(cell) for cell in order.left()][-1])
-    supervise(order, stub, _View())
+    monkeypatch.setattr("vit_vs_cnn.workers.supervisor.SECONDS_TO_END", seconds)
+    request = _request(tmp_path)
+    stub = _Stub(lambda _: [_finish(cell) for cell in request.unfinished()][-1])
+    supervise(request, stub, _View())
     assert stub.stopped == stopped
     assert stub.queue == []
 
 
 def test_a_lost_worker_is_replaced_and_workers_that_only_die_end_the_run(tmp_path):
     deaths = iter([True, False, False, False, False])
-    view, stub = _View(), _Stub(lambda cell: Outcome("lost", "signal 9") if next(deaths) else _finish(cell))
-    supervise(_order(tmp_path / "once"), stub, view)
+    view, stub = _View(), _Stub(lambda cell: WorkerExit(ExitReason.LOST, "signal 9") if next(deaths) else _finish(cell))
+    supervise(_request(tmp_path / "once"), stub, view)
     assert stub.taken.count("resnet-n120-s3") == 2
-    assert view.notes == ["a worker was lost (signal 9); another one goes on from its checkpoint"]
-    with pytest.raises(InputError, match="executor: 9 workers ended without finishing a cell, the last one: signal 9"):
-        supervise(_order(tmp_path / "always"), _Stub(lambda cell: Outcome("lost", "signal 9")), _View())
+    assert view.notes == ["a worker was lost (signal 9); another one resumes its run"]
+    with pytest.raises(InputError, match="executor: 9 workers ended without finishing a run, the last one: signal 9"):
+        supervise(_request(tmp_path / "always"), _Stub(lambda cell: WorkerExit(ExitReason.LOST, "signal 9")), _View())
 
 
 def test_what_one_worker_refuses_stops_all(tmp_path):
-    stub = _Stub(lambda cell: Outcome("refused", "no such folder"))
+    stub = _Stub(lambda cell: WorkerExit(ExitReason.REFUSED, "no such folder"))
     with pytest.raises(InputError, match="no such folder"):
-        supervise(_order(tmp_path), stub, _View())
+        supervise(_request(tmp_path), stub, _View())
     assert len(stub.taken) == 1 and stub.queue == []
 
 
-def test_a_cell_that_keeps_losing_its_process_fails_and_so_does_what_starts_from_it(tmp_path, monkeypatch):
-    order, killed = _order(tmp_path), []
-    first = order.cells[0]
-    first.folder.mkdir(parents=True)
+def test_a_run_that_keeps_losing_its_process_fails_and_so_does_what_starts_from_it(tmp_path, monkeypatch):
+    request, attempts = _request(tmp_path), []
+    first = request.runs[0]
 
-    def run(cell, pool, *, turns, console):
-        if cell.folder != first.folder:
-            return _finish(cell)
+    def prepare(run, data):
+        if run.folder == first.folder:
+            attempts.append(run.attempts.read_text())
+            raise KeyboardInterrupt
+        raise TrainingDiverged("no")
+
+    monkeypatch.setattr("vit_vs_cnn.workers.run.prepare", prepare)
+    monkeypatch.setattr("vit_vs_cnn.workers.worker.POLL_SECONDS", 0)
+    data = ExperimentData(first.experiment.data)
+    while not first.failure.exists():
         try:
-            killed.append(turns.turn(cell))  # kept, never left: a process that is killed strikes nothing out
-            killed[-1].__enter__()
-        except ProcessLost as error:
-            return write_failure(cell, "ProcessLost", str(error))
-        raise Timeout("")
-
-    monkeypatch.setattr("vit_vs_cnn.workers.work.run_one", run)
-    monkeypatch.setattr("vit_vs_cnn.workers.work.POLL_SECONDS", 0)
-    take_cells(order, Pool(first.experiment.data), console=Console(quiet=True))
-    assert len(killed) == 4
-    failures = {cell.name: read_failure(cell.folder) for cell in order.cells}
-    assert failures["resnet-n120-s3"].type == "ProcessLost"
-    assert failures["later-n120-s3"].type == "NotRun"
-    assert failures["later-n120-s4"] is None
+            take_runs(request, data, console=Console(quiet=True))
+        except KeyboardInterrupt:  # a killed process does not remove the record of its attempt
+            write_text(first.attempts, attempts[-1])
+    assert len(attempts) == 3  # the first one and two retries
+    failures = {run.name: read_failure(run.folder) for run in request.runs}
+    assert {name: failure.kind for name, failure in failures.items()} == {
+        "resnet-n120-s3": FailureKind.PROCESS_LOST,
+        "later-n120-s3": FailureKind.PARENT_FAILED,
+        "resnet-n120-s4": FailureKind.DIVERGED,
+        "later-n120-s4": FailureKind.PARENT_FAILED,
+    }
 
 
 @pytest.mark.parametrize(
@@ -313,16 +332,16 @@ def test_auto_takes_processes_where_they_pay_off(tmp_path, monkeypatch, steps, s
     values["contenders"] = {"resnet": values["contenders"]["resnet"]}
     values["protocol"] |= {"budget": {"steps": steps}, "seeds": seeds, "threads": threads}
     experiment = experiment_from_dict(values)
-    pool = Pool(experiment.data)
+    pool = ExperimentData(experiment.data)
     cells = grid(experiment, pool, world_size=1)
     assert experiment.executor.name == "auto"
-    assert pay_off(cells, pool) == apart
+    assert worth_multiprocessing(cells, pool) == apart
 
 
 @pytest.mark.parametrize(
     ("executor", "message"),
     [
-        ("cloud", "executor.name: expected one of auto, local, processes, ray, slurm, got cloud"),
+        ("cloud", "executor.name: expected one of auto, local, processes, ray, got cloud"),
         ({"name": "local", "workers": 3}, "workers 3 are of the other executors"),
         ({"name": "processes", "workers": 0}, "executor: workers 0 must be from 1 to 4096"),
         ({"retries": -1}, "retries -1 must be from 0 to 1000"),
@@ -345,5 +364,5 @@ def test_a_failure_in_another_process_is_reported_here(tmp_path):
     model = {"class_path": "tests.workers.killer.Fragile", "init_args": {"mended": str(tmp_path / "no")}}
     values["contenders"] = {"own": {"model": model}}
     values["protocol"]["seeds"] = [3]
-    with pytest.raises(CellsFailed, match="own-n120-s3: RuntimeError at step 0: out of luck"):
+    with pytest.raises(RunsFailed, match="own-n120-s3: error at step 0: RuntimeError: out of luck"):
         run_quietly(experiment_from_dict(values))

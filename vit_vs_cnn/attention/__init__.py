@@ -1,13 +1,19 @@
-"""The mathematics of attention: no data, no training, no model."""
+"""Attention: pure functions, and layers with parameters; independent of data, models and training."""
 
 from vit_vs_cnn.attention.convolution import ConvolutionalAttention, conv2d_to_attention, network_to_attention
-from vit_vs_cnn.attention.functional import masked_softmax, scaled_dot_product_attention
+from vit_vs_cnn.attention.functional import (
+    causal_mask,
+    combine_masks,
+    masked_softmax,
+    scaled_dot_product_attention,
+    valid_length_mask,
+)
 from vit_vs_cnn.attention.gated import GatedAttention
-from vit_vs_cnn.attention.initialisation import (
+from vit_vs_cnn.attention.initialization import (
     impulse_targets,
-    initialise_gated,
-    initialise_impulse,
-    initialise_mimetic,
+    initialize_gated,
+    initialize_impulse,
+    initialize_mimetic,
 )
 from vit_vs_cnn.attention.kernels import KernelRegression, log_kernel
 from vit_vs_cnn.attention.linear import (
@@ -18,11 +24,11 @@ from vit_vs_cnn.attention.linear import (
     linear_attention_reference,
     random_feature_error,
 )
-from vit_vs_cnn.attention.masks import causal_mask, combine_masks, valid_length_mask
 from vit_vs_cnn.attention.multihead import MultiHeadAttention
 from vit_vs_cnn.attention.positions import (
     ConditionalPosition,
     LearnedPosition,
+    RotaryPosition,
     SinusoidalPosition,
     position_similarity,
     resize_position,
@@ -30,7 +36,6 @@ from vit_vs_cnn.attention.positions import (
     sinusoidal_encoding,
 )
 from vit_vs_cnn.attention.relative import QuadraticBias, RelativeBias
-from vit_vs_cnn.attention.rotary import RotaryPosition
 from vit_vs_cnn.attention.scores import (
     AdditiveScore,
     DotProductScore,
@@ -48,7 +53,7 @@ __all__ += ["GatedAttention", "KernelRegression", "KernelScore", "LearnedPositio
 __all__ += ["MultiHeadAttention", "QuadraticBias", "RandomFeatures", "RelativeBias", "RotaryPosition"]
 __all__ += ["ScoredAttention", "SinusoidalPosition", "attention_from_scores", "block_attention"]
 __all__ += ["block_attention_reference", "causal_mask", "combine_masks", "conv2d_to_attention", "elu_features"]
-__all__ += ["impulse_targets", "initialise_gated", "initialise_impulse", "initialise_mimetic"]
+__all__ += ["impulse_targets", "initialize_gated", "initialize_impulse", "initialize_mimetic"]
 __all__ += ["linear_attention", "linear_attention_reference", "local_attention", "local_attention_reference"]
 __all__ += ["log_kernel", "masked_softmax", "network_to_attention", "position_similarity"]
 __all__ += ["random_feature_error", "resize_position", "scaled_dot_product_attention", "score_statistics"]

@@ -1,15 +1,26 @@
-"""Attention as two pure functions: the softmax that knows what is masked, and the weighted mean that it makes."""
+"""Scaled dot-product attention, its masked softmax, and masks."""
 
 from typing import Literal, TypedDict, Unpack, overload
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from vit_vs_cnn.attention.checks import check_mask
-from vit_vs_cnn.attention.differentiation import fused_attention
-from vit_vs_cnn.attention.shapes import AnyMask, Attended, Bias, Keys, Mask, Queries, Values
+from vit_vs_cnn.attention.arguments import (
+    AnyMask,
+    AttentionOutput,
+    Bias,
+    Keys,
+    Mask,
+    Queries,
+    Values,
+    Weights,
+    check_mask,
+)
+
+#: Weights of all heads of a batch that a CPU keeps for the backward pass in half precision, at most.
+_MAX_SAVED_WEIGHTS = 2**25
 
 
 def masked_softmax(scores: Float[Tensor, "*rows keys"], mask: AnyMask | None) -> Float[Tensor, "*rows keys"]:
@@ -21,7 +32,7 @@ def masked_softmax(scores: Float[Tensor, "*rows keys"], mask: AnyMask | None) ->
     Differs: an empty sum gives 0 with zero gradient, where a softmax over minus infinities gives NaN.
 
     Arguments:
-        scores: finite ones; minus infinity does not mask here (``attention_from_scores`` takes it so).
+        scores: finite numbers; ``attention_from_scores`` also accepts minus infinity as a mask.
         mask: True where a query may attend, broadcast against ``scores``; None allows all.
 
     Raises:
@@ -36,8 +47,8 @@ def masked_softmax(scores: Float[Tensor, "*rows keys"], mask: AnyMask | None) ->
     return scores.softmax(dim=-1).masked_fill(empty, 0.0)
 
 
-class Options(TypedDict, total=False):
-    """What ``scaled_dot_product_attention`` takes by name, for type checkers."""
+class AttentionOptions(TypedDict, total=False):
+    """Keyword arguments of ``scaled_dot_product_attention``, for type checkers."""
 
     mask: Tensor | None
     bias: Tensor | None
@@ -47,13 +58,18 @@ class Options(TypedDict, total=False):
 
 @overload
 def scaled_dot_product_attention(
-    queries: Tensor, keys: Tensor, values: Tensor, *, return_weights: Literal[False] = False, **options: Unpack[Options]
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    *,
+    return_weights: Literal[False] = False,
+    **options: Unpack[AttentionOptions],
 ) -> Tensor: ...
 
 
 @overload
 def scaled_dot_product_attention(
-    queries: Tensor, keys: Tensor, values: Tensor, *, return_weights: Literal[True], **options: Unpack[Options]
+    queries: Tensor, keys: Tensor, values: Tensor, *, return_weights: Literal[True], **options: Unpack[AttentionOptions]
 ) -> tuple[Tensor, Tensor]: ...
 
 
@@ -67,98 +83,124 @@ def scaled_dot_product_attention(
     dropout: float = 0.0,
     scale: float | None = None,
     return_weights: bool = False,
-) -> Attended:
-    """Weighted mean of the values, weighted by how well each key answers the query.
+) -> AttentionOutput | tuple[AttentionOutput, Weights]:
+    """Mean of the values, weighted by the similarity of each key to the query.
 
     ``Attention(Q, K, V) = softmax(scale Q K^T + bias) V``, ``scale = 1 / sqrt(head_dim)``.
 
     Reference: Vaswani et al. 2017, equation 1.
     Differs: a query that may attend to nothing gets exactly zero, in outputs and gradients, on both paths.
 
+    Torch's fused kernels have one backward pass. For second derivatives and the transforms of ``torch.func``, call it
+    under ``torch.nn.attention.sdpa_kernel(SDPBackend.MATH)``.
+
     Arguments:
         values: ``(batch, heads, keys, value_head_dim)``; their width may differ from that of the keys.
         mask: True where a query may attend; broadcast against ``(batch, heads, queries, keys)`` from the right.
-        bias: added to the scaled scores, broadcast like ``mask``; an entry of minus infinity masks.
-        dropout: probability that a weight is dropped (0 outside training).
-        scale: what the scores are multiplied by; ``1 / sqrt(head_dim)`` if None.
-        return_weights: also return the weights ``(batch, heads, queries, keys)``, computed explicitly instead of by the
-            fused kernel. They are those before dropout, so that the rows sum to one.
-
-    On a processor the products are written out as well where a gradient is asked for in half precision, in which the
-    backward pass of torch's fused kernel takes many times as long, or that of ``bias``, which it does not know.
+        bias: added to the scaled scores, broadcast like ``mask``; minus infinity masks.
+        dropout: probability of dropping a weight; 0 outside training.
+        scale: factor of the scores; ``1 / sqrt(head_dim)`` if None.
+        return_weights: also return the weights ``(batch, heads, queries, keys)`` before dropout, computed without the
+            fused kernel. Rows sum to one.
 
     Raises:
         ValueError: if ``mask`` is not boolean.
     """
+    output, weights = attend(
+        queries, keys, values, mask=mask, bias=bias, dropout=dropout, scale=scale, return_weights=return_weights
+    )
+    return output if weights is None else (output, weights)
+
+
+def attend(
+    queries: Queries,
+    keys: Keys,
+    values: Values,
+    *,
+    mask: Mask | None = None,
+    bias: Bias | None = None,
+    dropout: float = 0.0,
+    scale: float | None = None,
+    return_weights: bool = False,
+) -> tuple[AttentionOutput, Weights | None]:
+    """Output and weights of ``scaled_dot_product_attention``; weights are None unless ``return_weights=True``."""
     if mask is not None:
         check_mask(mask)
     if bias is not None:
-        bias = bias.to(queries.dtype)  # first: what is finite there may be minus infinity here, and masks then
+        bias = bias.to(queries.dtype)  # first: a finite number there may be minus infinity here, and masks then
         mask = (bias != -torch.inf) if mask is None else mask & (bias != -torch.inf)
-    if return_weights:
-        scores = _scores(queries, keys, scale)
+    if return_weights or _explicit_is_faster(queries, keys, values, bias):
+        scores = (queries * (queries.shape[-1] ** -0.5 if scale is None else scale)) @ keys.transpose(-2, -1)
         weights = masked_softmax(scores if bias is None else scores + bias, mask)
-        return dropped(weights, dropout) @ values, weights
+        return drop_weights(weights, dropout) @ values, weights if return_weights else None
     if mask is None:
-        return quickest_attention(queries, keys, values, None, dropout=dropout, scale=scale)
-    # Torch's kernel must not see an empty row, on which kernels and versions differ: opened before, zero after.
+        return F.scaled_dot_product_attention(queries, keys, values, dropout_p=dropout, scale=scale), None
+    # Torch's kernels treat an empty row differently: allow it before, set it to zero after.
     empty = ~mask.any(dim=-1, keepdim=True)
-    added = mask | empty if bias is None else bias.masked_fill(~mask, -torch.inf).masked_fill(empty, 0.0)
-    if added.shape[-1] != keys.shape[-2]:  # kernels broadcast over batch and heads, not all of them over keys
-        added = added.expand(*added.shape[:-1], keys.shape[-2])
-    return quickest_attention(queries, keys, values, added, dropout=dropout, scale=scale).masked_fill(empty, 0.0)
+    attn_mask = mask | empty if bias is None else bias.masked_fill(~mask, -torch.inf).masked_fill(empty, 0.0)
+    if attn_mask.shape[-1] != keys.shape[-2]:  # kernels broadcast over batch and heads, not all of them over keys
+        attn_mask = attn_mask.expand(*attn_mask.shape[:-1], keys.shape[-2])
+    output = F.scaled_dot_product_attention(queries, keys, values, attn_mask=attn_mask, dropout_p=dropout, scale=scale)
+    return output.masked_fill(empty, 0.0), None
 
 
-def quickest_attention(
-    queries: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    added: Tensor | None,
-    *,
-    dropout: float = 0.0,
-    scale: float | None = None,
-) -> Tensor:
-    """``scaled_dot_product_attention`` where no row is empty: by torch's fused kernel, or product by product.
+def _explicit_is_faster(queries: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None) -> bool:
+    """True where separate products and softmax are faster on a CPU than torch's fused kernel with its backward pass.
 
-    Arguments:
-        added: to the scores, or a boolean mask.
+    This holds in half precision, and where the bias needs a gradient, which no fused kernel of a CPU supports.
     """
-    if not _is_quicker_by_products(queries, keys, values, added):
-        return fused_attention(queries, keys, values, added, dropout_p=dropout, scale=scale)
-    scores = _scores(queries, keys, scale)
-    if added is not None:
-        scores = scores.masked_fill(~added, -torch.inf) if added.dtype == torch.bool else scores + added
-    return dropped(scores.softmax(dim=-1), dropout) @ values
-
-
-def _scores(queries: Tensor, keys: Tensor, scale: float | None) -> Tensor:
-    return (queries * (queries.shape[-1] ** -0.5 if scale is None else scale)) @ keys.transpose(-2, -1)
-
-
-#: Weights of all heads of a batch that are kept for a backward pass, at most; beyond, memory counts for more.
-_MOST_WEIGHTS = 2**25
-
-
-def _is_quicker_by_products(queries: Tensor, keys: Tensor, values: Tensor, added: Tensor | None) -> bool:
-    """Whether products and softmax, one by one, take less time than what torch does."""
     if queries.device.type != "cpu" or not torch.is_grad_enabled():
         return False
-    if added is not None and added.requires_grad:  # which no fused kernel of a processor knows
+    if bias is not None and bias.requires_grad:
         return True
     if not (queries.requires_grad or keys.requires_grad or values.requires_grad):
         return False
     is_half = queries.dtype in (torch.bfloat16, torch.float16) or torch.is_autocast_enabled("cpu")
-    return is_half and queries[..., 0].numel() * keys.shape[-2] <= _MOST_WEIGHTS
+    return is_half and queries[..., 0].numel() * keys.shape[-2] <= _MAX_SAVED_WEIGHTS
 
 
-def attended(
-    queries: Tensor, keys: Tensor, values: Tensor, *, return_weights: bool, **options: Unpack[Options]
-) -> tuple[Tensor, Tensor | None]:
-    """``scaled_dot_product_attention`` for callers that pass ``return_weights`` on; without it there are no weights."""
-    if return_weights:
-        return scaled_dot_product_attention(queries, keys, values, return_weights=True, **options)
-    return scaled_dot_product_attention(queries, keys, values, **options), None
-
-
-def dropped(weights: Tensor, dropout: float) -> Tensor:
+def drop_weights(weights: Tensor, dropout: float) -> Tensor:
+    """Attention weights after dropout."""
     return F.dropout(weights, dropout) if dropout > 0.0 else weights
+
+
+def valid_length_mask(
+    lengths: Int[Tensor, "batch"] | Int[Tensor, "batch queries"], tokens: int
+) -> Bool[Tensor, "batch 1 rows tokens"]:
+    """Mask of padded sequences, which allows the first tokens of each.
+
+    ``mask[b, 0, i, j] = j < lengths[b]``, or ``j < lengths[b, i]`` with a length for each query.
+
+    Reference: Zhang et al., Dive into Deep Learning, section 11.3.
+    Differs: a boolean mask, not scores of -1e6, under which an empty row would attend to all its padding alike.
+
+    Arguments:
+        lengths: ``(batch,)``, or ``(batch, queries)``. A length of 0 masks the whole row, which then gets zeros. A
+            length above ``tokens`` masks nothing.
+        tokens: number of keys, padding included.
+
+    Returns:
+        ``(batch, 1, 1, tokens)`` or ``(batch, 1, queries, tokens)``.
+    """
+    lengths = lengths[:, None] if lengths.ndim == 1 else lengths
+    return torch.arange(tokens, device=lengths.device) < lengths[:, None, :, None]
+
+
+def causal_mask(tokens: int, *, device: torch.device | str | None = None) -> Bool[Tensor, "tokens tokens"]:
+    """Mask under which a token attends to itself and to the tokens before it.
+
+    ``mask[i, j] = j <= i``.
+
+    Reference: Vaswani et al. 2017, section 3.2.3.
+    Differs: none.
+    """
+    return torch.ones(tokens, tokens, dtype=torch.bool, device=device).tril()
+
+
+def combine_masks(*masks: AnyMask | None) -> AnyMask | None:
+    """Conjunction of masks; None allows all, and the result is None only if all are None."""
+    combined: Tensor | None = None
+    for mask in masks:
+        if mask is not None:
+            combined = mask if combined is None else combined & mask
+    return combined

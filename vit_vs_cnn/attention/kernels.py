@@ -1,4 +1,4 @@
-"""Attention as kernel regression: a prediction is a mean of the values, weighted by how near their keys are."""
+"""Kernel regression as attention: predictions are means of values, weighted by the distance of their keys."""
 
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
@@ -7,16 +7,15 @@ import torch
 from jaxtyping import Float, Num
 from torch import Tensor, nn
 
-from vit_vs_cnn.attention.checks import check_choice
+from vit_vs_cnn.attention.arguments import check_choice
 from vit_vs_cnn.attention.functional import masked_softmax
-from vit_vs_cnn.attention.tracing import is_tracing
 
 #: One length for all dimensions of a key, or one for each.
 Bandwidth: TypeAlias = float | Float[Tensor, ""] | Float[Tensor, "#dim"]
 
 
 def _log_positive(heights: Tensor) -> Tensor:
-    """The logarithm where there is one, else minus infinity; its gradient is finite or zero everywhere."""
+    """Logarithm of positive heights, else minus infinity; its gradient is finite or zero everywhere."""
     inside = heights > 0
     return heights.masked_fill(~inside, 1.0).log().masked_fill(~inside, -torch.inf)
 
@@ -38,7 +37,7 @@ def log_kernel(
     kernel: str,
     bandwidth: Bandwidth,
 ) -> Float[Tensor, "*batch queries keys"]:
-    """The logarithm of a kernel, which is an attention score; minus infinity where the kernel is zero.
+    """Logarithm of a kernel, which is an attention score; minus infinity where the kernel is zero.
 
     ==============  ==========================================
     kernel          K(q, k), with u = abs((q - k) / bandwidth)
@@ -54,7 +53,7 @@ def log_kernel(
     Differs: kernels are not normalised to integral one (K(0) = 1); the constant cancels.
 
     Arguments:
-        bandwidth: h, the length at which the kernel falls; one number, or one per dimension. The exponential kernel of
+        bandwidth: length h at which the kernel falls; one number, or one per dimension. The exponential kernel of
             ``bandwidth = head_dim ** 0.25`` is the score of scaled dot-product attention.
 
     Raises:
@@ -64,17 +63,17 @@ def log_kernel(
     queries, keys = queries / bandwidth, keys / bandwidth
     if kernel == "exponential":
         return queries @ keys.transpose(-2, -1)
-    # Not by |q|^2 - 2 q.k + |k|^2: that loses the digits of small distances, and its root has no gradient at zero.
-    if is_tracing():  # ONNX has no cdist
+    # Not by |q|^2 - 2 q.k + |k|^2, which is inexact for small distances; its root has no gradient at zero.
+    if torch.compiler.is_exporting():  # ONNX has no cdist
         distances = (queries.unsqueeze(-2) - keys.unsqueeze(-3)).norm(dim=-1)
     else:
-        wide = torch.promote_types(queries.dtype, torch.float32)  # half precision has no cdist on a processor
+        wide = torch.promote_types(queries.dtype, torch.float32)  # half precision has no cdist on a CPU
         distances = torch.cdist(queries.to(wide), keys.to(wide), compute_mode="donot_use_mm_for_euclid_dist")
     return LOG_PROFILES[kernel](distances).to(queries.dtype)
 
 
 class KernelRegression(nn.Module):
-    """Predict by a mean of the values seen, weighted by a kernel between query and key.
+    """Prediction by the mean of the fitted values, weighted by a kernel between query and key.
 
     ``f(q) = sum_i w_i(q) v_i``, ``w_i(q) = K((q - k_i) / h) / sum_j K((q - k_j) / h)``.
 
@@ -83,17 +82,17 @@ class KernelRegression(nn.Module):
     that, h would shrink until each value predicts itself.
 
     Reference: Nadaraya 1964; Watson 1964; as attention: Zhang et al., Dive into Deep Learning, section 11.2.
-    Differs: the sum is a masked softmax over ``log K``, the code path of every attention here: it cannot overflow, and
-        a query with no key in reach (box, triangle, Epanechnikov) gets weights and prediction zero instead of NaN. The
-        Gaussian kernel reaches everywhere: far from all keys it predicts the value of the nearest.
+    Differs: the sum is a masked softmax over ``log K``, as in every attention here: it cannot overflow, and a query
+        with no key in reach (box, triangle, Epanechnikov) gets weights and prediction zero instead of NaN. The
+        Gaussian kernel is positive everywhere: far from all keys it predicts the value of the nearest.
 
     Arguments:
         kernel: see ``log_kernel``.
-        bandwidth: h, in the units of the keys; one number, or one per dimension. Where learning starts, if it learns:
-            give a kernel of bounded reach one that is too wide rather than too narrow.
-        learn_bandwidth: whether ``fit`` learns the bandwidth.
-        steps: gradient steps (Adam) of the learning.
-        learning_rate: of the learning, on log h.
+        bandwidth: h, in the units of the keys; one number, or one per dimension. It is the start of learning: prefer
+            too wide over too narrow for a kernel of bounded reach.
+        learn_bandwidth: learn the bandwidth in ``fit``.
+        steps: number of gradient steps (Adam).
+        learning_rate: learning rate of log h.
 
     Raises:
         ValueError: if the kernel is unknown, a bandwidth is not positive, or a box is to learn its bandwidth (the box
@@ -123,17 +122,17 @@ class KernelRegression(nn.Module):
 
     @property
     def bandwidth(self) -> Float[Tensor, "*dims"]:
-        """h: one number or one per dimension."""
+        """Bandwidth h: one number or one per dimension."""
         return self.log_bandwidth.exp()
 
     def fit(self, keys: Float[Tensor, "keys dim"], values: Num[Tensor, "keys *value_shape"]) -> "KernelRegression":
-        """Remember the pairs, and learn the bandwidth if it is to be learned; returns itself.
+        """Store the pairs, learn the bandwidth with ``learn_bandwidth``, and return this module.
 
-        The pairs are no part of the ``state_dict``: who loads one fits again.
+        The pairs are no part of the ``state_dict``: fit again after loading one.
 
         Raises:
-            ValueError: if there are no keys, they are no table, there is not one value for each, or the bandwidths are
-                not one for each dimension of the keys.
+            ValueError: if there are no keys, they have not two dimensions, there is not one value for each, or there is
+                not one bandwidth for each dimension of the keys.
         """
         keys, values = torch.as_tensor(keys), torch.as_tensor(values)
         if keys.ndim != 2 or len(values) != len(keys):
@@ -153,30 +152,30 @@ class KernelRegression(nn.Module):
         return self
 
     def attention_weights(self, queries: Float[Tensor, "queries dim"]) -> Float[Tensor, "queries keys"]:
-        """How much each key counts for each query; a row sums to one, or is zero if no key is in reach."""
+        """Weight of each key for each query; a row sums to one, or is zero if no key is in reach."""
         keys, _ = self._fitted()
         scores = log_kernel(queries, keys, kernel=self.kernel, bandwidth=self.bandwidth)
         return masked_softmax(scores, scores != -torch.inf)
 
     def forward(self, queries: Float[Tensor, "queries dim"]) -> Float[Tensor, "queries *value_shape"]:
-        """The prediction, differentiable in the queries and the bandwidth."""
+        """Prediction, differentiable in the queries and the bandwidth."""
         _, values = self._fitted()
         return torch.tensordot(self.attention_weights(queries), values, dims=1)
 
     @torch.no_grad()
     def predict(self, queries: Float[Tensor, "queries dim"]) -> Float[Tensor, "queries *value_shape"]:
-        """The prediction, without a graph."""
+        """Prediction without gradients."""
         return self(queries)
 
     def leave_one_out(self) -> Float[Tensor, "keys *value_shape"]:
-        """The prediction at every key from all the other pairs."""
+        """Prediction at every key from all other pairs."""
         keys, values = self._fitted()
         scores = log_kernel(keys, keys, kernel=self.kernel, bandwidth=self.bandwidth)
         others = ~torch.eye(len(keys), dtype=torch.bool, device=keys.device)
         return torch.tensordot(masked_softmax(scores, others & (scores != -torch.inf)), values, dims=1)
 
     def leave_one_out_loss(self) -> Float[Tensor, ""]:
-        """The mean squared error of ``leave_one_out``."""
+        """Mean squared error of ``leave_one_out``."""
         _, values = self._fitted()
         return (self.leave_one_out() - values).square().mean()
 
@@ -198,7 +197,7 @@ class KernelRegression(nn.Module):
 
 
 def log_bandwidth_parameter(bandwidth: float | Sequence[float], learned: bool) -> nn.Parameter:
-    """The logarithm of a bandwidth, so that what is learned stays positive."""
+    """Logarithm of a bandwidth as a parameter, so that a learned bandwidth stays positive."""
     bandwidths = torch.as_tensor(bandwidth, dtype=torch.get_default_dtype())
     if not (bandwidths > 0).all():
         raise ValueError(f"bandwidth must be positive, but is {bandwidth}")
@@ -206,7 +205,7 @@ def log_bandwidth_parameter(bandwidth: float | Sequence[float], learned: bool) -
 
 
 def check_kernel(kernel: str, learn_bandwidth: bool = False) -> None:
-    """Refuse a kernel that is unknown, or that cannot learn its bandwidth."""
+    """Raise ValueError if a kernel is unknown, or cannot learn its bandwidth."""
     check_choice("kernel", kernel, KERNELS)
     if learn_bandwidth and kernel == "box":
         raise ValueError('learn_bandwidth must be False for kernel="box": the gradient of a box is zero')

@@ -1,4 +1,4 @@
-"""Linearised attention: the kernel as a product of features, so that cost grows linearly with the tokens."""
+"""Linear attention: the kernel is a product of features, and the cost grows linearly with the tokens."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -10,13 +10,12 @@ from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from vit_vs_cnn.attention.checks import check_positive
+from vit_vs_cnn.attention.arguments import AnyMask, AttentionOutput, Keys, Queries, Values, Weights, check_positive
 from vit_vs_cnn.attention.functional import scaled_dot_product_attention
-from vit_vs_cnn.attention.shapes import AnyMask, Attended, Gathered, Keys, Queries, Values, Weights
 
-#: From ``(..., tokens, head_dim)`` to ``(..., tokens, features)``, not negative.
+#: Map from ``(..., tokens, head_dim)`` to ``(..., tokens, features)`` that are not negative.
 FeatureMap: TypeAlias = Callable[[Tensor], Tensor]
-#: Over the keys alone, one row for all queries: ``(..., 1, keys)``.
+#: Mask of the keys, one row for all queries: ``(..., 1, keys)``.
 KeyMask: TypeAlias = AnyMask
 
 
@@ -38,20 +37,20 @@ def linear_attention(
     causal: bool = False,
     mask: KeyMask | None = None,
     chunk_size: int = 64,
-) -> Gathered:
-    """Attention in O(tokens * features * head_dim), by summing over the keys before the queries come.
+) -> AttentionOutput:
+    """Attention in O(tokens * features * head_dim), by summing over the keys first.
 
     ``out_i = phi(q_i) [sum_j phi(k_j) v_j^T] / (phi(q_i) . sum_j phi(k_j))``; causal: j <= i.
 
     Reference: Katharopoulos et al. 2020, equations 5 and 9; in chunks: Hua et al. 2022, section 3.2.
     Differs: the causal sums run over chunks: dense within a chunk, one running state between chunks. A query whose
-        features meet none gets zero. Weights are never formed; ``linear_attention_reference`` gives them.
+        denominator is zero gets zero. Weights are never computed; ``linear_attention_reference`` returns them.
 
     Arguments:
-        feature_map: phi, with features that are not negative; ``elu_features`` or a ``RandomFeatures``.
+        feature_map: map phi to features that are not negative; ``elu_features`` or a ``RandomFeatures``.
         causal: a query attends only to its own token and those before; as many queries as keys.
-        mask: True where a key may be attended to, the same for all queries: ``(..., 1, keys)``, as
-            ``valid_length_mask`` makes it.
+        mask: True where a key may be attended to, the same for all queries: ``(..., 1, keys)``, from
+            ``valid_length_mask``.
         chunk_size: tokens per chunk of the causal form; it changes time and memory, not the result.
 
     Raises:
@@ -65,13 +64,17 @@ def linear_attention(
         )
     if _is_float16(values):
         with torch.autocast(values.device.type, enabled=False):
-            wide = (given.float() for given in (queries, keys, values))
-            options = {"feature_map": feature_map, "causal": causal, "mask": mask, "chunk_size": chunk_size}
-            return linear_attention(*wide, **options).to(torch.float16)
+            return linear_attention(
+                *(x.float() for x in (queries, keys, values)),
+                feature_map=feature_map,
+                causal=causal,
+                mask=mask,
+                chunk_size=chunk_size,
+            ).to(torch.float16)
     query_features, key_features = feature_map(queries), feature_map(keys)
     if mask is not None:
         key_features = key_features.masked_fill(~mask.transpose(-2, -1), 0.0)
-    # With a column of ones beside the values, one pass gives the numerator and the denominator.
+    # With a column of ones after the values, one pass computes the numerator and the denominator.
     values = F.pad(values, (0, 1), value=1.0)
     if causal:
         sums = _causal_sums(query_features, key_features, values, chunk_size)
@@ -88,13 +91,13 @@ def linear_attention_reference(
     feature_map: FeatureMap = elu_features,
     causal: bool = False,
     mask: KeyMask | None = None,
-) -> tuple[Gathered, Weights]:
-    """The same in O(queries * keys), and the weights: ``w_ij = phi(q_i) . phi(k_j) / sum_k phi(q_i) . phi(k_k)``."""
+) -> tuple[AttentionOutput, Weights]:
+    """Output in O(queries * keys), and the weights: ``w_ij = phi(q_i) . phi(k_j) / sum_k phi(q_i) . phi(k_k)``."""
     if _is_float16(values):
         with torch.autocast(values.device.type, enabled=False):
-            wide = (given.float() for given in (queries, keys, values))
-            gathered, weights = linear_attention_reference(*wide, feature_map=feature_map, causal=causal, mask=mask)
-            return gathered.to(torch.float16), weights.to(torch.float16)
+            inputs = (x.float() for x in (queries, keys, values))
+            output, weights = linear_attention_reference(*inputs, feature_map=feature_map, causal=causal, mask=mask)
+            return output.to(torch.float16), weights.to(torch.float16)
     kernel = feature_map(queries) @ feature_map(keys).transpose(-2, -1)
     if mask is not None:
         kernel = kernel.masked_fill(~mask, 0.0)
@@ -105,7 +108,7 @@ def linear_attention_reference(
 
 
 def _is_float16(values: Tensor) -> bool:
-    """Whether products are in float16, whose range sums over many keys leave: by the values' type, or by autocast."""
+    """True where products are in float16, by their type or by autocast: sums over many keys would overflow."""
     device = values.device.type
     if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
         return torch.get_autocast_dtype(device) == torch.float16
@@ -113,14 +116,14 @@ def _is_float16(values: Tensor) -> bool:
 
 
 class LinearAttention(nn.Module):
-    """Linear attention as what the heads of ``MultiHeadAttention`` do.
+    """Linear attention as the ``inner_attention`` of ``MultiHeadAttention``.
 
     Reference: Katharopoulos et al. 2020, equation 5.
     Differs: weights, on request, are computed in O(queries * keys).
 
     Arguments:
-        feature_map: phi; a module such as ``RandomFeatures``, or a function.
-        causal: whether a query sees only the keys up to its own place.
+        feature_map: map phi, a module such as ``RandomFeatures`` or a function.
+        causal: a query attends only to keys up to its own position.
     """
 
     def __init__(self, feature_map: FeatureMap = elu_features, *, causal: bool = False) -> None:
@@ -130,10 +133,11 @@ class LinearAttention(nn.Module):
 
     def forward(
         self, queries: Queries, keys: Keys, values: Values, *, mask: KeyMask | None = None, return_weights: bool = False
-    ) -> Attended:
-        """What each query gathers; with ``return_weights`` also the weights. Arguments as ``linear_attention``."""
+    ) -> tuple[AttentionOutput, Weights | None]:
+        """Output, and the weights with ``return_weights``, else None; arguments as of ``linear_attention``."""
         attention = linear_attention_reference if return_weights else linear_attention
-        return attention(queries, keys, values, feature_map=self.feature_map, causal=self.causal, mask=mask)
+        output = attention(queries, keys, values, feature_map=self.feature_map, causal=self.causal, mask=mask)
+        return output if isinstance(output, tuple) else (output, None)
 
 
 def _causal_sums(query_features: Tensor, key_features: Tensor, values: Tensor, chunk_size: int) -> Tensor:
@@ -192,14 +196,13 @@ class RandomFeatures(nn.Module):
 
     Reference: Choromanski et al. 2021, lemma 1 and section 2.4.
     Differs: all features of a head are multiplied by one number, so that the largest is 1 / sqrt(m); it cancels in
-        attention. The frequencies are a buffer, drawn once.
+        attention. The frequencies are a buffer, sampled once.
 
     Arguments:
         head_dim: width d of queries and keys.
-        num_features: m, the more the better: the error falls as 1 / sqrt(m).
-        orthogonal: whether frequencies are orthogonal in blocks, for a smaller error.
-        seed: of the frequencies.
-        stabilise: False gives the formula as it stands, which may overflow or vanish for long queries and keys.
+        num_features: number m of features; the error falls as 1 / sqrt(m).
+        orthogonal: frequencies that are orthogonal in blocks, for a smaller error.
+        seed: seed of the frequencies.
 
     Raises:
         ValueError: if a size is not positive.
@@ -207,27 +210,24 @@ class RandomFeatures(nn.Module):
 
     frequencies: Tensor
 
-    def __init__(
-        self, head_dim: int, num_features: int, *, orthogonal: bool = True, seed: int = 0, stabilise: bool = True
-    ) -> None:
+    def __init__(self, head_dim: int, num_features: int, *, orthogonal: bool = True, seed: int = 0) -> None:
         super().__init__()
         check_positive(head_dim=head_dim, num_features=num_features)
         generator = torch.Generator().manual_seed(seed)
         frequencies = random_frequencies(num_features, head_dim, orthogonal=orthogonal, generator=generator)
         self.register_buffer("frequencies", frequencies.to(torch.get_default_dtype()))
-        self.stabilise = stabilise
 
     def forward(self, tokens: Float[Tensor, "*batch tokens head_dim"]) -> Float[Tensor, "*batch tokens num_features"]:
         tokens = tokens * tokens.shape[-1] ** -0.25
         exponents = tokens @ self.frequencies.mT.to(tokens.dtype) - tokens.square().sum(dim=-1, keepdim=True) / 2
         shift = exponents.new_tensor(math.log(len(self.frequencies)) / 2)
-        if self.stabilise and exponents.shape[-2]:  # no tokens have no largest feature
+        if exponents.shape[-2]:  # without tokens there is no largest feature
             shift = shift + exponents.detach().amax(dim=(-2, -1), keepdim=True)
         return (exponents - shift).exp()
 
 
-class ApproximationError(NamedTuple):
-    """How far random features are from softmax attention: ``|out - softmax out|_F / |softmax out|_F``, over draws."""
+class FeatureApproximationError(NamedTuple):
+    """Relative error of random features, ``|out - softmax out|_F / |softmax out|_F``, over several samples."""
 
     num_features: int
     mean: float
@@ -243,23 +243,23 @@ def random_feature_error(
     orthogonal: bool = True,
     draws: int = 10,
     seed: int = 0,
-) -> list[ApproximationError]:
-    """The relative error of FAVOR+ attention for each number of features; normal queries, keys and values.
+) -> list[FeatureApproximationError]:
+    """Relative error of FAVOR+ attention for each number of features; normal queries, keys and values.
 
-    It falls as 1 / sqrt(m), but from a height that grows as ``exp(score_std sqrt(d))``: the relative variance of one
+    It falls as 1 / sqrt(m), but its scale grows as ``exp(score_std sqrt(d))``: the relative variance of one
     feature is ``exp(|q' + k'|^2) - 1``.
 
     Reference: Choromanski et al. 2021, lemma 2 and figure 4.
     Differs: the error is measured on the output of attention, relative to its norm.
 
     Arguments:
-        num_features: the numbers m of features to try.
+        num_features: numbers m of features.
         head_dim: width d of queries, keys and values.
         tokens: number of queries and keys.
-        score_std: standard deviation of the scaled scores; 1 for queries and keys of unit normals.
+        score_std: standard deviation of the scaled scores; 1 for standard normal queries and keys.
         orthogonal: see ``RandomFeatures``.
-        draws: of inputs and frequencies, the same for every m.
-        seed: of the first draw.
+        draws: number of samples of inputs and frequencies, the same for every m.
+        seed: seed of the first sample.
     """
     errors = {m: [] for m in num_features}
     for draw in range(draws):
@@ -268,9 +268,9 @@ def random_feature_error(
         tensors = torch.randn(3, 1, 1, tokens, head_dim, dtype=torch.float64, generator=generator)
         queries, keys, values = tensors[0] * score_std**0.5, tensors[1] * score_std**0.5, tensors[2]
         exact = scaled_dot_product_attention(queries, keys, values)
-        for m, found in errors.items():
+        for m, sample_errors in errors.items():
             features = RandomFeatures(head_dim, m, orthogonal=orthogonal, seed=feature_seed).double()
             output = linear_attention(queries, keys, values, feature_map=features)
-            found.append(((output - exact).norm() / exact.norm()).item())
-    tables = {m: torch.tensor(found, dtype=torch.float64) for m, found in errors.items()}
-    return [ApproximationError(m, t.mean().item(), t.std(correction=0).item()) for m, t in tables.items()]
+            sample_errors.append(((output - exact).norm() / exact.norm()).item())
+    tables = {m: torch.tensor(values, dtype=torch.float64) for m, values in errors.items()}
+    return [FeatureApproximationError(m, t.mean().item(), t.std(correction=0).item()) for m, t in tables.items()]

@@ -4,24 +4,23 @@ from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from vit_vs_cnn.attention.checks import check_positive, check_probability
-from vit_vs_cnn.attention.functional import attended
-from vit_vs_cnn.attention.grid import GridLayer
+from vit_vs_cnn.attention.arguments import AnyMask, Bias, Weights, check_positive, check_probability
+from vit_vs_cnn.attention.functional import attend
+from vit_vs_cnn.attention.positions import GridLayer
 from vit_vs_cnn.attention.relative import RelativePosition
-from vit_vs_cnn.attention.shapes import AnyMask, Bias, Weights
-from vit_vs_cnn.attention.windows.layers import BlockWindow, SlidingWindow
+from vit_vs_cnn.attention.windows.layers import WindowLayer
 
-#: What every layer norm of the project adds to the variance, as timm's ViT does.
+#: Number that every layer norm of the project adds to the variance, as timm's ViT does.
 NORM_EPS = 1e-6
 
 
-def xavier_uniform(*maps: nn.Linear | None) -> None:
-    """Draw the weights of linear maps anew, as in the Transformer; biases become zero."""
-    for one in maps:
-        if one is not None:
-            nn.init.xavier_uniform_(one.weight)
-            if one.bias is not None:
-                nn.init.zeros_(one.bias)
+def xavier_uniform_(*maps: nn.Linear | None) -> None:
+    """Initialize linear maps in place as in the Transformer: Xavier-uniform weights, zero biases."""
+    for linear in maps:
+        if linear is not None:
+            nn.init.xavier_uniform_(linear.weight)
+            if linear.bias is not None:
+                nn.init.zeros_(linear.bias)
 
 
 class MultiHeadAttention(nn.Module):
@@ -31,33 +30,31 @@ class MultiHeadAttention(nn.Module):
     b_V^h)``. ``mha(x)`` is self-attention: keys default to the queries, values to the keys.
 
     Reference: Vaswani et al. 2017, section 3.2.2; QK-norm: Dehghani et al. 2023, section 2.
-    Differs: ``head_dim`` may be set apart from ``embed_dim / num_heads``, and the output projection may be left out.
-
-    ``relative`` and ``rotary`` are the doors for positions, ``window`` is the one for attention that is not global, and
-    ``attend`` the one for other scores.
+    Differs: ``head_dim`` may differ from ``embed_dim / num_heads``, and the output projection may be left out.
 
     Arguments:
-        embed_dim: width D of the queries given and of the output.
+        embed_dim: width D of the queries and of the output.
         num_heads: number of heads H.
-        key_dim: width of the keys given; ``embed_dim`` if None.
-        value_dim: width of the values given; ``key_dim`` if None.
+        key_dim: width of the keys; ``embed_dim`` if None.
+        value_dim: width of the values; ``key_dim`` if None.
         head_dim: width of a head; ``embed_dim / num_heads`` if None.
-        bias: whether the projections of queries, keys and values add a bias.
-        output_bias: whether the output projection adds one; as ``bias`` if None.
+        bias: add a bias in the projections of queries, keys and values.
+        output_bias: add a bias in the output projection; as ``bias`` if None.
         qk_norm: layer norm over ``head_dim`` on queries and keys, before the scores.
-        dropout: probability that a weight is dropped in training.
+        dropout: probability of dropping a weight in training.
         output_projection: False returns the heads side by side, ``(batch, queries, num_heads * head_dim)``.
-        rotary: called as ``rotary(queries, keys)`` on ``(batch, heads, tokens, head_dim)`` after projection and norm;
-            returns both, rotated.
-        relative: adds its bias to the scores of self-attention, beside the ``bias`` of a call.
-        window: attends in place of ``scaled_dot_product_attention``; self-attention only, without mask and bias.
-        attend: attends in its place with another score: a ``ScoredAttention``, a ``LinearAttention`` or a
-            ``GatedAttention``, called as ``attend(queries, keys, values, mask=..., return_weights=...)``; without bias.
+        rotary_position: module called as ``rotary_position(queries, keys, grid_size=...)`` on ``(batch, heads, tokens,
+            head_dim)`` after projection and norm; returns both, rotated.
+        relative_position: bias of the scores of self-attention, in addition to the ``bias`` of a call.
+        window: local attention in place of ``scaled_dot_product_attention``; self-attention without mask and bias.
+        inner_attention: attention with other scores: a ``ScoredAttention``, a ``LinearAttention``, a
+            ``GatedAttention``, or a module called as ``inner_attention(queries, keys, values, mask=...,
+            return_weights=...)`` that returns output and weights; without bias.
 
     Raises:
         ValueError: if a width is not positive, ``num_heads`` does not divide ``embed_dim`` while ``head_dim`` is None,
-            ``dropout`` lies outside [0, 1), or is not 0 with a window or with ``attend``, or ``attend`` meets a
-            ``window`` or a ``relative`` position.
+            ``dropout`` is outside [0, 1), or not 0 with a window or an ``inner_attention``, or ``inner_attention`` is
+            combined with a ``window`` or a ``relative_position``.
     """
 
     def __init__(
@@ -73,10 +70,10 @@ class MultiHeadAttention(nn.Module):
         qk_norm: bool = False,
         dropout: float = 0.0,
         output_projection: bool = True,
-        rotary: nn.Module | None = None,
-        relative: RelativePosition | None = None,
-        window: SlidingWindow | BlockWindow | None = None,
-        attend: nn.Module | None = None,
+        rotary_position: nn.Module | None = None,
+        relative_position: RelativePosition | None = None,
+        window: WindowLayer | None = None,
+        inner_attention: nn.Module | None = None,
     ) -> None:
         super().__init__()
         key_dim = embed_dim if key_dim is None else key_dim
@@ -87,8 +84,8 @@ class MultiHeadAttention(nn.Module):
         check_probability(dropout=dropout)
         if dropout and window is not None:
             raise ValueError(f"dropout must be 0 with a window, which does not drop weights, but is {dropout}")
-        if attend is not None and (dropout or window is not None or relative is not None):
-            raise ValueError("attend has scores of its own: it takes no dropout, no window and no relative position")
+        if inner_attention is not None and (dropout or window is not None or relative_position is not None):
+            raise ValueError("inner_attention takes no dropout, no window and no relative_position")
         self.embed_dim = embed_dim
         self.num_heads = num_heads
         self.head_dim = embed_dim // num_heads if head_dim is None else head_dim
@@ -100,17 +97,17 @@ class MultiHeadAttention(nn.Module):
         self.value_projection = nn.Linear(value_dim, inner_dim, bias=bias)
         self.query_norm = nn.LayerNorm(self.head_dim, eps=NORM_EPS) if qk_norm else None
         self.key_norm = nn.LayerNorm(self.head_dim, eps=NORM_EPS) if qk_norm else None
-        self.rotary = rotary
-        self.relative = relative
+        self.rotary_position = rotary_position
+        self.relative_position = relative_position
         self.window = window
-        self.attend = attend
+        self.inner_attention = inner_attention
         output_bias = bias if output_bias is None else output_bias
         self.output_projection = nn.Linear(inner_dim, embed_dim, bias=output_bias) if output_projection else None
         self.init_weights()
 
     def init_weights(self) -> None:
-        """Xavier-uniform projections and zero biases, as in the Transformer; a ViT overwrites this by its own."""
-        xavier_uniform(self.query_projection, self.key_projection, self.value_projection, self.output_projection)
+        """Initialize as in the Transformer: Xavier-uniform projections, zero biases."""
+        xavier_uniform_(self.query_projection, self.key_projection, self.value_projection, self.output_projection)
 
     def forward(
         self,
@@ -120,10 +117,10 @@ class MultiHeadAttention(nn.Module):
         *,
         mask: AnyMask | None = None,
         bias: Bias | None = None,
-        return_weights: bool = False,
         grid_size: tuple[int, int] | None = None,
-    ) -> Float[Tensor, "batch queries output_dim"] | tuple[Float[Tensor, "batch queries output_dim"], Weights]:
-        """What each query gathers; with ``return_weights`` also the weights ``(batch, heads, queries, keys)``.
+        return_weights: bool = False,
+    ) -> tuple[Float[Tensor, "batch queries output_dim"], Weights | None]:
+        """Output, and the weights ``(batch, heads, queries, keys)`` with ``return_weights``, else None.
 
         Arguments:
             keys: ``(batch, keys, key_dim)``; the queries if None.
@@ -132,60 +129,55 @@ class MultiHeadAttention(nn.Module):
                 head) or ``(batch, heads, queries, keys)``; a dimension of size 1 broadcasts.
             bias: added to the scores: ``(queries, keys)``, ``(heads, queries, keys)`` (the same for every image) or
                 ``(batch, heads, queries, keys)``.
-            return_weights: compute explicitly, and return the weights too.
-            grid_size: (rows, cols) of the tokens, for positions and windows; that which they were made for if None.
+            grid_size: (rows, cols) of the tokens, for positions and windows; the grid of these layers if None.
+            return_weights: compute without the fused kernel, and return the weights too.
         """
         keys = queries if keys is None else keys
         values = keys if values is None else values
         if mask is not None and mask.ndim == 3:
             mask = mask.unsqueeze(1)
-        grid = {} if grid_size is None else {"grid_size": grid_size}
-        projected = self._project(queries, keys, values, **grid)
+        heads = self._project(queries, keys, values, grid_size)
         if self.window is not None:
             if mask is not None or bias is not None:
-                raise ValueError("attention within a window takes no mask and no bias, but was given one")
-            output = self.window(*projected, relative=self.relative, return_weights=return_weights, **grid)
-            if not return_weights:
-                return self._merge(output)
-            # Made of the weights between all tokens, not of each window's own: gradients can then be asked of them.
-            return self._merge(output[1] @ projected[2]), output[1]
-        if self.attend is not None:
+                raise ValueError("attention within a window takes no mask and no bias, but got one")
+            output, weights = self.window(
+                *heads, relative_position=self.relative_position, grid_size=grid_size, return_weights=return_weights
+            )
+        elif self.inner_attention is not None:
             if bias is not None:
-                raise ValueError("attend has scores of its own and takes no bias, but was given one")
-            place = grid if isinstance(self.attend, GridLayer) else {}
-            output = self.attend(*projected, mask=mask, return_weights=return_weights, **place)
-            return (self._merge(output[0]), output[1]) if return_weights else self._merge(output)
-        if self.relative is not None:
-            by_offset = self.relative.bias(grid_size)
-            expected = (self.num_heads, queries.shape[1], keys.shape[1])
-            if by_offset.shape != expected:
-                place = tuple(by_offset.shape)
-                raise ValueError(f"relative is of {place} heads, queries and keys, but these are {expected}")
-            bias = by_offset if bias is None else by_offset + bias
-        dropout = self.dropout if self.training else 0.0
-        heads, weights = attended(*projected, mask=mask, bias=bias, dropout=dropout, return_weights=return_weights)
-        return self._merge(heads) if weights is None else (self._merge(heads), weights)
+                raise ValueError("inner_attention takes no bias, but got one")
+            grid = {"grid_size": grid_size} if isinstance(self.inner_attention, GridLayer) else {}
+            output, weights = self.inner_attention(*heads, mask=mask, return_weights=return_weights, **grid)
+        else:
+            if self.relative_position is not None:
+                relative_bias = self.relative_position.token_bias(grid_size)
+                expected, shape = (self.num_heads, queries.shape[1], keys.shape[1]), tuple(relative_bias.shape)
+                if shape != expected:
+                    raise ValueError(
+                        f"relative_position is made for {shape} heads, queries and keys, but there are {expected}"
+                    )
+                bias = relative_bias if bias is None else relative_bias + bias
+            dropout = self.dropout if self.training else 0.0
+            output, weights = attend(*heads, mask=mask, bias=bias, dropout=dropout, return_weights=return_weights)
+        output = rearrange(output, "b heads n d -> b n (heads d)")
+        return output if self.output_projection is None else self.output_projection(output), weights
 
     def _project(
-        self, queries: Tensor, keys: Tensor, values: Tensor, **grid: tuple[int, int]
+        self, queries: Tensor, keys: Tensor, values: Tensor, grid_size: tuple[int, int] | None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values of every head, ``(batch, heads, tokens, head_dim)``.
 
         Three products, not one with the weights side by side: the three results are contiguous and their gradients need
-        no gathering. ``python -m benchmarks.training_step`` sets it beside timm's one product.
+        no gathering. ``python -m benchmarks.training_step`` compares it with timm's one product.
         """
         queries = self._split(self.query_projection(queries))
         keys = self._split(self.key_projection(keys))
         values = self._split(self.value_projection(values))
         if self.query_norm is not None and self.key_norm is not None:
             queries, keys = self.query_norm(queries), self.key_norm(keys)
-        if self.rotary is not None:
-            queries, keys = self.rotary(queries, keys, **grid)
+        if self.rotary_position is not None:
+            queries, keys = self.rotary_position(queries, keys, grid_size=grid_size)
         return queries, keys, values
 
     def _split(self, tokens: Tensor) -> Tensor:
         return rearrange(tokens, "b n (heads d) -> b heads n d", heads=self.num_heads)
-
-    def _merge(self, heads: Tensor) -> Tensor:
-        merged = rearrange(heads, "b heads n d -> b n (heads d)")
-        return merged if self.output_projection is None else self.output_projection(merged)

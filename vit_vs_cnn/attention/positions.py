@@ -1,4 +1,4 @@
-"""Where a token is: encodings added to the tokens, and how they move to another grid."""
+"""Positions of tokens: encodings added to the tokens, rotations of queries and keys, and their move to another grid."""
 
 import torch
 import torch.nn.functional as F
@@ -6,8 +6,25 @@ from einops import rearrange, repeat
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from vit_vs_cnn.attention.grid import GridLayer
-from vit_vs_cnn.attention.shapes import Tokens
+from vit_vs_cnn.attention.arguments import Heads, Tokens
+
+
+class GridLayer(nn.Module):
+    """Layer for the tokens of a grid, which can be moved to another grid.
+
+    Arguments:
+        grid_size: (rows, cols) of the patches. A call with ``grid_size=...`` uses another grid for that call alone.
+        num_prefix_tokens: number of tokens before the patches, such as the class token.
+    """
+
+    def __init__(self, grid_size: tuple[int, int], num_prefix_tokens: int = 0) -> None:
+        super().__init__()
+        self.grid_size = grid_size
+        self.num_prefix_tokens = num_prefix_tokens
+
+    def resize(self, grid_size: tuple[int, int]) -> None:
+        """Move to another grid in place."""
+        self.grid_size = grid_size
 
 
 def sinusoidal_encoding(
@@ -24,7 +41,7 @@ def sinusoidal_encoding(
         length: number of positions, 0 to length - 1.
         dim: width of the encoding, even.
         base: ratio of the longest wavelength to the shortest, nearly.
-        dtype: of the result (computed in float64); torch's default if None.
+        dtype: type of the result, which is computed in float64; torch's default if None.
 
     Raises:
         ValueError: if ``dim`` is odd or either size is not positive.
@@ -41,13 +58,13 @@ def sinusoidal_encoding(
 def sincos_2d_encoding(
     grid_size: tuple[int, int], dim: int, base: float = 10000.0, *, dtype: torch.dtype | None = None
 ) -> Float[Tensor, "tokens dim"]:
-    """The sinusoidal encoding of the row beside that of the column.
+    """Sinusoidal encodings of the row and of the column, side by side.
 
     ``PE[row * cols + col] = [PE_1d(row); PE_1d(col)]``: tokens in row-major order, the first half of the channels for
     the row, the second for the column, each with sine and cosine interleaved.
 
     Reference: Beyer et al. 2022 (simple ViT); He et al. 2022, appendix A.1.
-    Differs: sine and cosine alternate as in Vaswani et al., where those stand all sines before all cosines.
+    Differs: sine and cosine alternate as in Vaswani et al., where theirs has all sines before all cosines.
 
     Arguments:
         dim: width of the encoding, a multiple of four.
@@ -61,50 +78,52 @@ def sincos_2d_encoding(
             f"dim must be a positive multiple of 4 for a sin-cos encoding of rows and columns, but is {dim}"
         )
     rows, cols = grid_size
-    by_row = repeat(sinusoidal_encoding(rows, dim // 2, base, dtype=dtype), "r d -> (r c) d", c=cols)
-    by_col = repeat(sinusoidal_encoding(cols, dim // 2, base, dtype=dtype), "c d -> (r c) d", r=rows)
-    return torch.cat([by_row, by_col], dim=-1)
+    row_part = repeat(sinusoidal_encoding(rows, dim // 2, base, dtype=dtype), "r d -> (r c) d", c=cols)
+    col_part = repeat(sinusoidal_encoding(cols, dim // 2, base, dtype=dtype), "c d -> (r c) d", r=rows)
+    return torch.cat([row_part, col_part], dim=-1)
 
 
 def resize_position(
     encoding: Float[Tensor, "old_tokens dim"],
     old_grid: tuple[int, int],
     new_grid: tuple[int, int],
-    extra_tokens: int = 0,
+    num_prefix_tokens: int = 0,
 ) -> Float[Tensor, "new_tokens dim"]:
-    """A learned encoding read off at the points of another grid, by bicubic interpolation.
+    """Encoding of another grid, by bicubic interpolation of a learned one.
 
     Reference: Dosovitskiy et al. 2021, section 3.2.
     Differs: bicubic with antialiasing (as timm), not bilinear.
 
     Arguments:
-        encoding: ``(extra_tokens + rows * cols, dim)``, the extra tokens first; these are kept as they are.
+        encoding: ``(num_prefix_tokens + rows * cols, dim)``, the prefix tokens first; these are unchanged.
         old_grid: (rows, cols) of ``encoding``.
         new_grid: (rows, cols) of the result.
-        extra_tokens: tokens that stand for no patch, such as the class token.
+        num_prefix_tokens: number of tokens before the patches, such as the class token.
 
     Raises:
         ValueError: if ``encoding`` does not have the tokens of ``old_grid``.
     """
     rows, cols = old_grid
-    if len(encoding) != extra_tokens + rows * cols:
+    if len(encoding) != num_prefix_tokens + rows * cols:
         raise ValueError(
-            f"encoding must have extra_tokens + rows * cols = {extra_tokens + rows * cols} tokens for "
+            f"encoding must have num_prefix_tokens + rows * cols = {num_prefix_tokens + rows * cols} tokens for "
             f"old_grid={old_grid}, but has {len(encoding)}"
         )
     if old_grid == new_grid:
         return encoding
-    extra, patches = encoding[:extra_tokens], encoding[extra_tokens:]
+    prefix, patches = encoding[:num_prefix_tokens], encoding[num_prefix_tokens:]
     image = rearrange(patches, "(rows cols) d -> 1 d rows cols", rows=rows)
-    wide = image.to(torch.promote_types(image.dtype, torch.float32))  # no processor has it in half precision
+    wide = image.to(
+        torch.promote_types(image.dtype, torch.float32)
+    )  # half precision has no bicubic interpolation on a CPU
     image = F.interpolate(wide, size=new_grid, mode="bicubic", antialias=True).to(image.dtype)
-    return torch.cat([extra, rearrange(image, "1 d rows cols -> (rows cols) d")])
+    return torch.cat([prefix, rearrange(image, "1 d rows cols -> (rows cols) d")])
 
 
 def position_similarity(
     encoding: Float[Tensor, "tokens dim"], grid_size: tuple[int, int]
 ) -> Float[Tensor, "rows cols rows cols"]:
-    """How alike the encodings of two places are: ``similarity[r, c]`` is the map of the place (r, c).
+    """Cosine similarity of the encodings of all pairs of patches; ``similarity[r, c]`` is the map of patch (r, c).
 
     ``s[p, q] = E[p] . E[q] / (|E[p]| |E[q]|)``.
 
@@ -112,7 +131,7 @@ def position_similarity(
     Differs: none.
 
     Arguments:
-        encoding: ``(rows * cols, dim)``, without those of extra tokens.
+        encoding: ``(rows * cols, dim)``, without prefix tokens.
 
     Raises:
         ValueError: if ``encoding`` does not have the tokens of the grid.
@@ -125,7 +144,7 @@ def position_similarity(
 
 
 class LearnedPosition(GridLayer):
-    """One learned vector per token, added to it.
+    """Learned vector, added to each token.
 
     ``Z = X + E``.
 
@@ -133,38 +152,38 @@ class LearnedPosition(GridLayer):
     Differs: none.
 
     Arguments:
-        grid_size, extra_tokens: see ``GridLayer``.
+        grid_size, num_prefix_tokens: as in ``GridLayer``.
         embed_dim: width of a token.
     """
 
-    def __init__(self, grid_size: tuple[int, int], embed_dim: int, extra_tokens: int = 0) -> None:
-        super().__init__(grid_size, extra_tokens)
-        self.encoding = nn.Parameter(torch.empty(extra_tokens + grid_size[0] * grid_size[1], embed_dim))
+    def __init__(self, grid_size: tuple[int, int], embed_dim: int, num_prefix_tokens: int = 0) -> None:
+        super().__init__(grid_size, num_prefix_tokens)
+        self.encoding = nn.Parameter(torch.empty(num_prefix_tokens + grid_size[0] * grid_size[1], embed_dim))
         nn.init.trunc_normal_(self.encoding, std=0.02)
 
     def forward(self, tokens: Tokens, *, grid_size: tuple[int, int] | None = None) -> Tokens:
         if grid_size is None:
             return tokens + self.encoding
-        return tokens + resize_position(self.encoding, self.grid_size, grid_size, self.extra_tokens)
+        return tokens + resize_position(self.encoding, self.grid_size, grid_size, self.num_prefix_tokens)
 
     @torch.no_grad()
     def resize(self, grid_size: tuple[int, int]) -> None:
-        """Move to another grid in place, by bicubic interpolation; the parameter is a new one."""
-        resized = resize_position(self.encoding, self.grid_size, grid_size, self.extra_tokens)
+        """Move to another grid in place, by bicubic interpolation; the parameter is replaced."""
+        resized = resize_position(self.encoding, self.grid_size, grid_size, self.num_prefix_tokens)
         self.encoding = nn.Parameter(resized.clone(), requires_grad=self.encoding.requires_grad)
         self.grid_size = grid_size
 
 
 class SinusoidalPosition(GridLayer):
-    """A fixed vector per token, made of sines and cosines of its row and column, added to it.
+    """Sines and cosines of its row and column, added to each token.
 
-    ``Z = X + PE`` with PE of ``sincos_2d_encoding``; tokens that stand for no patch get zero.
+    ``Z = X + PE`` with PE of ``sincos_2d_encoding``; prefix tokens get zero.
 
     Reference: Beyer et al. 2022, section 3.
     Differs: see ``sincos_2d_encoding``.
 
     Arguments:
-        grid_size, extra_tokens: see ``GridLayer``.
+        grid_size, num_prefix_tokens: as in ``GridLayer``.
         embed_dim: width of a token, a multiple of four.
 
     Raises:
@@ -173,44 +192,113 @@ class SinusoidalPosition(GridLayer):
 
     encoding: Tensor
 
-    def __init__(self, grid_size: tuple[int, int], embed_dim: int, extra_tokens: int = 0) -> None:
-        super().__init__(grid_size, extra_tokens)
-        encoding = F.pad(sincos_2d_encoding(grid_size, embed_dim), (0, 0, extra_tokens, 0))
+    def __init__(self, grid_size: tuple[int, int], embed_dim: int, num_prefix_tokens: int = 0) -> None:
+        super().__init__(grid_size, num_prefix_tokens)
+        encoding = F.pad(sincos_2d_encoding(grid_size, embed_dim), (0, 0, num_prefix_tokens, 0))
         self.register_buffer("encoding", encoding, persistent=False)
 
     def forward(self, tokens: Tokens, *, grid_size: tuple[int, int] | None = None) -> Tokens:
-        return tokens + (self.encoding if grid_size is None else self._encoding_of(grid_size))
+        return tokens + (self.encoding if grid_size is None else self._make_encoding(grid_size))
 
     def resize(self, grid_size: tuple[int, int]) -> None:
-        """Move to another grid in place: the sines and cosines are computed anew."""
-        self.encoding = self._encoding_of(grid_size)
+        """Move to another grid in place; the sines and cosines are computed for it."""
+        self.encoding = self._make_encoding(grid_size)
         self.grid_size = grid_size
 
-    def _encoding_of(self, grid_size: tuple[int, int]) -> Tensor:
+    def _make_encoding(self, grid_size: tuple[int, int]) -> Tensor:
         encoding = sincos_2d_encoding(grid_size, self.encoding.shape[-1])
-        return F.pad(encoding, (0, 0, self.extra_tokens, 0)).to(self.encoding)
+        return F.pad(encoding, (0, 0, self.num_prefix_tokens, 0)).to(self.encoding)
 
 
 class ConditionalPosition(GridLayer):
-    """A depthwise convolution over the grid of tokens, added to them.
+    """Depthwise convolution over the grid of tokens, added to them.
 
-    ``Z = X + conv(X)``, 3 x 3, zero padding: the zeros outside tell a token where it is.
+    ``Z = X + conv(X)``, 3 x 3, zero padding: the zeros outside the grid encode the position.
 
-    Reference: Chu et al. 2023 (CPVT), section 3.3; it stands after the first block.
-    Differs: none; tokens that stand for no patch pass unchanged.
+    Reference: Chu et al. 2023 (CPVT), section 3.3; applied after the first block.
+    Differs: none; prefix tokens are unchanged.
 
     Arguments:
-        grid_size, extra_tokens: see ``GridLayer``.
+        grid_size, num_prefix_tokens: as in ``GridLayer``.
         embed_dim: width of a token.
     """
 
-    def __init__(self, grid_size: tuple[int, int], embed_dim: int, extra_tokens: int = 0) -> None:
-        super().__init__(grid_size, extra_tokens)
+    def __init__(self, grid_size: tuple[int, int], embed_dim: int, num_prefix_tokens: int = 0) -> None:
+        super().__init__(grid_size, num_prefix_tokens)
         self.convolution = nn.Conv2d(embed_dim, embed_dim, 3, padding=1, groups=embed_dim)
 
     def forward(self, tokens: Tokens, *, grid_size: tuple[int, int] | None = None) -> Tokens:
         rows, _ = grid_size or self.grid_size
-        extra, patches = tokens[:, : self.extra_tokens], tokens[:, self.extra_tokens :]
+        prefix, patches = tokens[:, : self.num_prefix_tokens], tokens[:, self.num_prefix_tokens :]
         image = rearrange(patches, "b (rows cols) d -> b d rows cols", rows=rows)
         patches = patches + rearrange(self.convolution(image), "b d rows cols -> b (rows cols) d")
-        return torch.cat([extra, patches], dim=1) if self.extra_tokens else patches
+        return torch.cat([prefix, patches], dim=1) if self.num_prefix_tokens else patches
+
+
+class RotaryPosition(GridLayer):
+    """Rotation of pairs of channels of queries and keys by angles that grow with the row or the column.
+
+    ``(x_2i, x_2i+1) -> R(p w_i) (x_2i, x_2i+1)``, ``w_i = base^(-2i / (head_dim / 2))``: p is the row for
+    the first half of the channels and the column for the second. ``q_m . k_n`` then depends on position only through
+    ``n - m``.
+
+    Reference: Su et al. 2021, equation 15; axial in two dimensions: Heo et al. 2024, equations 9 and 10.
+    Differs: none; prefix tokens are not rotated.
+
+    Arguments:
+        grid_size, num_prefix_tokens: as in ``GridLayer``.
+        head_dim: width of a head, a multiple of four.
+        base: ratio of the longest wavelength to the shortest, nearly; 100 suits a grid, 10000 a text.
+
+    Raises:
+        ValueError: if ``head_dim`` is not a positive multiple of four.
+    """
+
+    cosines: Tensor
+    sines: Tensor
+
+    def __init__(
+        self, grid_size: tuple[int, int], head_dim: int, num_prefix_tokens: int = 0, base: float = 100.0
+    ) -> None:
+        super().__init__(grid_size, num_prefix_tokens)
+        if head_dim < 4 or head_dim % 4:
+            raise ValueError(f"head_dim must be a positive multiple of 4 for a rotary position, but is {head_dim}")
+        self.head_dim = head_dim
+        self.base = base
+        cosines, sines = self._rotation(grid_size)
+        self.register_buffer("cosines", cosines, persistent=False)
+        self.register_buffer("sines", sines, persistent=False)
+
+    def forward(self, queries: Heads, keys: Heads, *, grid_size: tuple[int, int] | None = None) -> tuple[Heads, Heads]:
+        rotation = self.cosines, self.sines
+        if grid_size is not None:
+            rotation = tuple(part.to(self.cosines) for part in self._rotation(grid_size))
+        for name, heads in (("queries", queries), ("keys", keys)):
+            if heads.shape[-2] != len(rotation[0]):
+                context = f"grid_size={grid_size or self.grid_size} and num_prefix_tokens={self.num_prefix_tokens}"
+                raise ValueError(
+                    f"{name} must have {len(rotation[0])} tokens for {context}, but have {heads.shape[-2]}"
+                )
+        return _rotate(queries, *rotation), _rotate(keys, *rotation)
+
+    def resize(self, grid_size: tuple[int, int]) -> None:
+        """Move to another grid in place; the angles are computed for it."""
+        super().resize(grid_size)
+        self.cosines, self.sines = (part.to(self.cosines) for part in self._rotation(grid_size))
+
+    def _rotation(
+        self, grid_size: tuple[int, int]
+    ) -> tuple[Float[Tensor, "tokens pairs"], Float[Tensor, "tokens pairs"]]:
+        """Cosines and sines of all angles, computed in float64."""
+        rows, cols = grid_size
+        frequencies = self.base ** (-torch.arange(0, self.head_dim // 2, 2, dtype=torch.float64) / (self.head_dim // 2))
+        positions = torch.cartesian_prod(torch.arange(rows), torch.arange(cols)).view(-1, 2, 1)
+        angles = F.pad((positions * frequencies).flatten(1), (0, 0, self.num_prefix_tokens, 0))
+        dtype = torch.get_default_dtype()
+        return angles.cos().to(dtype), angles.sin().to(dtype)
+
+
+def _rotate(heads: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
+    even, odd = heads[..., 0::2], heads[..., 1::2]
+    turned = (even * cosines - odd * sines, even * sines + odd * cosines)
+    return torch.stack(turned, dim=-1).flatten(-2).to(heads.dtype)

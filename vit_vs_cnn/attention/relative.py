@@ -1,4 +1,4 @@
-"""Where a key is, seen from its query: what is added to the score depends on the offset between the two."""
+"""Relative positions: biases of the scores that depend on the offset from query to key."""
 
 import math
 
@@ -7,44 +7,68 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from vit_vs_cnn.attention.grid import GridLayer
-from vit_vs_cnn.attention.windows.neighbourhood import neighbourhood, slot_matrix
+from vit_vs_cnn.attention.positions import GridLayer
 
 
 class RelativePosition(GridLayer):
-    """A bias on the scores, per head and offset from query to key.
+    """Bias of the scores for each head and each offset from query to key.
 
-    A subclass says what the bias is at given offsets; this class lays it out for all pairs of tokens. Tokens that stand
-    for no patch have no offset: their pairs read ``extra_bias``.
+    A subclass defines the bias at given offsets; this class arranges it for all pairs of tokens. Prefix tokens have no
+    offset: their pairs have ``prefix_bias``.
     """
 
-    def at_offsets(self, rows: range, cols: range) -> Float[Tensor, "heads offset_rows offset_cols"]:
-        """The bias where the key lies ``rows`` below and ``cols`` right of the query."""
+    def bias_at_offsets(self, rows: range, cols: range) -> Float[Tensor, "heads offset_rows offset_cols"]:
+        """Bias where the key is ``rows`` below and ``cols`` right of the query."""
         raise NotImplementedError
 
-    def extra_bias(self) -> Float[Tensor, "heads 3"] | None:
-        """The bias where (a patch looks at an extra token, that at a patch, that at an extra token); None for zero."""
+    def prefix_bias(self) -> Float[Tensor, "heads 3"] | None:
+        """Bias (patch to prefix token, prefix token to patch, among prefix tokens); None for zero."""
         return None
 
-    def bias(self, grid_size: tuple[int, int] | None = None) -> Float[Tensor, "heads tokens tokens"]:
-        """The bias between all tokens, the extra ones first and then the grid row by row.
+    def token_bias(self, grid_size: tuple[int, int] | None = None) -> Float[Tensor, "heads tokens tokens"]:
+        """Bias between all tokens: the prefix tokens, then the grid row by row.
 
         Arguments:
-            grid_size: of the tokens; the layer's own if None.
+            grid_size: (rows, cols) of the tokens; the grid of the layer if None.
         """
-        rows, cols = grid = grid_size or self.grid_size
-        by_offset = self.at_offsets(range(1 - rows, rows), range(1 - cols, cols))
-        extra = self.extra_bias()
-        extra = by_offset.new_zeros(len(by_offset), 3) if extra is None else extra
-        # A window that reaches from any token to any other has a place for every offset; none is outside.
-        around = neighbourhood(grid, (2 * rows - 1, 2 * cols - 1), extra_tokens=self.extra_tokens)
-        slots = slot_matrix(around, by_offset.device)
-        table = torch.cat([by_offset.flatten(1), torch.zeros_like(extra[:, :1]), extra], dim=1)
-        return table.index_select(1, slots.flatten()).unflatten(1, slots.shape)
+        rows, cols = grid_size or self.grid_size
+        offset_bias = self.bias_at_offsets(range(1 - rows, rows), range(1 - cols, cols))
+        return add_prefix_bias(expand_offsets(offset_bias, (rows, cols)), self.prefix_bias(), self.num_prefix_tokens)
+
+
+def expand_offsets(
+    bias: Float[Tensor, "heads offset_rows offset_cols"], grid_size: tuple[int, int]
+) -> Float[Tensor, "heads patches patches"]:
+    """Bias between all patches of a grid, from that at each offset from query to key."""
+    rows, cols = grid_size
+    row, col = (torch.arange(size, device=bias.device) for size in grid_size)
+    row_index, col_index = row - row[:, None] + rows - 1, col - col[:, None] + cols - 1  # (queries, keys)
+    index = (row_index[:, None, :, None] * (2 * cols - 1) + col_index[:, None, :]).flatten(2).flatten(0, 1)
+    return bias.flatten(1).index_select(1, index.flatten()).unflatten(1, index.shape)
+
+
+def add_prefix_bias(
+    bias: Float[Tensor, "bias_heads patches patches"],
+    prefix_bias: Float[Tensor, "heads 3"] | None,
+    num_prefix_tokens: int,
+) -> Float[Tensor, "heads tokens tokens"]:
+    """Bias between all tokens, from that between the patches and the ``prefix_bias`` of a relative position."""
+    if not num_prefix_tokens:
+        return bias
+    if prefix_bias is None:
+        return F.pad(bias, (num_prefix_tokens, 0, num_prefix_tokens, 0))
+    heads, patches = len(prefix_bias), bias.shape[1]
+    to_prefix, from_prefix, among_prefix = prefix_bias.to(bias.dtype)[:, :, None, None].unbind(1)
+    top = [
+        among_prefix.expand(-1, num_prefix_tokens, num_prefix_tokens),
+        from_prefix.expand(-1, num_prefix_tokens, patches),
+    ]
+    bottom = [to_prefix.expand(-1, patches, num_prefix_tokens), bias.expand(heads, -1, -1)]
+    return torch.cat([torch.cat(top, dim=2), torch.cat(bottom, dim=2)], dim=1)
 
 
 class RelativeBias(RelativePosition):
-    """A learned number per head and offset.
+    """Learned bias for each head and offset.
 
     ``scores[q, k] = Q[q] . K[k] / sqrt(head_dim) + B_h[row_k - row_q, col_k - col_q]``.
 
@@ -53,33 +77,33 @@ class RelativeBias(RelativePosition):
     Differs: over the whole grid, or any window of it.
 
     Arguments:
-        grid_size, extra_tokens: see ``GridLayer``.
-        num_heads: attention heads.
+        grid_size, num_prefix_tokens: as in ``GridLayer``.
+        num_heads: number of attention heads.
     """
 
-    def __init__(self, grid_size: tuple[int, int], num_heads: int, extra_tokens: int = 0) -> None:
-        super().__init__(grid_size, extra_tokens)
+    def __init__(self, grid_size: tuple[int, int], num_heads: int, num_prefix_tokens: int = 0) -> None:
+        super().__init__(grid_size, num_prefix_tokens)
         rows, cols = grid_size
         self.table = nn.Parameter(torch.empty(num_heads, 2 * rows - 1, 2 * cols - 1))
-        self.extra = nn.Parameter(torch.empty(num_heads, 3)) if extra_tokens else None
+        self.prefix = nn.Parameter(torch.empty(num_heads, 3)) if num_prefix_tokens else None
         for parameter in self.parameters():
             nn.init.trunc_normal_(parameter, std=0.02)
 
-    def at_offsets(self, rows: range, cols: range) -> Float[Tensor, "heads offset_rows offset_cols"]:
-        """See ``RelativePosition``; offsets that the grid does not have read the nearest that it has."""
+    def bias_at_offsets(self, rows: range, cols: range) -> Float[Tensor, "heads offset_rows offset_cols"]:
+        """Bias as in ``RelativePosition``; offsets outside the grid have that of the nearest offset in it."""
         table = self.table
         for axis, (size, offsets) in enumerate(zip(self.grid_size, (rows, cols), strict=True), start=1):
             if offsets != range(1 - size, size):
-                places = (torch.tensor(offsets, device=table.device) + size - 1).clamp(0, 2 * size - 2)
-                table = table.index_select(axis, places)
+                indices = (torch.tensor(offsets, device=table.device) + size - 1).clamp(0, 2 * size - 2)
+                table = table.index_select(axis, indices)
         return table
 
-    def extra_bias(self) -> Float[Tensor, "heads 3"] | None:
-        return self.extra
+    def prefix_bias(self) -> Float[Tensor, "heads 3"] | None:
+        return self.prefix
 
     @torch.no_grad()
     def resize(self, grid_size: tuple[int, int]) -> None:
-        """Move to another grid in place, by bicubic interpolation in every head; the parameter is a new one."""
+        """Move to another grid in place, by bicubic interpolation in every head; the parameter is replaced."""
         if grid_size != self.grid_size:
             shape = [2 * size - 1 for size in grid_size]
             table = F.interpolate(self.table[None], size=shape, mode="bicubic")[0]
@@ -88,33 +112,33 @@ class RelativeBias(RelativePosition):
 
 
 class QuadraticBias(RelativePosition):
-    """Every head prefers one offset, and how strongly is learned.
+    """Preference of each head for one offset, with a learned centre and sharpness.
 
-    ``B_h[d] = -alpha_h |d - D_h|^2``: as alpha grows the head looks at offset D_h alone, and the layer convolves.
+    ``B_h[d] = -alpha_h |d - D_h|^2``: as alpha grows, the head attends to offset D_h alone, and the layer convolves.
 
     Reference: Cordonnier et al. 2020, equation 9.
     Differs: added to scores of content instead of replacing them; the centres start as the offsets of the smallest
-    square kernel that has one for each head, nearest first, instead of at random. Extra tokens get zero.
+    square kernel that has one for each head, nearest first, instead of at random. Prefix tokens get zero.
 
     Arguments:
-        grid_size, extra_tokens: see ``GridLayer``.
-        num_heads: attention heads.
+        grid_size, num_prefix_tokens: as in ``GridLayer``.
+        num_heads: number of attention heads.
     """
 
-    def __init__(self, grid_size: tuple[int, int], num_heads: int, extra_tokens: int = 0) -> None:
-        super().__init__(grid_size, extra_tokens)
+    def __init__(self, grid_size: tuple[int, int], num_heads: int, num_prefix_tokens: int = 0) -> None:
+        super().__init__(grid_size, num_prefix_tokens)
         self.sharpness = nn.Parameter(torch.ones(num_heads))
         self.centres = nn.Parameter(torch.tensor(kernel_offsets(num_heads), dtype=torch.get_default_dtype()))
 
-    def at_offsets(self, rows: range, cols: range) -> Float[Tensor, "heads offset_rows offset_cols"]:
-        by_row, by_col = (torch.tensor(offsets).to(self.centres) for offsets in (rows, cols))
-        row_distance = (by_row - self.centres[:, :1]).square()
-        col_distance = (by_col - self.centres[:, 1:]).square()
+    def bias_at_offsets(self, rows: range, cols: range) -> Float[Tensor, "heads offset_rows offset_cols"]:
+        row, col = (torch.tensor(offsets).to(self.centres) for offsets in (rows, cols))
+        row_distance = (row - self.centres[:, :1]).square()
+        col_distance = (col - self.centres[:, 1:]).square()
         return -self.sharpness[:, None, None] * (row_distance[:, :, None] + col_distance[:, None, :])
 
 
 def kernel_offsets(count: int) -> list[tuple[int, int]]:
-    """The first ``count`` offsets (rows, cols) of the smallest odd square kernel that has as many, nearest first."""
+    """Offsets (rows, cols) of the smallest odd square kernel that has at least ``count``: the nearest ``count``."""
     reach = math.ceil(math.sqrt(count)) // 2
     offsets = [(row, col) for row in range(-reach, reach + 1) for col in range(-reach, reach + 1)]
     return sorted(offsets, key=lambda offset: (offset[0] ** 2 + offset[1] ** 2, offset))[:count]

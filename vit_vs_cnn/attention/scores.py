@@ -1,4 +1,4 @@
-"""How well a key answers a query: scores of several kinds, and attention from whatever scores."""
+"""Attention from arbitrary scores, and scores of several kinds."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -7,11 +7,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from vit_vs_cnn.attention.checks import check_mask, check_positive, check_probability
-from vit_vs_cnn.attention.functional import dropped, masked_softmax
+from vit_vs_cnn.attention.arguments import AnyMask, check_mask, check_positive, check_probability
+from vit_vs_cnn.attention.functional import drop_weights, masked_softmax
 from vit_vs_cnn.attention.kernels import check_kernel, log_bandwidth_parameter, log_kernel
-from vit_vs_cnn.attention.multihead import xavier_uniform
-from vit_vs_cnn.attention.shapes import AnyMask
+from vit_vs_cnn.attention.multihead import xavier_uniform_
 
 Queries = Float[Tensor, "*batch queries dim"]
 Keys = Float[Tensor, "*batch keys dim"]
@@ -23,7 +22,7 @@ Output = Float[Tensor, "*batch queries value_dim"]
 def attention_from_scores(
     scores: ScoreTable, values: Values, *, mask: AnyMask | None = None, dropout: float = 0.0
 ) -> tuple[Output, ScoreTable]:
-    """Weighted mean of the values by whatever scores, and the weights, those before dropout.
+    """Mean of the values, weighted by the softmax of given scores, and the weights before dropout.
 
     ``Attention(S, V) = softmax(S) V``.
 
@@ -33,20 +32,20 @@ def attention_from_scores(
     Arguments:
         scores: ``(..., queries, keys)``; log K makes it kernel regression.
         mask: True where a query may attend, broadcast against ``scores``.
-        dropout: probability that a weight is dropped (0 outside training).
+        dropout: probability of dropping a weight; 0 outside training.
 
     Raises:
         ValueError: if ``mask`` is not boolean.
     """
     if mask is not None:
         check_mask(mask)
-    reached = scores != -torch.inf
-    weights = masked_softmax(scores, reached if mask is None else reached & mask)
-    return dropped(weights, dropout) @ values, weights
+    in_reach = scores != -torch.inf
+    weights = masked_softmax(scores, in_reach if mask is None else in_reach & mask)
+    return drop_weights(weights, dropout) @ values, weights
 
 
 class DotProductScore(nn.Module):
-    """How much a query points along a key.
+    """Scaled dot product of query and key.
 
     ``S = Q K^T / sqrt(d)``; the logarithm of the exponential kernel.
 
@@ -54,7 +53,7 @@ class DotProductScore(nn.Module):
     Differs: none.
 
     Arguments:
-        scale: what the products are multiplied by; ``1 / sqrt(head_dim)`` if None.
+        scale: factor of the products; ``1 / sqrt(head_dim)`` if None.
     """
 
     def __init__(self, scale: float | None = None) -> None:
@@ -67,7 +66,7 @@ class DotProductScore(nn.Module):
 
 
 class AdditiveScore(nn.Module):
-    """A network with one hidden layer looks at query and key; their widths may differ.
+    """Network with one hidden layer over query and key, whose widths may differ.
 
     ``s(q, k) = w^T tanh(W_q q + W_k k)``.
 
@@ -84,7 +83,7 @@ class AdditiveScore(nn.Module):
         self.query_projection = nn.Linear(query_dim, hidden_dim, bias=False)
         self.key_projection = nn.Linear(key_dim, hidden_dim, bias=False)
         self.score_projection = nn.Linear(hidden_dim, 1, bias=False)
-        xavier_uniform(self.query_projection, self.key_projection, self.score_projection)
+        xavier_uniform_(self.query_projection, self.key_projection, self.score_projection)
 
     def forward(
         self, queries: Float[Tensor, "*batch queries query_dim"], keys: Float[Tensor, "*batch keys key_dim"]
@@ -94,18 +93,18 @@ class AdditiveScore(nn.Module):
 
 
 class KernelScore(nn.Module):
-    """How near a key is to a query: attention becomes kernel regression.
+    """Logarithm of a kernel between query and key: attention becomes kernel regression.
 
-    ``s(q, k) = log K(q, k)``; minus infinity beyond the reach of a kernel that has one.
+    ``s(q, k) = log K(q, k)``; minus infinity where the kernel is zero.
 
     Reference: Tsai et al. 2019, section 3.
-    Differs: none. A box has no gradient at all: nothing before it learns through its score.
+    Differs: none. The score of a box has no gradient.
 
     Arguments:
         kernel: see ``log_kernel``.
-        bandwidth: h; one number, or one per dimension. None is ``head_dim ** 0.25``: the exponential kernel then is the
-            scaled dot product, and the Gaussian differs from it only by the lengths of the keys.
-        learn_bandwidth: whether h is a parameter; it then needs a number to start from.
+        bandwidth: length h; one number, or one per dimension. None is ``head_dim ** 0.25``: the exponential kernel is
+            the scaled dot product, and the Gaussian differs from it only by the lengths of the keys.
+        learn_bandwidth: learn h, from a given number.
 
     Raises:
         ValueError: if the kernel is unknown, a bandwidth is not positive, or the bandwidth to be learned is None or
@@ -132,7 +131,7 @@ class KernelScore(nn.Module):
 
 
 class ScoredAttention(nn.Module):
-    """Attention with a score of one's choice.
+    """Attention with a given score.
 
     ``Attention(Q, K, V) = softmax(s(Q, K)) V``.
 
@@ -140,11 +139,11 @@ class ScoredAttention(nn.Module):
     Differs: none.
 
     Arguments:
-        score: called as ``score(queries, keys)``, returns ``(..., queries, keys)``.
-        dropout: probability that a weight is dropped in training.
+        score: module called as ``score(queries, keys)`` that returns ``(..., queries, keys)``.
+        dropout: probability of dropping a weight in training.
 
     Raises:
-        ValueError: if ``dropout`` lies outside [0, 1).
+        ValueError: if ``dropout`` is outside [0, 1).
     """
 
     def __init__(self, score: nn.Module, *, dropout: float = 0.0) -> None:
@@ -161,15 +160,15 @@ class ScoredAttention(nn.Module):
         *,
         mask: AnyMask | None = None,
         return_weights: bool = False,
-    ) -> Output | tuple[Output, ScoreTable]:
-        """What each query gathers; with ``return_weights`` also the weights. Arguments as ``attention_from_scores``."""
+    ) -> tuple[Output, ScoreTable | None]:
+        """Output, and the weights with ``return_weights``, else None; arguments as of ``attention_from_scores``."""
         dropout = self.dropout if self.training else 0.0
         output, weights = attention_from_scores(self.score(queries, keys), values, mask=mask, dropout=dropout)
-        return (output, weights) if return_weights else output
+        return output, weights if return_weights else None
 
 
 class ScoreStatistics(NamedTuple):
-    """What dividing the scores by sqrt(d) does, for queries and keys of unit normals.
+    """Effect of dividing the scores by sqrt(d), for standard normal queries and keys.
 
     ``var(q . k) = d``, ``var(q . k / sqrt(d)) = 1``.
     """
@@ -182,7 +181,7 @@ class ScoreStatistics(NamedTuple):
 
 
 def score_statistics(head_dim: int, *, keys: int = 64, samples: int = 512, seed: int = 0) -> ScoreStatistics:
-    """The variance of the scores and the mean norm of the softmax Jacobian, with and without 1 / sqrt(d).
+    """Variance of the scores and mean norm of the softmax Jacobian, with and without 1 / sqrt(d).
 
     ``J = diag(p) - p p^T``, ``|J|_F^2 = sum p^2 - 2 sum p^3 + (sum p^2)^2``: large scores make p one-hot, J vanishes,
     and with it the gradient of queries and keys.
@@ -191,10 +190,10 @@ def score_statistics(head_dim: int, *, keys: int = 64, samples: int = 512, seed:
     Differs: none.
 
     Arguments:
-        head_dim: width d of queries and keys, drawn from N(0, I).
-        keys: number of keys that one query chooses from.
-        samples: number of queries, each with keys of its own.
-        seed: of the draw.
+        head_dim: width d of queries and keys, sampled from N(0, I).
+        keys: number of keys of each query.
+        samples: number of queries, each with separate keys.
+        seed: seed of the samples.
 
     Raises:
         ValueError: if a size is not positive.
@@ -202,8 +201,8 @@ def score_statistics(head_dim: int, *, keys: int = 64, samples: int = 512, seed:
     check_positive(head_dim=head_dim, keys=keys, samples=samples)
     generator = torch.Generator().manual_seed(seed)
     queries = torch.randn(samples, 1, head_dim, dtype=torch.float64, generator=generator)
-    drawn_keys = torch.randn(samples, keys, head_dim, dtype=torch.float64, generator=generator)
-    scores = (queries @ drawn_keys.mT).squeeze(1)
+    sampled_keys = torch.randn(samples, keys, head_dim, dtype=torch.float64, generator=generator)
+    scores = (queries @ sampled_keys.mT).squeeze(1)
     scaled = scores / head_dim**0.5
     return ScoreStatistics(
         head_dim=head_dim,
@@ -215,7 +214,7 @@ def score_statistics(head_dim: int, *, keys: int = 64, samples: int = 512, seed:
 
 
 def softmax_jacobian_norm(scores: Float[Tensor, "*rows keys"]) -> Float[Tensor, "*rows"]:
-    """The Frobenius norm of ``diag(p) - p p^T``, p the softmax of each row."""
+    """Frobenius norm of ``diag(p) - p p^T``, p the softmax of each row."""
     weights = scores.softmax(dim=-1)
     squares = weights.square().sum(dim=-1)
     cubes = weights.pow(3).sum(dim=-1)

@@ -21,9 +21,9 @@ from vit_vs_cnn.comparison.entries import ComparisonEntry, TestedEntry, group_en
 from vit_vs_cnn.comparison.similarity import MIN_CKA_BATCH, SimilarityComparison, compare_similarity
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.plain import jsonable
 from vit_vs_cnn.regimes.answer import describe_comparison
 from vit_vs_cnn.runs.evaluation import Predictions, hash_weights, predict
+from vit_vs_cnn.strict_yaml import to_json_values
 
 
 class Part(StrEnum):
@@ -131,7 +131,7 @@ class NetworkComparison:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; not a number is null."""
-        return {**jsonable(dataclasses.asdict(self)), "conclusions": self.conclusions}
+        return {**to_json_values(dataclasses.asdict(self)), "conclusions": self.conclusions}
 
 
 def compare_entries(
@@ -229,7 +229,7 @@ def _corruptions(
             one.ledger.record(
                 weights=hash_weights(one.trained.network),
                 accuracy=found.by_network[one.name],
-                what=f"{one.name} (compare: {what})",
-                cell=one.trained.origin,
+                label=f"{one.name} (compare: {what})",
+                run=one.trained.origin,
             )
     return found

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from vit_vs_cnn.devices import wait_for
+from vit_vs_cnn.devices import synchronize
 from vit_vs_cnn.models.cost import count_macs, count_parameters
-from vit_vs_cnn.runs.trained import TrainedNetwork
+from vit_vs_cnn.runs.trained_network import TrainedNetwork
 
 BATCH_SIZES = (1, 8, 32, 128, 512)
 #: Seconds of a batch after which larger ones are not tried.
@@ -60,10 +60,10 @@ def time_in_turns(
     for number in range(-warmup, rounds):
         turn = number % len(names)
         for name in names[turn:] + names[:turn]:
-            wait_for(device)
+            synchronize(device)
             began = time.perf_counter()
             tasks[name]()
-            wait_for(device)
+            synchronize(device)
             if number >= 0:
                 seconds[name].append(time.perf_counter() - began)
     return seconds
@@ -138,9 +138,9 @@ def peak_bytes(network: nn.Module, images: Tensor) -> int | None:
     """Peak memory of one pass on a GPU, weights and images excluded; None on a CPU."""
     if images.device.type != "cuda":
         return None
-    wait_for(images.device)
+    synchronize(images.device)
     torch.cuda.reset_peak_memory_stats(images.device)
     before = torch.cuda.memory_allocated(images.device)
     network(images)
-    wait_for(images.device)
+    synchronize(images.device)
     return torch.cuda.max_memory_allocated(images.device) - before

@@ -8,19 +8,19 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from vit_vs_cnn.config.identity import hash_of, identity_of
+from vit_vs_cnn.console import join_names
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.models.presets import TIMM_PREFIX
-from vit_vs_cnn.runs.cell import Cell, split_folder_name
-from vit_vs_cnn.runs.evaluation import Predictions, Said, evaluate, hash_weights
-from vit_vs_cnn.runs.grid import finished_cells, longest_budget, read_grid
-from vit_vs_cnn.runs.images import Pool
-from vit_vs_cnn.runs.ledger import Account, TestLedger, account_of, output_of
+from vit_vs_cnn.runs.evaluation import ClassPredictions, Predictions, evaluate_once, hash_weights, predict
+from vit_vs_cnn.runs.experiment_data import ExperimentData
+from vit_vs_cnn.runs.experiment_folder import longest_budget, read_finished_results, read_run_names
 from vit_vs_cnn.runs.networks import check_logits
 from vit_vs_cnn.runs.result import RunResult, read_result
-from vit_vs_cnn.runs.trained import TrainedNetwork, open_network
+from vit_vs_cnn.runs.run import Run, split_folder_name
+from vit_vs_cnn.runs.test_set_log import LogSummary, TestSetLog, output_of, summarize_log
+from vit_vs_cnn.runs.trained_network import TrainedNetwork, open_network
 from vit_vs_cnn.statistics.pair_comparison import Obstacle
-from vit_vs_cnn.told import listed
 
 #: Largest number of characters of the settings in the name of a row.
 MAX_SETTINGS_LENGTH = 60
@@ -48,7 +48,7 @@ class ComparisonEntry:
     trained: TrainedNetwork
     group: str
     test: LabelledImages
-    ledger: TestLedger
+    ledger: TestSetLog
     seed: int | None = None
     subset: str | None = None
     config: dict[str, Any] = field(default_factory=dict)
@@ -76,7 +76,7 @@ class TestedEntry(ComparisonEntry):
         is_reused: whether the predictions were saved when it was first tested.
     """
 
-    predictions: Said
+    predictions: ClassPredictions
     evaluations: int
     is_reused: bool
 
@@ -103,7 +103,7 @@ class Answered(Seeded, Protocol):
     """A network as one seed of a group, with its predictions."""
 
     @property
-    def predictions(self) -> Said: ...
+    def predictions(self) -> ClassPredictions: ...
 
 
 One = TypeVar("One", bound=Seeded)
@@ -116,8 +116,15 @@ def predict_once(entry: ComparisonEntry) -> TestedEntry:
     if stored is not None:
         times = max(1, entry.ledger.count(weights))
         return TestedEntry(**vars(entry), predictions=stored, evaluations=times, is_reused=True)
-    what, cell = f"{entry.name} (compare)", trained.origin
-    predictions, _ = evaluate(trained.network, test, trained.normalise, ledger=entry.ledger, what=what, cell=cell)
+    label = f"{entry.name} (compare)"
+    predictions, _ = evaluate_once(
+        lambda images: predict(trained.network, images, trained.normalise, what=label),
+        test,
+        entry.ledger,
+        weights=weights,
+        label=label,
+        run=trained.origin,
+    )
     times = entry.ledger.count(weights)
     return TestedEntry(**vars(entry), predictions=predictions, evaluations=times, is_reused=False)
 
@@ -189,11 +196,7 @@ def load_entries(
         InputError: a network cannot be opened, or its classes, test images or image size differ from the others'.
     """
     labels, notes = _expand(words, train_size)
-    ours = {
-        place: open_network(place, trust=trust)
-        for place, _ in labels
-        if not place.startswith(TIMM_PREFIX) and Path(place).suffix != ".onnx"
-    }
+    ours = {place: open_network(place, trust=trust) for place, _ in labels if not place.startswith(TIMM_PREFIX)}
     if not ours:
         raise InputError("the test images are not known; name at least one checkpoint or cell of this package")
     data = _TestImages(root)
@@ -230,7 +233,7 @@ def _note_on_folds(entries: Sequence[ComparisonEntry]) -> list[str]:
     return [
         f"The networks are tested on {folds} folds of the images, each on that of its seed. Pictures, disagreement, "
         f"corruptions and similarity are of one fold: {len(shown[0].test):,} images, "
-        f"{listed([one.name for one in shown])}"
+        f"{join_names([one.name for one in shown])}"
     ]
 
 
@@ -261,7 +264,7 @@ def select_cells(experiment: Path, train_size: int | None) -> tuple[list[Path], 
 
     Without a size, it is the largest of which every cell is finished.
     """
-    grid, every = read_grid(experiment), finished_cells(experiment)
+    grid, every = read_run_names(experiment), read_finished_results(experiment)
     longest = longest_budget(grid, every)
     results = {folder: result for folder, result in every.items() if grid[folder.name] == longest}
     sizes, finished = {result.train_size for result in results.values()}, {folder.name for folder in results}
@@ -281,21 +284,21 @@ class _TestImages:
 
     def __init__(self, root: Path | None) -> None:
         self._root = root
-        self._pools: dict[str, Pool] = {}
-        self._accounts: dict[tuple[Path, str], Account] = {}
+        self._pools: dict[str, ExperimentData] = {}
+        self._accounts: dict[tuple[Path, str], LogSummary] = {}
 
-    def pool(self, trained: TrainedNetwork) -> Pool:
+    def pool(self, trained: TrainedNetwork) -> ExperimentData:
         data = trained.cell.experiment.to_dict()["data"]
         key = hash_of({"data": data, "fingerprint": trained.cell.fingerprint})
         if key not in self._pools:
             self._pools[key] = trained.pool(self._root)
         return self._pools[key]
 
-    def ledger(self, trained: TrainedNetwork) -> TestLedger:
+    def ledger(self, trained: TrainedNetwork) -> TestSetLog:
         """The log in the folder of the cell's experiments; of a file elsewhere, the log in its own folder."""
         experiment = _experiment_folder(trained)
         folder = trained.path.parent if experiment is None else output_of(experiment)
-        return TestLedger(folder, self.pool(trained).test_set(trained.cell.seed))
+        return TestSetLog(folder, self.pool(trained).test_set(trained.cell.seed))
 
     def reservation(self, trained: TrainedNetwork) -> Obstacle | None:
         """Reason in the log against a conclusion on a network of an experiment, or None."""
@@ -304,8 +307,8 @@ class _TestImages:
             return None
         place = experiment, self.pool(trained).test_set(trained.cell.seed)
         if place not in self._accounts:
-            self._accounts[place] = account_of(experiment, place[1])
-        return self._accounts[place].reservation(trained.cell.contender, trained.cell.experiment.name)
+            self._accounts[place] = summarize_log(experiment, place[1])
+        return self._accounts[place].concern(trained.cell.contender, trained.cell.experiment.name)
 
 
 def _experiment_folder(trained: TrainedNetwork) -> Path | None:
@@ -387,10 +390,10 @@ def _hash_of_row(trained: TrainedNetwork, label: str) -> str:
     return hash_of({"recipe": recipe, "contender": trained.cell.contender, "file": file, "label": label})
 
 
-def _settings(cell: Cell) -> dict[str, Any]:
+def _settings(cell: Run) -> dict[str, Any]:
     """Settings except the seed that decide the result of a run, and of the run that it starts from."""
     values = {key: value for key, value in cell.settings.items() if key != "seed"}
-    return values | ({"starts_from": _settings(cell.start)} if isinstance(cell.start, Cell) else {})
+    return values | ({"starts_from": _settings(cell.start)} if isinstance(cell.start, Run) else {})
 
 
 def _settings_in_brackets(recipes: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:

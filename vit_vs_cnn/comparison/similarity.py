@@ -13,8 +13,8 @@ from vit_vs_cnn.comparison.entries import ComparisonEntry
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.inspection.attention_weights import attention_distances, attention_maps
-from vit_vs_cnn.models.recording import as_evaluated, recorded_calls
-from vit_vs_cnn.models.resized import seen_size
+from vit_vs_cnn.models.input_wrappers import visible_size
+from vit_vs_cnn.models.recording import evaluation_mode, record_calls
 
 BATCH_SIZE = 128
 #: Fewest images of a batch for which the unbiased estimate is defined.
@@ -161,7 +161,7 @@ def mean_attention_distance(entry: ComparisonEntry, images: LabelledImages) -> A
     trained = entry.trained
     device = next(trained.network.parameters()).device
     chosen = images.images[:ATTENTION_IMAGES]
-    parts, size = chosen.split(ATTENTION_BATCH), seen_size(trained.network, (chosen.shape[2], chosen.shape[3]))
+    parts, size = chosen.split(ATTENTION_BATCH), visible_size(trained.network, (chosen.shape[2], chosen.shape[3]))
     try:
         maps = (attention_maps(trained.network, trained.normalise(part.to(device))) for part in parts)
         found = [attention_distances(of_part, size) for of_part in maps]
@@ -227,7 +227,7 @@ def features_of(
     there = dict(network.named_modules())
     if missing := [name for name in names if name not in there]:
         raise ValueError(f"layer {missing[0]!r} is none of {', '.join(filter(None, there))}")
-    with as_evaluated(network), recorded_calls({name: there[name] for name in names}, keep=_copied) as calls:
+    with evaluation_mode(network), record_calls({name: there[name] for name in names}, transform=_copied) as calls:
         network(images)
     outputs = {call.name: call.output for call in calls}
     return {name: found for name in names if (found := outputs.get(name)) is not None and len(found) == len(images)}

@@ -3,16 +3,16 @@
 import dataclasses
 import itertools
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
 
 from vit_vs_cnn.bounds import Bounds, check_numbers
 from vit_vs_cnn.config import overrides
-from vit_vs_cnn.config import parsing as typed
+from vit_vs_cnn.config import reading as typed
 from vit_vs_cnn.config.identity import plain_values
 from vit_vs_cnn.config.merging import with_executor_named
 from vit_vs_cnn.config.schema import Budget, Contender, Data, Execution, Executor, Protocol, Tuning
@@ -20,7 +20,7 @@ from vit_vs_cnn.config.search_space import check_space, read_space
 from vit_vs_cnn.config.trainer import decisive, read_trainer
 from vit_vs_cnn.data.options import Augmentation
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.plain import Plain, check_plain, read_yaml, refuse_classes
+from vit_vs_cnn.strict_yaml import Plain, check_plain, read_yaml, refuse_classes
 
 __all__ = [
     "Budget",
@@ -31,6 +31,7 @@ __all__ = [
     "Experiment",
     "Protocol",
     "Tuning",
+    "dotted_settings",
     "experiment_from_dict",
     "find_config",
     "read_config",
@@ -66,7 +67,8 @@ class Experiment:
         execution: How the work is done.
         executor: Who does it: this process, several, or a Ray cluster.
         tuning: How recipes are searched for.
-        minutes: Choose sizes, seeds and steps that take about so long; more minutes later add to them. null: as named.
+        minutes: Choose sizes, seeds and steps that take about this long; more minutes later plan a larger grid. null
+            for sizes, seeds and steps as they are named.
         trusted: Whether its classes may be imported: they were named by who gave the command, not by a file that was
             trained elsewhere. No setting.
     """
@@ -108,7 +110,7 @@ class Experiment:
             of_its_sizes = there.pop("by_size", {})
             for over in (self._of_size(recipe.by_size, train_size), there, self._of_size(of_its_sizes, train_size)):
                 if over:
-                    recipe = overrides.laid_over(recipe, over, where=f"contenders.{contender}")
+                    recipe = overrides.with_overrides(recipe, over, where=f"contenders.{contender}")
             self._recipes[key] = recipe
         return self._recipes[key]
 
@@ -223,7 +225,7 @@ def experiment_from_dict(values: Mapping[str, Any], *, trusted: bool = True, rec
         InputError: what is wrong, where in the config, and what is allowed.
     """
     check_plain(values, where="")
-    values = _without_the_past(values) if recorded else values
+    values = _without_removed_settings(values) if recorded else values
     refuse_classes(values, but_in=CLASSES_STAND)
     typed.refuse_unknown(values, settings_of_a_config(), where="")
     values = with_executor_named(values)
@@ -243,7 +245,8 @@ def experiment_from_dict(values: Mapping[str, Any], *, trusted: bool = True, rec
     protocol = typed.build(Protocol, protocol_values, where="protocol")
     data = _block(values, "data")
     shares_augmentation = isinstance(data, Mapping) and data.get("augmentation") is not None
-    contenders = _contenders(values.get("contenders"), protocol, shares_augmentation=shares_augmentation)
+    contender_values = _with_permutation(values.get("contenders"), data)
+    contenders = _contenders(contender_values, protocol, shares_augmentation=shares_augmentation)
     protocol = protocol.without_pairs_of({name for name, given in values["contenders"].items() if given is None})
     _check_primary(protocol, contenders)
     built = {name: typed.build(class_, _block(values, name), where=name) for name, class_ in BLOCKS.items()}
@@ -260,6 +263,19 @@ def experiment_from_dict(values: Mapping[str, Any], *, trusted: bool = True, rec
     )
 
 
+def _with_permutation(contenders: Any, data: Any) -> Any:
+    """Contenders whose models permute the blocks of their images as the data block sets it."""
+    if not isinstance(data, Mapping) or data.get("permute_blocks") is None or not isinstance(contenders, Mapping):
+        return contenders
+    shared = {name: data[name] for name in ("permute_blocks", "permutation_seed") if data.get(name)}
+    return {
+        name: {**values, "model": {**shared, **values["model"]}}
+        if isinstance(values, Mapping) and isinstance(values.get("model"), Mapping)
+        else values
+        for name, values in contenders.items()
+    }
+
+
 #: Blocks that are read by their class alone.
 BLOCKS: dict[str, Any] = {"data": Data, "execution": Execution, "executor": Executor, "tuning": Tuning}
 
@@ -273,23 +289,32 @@ def _check_tuning(tuning: Tuning, protocol: Protocol, contenders: Mapping[str, C
         raise InputError(f"tuning.sizes: {wrong[0]} is not one of protocol.train_sizes ({known})")
 
 
-def _without_the_past(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Values without settings that were removed."""
+#: Settings that were removed, by block. An ``experiment.yaml`` or a checkpoint of an earlier version may have them.
+_REMOVED_SETTINGS = {
+    "protocol": ("max_seeds", "until_decided", "trials"),
+    "tuning": ("seeds", "equal", "budgets", "pruner", "draw_seed", "record"),
+    "execution": ("keep_logits",),
+    "executor": ("slurm",),
+}
+_REMOVED_CONTENDER_SETTINGS = {"tune": ("unfreeze",), "weights": ("partial",)}
 
-    def without(block: Any, *names: str) -> Any:
+
+def _without_removed_settings(values: Mapping[str, Any]) -> dict[str, Any]:
+    def without(block: Any, names: Collection[str]) -> Any:
         return {k: v for k, v in block.items() if k not in names} if isinstance(block, Mapping) else block
 
-    def contender(block: Any) -> Any:
-        here = without(block, "trials", "search")
-        if isinstance(here, Mapping):  # all settings are written out
-            here = {"recipe": {"name": "none"}, **here}
-        if isinstance(here, Mapping) and isinstance(sizes := here.get("by_size"), Mapping):
-            return {**here, "by_size": {size: without(over, "trials") for size, over in sizes.items()}}
-        return here
+    def without_inside(block: Mapping[str, Any], removed: Mapping[str, Collection[str]]) -> dict[str, Any]:
+        return {name: without(inner, removed.get(name, ())) for name, inner in block.items()}
 
-    protocol = without(values.get("protocol"), "max_seeds", "until_decided", "trials")
-    tuning = without(values.get("tuning"), "seeds", "equal", "budgets", "pruner", "draw_seed", "record")
-    kept = {**values, "protocol": protocol, "tuning": tuning}
+    def contender(block: Any) -> Any:
+        if not isinstance(block, Mapping):
+            return block
+        here = without_inside(without(block, ("trials", "search")), _REMOVED_CONTENDER_SETTINGS)
+        if isinstance(sizes := here.get("by_size"), Mapping):
+            here["by_size"] = {size: without(over, ("trials",)) for size, over in sizes.items()}
+        return {"recipe": {"name": "none"}, **here}  # all settings are written out
+
+    kept = without_inside(values, _REMOVED_SETTINGS)
     if isinstance(contenders := values.get("contenders"), Mapping):
         kept["contenders"] = {name: contender(block) for name, block in contenders.items()}
     return kept
@@ -403,3 +428,11 @@ def find_config(name: str | os.PathLike[str] = "quickstart") -> Path:
 def settings_of_a_config() -> dict[str, typed.Setting]:
     """The top level of a config."""
     return {name: setting for name, setting in typed.settings_of(Experiment).items() if name != "trusted"}
+
+
+@cache
+def dotted_settings() -> dict[str, typed.Setting]:
+    """All settings by dotted name but those of Lightning's Trainer. ``NAME`` stands for each contender."""
+    blocks = settings_of_a_config()
+    del blocks["contenders"], blocks["trainer"]
+    return dict([*typed.walk(blocks), *typed.walk(typed.settings_of(Contender), "contenders.NAME.")])

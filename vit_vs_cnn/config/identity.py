@@ -15,7 +15,7 @@ from typing import Any
 from vit_vs_cnn.config.schema import Budget, Contender, Data, Protocol
 from vit_vs_cnn.data.options import Augmentation
 from vit_vs_cnn.models.presets import PRESETS
-from vit_vs_cnn.plain import Plain
+from vit_vs_cnn.strict_yaml import Plain
 
 #: To be raised when a default changes, as runs that rely on the default then give other results.
 IDENTITY_VERSION = 1

@@ -5,12 +5,12 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from vit_vs_cnn.config import parsing as typed
+from vit_vs_cnn.config import reading as typed
 from vit_vs_cnn.config.merging import merge, override
 from vit_vs_cnn.config.recipes import with_recommended
 from vit_vs_cnn.config.schema import Contender, Protocol, Tune
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.plain import Plain
+from vit_vs_cnn.strict_yaml import Plain
 
 #: What a contender is at every size and with every budget.
 OF_ALL_SIZES = ("by_size", "by_budget", "starts_from", "weights")
@@ -64,7 +64,7 @@ def _with_tune_in_full(values: Mapping[str, Any], where: str) -> dict[str, Any]:
     return {**values, "tune": dataclasses.asdict(Tune(head=short == "head"))}
 
 
-def laid_over(contender: Contender, over: Any, *, where: str) -> Contender:
+def with_overrides(contender: Contender, over: Any, *, where: str) -> Contender:
     """The contender with some values laid over its own, level by level.
 
     Raises:
@@ -88,7 +88,7 @@ def with_values(contender: Contender, chosen: Mapping[str, Any], *, where: str) 
     Raises:
         InputError: a value that it cannot have.
     """
-    return laid_over(contender, nested(chosen), where=where)
+    return with_overrides(contender, nested(chosen), where=where)
 
 
 def nested(chosen: Mapping[str, Any]) -> dict[str, Any]:
@@ -112,7 +112,7 @@ def _by_size(given: Any, contender: Contender, protocol: Protocol, *, where: str
             raise InputError(f"{where}: {size} is named twice, as a number and as a text; name it once")
         sizes[str(size)] = copy.deepcopy(over)
     for size, over in sizes.items():
-        laid_over(contender, over, where=f"{where}.{size}")
+        with_overrides(contender, over, where=f"{where}.{size}")
     return sizes
 
 
@@ -129,7 +129,7 @@ def _by_budget(given: Any, contender: Contender, protocol: Protocol, *, where: s
             raise InputError(f"{where}: {amount:g} is named twice, in two notations; name it once")
         place = f"{where}.{named}"
         rest = {k: v for k, v in over.items() if k != "by_size"} if isinstance(over, Mapping) else over
-        changed = laid_over(contender, rest, where=place)
+        changed = with_overrides(contender, rest, where=place)
         sizes = over.get("by_size") or {}
         read = _by_size(sizes, changed, protocol, where=f"{place}.by_size")
         budgets[str(amount)] = {**copy.deepcopy(rest), **({"by_size": read} if read else {})}

@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any, Literal
 
 from vit_vs_cnn.bounds import AT_LEAST_0, AT_LEAST_1, RECIPE, Bounds, check_numbers
+from vit_vs_cnn.console import join_names
 from vit_vs_cnn.data.options import (
     ArraysOptions,
     Augmentation,
@@ -17,10 +18,8 @@ from vit_vs_cnn.data.options import (
     TableOptions,
 )
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.plain import Plain, check_class
-from vit_vs_cnn.told import listed
-from vit_vs_cnn.training.optimizers import Optimizer
-from vit_vs_cnn.training.schedules import Schedule
+from vit_vs_cnn.strict_yaml import Plain, check_class
+from vit_vs_cnn.training.optimization import Optimizer, Schedule
 
 #: Images of one step, trials of one contender and size, splits of a trial, threads: more are a slip of the pen.
 MOST_AT_ONCE, MOST_TRIALS, MOST_SPLITS, MOST_THREADS = 2**20, 10_000, 100, 1024
@@ -38,6 +37,9 @@ class Data:
         augmentation: How training images are varied, for every contender that does not say otherwise.
         shuffle_labels: Train on labels in random order, for the sanity check of maps (inspect --shuffled); nothing
             can be learned of them but by heart.
+        permute_blocks: Side in pixels of blocks that are permuted in all images, after augmentation, in a fixed order.
+            Smaller blocks leave less local structure. model.permute_blocks sets it for one contender. null: none.
+        permutation_seed: Seed of the permutation.
         objects: Settings of the source objects.
         cifar: Settings of the sources cifar10 and cifar100.
         folder: Settings of the source folder.
@@ -50,6 +52,8 @@ class Data:
     validation_fraction: float = 0.1
     augmentation: Augmentation = field(default_factory=Augmentation)
     shuffle_labels: bool = False
+    permute_blocks: int | None = None
+    permutation_seed: int = 0
     objects: SyntheticOptions = field(default_factory=SyntheticOptions)
     cifar: CifarOptions = field(default_factory=CifarOptions)
     folder: FolderOptions = field(default_factory=FolderOptions)
@@ -75,7 +79,11 @@ class Data:
         check_class(self.source, "source")
         if self.kind == "given" and self.own.fingerprint is None:
             raise InputError("source given is what train writes; in Python give the images: vc.train(config, data=...)")
-        check_numbers(vars(self), validation_fraction=Bounds(at_least=0, below=1))
+        check_numbers(
+            vars(self),
+            validation_fraction=Bounds(at_least=0, below=1),
+            permute_blocks=Bounds(at_least=1, is_whole=True),
+        )
 
 
 @dataclass(frozen=True)
@@ -154,7 +162,7 @@ class Budget:
     def text(self) -> str:
         """For a reader: ``400 steps``, ``1e+15 training FLOPs``, ``400 and 1,600 steps``."""
         told = [f"{amount:.3g}" if self.unit == "flops" else f"{amount:,}" for amount in self.amounts]
-        return f"{listed(told)} {'training FLOPs' if self.unit == 'flops' else self.unit}"
+        return f"{join_names(told)} {'training FLOPs' if self.unit == 'flops' else self.unit}"
 
     def to_steps(self, *, batch_size: int, train_images: int, macs: int) -> int:
         """Optimizer steps that use the budget up, at least one. Raises ValueError: there are several budgets."""
@@ -271,7 +279,6 @@ class Weights:
         optional: Leave the contender out where its weights cannot be had, and say so.
         may_have_seen: How many of the images that validate or score it the weights may have been trained on, where that
             is known; the report tells their number. More are an error.
-        partial: Draw anew what does not fit, besides the head; otherwise that is an error.
         mean: Of each channel, in units where white is 1, where the file does not tell how images were normalised.
         std: The same.
     """
@@ -282,7 +289,6 @@ class Weights:
     hub: bool = False
     optional: bool = False
     may_have_seen: int = 0
-    partial: bool = False
     mean: list[float] | None = None
     std: list[float] | None = None
 
@@ -308,21 +314,17 @@ class Tune:
             are computed once; its penalty is chosen on validation images. Neither budget, optimizer nor augmentation
             count then.
         last: Train the head and so many layers before it (blocks, or as the network groups them); null for all.
-        unfreeze: Share of the run over which layers begin to train one after the other, the last one first.
-        freeze_norms: Keep batch norms at the mean and deviation that they came with; those of layers that do not train
-            are kept anyway.
+        freeze_norms: Keep the mean and variance of all batch norms; those of frozen layers are always kept.
     """
 
     head: bool = False
     last: int | None = None
-    unfreeze: float = 0.0
     freeze_norms: bool = False
 
     def __post_init__(self) -> None:
-        if self.head and (self.last is not None or self.unfreeze or self.freeze_norms):
-            raise InputError("tune: head fits the head alone; last, unfreeze and freeze_norms do not go with it")
-        told = "tune.{name} {value} must be {bounds}"
-        check_numbers(vars(self), told, last=AT_LEAST_0, unfreeze=Bounds(at_least=0, below=1))
+        if self.head and (self.last is not None or self.freeze_norms):
+            raise InputError("tune: head fits the head alone; last and freeze_norms do not go with it")
+        check_numbers(vars(self), "tune.{name} {value} must be {bounds}", last=AT_LEAST_0)
 
     @property
     def text(self) -> str:
@@ -456,7 +458,6 @@ class Execution:
         validation_interval: Steps between validations; null for a fifth of the run.
         gradient_checkpointing: Compute activations a second time in the backward pass instead of keeping them: less
             memory, more time, the same numbers. For our networks, and those of others that can.
-        keep_logits: Keep the logits of the scored images, too, in predictions.npz: two bytes for each image and class.
         metrics: Metrics of torchmetrics to watch beside accuracy, each by its name as {class_path, init_args}; given
             logits and labels, logged as val/NAME, and of the scored images in result.json under metrics. num_classes is
             handed over where it is taken.
@@ -469,7 +470,6 @@ class Execution:
     checkpoint_interval: int | None = None
     validation_interval: int | None = None
     gradient_checkpointing: bool = False
-    keep_logits: bool = False
     metrics: Plain = field(default_factory=Plain)
     watchers: list[Plain] = field(default_factory=list)
 
@@ -486,21 +486,18 @@ class Executor:
     """Who runs the cells; nothing here changes a result beyond rounding, so nothing here renames a cell.
 
     Args:
-        name: This process (local), several, a Ray cluster, a job array (slurm); auto for local or processes.
+        name: This process (local), several, or a Ray cluster; auto for local or processes.
         workers: Workers at a time; null for as many as there are cells, and for processes for one for each GPU, or else
             as many as the cores have threads for.
         address: For ray: auto for the cluster that this machine is part of, local for one of its own, or HOST:PORT.
         resources: For ray: what a worker takes of a node, such as {CPU: 4, GPU: 1}.
-        slurm: For slurm: what each job asks for, in submitit's words, such as {timeout_min: 240, gpus_per_node: 1,
-            cpus_per_task: 4, slurm_partition: gpu}.
-        retries: How often a cell whose process was lost is taken up again, from its last checkpoint.
+        retries: How often a run whose process was lost is resumed from its last checkpoint.
     """
 
-    name: Literal["auto", "local", "processes", "ray", "slurm"] = "auto"
+    name: Literal["auto", "local", "processes", "ray"] = "auto"
     workers: int | None = None
     address: str = "local"
     resources: dict[str, float] = field(default_factory=lambda: {"CPU": 1.0})
-    slurm: Plain = field(default_factory=Plain)
     retries: int = 3
 
     def __post_init__(self) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
-from vit_vs_cnn.config import parsing as typed
+from vit_vs_cnn.config import reading as typed
 from vit_vs_cnn.errors import InputError
 
 #: Arguments of lightning.Trainer that the protocol decides, and where it does.
@@ -54,9 +54,7 @@ BUDGET_CALLBACKS = {
 }
 #: Packages that Lightning's loggers need, by the name of the class.
 LOGGER_PACKAGES = {
-    "CometLogger": "comet_ml",
     "MLFlowLogger": "mlflow",
-    "NeptuneLogger": "neptune",
     "WandbLogger": "wandb",
 }
 #: Plugins that say where processes run, and strategies that share a batch out, leave training as it is.
@@ -94,14 +92,14 @@ def read_trainer(values: Any, watchers: Any = None, *, trusted: bool) -> dict[st
     checked = typed.check(Trainer, theirs, where="trainer")
     watching = typed.settings_of(Trainer)["callbacks"].read(watchers or [], "execution.watchers")
     named = {name: _in_full(values[name], checked[name]) for name in _OF_CLASSES if name in values}
-    for logger in listed(values.get("logger")):
+    for logger in as_list(values.get("logger")):
         module, _, kind = _name(logger).rpartition(".")
         package = LOGGER_PACKAGES.get(kind) if module.partition(".")[0] in ("", "lightning") else None
         if package is not None and importlib.util.find_spec(package) is None:
             raise InputError(f"trainer.logger: {kind} needs {package}, which is not installed: pip install {package}")
     in_full = {"trainer.callbacks": named.get("callbacks"), "execution.watchers": _in_full(watchers or [], watching)}
     for where, callbacks in in_full.items():
-        for callback in listed(callbacks):
+        for callback in as_list(callbacks):
             _refuse_budget_callback(_name(callback), where)
     return {**values, **named}
 
@@ -123,7 +121,7 @@ def trainer_settings() -> dict[str, typed.Setting]:
     return {**settings, "precision": replace(theirs, hint=Literal["auto"] | theirs.hint, help=told)}
 
 
-def listed(given: Any) -> list[Any]:
+def as_list(given: Any) -> list[Any]:
     """None, one or several, as a list."""
     if given is None:
         return []
@@ -145,10 +143,10 @@ def decisive(trainer: Mapping[str, Any]) -> dict[str, Any]:
     if "precision" in kept:
         kept["precision"] = PRECISIONS.get(str(kept["precision"]), kept["precision"])
     changing = {
-        "callbacks": [one for one in listed(trainer.get("callbacks")) if not _watches(one)],
-        "plugins": [one for one in listed(trainer.get("plugins")) if not _name(one).startswith(WATCHING_PLUGINS)],
+        "callbacks": [one for one in as_list(trainer.get("callbacks")) if not _watches(one)],
+        "plugins": [one for one in as_list(trainer.get("plugins")) if not _name(one).startswith(WATCHING_PLUGINS)],
         "strategy": [
-            one for one in listed(trainer.get("strategy")) if _name(one).split("_")[0] not in SHARING_STRATEGIES
+            one for one in as_list(trainer.get("strategy")) if _name(one).split("_")[0] not in SHARING_STRATEGIES
         ],
     }
     return kept | {name: values for name, values in changing.items() if values}

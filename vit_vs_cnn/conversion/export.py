@@ -15,14 +15,14 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from vit_vs_cnn.errors import InputError, one_line
-from vit_vs_cnn.extras import library
-from vit_vs_cnn.models.normalised import Normalised
-from vit_vs_cnn.models.timm.export import vision_transformer_to_timm
+from vit_vs_cnn.models.input_wrappers import NormalizedInput
+from vit_vs_cnn.models.timm_conversion import convert_to_timm
 from vit_vs_cnn.models.vit import VisionTransformer
+from vit_vs_cnn.optional_deps import import_optional
 from vit_vs_cnn.runs.evaluation import hash_weights
 from vit_vs_cnn.runs.held_out import FILE
-from vit_vs_cnn.runs.seen import KEY
-from vit_vs_cnn.runs.trained import TrainedNetwork
+from vit_vs_cnn.runs.overlap import KEY
+from vit_vs_cnn.runs.trained_network import TrainedNetwork
 
 #: Logits of an exported file may differ by this share of the largest, and by as much where all are below 1: the error
 #: of another order of summation in float32.
@@ -55,7 +55,7 @@ def usual_formats() -> list[str]:
 
 def _need_onnx() -> None:
     for needed in ("onnxscript", "onnxruntime"):
-        library(needed, by="format onnx")
+        import_optional(needed, needed_by="format onnx")
 
 
 def export(trained: TrainedNetwork, formats: list[str], folder: Path) -> list[Exported]:
@@ -82,7 +82,7 @@ def _written(trained: TrainedNetwork, formats: list[str], folder: Path) -> list[
     about, origin = trained.about, trained.cell.to_dict()
     folder.mkdir(parents=True, exist_ok=True)
     network = copy.deepcopy(trained.network).cpu().float().eval()
-    deployable = Normalised(network, mean=about.mean, std=about.std).eval()
+    deployable = NormalizedInput(network, mean=about.mean, std=about.std).eval()
     generator = torch.Generator().manual_seed(0)
     images = torch.rand(CHECKED_IMAGES, *about.image_shape, generator=generator)
     with torch.no_grad():
@@ -90,8 +90,8 @@ def _written(trained: TrainedNetwork, formats: list[str], folder: Path) -> list[
     held_out = trained.held_out
     config = {**asdict(about), "origin": origin, KEY: trained.seen.to_dict(), **held_out.to_dict()}
     (folder / "config.json").write_text(json.dumps({"vit_vs_cnn": config}, indent=1) + "\n", encoding="utf-8")
-    if held_out.familiarity is not None:
-        held_out.familiarity.save(folder / FILE, of=hash_weights(network))
+    if held_out.out_of_distribution is not None:
+        held_out.out_of_distribution.save(folder / FILE, of=hash_weights(network))
     written = []
     for name in formats:
         path, read_back = FORMATS[name](deployable, images, folder)
@@ -102,12 +102,12 @@ def _written(trained: TrainedNetwork, formats: list[str], folder: Path) -> list[
     return written
 
 
-def _safetensors(deployable: Normalised, images: Tensor, folder: Path) -> tuple[Path, Tensor]:
+def _safetensors(deployable: NormalizedInput, images: Tensor, folder: Path) -> tuple[Path, Tensor]:
     """The weights alone, under our names; ``open_network`` reads them with the config.json beside them."""
     return _saved(deployable.network, deployable, images, folder / "model.safetensors")
 
 
-def _saved(network: nn.Module, deployable: Normalised, images: Tensor, path: Path) -> tuple[Path, Tensor]:
+def _saved(network: nn.Module, deployable: NormalizedInput, images: Tensor, path: Path) -> tuple[Path, Tensor]:
     """A network's weights in safetensors, and the logits of a copy that has read them back."""
     # Copies, as the format has no two names for one tensor, and weights may be tied.
     weights = {k: v.clone(memory_format=torch.contiguous_format) for k, v in network.state_dict().items()}
@@ -118,10 +118,10 @@ def _saved(network: nn.Module, deployable: Normalised, images: Tensor, path: Pat
         return path, again((images - deployable.mean) / deployable.std)
 
 
-def _onnx(deployable: Normalised, images: Tensor, folder: Path) -> tuple[Path, Tensor]:
+def _onnx(deployable: NormalizedInput, images: Tensor, folder: Path) -> tuple[Path, Tensor]:
     """Pixel values to logits, for any number of images, read back by onnxruntime."""
-    library("onnxscript", by="format onnx")
-    runtime = library("onnxruntime", by="format onnx")
+    import_optional("onnxscript", needed_by="format onnx")
+    runtime = import_optional("onnxruntime", needed_by="format onnx")
     path = folder / "model.onnx"
     with _told_in_a_line("onnx", deployable):
         torch.onnx.export(
@@ -139,7 +139,7 @@ def _onnx(deployable: Normalised, images: Tensor, folder: Path) -> tuple[Path, T
     return path, torch.from_numpy(session.run(None, {"images": images.numpy()})[0])
 
 
-def _program(deployable: Normalised, images: Tensor, folder: Path) -> tuple[Path, Tensor]:
+def _program(deployable: NormalizedInput, images: Tensor, folder: Path) -> tuple[Path, Tensor]:
     """torch.export's program of pixel values to logits, for any number of images."""
     path = folder / "model.pt2"
     shapes = {"images": {0: torch.export.Dim("batch", min=1)}}
@@ -151,21 +151,21 @@ def _program(deployable: Normalised, images: Tensor, folder: Path) -> tuple[Path
         return path, read(images)
 
 
-def _timm(deployable: Normalised, images: Tensor, folder: Path) -> tuple[Path, Tensor]:
+def _timm(deployable: NormalizedInput, images: Tensor, folder: Path) -> tuple[Path, Tensor]:
     """The weights of a ViT, or of a model of timm's, under timm's names."""
     network: Any = deployable.network
     is_theirs = type(network).__module__.startswith("timm.")
     if not isinstance(network, VisionTransformer) and not is_theirs:
         raise InputError(f"format timm holds a VisionTransformer or a model of timm's, not a {type(network).__name__}")
     try:
-        theirs = network if is_theirs else vision_transformer_to_timm(network)
+        theirs = network if is_theirs else convert_to_timm(network)
     except ValueError as error:
         raise InputError(f"format timm: {error}") from error
     return _saved(theirs, deployable, images, folder / "timm.safetensors")
 
 
 @contextmanager
-def _told_in_a_line(form: str, deployable: Normalised) -> Iterator[None]:
+def _told_in_a_line(form: str, deployable: NormalizedInput) -> Iterator[None]:
     """An exporter's failure, which is a page long, as one line; its warnings are about its own inside."""
     try:
         with warnings.catch_warnings():
@@ -180,7 +180,7 @@ def _told_in_a_line(form: str, deployable: Normalised) -> Iterator[None]:
 
 
 #: Format: writes a file into a folder, and gives its path and the logits that it gives when read back.
-FORMATS: dict[str, Callable[[Normalised, Tensor, Path], tuple[Path, Tensor]]] = {
+FORMATS: dict[str, Callable[[NormalizedInput, Tensor, Path], tuple[Path, Tensor]]] = {
     "safetensors": _safetensors,
     "onnx": _onnx,
     "torch": _program,

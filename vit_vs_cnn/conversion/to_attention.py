@@ -15,8 +15,8 @@ from vit_vs_cnn.models.cost import count_macs, count_parameters
 from vit_vs_cnn.models.presets import ATTENTION_PREFIX
 from vit_vs_cnn.runs.evaluation import hash_weights, predict
 from vit_vs_cnn.runs.networks import build_network, start_from
-from vit_vs_cnn.runs.seen import KEY
-from vit_vs_cnn.runs.trained import TrainedNetwork
+from vit_vs_cnn.runs.overlap import KEY
+from vit_vs_cnn.runs.trained_network import TrainedNetwork
 from vit_vs_cnn.training.checkpoints import write_checkpoint
 
 #: Images that the float64 difference is measured on: on a CPU they cost as much as many times the number in float32.

@@ -19,10 +19,10 @@ import torch
 from filelock import FileLock
 from rich.progress import wrap_file
 
+from vit_vs_cnn.console import open_console
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.data.options import CifarOptions, check_url
 from vit_vs_cnn.errors import InputError, one_line
-from vit_vs_cnn.told import console_for_news
 
 if TYPE_CHECKING:
     from torchvision.datasets import CIFAR10
@@ -259,7 +259,7 @@ def download(url: str, path: Path, md5: str | None = None) -> None:
             raise InputError(f"{url}: the download failed after {start:,} bytes ({one_line(error)})") from None
         start = start if str(response.headers.get("Content-Range")).startswith(f"bytes {start}-") else 0
         length = int(response.headers.get("Content-Length") or 0)
-        console = console_for_news()
+        console = open_console()
         options = {"console": console, "disable": not console.is_terminal, "transient": True}
         body = wrap_file(response, length, description=path.name, **options)  # type: ignore[arg-type]
         reason = "the connection was closed"

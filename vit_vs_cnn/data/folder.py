@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from vit_vs_cnn.console import format_count
 from vit_vs_cnn.data.listing import SUFFIXES, FileProblem, ImageListing, check_disjoint_groups, summarize_problems
 from vit_vs_cnn.data.options import FolderOptions
 from vit_vs_cnn.errors import InputError, MissingImages
 from vit_vs_cnn.files import spelled
-from vit_vs_cnn.told import counted
 
 if TYPE_CHECKING:
     from vit_vs_cnn.data.image_cache import CachedImages
@@ -65,7 +65,7 @@ def list_folder(root: Path, options: FolderOptions) -> ImageListing:
     if len(class_names) < 2:
         there = f"only the class folder {class_names[0]!r}" if class_names else "no class folder"
         if loose := len(search.loose_files(folders["train"])):
-            there += f" beside {counted(loose, 'file')} that no class holds"
+            there += f" beside {format_count(loose, 'file')} that no class holds"
         raise InputError(f"{folders['train']}: {there}, and at least 2 are needed; allowed layouts: {LAYOUTS}")
     problems = search.problems + _problems_of_counts(root, folders, found["train"])
     for split in folders.keys() - {"train"}:

@@ -22,6 +22,7 @@ import torch
 from jaxtyping import UInt8
 from rich.progress import track
 
+from vit_vs_cnn.console import open_console
 from vit_vs_cnn.data.decoding import PixelBudget, UnreadableImage, decode_image
 from vit_vs_cnn.data.images import (
     MAX_COPIED_BYTES,
@@ -34,8 +35,7 @@ from vit_vs_cnn.data.images import (
 from vit_vs_cnn.data.listing import FileProblem, ImageListing, count_by_kind, format_counts, summarize_problems
 from vit_vs_cnn.data.options import FolderOptions, TableOptions, rows_and_cols_of
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.files import file_state, write_text, written_whole
-from vit_vs_cnn.told import console_for_news
+from vit_vs_cnn.files import atomic_write, file_state, write_text
 
 CACHE_FORMAT = 4
 #: Pixels that may be decoded at one time: 200 MB for each copy that a reader makes. A larger image is decoded alone.
@@ -168,7 +168,7 @@ class CachedImages:
         rows = [FileProblem._fields, *self.listing.problems]
         try:
             with (
-                written_whole(path, contested=True) as partial,
+                atomic_write(path, contested=True) as partial,
                 partial.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file,
             ):
                 csv.writer(file).writerows(rows)
@@ -229,7 +229,7 @@ def create_image_file(path: Path, shape: tuple[int, ...]) -> Iterator[Pixels]:
     Arguments:
         path: of a .npy file. Several processes may write it at a time.
     """
-    with written_whole(path, contested=True) as partial:
+    with atomic_write(path, contested=True) as partial:
         size = int(np.prod(shape))
         if size > shutil.disk_usage(path.parent).free:  # a mapped page that cannot be written would end the process
             raise OSError(errno.ENOSPC, f"{size / 1e9:.1f} GB of images do not fit on the disk")
@@ -254,7 +254,7 @@ def write_listing(stem: Path, listing: ImageListing, pixels: Pixels) -> None:
 
 def track_writing(pixels: Pixels, items: Iterable[Item], task: str) -> Iterator[Item]:
     """Items, one for each image of a file, with a progress bar on a terminal. Written pages are released."""
-    console, chunk = console_for_news(), max(1, MAX_COPIED_BYTES // max(1, pixels[:1].nbytes))
+    console, chunk = open_console(), max(1, MAX_COPIED_BYTES // max(1, pixels[:1].nbytes))
     options = {"console": console, "transient": True, "disable": not console.is_terminal}
     for number, item in enumerate(track(items, task, len(pixels), **options), start=1):
         yield item

@@ -8,7 +8,7 @@ from typing import Literal, get_args
 
 from vit_vs_cnn.bounds import AT_LEAST_0, SHARE, Bounds, check_numbers
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.plain import Plain, check_class
+from vit_vs_cnn.strict_yaml import Plain, check_class
 
 SCHEMES = ("https", "http", "file", "ftp")
 Resize = Literal["crop", "squash", "pad"]
@@ -34,16 +34,16 @@ class Augmentation:
         flip: mirror left and right with probability 1/2.
         policy: random operations on geometry and colour: none, randaugment or trivialaugment (the wide space).
         num_ops: operations on each image (randaugment; trivialaugment has one).
-        magnitude: strength of the operations, 0 to 30 (randaugment; trivialaugment draws it).
-        erasing: probability that a random rectangle (2% to 33% of the area) is set to the mean colour.
+        magnitude: strength of the operations, 0 to 30 (randaugment; random for trivialaugment).
+        erasing: probability that a random rectangle (2 to 33 % of the area) is set to the mean color.
         mixup: alpha of mixup's Beta(alpha, alpha); 0 = none.
         cutmix: alpha of CutMix's Beta(alpha, alpha); 0 = none. With mixup and cutmix, each image takes one of them.
         mix_probability: probability that an image is mixed at all.
-        resized_crop: [least, most] share of the image's area that is cut out at random and brought back to its size, as
-            torchvision's RandomResizedCrop does; [0.08, 1] is usual, null = none. It takes the place of crop_padding.
-        transform: {class_path, init_args} of a transform of your own: bytes (channels, rows, cols) to such bytes, with
-            random numbers from its argument generator if it has one, or from the global ones. It comes behind all that
-            changes bytes; it is named in a result by its class_path and init_args, not by its code.
+        resized_crop: [minimum, maximum] area of a random crop that is resized to the size of the image, as by
+            torchvision's RandomResizedCrop; usually [0.08, 1]. It replaces crop_padding. null: none.
+        transform: {class_path, init_args} of a custom transform from uint8 images (channels, rows, cols) to uint8
+            images, applied after the other changes of bytes. Random numbers come from its argument generator, if it
+            has one, or from the global generators. Runs are named by class_path and init_args, not by its code.
     """
 
     crop_padding: int = 4
@@ -94,21 +94,19 @@ class SyntheticOptions:
         train_images: number of images for training.
         test_images: number of images for evaluation, from random streams that no training image uses.
         image_size: pixels along the side of the square images, 8 to 1024.
-        shape_agreement: probability that the shape is that of the label; otherwise it is another, uniformly. 0.1 makes
-            shape uninformative.
-        texture_agreement: probability that the object's texture is that of the label; otherwise it is another,
-            uniformly. 0.1 makes texture uninformative; 0 with a shape agreement of 1 is a conflict of the two cues.
-        test_texture_agreement: the same for the test images alone; null for the one above. 1 in training and 0 here
-            makes the cues conflict, and so shows which networks have learned shapes.
-        difficulty: from 0 to 1: more clutter and noise, weaker contrast, smaller, displaced and turned objects, and a
-            growing share (0.11 at 0.5, 0.22 at 1) of objects camouflaged in the background's colours, few of which
-            can be recognised.
-        seed: the family of images; every image is a pure function of seed, split and its number.
-        task: the label. shape: that of the object. texture: that of its surface, which is local; the shape is
-            uninformative. same_different: whether the shapes in two opposite corners are the same, which no part of
-            the image shows alone. The agreements belong to the task shape.
-        distance: of the two shapes of same_different, from 0.6, where they nearly touch, to 1, where each is in the
-            middle of its quarter: half as many rows, and as many columns, as the image has are between their centres.
+        shape_agreement: probability that the object has the shape of its label; otherwise it has another shape. 0.1
+            makes the shape uninformative.
+        texture_agreement: probability that the object has the texture of its label; otherwise it has another texture.
+            0.1 makes the texture uninformative. 0 with a shape agreement of 1 makes the two cues conflict.
+        test_texture_agreement: texture agreement of the test images. null: as in training. 1 in training and 0 here
+            shows which networks have learned shapes.
+        difficulty: 0 to 1: more clutter and noise, weaker contrast, smaller, displaced and rotated objects, and more
+            camouflaged objects in the colors of the background (11 % at 0.5, 22 % at 1).
+        seed: seed of the images; each image is a function of seed, split and its number.
+        task: meaning of the label. shape: shape of the object. texture: texture of its surface, which is local.
+            same_different: equal or different shapes in two opposite corners, which no part of the image shows alone.
+            The agreements belong to the task shape.
+        distance: distance of the two shapes of same_different: 0.6 (nearly touching) to 1 (centers of their quarters).
 
     Raises:
         InputError: a value outside its range, or an agreement or a distance for a task without one.
@@ -156,13 +154,12 @@ class SyntheticOptions:
 
 @dataclass(frozen=True)
 class CifarOptions:
-    """How CIFAR is obtained.
+    """Options of CIFAR.
 
     Args:
-        download: fetch the archive where the data is missing.
-        mirror: where to fetch it from instead of the authors' site: the URL of the archive, or of the folder it is in
-            (https, http, ftp or file).
-        verify_checksum: refuse an archive or a batch file that differs from the published one.
+        download: download the archive if the files are missing.
+        mirror: URL of the archive, or of its folder, in place of the authors' site (https, http, ftp or file).
+        verify_checksum: reject an archive or a batch file that differs from the published one.
     """
 
     download: bool = True
@@ -184,15 +181,13 @@ class ImageOptions:
     """Options of all images that are not made or published for this purpose.
 
     Args:
-        image_size: rows and columns that every image is brought to, in pixels; [rows, cols] where these differ; null
-            for the size that all images have, which arrays and datasets may have.
-        resize: crop keeps proportions and the middle, squash keeps the whole but not the proportions, pad keeps both
-            and adds black bars.
-        test_fraction: size of a test fold where there are no test images. 0.2 makes five folds, stratified by class;
-            the run of seed s is tested on fold s mod 5.
-        split_seed: which images are in which fold.
-        cache: folder for decoded images and for lists of what cannot be used (default: vit_vs_cnn in $XDG_CACHE_HOME or
-            ~/.cache).
+        image_size: size of all images in pixels, or [rows, cols]. null: the common size of arrays or a dataset.
+        resize: crop (keeps proportions, cuts the edges), squash (keeps the whole image, changes proportions) or pad
+            (keeps both, adds black bars).
+        test_fraction: fraction of the images in a test fold, if there is no test set. 0.2 gives five folds, stratified
+            by class; the runs of seed s are tested on fold s mod 5.
+        split_seed: seed of the division into folds.
+        cache: folder of decoded images and lists of unusable files. Default: vit_vs_cnn in $XDG_CACHE_HOME or ~/.cache.
     """
 
     image_size: int | tuple[int, int] | None = 64

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Int64
 from torch import Tensor
 
-from vit_vs_cnn.data.counter_random import counter_key, permutation
+from vit_vs_cnn.counter_random import counter_key, permutation
 from vit_vs_cnn.errors import InputError
 
 

@@ -13,7 +13,7 @@ from vit_vs_cnn.data.image_cache import CachedImages, open_files
 from vit_vs_cnn.data.listing import ImageListing, check_disjoint_groups
 from vit_vs_cnn.data.options import TableOptions
 from vit_vs_cnn.errors import InputError, one_line
-from vit_vs_cnn.extras import library
+from vit_vs_cnn.optional_deps import import_optional
 
 if TYPE_CHECKING:
     import pandas
@@ -109,7 +109,7 @@ def _read_table(path: Path) -> "pandas.DataFrame":
     if suffix not in TABLE_SUFFIXES:
         raise InputError(f"{path}: a table of images is a file that ends in {' or '.join(TABLE_SUFFIXES)}")
     if suffix == ".parquet":
-        library("pyarrow", by=f"{path}: Parquet")
+        import_optional("pyarrow", needed_by=f"{path}: Parquet")
     try:
         if suffix == ".parquet":
             return pandas.read_parquet(path)

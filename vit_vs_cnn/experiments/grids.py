@@ -1,62 +1,61 @@
-"""Grids of sizes, seeds and steps: how long each takes, which fit into so many minutes, and what adds to one."""
+"""Grids of sizes, seeds and steps: the time that each takes, and the one that fits into given minutes."""
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import torch
 
 from vit_vs_cnn.config.experiment import Budget, Experiment
+from vit_vs_cnn.console import format_count
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments.tuning import count_splits
-from vit_vs_cnn.runs.images import Pool
+from vit_vs_cnn.runs.experiment_data import ExperimentData
 from vit_vs_cnn.statistics.pair_comparison import MIN_SEEDS_FOR_CONCLUSION
-from vit_vs_cnn.told import counted
-from vit_vs_cnn.workers.step_time import side_by_side
+from vit_vs_cnn.workers.step_time import runs_at_a_time
 
 #: Number of sizes, number of seeds and share of the config's steps, the best first. With more minutes a plan gets three
 #: seeds for a conclusion, four sizes for a trend, the config's steps, a fifth size, seeds 4 and 5, and longer runs.
-LADDER = (
+GRID_CANDIDATES = (
     *((5, 5, 4.0), (5, 5, 2.0), (5, 5, 1.0), (5, 3, 1.0), (4, 3, 1.0), (4, 3, 0.75), (4, 3, 0.5)),
     *((4, 3, 0.25), (3, 3, 0.25), (2, 3, 0.25), (1, 3, 0.25), (1, 1, 0.25)),
 )
-#: Largest number of sizes and of seeds in a plan, and the largest share of the config's steps.
-MAX_SIZES, MAX_SEEDS, _MAX_SHARE = (max(column) for column in zip(*LADDER, strict=True))
+#: Largest number of sizes and of seeds in a plan.
+MAX_SIZES, MAX_SEEDS = 5, 5
 #: Fewer sizes show no trend over the number of images.
 SIZES_FOR_A_TREND = 4
-#: What the smallest size holds of each class, and how far below the largest it lies, at most.
+#: Images of each class at the smallest size, and the largest ratio of the largest to the smallest size.
 PER_CLASS, SPAN = 10, 100
 #: A plan takes fewer times its minutes than this where only the excess allows a conclusion.
 MAX_OVERRUN = 1.25
-#: Steps where the config counts its budget otherwise.
+#: Steps if the config has a budget in another unit.
 STEPS = 600
-#: Neighbouring sizes closer than this tell nothing new; between some that are further apart than four in two decades,
-#: a curve is guessed.
+#: Smallest and largest ratio of neighbouring sizes: closer ones add little, and the curve between others is unknown.
 LEAST_RATIO, MOST_RATIO = 1.5, 100 ** (1 / 3)
-_CLOSER, _FURTHER = 1.03, 1.1  # two digits of a size may move it by so much
-_VALIDATIONS = 6  # of a run: five on the way and one at its end
-_PROCESS = 12.0  # seconds until a process of its own has read the images and begins
+_CLOSER, _FURTHER = 1.03, 1.1  # tolerance for sizes rounded to two digits
+_VALIDATIONS = 6  # of a run: five in the training and one at its end
+_PROCESS = 12.0  # seconds until a new process has read the images
 _MARGIN = 1.15  # other work on the machine, and the report
 
-#: Seconds that a run takes beside its steps and evaluations.
-START = 2.0
-#: A run: contender, training size, steps and seed.
-Run = tuple[str, int, int, int]
+#: Time of a run without its steps and evaluations.
+STARTUP_SECONDS = 2.0
+#: Contender, training size, steps and seed of a run.
+RunKey = tuple[str, int, int, int]
 
 
 @dataclass(frozen=True)
-class Grid:
-    """Sizes, seeds and steps, and how long all of it takes.
+class GridPlan:
+    """Sizes, seeds and steps of an experiment, and its estimated time.
 
     Arguments:
         train_sizes: labelled images, ascending.
         seeds: of every contender and size.
-        steps: of a run, ascending; several budgets have every run made with each.
-        runs: that are still to be made, of all contenders, those included that choose recipes.
-        at_a_time: how many of them go side by side.
-        seconds: estimated, for all of them and with what is spent.
-        spent: seconds that finished runs of the grid took.
+        steps: of a run, ascending; one for each budget.
+        runs: number of unfinished runs, those of a search for recipes included.
+        at_a_time: number of runs at a time.
+        seconds: estimated time of all runs, finished ones included.
+        spent: time of the finished runs.
     """
 
     train_sizes: tuple[int, ...]
@@ -71,13 +70,17 @@ class Grid:
     def text(self) -> str:
         """For a reader: ``100, 1,300 images, 3 seeds, 600 steps each``."""
         named, budget = ", ".join(f"{size:,}" for size in self.train_sizes), Budget(steps=list(self.steps)).text
-        return f"{named} images, {counted(len(self.seeds), 'seed')}, {budget} each"
+        return f"{named} images, {format_count(len(self.seeds), 'seed')}, {budget} each"
 
     @property
     def counts(self) -> str:
         """Shorter: ``3 seeds, 2 sizes, 600 steps``."""
-        sizes = counted(len(self.train_sizes), "size")
-        return f"{counted(len(self.seeds), 'seed')}, {sizes}, {Budget(steps=list(self.steps)).text}"
+        sizes = format_count(len(self.train_sizes), "size")
+        return f"{format_count(len(self.seeds), 'seed')}, {sizes}, {Budget(steps=list(self.steps)).text}"
+
+    def same_runs(self, other: "GridPlan") -> bool:
+        """Whether another grid has the same sizes, seeds and steps."""
+        return (self.train_sizes, self.seeds, self.steps) == (other.train_sizes, other.seeds, other.steps)
 
     @property
     def allows_conclusion(self) -> bool:
@@ -91,23 +94,22 @@ class Grid:
 
 
 @dataclass(frozen=True, eq=False)
-class Costs:
-    """What the time of a grid is reckoned from.
+class GridTimeModel:
+    """Estimate of the time of a grid.
 
     Arguments:
-        experiment: what is to be run.
-        pool: its images.
+        pool: images of the experiment.
         times: seconds of a step of each contender.
         done: seconds that each finished run took.
     """
 
     experiment: Experiment
-    pool: Pool
+    pool: ExperimentData
     times: Mapping[str, float]
-    done: Mapping[Run, float] | None = None
+    done: Mapping[RunKey, float] | None = None
 
-    def of(self, grid: Grid) -> Grid:
-        """The grid with its time, that of the search for recipes included. Finished runs take what they took."""
+    def of(self, grid: GridPlan) -> GridPlan:
+        """The grid with its time, that of a search for recipes included. Finished runs count with their own time."""
         once = {
             (name, size, steps): self._run_seconds(name, size, steps)
             for name in self.times
@@ -118,7 +120,7 @@ class Costs:
         finished = [done[*run, seed] for run in once for seed in grid.seeds if (*run, seed) in done]
         left = [seconds for run, seconds in once.items() for seed in grid.seeds if (*run, seed) not in done]
         left += self._trials(grid)
-        at_a_time = side_by_side(self.experiment, max(1, len(finished) + len(left)))
+        at_a_time = runs_at_a_time(self.experiment, max(1, len(finished) + len(left)))
         seconds = spent = sum(finished) / at_a_time
         if left:
             seconds += _MARGIN * max(sum(left) / at_a_time, *left)
@@ -126,7 +128,7 @@ class Costs:
             seconds += _PROCESS * has_own_process
         return replace(grid, runs=len(left), at_a_time=at_a_time, seconds=seconds, spent=spent)
 
-    def _trials(self, grid: Grid) -> list[float]:
+    def _trials(self, grid: GridPlan) -> list[float]:
         """Seconds of each run of the search for recipes, with the longest budget; none if none are searched for."""
         tuning = self.experiment.tuning
         if tuning.trials is None:
@@ -141,27 +143,29 @@ class Costs:
         ]
 
     def _run_seconds(self, contender: str, train_size: int, steps: int) -> float:
-        """A run with its evaluations; a forward pass is a third of a step.
+        """Time of a run with its evaluations. A forward pass takes a third of a step.
 
-        Of a linear probe the passes that its features take at most: other runs may have computed them.
+        For a linear probe, the time to compute all features, which other runs may have computed already.
         """
         step, protocol = self.times[contender], self.experiment.protocol
         if self.experiment.contenders[contender].tune.head:
-            return (train_size + self.pool.test_count) * step / (3 * protocol.batch_size) + START
+            return (train_size + self.pool.test_count) * step / (3 * protocol.batch_size) + STARTUP_SECONDS
         validation = _VALIDATIONS * self.experiment.data.validation_fraction * train_size
         test = self.pool.test_count if protocol.scored_on == "test" else 0
-        return steps * step + (validation + test) * step / (3 * protocol.batch_size) + START
+        return steps * step + (validation + test) * step / (3 * protocol.batch_size) + STARTUP_SECONDS
 
 
 def free_of(fixed: Collection[str]) -> list[str]:
-    """What of the grid the user did not name."""
+    """The settings of the grid that the user did not name."""
     names = {
         "budget" if name == "trainer.max_steps" else name.removeprefix("protocol.").split(".")[0] for name in fixed
     }
     return [name for name in ("train_sizes", "seeds", "budget") if name not in names]
 
 
-def ladder(costs: Costs, fixed: Collection[str] = ()) -> list[Grid]:
+def candidate_grids(
+    costs: GridTimeModel, fixed: Collection[str] = (), *, begun: GridPlan | None = None, max_seeds: int = MAX_SEEDS
+) -> list[GridPlan]:
     """The grids that an experiment may have, with their times, the best first.
 
     No grid has fewer sizes, fewer seeds or shorter runs than the next one. Grids with five seeds have five sizes and at
@@ -169,23 +173,40 @@ def ladder(costs: Costs, fixed: Collection[str] = ()) -> list[Grid]:
 
     Arguments:
         fixed: settings that the user gave by name; of these, sizes, seeds and budget are kept.
+        begun: a grid whose sizes and seeds all grids contain.
+        max_seeds: number of seeds that no grid exceeds.
     """
     protocol, pool, free = costs.experiment.protocol, costs.pool, free_of(fixed)
     base = steps_of(protocol.budget) or (STEPS,)
+    named_sizes = tuple(sorted({pool.resolve(size) for size in protocol.train_sizes}))
     grids = []
-    for size_count, seed_count, share in LADDER:
-        seeds = list(range(seed_count)) if "seeds" in free else protocol.seeds
+    for size_count, seed_count, share in GRID_CANDIDATES:
+        seeds, sizes = tuple(protocol.seeds), named_sizes
+        if "seeds" in free:
+            seeds = _add_seeds(begun.seeds if begun is not None else (), min(seed_count, max_seeds))
         if "train_sizes" in free:
-            sizes = spread_sizes(pool, size_count)
-        else:
-            sizes = sorted({pool.resolve(size) for size in protocol.train_sizes})
+            sizes = tuple(spread_sizes(pool, size_count)) if begun is None else _add_sizes(pool, begun, size_count)
         steps = tuple(sorted({max(1, round(one * share)) for one in base})) if "budget" in free else base
-        grids.append(costs.of(Grid(tuple(sizes), tuple(seeds), steps)))
-    return grids
+        grids.append(GridPlan(sizes, seeds, steps))
+    return [costs.of(grid) for grid in dict.fromkeys(grids)]
 
 
-def first_that_fits(grids: Sequence[Grid], minutes: float) -> Grid:
-    """The first rung of a ladder that fits, or the one of ``conclusion_by_overrun``. Raises InputError: none fits."""
+def _add_seeds(seeds: tuple[int, ...], count: int) -> tuple[int, ...]:
+    """Seeds with the numbers that follow the largest, until there are so many."""
+    first = max(seeds, default=-1) + 1
+    return (*seeds, *range(first, first + count - len(seeds)))
+
+
+def _add_sizes(pool: ExperimentData, grid: GridPlan, count: int) -> tuple[int, ...]:
+    """The sizes of a grid with further ones (``one_more_size``), until there are so many or no more fit."""
+    sizes = grid.train_sizes
+    while len(sizes) < count and (size := one_more_size(pool, sizes)) is not None:
+        sizes = tuple(sorted((*sizes, size)))
+    return sizes
+
+
+def choose_grid(grids: Sequence[GridPlan], minutes: float) -> GridPlan:
+    """The first grid that fits, or that of ``conclusion_by_overrun``. Raises InputError: none fits."""
     fitting = next((grid for grid in grids if grid.seconds <= 60 * minutes), None)
     if fitting is not None and fitting.allows_conclusion:
         return fitting
@@ -198,66 +219,25 @@ def first_that_fits(grids: Sequence[Grid], minutes: float) -> Grid:
     )
 
 
-def conclusion_by_overrun(grids: Sequence[Grid], minutes: float) -> Grid | None:
+def conclusion_by_overrun(grids: Sequence[GridPlan], minutes: float) -> GridPlan | None:
     """The cheapest grid that allows a conclusion, if it takes less than ``MAX_OVERRUN`` times the minutes."""
     allowed = [grid for grid in grids if grid.allows_conclusion and grid.seconds < MAX_OVERRUN * 60 * minutes]
     return min(allowed, key=lambda grid: grid.seconds, default=None)
 
 
-def additions(
-    costs: Costs, grid: Grid, *, max_seeds: int = MAX_SEEDS, longest: int | None, fixed: Collection[str] = ()
-) -> Iterator[Grid]:
-    """Larger and larger grids that contain a grid, with the time of each.
-
-    First come the seeds that a conclusion needs, then sizes up to five, then budgets twice as long beside the present
-    ones, then seeds up to five. Seeds 4 and 5 are added together, because seeds can be added only once after an
-    analysis.
-
-    Arguments:
-        grid: the present one.
-        max_seeds: number of seeds that no grid exceeds.
-        longest: steps that no budget exceeds; None to add no budget.
-        fixed: settings that the user gave by name: sizes, seeds and budget among them stay.
-    """
-    free = free_of(fixed)
-    most = max_seeds if "seeds" in free else len(grid.seeds)
-    if len(grid.seeds) < (needed := min(MIN_SEEDS_FOR_CONCLUSION, most)):
-        grid = costs.of(_with_seeds(grid, needed))
-        yield grid
-    while "train_sizes" in free and (size := one_more_size(costs.pool, grid.train_sizes)) is not None:
-        grid = costs.of(replace(grid, train_sizes=tuple(sorted((*grid.train_sizes, size)))))
-        yield grid
-    while "budget" in free and longest is not None and 2 * grid.steps[-1] <= longest:
-        grid = costs.of(replace(grid, steps=(*grid.steps, 2 * grid.steps[-1])))
-        yield grid
-    if len(grid.seeds) < most:
-        yield costs.of(_with_seeds(grid, most))
-
-
-def _with_seeds(grid: Grid, count: int) -> Grid:
-    """The grid with so many seeds: its own and the numbers that follow."""
-    first = max(grid.seeds) + 1
-    return replace(grid, seeds=(*grid.seeds, *range(first, first + count - len(grid.seeds))))
-
-
-def longest_steps(budget: Budget) -> int:
-    """As long as runs of a ladder get where the config has this budget."""
-    return int(_MAX_SHARE * max(steps_of(budget) or (STEPS,)))
-
-
-def images_for(pool: Pool, sizes: int) -> int:
-    """How many images to train on so many sizes take: the smallest of them, ``LEAST_RATIO`` times for each other."""
+def images_for(pool: ExperimentData, sizes: int) -> int:
+    """Number of images that so many sizes need."""
     return math.ceil(_least_size(pool) * LEAST_RATIO ** (sizes - 1))
 
 
-def _least_size(pool: Pool) -> float:
-    """Ten images of each class, and so many that the rarest has two to train on."""
+def _least_size(pool: ExperimentData) -> float:
+    """Ten images of each class, and enough for two training images of the rarest class."""
     counts = torch.bincount(pool.images.labels, minlength=pool.images.num_classes)
     rarest = float(counts.min()) / len(pool.images) * (1 - pool.data.validation_fraction)
     return float(max(PER_CLASS * len(counts), 2 / rarest if rarest else pool.largest))
 
 
-def spread_sizes(pool: Pool, count: int) -> list[int]:
+def spread_sizes(pool: ExperimentData, count: int) -> list[int]:
     """So many sizes in even steps of log n, from all images down to ten of each class or a hundredth of all.
 
     No two neighbours are further apart than a factor of 4.6, so that fewer than four sizes reach less far down. Sizes
@@ -272,7 +252,7 @@ def spread_sizes(pool: Pool, count: int) -> list[int]:
     return [*sorted({_two_digits(size) for size in below} - {largest}), largest]
 
 
-def one_more_size(pool: Pool, sizes: Sequence[int]) -> int | None:
+def one_more_size(pool: ExperimentData, sizes: Sequence[int]) -> int | None:
     """A size beside those that are there: of the evenly spread ones or, where none fits, in the middle of a wide gap.
 
     It is the one that is furthest from its neighbours and no further than a factor of 4.6 from one of them. None where

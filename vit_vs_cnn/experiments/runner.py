@@ -1,4 +1,4 @@
-"""All cells of an experiment."""
+"""Execution of an experiment: checks, precision, search for recipes, runs."""
 
 import warnings
 from collections.abc import Mapping
@@ -10,55 +10,65 @@ from rich.console import Console
 
 from vit_vs_cnn.config.experiment import Experiment, read_config
 from vit_vs_cnn.config.trainer import AUTO
+from vit_vs_cnn.console import format_count
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.experiments.precision import begun_in, with_precision
+from vit_vs_cnn.experiments.precision import choose_precision, reuse_saved_precision
 from vit_vs_cnn.experiments.tuning import tune
 from vit_vs_cnn.process import quiet_lightning
 from vit_vs_cnn.runs.analysis_plan import AnalysisPlan, make_analysis_plan, register_plan
-from vit_vs_cnn.runs.cell import Cell
+from vit_vs_cnn.runs.experiment_data import ExperimentData, RunImages
+from vit_vs_cnn.runs.experiment_folder import (
+    count_other_finished,
+    read_finished_results,
+    write_config,
+    write_experiment,
+)
 from vit_vs_cnn.runs.failures import raise_failures
-from vit_vs_cnn.runs.grid import finished_beside, finished_cells, write_config, write_grid
-from vit_vs_cnn.runs.images import CellImages, Pool
-from vit_vs_cnn.runs.own import own_transform
-from vit_vs_cnn.runs.plan import check_validation_batches, grid, make_plan, seen_before
+from vit_vs_cnn.runs.preparation import check_start_overlap, check_validation_batches, grid, prepare_network
 from vit_vs_cnn.runs.result import RunResult, read_result
-from vit_vs_cnn.told import counted
-from vit_vs_cnn.workers.supervise import run_cells
+from vit_vs_cnn.runs.run import Run
+from vit_vs_cnn.runs.user_code import make_transform
+from vit_vs_cnn.workers.supervisor import execute
 from vit_vs_cnn.workers.trainer import is_helper_process, world_size
 
 
 def run_experiment(
-    experiment: Experiment, *, console: Console, pool: Pool | None = None, force: bool = False
+    experiment: Experiment,
+    *,
+    console: Console,
+    pool: ExperimentData | None = None,
+    force: bool = False,
+    missing_weights: Mapping[str, str] | None = None,
 ) -> list[RunResult]:
-    """Run what is not finished yet and return the results of all cells.
+    """Execute the runs that are not finished, and return the results of all.
 
-    Everything that can be wrong is looked at before the first cell trains: every image read, every subset drawn, every
-    network and optimizer built, the devices counted. If ``tuning.trials`` is set, recipes are searched for next.
+    All input is checked before the first run trains: every image is read, every subset sampled, every network and
+    optimizer built, the devices counted. If ``tuning.trials`` is set, recipes are searched for next.
 
-    Several processes may run one experiment at a time: a cell that another one is running is left to it.
-
-    Where torchrun or SLURM started several processes, or several nodes take part, all of them call this; the first one
-    writes everything and gets the results, the others get an empty list.
+    Several processes may work on one experiment: each run is executed by one of them. If torchrun or SLURM started
+    several processes for each run, all of them call this. The first one writes everything and gets the results, the
+    others get an empty list.
 
     Arguments:
-        pool: the experiment's images, where they are at hand already.
+        pool: images of the experiment, if they are open already.
         force: whether finished runs with other settings may be left out of the report.
+        missing_weights: models that were left out because their weights could not be loaded, by contender.
 
     Raises:
-        InputError: what the user gave cannot be used, or finished runs have other settings.
-        CellsFailed: some cells failed, while the others were run; the same command tries those again.
-        Interrupted: the user asked to stop; the same command goes on.
+        InputError: wrong input, or finished runs have other settings.
+        RunsFailed: some runs failed, while the others were executed. The same command tries those again.
+        Interrupted: the user asked to stop. The same command resumes.
     """
     quiet_lightning()
-    experiment, processes = begun_in(experiment), world_size(experiment)
+    experiment, processes = reuse_saved_precision(experiment), world_size(experiment)
     if pool is None or (pool.rotates and experiment.searches_recipes):
-        pool = Pool.of(experiment)
+        pool = ExperimentData.of(experiment)
     cells = grid(experiment, pool, world_size=processes)
     if not force:
         _refuse_other_settings(experiment.folder, cells, are_recipes_final=experiment.tuning.trials is None)
     _check_all(cells, pool)
     if experiment.trainer.get("precision") == AUTO:
-        experiment = with_precision(experiment, pool, console=console)
+        experiment = choose_precision(experiment, pool, console=console)
         cells = grid(experiment, pool, world_size=processes)
     if experiment.tuning.trials is not None:
         write_config(experiment)  # an interrupted search is resumed with the same grid
@@ -67,25 +77,25 @@ def run_experiment(
         if not force:
             _refuse_other_settings(experiment.folder, cells)
     sizes = {size: pool.resolve(size) for size in experiment.protocol.train_sizes}
-    plan = make_analysis_plan(experiment, sizes)
+    plan = make_analysis_plan(experiment, sizes, missing_weights)
     if not is_helper_process():
         for text in register_plan(plan, cells).deviation_texts:
             console.print(text, soft_wrap=True)
-        if others := finished_beside(experiment.folder, cells):
-            console.print(_told_of(others, experiment.folder), soft_wrap=True)
-        write_grid(experiment, cells)
-    run_cells(_primary_first(cells, plan), pool, console=console)
+        if others := count_other_finished(experiment.folder, cells):
+            console.print(_describe_others(others, experiment.folder), soft_wrap=True)
+        write_experiment(experiment, cells)
+    execute(_primary_first(cells, plan), pool, console=console)
     if is_helper_process():
         return []
     raise_failures(cells)
     return [read_result(cell.folder / "result.json") for cell in cells]
 
 
-def _primary_first(cells: list[Cell], plan: AnalysisPlan) -> list[Cell]:
+def _primary_first(cells: list[Run], plan: AnalysisPlan) -> list[Run]:
     """Runs at the size, seeds and longest budget of the primary comparison, then the others."""
     longest = max(cell.budget.amounts[0] for cell in cells)
 
-    def is_primary(cell: Cell) -> bool:
+    def is_primary(cell: Run) -> bool:
         return cell.train_size == plan.size and cell.seed in plan.seeds and cell.budget.amounts[0] == longest
 
     return sorted(cells, key=lambda cell: not is_primary(cell))
@@ -96,7 +106,7 @@ _FREE_PARTS = ("train_size", "seed", "budget", "version")
 _SHOWN_DIFFERENCES = 3
 
 
-def _refuse_other_settings(folder: Path, cells: list[Cell], *, are_recipes_final: bool = True) -> None:
+def _refuse_other_settings(folder: Path, cells: list[Run], *, are_recipes_final: bool = True) -> None:
     """Refuse changed settings with which the report would drop finished runs of a contender.
 
     Adding or removing sizes, seeds, budgets and contenders is allowed: a finished run is compared only with runs of its
@@ -110,7 +120,7 @@ def _refuse_other_settings(folder: Path, cells: list[Cell], *, are_recipes_final
     """
     try:
         with warnings.catch_warnings(action="ignore"):  # a damaged result is reported when its run is reached
-            finished = finished_cells(folder, some=False)
+            finished = read_finished_results(folder, some=False)
     except InputError:  # nothing is there, or it is damaged and written anew
         return
     folders = {cell.folder for cell in cells}
@@ -165,18 +175,16 @@ def _difference(name: str, was: Any, now: Any, contender: str) -> str:
     return f"{name} {before} then, {after} now"
 
 
-def _told_of(others: int, folder: Path) -> str:
-    runs = counted(others, "finished run")
+def _describe_others(others: int, folder: Path) -> str:
+    runs = format_count(others, "finished run")
     return (
         f"Kept, but not reported: {runs} in {folder} with other settings, sizes or seeds; "
         "a command that matches them reports them again"
     )
 
 
-def _check_all(cells: list[Cell], pool: Pool) -> None:
-    """Every subset as indices, and what weights from elsewhere have seen; every network once, on the images of the
-    first cell that has it.
-    """
+def _check_all(cells: list[Run], pool: ExperimentData) -> None:
+    """Check every subset and every start from other weights, and every network once, on the images of one run."""
     recipes = []
     for cell in cells:
         if cell.is_finished:
@@ -184,15 +192,15 @@ def _check_all(cells: list[Cell], pool: Pool) -> None:
         images = pool.draw(cell.train_size, cell.seed)
         check_validation_batches(cell, images)
         if isinstance(cell.start, Path) or cell.recipe.weights is not None:
-            seen_before(cell, images, pool)
+            check_start_overlap(cell, images, pool)
         if (recipe := (cell.contender, cell.recipe)) not in recipes:
-            make_plan(cell, images)
+            prepare_network(cell, images)
             _check_transform(cell, images)
             recipes.append(recipe)
 
 
-def _check_transform(cell: Cell, images: CellImages) -> None:
+def _check_transform(cell: Run, images: RunImages) -> None:
     augmentation = cell.experiment.augmentation(cell.recipe)
-    transform = own_transform(augmentation, trust=cell.experiment.trusted)
+    transform = make_transform(augmentation, trust=cell.experiment.trusted)
     if transform is not None:
         transform(images.training.take(torch.tensor([0])), [0])

@@ -19,29 +19,27 @@ from vit_vs_cnn.config.schema import Recipe, TuningProvenance, nearest
 from vit_vs_cnn.config.search_space import DEFAULT_SPACE, read_space, sample_recipe
 from vit_vs_cnn.data.options import Augmentation
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.experiments.precision import with_precision
+from vit_vs_cnn.experiments.precision import choose_precision
 from vit_vs_cnn.files import write_text
-from vit_vs_cnn.plain import Plain
 from vit_vs_cnn.process import quiet_lightning
-from vit_vs_cnn.runs.cell import Cell
-from vit_vs_cnn.runs.failures import raise_failures, read_failure
-from vit_vs_cnn.runs.grid import write_grid
-from vit_vs_cnn.runs.images import Pool
+from vit_vs_cnn.runs.experiment_data import ExperimentData
+from vit_vs_cnn.runs.experiment_folder import write_experiment
+from vit_vs_cnn.runs.failures import FailureKind, raise_failures, read_failure
 from vit_vs_cnn.runs.networks import build_network
-from vit_vs_cnn.runs.plan import check_validation_batches, make_plan
-from vit_vs_cnn.runs.pretrained import identities_of
+from vit_vs_cnn.runs.preparation import check_validation_batches, prepare_network
+from vit_vs_cnn.runs.pretrained import weights_identities
 from vit_vs_cnn.runs.result import read_result
+from vit_vs_cnn.runs.run import Run
 from vit_vs_cnn.runs.trials import TRIALS_FILE, Trial, ranked, write_trials
-from vit_vs_cnn.training.optimizers import Optimizer
-from vit_vs_cnn.workers.supervise import run_cells
+from vit_vs_cnn.strict_yaml import Plain
+from vit_vs_cnn.training.optimization import Optimizer
+from vit_vs_cnn.workers.supervisor import execute
 from vit_vs_cnn.workers.trainer import is_launched_from_outside, world_size
 
 #: Default of ``tuning.trials`` for ``tune``.
 DEFAULT_TRIALS = 12
 #: Splits are added until a trial is scored on this many validation images, up to the largest number of splits.
 MIN_SCORED_IMAGES, MAX_SPLITS = 1000, 5
-#: A failure that counts as a trial: the search goes on, and does not repeat it.
-_DIVERGED = "TrainingDiverged"
 
 
 @dataclass(frozen=True)
@@ -53,12 +51,12 @@ class _TrialRuns:
     number: int
     values: Mapping[str, Any]
     recipe: Contender
-    cells: tuple[Cell, ...]
+    cells: tuple[Run, ...]
 
     @property
     def has_diverged(self) -> bool:
         failures = (read_failure(cell.folder) for cell in self.cells if not cell.is_finished)
-        return any(failure is not None and failure.type == _DIVERGED for failure in failures)
+        return any(failure is not None and failure.kind is FailureKind.DIVERGED for failure in failures)
 
 
 def tune(experiment: Experiment, *, console: Console) -> Experiment:
@@ -75,14 +73,14 @@ def tune(experiment: Experiment, *, console: Console) -> Experiment:
 
     Raises:
         InputError: a setting cannot be used, or no trial of a contender succeeded.
-        CellsFailed: a trial failed for another reason than divergence.
+        RunsFailed: a trial failed for another reason than divergence.
         Interrupted: the user stopped the search.
     """
     if is_launched_from_outside():
         raise InputError("tuning: recipes are searched for by one process; run tune without torchrun or srun")
     quiet_lightning()
-    pool = Pool(experiment.data, "validation", trust=experiment.trusted)
-    experiment = with_precision(experiment, pool, console=console)
+    pool = ExperimentData(experiment.data, "validation", trust=experiment.trusted)
+    experiment = choose_precision(experiment, pool, console=console)
     tuned, trials = experiment, list[Trial]()
     for generation in experiment.generations():
         names = [name for name in generation if not experiment.contenders[name].tune.head]  # a probe has no recipe
@@ -113,7 +111,7 @@ def tune(experiment: Experiment, *, console: Console) -> Experiment:
     return tuned
 
 
-def tuned_sizes(experiment: Experiment, pool: Pool) -> list[int]:
+def tuned_sizes(experiment: Experiment, pool: ExperimentData) -> list[int]:
     """Training-set sizes at which recipes are searched for, ascending: ``tuning.sizes``, or the largest."""
     sizes = sorted({pool.resolve(size) for size in experiment.tuning.sizes or experiment.protocol.train_sizes})
     return sizes if experiment.tuning.sizes else sizes[-1:]
@@ -130,7 +128,7 @@ def count_splits(experiment: Experiment, train_size: int) -> int:
     return max(1, min(MAX_SPLITS, math.ceil(MIN_SCORED_IMAGES / scored))) if scored else 1
 
 
-def space_of(experiment: Experiment, name: str, pool: Pool) -> dict[str, Any]:
+def space_of(experiment: Experiment, name: str, pool: ExperimentData) -> dict[str, Any]:
     """The search space without options that the model of a contender does not have.
 
     Raises:
@@ -146,7 +144,7 @@ def shared_space(experiment: Experiment) -> dict[str, Any]:
     return read_space(experiment.tuning.space or DEFAULT_SPACE)
 
 
-def _has_option(experiment: Experiment, name: str, key: str, space: Mapping[str, Any], pool: Pool) -> bool:
+def _has_option(experiment: Experiment, name: str, key: str, space: Mapping[str, Any], pool: ExperimentData) -> bool:
     contender, where = experiment.contenders[name], f"contenders.{name}.model"
     values = space[key]
     value = values[0] if isinstance(values, list) else values["high"]
@@ -160,7 +158,7 @@ def _has_option(experiment: Experiment, name: str, key: str, space: Mapping[str,
     return True
 
 
-def _attempts(experiment: Experiment, name: str, train_size: int, pool: Pool) -> list[_TrialRuns]:
+def _attempts(experiment: Experiment, name: str, train_size: int, pool: ExperimentData) -> list[_TrialRuns]:
     """The trials of a contender at a size."""
     longest = experiment.with_budget(experiment.protocol.budget.largest)
     base = replace(
@@ -175,7 +173,7 @@ def _attempts(experiment: Experiment, name: str, train_size: int, pool: Pool) ->
     seeds = [*first, *(seed for seed in range(len(first) + count) if seed not in first)][:count]
     space, options = shared_space(experiment), space_of(experiment, name, pool).keys()
     own = base.recipe(name, train_size)
-    identities = identities_of(experiment)
+    identities = Plain(weights_identities(experiment))
     attempts = []
     for number in range(experiment.tuning.trials or DEFAULT_TRIALS):
         sampled = sample_recipe(space, number, seed=experiment.tuning.seed) if number else {}
@@ -184,7 +182,7 @@ def _attempts(experiment: Experiment, name: str, train_size: int, pool: Pool) ->
         here = replace(base, contenders={**base.contenders, name: recipe})
         budget, processes = here.protocol.budget, world_size(here)
         cells = tuple(
-            Cell(here, name, train_size, budget, seed, pool.fingerprint, processes, identities) for seed in seeds
+            Run(here, name, train_size, budget, seed, pool.fingerprint, processes, identities) for seed in seeds
         )
         attempts.append(_TrialRuns(name, train_size, number, sampled, recipe, cells))
     return attempts
@@ -202,10 +200,10 @@ def _with_sampled(own: Contender, sampled: Mapping[str, Any], shared: Augmentati
         return with_values(own, sampled, where="tuning.space") if sampled else own
     rest = {name: value for name, value in sampled.items() if name != "optimizer"}
     recipe = with_values(own, rest, where="tuning.space") if rest else own
-    return replace(recipe, optimizer=Optimizer.of(optimizer))
+    return replace(recipe, optimizer=Optimizer.from_dict(optimizer))
 
 
-def _run(attempts: Sequence[_TrialRuns], pool: Pool, console: Console) -> None:
+def _run(attempts: Sequence[_TrialRuns], pool: ExperimentData, console: Console) -> None:
     """Run trial 0 of all contenders, then trial 1, and so on. Finished runs are not repeated."""
     in_turns = sorted(attempts, key=lambda one: one.number)
     cells = [cell for one in in_turns if not one.has_diverged for cell in _with_starts(one.cells)]
@@ -214,25 +212,27 @@ def _run(attempts: Sequence[_TrialRuns], pool: Pool, console: Console) -> None:
         return
     for cell in cells:
         check_validation_batches(cell, pool.draw(cell.train_size, cell.seed))
-    write_grid(cells[0].experiment, cells)
+    write_experiment(cells[0].experiment, cells)
     left = sum(not cell.is_finished for cell in cells)
     console.print(
         f"Search for recipes: {left} of {len(cells)} runs left, in {cells[0].experiment.folder}", soft_wrap=True
     )
-    run_cells(cells, pool, console=console)
-    raise_failures([cell for cell in cells if (f := read_failure(cell.folder)) is None or f.type != _DIVERGED])
+    execute(cells, pool, console=console)
+    raise_failures(
+        [cell for cell in cells if (f := read_failure(cell.folder)) is None or f.kind is not FailureKind.DIVERGED]
+    )
 
 
-def _with_starts(cells: Iterable[Cell]) -> Iterable[Cell]:
+def _with_starts(cells: Iterable[Run]) -> Iterable[Run]:
     for cell in cells:
-        if isinstance(cell.start, Cell):
+        if isinstance(cell.start, Run):
             yield from _with_starts([cell.start])
         yield cell
 
 
-def _trial(attempt: _TrialRuns, pool: Pool) -> Trial:
+def _trial(attempt: _TrialRuns, pool: ExperimentData) -> Trial:
     cells, train_size = attempt.cells, attempt.train_size
-    plan = make_plan(cells[0], pool.draw(train_size, cells[0].seed))
+    plan = prepare_network(cells[0], pool.draw(train_size, cells[0].seed))
     batch_size = cells[0].experiment.protocol.batch_size
     results = [read_result(cell.folder / "result.json") for cell in cells if cell.is_finished]
     is_complete = len(results) == len(cells)
@@ -254,7 +254,7 @@ def _trial(attempt: _TrialRuns, pool: Pool) -> Trial:
 
 
 def _with_best(
-    experiment: Experiment, trials: Sequence[tuple[_TrialRuns, Trial]], pool: Pool, console: Console
+    experiment: Experiment, trials: Sequence[tuple[_TrialRuns, Trial]], pool: ExperimentData, console: Console
 ) -> Experiment:
     """The experiment with the best trial of a contender as its recipe, at this size and those nearest to it."""
     order = ranked(trial for _, trial in trials)

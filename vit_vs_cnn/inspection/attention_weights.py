@@ -9,11 +9,11 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from vit_vs_cnn.attention.one_head import one_head
+from vit_vs_cnn.attention.head_fusion import reduce_heads
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.inspection.layout import Classes, Images, TokenLayout
-from vit_vs_cnn.models.recording import AttentionRecorder, as_evaluated, recorded_calls, through_torch_attention
-from vit_vs_cnn.models.resized import inner, seen_by
+from vit_vs_cnn.models.input_wrappers import resize_for, unwrap
+from vit_vs_cnn.models.recording import AttentionRecorder, evaluation_mode, record_calls, use_torch_attention
 from vit_vs_cnn.models.vit import VisionTransformer
 
 #: Largest difference between the logits of the explicit forward pass and of the fused one, relative to the largest.
@@ -49,7 +49,7 @@ def attention_distances(
     """Mean attention distance in pixels of each head of each layer, and that of attention with equal weights.
 
     Arguments:
-        seen_size: (rows, cols) in pixels of what the patches cover, ``models.resized.seen_size``.
+        seen_size: (rows, cols) in pixels of what the patches cover, ``models.input_wrappers.visible_size``.
     """
     from vit_vs_cnn.inspection.locality.measures import AttentionDistance
 
@@ -97,7 +97,7 @@ def attention_maps(
         maps = _merge_parallel(network, _compute_maps(network, images, layout, verify, early))
         if head_fusion is None:
             return maps
-        fused = [layer if layer.shape[1] == 1 else one_head(layer, head_fusion) for layer in maps.weights]
+        fused = [layer if layer.shape[1] == 1 else reduce_heads(layer, head_fusion) for layer in maps.weights]
         return replace(maps, weights=fused)
 
 
@@ -157,7 +157,7 @@ def chosen_classes(logits: Float[Tensor, "batch classes"], classes: Classes | No
 
 def has_attention(network: nn.Module) -> bool:
     """Whether ``attention_maps`` supports this kind of network; the weights of a particular one may be unavailable."""
-    network = inner(_uncompiled(network))
+    network = unwrap(_uncompiled(network))
     if isinstance(network, VisionTransformer):
         return True
     return isinstance(getattr(network, "num_prefix_tokens", None), int) and hasattr(network, "patch_embed")
@@ -167,9 +167,9 @@ def _compute_maps(
     network: nn.Module, images: Tensor, layout: TokenLayout | None, verify: bool, head_fusion: str | None = None
 ) -> AttentionMaps:
     whole = _uncompiled(network)
-    network = inner(whole)
-    with as_evaluated(whole):
-        images = seen_by(whole, images)
+    network = unwrap(whole)
+    with evaluation_mode(whole):
+        images = resize_for(whole, images)
         if isinstance(network, VisionTransformer):
             logits, weights, pooled = _returned_weights(network, images, head_fusion)
         else:
@@ -198,7 +198,7 @@ def _merge_parallel(network: nn.Module, maps: AttentionMaps) -> AttentionMaps:
 
 def _attentions_per_block(network: nn.Module) -> list[int]:
     """Number of attentions of each block: timm's parallel blocks list them; empty for a network without blocks."""
-    blocks: Any = getattr(inner(_uncompiled(network)), "blocks", None)
+    blocks: Any = getattr(unwrap(_uncompiled(network)), "blocks", None)
     if not isinstance(blocks, Sequence | nn.ModuleList | nn.Sequential):
         return []
     return [len(getattr(block, "attns", (block,))) for block in blocks]
@@ -215,8 +215,8 @@ def _returned_weights(
     """As ``_recorded_weights``, of our own network."""
     pooling = {} if network.pooling is None else {"pooling": network.pooling}
     attentions: list[Any] = [block.attention for block in network.encoder.blocks]
-    is_plain = all(one.window is one.attend is one.relative is None for one in attentions)
-    with recorded_calls(pooling) as calls:
+    is_plain = all(layer.window is layer.inner_attention is layer.relative_position is None for layer in attentions)
+    with record_calls(pooling) as calls:
         if head_fusion is not None and is_plain:
             with AttentionRecorder(head_fusion) as recorder:  # a pool attends, too, after all layers
                 logits, weights = network(images), recorder.weights[: len(attentions)]
@@ -229,7 +229,7 @@ def _recorded_weights(
     network: nn.Module, images: Tensor, head_fusion: str | None
 ) -> tuple[Tensor, list[Tensor], list[Tensor]]:
     """Logits, the weights of self-attention, and those whose queries are not the tokens."""
-    with through_torch_attention(network), AttentionRecorder(head_fusion) as recorder:
+    with use_torch_attention(network), AttentionRecorder(head_fusion) as recorder:
         logits = network(images)
     kind = type(network).__name__
     square = [layer for layer in recorder.weights if layer.shape[2] == layer.shape[3]]

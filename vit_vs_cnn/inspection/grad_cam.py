@@ -12,8 +12,8 @@ from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.inspection.attention_weights import chosen_classes, has_attention
 from vit_vs_cnn.inspection.layout import Classes, Images
 from vit_vs_cnn.models.attention_network import AttentionNetwork
-from vit_vs_cnn.models.recording import as_evaluated, recorded_calls
-from vit_vs_cnn.models.resized import inner
+from vit_vs_cnn.models.input_wrappers import unwrap
+from vit_vs_cnn.models.recording import evaluation_mode, record_calls
 from vit_vs_cnn.models.resnet import ResNet
 
 
@@ -34,7 +34,7 @@ def grad_cam(
         InputError: there is no such class, or no feature map.
     """
     layer = layer or find_feature_layer(network, images)
-    with as_evaluated(network), torch.enable_grad(), recorded_calls({"features": layer}) as calls:
+    with evaluation_mode(network), torch.enable_grad(), record_calls({"features": layer}) as calls:
         logits = network(images.detach().clone().requires_grad_())
         chosen = logits.gather(1, chosen_classes(logits, classes)[:, None]).sum()
         features = calls[-1].output
@@ -63,7 +63,7 @@ def integrated_gradients(
     """
     points, point_weights = np.polynomial.legendre.leggauss(steps)
     mean_gradients = torch.zeros_like(images)
-    with as_evaluated(network):
+    with evaluation_mode(network):
         with torch.no_grad():
             classes = chosen_classes(network(images), classes)
         for point, weight in zip((points + 1) / 2, point_weights / 2, strict=True):
@@ -82,7 +82,7 @@ def find_feature_layer(network: nn.Module, images: Images) -> nn.Module:
     Raises:
         InputError: the network is a transformer, or has no such layer.
     """
-    trunk = inner(network)
+    trunk = unwrap(network)
     trunk = trunk.network if isinstance(trunk, AttentionNetwork) else trunk
     if isinstance(trunk, ResNet):
         return trunk.stages
@@ -94,7 +94,7 @@ def find_feature_layer(network: nn.Module, images: Images) -> nn.Module:
             f"{kind} is no CNN, so it has no feature maps for Grad-CAM; allowed: {others}integrated_gradients"
         )
     inside = {name: module for name, module in network.named_modules() if name}
-    with torch.no_grad(), as_evaluated(network), recorded_calls(inside) as calls:
+    with torch.no_grad(), evaluation_mode(network), record_calls(inside) as calls:
         network(images[:1])
     outputs = [(inside[name], output.shape[2:]) for name, _, output in calls if isinstance(output, Tensor)]
     maps = [module for module, sides in outputs if len(sides) == 2 and math.prod(sides) > 1]

@@ -17,7 +17,7 @@ from vit_vs_cnn.inspection.map_scores import MethodScore, ScoreRequest, adjust_s
 from vit_vs_cnn.inspection.networks import InspectedImages, InspectedNetwork, open_networks, select_images
 from vit_vs_cnn.inspection.saliency import get_method, list_methods, saliency_maps
 from vit_vs_cnn.runs.evaluation import check_finite
-from vit_vs_cnn.runs.trained import TrainedNetwork, folder_of
+from vit_vs_cnn.runs.trained_network import TrainedNetwork, folder_of
 from vit_vs_cnn.seeds import derive_seed
 
 #: Methods if none is named: with attention, of a CNN, and of a network without feature maps.

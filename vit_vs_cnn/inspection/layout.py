@@ -9,19 +9,19 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.models.resized import ResizedInput
-from vit_vs_cnn.models.timm.weights import POOLS
+from vit_vs_cnn.models.input_wrappers import PermutedInput, ResizedInput
 from vit_vs_cnn.models.vit import VisionTransformer
 
-#: Normalised, as a network takes them.
+#: Images, normalised, as a network takes them.
 Images = Float[Tensor, "batch channels rows cols"]
 #: One for each image.
 Classes = Int64[Tensor, "batch"]
 TokensRead = Literal["class", "mean", "all", "two", "attention"]
+#: The same by the name that timm gives its pool.
+TIMM_POOLS: Mapping[str, TokensRead] = {"token": "class", "avg": "mean", "map": "attention"}
 POOLING_TOKENS: Mapping[str, TokensRead] = {
     "class": "class",
     "mean": "mean",
-    "attention": "attention",
     "sequence": "attention",
 }
 
@@ -51,11 +51,13 @@ class TokenLayout:
         Raises:
             InputError: another network.
         """
+        if isinstance(network, PermutedInput):
+            raise InputError("the blocks of the images are permuted, so tokens have no position in the image")
         if isinstance(network, ResizedInput):
             return cls.of(network.network, network.image_size)
         if isinstance(network, VisionTransformer):
             grid = network.patch_embedding.grid_of(image_size) if network.dynamic_image_size else network.grid_size
-            return cls(grid, network.extra_tokens, POOLING_TOKENS[network.pool])
+            return cls(grid, network.num_prefix_tokens, POOLING_TOKENS[network.pool])
         model: Any = network
         if not isinstance(getattr(network, "num_prefix_tokens", None), int) or not hasattr(network, "patch_embed"):
             kind = type(network).__name__
@@ -90,12 +92,12 @@ def _timm_grid(model: Any, image_size: tuple[int, int]) -> tuple[int, int]:
 def _timm_reads(model: Any) -> TokensRead:
     if hasattr(model, "head_dist"):
         return "two"
-    pool = getattr(model, "global_pool", None)
-    if pool not in POOLS:
+    pool: Any = getattr(model, "global_pool", None)
+    if pool not in TIMM_POOLS:
         raise InputError(
             f"{type(model).__name__} pools its tokens by {pool!r}, which is no mean of them; "
-            f"known: {', '.join(POOLS)}; or give its layout (a TokenLayout)"
+            f"known: {', '.join(TIMM_POOLS)}; or give its layout (a TokenLayout)"
         )
     if pool == "avg" and getattr(model, "pool_include_prefix", False):
         return "all"
-    return POOLS[pool]  # pyright: ignore[reportReturnType]
+    return TIMM_POOLS[pool]

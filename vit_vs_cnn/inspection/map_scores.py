@@ -32,7 +32,7 @@ from vit_vs_cnn.inspection.saliency import (
     resize_maps,
     saliency_maps,
 )
-from vit_vs_cnn.models.recording import as_evaluated
+from vit_vs_cnn.models.recording import evaluation_mode
 from vit_vs_cnn.statistics.intervals import Estimate, bootstrap_interval, wilson_interval
 from vit_vs_cnn.statistics.significance import holm, one_sided_p_value
 
@@ -211,7 +211,7 @@ def score_methods(
     named = list({one.name: one for one in map(get_method, (*methods, *BASELINE_METHODS))}.values())
     size = (images.images.shape[2], images.images.shape[3])
     request = replace(request, grid_size=request.grid_size or _default_grid(network, size, request.layout))
-    with as_evaluated(network):
+    with evaluation_mode(network):
         parts = images.images.split(request.batch_size)
         masks = [None] * len(parts) if images.masks is None else images.masks.split(request.batch_size)
         rows = []

@@ -14,10 +14,10 @@ from vit_vs_cnn.data.listing import SUFFIXES
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.files import spelled
 from vit_vs_cnn.inspection.attention_weights import has_attention
-from vit_vs_cnn.plain import field_values
-from vit_vs_cnn.runs.grid import finished_cells
-from vit_vs_cnn.runs.trained import UNKNOWN, TrainedNetwork, open_network
+from vit_vs_cnn.runs.experiment_folder import read_finished_results
+from vit_vs_cnn.runs.trained_network import UNKNOWN, TrainedNetwork, open_network
 from vit_vs_cnn.seeds import derive_seed
+from vit_vs_cnn.strict_yaml import field_values
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -125,7 +125,7 @@ def select_images(
 
 
 def _of_experiment(folder: Path, trust: bool) -> list[TrainedNetwork]:
-    results = finished_cells(folder, longest=True)
+    results = read_finished_results(folder, longest=True)
     size = max(result.train_size for result in results.values())
     seed = min(result.seed for result in results.values() if result.train_size == size)
     kinds: dict[bool, TrainedNetwork] = {}

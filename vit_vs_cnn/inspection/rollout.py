@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from vit_vs_cnn.attention.one_head import one_head
+from vit_vs_cnn.attention.head_fusion import reduce_heads
 from vit_vs_cnn.errors import InputError
 
 #: The weights of one layer.
@@ -255,7 +255,7 @@ def _fusion(weights: Weights, head_fusion: str, discard_ratio: float, extra_toke
     """``normalized_fusion`` before its rows are normalised."""
     if not 0.0 <= discard_ratio < 1.0:
         raise InputError(f"discard_ratio is {discard_ratio}; allowed: 0 up to, but not, 1")
-    fused = one_head(weights, head_fusion).squeeze(1)
+    fused = reduce_heads(weights, head_fusion).squeeze(1)
     if not discard_ratio:
         return fused
     tokens = fused.shape[-1]

@@ -15,7 +15,7 @@ from vit_vs_cnn.inspection.attention_weights import attention_gradients, attenti
 from vit_vs_cnn.inspection.grad_cam import grad_cam, integrated_gradients
 from vit_vs_cnn.inspection.layout import Classes, Images, TokenLayout
 from vit_vs_cnn.inspection.rollout import gradient_rollout_map, raw_attention_map, relevance_map, rollout_map
-from vit_vs_cnn.models.resized import crops
+from vit_vs_cnn.models.input_wrappers import has_center_crop
 from vit_vs_cnn.seeds import derive_seed
 
 Maps = Float[Tensor, "batch map_rows map_cols"]
@@ -122,9 +122,9 @@ def resize_maps(maps: Maps, size: tuple[int, int]) -> Float[Tensor, "batch rows 
 def crop_to_model_view(network: nn.Module, maps: Maps) -> Float[Tensor, "batch rows cols"]:
     """The part of maps of images that the network receives; the rest is the same in all maps."""
     network = getattr(network, "_orig_mod", network)
-    if not crops(network):
+    if not has_center_crop(network):
         return maps
-    for axis, (kept, whole) in enumerate(zip(network.image_size, network.uncropped, strict=True), start=1):
+    for axis, (kept, whole) in enumerate(zip(network.image_size, network.resize_size, strict=True), start=1):
         length = max(1, round(maps.shape[axis] * kept / whole))
         maps = maps.narrow(axis, round((maps.shape[axis] - length) / 2), length)
     return maps
@@ -133,9 +133,9 @@ def crop_to_model_view(network: nn.Module, maps: Maps) -> Float[Tensor, "batch r
 def _pad_to_image(network: nn.Module, maps: Maps) -> Float[Tensor, "batch rows cols"]:
     """Maps of what a network receives as maps of its images: 0 outside."""
     network = getattr(network, "_orig_mod", network)
-    if not crops(network):
+    if not has_center_crop(network):
         return maps
-    (top, left), (rows, cols), (all_rows, all_cols) = network.corner, network.image_size, network.uncropped
+    (top, left), (rows, cols), (all_rows, all_cols) = network.corner, network.image_size, network.resize_size
     return F.pad(resize_maps(maps, (rows, cols)), (left, all_cols - cols - left, top, all_rows - rows - top))
 
 

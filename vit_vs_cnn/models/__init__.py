@@ -1,13 +1,12 @@
-"""The contenders: Vision Transformers, residual networks, and how to make one by name."""
+"""Vision Transformers, residual networks and a sequence Transformer, and their creation by name."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from vit_vs_cnn.models.encoder_decoder import EncoderDecoder
     from vit_vs_cnn.models.registry import create_model, list_models, register_model
     from vit_vs_cnn.models.resnet import ResNet
-    from vit_vs_cnn.models.transformer import Transformer
+    from vit_vs_cnn.models.transformer import EncoderDecoder, Transformer
     from vit_vs_cnn.models.vit import VisionTransformer
 
 __all__ = [
@@ -20,9 +19,9 @@ __all__ = [
     "register_model",
 ]
 
-#: Where each name is: analyses read features alone, and need no network's library.
+#: Module of each name, imported on access, so that analyses load no network library.
 _HOME = {
-    "EncoderDecoder": "encoder_decoder",
+    "EncoderDecoder": "transformer",
     "ResNet": "resnet",
     "Transformer": "transformer",
     "VisionTransformer": "vit",

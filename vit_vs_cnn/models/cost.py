@@ -1,4 +1,4 @@
-"""What a model costs: its parameters, and its multiply-accumulates with the attention products counted."""
+"""Cost of a model: parameters, and multiply-accumulates including the products of attention."""
 
 import copy
 
@@ -9,31 +9,31 @@ from torch.utils.flop_counter import FlopCounterMode
 
 
 def count_parameters(model: nn.Module) -> int:
-    """Number of learned numbers, each shared one counted once."""
+    """Number of parameters; shared ones count once."""
     return sum(parameter.numel() for parameter in model.parameters())
 
 
 def count_macs(model: nn.Module, image_shape: tuple[int, int, int]) -> int:
-    """Multiply-accumulates of the evaluation of one image.
+    """Number of multiply-accumulates for one image in evaluation.
 
-    Matrix products and convolutions are counted, those of attention (Q K^T and A V) among them; norms, activations and
-    sums are not. Nothing is computed: a copy of the model runs on the meta device, in float32.
+    Matrix products and convolutions count, those of attention (Q K^T and A V) included; norms, activations and sums do
+    not. Nothing is computed: a copy of the model runs on the meta device, in float32.
 
     Arguments:
         image_shape: (channels, rows, cols).
     """
-    return shadow_pass(model, (1, *image_shape))[1]
+    return run_on_meta_device(model, (1, *image_shape))[1]
 
 
-def shadow_pass(model: nn.Module, shape: tuple[int, int, int, int]) -> tuple[tuple[int, ...], int]:
-    """The shape of what a model gives for images, and the multiply-accumulates of it; see ``count_macs``.
+def run_on_meta_device(model: nn.Module, shape: tuple[int, int, int, int]) -> tuple[tuple[int, ...], int]:
+    """Shape of the output for images, and the number of multiply-accumulates as in ``count_macs``.
 
     Arguments:
         shape: (images, channels, rows, cols).
     """
-    # A view of a parameter that asks for a gradient stops the counter even where none is computed.
-    shadow = copy.deepcopy(model).to(device="meta", dtype=torch.float32).eval().requires_grad_(False)
-    # The fused attention kernels are opaque to the counter; the math one is made of products that it sees.
+    # The counter fails on views of parameters that require gradients.
+    meta_model = copy.deepcopy(model).to(device="meta", dtype=torch.float32).eval().requires_grad_(False)
+    # Fused attention kernels are opaque to the counter; the math backend consists of products.
     with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
-        logits = shadow(torch.empty(shape, device="meta"))
+        logits = meta_model(torch.empty(shape, device="meta"))
     return tuple(logits.shape), counter.get_total_flops() // 2

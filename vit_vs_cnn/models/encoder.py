@@ -1,4 +1,4 @@
-"""The transformer encoder: blocks of attention and MLP, each added to what it reads."""
+"""Transformer encoder: blocks of attention and MLP with residual connections, and a learned pool of tokens."""
 
 from collections.abc import Sequence
 
@@ -7,14 +7,15 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from vit_vs_cnn.attention.checks import check_probability
+from vit_vs_cnn.attention.arguments import AnyMask, Bias, Tokens, TokenWeights, check_probability
 from vit_vs_cnn.attention.multihead import NORM_EPS, MultiHeadAttention
-from vit_vs_cnn.attention.shapes import AnyMask, Bias, Tokens, TokenWeights
-from vit_vs_cnn.models.checkpointing import checkpointed, is_worthwhile
+from vit_vs_cnn.models.checkpointing import needs_backward, run_checkpointed
+
+Patches = Float[Tensor, "batch patches embed_dim"]
 
 
 class Mlp(nn.Module):
-    """Two linear maps with a GELU between.
+    """Two linear maps with a GELU between them.
 
     ``MLP(x) = W_2 GELU(W_1 x + b_1) + b_2``.
 
@@ -48,7 +49,7 @@ class EncoderBlock(nn.Module):
         mlp_ratio: width of the MLP over that of a token.
         dropout: probability of dropping a value of either branch in training.
         drop_path: probability of dropping a branch for an image in training.
-        layer_scale: what the branches are first scaled by, a learned number per channel; None for no scaling.
+        layer_scale: initial scale of the branches, a learned number per channel; None for no scaling.
     """
 
     def __init__(
@@ -68,7 +69,7 @@ class EncoderBlock(nn.Module):
         self.mlp_norm = nn.LayerNorm(embed_dim, eps=NORM_EPS)
         self.mlp = Mlp(embed_dim, int(embed_dim * mlp_ratio), dropout)
         self.mlp_scale = _layer_scale(embed_dim, layer_scale)
-        # Absent, not identities: a branch that does nothing costs nothing.
+        # None, not identities: these would cost time.
         self.dropout = nn.Dropout(dropout) if dropout > 0.0 else None
         self.drop_path = None
         if drop_path != 0.0:
@@ -82,41 +83,40 @@ class EncoderBlock(nn.Module):
         *,
         mask: AnyMask | None = None,
         bias: Bias | None = None,
-        return_weights: bool = False,
         grid_size: tuple[int, int] | None = None,
-    ) -> Tokens | tuple[Tokens, TokenWeights]:
-        """The tokens after the block; with ``return_weights`` also the attention weights."""
-        grid = {} if grid_size is None else {"grid_size": grid_size}
-        normed = self.attention_norm(tokens)
-        attended = self.attention(normed, mask=mask, bias=bias, return_weights=return_weights, **grid)
-        attended, weights = attended if return_weights else (attended, None)
+        return_weights: bool = False,
+    ) -> tuple[Tokens, TokenWeights | None]:
+        """Tokens after the block, and the attention weights with ``return_weights``, else None."""
+        branch, weights = self.attention(
+            self.attention_norm(tokens), mask=mask, bias=bias, grid_size=grid_size, return_weights=return_weights
+        )
         if self.dropout is not None:
-            attended = self.dropout(attended)
-        tokens = tokens + self._shrunk(attended, self.attention_scale)
-        tokens = tokens + self._shrunk(self.mlp(self.mlp_norm(tokens)), self.mlp_scale)
-        return tokens if weights is None else (tokens, weights)
+            branch = self.dropout(branch)
+        tokens = tokens + self._scale_and_drop(branch, self.attention_scale)
+        tokens = tokens + self._scale_and_drop(self.mlp(self.mlp_norm(tokens)), self.mlp_scale)
+        return tokens, weights
 
-    def _shrunk(self, branch: Tensor, scale: Tensor | None) -> Tensor:
+    def _scale_and_drop(self, branch: Tensor, scale: Tensor | None) -> Tensor:
         branch = branch if scale is None else branch * scale
         return branch if self.drop_path is None else self.drop_path(branch)
 
 
 class Encoder(nn.Module):
-    """Blocks one after another, the probability of dropping a branch growing linearly from 0 to ``drop_path``.
+    """Sequence of blocks; the probability of dropping a branch grows linearly from 0 to ``drop_path``.
 
     ``Z_L = block_L(... block_1(Z_0))``.
 
     Reference: Dosovitskiy et al. 2021, section 3.1; the linear rule: Huang et al. 2016, section 3.
-    Differs: the first block is never dropped. A conditional position may stand after it.
+    Differs: the first block is never dropped. A conditional position may follow it.
 
     Arguments:
-        attentions: of each block, the first block first.
+        attentions: attention of each block, the first block first.
         drop_path: probability in the last block.
         mlp_ratio, dropout, layer_scale: see ``EncoderBlock``.
-        conditional: called on the tokens after the first block.
+        conditional_position: layer called on the tokens after the first block.
 
     Raises:
-        ValueError: if there is no block, the MLP has no channel, or a probability lies outside [0, 1).
+        ValueError: if there is no block, the MLP has no channel, or a probability is outside [0, 1).
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class Encoder(nn.Module):
         dropout: float = 0.0,
         drop_path: float = 0.0,
         layer_scale: float | None = None,
-        conditional: nn.Module | None = None,
+        conditional_position: nn.Module | None = None,
     ) -> None:
         super().__init__()
         if not attentions:
@@ -142,7 +142,7 @@ class Encoder(nn.Module):
             )
             for layer, attention in enumerate(attentions)
         )
-        self.conditional = conditional
+        self.conditional_position = conditional_position
         self.grad_checkpointing = False
 
     def forward(
@@ -151,29 +151,59 @@ class Encoder(nn.Module):
         *,
         mask: AnyMask | None = None,
         bias: Bias | None = None,
-        return_weights: bool = False,
         grid_size: tuple[int, int] | None = None,
-    ) -> Tokens | tuple[Tokens, list[TokenWeights]]:
-        """The tokens after the last block; with ``return_weights`` also the attention weights, first layer first.
+        return_weights: bool = False,
+    ) -> tuple[Tokens, list[TokenWeights]]:
+        """Tokens after the last block, and the attention weights, first layer first; none without ``return_weights``.
 
         With ``grad_checkpointing`` blocks are computed a second time in the backward pass of training.
 
         Arguments:
-            grid_size: (rows, cols) of the tokens, if not that which positions and windows were made for.
+            grid_size: (rows, cols) of the tokens; the grid of positions and windows if None.
         """
         weights = []
-        is_lean = self.grad_checkpointing and is_worthwhile(self) and not return_weights
+        checkpointing = self.grad_checkpointing and needs_backward(self) and not return_weights
+        options = {"mask": mask, "bias": bias, "grid_size": grid_size, "return_weights": return_weights}
         for layer, block in enumerate(self.blocks):
-            if is_lean:
-                tokens = checkpointed(block, tokens, mask=mask, bias=bias, grid_size=grid_size)
+            if checkpointing:
+                tokens, layer_weights = run_checkpointed(block, tokens, **options)
             else:
-                tokens = block(tokens, mask=mask, bias=bias, return_weights=return_weights, grid_size=grid_size)
+                tokens, layer_weights = block(tokens, **options)
             if return_weights:
-                tokens, layer_weights = tokens
                 weights.append(layer_weights)
-            if layer == 0 and self.conditional is not None:
-                tokens = self.conditional(tokens, grid_size=grid_size)
-        return (tokens, weights) if return_weights else tokens
+            if layer == 0 and self.conditional_position is not None:
+                tokens = self.conditional_position(tokens, grid_size=grid_size)
+        return tokens, weights
+
+
+class SequencePool(nn.Module):
+    """Mean of the patches, weighted by a learned score of each.
+
+    ``pool(X) = softmax(X g + b)^T X``.
+
+    Reference: Hassani et al. 2021 (CCT), section 3.2.
+    Differs: none.
+
+    Arguments:
+        embed_dim: width D of a token.
+    """
+
+    def __init__(self, embed_dim: int) -> None:
+        super().__init__()
+        self.score = nn.Linear(embed_dim, 1)
+        self.init_weights()
+
+    def init_weights(self) -> None:
+        """Initialize with normal weights of standard deviation 0.02 and zero bias, close to the mean."""
+        nn.init.normal_(self.score.weight, std=0.02)
+        nn.init.zeros_(self.score.bias)
+
+    def forward(self, patches: Patches) -> Float[Tensor, "batch embed_dim"]:
+        return (self.weights(patches)[:, 0] @ patches).squeeze(1)
+
+    def weights(self, patches: Patches) -> Float[Tensor, "batch 1 1 patches"]:
+        """Softmax of the scores of all patches."""
+        return self.score(patches).softmax(dim=1).mT.unsqueeze(1)
 
 
 def _layer_scale(embed_dim: int, layer_scale: float | None) -> nn.Parameter | None:

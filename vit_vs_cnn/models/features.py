@@ -1,57 +1,82 @@
-"""What a network computes of an image before its last map: the features that it is classified by."""
-
-from typing import Any
+"""Parts of a network: its classifier, the features that the classifier reads, layers and batch norms."""
 
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from vit_vs_cnn.attention.shapes import Images, Logits
+from vit_vs_cnn.attention.arguments import Images, Logits
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.models.recording import recorded_calls
+from vit_vs_cnn.models.recording import record_calls
 
 Features = Float[Tensor, "batch features"]
 
 
-def classifier_of(network: nn.Module, num_classes: int) -> nn.Linear | None:
-    """The linear map that gives the logits; None where there is none to be found.
+def find_classifier(network: nn.Module, num_classes: int) -> nn.Linear | None:
+    """Linear layer that computes the logits; None if there is none.
 
-    It is what ``get_classifier()`` names, as timm's models have it, else the last ``nn.Linear`` with as many outputs as
-    there are classes.
+    It is the result of ``get_classifier()``, which timm's models and ours have, else the last ``nn.Linear`` with as
+    many outputs as there are classes.
     """
-    name = getattr(network, "get_classifier", None)
-    named = name() if callable(name) else None
+    method = getattr(network, "get_classifier", None)
+    declared = method() if callable(method) else None
     linear = [module for module in network.modules() if isinstance(module, nn.Linear)]
-    fitting = [module for module in linear if module.out_features == num_classes]
-    return next((module for module in fitting if module is named), fitting[-1] if fitting else None)
+    candidates = [module for module in linear if module.out_features == num_classes]
+    return next((module for module in candidates if module is declared), candidates[-1] if candidates else None)
 
 
-def new_head(like: Tensor, num_classes: int, num_features: int | None = None) -> Any:
-    """A linear head for so many classes, its weights normal of std 0.02 and its biases zero; the identity for none.
+def make_head(like: Tensor, num_classes: int, num_features: int) -> nn.Module:
+    """Linear head with normal weights of standard deviation 0.02 and zero biases; the identity for 0 classes.
 
     Arguments:
-        like: a tensor of the network: the head has its type and device.
-        num_features: what the head reads; the length of ``like`` if None.
+        like: tensor of the network, for type and device.
+        num_features: number of features that the head reads.
     """
     if not num_classes:
         return nn.Identity()
-    head = nn.Linear(num_features or like.numel(), num_classes, device=like.device, dtype=like.dtype)
+    head = nn.Linear(num_features, num_classes, device=like.device, dtype=like.dtype)
     nn.init.normal_(head.weight, std=0.02)
     nn.init.zeros_(head.bias)
     return head
 
 
 def logits_and_features(network: nn.Module, images: Images, classifier: nn.Linear) -> tuple[Logits, Features]:
-    """The logits ``W f + b`` and the features ``f``, of one forward pass in the network's mode.
+    """Logits ``W f + b`` and features ``f`` of one forward pass in the network's mode.
 
-    A classifier that reads several places of an image gives the mean of their features, one that is called several
-    times those of its last call.
+    Features of a classifier that reads several positions of an image are the mean over these. Of a classifier that is
+    called several times they are those of the last call.
 
     Raises:
-        InputError: the network does not call it.
+        InputError: if the network does not call the classifier.
     """
-    with recorded_calls({"classifier": classifier}) as calls:
-        logits = network.forward(images)  # a compiled call would pass the hook by
+    with record_calls({"classifier": classifier}) as calls:
+        logits = network.forward(images)  # a compiled call would skip the hook
     if not calls:
         raise InputError(f"{type(network).__name__} does not call its last linear layer, so it has no features")
     features = calls[-1].inputs[0]
     return logits, features.flatten(1, -2).mean(1) if features.ndim > 2 else features
+
+
+def list_layers(network: nn.Module) -> list[list[str]]:
+    """Names of the parameters of each layer, the stem first, the head last.
+
+    Layers are defined by the network's ``group_matcher``, which timm's models and ours have (stem, blocks, head, a
+    final norm with the last block). Else a layer is a direct submodule with parameters, in the order of registration.
+    If all parameters are in one submodule, the layers are those of that submodule.
+    """
+    matcher = getattr(network, "group_matcher", None)
+    if not callable(matcher):
+        layers: dict[str, list[str]] = {}
+        for name, _ in network.named_parameters():
+            module, dot, _ = name.partition(".")
+            layers.setdefault(module if dot else "", []).append(name)
+        if len(layers) == 1 and (only := next(iter(layers))):
+            return [[f"{only}.{name}" for name in layer] for layer in list_layers(getattr(network, only))]
+        return list(layers.values())
+    from timm.models import group_parameters
+
+    groups: dict[int, list[str]] = group_parameters(network, matcher(coarse=False))  # pyright: ignore[reportAssignmentType]
+    return [groups[number] for number in sorted(groups)]
+
+
+def find_batch_norms(network: nn.Module) -> dict[str, nn.Module]:
+    """Modules with running statistics, by name."""
+    return {name: module for name, module in network.named_modules() if hasattr(module, "running_mean")}

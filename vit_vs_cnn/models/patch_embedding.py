@@ -1,12 +1,11 @@
-"""From an image to a grid of tokens."""
+"""Embedding of an image as a grid of tokens."""
 
 from itertools import pairwise
 
 from einops import rearrange
 from torch import nn
 
-from vit_vs_cnn.attention.checks import rows_and_cols
-from vit_vs_cnn.attention.shapes import Images, Sizes, Tokens
+from vit_vs_cnn.attention.arguments import Images, Size2d, Tokens, as_rows_and_cols
 
 STEMS = ("patch", "conv", "conv_pool")
 #: Channels between the convolutions of the stem "conv_pool".
@@ -14,7 +13,7 @@ HIDDEN_CHANNELS = 64
 
 
 class PatchEmbedding(nn.Module):
-    """Cut the image into patches and project each to a token.
+    """Projection of each patch of an image to a token.
 
     ``tokens[row * cols + col] = W patch(row, col) + b``: tokens in row-major order.
 
@@ -23,40 +22,40 @@ class PatchEmbedding(nn.Module):
     Differs: the conv stem has log2(patch_size) convolutions of stride 2 whatever the depth of the encoder.
 
     Arguments:
-        image_size: of the images, in pixels; one number or (rows, cols).
-        patch_size: of a patch, in pixels; one number or (rows, cols), dividing ``image_size``.
-        in_channels: channels of the images.
+        image_size: size of the images in pixels, one number or (rows, cols).
+        patch_size: size of a patch in pixels, one number or (rows, cols) that divide ``image_size``.
+        in_channels: number of channels of the images.
         embed_dim: width of a token.
         stem: "patch" for one linear map per patch (the weights of ``conv2d`` with that stride, flattened); "conv" for
             3x3 convolutions with batch norm and ReLU, their strides multiplying to ``patch_size``, then a 1x1 one;
             "conv_pool" for log2(patch_size) times a 3x3 convolution without bias, ReLU and a 3x3 max-pool of stride 2:
             64 channels, ``embed_dim`` the last.
-        bias: whether the map to a token adds one; "conv_pool" has no such map.
-        any_size: take images of other sizes, too, that the patches tile.
+        bias: add a bias in the map to a token; "conv_pool" has no such map.
+        dynamic_image_size: accept images of other sizes that the patches tile.
 
     Raises:
-        ValueError: if the patches do not tile the image, the stem is unknown, or the stem is one of convolutions and
+        ValueError: if the patches do not tile the image, the stem is unknown, or the stem is convolutional and
             ``patch_size`` is not a square power of two (for "conv_pool" at least 2).
     """
 
     def __init__(
         self,
-        image_size: Sizes,
-        patch_size: Sizes,
+        image_size: Size2d,
+        patch_size: Size2d,
         in_channels: int,
         embed_dim: int,
         stem: str = "patch",
         *,
         bias: bool = True,
-        any_size: bool = False,
+        dynamic_image_size: bool = False,
     ) -> None:
         super().__init__()
-        self.patch_size = rows_and_cols("patch_size", patch_size)
+        self.patch_size = as_rows_and_cols("patch_size", patch_size)
         self.image_size = (0, 0)
         self.grid_size = (0, 0)
         self.resize(image_size)
         self.in_channels = in_channels
-        self.any_size = any_size
+        self.dynamic_image_size = dynamic_image_size
         if stem not in STEMS:
             raise ValueError(f'stem must be "patch", "conv" or "conv_pool", but is "{stem}"')
         self.projection = nn.Linear(in_channels * self.patch_size[0] * self.patch_size[1], embed_dim, bias=bias)
@@ -68,15 +67,15 @@ class PatchEmbedding(nn.Module):
             self.stem = _conv_pool_stem(self.patch_size, in_channels, embed_dim)
             self.projection = None
 
-    def resize(self, image_size: Sizes) -> None:
-        """Expect images of another size from now on; the weights do not depend on it."""
-        size = rows_and_cols("image_size", image_size)
+    def resize(self, image_size: Size2d) -> None:
+        """Change the size of the images in place; the weights do not depend on it."""
+        size = as_rows_and_cols("image_size", image_size)
         self.grid_size = self.grid_of(size)
         self.image_size = size
 
-    def grid_of(self, image_size: Sizes) -> tuple[int, int]:
-        """(rows, cols) of the patches of images of that size. Raises ValueError: the patches do not tile them."""
-        rows, cols = size = rows_and_cols("image_size", image_size)
+    def grid_of(self, image_size: Size2d) -> tuple[int, int]:
+        """(rows, cols) of the patches of images of that size; ValueError if the patches do not tile them."""
+        rows, cols = size = as_rows_and_cols("image_size", image_size)
         patch_rows, patch_cols = self.patch_size
         if rows % patch_rows or cols % patch_cols:
             raise ValueError(
@@ -86,28 +85,28 @@ class PatchEmbedding(nn.Module):
         return rows // patch_rows, cols // patch_cols
 
     def forward(self, images: Images) -> Tokens:
-        size = self.image_size if not self.any_size else tuple(images.shape[2:])
+        size = self.image_size if not self.dynamic_image_size else tuple(images.shape[2:])
         if images.shape[1:] != (self.in_channels, *size):
             raise ValueError(
                 "images must be (batch, channels, rows, cols) = "
                 f"(any, {(self.in_channels, *size)}), but are {images.shape}"
             )
         if not images.is_floating_point():
-            raise ValueError(f"images must be normalised floats, but are {images.dtype}")
-        if self.any_size:
+            raise ValueError(f"images must be normalized floats, but are {images.dtype}")
+        if self.dynamic_image_size:
             self.grid_of(size)
         if self.stem is not None:
             tokens = rearrange(self.stem(images), "b d rows cols -> b (rows cols) d")
             return tokens if self.projection is None else self.projection(tokens)
         assert self.projection is not None, "only a stem of convolutions may do without"
-        # A rearranged product, not conv2d: a quarter faster on a CPU, forward and backward, and the same numbers.
+        # A product, not conv2d: a quarter faster on a CPU, forward and backward.
         patch_rows, patch_cols = self.patch_size
         patches = rearrange(images, "b c (rows y) (cols x) -> b (rows cols) (c y x)", y=patch_rows, x=patch_cols)
         return self.projection(patches)
 
 
 def _halvings(patch_size: tuple[int, int], stem: str) -> int:
-    """How often images are halved down to their patches."""
+    """Number of halvings from an image to its patches."""
     rows, cols = patch_size
     halvings = rows.bit_length() - 1
     if rows != cols or rows != 2**halvings:
@@ -118,7 +117,7 @@ def _halvings(patch_size: tuple[int, int], stem: str) -> int:
 
 
 def _conv_pool_stem(patch_size: tuple[int, int], in_channels: int, embed_dim: int) -> nn.Sequential:
-    """3x3 convolutions of stride 1, Kaiming normal, each halved by a max-pool."""
+    """Kaiming-normal 3x3 convolutions of stride 1, each followed by a max-pool that halves the image."""
     count = _halvings(patch_size, "conv_pool")
     if not count:
         raise ValueError(f'patch_size must be at least 2 with stem="conv_pool", but is {patch_size} (rows, cols)')
@@ -131,7 +130,7 @@ def _conv_pool_stem(patch_size: tuple[int, int], in_channels: int, embed_dim: in
 
 
 def _conv_stem(patch_size: tuple[int, int], in_channels: int, embed_dim: int) -> nn.Sequential:
-    """3x3 convolutions of stride 2, the width doubling up to ``embed_dim``; one of stride 1 for 1x1 patches."""
+    """Stem of 3x3 convolutions of stride 2, the width doubling up to ``embed_dim``; one of stride 1 for 1x1 patches."""
     halvings = _halvings(patch_size, "conv")
     count = max(halvings, 1)
     widths = [in_channels, *(embed_dim // 2**i for i in reversed(range(count)))]

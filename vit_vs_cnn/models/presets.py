@@ -1,4 +1,4 @@
-"""The table of named sizes: what each is made of, and what it costs."""
+"""Table of named models: class, arguments and cost."""
 
 import difflib
 from collections.abc import Callable, Iterable, Mapping
@@ -8,24 +8,24 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from torch import nn
 
-#: Before the names of networks that come from timm, and of those of which every layer is to be attention.
+#: Prefix of the names of timm's models, and of networks whose convolutions are replaced by attention.
 TIMM_PREFIX, ATTENTION_PREFIX = "timm/", "attention/"
 #: Custom models by name; ``registry.register_model`` adds to them.
 REGISTERED: "dict[str, Callable[..., nn.Module]]" = {}
 
 
 class Preset(NamedTuple):
-    """A named size. The costs are those at 32 x 32 x 3 with ten classes, attention products counted."""
+    """Named model. Costs are those at 32 x 32 x 3 with ten classes, products of attention included."""
 
-    kind: str
+    class_name: str
     arguments: Mapping[str, Any]
     parameters: int
     macs: int
 
     @property
     def constructor(self) -> "type[nn.Module]":
-        """Imported where a network is made: who asks for names and costs waits for no library."""
-        return getattr(import_module("vit_vs_cnn.models"), self.kind)
+        """Class of the network, imported on access, so that names and costs need no library."""
+        return getattr(import_module("vit_vs_cnn.models"), self.class_name)
 
 
 def _vit(embed_dim: int, depth: int, num_heads: int, mlp_ratio: float) -> dict[str, Any]:
@@ -33,13 +33,13 @@ def _vit(embed_dim: int, depth: int, num_heads: int, mlp_ratio: float) -> dict[s
 
 
 def _cct(embed_dim: int, depth: int, num_heads: int, mlp_ratio: float, *, convolutions: int) -> dict[str, Any]:
-    """A compact convolutional transformer: Hassani et al. 2021, section 3.3 and table 2.
+    """Compact convolutional transformer: Hassani et al. 2021, section 3.3 and table 2.
 
-    Differs: blocks as of ``VisionTransformer``, the norms before the branches alone.
+    Differs: blocks of ``VisionTransformer``, with norms only before the branches.
     """
     vit = _vit(embed_dim, depth, num_heads, mlp_ratio)
-    how = {"stem": "conv_pool", "patch_size": 2**convolutions, "qkv_bias": False, "drop_path": 0.1}
-    return {**vit, **how, "pool": "sequence", "norm_before_pool": True}
+    stem = {"stem": "conv_pool", "patch_size": 2**convolutions}
+    return {**vit, **stem, "qkv_bias": False, "drop_path": 0.1, "pool": "sequence", "norm_before_pool": True}
 
 
 #: Name: class, arguments (ViT: width, depth, heads, MLP ratio), parameters, multiply-accumulates.
@@ -70,15 +70,15 @@ PRESETS: Mapping[str, Preset] = {
 
 def check_model_name(name: str) -> None:
     """Raise ValueError if a model is neither a preset nor registered; names of timm's models are not looked up."""
-    inner = name.removeprefix(ATTENTION_PREFIX)
-    if inner in PRESETS or inner in REGISTERED or inner.startswith(TIMM_PREFIX):
+    base_name = name.removeprefix(ATTENTION_PREFIX)
+    if base_name in PRESETS or base_name in REGISTERED or base_name.startswith(TIMM_PREFIX):
         return
-    others = "timm/<name of a timm model>, and one of your own after register_model(name, factory)"
-    raise ValueError(f'there is no model "{name}"; {suggest_names(inner, [*PRESETS, *REGISTERED])} Also {others}')
+    others = "timm/<name of a timm model>, and a custom model after register_model(name, factory)"
+    raise ValueError(f'there is no model "{name}"; {suggest_names(base_name, [*PRESETS, *REGISTERED])} Also {others}')
 
 
 def suggest_names(name: str, names: Iterable[str]) -> str:
-    """Close names if there are any, and where to look if there are none."""
+    """Sentence with close names, or with the known names if none is close."""
     names = list(names)
     close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
     if close:

@@ -1,4 +1,4 @@
-"""What the modules of a network read and give in a forward pass, and the attention weights that fused kernels hide."""
+"""Recording of a forward pass: inputs and outputs of modules, and the attention weights that fused kernels hide."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -9,13 +9,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from vit_vs_cnn.attention.functional import Options, scaled_dot_product_attention
-from vit_vs_cnn.attention.one_head import attend_as_one_head, one_head
+from vit_vs_cnn.attention.functional import attend
+from vit_vs_cnn.attention.head_fusion import attention_with_fused_heads, reduce_heads
 from vit_vs_cnn.errors import InputError
 
 
-class Call(NamedTuple):
-    """One call of a module: its name, the arguments that have no name, and what it gave."""
+class ModuleCall(NamedTuple):
+    """Call of a module: its name, positional arguments and output."""
 
     name: str
     inputs: tuple[Any, ...]
@@ -23,18 +23,18 @@ class Call(NamedTuple):
 
 
 @contextmanager
-def recorded_calls(
-    modules: Mapping[str, nn.Module], keep: Callable[[Any], Any] = lambda output: output
-) -> Iterator[list[Call]]:
-    """Within this context every call of the modules is noted as it ends; the hooks are gone after it, come what may.
+def record_calls(
+    modules: Mapping[str, nn.Module], transform: Callable[[Any], Any] = lambda output: output
+) -> Iterator[list[ModuleCall]]:
+    """Context that records every call of the modules, in the order in which the calls end.
 
     Arguments:
-        keep: what is kept of an output: a copy, where later modules may write into it.
+        transform: function of an output that returns what is stored, such as a copy where later modules write into it.
     """
-    calls: list[Call] = []
+    calls: list[ModuleCall] = []
 
     def hook(name: str) -> Callable[..., None]:
-        return lambda _, inputs, output: calls.append(Call(name, inputs, keep(output)))
+        return lambda _, inputs, output: calls.append(ModuleCall(name, inputs, transform(output)))
 
     handles = [module.register_forward_hook(hook(name)) for name, module in modules.items()]
     try:
@@ -45,17 +45,16 @@ def recorded_calls(
 
 
 class AttentionRecorder(TorchFunctionMode):
-    """Within this context torch's attention is computed explicitly, and its weights are kept.
+    """Context in which torch's attention is computed without fused kernels, and its weights are stored.
 
-    ``with AttentionRecorder() as recorder: logits = network(images)``; then ``recorder.weights`` holds the weights of
-    every call of ``F.scaled_dot_product_attention`` and ``F.multi_head_attention_forward``, in order. Those of the
-    first kind are what the output was made of, so gradients with respect to them exist.
+    After ``with AttentionRecorder() as recorder: logits = network(images)``, ``recorder.weights`` has the weights of
+    every call of ``F.scaled_dot_product_attention`` and ``F.multi_head_attention_forward``, in order. The
+    outputs of the first are computed from these weights, so that gradients with respect to them exist.
 
-    No hook is registered and nothing is patched: what a network computes by other means is not seen, and whoever uses
-    the recorder has to count.
+    Attention that a network computes by other functions is not recorded: the caller has to compare the count.
 
     Arguments:
-        head_fusion: keep ``one_head`` of the weights among the same tokens in place of all; without a mask that is
+        head_fusion: store ``reduce_heads`` of the weights of self-attention instead of all. Without a mask this is
             about as fast as the fused kernels, and has no gradients.
     """
 
@@ -72,7 +71,7 @@ class AttentionRecorder(TorchFunctionMode):
             return self._attend(*args, **kwargs)
         if func is F.multi_head_attention_forward:
             output, weights = func(*args, **{**kwargs, "need_weights": True, "average_attn_weights": False})
-            self._keep(weights if weights.ndim == 4 else weights.unsqueeze(0))
+            self._store(weights if weights.ndim == 4 else weights.unsqueeze(0))
             return output, weights if kwargs.get("need_weights", True) else None
         return func(*args, **kwargs)
 
@@ -93,33 +92,28 @@ class AttentionRecorder(TorchFunctionMode):
             )
         if is_causal:
             attn_mask = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool, device=query.device).tril()
-        among_themselves = query.shape[-2] == key.shape[-2]
-        if self.head_fusion is not None and among_themselves and attn_mask is None and not dropout_p:
-            output, weights = attend_as_one_head(query, key, value, self.head_fusion, scale=scale)
+        is_self_attention = query.shape[-2] == key.shape[-2]
+        if self.head_fusion is not None and is_self_attention and attn_mask is None and not dropout_p:
+            output, weights = attention_with_fused_heads(query, key, value, self.head_fusion, scale=scale)
         else:
-            output, weights = _explicit(query, key, value, attn_mask, dropout=dropout_p, scale=scale)
-        self._keep(weights)
+            is_mask = attn_mask is not None and attn_mask.dtype == torch.bool
+            mask, bias = (attn_mask, None) if is_mask else (None, attn_mask)
+            output, weights = attend(
+                query, key, value, mask=mask, bias=bias, dropout=dropout_p, scale=scale, return_weights=True
+            )
+            assert weights is not None
+        self._store(weights)
         return output
 
-    def _keep(self, weights: Tensor) -> None:
+    def _store(self, weights: Tensor) -> None:
         if self.head_fusion is not None and weights.shape[2] == weights.shape[3]:
-            weights = one_head(weights, self.head_fusion)
+            weights = reduce_heads(weights, self.head_fusion)
         self.weights.append(weights)
 
 
-def _explicit(
-    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, *, dropout: float, scale: float | None
-) -> tuple[Tensor, Tensor]:
-    """What torch's function gives for its mask, boolean or added, and the weights."""
-    allowed = attn_mask is not None and attn_mask.dtype == torch.bool
-    mask, bias = (attn_mask, None) if allowed else (None, attn_mask)
-    options: Options = {"mask": mask, "bias": bias, "dropout": dropout, "scale": scale}
-    return scaled_dot_product_attention(query, key, value, return_weights=True, **options)
-
-
 @contextmanager
-def as_evaluated(network: nn.Module) -> Iterator[None]:
-    """The network without dropout and other randomness; each module's mode is restored afterwards."""
+def evaluation_mode(network: nn.Module) -> Iterator[None]:
+    """Context in which a network is in evaluation mode; each module's mode is restored afterwards."""
     training = [module for module in network.modules() if module.training]
     if training:
         network.eval()
@@ -131,8 +125,8 @@ def as_evaluated(network: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def through_torch_attention(network: nn.Module) -> Iterator[None]:
-    """timm's attention by torch's function, which the recorder sees, and each block run once; restored afterwards."""
+def use_torch_attention(network: nn.Module) -> Iterator[None]:
+    """Context in which timm's modules call torch's attention, which can be recorded, and run each block once."""
     wanted = {"fused_attn": True, "grad_checkpointing": False}
     changed = [
         (module, name, module.__dict__[name])

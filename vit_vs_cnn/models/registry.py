@@ -1,4 +1,4 @@
-"""A model by its name: one of the presets, one that the user registered, or any of timm's."""
+"""Creation of models by name: presets, registered models, and all of timm's."""
 
 import difflib
 import inspect
@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from vit_vs_cnn.attention.shapes import Sizes
+from vit_vs_cnn.attention.arguments import Size2d
 from vit_vs_cnn.errors import InputError, one_line
 from vit_vs_cnn.models import presets
 from vit_vs_cnn.models.attention_network import AttentionNetwork
@@ -22,19 +22,18 @@ from vit_vs_cnn.models.presets import (
 
 
 def register_model(name: str, factory: Callable[..., nn.Module]) -> None:
-    """Give a network of one's own a name, for ``create_model`` and the ``model`` block of a config, in this process.
+    """Register a custom network by name for this process, for ``create_model`` and the ``model`` block of a config.
 
-    A checkpoint of it holds the name and no code: whoever opens it registers the same factory first.
-
-    Registered again, it takes the place of the one before: a notebook's cell can be run twice.
+    A checkpoint contains the name and no code: register the same factory before you load it. A second call replaces
+    the first, so that a cell of a notebook can run twice.
 
     Arguments:
-        name: one without a slash that no preset has.
-        factory: a module class, or a function that makes a module. Of ``num_classes``, ``image_size`` (rows, cols) and
-            ``in_channels`` it is given those that its signature takes, and the options of the block besides.
+        name: name without a slash that no preset has.
+        factory: module class, or function that makes a module. It gets those of ``num_classes``, ``image_size`` (rows,
+            cols) and ``in_channels`` that its signature has, and the options of the block.
 
     Raises:
-        InputError: a preset's name, or a word that cannot be one.
+        InputError: if a preset has the name, or it has a slash.
     """
     if not name or "/" in name:
         raise InputError(f'"{name}" cannot be the name of a model: it must be a word without a slash')
@@ -44,10 +43,10 @@ def register_model(name: str, factory: Callable[..., nn.Module]) -> None:
 
 
 def list_models(pattern: str = "*") -> list[str]:
-    """Names of the presets, smallest first within a family, and of registered models; any of timm's is ``timm/NAME``.
+    """Names of presets, smallest first within a family, and of registered models; timm's are ``timm/NAME``.
 
     Arguments:
-        pattern: as of files: ``vit*``; ``timm/vit*`` for names of timm's.
+        pattern: pattern with wildcards: ``vit*``; ``timm/vit*`` for timm's models.
     """
     if pattern.startswith(TIMM_PREFIX):
         import timm
@@ -57,22 +56,22 @@ def list_models(pattern: str = "*") -> list[str]:
 
 
 def create_model(
-    name: str, *, num_classes: int = 10, image_size: Sizes = 32, in_channels: int = 3, **options: Any
+    name: str, *, num_classes: int = 10, image_size: Size2d = 32, in_channels: int = 3, **options: Any
 ) -> nn.Module:
-    """The model of that name, freshly initialised.
+    """Randomly initialized model of that name.
 
     Arguments:
         name: one of ``list_models()``, ``timm/<name>`` for a model of timm's (without pretrained weights), or
-            ``attention/`` before the name of a convolutional network: the same, compiled to attention.
+            ``attention/`` before the name of a convolutional network, whose convolutions are replaced by attention.
         num_classes: number of logits.
-        image_size: of the images, one number or (rows, cols); a model that takes any size ignores it.
-        in_channels: channels of the images.
+        image_size: size of the images, one number or (rows, cols); ignored by models that take any size.
+        in_channels: number of channels of the images.
         options: arguments of the constructor that replace those of the preset (for timm: of ``timm.create_model``; for
-            attention: of ``AttentionNetwork`` besides).
+            attention: also of ``AttentionNetwork``).
 
     Raises:
-        ValueError: if there is no such model or option (the close or allowed ones are named), or the constructor
-            refuses a value.
+        ValueError: if there is no such model or option (close or allowed ones are named), or the constructor refuses
+            a value.
     """
     given = {"num_classes": num_classes, "image_size": image_size, "in_channels": in_channels}
     if name.startswith(ATTENTION_PREFIX):
@@ -108,26 +107,26 @@ def _create_attention_network(name: str, given: dict[str, Any], options: dict[st
     except ValueError as error:
         raise ValueError(f'model "{name}" ({", ".join(own)} besides): {error}') from error
     except TypeError as error:
-        raise ValueError(f'model "{name}" cannot be made with {compiling}: {error}') from error
+        raise ValueError(f'model "{name}" cannot be created with {compiling}: {error}') from error
 
 
 def _create_timm_model(
-    name: str, options: dict[str, Any], *, num_classes: int, image_size: Sizes, in_channels: int
+    name: str, options: dict[str, Any], *, num_classes: int, image_size: Size2d, in_channels: int
 ) -> nn.Module:
     import timm
 
     if options.pop("pretrained", False):
         raise ValueError(
-            f'create_model("timm/{name}") is freshly initialised and takes no "pretrained": '
+            f'create_model("timm/{name}") is randomly initialized and takes no "pretrained": '
             f'timm.create_model("{name}", pretrained=True) fetches weights; in a config weights: {{hub: true}} does'
         )
     if not timm.is_model(name):
         raise ValueError(f'there is no timm model "{name}"; {suggest_names(name, timm.list_models())}'.rstrip("."))
     configuration = timm.get_pretrained_cfg(name)
-    # timm's own mark of the models whose weights depend on the image size; the others have no such argument.
+    # timm marks the models whose weights depend on the image size; others have no such argument.
     if configuration is not None and configuration.fixed_input_size:
         options = {"img_size": image_size if isinstance(image_size, int) else tuple(image_size), **options}
     try:
         return timm.create_model(name, pretrained=False, num_classes=num_classes, in_chans=in_channels, **options)
     except (TypeError, AssertionError, RuntimeError) as error:
-        raise ValueError(f'timm model "{name}" cannot be made with these options: {one_line(error)}') from error
+        raise ValueError(f'timm model "{name}" cannot be created with these options: {one_line(error)}') from error

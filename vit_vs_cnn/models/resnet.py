@@ -1,4 +1,4 @@
-"""The residual network, as it is built for 32 x 32 images."""
+"""Residual network for small images."""
 
 from typing import Any
 
@@ -6,13 +6,13 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from vit_vs_cnn.attention.shapes import Images, Logits
-from vit_vs_cnn.models.checkpointing import checkpointed, is_worthwhile
-from vit_vs_cnn.models.features import new_head
+from vit_vs_cnn.attention.arguments import Images, Logits
+from vit_vs_cnn.models.checkpointing import needs_backward, run_checkpointed
+from vit_vs_cnn.models.timm_interface import TimmInterface
 
 
 class BasicBlock(nn.Module):
-    """Two 3x3 convolutions, added to what they read.
+    """Two 3x3 convolutions with a residual connection.
 
     ``y = relu(BN(W_2 * relu(BN(W_1 * x))) + shortcut(x))``.
 
@@ -20,9 +20,9 @@ class BasicBlock(nn.Module):
     Differs: none.
 
     Arguments:
-        stride: of the first convolution and the shortcut.
-        projection: where the shapes differ, the shortcut is a 1x1 convolution with batch norm (B); else every
-            ``stride``-th pixel, with channels of zeros on both sides (A).
+        stride: stride of the first convolution and the shortcut.
+        projection: where shapes differ, the shortcut is a 1x1 convolution with batch norm (B) if True, else every
+            ``stride``-th pixel with channels of zeros on both sides (A).
     """
 
     def __init__(self, in_channels: int, out_channels: int, stride: int, projection: bool) -> None:
@@ -47,7 +47,7 @@ class BasicBlock(nn.Module):
 
 
 class ProjectionShortcut(nn.Sequential):
-    """A 1x1 convolution with batch norm: shortcut B of He et al. 2016, section 3.3."""
+    """1x1 convolution with batch norm: shortcut B of He et al. 2016, section 3.3."""
 
     def __init__(self, in_channels: int, out_channels: int, stride: int) -> None:
         super().__init__(
@@ -56,7 +56,7 @@ class ProjectionShortcut(nn.Sequential):
 
 
 class PaddingShortcut(nn.Module):
-    """Every ``stride``-th pixel, with channels of zeros added on both sides: shortcut A, which has no parameter."""
+    """Shortcut A without parameters: every ``stride``-th pixel, with channels of zeros added on both sides."""
 
     def __init__(self, in_channels: int, out_channels: int, stride: int) -> None:
         super().__init__()
@@ -68,8 +68,8 @@ class PaddingShortcut(nn.Module):
         return F.pad(images[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, *self.padding))
 
 
-class ResNet(nn.Module):
-    """Convolutions with shortcuts, in stages that halve the grid and double the channels.
+class ResNet(TimmInterface):
+    """Residual network in stages that halve the grid and double the channels.
 
     ``logits = W mean(stage_S(... stage_1(relu(BN(W_0 * x))))) + b``.
 
@@ -78,10 +78,10 @@ class ResNet(nn.Module):
 
     Arguments:
         depth: 18 for four stages of two blocks; 6n + 2 (8, 20, 32, 56, 110) for three stages of n blocks.
-        width: channels of the first stage; 64 at depth 18 and 16 otherwise if None.
+        width: number of channels of the first stage; if None, 64 at depth 18 and 16 otherwise.
         num_classes: number of logits.
-        in_channels: channels of the images.
-        zero_init_residual: start every block as its shortcut, by a zero scale in its last batch norm.
+        in_channels: number of channels of the images.
+        zero_init_residual: initialize every block as its shortcut, by a zero scale in its last batch norm.
 
     Raises:
         ValueError: if the depth is none of these, or a size is not positive.
@@ -121,7 +121,7 @@ class ResNet(nn.Module):
         self.init_weights(zero_init_residual)
 
     def init_weights(self, zero_init_residual: bool = True) -> None:
-        """Kaiming-normal convolutions (fan out); batch norms 1 and 0, or both 0 where a block ends; torch's head."""
+        """Initialize convolutions Kaiming-normally (fan out), batch norms to 1 and 0 (the last of a block to 0)."""
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
@@ -131,61 +131,36 @@ class ResNet(nn.Module):
             if zero_init_residual and isinstance(module, BasicBlock):
                 nn.init.zeros_(module.norm2.weight)
 
-    #: Size, normalisation and crop of the images that it was trained on, in timm's words, once these are known.
-    data_config: dict[str, Any] | None = None
+    pool_names = ("avg",)
 
     @property
     def num_features(self) -> int:
-        """Channels of the last stage, which the head reads; with ``get_classifier`` and the rest, timm's protocol."""
-        block: Any = self.stages[-1]
-        return block[-1].norm2.num_features
+        """Number of features that the head reads: the channels of the last stage."""
+        stage: Any = self.stages[-1]  # torch types its items as Module
+        return stage[-1].norm2.num_features
 
     @property
     def pretrained_cfg(self) -> dict[str, Any]:
-        """What timm asks a model for: the name of its head, and the images if they are known."""
-        cfg = {"crop_pct": 1.0, "num_classes": self.num_classes, "classifier": "head", "first_conv": "stem.0"}
-        return {**cfg, **(self.data_config or {})}
-
-    def get_classifier(self) -> nn.Module:
-        """The linear head."""
-        return self.head
-
-    def reset_classifier(self, num_classes: int, global_pool: str | None = None) -> None:
-        """A new head, drawn anew; none for 0 classes, and the model gives features.
-
-        Raises:
-            ValueError: ``global_pool`` asks for another pool than the mean.
-        """
-        if global_pool not in (None, "avg"):
-            raise ValueError(f"a ResNet has the mean of its features (avg), not global_pool={global_pool!r}")
-        self.num_classes = num_classes
-        self.head = new_head(next(self.parameters()), num_classes, self.num_features)
+        """Configuration that timm reads: the images if they are known, and the names of head and first convolution."""
+        return {**super().pretrained_cfg, "first_conv": "stem.0"}
 
     def group_matcher(self, coarse: bool = False) -> dict[str, str]:
-        """Which parameters form a layer, in timm's words: the stem, each block or stage, and the head behind them."""
+        """Patterns of the parameters of each layer, in timm's form: the stem, and each block or stage."""
         return {"stem": r"^stem", "blocks": r"^stages\.(\d+)" if coarse else r"^stages\.(\d+)\.(\d+)"}
 
-    def no_weight_decay(self) -> set[str]:
-        """No parameter by name: biases and norms are known by their one dimension."""
-        return set()
-
     def forward_features(self, images: Images) -> Float[Tensor, "batch features feature_rows feature_cols"]:
-        """The feature maps after the last stage, before the mean."""
+        """Feature maps after the last stage."""
         maps = self.stem(images)
-        if not (self.grad_checkpointing and is_worthwhile(self)):
+        if not (self.grad_checkpointing and needs_backward(self)):
             return self.stages(maps)
         for stage in self.stages:
-            maps = checkpointed(stage, maps)
+            maps = run_checkpointed(stage, maps)
         return maps
-
-    def set_grad_checkpointing(self, enable: bool = True) -> None:
-        """Keep no activations within a stage in training; the backward pass computes them a second time."""
-        self.grad_checkpointing = enable
 
     def forward_head(
         self, features: Float[Tensor, "batch features feature_rows feature_cols"], pre_logits: bool = False
     ) -> Logits:
-        """The mean over all places, and the logits of it; without the last with ``pre_logits``, as timm calls it."""
+        """Logits of the mean over all positions; the mean with ``pre_logits``."""
         pooled = features.mean(dim=(2, 3))
         return pooled if pre_logits else self.head(pooled)
 

@@ -1,20 +1,226 @@
-"""The Transformer for sequence transduction: one sequence of symbols in, another out."""
+"""Transformer for sequence transduction: encoder, decoder, and the model on sequences of symbols."""
+
+from functools import partial
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from vit_vs_cnn.attention.checks import check_positive
-from vit_vs_cnn.attention.masks import valid_length_mask
-from vit_vs_cnn.attention.multihead import xavier_uniform
+from vit_vs_cnn.attention.arguments import AnyMask, Tokens, check_positive
+from vit_vs_cnn.attention.functional import causal_mask, combine_masks, valid_length_mask
+from vit_vs_cnn.attention.multihead import NORM_EPS, MultiHeadAttention, xavier_uniform_
 from vit_vs_cnn.attention.positions import sinusoidal_encoding
-from vit_vs_cnn.models.encoder_decoder import EncoderDecoder, TransformerWeights
+from vit_vs_cnn.models.encoder import Mlp
 
+Source = Float[Tensor, "batch source_tokens embed_dim"]
+Target = Float[Tensor, "batch target_tokens embed_dim"]
 TargetLogits = Float[Tensor, "batch target_tokens target_vocabulary"]
 
 
+class TransformerWeights(NamedTuple):
+    """Attention weights of every layer, the first layer first, each ``(batch, heads, queries, keys)``."""
+
+    encoder: list[Tensor]
+    decoder: list[Tensor]
+    cross: list[Tensor]
+
+
+class ResidualBranch(nn.Module):
+    """Branch with a residual connection, and a layer norm before or after.
+
+    Pre: ``Z' = Z + F(LN(Z))``; post: ``Z' = LN(Z + F(Z))``.
+
+    Reference: Vaswani et al. 2017, section 3.1 (post); Xiong et al. 2020, table 1 (pre).
+    Differs: none.
+
+    Arguments:
+        branch: F, a ``MultiHeadAttention`` or an ``Mlp``.
+        norm: "pre" or "post".
+        dropout: probability of dropping a value of the output of attention in training.
+    """
+
+    def __init__(self, branch: MultiHeadAttention | Mlp, embed_dim: int, *, norm: str, dropout: float) -> None:
+        super().__init__()
+        self.branch = branch
+        self.norm_first = norm == "pre"
+        self.norm = nn.LayerNorm(embed_dim, eps=NORM_EPS)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(
+        self,
+        tokens: Tokens,
+        memory: Tensor | None = None,
+        *,
+        mask: AnyMask | None = None,
+        return_weights: bool = False,
+    ) -> tuple[Tokens, Tensor | None]:
+        """Tokens, and the attention weights if the branch is attention and they are asked for, else None."""
+        inputs = self.norm(tokens) if self.norm_first else tokens
+        weights = None
+        if isinstance(self.branch, Mlp):
+            output = self.branch(inputs)
+        else:
+            output, weights = self.branch(inputs, memory, mask=mask, return_weights=return_weights)
+            output = self.dropout(output)
+        tokens = tokens + output
+        return (tokens if self.norm_first else self.norm(tokens)), weights
+
+
+class TransformerBlock(nn.Module):
+    """Self-attention, in a decoder then attention to the memory, then the MLP; see ``EncoderDecoder``.
+
+    Reference: Vaswani et al. 2017, figure 1.
+    Differs: GELU instead of ReLU.
+    """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        mlp_ratio: float,
+        *,
+        cross_attention: bool,
+        norm: str,
+        dropout: float,
+        attention_dropout: float,
+    ) -> None:
+        super().__init__()
+
+        def attention() -> ResidualBranch:
+            layer = MultiHeadAttention(embed_dim, num_heads, dropout=attention_dropout)
+            return ResidualBranch(layer, embed_dim, norm=norm, dropout=dropout)
+
+        self.self_attention = attention()
+        self.cross_attention = attention() if cross_attention else None
+        mlp = Mlp(embed_dim, int(embed_dim * mlp_ratio), dropout)
+        xavier_uniform_(mlp.expand, mlp.contract)
+        self.mlp = ResidualBranch(mlp, embed_dim, norm=norm, dropout=0.0)
+
+    def forward(
+        self,
+        tokens: Tokens,
+        memory: Float[Tensor, "batch memory_tokens embed_dim"] | None = None,
+        *,
+        mask: AnyMask | None = None,
+        memory_mask: AnyMask | None = None,
+        return_weights: bool = False,
+    ) -> tuple[Tokens, Tensor | None, Tensor | None]:
+        """Tokens, and the weights of self- and cross-attention with ``return_weights``, else None."""
+        tokens, weights = self.self_attention(tokens, mask=mask, return_weights=return_weights)
+        cross_weights = None
+        if self.cross_attention is not None:
+            tokens, cross_weights = self.cross_attention(
+                tokens, memory, mask=memory_mask, return_weights=return_weights
+            )
+        return self.mlp(tokens)[0], weights, cross_weights
+
+
+class EncoderDecoder(nn.Module):
+    """Encoder, and decoder with cross-attention to the encoder's output, on sequences of vectors.
+
+    ``M = LN(encoder(X))``, ``Z = LN(decoder(Y, M))``. The encoder attends to itself, the decoder to its own past (a
+    causal mask) and to the memory M.
+
+    Reference: Vaswani et al. 2017, section 3.
+    Differs: GELU instead of ReLU; a last layer norm after either stack also in post-norm, as in
+        ``torch.nn.Transformer``, whose function this is with the same weights.
+
+    Arguments:
+        embed_dim: width D of a token.
+        num_heads: number of attention heads.
+        encoder_depth: number of blocks of the encoder.
+        decoder_depth: number of blocks of the decoder.
+        mlp_ratio: width of the MLPs over that of a token.
+        norm: layer norm before each branch ("pre") or after each sum ("post").
+        dropout: probability of dropping a value of a branch in training.
+        attention_dropout: probability of dropping an attention weight in training.
+
+    Raises:
+        ValueError: if ``norm`` is unknown, a depth is not positive, or ``num_heads`` does not divide ``embed_dim``.
+    """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        *,
+        encoder_depth: int = 2,
+        decoder_depth: int = 2,
+        mlp_ratio: float = 4.0,
+        norm: str = "pre",
+        dropout: float = 0.0,
+        attention_dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        if norm not in ("pre", "post"):
+            raise ValueError(f'norm must be "pre" or "post", but is "{norm}"')
+        check_positive(encoder_depth=encoder_depth, decoder_depth=decoder_depth)
+        dropouts = {"dropout": dropout, "attention_dropout": attention_dropout}
+        block = partial(TransformerBlock, embed_dim, num_heads, mlp_ratio, norm=norm, **dropouts)
+        self.encoder = nn.ModuleList(block(cross_attention=False) for _ in range(encoder_depth))
+        self.encoder_norm = nn.LayerNorm(embed_dim, eps=NORM_EPS)
+        self.decoder = nn.ModuleList(block(cross_attention=True) for _ in range(decoder_depth))
+        self.decoder_norm = nn.LayerNorm(embed_dim, eps=NORM_EPS)
+
+    def encode(
+        self, source: Source, *, mask: AnyMask | None = None, return_weights: bool = False
+    ) -> tuple[Source, list[Tensor]]:
+        """Memory, and the weights of every block; none without ``return_weights``."""
+        collected = []
+        for block in self.encoder:
+            source, weights, _ = block(source, mask=mask, return_weights=return_weights)
+            collected.append(weights)
+        return self.encoder_norm(source), collected if return_weights else []
+
+    def decode(
+        self,
+        target: Target,
+        memory: Source,
+        *,
+        mask: AnyMask | None = None,
+        memory_mask: AnyMask | None = None,
+        return_weights: bool = False,
+    ) -> tuple[Target, list[Tensor], list[Tensor]]:
+        """Tokens of the target, and the weights of self- and cross-attention; none without ``return_weights``.
+
+        A causal mask is always applied to the target, in addition to ``mask``.
+        """
+        mask = combine_masks(causal_mask(target.shape[1], device=target.device), mask)
+        options = {"mask": mask, "memory_mask": memory_mask, "return_weights": return_weights}
+        collected = []
+        for block in self.decoder:
+            target, *weights = block(target, memory, **options)
+            collected.append(weights)
+        self_weights, cross_weights = map(list, zip(*collected, strict=True)) if return_weights else ([], [])
+        return self.decoder_norm(target), self_weights, cross_weights
+
+    def forward(
+        self,
+        source: Source,
+        target: Target,
+        *,
+        source_mask: AnyMask | None = None,
+        target_mask: AnyMask | None = None,
+        memory_mask: AnyMask | None = None,
+        return_weights: bool = False,
+    ) -> Target | tuple[Target, TransformerWeights]:
+        """Output of the decoder; with ``return_weights`` also the weights of all attention.
+
+        Arguments:
+            source_mask: mask between source tokens, as that of ``MultiHeadAttention``.
+            target_mask: mask between target tokens, in addition to the causal mask.
+            memory_mask: mask from target tokens to source tokens.
+        """
+        memory, encoder = self.encode(source, mask=source_mask, return_weights=return_weights)
+        output, decoder, cross = self.decode(
+            target, memory, mask=target_mask, memory_mask=memory_mask, return_weights=return_weights
+        )
+        return (output, TransformerWeights(encoder, decoder, cross)) if return_weights else output
+
+
 class Transformer(nn.Module):
-    """Read a source, write a target, symbol after symbol.
+    """Encoder-decoder from a source to a target sequence of symbols.
 
     ``logits[t] = W decoder(sqrt(D) E_target[y_<=t] + PE, encoder(sqrt(D) E_source[x] + PE)) + b``.
 
@@ -23,11 +229,11 @@ class Transformer(nn.Module):
 
     Arguments:
         source_vocabulary: number of symbols of the source.
-        target_vocabulary: number of symbols of the target, those of start and stop included.
+        target_vocabulary: number of symbols of the target, start and stop symbols included.
         embed_dim: width D of a token, even.
         num_heads, encoder_depth, decoder_depth, mlp_ratio, norm, attention_dropout: see ``EncoderDecoder``.
         dropout: probability of dropping a value after the position or of a branch, in training.
-        max_tokens: the longest source or target.
+        max_tokens: length of the longest source or target.
 
     Raises:
         ValueError: if a size is not positive or an option is unknown.
@@ -69,7 +275,7 @@ class Transformer(nn.Module):
         self.head = nn.Linear(embed_dim, target_vocabulary)
         for embedding in (self.source_embedding, self.target_embedding):
             nn.init.normal_(embedding.weight, std=embed_dim**-0.5)
-        xavier_uniform(self.head)
+        xavier_uniform_(self.head)
 
     def forward(
         self,
@@ -83,8 +289,8 @@ class Transformer(nn.Module):
         """Logits of the symbol after each symbol of the target (teacher forcing).
 
         Arguments:
-            target: ``(batch, target_tokens)``, the start symbol first; its symbol t sees those up to t.
-            source_lengths: number of real symbols of each source, what follows is padding; None if all are real.
+            target: ``(batch, target_tokens)``, the start symbol first; symbol t attends to those up to t.
+            source_lengths: number of symbols of each source before its padding; None without padding.
 
         Raises:
             ValueError: if a sequence is longer than ``max_tokens``.
@@ -109,27 +315,27 @@ class Transformer(nn.Module):
         stop_token: int,
         max_tokens: int,
         source_lengths: Int[Tensor, "batch"] | None = None,
-    ) -> Int[Tensor, "batch written"]:
-        """Write the likeliest symbol again and again, until every sequence has stopped or has ``max_tokens``.
+    ) -> Int[Tensor, "batch generated"]:
+        """Generate the most likely symbol repeatedly, until every sequence has stopped or has ``max_tokens``.
 
-        The source is read once. Call it in eval mode if there is dropout.
+        The source is encoded once. Use evaluation mode if there is dropout.
 
         Arguments:
-            start_token: what the target begins with; it is not returned.
-            stop_token: the symbol that ends a target; all that follows it is this symbol.
-            max_tokens: most symbols to write, the stop included; at most that of the model.
+            start_token: first symbol of the target, which is not returned.
+            stop_token: symbol that ends a target, repeated after it.
+            max_tokens: largest number of symbols, the stop symbol included; at most that of the model.
         """
         source_mask = _padding_mask(source, source_lengths)
         memory, _ = self.encoder_decoder.encode(self._embed(source, self.source_embedding), mask=source_mask)
-        written = torch.full((len(source), 1), start_token, dtype=torch.long, device=source.device)
+        generated = torch.full((len(source), 1), start_token, dtype=torch.long, device=source.device)
         stopped = torch.zeros(len(source), dtype=torch.bool, device=source.device)
-        while written.shape[1] <= max_tokens and not stopped.all():
-            target = self._embed(written, self.target_embedding)
+        while generated.shape[1] <= max_tokens and not stopped.all():
+            target = self._embed(generated, self.target_embedding)
             output, _, _ = self.encoder_decoder.decode(target, memory, memory_mask=source_mask)
             symbols = self.head(output[:, -1]).argmax(dim=-1).masked_fill(stopped, stop_token)
             stopped = stopped | (symbols == stop_token)
-            written = torch.cat([written, symbols[:, None]], dim=1)
-        return written[:, 1:]
+            generated = torch.cat([generated, symbols[:, None]], dim=1)
+        return generated[:, 1:]
 
     def _embed(self, symbols: Tensor, embedding: nn.Embedding) -> Tensor:
         tokens = symbols.shape[1]

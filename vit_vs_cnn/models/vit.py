@@ -1,4 +1,4 @@
-"""The Vision Transformer."""
+"""Vision Transformer."""
 
 import copy
 from typing import TYPE_CHECKING, Any
@@ -7,39 +7,45 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from vit_vs_cnn.attention.checks import check_choice, check_positive
+from vit_vs_cnn.attention.arguments import Images, Logits, Size2d, Tokens, TokenWeights, check_choice, check_positive
 from vit_vs_cnn.attention.gated import GatedAttention
-from vit_vs_cnn.attention.grid import GridLayer
-from vit_vs_cnn.attention.initialisation import initialise_gated, initialise_impulse, initialise_mimetic
-from vit_vs_cnn.attention.multihead import NORM_EPS, MultiHeadAttention, xavier_uniform
-from vit_vs_cnn.attention.positions import ConditionalPosition, LearnedPosition, SinusoidalPosition, sincos_2d_encoding
-from vit_vs_cnn.attention.shapes import Images, Logits, Sizes, Tokens, TokenWeights
-from vit_vs_cnn.models.encoder import Encoder
-from vit_vs_cnn.models.features import new_head
-from vit_vs_cnn.models.patch_embedding import PatchEmbedding
-from vit_vs_cnn.models.timm.weights import read_timm
-from vit_vs_cnn.models.vit_layers import (
+from vit_vs_cnn.attention.initialization import initialize_gated, initialize_impulse, initialize_mimetic
+from vit_vs_cnn.attention.multihead import NORM_EPS, MultiHeadAttention, xavier_uniform_
+from vit_vs_cnn.attention.positions import (
+    ConditionalPosition,
+    GridLayer,
+    LearnedPosition,
+    RotaryPosition,
+    SinusoidalPosition,
+    sincos_2d_encoding,
+)
+from vit_vs_cnn.attention.relative import QuadraticBias, RelativeBias
+from vit_vs_cnn.models.attention_options import (
     POOLS,
     WindowSize,
-    additive_position,
-    attention_layers,
     check_initialisation,
-    learned_pool,
+    check_score,
+    make_additive_position,
+    make_inner_attention,
+    make_windows,
 )
+from vit_vs_cnn.models.encoder import Encoder, SequencePool
+from vit_vs_cnn.models.patch_embedding import PatchEmbedding
+from vit_vs_cnn.models.timm_conversion import TIMM_POOLS, convert_from_timm
+from vit_vs_cnn.models.timm_interface import TimmInterface
 
 if TYPE_CHECKING:
     import timm.models.vision_transformer
 
-
-#: Parameters that stand for a place or a token, by the end of their names.
-PLACES_AND_TOKENS = (
-    *("class_token", "position.encoding", "relative.table", "relative.extra", "relative.centres"),
-    *("relative.sharpness", "attend.gate", "attend.position.projection", "registers", "pooling.query"),
+#: Ends of the names of parameters of positions and single tokens, which do not decay.
+NO_WEIGHT_DECAY_SUFFIXES = (
+    *("class_token", "registers", "position.encoding", "inner_attention.gate", "inner_attention.position.projection"),
+    *(f"relative_position.{name}" for name in ("table", "prefix", "centres", "sharpness")),
 )
 
 
-class VisionTransformer(nn.Module):
-    """An image is a grid of patches; a transformer encoder reads them and a linear head classifies.
+class VisionTransformer(TimmInterface):
+    """Transformer encoder over the patches of an image, with a linear head.
 
     ``Z_0 = [x_class; patches E] + E_pos``, ``Z_l = block_l(Z_{l-1})``, ``logits = W LN(pool(Z_L)) + b``.
 
@@ -48,52 +54,51 @@ class VisionTransformer(nn.Module):
         they read (pre-norm), as in the paper.
 
     Arguments:
-        image_size: of the images, in pixels; one number or (rows, cols).
-        patch_size: of a patch, in pixels; one number or (rows, cols), dividing ``image_size``.
-        in_channels: channels of the images.
+        image_size: size of the images in pixels, one number or (rows, cols).
+        patch_size: size of a patch in pixels, one number or (rows, cols) that divide ``image_size``.
+        in_channels: number of channels of the images.
         num_classes: number of logits.
         embed_dim: width D of a token.
         depth: number of blocks L.
-        num_heads: attention heads per block.
+        num_heads: number of attention heads in each block.
         mlp_ratio: width of the MLP over that of a token.
-        pool: what the head reads: the "mean" of the patch tokens; the "class" token; of the patch tokens what one
-            learned query gathers ("attention", ``AttentionPool``), or a mean weighted by what each shows ("sequence",
-            ``SequencePool``).
-        position: how a token knows its place. Added to the tokens: "learned" vectors, or "sincos" of rows and columns.
-            On the scores of every layer: "relative", a learned bias per head and offset, or "quadratic", one that
-            falls off from an offset per head. On queries and keys: "rotary". After the first block: "conditional", a
-            convolution. Or "none".
-        stem: how a patch becomes a token, "patch", "conv" or "conv_pool"; see ``PatchEmbedding``.
-        class_token: whether a class token stands before the patches; None for exactly when ``pool="class"``. With
-            another pool it takes part in attention but is not pooled.
-        registers: learned tokens without a place, after the class token, that take part in attention and are never
-            pooled.
+        pool: input of the head: the "mean" of the patch tokens, the "class" token, or a mean of the patch tokens
+            weighted by learned scores ("sequence", ``SequencePool``).
+        position: how tokens get their position. Added to the tokens: "learned" vectors, or "sincos" of rows and
+            columns. In the scores of every layer: "relative", a learned bias for each head and offset, or "quadratic",
+            one that decreases with the distance from an offset for each head. In queries and keys: "rotary". After the
+            first block: "conditional", a convolution. Or "none".
+        stem: map from a patch to a token, "patch", "conv" or "conv_pool"; see ``PatchEmbedding``.
+        class_token: put a class token before the patches; None for exactly when ``pool="class"``. With another pool it
+            takes part in attention but is not pooled.
+        registers: number of learned tokens without position, after the class token, that take part in attention and are
+            not pooled.
         pre_norm: layer norm on the tokens before the first block; the map of the patches then has no bias (as in CLIP).
-        norm_before_pool: the last layer norm on the tokens, not on what they are pooled to; the same for a class token.
-        dynamic_image_size: take images of other sizes, too: a learned position is interpolated, a relative one reads
-            the nearest offset that it knows, all others are those of the new grid.
-        qkv_bias: whether queries, keys and values have a bias.
+        norm_before_pool: apply the last layer norm before the pool instead of after it.
+        dynamic_image_size: accept images of other sizes. A learned position is interpolated, a relative one uses the
+            nearest offset that it has, all others are those of the new grid.
+        qkv_bias: add a bias to queries, keys and values.
         qk_norm: layer norm on queries and keys.
         dropout: probability of dropping a value after the position, the attention or a map of the MLP, in training.
         attention_dropout: probability of dropping an attention weight in training.
         drop_path: probability of dropping a branch of the last block for an image in training; from 0 in the first.
-        layer_scale: what the branches are first scaled by; None for no scaling.
-        window_size: each patch attends to a window of this many patches, rows and cols; one number for all layers, or
-            for each layer a number, (rows, cols) or None. None is global attention. The class token sees all, and is
-            seen by all.
+        layer_scale: initial scale of the branches; None for no scaling.
+        window_size: (rows, cols) of the patches that each patch attends to; one number for all layers, or for each
+            layer a number, (rows, cols) or None. None is global attention. The class token and the registers attend to
+            all tokens, and all tokens attend to them.
         window_kind: "sliding" windows centred on each patch, or "block" windows that tile the grid, shifted by half a
             window in every second layer.
-        window_boundary: what sliding windows do at the edge: "mask", "zero", "shift" or "circular"; see
+        window_boundary: rule of sliding windows at the edge: "mask", "zero", "shift" or "circular"; see
             ``local_attention``.
-        score: what decides how much a patch attends to another: the scaled "dot_product", an "additive" network, a
-            "gaussian" kernel of the distance with a learned bandwidth, "linear" features in O(tokens), or "gated": in
-            every head a mix of the dot product and of a neighbour that is preferred by its place, which starts near a
-            convolution (``GatedAttention``; with ``pool="class"`` in all layers but the last). The last four without
-            window, relative or quadratic position and attention dropout.
-        initialisation: what attention starts from. "default": Xavier uniform. "mimetic": patches attend to what is
-            like them; made for position="sincos". "impulse": each head looks at one neighbour of a 3 x 3 kernel; with a
-            learned or sincos position, which a learned one starts as, and without class token or window. The last two
-            with score="dot_product" and without ``qk_norm``.
+        score: score of a patch for another: the scaled "dot_product", an "additive" network, a "gaussian" kernel of the
+            distance with a learned bandwidth, "linear" features in O(tokens), or "gated": in every head a mix of the
+            dot product and of attention to a neighbour, which starts near a convolution (``GatedAttention``; with
+            ``pool="class"`` in all layers but the last). The last four without window, relative or quadratic position
+            and attention dropout.
+        initialisation: initial weights of attention. "default": Xavier uniform. "mimetic": patches attend to similar
+            ones; made for position="sincos". "impulse": each head attends to one neighbour of a 3 x 3 kernel; with a
+            learned position, which then starts as sincos, or a sincos position, and without class token or window. The
+            last two with score="dot_product" and without ``qk_norm``.
 
     Raises:
         ValueError: if a size does not divide, is not positive, or an option is unknown.
@@ -101,8 +106,8 @@ class VisionTransformer(nn.Module):
 
     def __init__(
         self,
-        image_size: Sizes = 32,
-        patch_size: Sizes = 4,
+        image_size: Size2d = 32,
+        patch_size: Size2d = 4,
         in_channels: int = 3,
         num_classes: int = 10,
         embed_dim: int = 192,
@@ -138,62 +143,81 @@ class VisionTransformer(nn.Module):
         if pool == "class" and class_token is False:
             raise ValueError('pool="class" needs the class token, but class_token=False')
         has_class_token = pool == "class" if class_token is None else class_token
+        self.num_prefix_tokens = int(has_class_token) + registers
+        check_score(score, position=position, window_size=window_size, attention_dropout=attention_dropout)
         check_initialisation(
             initialisation,
             score=score,
             qk_norm=qk_norm,
             position=position,
             window_size=window_size,
-            extra_tokens=int(has_class_token) + registers,
+            num_prefix_tokens=self.num_prefix_tokens,
         )
         self.pool = pool
+        self.pool_names = (pool, *([TIMM_POOLS[pool]] if pool in TIMM_POOLS else []))
         self.norm_before_pool = norm_before_pool
         self.dynamic_image_size = dynamic_image_size
         self.initialisation = initialisation
         self.num_classes = num_classes
-        self.extra_tokens = int(has_class_token) + registers
         self.patch_embedding = PatchEmbedding(
-            image_size, patch_size, in_channels, embed_dim, stem, bias=not pre_norm, any_size=dynamic_image_size
+            image_size,
+            patch_size,
+            in_channels,
+            embed_dim,
+            stem,
+            bias=not pre_norm,
+            dynamic_image_size=dynamic_image_size,
         )
+        grid = (self.grid_size, self.num_prefix_tokens)
         self.class_token = nn.Parameter(torch.empty(embed_dim)) if has_class_token else None
         self.registers = nn.Parameter(torch.empty(registers, embed_dim)) if registers else None
-        place = (self.grid_size, self.extra_tokens)
-        self.position = additive_position(position, self.grid_size, int(has_class_token), embed_dim)
+        self.position = make_additive_position(position, self.grid_size, int(has_class_token), embed_dim)
         is_conditional = position == "conditional"
-        conditional = ConditionalPosition(self.grid_size, embed_dim, self.extra_tokens) if is_conditional else None
-        attentions = attention_layers(
-            *place,
-            embed_dim=embed_dim,
-            num_heads=num_heads,
-            depth=depth,
-            qkv_bias=qkv_bias,
-            qk_norm=qk_norm,
-            dropout=attention_dropout,
-            position=position,
-            window_size=window_size,
-            window_kind=window_kind,
-            window_boundary=window_boundary,
-            score=score,
-            read_by_class=pool == "class",
-        )
+        conditional_position = ConditionalPosition(grid[0], embed_dim, grid[1]) if is_conditional else None
+        head_dim = embed_dim // max(num_heads, 1)
+        # Without parameters: all layers share it.
+        rotary_position = RotaryPosition(grid[0], head_dim, grid[1]) if position == "rotary" else None
+        relative = {"relative": RelativeBias, "quadratic": QuadraticBias}.get(position)
+        relative_positions = [relative(grid[0], num_heads, grid[1]) if relative else None for _ in range(depth)]
+        windows = make_windows(window_size, *grid, kind=window_kind, boundary=window_boundary, depth=depth)
+        # Of a last layer only the class token is pooled, which has no position: a gate would be unused there.
+        scores = [score] * depth
+        if pool == "class" and score == "gated":
+            scores[-1] = "dot_product"
+        inner_attentions = [make_inner_attention(name, *grid, num_heads, head_dim) for name in scores]
+        attentions = [
+            MultiHeadAttention(
+                embed_dim,
+                num_heads,
+                bias=qkv_bias,
+                output_bias=True,
+                qk_norm=qk_norm,
+                dropout=attention_dropout,
+                rotary_position=rotary_position,
+                relative_position=relative_positions[layer],
+                window=windows[layer],
+                inner_attention=inner_attentions[layer],
+            )
+            for layer in range(depth)
+        ]
         self.encoder = Encoder(
             attentions,
             mlp_ratio,
             dropout=dropout,
             drop_path=drop_path,
             layer_scale=layer_scale,
-            conditional=conditional,
+            conditional_position=conditional_position,
         )
         self.dropout = nn.Dropout(dropout) if dropout > 0.0 else None
         self.embedding_norm = nn.LayerNorm(embed_dim, eps=NORM_EPS) if pre_norm else None
-        self.pooling = learned_pool(pool, embed_dim, num_heads, mlp_ratio)
+        self.pooling = SequencePool(embed_dim) if pool == "sequence" else None
         self.norm = nn.LayerNorm(embed_dim, eps=NORM_EPS)
         self.head = nn.Linear(embed_dim, num_classes)
         self.init_weights()
 
     @property
     def image_size(self) -> tuple[int, int]:
-        """(rows, cols) of the images that the model takes, in pixels."""
+        """(rows, cols) of the images, in pixels."""
         return self.patch_embedding.image_size
 
     @property
@@ -202,24 +226,24 @@ class VisionTransformer(nn.Module):
         return self.patch_embedding.grid_size
 
     def init_weights(self) -> None:
-        """Draw every weight anew; what is not named keeps its layer's own (norms, conv stem, layer scale, positions).
+        """Initialize the weights below; others keep the initialization of their layer (norms, stems, other positions).
 
         ==========================  ======================================================
-        weight                      drawn from
+        weight                      distribution
         ==========================  ======================================================
-        linear maps of the encoder  Xavier uniform, each projection by itself; biases zero
+        linear maps of the encoder  Xavier uniform, each projection separately; biases 0
         patch projection            normal of std 1 / sqrt(fan in); bias zero
         learned position            normal of std 0.5
         class token, registers      normal of std 0.02
         head                        normal of std 0.02; bias zero
         ==========================  ======================================================
 
-        ``initialisation`` and ``score="gated"`` then set the maps of attention; all else is as without them.
+        ``initialisation`` and ``score="gated"`` then set the maps of attention.
 
         Differs from timm (0.02 throughout), which is made for long schedules and wide models: at width 64 its branches
-        start near zero, and its position is drowned by patch tokens of std 1.
+        start near zero, and its position is small compared with patch tokens of std 1.
         """
-        xavier_uniform(*(module for module in self.encoder.modules() if isinstance(module, nn.Linear)))
+        xavier_uniform_(*(module for module in self.encoder.modules() if isinstance(module, nn.Linear)))
         projection = self.patch_embedding.projection
         if projection is not None:
             nn.init.normal_(projection.weight, std=projection.in_features**-0.5)
@@ -243,56 +267,37 @@ class VisionTransformer(nn.Module):
         for attention in self.encoder.modules():
             if not isinstance(attention, MultiHeadAttention):
                 continue
-            if isinstance(attention.attend, GatedAttention):
-                initialise_gated(attention)
+            if isinstance(attention.inner_attention, GatedAttention):
+                initialize_gated(attention)
             if self.initialisation == "mimetic":
-                initialise_mimetic(attention)
+                initialize_mimetic(attention)
             elif self.initialisation == "impulse":
                 assert isinstance(self.position, LearnedPosition | SinusoidalPosition)
-                initialise_impulse(attention, self.position.encoding, self.grid_size)
-
-    #: Normalisation and crop of the images that it was trained on, in timm's words, once these are known.
-    data_config: dict[str, Any] | None = None
+                initialize_impulse(attention, self.position.encoding, self.grid_size)
 
     @property
     def num_features(self) -> int:
-        """Width of what the head reads; with ``get_classifier`` and the rest, timm's protocol."""
+        """Number of features that the head reads."""
         return self.norm.weight.numel()
 
     @property
     def pretrained_cfg(self) -> dict[str, Any]:
-        """What timm asks a model for: the images that it takes, and the name of its head."""
-        shape = (self.patch_embedding.in_channels, *self.image_size)
-        cfg = {"input_size": shape, "crop_pct": 1.0, "num_classes": self.num_classes, "classifier": "head"}
-        return {**(self.data_config or {}), **cfg}
-
-    def get_classifier(self) -> nn.Module:
-        """The linear head."""
-        return self.head
-
-    def reset_classifier(self, num_classes: int, global_pool: str | None = None) -> None:
-        """A new head, drawn anew; none for 0 classes, and the model gives features.
-
-        Raises:
-            ValueError: ``global_pool`` asks for another pool than the model has.
-        """
-        if global_pool not in (None, self.pool, {"class": "token", "mean": "avg", "attention": "map"}.get(self.pool)):
-            raise ValueError(f'the model has pool="{self.pool}", which does not change; global_pool={global_pool!r}')
-        self.num_classes, self.head = num_classes, new_head(self.norm.weight, num_classes)
+        """Configuration that timm reads: the images, and the name of the head."""
+        return {**super().pretrained_cfg, "input_size": (self.patch_embedding.in_channels, *self.image_size)}
 
     def group_matcher(self, coarse: bool = False) -> dict[str, Any]:
-        """Which parameters form a layer, in timm's words: the stem, each block, and the head behind them."""
+        """Patterns of the parameters of each layer, in timm's form: the stem, each block, and the head after them."""
         return {
-            "stem": r"^(?:class_token|registers|position|patch_embedding|embedding_norm|encoder\.conditional)",
+            "stem": r"^(?:class_token|registers|position|patch_embedding|embedding_norm|encoder\.conditional_position)",
             "blocks": [(r"^encoder\.blocks\.(\d+)", None), (r"^norm", (99999,))],
         }
 
     def no_weight_decay(self) -> set[str]:
-        """Names of the parameters that stand for a place or a token, not for a map: these must not decay."""
-        return {name for name, _ in self.named_parameters() if name.endswith(PLACES_AND_TOKENS)}
+        """Names of the parameters of positions and single tokens."""
+        return {name for name, _ in self.named_parameters() if name.endswith(NO_WEIGHT_DECAY_SUFFIXES)}
 
-    def resize(self, image_size: Sizes) -> "VisionTransformer":
-        """A copy for images of another size, its position moved to the new grid; the model itself is left as it was.
+    def resize(self, image_size: Size2d) -> "VisionTransformer":
+        """Copy for images of another size, with positions moved to the new grid.
 
         Raises:
             ValueError: if ``patch_size`` does not divide ``image_size``.
@@ -305,13 +310,15 @@ class VisionTransformer(nn.Module):
         return resized
 
     def set_grad_checkpointing(self, enable: bool = True) -> None:
-        """Keep no activations within a block in training; the backward pass computes them a second time."""
+        """Compute blocks a second time in the backward pass of training, instead of storing their activations."""
         self.encoder.grad_checkpointing = enable
 
-    def forward_features(
-        self, images: Images, return_attention: bool = False
-    ) -> Tokens | tuple[Tokens, list[TokenWeights]]:
-        """The tokens after the encoder, before pool and norm, the extra tokens first; see ``forward`` for the rest."""
+    def forward_features(self, images: Images) -> Tokens:
+        """Tokens after the encoder, before pool and norm, the prefix tokens first."""
+        return self._encode(images)[0]
+
+    def _encode(self, images: Images, *, return_weights: bool = False) -> tuple[Tokens, list[TokenWeights]]:
+        """Tokens after the encoder, and the attention weights of every layer; none without ``return_weights``."""
         tokens = self.patch_embedding(images)
         is_other = self.dynamic_image_size and tuple(images.shape[2:]) != self.image_size
         grid_size = self.grid_of(images) if is_other else None
@@ -326,18 +333,18 @@ class VisionTransformer(nn.Module):
             tokens = self.dropout(tokens)
         if self.embedding_norm is not None:
             tokens = self.embedding_norm(tokens)
-        return self.encoder(tokens, return_weights=return_attention, grid_size=grid_size)
+        return self.encoder(tokens, grid_size=grid_size, return_weights=return_weights)
 
     def forward_head(self, tokens: Tokens, pre_logits: bool = False) -> Logits:
-        """Pool, norm and classify; without the last with ``pre_logits``, as timm calls it."""
+        """Logits of the pooled and normed tokens; their features with ``pre_logits``."""
         features = self.pool_tokens(tokens)
         return features if pre_logits else self.head(features)
 
     def pool_tokens(self, tokens: Tokens) -> Float[Tensor, "batch embed_dim"]:
-        """What the head reads of the tokens after the encoder, normed."""
+        """Features that the head reads: the tokens after the encoder, pooled and normed."""
         if self.pool == "class":
             return self.norm(tokens[:, 0])
-        patches = tokens[:, self.extra_tokens :] if self.extra_tokens else tokens
+        patches = tokens[:, self.num_prefix_tokens :] if self.num_prefix_tokens else tokens
         patches = self.norm(patches) if self.norm_before_pool else patches
         pooled = patches.mean(dim=1) if self.pooling is None else self.pooling(patches)
         return pooled if self.norm_before_pool else self.norm(pooled)
@@ -351,23 +358,23 @@ class VisionTransformer(nn.Module):
 
         Arguments:
             images: ``(batch, in_channels, rows, cols)``.
-            return_attention: compute the attention explicitly and return its weights per layer, ``(batch, heads,
-                tokens, tokens)``: rows are queries; the class token comes first if there is one, then the registers,
-                then the patches row by row.
+            return_attention: compute attention without the fused kernel and return the weights of each layer,
+                ``(batch, heads, tokens, tokens)``: rows are queries. The class token is first if there is one, then the
+                registers, then the patches row by row.
         """
-        if not return_attention:
-            return self.forward_head(self.forward_features(images))  # pyright: ignore[reportArgumentType]
-        tokens, weights = self.forward_features(images, return_attention=True)
-        return self.forward_head(tokens), weights  # pyright: ignore[reportReturnType, reportArgumentType]
+        if return_attention is not True:  # torch.fx passes a Proxy
+            return self.forward_head(self.forward_features(images))
+        tokens, weights = self._encode(images, return_weights=True)
+        return self.forward_head(tokens), weights
 
     @classmethod
     def from_timm(cls, timm_vit: "timm.models.vision_transformer.VisionTransformer") -> "VisionTransformer":
-        """The same network with the weights of timm's: the same logits; dtype, device and mode are its own.
+        """Network with the architecture and weights of timm's: the same logits, dtype, device and mode.
 
         Raises:
-            ValueError: if the timm model has a feature that this one lacks; it is named.
+            ValueError: if the timm model has a feature that this one lacks; the message names it.
         """
-        arguments, weights = read_timm(timm_vit)
-        ours = cls(**arguments).to(weights["head.weight"])
-        ours.load_state_dict(weights)
-        return ours.train(timm_vit.training)
+        arguments, weights = convert_from_timm(timm_vit)
+        model = cls(**arguments).to(weights["head.weight"])
+        model.load_state_dict(weights)
+        return model.train(timm_vit.training)

@@ -26,10 +26,10 @@ from vit_vs_cnn.regimes.model_summaries import ModelSummary, summarise_models
 from vit_vs_cnn.regimes.recommendation import Recommendation, recommend
 from vit_vs_cnn.runs.analysis_plan import AnalysisPlan, read_plan
 from vit_vs_cnn.runs.answers import Answers, load_predictions
-from vit_vs_cnn.runs.grid import finished_cells
-from vit_vs_cnn.runs.ledger import account_of
+from vit_vs_cnn.runs.experiment_folder import read_finished_results
 from vit_vs_cnn.runs.record import read_result_table
-from vit_vs_cnn.runs.result import RunResult, by_network
+from vit_vs_cnn.runs.result import RunResult, StartKind, by_network
+from vit_vs_cnn.runs.test_set_log import summarize_log
 from vit_vs_cnn.statistics.pair_comparison import Obstacle, PairComparison
 
 
@@ -126,7 +126,9 @@ def analyse(
     pairs = {(one.first, one.second): 1 - one.error_rate for one in comparisons}
     accuracies = [point for budget in budgets.names for point in budgets.measured[budget].points(budget)]
     points = [point for point in accuracies if point.budget == budgets.names[-1]]
-    equal_cost = [one for pair, level in pairs.items() for one in budgets.equal_cost(*pair, confidence=level)]
+    probes = {model.key for model in models if model.start_kind is StartKind.LINEAR_PROBE}
+    trained = {pair: level for pair, level in pairs.items() if not probes & {*pair}}  # a probe has no longer budget
+    equal_cost = [one for pair, level in trained.items() for one in budgets.equal_cost(*pair, confidence=level)]
     test_images = int(measured.images[measured.images > 0].min())
     return Analysis(
         data_source=longest[0].data.source,
@@ -197,7 +199,7 @@ def read_analysis(folder: Path) -> tuple[Analysis, list[RunResult], Answers | No
     Raises:
         InputError: no experiment there, or none of its runs is finished.
     """
-    results = sorted(finished_cells(folder).values(), key=_order)
+    results = sorted(read_finished_results(folder).values(), key=_order)
     plan, objections = read_plan(folder), find_log_objections(folder, results)
     try:
         answers = load_predictions(folder, results)
@@ -212,9 +214,9 @@ def read_analysis(folder: Path) -> tuple[Analysis, list[RunResult], Answers | No
 
 def find_log_objections(folder: Path, results: Sequence[RunResult]) -> dict[str, Obstacle]:
     """Objections of the test-set log to conclusions on a model, by its key."""
-    account = account_of(folder, results[0].test_set)
+    log = summarize_log(folder, results[0].test_set)
     models = dict.fromkeys(result.contender for result in results)
-    return {model: why for model in models if (why := account.reservation(model)) is not None}
+    return {model: why for model in models if (why := log.concern(model)) is not None}
 
 
 def read_table_analysis(path: Path) -> Analysis:

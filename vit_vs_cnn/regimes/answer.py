@@ -4,12 +4,14 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from vit_vs_cnn.console import format_count
 from vit_vs_cnn.regimes.analysis import Analysis
 from vit_vs_cnn.regimes.budgets import CostKind
-from vit_vs_cnn.regimes.caveats import CaveatSeverity, max_unseen_failure_rate
+from vit_vs_cnn.regimes.caveats import CaveatKind, CaveatSeverity, max_unseen_failure_rate
 from vit_vs_cnn.regimes.model_summaries import ModelSummary, macs_ratio
 from vit_vs_cnn.regimes.recommendation import RecommendationKind
 from vit_vs_cnn.runs.analysis_plan import MAX_EQUAL_MACS_RATIO
+from vit_vs_cnn.runs.result import StartKind
 from vit_vs_cnn.statistics.intervals import Estimate, format_interval, format_p_value
 from vit_vs_cnn.statistics.pair_comparison import (
     MIN_SEEDS_FOR_CONCLUSION,
@@ -18,7 +20,6 @@ from vit_vs_cnn.statistics.pair_comparison import (
     ObstacleKind,
     PairComparison,
 )
-from vit_vs_cnn.told import counted
 
 #: Names of data sets in sentences, by ``data.source``.
 _DATA_NAMES = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "objects": "synthetic images", None: "unknown images"}
@@ -42,7 +43,7 @@ class Answer:
         rows: one for each training-set size.
         further: sentences on comparisons that the table does not show.
         warnings: the worst caveats.
-        alerts: caveats that forbid all conclusions; they come first.
+        alerts: caveats that forbid all conclusions, and that pretrained models are missing; they come first.
     """
 
     title: str
@@ -100,15 +101,18 @@ def _labelled(label: str, text: str) -> str:
 def write_answer(analysis: Analysis) -> Answer:
     """Put an analysis into words.
 
-    The table compares the best model with the best one of another network, at every training-set size.
+    The table compares the best model with the best one of another network, at every training-set size. It also contains
+    the best model of every other start, such as from scratch.
     """
     advice = analysis.recommendation
     models = {model.key: model for model in analysis.models}
     shown = [models[key] for key in (advice.best, advice.rival) if key is not None]
+    others = [models[key] for key in advice.others]
     allows_none = all(one.conclusion is Conclusion.NO_CONCLUSION for one in analysis.comparisons)
-    alerts = analysis.warnings(CaveatSeverity.BLOCKS if allows_none else CaveatSeverity.INVALIDATES)
+    alerts = [caveat.text for caveat in analysis.caveats if caveat.kind is CaveatKind.WEIGHTS_MISSING]
+    alerts += analysis.warnings(CaveatSeverity.BLOCKS if allows_none else CaveatSeverity.INVALIDATES)
     warnings = [text for text in analysis.warnings(CaveatSeverity.WEAKENS) if text not in alerts]
-    columns, rows = _table(analysis, shown)
+    columns, rows = _table(analysis, shown, others)
     return Answer(
         title=_title(analysis),
         heading=_heading(analysis, shown),
@@ -137,32 +141,33 @@ def _title(analysis: Analysis) -> str:
 def _heading(analysis: Analysis, shown: Sequence[ModelSummary]) -> str:
     data = _DATA_NAMES.get(analysis.data_source, "your images")
     starts = list(dict.fromkeys(model.start for model in shown if model.start))
-    budgets = list(dict.fromkeys(model.budget for model in shown))
-    conditions = [" and ".join(starts)] * bool(starts) + [" and ".join(budgets), counted(analysis.seeds, "seed")]
+    budgets = list(dict.fromkeys(model.budget for model in shown if model.start_kind is not StartKind.LINEAR_PROBE))
+    conditions = [" and ".join(texts) for texts in (starts, budgets) if texts] + [format_count(analysis.seeds, "seed")]
     others = len(analysis.models) - len(shown)
     rest = f" ({len(shown)} of {len(analysis.models)} models)" if others > 0 and len(shown) > 1 else ""
     return f"{' vs '.join(model.title for model in shown)} on {data}{rest}: {', '.join(conditions)}"
 
 
-def _table(analysis: Analysis, shown: Sequence[ModelSummary]) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
+def _table(
+    analysis: Analysis, pair: Sequence[ModelSummary], others: Sequence[ModelSummary]
+) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
+    """Header and rows: accuracies of the compared pair and of other models, and the difference of the pair."""
+    shown = [*pair, *others]
     curves = [{point.train_size: point for point in analysis.curve(model.key)} for model in shown]
     names = [model.display_name for model in shown]
-    columns = [
-        "training images",
-        *names,
-        *([f"{' - '.join(names)}, points (95 % CI)", ""] if len(names) > 1 else ["95 % CI", ""]),
-    ]
-    comparisons = {} if len(shown) < 2 else {c.train_size: c for c in analysis.pair(shown[0].key, shown[1].key)}
+    difference = "first - second" if others else " - ".join(names)
+    columns = ["training images", *names, f"{difference}, points (95 % CI)" if len(pair) > 1 else "95 % CI", ""]
+    comparisons = {} if len(pair) < 2 else {c.train_size: c for c in analysis.pair(pair[0].key, pair[1].key)}
     rows = []
     for size in analysis.sizes:
         points = [curve.get(size) for curve in curves]
         if not any(points):
             continue
-        accuracies = ["-" if point is None else f"{100 * point.accuracy.value:.1f} %" for point in points]
+        accuracies = ["-" if point is None else _percent(point.accuracy) for point in points]
         comparison = comparisons.get(size)
         if comparison is not None:
-            details = [_difference(comparison, shown[0].key), _conclusion(analysis, comparison)]
-        elif len(shown) == 1 and points[0] is not None:
+            details = [_difference(comparison, pair[0].key), _conclusion(analysis, comparison)]
+        elif len(pair) == 1 and points[0] is not None:
             details = [_percent_range(points[0].accuracy), ""]
         else:
             details = ["", "not compared"]
@@ -179,7 +184,7 @@ def _further_comparisons(analysis: Analysis) -> list[str]:
         text = describe_comparison(primary, analysis.display_names)
         lines.append(f"With {primary.train_size:,} images: {text}.")
         rest.remove(primary)
-    return [*lines, *[f"The report contains {counted(len(rest), 'more comparison')}."] * bool(rest)]
+    return [*lines, *[f"The report contains {format_count(len(rest), 'more comparison')}."] * bool(rest)]
 
 
 def _difference(comparison: PairComparison, first: str) -> str:
@@ -220,30 +225,95 @@ def recommendation_text(analysis: Analysis) -> str:
     best, comparison = names[advice.best], advice.comparison
     if comparison is None or advice.rival is None:
         return f"none, as nothing is compared with the {best}."
+    rival, has_conclusion = names[advice.rival], advice.kind is not RecommendationKind.NO_CONCLUSION
     match advice.kind:
-        case RecommendationKind.TRAIN:
-            text = f"train the {best}."
-        case RecommendationKind.TRAIN_AT_EQUAL_STEPS:
-            lead = _lead_at_equal_compute(analysis, comparison)
-            is_worse = lead is not None and lead.high < 0
-            better = f"the {names[advice.rival]} is better" if is_worse else "it is not shown to be better"
-            text = f"train the {best} if its compute does not matter; at equal compute {better}."
-        case RecommendationKind.EITHER:
-            text = (
-                f"either; their accuracies differ by less than {format_margin(comparison.margin)}.{_cheaper(analysis)}"
-            )
         case RecommendationKind.NOTHING_LEARNED:
             text = (
                 "none, as no model is better than always predicting the most frequent class. Try more training, other "
                 "learning rates, or more images."
             )
+        case _ if has_conclusion and advice.others:
+            text = _recommendation_of_several_starts(analysis, comparison)
+        case RecommendationKind.TRAIN:
+            text = f"train the {best}."
+        case RecommendationKind.TRAIN_AT_EQUAL_STEPS:
+            text = f"train the {best} if its compute does not matter; {_at_equal_compute_text(analysis, comparison)}."
+        case RecommendationKind.EITHER:
+            margin = format_margin(comparison.margin)
+            text = f"either; their accuracies differ by less than {margin}.{_cheaper(analysis)}"
         case RecommendationKind.NO_CONCLUSION:
             few = comparison.obstacle is not None and comparison.obstacle.kind is ObstacleKind.FEW_SEEDS
             text = f"no conclusion: {comparison.obstacle}{' (--protocol.seeds [0,1,2])' * few}."
         case _:
-            rival = names[advice.rival]
             text = f"not enough evidence to prefer the {best} or the {rival}. {_missing_evidence_text(analysis)}"
     return text
+
+
+def _recommendation_of_several_starts(analysis: Analysis, comparison: PairComparison) -> str:
+    """The best of all models, whether its counterpart differs from it, and the best model of every other start."""
+    advice, names = analysis.recommendation, analysis.display_names
+    models = {model.key: model for model in analysis.models}
+    points = [point for key in models for point in analysis.curve(key)]
+    accuracy = {point.model: point.accuracy for point in points if point.train_size == comparison.train_size}
+    assert advice.rival is not None
+    best, rival = models[advice.best], names[advice.rival]
+    network = best.display_name if best.model_name == best.key else best.model_name
+    action = _ACTIONS.get(best.start_kind, "train {}").format(network)
+    sentences = [f"{action} ({_percent(accuracy[best.key])})."]
+    points = f"{100 * comparison.lead.value:.1f}"
+    lower = f"The {rival} is {points} points lower" if points != "0.0" else f"The {rival} is equally accurate"
+    match advice.kind:
+        case RecommendationKind.TRAIN:
+            sentences.append(f"{lower} (significant).")
+        case RecommendationKind.TRAIN_AT_EQUAL_STEPS:
+            sentences.append(f"{lower} (significant); {_at_equal_compute_text(analysis, comparison)}.")
+        case RecommendationKind.EITHER:
+            margin = format_margin(comparison.margin)
+            sentences.append(f"The {rival} is equally good: they differ by less than {margin}.{_cheaper(analysis)}")
+        case _:
+            significance = " (not significant)" if points != "0.0" else ""
+            sentences.append(f"{lower}{significance}.")
+    for key in advice.others:
+        known = [one for one in analysis.pair(best.key, key) if one.train_size == comparison.train_size]
+        tested = f", {_relation(known[0], key)}" if known else ""
+        start = _NAMES_OF_STARTS[models[key].start_kind]
+        sentences.append(f"The best {start} is the {names[key]} ({_percent(accuracy[key])}{tested}).")
+    if advice.kind is RecommendationKind.NOT_ENOUGH_EVIDENCE:
+        sentences.append(_missing_evidence_text(analysis))
+    return " ".join(sentences)
+
+
+#: What to do with a model, by its start, and models of a start.
+_ACTIONS = {
+    StartKind.SCRATCH: "train {} from scratch",
+    StartKind.LINEAR_PROBE: "fit a linear classifier on the features of {}",
+    StartKind.FINETUNED: "fine-tune {}",
+}
+_NAMES_OF_STARTS = {
+    StartKind.SCRATCH: "model from scratch",
+    StartKind.LINEAR_PROBE: "linear probe",
+    StartKind.FINETUNED: "fine-tuned model",
+}
+
+
+def _relation(comparison: PairComparison, model: str) -> str:
+    """The conclusion on one of two models: ``significantly lower``."""
+    side = "higher" if comparison.leader == model else "lower"
+    match comparison.conclusion:
+        case Conclusion.SIGNIFICANTLY_BETTER:
+            return f"significantly {side}"
+        case Conclusion.NOT_ENOUGH_EVIDENCE:
+            return f"not significantly {side}"
+    return str(comparison.conclusion)
+
+
+def _at_equal_compute_text(analysis: Analysis, comparison: PairComparison) -> str:
+    lead = _lead_at_equal_compute(analysis, comparison)
+    is_worse = lead is not None and lead.high < 0
+    better = (
+        f"the {analysis.display_names[comparison.follower]} is better" if is_worse else "it is not shown to be better"
+    )
+    return f"at equal compute {better}"
 
 
 def _missing_evidence_text(analysis: Analysis) -> str:
@@ -261,7 +331,7 @@ def _missing_evidence_text(analysis: Analysis) -> str:
 
 
 def _minimum_detectable(comparison: PairComparison) -> str:
-    design = f"{counted(comparison.seeds, 'seed')} and {counted(comparison.images, 'test image')}"
+    design = f"{format_count(comparison.seeds, 'seed')} and {format_count(comparison.images, 'test image')}"
     if comparison.minimum_detectable is None:
         return f"With {design} no possible difference is detected in 80 % of such experiments."
     points = f"{100 * comparison.minimum_detectable:.1f} points"
@@ -299,7 +369,9 @@ def _more_images(analysis: Analysis, shown: Sequence[ModelSummary]) -> str:
 
 
 def _more_training(analysis: Analysis, shown: Sequence[ModelSummary]) -> str:
-    longer = _longer_budget(analysis, shown)
+    longer = _longer_budget(analysis)
+    if all(model.start_kind is StartKind.LINEAR_PROBE for model in shown):
+        return "linear probes have no training steps." + (f" Other models: not tested{longer}." if longer else "")
     if len(analysis.budgets) < 2:
         return f"not tested{longer}."
     keys, names, size = [model.key for model in shown], analysis.display_names, analysis.sizes[-1]
@@ -326,9 +398,10 @@ def _more_training(analysis: Analysis, shown: Sequence[ModelSummary]) -> str:
     return " ".join(sentences) + (f" More: not tested{longer}." if longer else "")
 
 
-def _longer_budget(analysis: Analysis, shown: Sequence[ModelSummary]) -> str:
-    """The command that tests a longer budget, where the budget is a number of steps or epochs."""
-    amount, _, unit = shown[0].budget.partition(" ")
+def _longer_budget(analysis: Analysis) -> str:
+    """The options that test a longer budget, where the budget is a number of steps or epochs."""
+    trained = [model for model in analysis.models if model.start_kind is not StartKind.LINEAR_PROBE]
+    amount, _, unit = trained[0].budget.partition(" ") if trained else ("", "", "")
     if unit not in ("steps", "epochs"):
         return ""
     factor = _LONGER_BUDGET_FACTOR if len(analysis.budgets) > 1 else 2
@@ -384,6 +457,10 @@ def format_margin(margin: float) -> str:
     """A margin in points with all of its digits: "1.0 points", "0.25 points"."""
     points = round(100 * margin, 6)
     return f"{points:.1f} points" if points == round(points, 1) else f"{points:g} points"
+
+
+def _percent(estimate: Estimate) -> str:
+    return f"{100 * estimate.value:.1f} %"
 
 
 def _percent_range(estimate: Estimate) -> str:

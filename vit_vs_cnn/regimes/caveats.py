@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import Any
 
+from vit_vs_cnn.console import join_names
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.regimes.measurements import Measurements
 from vit_vs_cnn.regimes.model_summaries import ModelSummary, display_name, macs_ratio, millions
-from vit_vs_cnn.runs.analysis_plan import MAX_EQUAL_MACS_RATIO, AnalysisPlan
+from vit_vs_cnn.runs.analysis_plan import MAX_EQUAL_MACS_RATIO, AnalysisPlan, missing_weights_texts
 from vit_vs_cnn.runs.recipe_care import recipe_obstacle, recipe_sensitivity
-from vit_vs_cnn.runs.result import RecipeSource, RunResult, ScoredOn, by_network
+from vit_vs_cnn.runs.result import RecipeSource, RunResult, ScoredOn, StartKind, by_network
 from vit_vs_cnn.statistics.pair_comparison import MIN_SEEDS_FOR_CONCLUSION, Obstacle, ObstacleKind
-from vit_vs_cnn.told import listed
 
 #: Objections of the test-set log to conclusions on a model, by its key.
 LogObjections = Mapping[str, Obstacle]
@@ -32,6 +32,7 @@ class CaveatSeverity(IntEnum):
 class CaveatKind(StrEnum):
     """Subject of a caveat."""
 
+    WEIGHTS_MISSING = "pretrained weights missing"
     TRAINED_ON_TEST_IMAGES = "test images were trained on"
     START_SAW_TEST_IMAGES = "start weights were trained on test images"
     START_IMAGES_UNKNOWN = "training images of start weights unknown"
@@ -149,6 +150,7 @@ def find_caveats(
     if len({r.scores.scored_on for r in results}) > 1:
         raise InputError("results: some are scored on test images, others on validation images")
     found = [
+        *_weights_caveats(plan),
         *_log_caveats(results, log_objections),
         *(Caveat(CaveatKind.PLAN_CHANGED, _WEAKENS, text) for text in (plan.deviation_texts if plan else ())),
         *_score_caveats(results),
@@ -165,6 +167,13 @@ def find_caveats(
 
 
 _INFORMS, _WEAKENS, _BLOCKS = CaveatSeverity.INFORMS, CaveatSeverity.WEAKENS, CaveatSeverity.BLOCKS
+
+
+def _weights_caveats(plan: AnalysisPlan | None) -> list[Caveat]:
+    if plan is None or not plan.missing_weights:
+        return []
+    texts = missing_weights_texts(dict(plan.missing_weights))
+    return [Caveat(CaveatKind.WEIGHTS_MISSING, _WEAKENS, text) for text in texts]
 
 
 def _log_caveats(results: Sequence[RunResult], log_objections: LogObjections) -> list[Caveat]:
@@ -219,7 +228,7 @@ def _recipe_caveats(results: Sequence[RunResult], pairs: Collection[tuple[str, s
     by_hand = [name for name, source in sources.items() if source is RecipeSource.GIVEN]
     recommended = [name for name, source in sources.items() if source is RecipeSource.RECOMMENDED]
     if by_hand and recommended:
-        text = f"The recipe of {listed(by_hand)} was set by hand, that of {listed(recommended)} is a recommended one."
+        text = f"The recipe of {join_names(by_hand)} was set by hand, that of {join_names(recommended)} is recommended."
         found.append(Caveat(CaveatKind.DIFFERENT_RECIPE_SOURCES, _WEAKENS, text))
     return found + _sensitivity_caveats(results, pairs)
 
@@ -280,8 +289,8 @@ def _start_caveats(results: Sequence[RunResult]) -> list[Caveat]:
     found = []
     if unknown := dict.fromkeys(display_name(r.contender) for r in results if r.start.start_history_known is False):
         text = (
-            f"The training images of the weights that {listed([*unknown])} started from are not recorded: test images "
-            "may be among them."
+            f"The training images of the weights that {join_names([*unknown])} started from are not recorded: test "
+            "images may be among them."
         )
         found.append(Caveat(CaveatKind.START_IMAGES_UNKNOWN, _INFORMS, text))
     if overlap := {display_name(r.contender): count for r in results if (count := r.start.scored_images_in_start)}:
@@ -294,14 +303,18 @@ def _start_caveats(results: Sequence[RunResult]) -> list[Caveat]:
 def _compute_caveats(
     results: Sequence[RunResult], models: Collection[ModelSummary], pairs: Collection[tuple[str, str]]
 ) -> list[Caveat]:
-    """Unequal compute of compared models with the same kind of start, unless the budget is one of FLOPs."""
+    """Unequal compute of compared models with the same kind of start, unless the budget is one of FLOPs.
+
+    Linear probes are left out: their training has no steps.
+    """
     if results and all(r.parsed_budget is not None and r.parsed_budget.unit == "flops" for r in results):
         return []
     known = {model.key: model for model in models}
     ratios = [
         ratio
         for pair in pairs
-        if len({known[key].start_kind for key in pair}) == 1
+        if len(starts := {known[key].start_kind for key in pair}) == 1
+        and starts != {StartKind.LINEAR_PROBE}
         and (ratio := macs_ratio([known[key] for key in pair])) is not None
     ]
     if not ratios:

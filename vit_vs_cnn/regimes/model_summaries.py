@@ -9,6 +9,8 @@ from vit_vs_cnn.runs.result import RunResult, StartKind
 
 #: Common names of models, by their config key or the beginning of a preset's name.
 _DISPLAY_NAMES = {"vit": "ViT", "cnn": "CNN", "resnet": "ResNet", "cct": "CCT", "deit": "DeiT", "mlp": "MLP"}
+#: Last words of config keys that come first in the name of a model.
+_START_NAMES = {"pretrained": "pretrained", "finetuned": "fine-tuned"}
 
 
 @dataclass(frozen=True)
@@ -51,8 +53,10 @@ def summarise_models(results: Sequence[RunResult]) -> tuple[ModelSummary, ...]:
 
 
 def display_name(key: str) -> str:
-    """The name of a model for readers: ``ViT-tuned`` for the key ``vit_tuned``."""
+    """The name of a model for readers: ``ViT-tuned`` for ``vit_tuned``, ``pretrained ViT`` for ``vit_pretrained``."""
     family, *rest = key.split("_")
+    if len(rest) == 1 and rest[0] in _START_NAMES:
+        return f"{_START_NAMES[rest[0]]} {display_name(family)}"
     return "-".join([_DISPLAY_NAMES[family.lower()], *rest]) if family.lower() in _DISPLAY_NAMES else key
 
 

@@ -9,8 +9,12 @@ import numpy as np
 from vit_vs_cnn.regimes.budgets import EqualCostDifference
 from vit_vs_cnn.regimes.measurements import AccuracyPoint, failed_to_learn
 from vit_vs_cnn.regimes.model_summaries import ModelSummary
+from vit_vs_cnn.runs.result import StartKind
 from vit_vs_cnn.statistics.mean_distribution import images_needed, seeds_needed
 from vit_vs_cnn.statistics.pair_comparison import Conclusion, PairComparison
+
+#: Starts whose best models a recommendation names.
+_STARTS = (StartKind.SCRATCH, StartKind.LINEAR_PROBE, StartKind.FINETUNED)
 
 
 class RecommendationKind(StrEnum):
@@ -33,6 +37,7 @@ class Recommendation:
         best: model of the highest accuracy.
         rival: best model with another network; None where nothing is compared.
         comparison: of these two at the largest training-set size.
+        others: the best model of every other start, such as from scratch where ``best`` and ``rival`` are pretrained.
         seeds_needed: seeds with which the measured difference, or the margin of equivalence if that is larger, would be
             significant in 80 % of experiments; None if no number is enough, or if the seeds that were run are.
         images_needed: the same for test images.
@@ -42,6 +47,7 @@ class Recommendation:
     best: str
     rival: str | None = None
     comparison: PairComparison | None = None
+    others: tuple[str, ...] = ()
     seeds_needed: int | None = None
     images_needed: int | None = None
 
@@ -70,35 +76,57 @@ def recommend(
     if comparison is None:
         return Recommendation(RecommendationKind.ONE_MODEL, best)
     leader, follower = comparison.leader, comparison.follower
+    others = _best_of_other_starts(models, ranked, comparison)
     means = np.array([point.accuracy.value for point in ranked if point.model in (leader, follower)])
     if chance is not None and failed_to_learn(means, chance, test_images).all():
-        return Recommendation(RecommendationKind.NOTHING_LEARNED, leader, follower, comparison)
+        return Recommendation(RecommendationKind.NOTHING_LEARNED, leader, follower, comparison, others)
     match comparison.conclusion:
         case Conclusion.SIGNIFICANTLY_BETTER:
             held = holds_at_equal_cost(comparison, equal_cost)
             kind = RecommendationKind.TRAIN if held else RecommendationKind.TRAIN_AT_EQUAL_STEPS
-            return Recommendation(kind, leader, follower, comparison)
+            return Recommendation(kind, leader, follower, comparison, others)
         case Conclusion.EQUIVALENT:
-            return Recommendation(RecommendationKind.EITHER, leader, follower, comparison)
+            return Recommendation(RecommendationKind.EITHER, leader, follower, comparison, others)
         case Conclusion.NO_CONCLUSION:
-            return Recommendation(RecommendationKind.NO_CONCLUSION, leader, follower, comparison)
+            return Recommendation(RecommendationKind.NO_CONCLUSION, leader, follower, comparison, others)
     goal = max(abs(comparison.difference.value), comparison.margin)
     seeds = images = None
     if comparison.minimum_detectable is None or comparison.minimum_detectable > goal:
         seeds = seeds_needed(comparison.distribution, comparison.seeds, goal, level=comparison.level)
         images = images_needed(comparison.distribution, comparison.images, goal, level=comparison.level)
-    return Recommendation(RecommendationKind.NOT_ENOUGH_EVIDENCE, leader, follower, comparison, seeds, images)
+    return Recommendation(RecommendationKind.NOT_ENOUGH_EVIDENCE, leader, follower, comparison, others, seeds, images)
 
 
 def _deciding_comparison(
     models: Sequence[ModelSummary], ranked: Sequence[AccuracyPoint], comparisons: Sequence[PairComparison]
 ) -> PairComparison | None:
-    """The comparison of the best model with the best one that has another network; the best compared pair otherwise."""
+    """The comparison of the best model with the best one that has another network, of the same start if there is one.
+
+    If the best model is not compared, the comparison of the best ones that are.
+    """
     rank = {point.model: place for place, point in enumerate(ranked)}
     networks = {model.key: model.network or model.key for model in models}
+    starts = {model.key: model.start_kind for model in models}
     known = [one for one in comparisons if one.first in rank and one.second in rank]
     different = [one for one in known if networks[one.first] != networks[one.second]] or known
-    return min(different, key=lambda one: sorted((rank[one.first], rank[one.second])), default=None)
+
+    def order(one: PairComparison) -> tuple[int, bool, int]:
+        better, worse = sorted((rank[one.first], rank[one.second]))
+        return better, starts[one.first] != starts[one.second], worse
+
+    return min(different, key=order, default=None)
+
+
+def _best_of_other_starts(
+    models: Sequence[ModelSummary], ranked: Sequence[AccuracyPoint], comparison: PairComparison
+) -> tuple[str, ...]:
+    """The best model of every start that neither of two compared models has, the best first."""
+    starts = {model.key: model.start_kind for model in models}
+    best: dict[StartKind, str] = {}
+    for point in ranked:
+        best.setdefault(starts[point.model], point.model)
+    compared = {starts[name] for name in comparison.names}
+    return tuple(model for start, model in best.items() if start in _STARTS and start not in compared)
 
 
 def holds_at_equal_cost(comparison: PairComparison, equal_cost: Sequence[EqualCostDifference]) -> bool:

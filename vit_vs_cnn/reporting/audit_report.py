@@ -1,4 +1,4 @@
-"""The audit of images: one page that opens with what to do before training, with every table beside it as a file."""
+"""Report of an audit: findings, classes, sizes and similar images, as a page with tables and as text."""
 
 import io
 from collections import Counter
@@ -6,100 +6,93 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from jaxtyping import UInt8
 from PIL import Image
 
+from vit_vs_cnn.console import format_count
 from vit_vs_cnn.data.near_duplicates import MAX_BLANK_DEVIATION
 from vit_vs_cnn.reporting.document import Bullets, Cell, Document, Gallery, Picture, Table, Text
 from vit_vs_cnn.reporting.style import Look, visible
-from vit_vs_cnn.runs.auditing.audit import SHOWN, Audit, Kind, Pair
-from vit_vs_cnn.runs.auditing.findings import Finding
-from vit_vs_cnn.told import counted
+from vit_vs_cnn.runs.audit import Audit, DuplicateKind, DuplicatePair
 
-#: Rows of a long table that the page shows, and the side of a picture of a pair at most, in pixels.
-MOST, SIDE = 40, 96
-NOTHING = "Nothing was found that stands in the way."
-#: Kinds of pairs, and what stands above them.
-HEADINGS: dict[Kind, str] = {
-    "two classes": "Alike under two classes",
-    "two splits": "Alike in two splits",
-    "repeated": "Alike in one class and split",
+#: Number of rows of a long table on the page.
+MAX_ROWS = 40
+#: Height of the images of a pair in pixels.
+IMAGE_SIDE = 96
+HEADINGS = {
+    DuplicateKind.TWO_CLASSES: "Similar images in two classes",
+    DuplicateKind.TWO_SPLITS: "Similar images in two splits",
+    DuplicateKind.REPEATED: "Similar images in one class and split",
 }
 METHOD = (
-    "Images were compared at the size of training, cut as training cuts them. Two of them show the same picture where "
-    "all pixels are equal, or where one is the other re-encoded, shifted by up to two pixels of 32, slightly cropped, "
-    "mirrored, brighter or darker. Similarity is the correlation of their detail; pairs below 0.8 may be two pictures "
-    "of like things: of 40 such pairs of photographs (CIFAR) 39 were one picture, of 11 pairs among 1,000 drawn "
-    "images, 0.66 to 0.81 alike, none (results/near_duplicates). Of several copies with one class and split each is "
-    f"paired with the first. Blank is what strays from one colour by at most {MAX_BLANK_DEVIATION:g} grey levels; "
-    "blank images are left out of the pairs. Nothing was trained, and no file in the folder of images was touched."
+    "Images are compared at training size. Two images count as similar if all pixels are equal, or if one is the other "
+    "one re-encoded, shifted by up to two pixels of 32, slightly cropped, mirrored, brighter or darker. Similarity is "
+    "the correlation of their details. Pairs below 0.8 may show two scenes: of 40 such pairs of photographs (CIFAR), "
+    "39 were one scene; of 11 pairs among 1,000 synthetic images, with similarities of 0.66 to 0.81, none was "
+    "(results/near_duplicates). Of several copies in one class and split, each is paired with the first. A blank image "
+    f"differs from one color by at most {MAX_BLANK_DEVIATION:g} gray levels (standard deviation); blank images are not "
+    "compared. Nothing was trained, and the folder of images was not changed."
 )
 
 
-def lines_of(findings: Sequence[Finding]) -> list[str]:
-    """Each finding in a line, the worst first."""
-    return [visible(one.line) for one in findings] or [NOTHING]
+def finding_lines(audit: Audit) -> list[str]:
+    """One line for each finding, the most serious first."""
+    return [visible(finding.line) for finding in audit.findings] or ["No problems were found."]
 
 
-def summary(audit: Audit, findings: Sequence[Finding]) -> Document:
-    """What a terminal and a notebook show: the classes, then what to do."""
-    document = Document(_title(audit), _lead(audit), looks=_swatches(audit))
-    document.add(_classes(audit), Bullets(lines_of(findings)))
+def images_line(audit: Audit) -> str:
+    """One line on the images, for a command that trains next."""
+    return f"Found in {audit.root or audit.source}: {_overview(audit)}"
+
+
+def summary(audit: Audit) -> Document:
+    """Classes and findings, for a terminal or a notebook."""
+    document = Document(_title(audit), _overview(audit), looks=_color_marks(audit))
+    document.add(_class_table(audit), Bullets(finding_lines(audit)))
     return document
 
 
-def audit_document(audit: Audit, findings: Sequence[Finding]) -> Document:
-    """All that there is to say of the images."""
-    document = Document(_title(audit), _lead(audit), looks=_swatches(audit))
-    document.section("Before you train", Bullets(lines_of(findings)))
-    document.section("Classes", _classes(audit), Text(_majority(audit)))
+def audit_document(audit: Audit) -> Document:
+    """The whole report."""
+    document = Document(_title(audit), _overview(audit), looks=_color_marks(audit))
+    document.section("Before training", Bullets(finding_lines(audit)))
+    name, accuracy = audit.majority
+    baseline = f"Baseline: always predicting {visible(name)} gives {100 * accuracy:.1f} % accuracy on the test images."
+    document.section("Classes", _class_table(audit), Text(baseline))
     if audit.files:
-        document.section("Sizes and formats", _sizes(audit), _formats(audit))
+        document.section("Sizes and formats", _size_table(audit), _format_table(audit))
     _add_pairs(document, audit)
     if audit.blank:
-        blank = [[visible(name)] for name in audit.blank]
-        document.section("Blank images", _long("Images of one colour", ["image"], blank, "blank"))
-    if audit.faults:
-        rows = [[fault.kind, visible(fault.name), visible(fault.reason)] for fault in audit.faults]
-        columns = ["kind", "where", "why"]
-        document.section("What cannot be used", _long("Files and classes", columns, rows, "unusable"))
-    if audit.others:
-        others = [[visible(name)] for name in audit.others]
-        document.section("Other files", _long("Files that are passed over", ["file"], others, "others"))
+        rows: list[list[Cell]] = [[visible(name)] for name in audit.blank]
+        document.section("Blank images", _long_table("Images of one color", ["image"], rows, "blank"))
+    if audit.problems:
+        rows = [[problem.kind, visible(problem.name), visible(problem.reason)] for problem in audit.problems]
+        columns = ["kind", "name", "reason"]
+        document.section("Unusable files and classes", _long_table("Files and classes", columns, rows, "unusable"))
+    if audit.other_files:
+        rows = [[visible(name)] for name in audit.other_files]
+        document.section("Other files", _long_table("Ignored files", ["file"], rows, "others"))
     document.section("How it was measured", Text(METHOD))
     return document
 
 
 def _title(audit: Audit) -> str:
-    return (
-        f"Audit of {visible(Path(audit.root).resolve().name) if audit.root and audit.files else visible(audit.source)}"
-    )
+    name = Path(audit.root).resolve().name if audit.root and audit.files else audit.source
+    return f"Audit of {visible(name)}"
 
 
-def _lead(audit: Audit) -> str:
-    told = {split: sum(by_class.values()) for split, by_class in audit.counts.items()}
-    ways = {"train": "to train on", "validation": "to validate with", "test": "to test on"}
-    parts = ", ".join(f"{count:,} {ways[split]}" for split, count in told.items())
-    set_apart = f" (seed 0; there is no test set, so each seed is tested on one of {audit.folds} folds)" * (
-        audit.folds > 0
-    )
-    first = "Nothing can be trained yet. " if any(fault.is_fatal for fault in audit.faults) else ""
-    many = f"{audit.images:,} images of {len(audit.by_class)} classes"
-    return f"{first}{many} can be used: {parts}{set_apart}.{_groups(audit)}"
+def _overview(audit: Audit) -> str:
+    counts = {split: sum(by_class.values()) for split, by_class in audit.counts.items()}
+    names = {"train": "training", "validation": "validation", "test": "test"}
+    parts = ", ".join(f"{count:,} {names[split]} images" for split, count in counts.items())
+    folds = f" (seed 0; without a test set, each seed is tested on one of {audit.folds} folds)" * (audit.folds > 0)
+    first = "Training is not possible yet. " if any(problem.is_fatal for problem in audit.problems) else ""
+    groups = ", ".join(f"{count:,} in {split}" for split, count in audit.groups.items())
+    last = f" {sum(audit.groups.values()):,} groups, none in two splits: {groups}." if audit.groups else ""
+    return f"{first}{audit.images:,} usable images of {len(audit.by_class)} classes: {parts}{folds}.{last}"
 
 
-def _groups(audit: Audit) -> str:
-    if not audit.groups:
-        return ""
-    told = ", ".join(f"{count:,} in {split}" for split, count in audit.groups.items())
-    return f" {sum(audit.groups.values()):,} groups, none on two sides: {told}."
-
-
-def _majority(audit: Audit) -> str:
-    name, accuracy = audit.majority
-    return f"Always naming {visible(name)} is right on {accuracy:.1%} of the test images: no network is worth less."
-
-
-def _classes(audit: Audit) -> Table:
+def _class_table(audit: Audit) -> Table:
     total = max(1, audit.images)
     rows: list[list[Cell]] = [
         [
@@ -107,24 +100,23 @@ def _classes(audit: Audit) -> Table:
             *(by_class[name] for by_class in audit.counts.values()),
             count,
             f"{100 * count / total:.1f}",
-            _hex(audit.mean_colours.get(name)),
+            _hex_color(audit.mean_colors.get(name)),
         ]
         for name, count in audit.by_class.items()
     ]
-    columns = ["class", *audit.counts, "all", "share %", "mean colour"]
-    return Table(_title(audit), columns, rows, "classes")
+    return Table(_title(audit), ["class", *audit.counts, "all", "share %", "mean color"], rows, "classes")
 
 
-def _hex(colour: Sequence[float] | None) -> str:
-    return "-" if colour is None else "#" + "".join(f"{round(value):02x}" for value in colour)
+def _hex_color(color: Sequence[float] | None) -> str:
+    return "-" if color is None else "#" + "".join(f"{round(value):02x}" for value in color)
 
 
-def _swatches(audit: Audit) -> dict[str, Look]:
-    return {_hex(colour): Look(_hex(colour), "s") for colour in audit.mean_colours.values()}
+def _color_marks(audit: Audit) -> dict[str, Look]:
+    return {_hex_color(color): Look(_hex_color(color), "s") for color in audit.mean_colors.values()}
 
 
-def _sizes(audit: Audit) -> Table:
-    measured = {
+def _size_table(audit: Audit) -> Table:
+    columns = {
         "width": [file.width for file in audit.files],
         "height": [file.height for file in audit.files],
         "shorter side": [file.shorter for file in audit.files],
@@ -132,68 +124,66 @@ def _sizes(audit: Audit) -> Table:
     }
     rows = [
         [name, *(f"{value:,.4g}" for value in np.quantile(values, (0, 0.05, 0.5, 0.95, 1)))]
-        for name, values in measured.items()
+        for name, values in columns.items()
     ]
-    columns = ["", "smallest", "5 %", "median", "95 %", "largest"]
-    note = (
-        f"In pixels, as they are shown. Training brings every image to {audit.image_size[0]} pixels ({audit.resize})."
-    )
-    return Table("Sizes of the files", columns, rows, "sizes", note)
+    header = ["", "smallest", "5 %", "median", "95 %", "largest"]
+    size = f"{audit.image_size[0]} pixels ({audit.resize})"
+    note = f"In pixels, after EXIF rotation. Training resizes every image to {size}."
+    return Table("Sizes of the files", header, rows, "sizes", note)
 
 
-def _formats(audit: Audit) -> Table:
-    counted = Counter((file.format, file.mode) for file in audit.files).most_common()
-    rows = [[name, mode, count, f"{100 * count / len(audit.files):.1f}"] for (name, mode), count in counted]
-    return Table("Formats and colour modes", ["format", "mode", "images", "share %"], rows, "formats")
+def _format_table(audit: Audit) -> Table:
+    counts = Counter((file.format, file.mode) for file in audit.files).most_common()
+    rows = [[name, mode, count, f"{100 * count / len(audit.files):.1f}"] for (name, mode), count in counts]
+    return Table("Formats and color modes", ["format", "mode", "images", "share %"], rows, "formats")
 
 
 def _add_pairs(document: Document, audit: Audit) -> None:
     if not audit.pairs:
-        told = "Not looked for: every image is drawn anew." if audit.pairs is None else "There is none."
-        document.section("The same picture twice", Text(told))
+        reason = "No similar images were found." if audit.pairs is not None else "Synthetic images are not compared."
+        document.section("Similar images", Text(reason))
         return
-    for kind in SHOWN:
-        if of_kind := audit.of_kind(kind):
+    for kind, heading in HEADINGS.items():
+        if pairs := audit.pairs_of(kind):
             shown = [
-                _picture(audit.pairs[place], pixels)
-                for place, pixels in audit.pictures.items()
-                if audit.pairs[place].kind == kind
+                _pair_picture(audit.pairs[index], pixels)
+                for index, pixels in audit.pictures.items()
+                if audit.pairs[index].kind is kind
             ]
-            more = f"; {len(shown):,} are shown" if len(shown) < len(of_kind) else ""
+            note = f"; {len(shown):,} are shown" if len(shown) < len(pairs) else ""
             document.section(
-                HEADINGS[kind],
-                Text(f"{counted(len(of_kind), 'pair')}{more}.", note=True),
-                Gallery(shown, 210),
+                heading, Text(f"{format_count(len(pairs), 'pair')}{note}.", note=True), Gallery(shown, 210)
             )
     columns = ["kind", "image", "class", "split", "other image", "class", "split", "similarity", "pixels"]
-    rows = [
+    rows: list[list[Cell]] = [
         [
-            pair.kind,
-            *(text for side in (0, 1) for text in _side(pair, side)),
+            pair.kind.value,
+            *_side(pair, 0),
+            *_side(pair, 1),
             f"{pair.similarity:.3f}",
-            "the same" if pair.same_pixels else "others",
+            "equal" if pair.same_pixels else "different",
         ]
         for pair in audit.pairs
     ]
-    document.section("All pairs", _long("The same picture twice", columns, rows, "pairs"))
+    document.section("All pairs", _long_table("Similar images", columns, rows, "pairs"))
 
 
-def _side(pair: Pair, side: int) -> tuple[str, str, str]:
+def _side(pair: DuplicatePair, side: int) -> tuple[str, str, str]:
     return visible((pair.first, pair.second)[side]), visible(pair.classes[side]), pair.splits[side]
 
 
-def _picture(pair: Pair, pixels: np.ndarray) -> Picture:
+def _pair_picture(pair: DuplicatePair, pixels: UInt8[np.ndarray, "_ _ _"]) -> Picture:
     sides = [f"{name} ({label}, {split})" for name, label, split in (_side(pair, 0), _side(pair, 1))]
-    alike = "the same pixels" if pair.same_pixels else f"similarity {pair.similarity:.2f}"
-    alike += "" if pair.is_sure else ", so perhaps two pictures"
+    similarity = "equal pixels" if pair.same_pixels else f"similarity {pair.similarity:.2f}"
+    similarity += "" if pair.is_sure else ", perhaps two scenes"
     image = Image.fromarray(pixels)
-    image.thumbnail((2 * SIDE + 4, SIDE))
+    image.thumbnail((2 * IMAGE_SIDE + 4, IMAGE_SIDE))
     file = io.BytesIO()
     image.save(file, "PNG")
-    return Picture(file.getvalue(), f"{sides[0]} | {sides[1]}: {alike}", f"{sides[0]} beside {sides[1]}")
+    return Picture(file.getvalue(), f"{sides[0]} | {sides[1]}: {similarity}", f"{sides[0]} and {sides[1]}")
 
 
-def _long(title: str, columns: Sequence[str], rows: Sequence[Sequence[Cell]], name: str) -> Table:
+def _long_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Cell]], name: str) -> Table:
     """A table of which the page shows the first rows."""
-    more = f"The first {MOST} of {len(rows):,}; all are in tables/{name}.csv." if len(rows) > MOST else ""
-    return Table(title, columns, rows, name, more, most=MOST)
+    note = f"The first {MAX_ROWS} of {len(rows):,}; all are in tables/{name}.csv." if len(rows) > MAX_ROWS else ""
+    return Table(title, columns, rows, name, note, most=MAX_ROWS)

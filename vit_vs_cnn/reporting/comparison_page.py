@@ -14,6 +14,7 @@ from vit_vs_cnn.comparison.cost import PEAK_BATCH, InferenceCost
 from vit_vs_cnn.comparison.differences import ConfigDifferences
 from vit_vs_cnn.comparison.entries import ABSENT, TestedEntry
 from vit_vs_cnn.comparison.similarity import LayerSimilarity
+from vit_vs_cnn.console import format_count, join_names
 from vit_vs_cnn.files import write_text
 from vit_vs_cnn.reporting.document import Bullets, Cell, Document, Facts, Picture, Table
 from vit_vs_cnn.reporting.figures.comparison import comparison_figures
@@ -22,7 +23,6 @@ from vit_vs_cnn.reporting.style import bytes_text, in_millions, interval, looks,
 from vit_vs_cnn.runs.answers import MAJORITY
 from vit_vs_cnn.runs.calibration import LEAST
 from vit_vs_cnn.statistics.intervals import format_p_value
-from vit_vs_cnn.told import counted, listed
 
 HEADINGS = {
     Part.ACCURACY: "Accuracy",
@@ -51,10 +51,10 @@ def comparison_document(
     comparison: NetworkComparison, notes: Sequence[str], figures: Mapping[str, Figure] | None = None
 ) -> Document:
     groups = list(dict.fromkeys(network.group for network in comparison.networks))
-    lead = [f"{counted(len(comparison.networks), 'network')} on {comparison.images:,} test images."]
+    lead = [f"{format_count(len(comparison.networks), 'network')} on {comparison.images:,} test images."]
     known = looks(groups)
     known |= {network.name: known[network.group] for network in comparison.networks}
-    document = Document(listed(groups), comparison.conclusions or lead, looks=known)
+    document = Document(join_names(groups), comparison.conclusions or lead, looks=known)
     if warnings := _warnings(comparison):
         document.section("Before you read on", Bullets(warnings, "warning"))
     tables = comparison_tables(comparison)

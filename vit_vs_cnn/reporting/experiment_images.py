@@ -13,8 +13,8 @@ from vit_vs_cnn.reporting.document import Block, Picture, Table
 from vit_vs_cnn.reporting.figures.comparison import classes_figure, confusion_figure, pictures_figure
 from vit_vs_cnn.reporting.findings import Findings
 from vit_vs_cnn.reporting.style import looks, percent
-from vit_vs_cnn.runs.evaluation import Said
-from vit_vs_cnn.runs.images import pool_of
+from vit_vs_cnn.runs.evaluation import ClassPredictions
+from vit_vs_cnn.runs.experiment_data import open_experiment_data
 from vit_vs_cnn.runs.record import load_run_predictions
 from vit_vs_cnn.runs.result import RunResult, ScoredOn
 from vit_vs_cnn.statistics.intervals import format_p_value
@@ -35,7 +35,7 @@ class _CellAnswers:
     seed: int
     subset: str | None
     test_set: str | None
-    predictions: Said
+    predictions: ClassPredictions
 
 
 def image_blocks(findings: Findings) -> tuple[list[Block], list[str]]:
@@ -87,13 +87,13 @@ def _compared(findings: Findings) -> list[RunResult]:
 
 
 def _answers(findings: Findings, result: RunResult) -> _CellAnswers:
-    predictions = Said.from_arrays(load_run_predictions(findings.folder, result.run))
+    predictions = ClassPredictions.from_arrays(load_run_predictions(findings.folder, result.run))
     return _CellAnswers(display_name(result.contender), result.seed, result.data.subset, result.test_set, predictions)
 
 
 def _test_images(findings: Findings, cells: Sequence[_CellAnswers]) -> dict[str | None, LabelledImages]:
     """The test images of the runs, by test set. Raises InputError: they are not available, or have changed."""
-    pool, tests = pool_of(findings.folder, _compared(findings)[0].data), {}
+    pool, tests = open_experiment_data(findings.folder, _compared(findings)[0].data), {}
     for cell in cells:
         test, predictions = tests.setdefault(cell.test_set, pool.test(cell.seed)), cell.predictions
         same = predictions.labels.tolist() == test.labels.tolist()

@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 from vit_vs_cnn.config.experiment import Budget, read_config
-from vit_vs_cnn.config.parsing import build
+from vit_vs_cnn.config.reading import build
 from vit_vs_cnn.data.listing import format_counts
 from vit_vs_cnn.files import write_text
 from vit_vs_cnn.regimes.analysis import Analysis
@@ -35,12 +35,11 @@ from vit_vs_cnn.reporting.experiment_images import image_blocks
 from vit_vs_cnn.reporting.figures.experiment import experiment_figures
 from vit_vs_cnn.reporting.findings import Findings, answer_document
 from vit_vs_cnn.reporting.page import write_document
-from vit_vs_cnn.runs.auditing.audit import PLACE
-from vit_vs_cnn.runs.auditing.contamination import PICTURE
-from vit_vs_cnn.runs.ledger import account_of
+from vit_vs_cnn.runs.audit import AUDIT_FOLDER
 from vit_vs_cnn.runs.record import table_text
 from vit_vs_cnn.runs.result import RunResult, RunState
 from vit_vs_cnn.runs.status import ExperimentStatus, read_status
+from vit_vs_cnn.runs.test_set_log import summarize_log
 
 #: Caption and description in words of each figure.
 _CAPTIONS = {
@@ -104,7 +103,7 @@ def experiment_document(findings: Findings) -> Document:
         "Search for recipes": [tables.trials_table(findings.trials)] if findings.trials else [],
         "Near-duplicates": _duplicates(findings),
         "Runs": [
-            Text(account_of(findings.folder, results[0].test_set).told),
+            Text(summarize_log(findings.folder, results[0].test_set).text),
             tables.runs_table(status.cells, results),
         ],
     }
@@ -117,7 +116,7 @@ def experiment_document(findings: Findings) -> Document:
         details=details,
         config=config,
         protocol=_protocol(config, findings),
-        audit=(findings.folder / PLACE / "index.html").exists(),
+        audit=(findings.folder / AUDIT_FOLDER / "index.html").exists(),
     )
 
 
@@ -203,9 +202,6 @@ def _duplicates(findings: Findings) -> list[Block]:
     if findings.answers is not None and findings.answers.correct is not None:
         results = longest_results(findings.results)
         blocks.append(tables.duplicates_table(duplicates, results, findings.answers.correct))
-    if (picture := findings.folder / PICTURE).exists():
-        caption = "Some pairs, from the least to the most similar, with the test image on the left."
-        blocks.append(Picture(picture, caption, "image pairs"))
     return [*blocks, tables.duplicate_pairs_table(duplicates)]
 
 
@@ -266,6 +262,6 @@ def _links(document: Document, audit: bool) -> list[str | Link]:
     return [
         Link("results.csv: one line for each run, with its measured times", "results.csv"),
         Link("analysis.json: all numbers of this page, not rounded", "analysis.json"),
-        *[Link("Audit of the images, made before training", f"../{PLACE}/index.html")] * audit,
+        *[Link("Audit of the images, made before training", f"../{AUDIT_FOLDER}/index.html")] * audit,
         *(Link(name, name) for name in files),
     ]

@@ -14,10 +14,10 @@ from vit_vs_cnn.regimes.model_summaries import display_name
 from vit_vs_cnn.reporting.document import Table
 from vit_vs_cnn.reporting.style import in_millions, percent, points, value_text
 from vit_vs_cnn.runs.answers import MAJORITY
-from vit_vs_cnn.runs.auditing.contamination import Contamination
+from vit_vs_cnn.runs.near_duplicates import NearDuplicates
 from vit_vs_cnn.runs.recipe_care import source_text
 from vit_vs_cnn.runs.result import RunResult, RunState, StartKind, by_network
-from vit_vs_cnn.runs.status import CellStatus
+from vit_vs_cnn.runs.status import RunStatus
 from vit_vs_cnn.runs.trials import Trial, ranked
 from vit_vs_cnn.statistics.intervals import Estimate, format_p_value
 from vit_vs_cnn.statistics.pair_comparison import Conclusion, PairComparison
@@ -163,7 +163,7 @@ def _settings_text(settings: Mapping[str, Any], prefix: str = "") -> str:
     return ", ".join(filter(None, texts))
 
 
-def runs_table(cells: Sequence[CellStatus], results: Sequence[RunResult]) -> Table:
+def runs_table(cells: Sequence[RunStatus], results: Sequence[RunResult]) -> Table:
     """All runs of the experiment, those that failed or are not finished included."""
     by_run, rows = {r.run: r for r in results}, []
     for cell in cells:
@@ -182,7 +182,7 @@ def runs_table(cells: Sequence[CellStatus], results: Sequence[RunResult]) -> Tab
 
 
 def duplicates_table(
-    contamination: Contamination, results: Sequence[RunResult], correct: Mapping[str, np.ndarray]
+    contamination: NearDuplicates, results: Sequence[RunResult], correct: Mapping[str, np.ndarray]
 ) -> Table:
     """Accuracy with and without the test images that are near-duplicates of images of the run."""
     rows = []
@@ -206,7 +206,7 @@ def duplicates_table(
     )
 
 
-def duplicate_pairs_table(contamination: Contamination) -> Table:
+def duplicate_pairs_table(contamination: NearDuplicates) -> Table:
     """All near-duplicates, with the names of both images and their labels."""
     rows = [
         {"test image": test, "image used": train, "correlation of detail": f"{alike:.3f}", "label of the first": first}

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import matplotlib.figure
     import pandas
 
-    from vit_vs_cnn.runs.auditing.contamination import Contamination
+    from vit_vs_cnn.runs.near_duplicates import NearDuplicates
 
 #: Columns of ``Findings.frame``.
 FRAME_COLUMNS = (
@@ -76,14 +76,14 @@ class Findings(Written):
         return self._with_warning(self.leak, f"{text[:1].upper()}{text[1:]}", " ")
 
     @cached_property
-    def duplicates(self) -> "Contamination | str":
+    def duplicates(self) -> "NearDuplicates | str":
         """Near-duplicates between test and training images; a sentence if they cannot be searched for."""
-        from vit_vs_cnn.runs.auditing.contamination import contamination_of, reason_not_searched
+        from vit_vs_cnn.runs.near_duplicates import find_near_duplicates, reason_not_searched
 
         if (reason := reason_not_searched(self.results)) is not None:
             return f"{reason}."
         try:
-            return contamination_of(self.folder, self.results)
+            return find_near_duplicates(self.folder, self.results)
         except (InputError, OSError):
             return "Near-duplicates were not searched for, because the images were not available."
 
@@ -95,9 +95,9 @@ class Findings(Written):
     @property
     def stored_leak(self) -> Caveat | None:
         """``leak`` as far as it is known without a search: no image is read."""
-        from vit_vs_cnn.runs.auditing.contamination import stored_contamination
+        from vit_vs_cnn.runs.near_duplicates import read_near_duplicates
 
-        return _leak_caveat(vars(self).get("duplicates") or stored_contamination(self.folder, self.results))
+        return _leak_caveat(vars(self).get("duplicates") or read_near_duplicates(self.folder, self.results))
 
     def frame(self, *, all: bool = False) -> "pandas.DataFrame":
         """One row for each finished run.
@@ -140,7 +140,7 @@ class Findings(Written):
         return text if caveat is None else f"{caveat.text}{separator}{text}"
 
 
-def _leak_caveat(duplicates: "Contamination | str | None") -> Caveat | None:
+def _leak_caveat(duplicates: "NearDuplicates | str | None") -> Caveat | None:
     if duplicates is None or isinstance(duplicates, str):
         return None
     most = max(map(len, duplicates.by_subset.values()), default=0)

@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 from torch import Tensor
 
+from vit_vs_cnn.console import format_count, join_names
 from vit_vs_cnn.files import write_text
 from vit_vs_cnn.inspection.attention_weights import AttentionMaps
 from vit_vs_cnn.inspection.inspect import Inspection, MethodMaps, NetworkInspection, maps_over_training
@@ -32,13 +33,12 @@ from vit_vs_cnn.inspection.map_scores import (
 from vit_vs_cnn.inspection.networks import InspectedImages
 from vit_vs_cnn.inspection.randomized_weights import STAGE_ALL_WEIGHTS, RandomizationStage
 from vit_vs_cnn.inspection.saliency import METHODS, resize_maps
-from vit_vs_cnn.models.resized import crops
+from vit_vs_cnn.models.input_wrappers import has_center_crop
 from vit_vs_cnn.reporting.document import Bullets, Document, Picture, Raw, Table, Text, csv_of
 from vit_vs_cnn.reporting.figures import attention as figures
 from vit_vs_cnn.reporting.figures.drawing import in_colours
 from vit_vs_cnn.reporting.page import write_document
 from vit_vs_cnn.reporting.style import looks
-from vit_vs_cnn.told import counted, listed
 
 #: Size of the page without its figures, and the share of it that weights, images and maps may take.
 MAX_PAGE_BYTES, CONTENT_SHARE = 10_000_000, 0.94
@@ -122,7 +122,9 @@ def write_inspection_page(
     }
     names = [network.name for network in networks]
     assets = ("explorer.css", "explorer.js")
-    document = Document(f"Inspection of {listed(names)}", summary_lines(inspection), looks=looks(names), assets=assets)
+    document = Document(
+        f"Inspection of {join_names(names)}", summary_lines(inspection), looks=looks(names), assets=assets
+    )
     document.add(Raw("explorer.html", {"weights": weights, "data": data}))
     classes = _target_classes(inspection)
     notes = (_page_limits(inspection, count, levels, max_error), ABOUT_LABELS.format(classes=classes), ABOUT_DELETION)
@@ -143,7 +145,7 @@ def write_inspection_page(
 def summary_lines(inspection: Inspection) -> list[str]:
     """What was inspected, how often each network is right, and how often its maps beat random ones."""
     count, images = len(inspection.images.data), inspection.images
-    lines = [f"{counted(count, 'image')}, {images.source}."]
+    lines = [f"{format_count(count, 'image')}, {images.source}."]
     for network in inspection.networks:
         labels = zip(map(images.label, range(count)), network.predicted.tolist(), strict=True)
         right = [label == images.data.class_names[predicted] for label, predicted in labels if label is not None]
@@ -279,7 +281,7 @@ def _add_figures(document: Document, inspection: Inspection) -> None:
         if len(network.network.checkpoints) > 1:
             maps = network.methods[0]
             stages = maps_over_training(network.network, images, maps.method)
-            caption = f"{maps.label} at steps {listed([f'{step:,}' for step, _ in stages])}."
+            caption = f"{maps.label} at steps {join_names([f'{step:,}' for step, _ in stages])}."
             figure = figures.training_figure(images, stages, f"{name}: {maps.method}")
             add(f"training_{_slug(name)}", figure, f"{name} over training", caption, is_photograph=True)
 
@@ -454,7 +456,7 @@ def _base64(data: bytes) -> str:
 
 def _page_limits(inspection: Inspection, count: int, levels: int, max_error: float) -> str:
     total, networks = len(inspection.images.data), inspection.networks
-    sentences = [f"The page shows {counted(count, 'image')}."]
+    sentences = [f"The page shows {format_count(count, 'image')}."]
     if count < total:
         sentences.append(f"{total - count} more did not fit.")
     if any(network.attention is not None for network in networks):
@@ -462,10 +464,10 @@ def _page_limits(inspection: Inspection, count: int, levels: int, max_error: flo
             f"Weights are rounded to {levels} steps between zero and the greatest of their row; the largest error is "
             f"{max_error:.1e}. Attention is not an explanation: read the scores."
         )
-    cropped = [network.name for network in networks if crops(network.network.network)]
+    cropped = [network.name for network in networks if has_center_crop(network.network.network)]
     if cropped:
         sentences.append(
-            f"The patches of {listed(cropped)} cover the middle of an image, but are drawn over all of it."
+            f"The patches of {join_names(cropped)} cover the middle of an image, but are drawn over all of it."
         )
     return " ".join(sentences)
 

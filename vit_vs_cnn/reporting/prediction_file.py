@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.extras import library
-from vit_vs_cnn.files import written_whole
+from vit_vs_cnn.files import atomic_write
+from vit_vs_cnn.optional_deps import import_optional
 from vit_vs_cnn.runs.prediction import columns_of
 
 Row = dict[str, Any]
@@ -35,7 +35,7 @@ def prediction_file(path: Path, *, top: int) -> Iterator[Write]:
         path: its suffix says which kind of file.
         top: how many classes a row has.
     """
-    with written_whole(path, contested=True) as partial, WRITERS[path.suffix](partial, columns_of(top)) as write:
+    with atomic_write(path, contested=True) as partial, WRITERS[path.suffix](partial, columns_of(top)) as write:
         yield write
 
 
@@ -80,7 +80,7 @@ def _json_lines(path: Path, _: list[str]) -> Iterator[Write]:
 @contextmanager
 def _parquet(path: Path, columns: list[str]) -> Iterator[Write]:
     arrow, parquet = _pyarrow()
-    kinds = {"unfamiliar": arrow.bool_(), "distance": arrow.float64()}
+    kinds = {"is_out_of_distribution": arrow.bool_(), "ood_score": arrow.float64()}
     schema = arrow.schema(
         [(name, kinds.get(name) or (arrow.float64() if "probability" in name else arrow.string())) for name in columns]
     )
@@ -101,7 +101,9 @@ def _parquet(path: Path, columns: list[str]) -> Iterator[Write]:
 
 
 def _pyarrow() -> tuple[Any, Any]:
-    return library("pyarrow", by="a .parquet file"), library("pyarrow.parquet", by="a .parquet file")
+    return import_optional("pyarrow", needed_by="a .parquet file"), import_optional(
+        "pyarrow.parquet", needed_by="a .parquet file"
+    )
 
 
 WRITERS = {".csv": _csv, ".json": _json, ".jsonl": _json_lines, ".parquet": _parquet}

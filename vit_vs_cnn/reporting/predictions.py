@@ -1,5 +1,6 @@
-"""What a network says of pictures: a table for a terminal, and the page of ``predict --explain``."""
+"""Predictions as a table for a terminal, and the page of ``predict --explain``."""
 
+import os
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
@@ -10,13 +11,33 @@ from vit_vs_cnn.runs.prediction import SHOWN, Predicted, columns_of
 
 
 def predictions_document(found: Predicted) -> Document:
-    """The first rows, without the columns in which nothing is said."""
-    rows = list(islice(found.rows(), SHOWN))
+    """The first rows, without empty columns, and without the folder that all images are in."""
+    folder = _common_folder(found.names)
+    rows = [row | {"image": str(row["image"]).removeprefix(folder)} for row in islice(found.rows(), SHOWN)]
     columns = [name for name in columns_of(found.top) if any(row.get(name) is not None for row in rows)]
-    title = f"{len(rows)} of {len(found):,} pictures" if len(found) > len(rows) else "Pictures"
+    title = f"{len(rows)} of {len(found):,} images" if len(found) > len(rows) else "Images"
     document = Document("Predictions")
-    document.add(Table(title, columns, [[_cell(name, row.get(name)) for name in columns] for row in rows]))
+    heads = [_HEADS.get(name, name.replace("_", " ")) for name in columns]
+    document.add(
+        Table(
+            f"{title} in {folder}" if folder else title,
+            heads,
+            [[_cell(name, row.get(name)) for name in columns] for row in rows],
+            note="All rows: --output FILE.csv" if len(found) > len(rows) else "",
+        )
+    )
     return document
+
+
+#: Names of columns on the terminal, where they are not those of files.
+_HEADS = {"ood_score": "OOD score", "is_out_of_distribution": "out of distribution"}
+
+
+def _common_folder(names: Sequence[str]) -> str:
+    """The folder that all files are in, with a slash at its end; empty if there is none."""
+    folders = {os.path.dirname(name) for name in names}
+    common = os.path.commonpath(folders) if len({os.path.isabs(folder) for folder in folders}) == 1 else ""
+    return os.path.join(common, "") if common else ""
 
 
 def _cell(column: str, value: Any) -> str:

@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from vit_vs_cnn.config.experiment import Experiment
+from vit_vs_cnn.console import join_names
 from vit_vs_cnn.dataclass_io import from_plain
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.files import write_text
-from vit_vs_cnn.runs.cell import Cell
-from vit_vs_cnn.runs.grid import finished_cells
+from vit_vs_cnn.models.presets import TIMM_PREFIX
+from vit_vs_cnn.runs.experiment_folder import read_finished_results
+from vit_vs_cnn.runs.run import Run
 from vit_vs_cnn.statistics.pair_comparison import MIN_SEEDS_FOR_CONCLUSION, ComparisonRules, Obstacle, ObstacleKind
 from vit_vs_cnn.statistics.significance import INTERIM_ERROR_RATES
 
@@ -83,6 +85,7 @@ class AnalysisPlan:
         pairs: pairs of models that are compared; None for all.
         added_seeds: seeds that were added after the first analysis was possible, one entry for each addition.
         deviations: other changes that were made later. They are reported, and conclusions follow the first plan.
+        missing_weights: models that were left out because their pretrained weights could not be loaded, by contender.
     """
 
     seeds: tuple[int, ...]
@@ -95,6 +98,7 @@ class AnalysisPlan:
     pairs: tuple[tuple[str, str], ...] | None = None
     added_seeds: tuple[tuple[int, ...], ...] = ()
     deviations: tuple[Deviation, ...] = ()
+    missing_weights: tuple[tuple[str, str], ...] = ()
 
     @property
     def analysed_seeds(self) -> tuple[int, ...]:
@@ -161,11 +165,14 @@ class AnalysisPlan:
         )
 
 
-def make_analysis_plan(experiment: Experiment, sizes: Mapping[int | str, int]) -> AnalysisPlan:
+def make_analysis_plan(
+    experiment: Experiment, sizes: Mapping[int | str, int], missing_weights: Mapping[str, str] | None = None
+) -> AnalysisPlan:
     """The plan of a config.
 
     Arguments:
         sizes: number of images of each entry of ``protocol.train_sizes``.
+        missing_weights: models that were left out because their pretrained weights could not be loaded, by contender.
 
     Raises:
         InputError: the primary comparison is not part of the experiment.
@@ -188,10 +195,29 @@ def make_analysis_plan(experiment: Experiment, sizes: Mapping[int | str, int]) -
         equivalence_points=protocol.equivalence_points,
         budget=protocol.budget.largest.text,
         pairs=None if pairs is None else tuple((pair[0], pair[1]) for pair in pairs),
+        missing_weights=tuple((missing_weights or {}).items()),
     )
 
 
-def register_plan(new: AnalysisPlan, cells: Sequence[Cell]) -> AnalysisPlan:
+def missing_weights_texts(models: Mapping[str, str]) -> tuple[str, str]:
+    """That pretrained models were left out, and how their weights can be had.
+
+    Arguments:
+        models: names of the models whose weights could not be loaded, by contender; at least one.
+    """
+    names = list(dict.fromkeys(models.values()))
+    hub = [name for name in names if name.startswith(TIMM_PREFIX)]
+    commands = " && ".join(f"hf download {name} model.safetensors" for name in hub)
+    fetch = f"To fetch them into timm's cache (HF_HOME), run where there is a network: {commands}. " if hub else ""
+    file = f"To name a file: --contenders.{next(iter(models))}.weights '{{file: FILE}}'."
+    return (
+        "Pretrained models are missing, because their weights could not be loaded. A pretrained model would probably "
+        "be better.",
+        f"Missing are the weights of {join_names(names)}. {fetch}{file}",
+    )
+
+
+def register_plan(new: AnalysisPlan, cells: Sequence[Run]) -> AnalysisPlan:
     """Record the plan of an experiment, or keep the recorded one, with the changes, if results could be analysed.
 
     Raises:
@@ -203,7 +229,7 @@ def register_plan(new: AnalysisPlan, cells: Sequence[Cell]) -> AnalysisPlan:
     return new
 
 
-def find_binding_plan(cells: Sequence[Cell]) -> AnalysisPlan | None:
+def find_binding_plan(cells: Sequence[Run]) -> AnalysisPlan | None:
     """The recorded plan of an experiment whose results could already be analysed; None if there is none.
 
     Raises:
@@ -213,7 +239,7 @@ def find_binding_plan(cells: Sequence[Cell]) -> AnalysisPlan | None:
     return old if old is not None and _is_analysable(old, cells) else None
 
 
-def _is_analysable(plan: AnalysisPlan, cells: Sequence[Cell]) -> bool:
+def _is_analysable(plan: AnalysisPlan, cells: Sequence[Run]) -> bool:
     """Whether three planned seeds of a model, size and budget are finished.
 
     Looked for are runs with the current recipes and budgets. If the planned budget is no longer among these, finished
@@ -221,7 +247,7 @@ def _is_analysable(plan: AnalysisPlan, cells: Sequence[Cell]) -> bool:
     """
     places = {(cell.contender, cell.train_size, cell.budget.text): cell for cell in cells}
     if plan.budget not in ("", *(cell.budget.text for cell in cells)):
-        finished = finished_cells(cells[0].experiment.folder, some=False).values()
+        finished = read_finished_results(cells[0].experiment.folder, some=False).values()
         for budget in {one.short: one for result in finished if (one := result.parsed_budget) is not None}.values():
             for cell in cells:
                 places[cell.contender, cell.train_size, budget.text] = dataclasses.replace(cell, budget=budget)
@@ -245,6 +271,7 @@ def _with_changes(old: AnalysisPlan, new: AnalysisPlan) -> AnalysisPlan:
         contenders=new.contenders,
         train_sizes=new.train_sizes,
         budget=new.budget,
+        missing_weights=new.missing_weights,
         added_seeds=(*old.added_seeds, *([added] if added else [])),
         deviations=tuple(dict.fromkeys([*old.deviations, *changes])),
     )

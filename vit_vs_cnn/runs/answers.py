@@ -43,19 +43,23 @@ class Answers:
         there = int((self.class_counts > 0).sum())
         one = {name: count for name, count in self.named.items() if count == 1 < there}
         few = {name: count for name, count in self.named.items() if count > 1 and 2 * count < there}
-        return [_told(found, there) for found in (one, few) if found]
+        return [_few_classes_text(found, there) for found in (one, few) if found]
 
 
-def _told(found: Mapping[str, int], there: int) -> str:
-    names, (least, *_, most) = list(found), (min(found.values()), max(found.values()))
-    who = ", ".join(names[:_NAMED]) + f" and {len(names) - _NAMED} more" * (len(names) > _NAMED)
-    say, each, name = ("say", "each", "name each") if len(names) > 1 else ("says", "it", "names")
-    named = f"{least} of"
-    if least < most:
-        name, named = "name", f"{least} to {most} of"
+def _few_classes_text(counts: Mapping[str, int], occurring: int) -> str:
+    """That runs predict few classes.
+
+    Arguments:
+        counts: number of predicted classes by run.
+        occurring: number of classes that occur.
+    """
+    names, fewest, most = list(counts), min(counts.values()), max(counts.values())
+    runs = ", ".join(names[:_NAMED]) + f" and {len(names) - _NAMED} more" * (len(names) > _NAMED)
+    predict = "predict" if len(names) > 1 else "predicts"
     if most == 1:
-        return f"{who} {say} the same class of every image: {each} names 1 of the {there} classes that occur"
-    return f"{who} {name} {named} the {there} classes that occur"
+        return f"{runs} {predict} one class for all images, and {occurring} classes occur"
+    span = f"{most}" if fewest == most else f"{fewest} to {most}"
+    return f"{runs} {predict} {span} of the {occurring} classes that occur"
 
 
 def load_predictions(folder: Path, results: Sequence[RunResult]) -> Answers:

@@ -18,27 +18,26 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from vit_vs_cnn.data.images import LabelledImages
-from vit_vs_cnn.files import written_whole
+from vit_vs_cnn.files import atomic_write
 from vit_vs_cnn.models.features import logits_and_features
-from vit_vs_cnn.models.recording import as_evaluated
+from vit_vs_cnn.models.recording import evaluation_mode
 from vit_vs_cnn.runs.calibration import calibration_error
-from vit_vs_cnn.runs.cell import Cell
-from vit_vs_cnn.runs.ledger import TestLedger
-from vit_vs_cnn.runs.predictions_file import BROKEN, LABEL_ARRAYS, read_predictions, refuse_broken
+from vit_vs_cnn.runs.predictions_file import LABEL_ARRAYS, UNREADABLE_FILE_ERRORS, read_predictions, refuse_broken
+from vit_vs_cnn.runs.run import Run
+from vit_vs_cnn.runs.test_set_log import TestSetLog
 
 Normalise = Callable[[UInt8[Tensor, "batch channels rows cols"]], Float[Tensor, "batch channels rows cols"]]
 
 
 @dataclass(frozen=True, eq=False)
-class Said:
-    """What a network says of each test image, as a file of predictions holds it.
+class ClassPredictions:
+    """The predictions of a network for labelled images, as a file of predictions contains them.
 
     Arguments:
-        classes: what it says, by its number; of several with the same logit the first.
-        probability: of what it says.
-        label_log_probability: the log of the probability of the true class, in nats; None in a record.
-        label_rank: how many classes come before the true one: 0 where it is right; None in a record.
-        logits: rounded to 16 bits; None where they were not kept, or not asked for.
+        classes: predicted class; the first of several with the same logit.
+        probability: of the predicted class.
+        label_log_probability: log probability of the true class, in nats; None in a record.
+        label_rank: number of classes ranked before the true one; None in a record.
     """
 
     labels: Int64[Tensor, "count"]
@@ -48,15 +47,14 @@ class Said:
     probability: Float[Tensor, "count"]
     label_log_probability: Float[Tensor, "count"] | None = None
     label_rank: Int64[Tensor, "count"] | None = None
-    logits: Float[Tensor, "count classes"] | None = None
 
     @staticmethod
-    def from_arrays(arrays: Mapping[str, np.ndarray]) -> "Said":
+    def from_arrays(arrays: Mapping[str, np.ndarray]) -> "ClassPredictions":
         """From the arrays of ``read_predictions`` or ``load_run_predictions``."""
         names = ("labels", "classes", "probability", *LABEL_ARRAYS)
         values: dict[str, Any] = {name: torch.from_numpy(arrays[name]) for name in names if name in arrays}
         values |= {"num_classes": int(arrays["num_classes"]), "sample_ids": arrays["sample_ids"].tolist()}
-        return Said(**values, logits=torch.from_numpy(arrays["logits"]).float() if "logits" in arrays else None)
+        return ClassPredictions(**values)
 
     @property
     def correct(self) -> Bool[Tensor, "count"]:
@@ -89,8 +87,8 @@ class Said:
         return calibration_error(self.probability, self.correct)
 
 
-class Predictions(Said):
-    """What a network says, with its exact logits; ``features`` are what it says that by, where they were asked for."""
+class Predictions(ClassPredictions):
+    """Predictions with their logits, and with the input of the last linear layer, ``features``, if requested."""
 
     logits: Float[Tensor, "count classes"]
     features: Float[Tensor, "count width"] | None
@@ -127,12 +125,11 @@ class Predictions(Said):
         earlier = torch.arange(self.num_classes) < self.labels[:, None]
         return ((self.logits > own) | ((self.logits == own) & earlier)).sum(1)
 
-    def save(self, path: Path, *, of: str = "", logits: bool = False) -> None:
-        """Write what it says as an .npz file, whole or not at all; nothing but the names is compressed.
+    def save(self, path: Path, *, of: str = "") -> None:
+        """Write an .npz file, whole or not at all. Only the names of the images are compressed.
 
         Arguments:
-            of: which weights on which images, for ``load_of``.
-            logits: whether these are kept, too, rounded to 16 bits.
+            of: weights and images that the predictions are of, for ``load_of``.
         """
         whole = np.min_scalar_type(self.num_classes)
         arrays = {
@@ -145,10 +142,7 @@ class Predictions(Said):
             "of": np.array(of),
             "sample_ids": np.array([str(name) for name in self.sample_ids]),
         }
-        if logits:
-            largest = torch.finfo(torch.float16).max
-            arrays["logits"] = self.logits.clamp(-largest, largest).half().numpy()
-        with written_whole(path) as partial, zipfile.ZipFile(partial, "w") as archive:
+        with atomic_write(path) as partial, zipfile.ZipFile(partial, "w") as archive:
             for name, array in arrays.items():
                 member = zipfile.ZipInfo(f"{name}.npy")
                 member.compress_type = zipfile.ZIP_DEFLATED if name == "sample_ids" else zipfile.ZIP_STORED
@@ -156,30 +150,23 @@ class Predictions(Said):
                 archive.writestr(member, content.getbuffer())
 
     @staticmethod
-    def load_of(path: Path, of: str) -> "Said | None":
-        """Read what ``save`` wrote of the same weights and images; None where there is no such file, or none whole."""
+    def load_of(path: Path, of: str) -> "ClassPredictions | None":
+        """Read what ``save`` wrote of these weights and images; None if there is no such file, or it is not whole."""
         try:
             with np.load(path, allow_pickle=False) as arrays:
-                known = "of" in arrays and arrays["of"].item() == of
-            return Predictions.load(path) if known else None
-        except BROKEN:
+                is_same = "of" in arrays and arrays["of"].item() == of
+            return Predictions.load(path) if is_same else None
+        except UNREADABLE_FILE_ERRORS:
             return None
 
     @staticmethod
-    def load(path: Path, *, logits: bool = True) -> "Said":
-        """Read what ``save`` wrote, earlier versions too, which kept the logits alone; nothing of the file is executed.
-
-        Arguments:
-            logits: whether they are read where they were kept.
+    def load(path: Path) -> "ClassPredictions":
+        """Read what ``save`` wrote. Nothing in the file is executed.
 
         Raises:
-            InputError: no such file, not of this form, or answers that are no finite numbers.
+            InputError: no such file, not of this form, or a probability is not a finite number.
         """
-        arrays = read_predictions(path, logits=logits)
-        if "logits" in arrays and "label_rank" not in arrays:  # of an earlier version
-            read, labels = (torch.from_numpy(arrays[name]) for name in ("logits", "labels"))
-            return Predictions(read, labels, arrays["sample_ids"].tolist())
-        return Said.from_arrays(arrays)
+        return ClassPredictions.from_arrays(read_predictions(path))
 
 
 def hash_weights(network: nn.Module) -> str:
@@ -224,7 +211,7 @@ def predict(
         TrainingDiverged: an answer that is no finite number.
     """
     device = next(network.parameters()).device
-    with as_evaluated(network):
+    with evaluation_mode(network):
         batches = (normalise(images.to(device)) for images in data.batches(batch_size))
         if classifier is None:
             found = [(network(images),) for images in batches]
@@ -235,43 +222,42 @@ def predict(
     return Predictions(logits, data.labels, data.sample_ids, *features)
 
 
-def evaluate(
-    network: nn.Module,
+def evaluate_once(
+    predict_images: Callable[[LabelledImages], Predictions],
     test: LabelledImages,
-    normalise: Normalise,
+    log: TestSetLog,
     *,
-    ledger: TestLedger,
-    what: str,
-    cell: Cell | None = None,
-    keep: Path | None = None,
-    keep_logits: bool = False,
-    answers: Callable[[LabelledImages], Predictions] | None = None,
-) -> tuple[Said, str]:
-    """Test a network, once, on the record.
+    weights: str,
+    label: str,
+    run: Run | None = None,
+    path: Path | None = None,
+) -> tuple[ClassPredictions, str]:
+    """Evaluate a network on test images, and enter the evaluation in the test-set log.
 
-    Where predictions are kept, that is done before the ledger notes them. If those of the same weights and images are
-    there already, a run was killed behind its test: they are taken, and the ledger notes what it lacks.
+    Predictions are saved before the entry is made. If the file has those of the same weights and images already, a run
+    was killed after its evaluation: they are used, and an entry is made only if it is missing.
 
     Arguments:
-        ledger: of these test images.
-        what: for a reader of the ledger.
-        cell: the run that trained the network, where it is one of ours.
-        keep: the file for the predictions, if they are to be kept.
-        keep_logits: whether the file holds logits, too.
-        answers: a quicker way to what the network says of the images.
+        predict_images: predictions of the network.
+        log: of these test images.
+        weights: hash of the weights of the network (``hash_weights``).
+        label: name of the network in messages and in the log.
+        run: the run that trained the network; None for other networks.
+        path: file of the predictions; None to save none.
 
     Returns:
-        the predictions, and the hash of their entry in the test-set log.
+        the predictions, and the hash of their entry in the log.
 
     Raises:
-        TrainingDiverged: an answer that is no finite number; nothing is kept or noted then.
+        TrainingDiverged: a logit is not a finite number. Then nothing is saved or entered.
     """
-    weights, test_set = hash_weights(network), test.fingerprint()
-    predictions: Said | None = None if keep is None else Predictions.load_of(keep, f"{weights} {test_set}")
-    if predictions is not None and (entry := ledger.find(weights=weights, what=what, cell=cell)) is not None:
-        return predictions, entry
+    key = f"{weights} {test.fingerprint()}"
+    saved = None if path is None else Predictions.load_of(path, key)
+    if saved is not None and (entry := log.find(weights=weights, label=label, run=run)) is not None:
+        return saved, entry
+    predictions = saved
     if predictions is None:
-        predictions = predict(network, test, normalise, what=what) if answers is None else answers(test)
-        if keep is not None:
-            predictions.save(keep, of=f"{weights} {test_set}", logits=keep_logits)
-    return predictions, ledger.record(weights=weights, accuracy=predictions.accuracy, what=what, cell=cell)
+        predictions = computed = predict_images(test)
+        if path is not None:
+            computed.save(path, of=key)
+    return predictions, log.record(weights=weights, accuracy=predictions.accuracy, label=label, run=run)

@@ -1,74 +1,126 @@
-"""Why a cell has no result, as its folder says; and whether somebody is running it."""
+"""Failures of runs, as their folders record them, and whether a process is running a run."""
 
-import contextlib
 import json
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from enum import StrEnum
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from vit_vs_cnn.errors import CellsFailed
-from vit_vs_cnn.files import write_text
-from vit_vs_cnn.runs.cell import Cell
+from vit_vs_cnn.dataclass_io import from_plain
+from vit_vs_cnn.errors import (
+    DamagedFile,
+    InputError,
+    Interrupted,
+    ProcessLost,
+    RunsFailed,
+    TrainingDiverged,
+)
+from vit_vs_cnn.files import read_mapping, write_text
+from vit_vs_cnn.runs.run import Run
+
+
+class FailureKind(StrEnum):
+    """Why a run has no result, while the other runs of its experiment can have one."""
+
+    DIVERGED = "training diverged"
+    DAMAGED_FILE = "damaged file"
+    PROCESS_LOST = "process lost"
+    OUT_OF_MEMORY = "out of memory"
+    PARENT_FAILED = "not run"
+    ERROR = "error"
+
+    @staticmethod
+    def of(error: BaseException) -> "FailureKind | None":
+        """The kind of an error; None for one that other runs would meet too, such as wrong input or a full disk."""
+        import torch  # `status` reads failures without it
+
+        match error:  # the first three are InputErrors
+            case TrainingDiverged():
+                return FailureKind.DIVERGED
+            case DamagedFile():
+                return FailureKind.DAMAGED_FILE
+            case ProcessLost():
+                return FailureKind.PROCESS_LOST
+            case InputError() | OSError() | Interrupted():
+                return None
+            case MemoryError() | torch.OutOfMemoryError():
+                return FailureKind.OUT_OF_MEMORY
+        return FailureKind.ERROR if isinstance(error, Exception) else None
 
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a cell has no result.
+    """Why a run has no result.
 
     Arguments:
-        step: the optimizer step that it happened in; None outside of training.
-        time: when, in UTC, as ISO 8601.
-        began: when the command began whose run it was, by the clock of the machine that it was given on.
+        run: its name.
+        step: optimizer step at which it failed; None outside of training.
+        time: in UTC, as ISO 8601.
+        command_started: when the command that ran it started, by the clock of the machine of that command.
     """
 
-    cell: str
-    type: str
+    run: str
+    kind: FailureKind
     message: str
     step: int | None
     time: str
-    began: str | None = None
+    command_started: str | None = None
+
+    @property
+    def reason(self) -> str:
+        place = "" if self.step is None else f" at step {self.step}"
+        return f"{self.kind}{place}: {self.message}"
 
     def __str__(self) -> str:
-        place = "" if self.step is None else f" at step {self.step}"
-        return f"{self.cell}: {self.type}{place}: {self.message}"
+        return f"{self.run}: {self.reason}"
 
 
-def write_failure(cell: Cell, kind: str, message: str, began: datetime | None = None) -> None:
-    """Note why a cell has no result, with the step that it was at, in a command that began then."""
-    step = None
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        step = json.loads(cell.progress.read_text(encoding="utf-8"))["step"]
-    lines = message.strip().splitlines() or ["no message"]
-    now, first = datetime.now(UTC).isoformat(), " ".join(lines[0].split())
-    failure = Failure(cell.name, kind, first, step, now, None if began is None else began.isoformat())
-    write_text(cell.failure, json.dumps(asdict(failure), indent=1) + "\n")
+def write_failure(
+    run: Run, kind: FailureKind, error: BaseException | str, command_started: datetime | None = None
+) -> None:
+    """Record why a run has no result, with the step that it had reached."""
+    lines = str(error).strip().splitlines() or ["no message"]
+    message = " ".join(lines[0].split())
+    if kind is FailureKind.ERROR:
+        message = f"{type(error).__name__}: {message}"
+    step = read_mapping(run.progress).get("step")
+    failure = Failure(
+        run=run.name,
+        kind=kind,
+        message=message,
+        step=step if isinstance(step, int) else None,
+        time=datetime.now(UTC).isoformat(),
+        command_started=None if command_started is None else command_started.isoformat(),
+    )
+    write_text(run.failure, json.dumps(asdict(failure), indent=1) + "\n")
 
 
 def read_failure(folder: Path) -> Failure | None:
-    """Why the cell of a folder has no result, if it failed when it was last run."""
-    with contextlib.suppress(OSError, ValueError, TypeError):
-        found = Failure(**json.loads((folder / "failed.json").read_text(encoding="utf-8")))
-        return found if isinstance(found.time, str) else None
-    return None
+    """The recorded failure of the run in a folder; None if there is none, or it cannot be read."""
+    try:
+        return from_plain(Failure, json.loads((folder / "failed.json").read_text(encoding="utf-8")))
+    except (OSError, ValueError):
+        return None
 
 
-def has_failed_since(cell: Cell, began: datetime) -> bool:
-    """Whether the cell has failed in the command that began then, or later in another one: what failed before is tried
-    again. Clocks may differ between machines, and be set back.
+def has_failed_since(run: Run, command_started: datetime) -> bool:
+    """Whether a run has failed since a command started. A command tries runs again that failed before it.
+
+    The clocks of machines may differ and may be set back, so failures of the command itself are known by its start.
     """
-    failure = read_failure(cell.folder)
-    if failure is None or failure.began == began.isoformat():
+    failure = read_failure(run.folder)
+    if failure is None or failure.command_started == command_started.isoformat():
         return failure is not None
     try:
-        return datetime.fromisoformat(failure.time) >= began
-    except (TypeError, ValueError):  # no time, or one without its zone: of no command
+        return datetime.fromisoformat(failure.time) >= command_started
+    except (TypeError, ValueError):  # not a time, or one without time zone
         return False
 
 
-def is_being_run(folder: Path) -> bool:
-    """Whether a living process holds the lock of a cell's folder. A process that was killed holds none."""
+def is_locked(folder: Path) -> bool:
+    """Whether a living process holds the lock of a run's folder. The lock of a killed process is free."""
     if not (folder / ".lock").exists():
         return False
     try:
@@ -76,12 +128,12 @@ def is_being_run(folder: Path) -> bool:
             return False
     except Timeout:
         return True
-    except OSError:  # of somebody else, or a disk that can't be written to
+    except OSError:  # the folder of another user, or a read-only disk
         return _is_locked(folder / ".lock")
 
 
 def _is_locked(path: Path) -> bool:
-    """Whether a file is locked that one may read and not write."""
+    """Whether a file that can only be read is locked."""
     try:
         import fcntl
 
@@ -94,8 +146,8 @@ def _is_locked(path: Path) -> bool:
     return False
 
 
-def raise_failures(cells: list[Cell]) -> None:
-    """Raise what keeps cells from having results. Raises CellsFailed: some have none."""
-    failures = [failure for cell in cells if not cell.is_finished and (failure := read_failure(cell.folder))]
+def raise_failures(runs: list[Run]) -> None:
+    """Raise RunsFailed if some runs have no result, with one line for each."""
+    failures = [failure for run in runs if not run.is_finished and (failure := read_failure(run.folder))]
     if failures:
-        raise CellsFailed([str(failure) for failure in failures])
+        raise RunsFailed([str(failure) for failure in failures])

@@ -1,4 +1,4 @@
-"""What images that were held out of training tell of a network once it is trained: a temperature, and what is near."""
+"""What is fitted on the validation images of a trained network: a temperature and an out-of-distribution score."""
 
 import math
 from collections.abc import Callable
@@ -7,73 +7,99 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from vit_vs_cnn.data.images import LabelledImages
+from vit_vs_cnn.data.images import UNKNOWN, LabelledImages
 from vit_vs_cnn.errors import DamagedFile, InputError
 from vit_vs_cnn.files import read_mapping
-from vit_vs_cnn.models.features import classifier_of, logits_and_features
-from vit_vs_cnn.models.recording import as_evaluated
+from vit_vs_cnn.models.features import find_classifier, logits_and_features
+from vit_vs_cnn.models.recording import evaluation_mode
 from vit_vs_cnn.runs.calibration import LEAST, fit_temperature
 from vit_vs_cnn.runs.evaluation import Normalise, Predictions, hash_weights
-from vit_vs_cnn.runs.familiarity import Familiarity
-from vit_vs_cnn.runs.images import CellImages
+from vit_vs_cnn.runs.experiment_data import RunImages
+from vit_vs_cnn.runs.out_of_distribution import MIN_AUROC, OutOfDistributionScore, auroc, unlike_images
 from vit_vs_cnn.runs.result import read_result
 
-#: Training images whose features are kept.
+#: Largest number of training images whose features are kept.
 MOST_KEPT = 1000
 #: The file of a cell, and beside an exported network.
-FILE = "familiarity.npz"
+FILE = "out_of_distribution.npz"
 
 
 @dataclass(frozen=True, eq=False)
 class HeldOut:
-    """What validation images tell.
+    """What was fitted on validation images.
 
     Arguments:
-        images: how many they were.
-        temperature: logits are divided by it; None where none was found.
-        familiarity: None where the network has no last linear map, or they were too few.
+        images: number of validation images.
+        temperature: logits are divided by it; None if it was not fitted.
+        out_of_distribution: the score; None if the network has no last linear map, if there were too few images, or if
+            the score does not separate noise and blank images from validation images.
     """
 
     images: int = 0
     temperature: float | None = None
-    familiarity: Familiarity | None = None
+    out_of_distribution: OutOfDistributionScore | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """What stands in ``result.json`` and ``config.json``."""
+        """The values in ``result.json`` and ``config.json``."""
         return {"temperature": self.temperature, "validation_images": self.images}
 
 
-def examine(answers: Callable[[LabelledImages], Predictions], images: CellImages) -> tuple[Predictions | None, HeldOut]:
-    """What a network answers to its validation images, None where there are none, and what these tell of it.
+def examine(answers: Callable[[LabelledImages], Predictions], images: RunImages) -> tuple[Predictions | None, HeldOut]:
+    """Predict the validation images of a network, and fit temperature and out-of-distribution score on them.
 
     Arguments:
-        answers: what it says of images, with their features where it has some.
+        answers: predictions of the network for images, with features if it has a last linear map.
+
+    Returns:
+        the predictions, None without validation images, and what was fitted.
 
     Raises:
-        TrainingDiverged: an answer that is no finite number.
+        TrainingDiverged: a prediction that is not finite.
     """
     held = images.validation
     found = answers(held) if len(held) else None
     if found is None or len(held) < LEAST:
         return found, HeldOut(len(held))
-    familiarity = None
-    if found.features is not None:
-        kept = torch.linspace(0, len(images.training) - 1, min(MOST_KEPT, len(images.training))).long()
-        training = answers(images.training.subset(kept)).features
-        assert training is not None
-        familiarity = Familiarity.of(training, found.features)
-    return found, HeldOut(len(held), fit_temperature(found.logits, found.labels), familiarity)
+    score = None if found.features is None else _fit_score(answers, images, found.features)
+    return found, HeldOut(len(held), fit_temperature(found.logits, found.labels), score)
+
+
+def _fit_score(
+    answers: Callable[[LabelledImages], Predictions], images: RunImages, features: Tensor
+) -> OutOfDistributionScore | None:
+    """The out-of-distribution score; None if it does not separate noise and blank images from validation images.
+
+    Arguments:
+        features: of the validation images.
+    """
+
+    def features_of(some: LabelledImages) -> Tensor:
+        found = answers(some).features
+        assert found is not None
+        return found
+
+    kept = torch.linspace(0, len(images.training) - 1, min(MOST_KEPT, len(images.training))).long()
+    training, held = images.training.subset(kept), images.validation
+    score = OutOfDistributionScore.fit((training.images, features_of(training)), (held.images, features))
+    if score is None:
+        return None
+    usual = score.scores(held.images, features)
+    for unlike in unlike_images(held.image_shape).values():
+        data = LabelledImages(unlike, torch.full((len(unlike),), UNKNOWN), held.class_names)
+        if auroc(usual, score.scores(unlike, features_of(data))) < MIN_AUROC:
+            return None
+    return score
 
 
 def called_classifier(network: nn.Module, images: LabelledImages, normalise: Normalise) -> nn.Linear | None:
     """The last linear map of a network, if it calls it; None where there are no images to see that by."""
-    if not len(images) or (classifier := classifier_of(network, images.num_classes)) is None:
+    if not len(images) or (classifier := find_classifier(network, images.num_classes)) is None:
         return None
     device = next(network.parameters()).device
     try:
-        with torch.no_grad(), as_evaluated(network):
+        with torch.no_grad(), evaluation_mode(network):
             logits_and_features(network, normalise(images.images[:1].to(device)), classifier)
     except InputError:
         return None
@@ -107,4 +133,4 @@ def read_held_out(path: Path, network: nn.Module) -> HeldOut:
     temperature, images = said.get("temperature"), said.get("validation_images")
     if not isinstance(temperature, float | int) or not 0 < temperature < math.inf or not isinstance(images, int):
         return HeldOut()
-    return HeldOut(images, float(temperature), Familiarity.load_of(folder / FILE, weights))
+    return HeldOut(images, float(temperature), OutOfDistributionScore.load_of(folder / FILE, weights))

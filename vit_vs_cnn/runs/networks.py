@@ -3,31 +3,39 @@
 import inspect
 import math
 import os
+import pickle
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import torch
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from vit_vs_cnn.attention.checks import rows_and_cols
-from vit_vs_cnn.config import parsing as typed
+from vit_vs_cnn.attention.arguments import as_rows_and_cols
+from vit_vs_cnn.config import reading as typed
 from vit_vs_cnn.errors import InputError, UnknownSetting, one_line
 from vit_vs_cnn.models import create_model
 from vit_vs_cnn.models.attention_network import AttentionNetwork
-from vit_vs_cnn.models.cost import shadow_pass
+from vit_vs_cnn.models.cost import run_on_meta_device
+from vit_vs_cnn.models.input_wrappers import PermutedInput, ResizedInput, unwrap
 from vit_vs_cnn.models.presets import ATTENTION_PREFIX, PRESETS
-from vit_vs_cnn.models.resized import ResizedInput, inner
-from vit_vs_cnn.runs.own import make_own
-from vit_vs_cnn.training.checkpoints import FETCHING, About, read_about
+from vit_vs_cnn.runs.user_code import make_object
+from vit_vs_cnn.seeds import derive_seed
+from vit_vs_cnn.training.checkpoints import DOWNLOAD_OPTIONS, CheckpointInfo, read_checkpoint_info
 
-#: Widths and numbers of classes up to this are usual; more layers than these nobody trains.
-USUAL, MOST_LAYERS = 4096, 2000
-#: A preset of which no number was raised, of images and classes no larger than this, takes little memory.
-SMALL = 256
+#: More layers are an error in the config.
+MAX_LAYERS = 2000
+#: Options of a config, and images and classes of a file, that are no larger need little memory.
+USUAL_NUMBER, SMALL_IMAGE_SIDE = 4096, 256
 GIVEN_BY_THE_DATA = {"image_size", "in_channels", "num_classes"}
+#: Keys under which programs store the weights of a network in a checkpoint.
+NESTED = ("state_dict", "model", "model_state_dict")
 #: Options of any model: the size that its images are brought to, and how.
 RESIZING = {"input_size", "interpolation", "crop_pct"}
+#: Options of any model: side of the blocks of pixels that are permuted, and the seed of the permutation.
+PERMUTING = {"permute_blocks", "permutation_seed"}
 
 
 @runtime_checkable
@@ -46,29 +54,33 @@ def build_network(
     image_shape: tuple[int, int, int],
     where: str,
     trust: bool | str = False,
+    max_bytes: float = math.inf,
 ) -> nn.Module:
-    """The network of a ``model`` block, for the images at hand; with ``input_size`` one that resizes them.
+    """Build the network of a ``model`` block for given images; with ``input_size``, one that resizes them.
 
     Arguments:
         image_shape: channels, rows and columns of the images.
-        trust: whether a class that the block names may be imported, as who gave the command named it; or which one.
+        trust: whether a class that the block names may be imported, or which one.
+        max_bytes: largest size of the weights of a named model.
 
     Raises:
-        InputError: an unknown name or option, a value of the wrong type, one that the network refuses, a class without
-            ``trust``; ``where`` is the block's place in the config.
+        InputError: an unknown name or option, a value that the network refuses, a class without ``trust``, or weights
+            larger than ``max_bytes`` or the memory. ``where`` is the place of the block in the config.
     """
+    if PERMUTING & model.keys():
+        return _permuting(model, num_classes, image_shape, where=where, trust=trust, max_bytes=max_bytes)
     if RESIZING & model.keys():
-        return _resizing(model, num_classes, image_shape, where, trust)
+        return _resizing(model, num_classes, image_shape, where=where, trust=trust, max_bytes=max_bytes)
     shape = {"num_classes": num_classes, "image_size": image_shape[1:], "in_channels": image_shape[0]}
     if "class_path" in model:
         return _custom(model, shape, where, trust in (True, model["class_path"]))
     options = {key: value for key, value in model.items() if key != "name"}
     if given := GIVEN_BY_THE_DATA & options.keys():
         raise InputError(f"{where}.{min(given)} follows from the data and can't be set here")
-    if given := FETCHING & options.keys():
+    if given := DOWNLOAD_OPTIONS & options.keys():
         raise InputError(f"{where}.{min(given)}: trained weights come by contenders.NAME.weights, with hub or a file")
     options = _typed_options(model["name"], options, where)
-    _check_bounds(model["name"], {**options, **shape}, where)
+    _check_size(model["name"], {**options, **shape}, where, max_bytes)
     try:
         return create_model(model["name"], **shape, **options)
     except Exception as error:  # timm's models refuse settings in many ways, memory that is not there among them
@@ -76,45 +88,97 @@ def build_network(
 
 
 def _resizing(
-    model: Mapping[str, Any], num_classes: int, image_shape: tuple[int, int, int], where: str, trust: bool | str
+    model: Mapping[str, Any],
+    num_classes: int,
+    image_shape: tuple[int, int, int],
+    *,
+    where: str,
+    trust: bool | str,
+    max_bytes: float,
 ) -> ResizedInput:
-    """A network for images of the size that the block names, with what resizes those at hand."""
+    """A network for images of the size that the block names, which resizes other images."""
     if "input_size" not in model:
         raise InputError(f"{where}: {', '.join(sorted(RESIZING & model.keys()))} go with input_size alone")
     rest = {key: value for key, value in model.items() if key not in RESIZING}
-    how = {key: value for key, value in model.items() if key in RESIZING and key != "input_size"}
+    resizing = {key: value for key, value in model.items() if key in RESIZING and key != "input_size"}
     try:
-        size = rows_and_cols("input_size", model["input_size"])
-        shape = (image_shape[0], *size)
-        network = build_network(rest, num_classes=num_classes, image_shape=shape, where=where, trust=trust)
-        return ResizedInput(network, size, **how)
+        size = as_rows_and_cols("input_size", model["input_size"])
+        network = build_network(
+            rest,
+            num_classes=num_classes,
+            image_shape=(image_shape[0], *size),
+            where=where,
+            trust=trust,
+            max_bytes=max_bytes,
+        )
+        return ResizedInput(network, size, **resizing)
     except (ValueError, TypeError) as error:
         raise error if isinstance(error, InputError) else InputError(f"{where}: {error}") from error
 
 
-def _check_bounds(name: str, options: dict[str, Any], where: str) -> None:
-    """Refuse what would never be built: thousands of layers, weights that fill the machine's memory.
+def _permuting(
+    model: Mapping[str, Any],
+    num_classes: int,
+    image_shape: tuple[int, int, int],
+    *,
+    where: str,
+    trust: bool | str,
+    max_bytes: float,
+) -> PermutedInput:
+    """A network with permuted blocks of pixels."""
+    options = {key: value for key, value in model.items() if key in PERMUTING}
+    if not isinstance(block_size := options.get("permute_blocks"), int) or not all(
+        type(value) is int for value in options.values()
+    ):
+        raise InputError(f"{where}.permute_blocks: expected a whole number of pixels, got {block_size!r}")
+    rest = {key: value for key, value in model.items() if key not in PERMUTING}
+    network = build_network(
+        rest, num_classes=num_classes, image_shape=image_shape, where=where, trust=trust, max_bytes=max_bytes
+    )
+    try:
+        return PermutedInput(network, image_shape[1:], block_size, options.get("permutation_seed", 0))
+    except ValueError as error:
+        raise InputError(f"{where}: {error}") from error
 
-    Those of a network of unusual width are counted on the meta device, where they take none.
+
+def _check_size(name: str, options: dict[str, Any], where: str, max_bytes: float) -> None:
+    """Refuse thousands of layers, and weights larger than ``max_bytes`` or the memory of the machine.
+
+    The weights are counted on the meta device, where they need no memory. That takes a second, so they are counted only
+    if an option is unusually large: of a file, if it is larger than that of the preset.
     """
-    for option, value in options.items():
-        values = value if isinstance(value, list | tuple) else [value]
-        if ("depth" in option or "layers" in option) and any(isinstance(v, int) and v > MOST_LAYERS for v in values):
-            raise InputError(f"{where}.{option}: {value} must be at most {MOST_LAYERS}")
-    is_shadow = torch.get_default_device().type == "meta"  # takes no memory
-    if is_shadow or not any(isinstance(value, int) and value > USUAL for value in options.values()):
+    numbers = {option: value if isinstance(value, list | tuple) else [value] for option, value in options.items()}
+    for option, values in numbers.items():
+        if ("depth" in option or "layers" in option) and any(isinstance(v, int) and v > MAX_LAYERS for v in values):
+            raise InputError(f"{where}.{option}: {options[option]} must be at most {MAX_LAYERS}")
+    preset = PRESETS.get(name)
+
+    def is_usual(option: str, value: Any) -> bool:
+        if isinstance(value, str | bool | None):
+            return True
+        if not isinstance(value, int | float):
+            return False
+        if max_bytes == math.inf:
+            return value <= USUAL_NUMBER
+        own = {} if preset is None else preset.arguments
+        return value <= (SMALL_IMAGE_SIDE if option in GIVEN_BY_THE_DATA else own.get(option, 0))
+
+    is_known = preset is not None or max_bytes == math.inf
+    if is_known and all(is_usual(option, value) for option, values in numbers.items() for value in values):
         return
     try:
         with torch.device("meta"):
-            needed = 4 * sum(weight.numel() for weight in create_model(name, **options).parameters())
-    except Exception:  # said better by who builds it in earnest
+            size = 4 * sum(weight.numel() for weight in create_model(name, **options).parameters())
+    except Exception:  # the network is built next, and gives a better message
         return
-    if needed > (there := _memory()):
-        raise InputError(f"{where}: its weights take {needed / 1e9:,.0f} GB, and the machine has {there / 1e9:,.0f}")
+    if size > max_bytes:
+        raise InputError(f"{where}: its weights take {size / 1e6:,.1f} MB, and the file has {max_bytes / 1e6:,.1f}")
+    if size > (memory := _memory()):
+        raise InputError(f"{where}: its weights take {size / 1e9:,.0f} GB, and the machine has {memory / 1e9:,.0f}")
 
 
 def _memory() -> float:
-    """Bytes of the machine's memory, where it tells."""
+    """Memory of the machine, in bytes; infinite where it is unknown."""
     try:
         return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     except (AttributeError, ValueError, OSError):  # Windows has no sysconf
@@ -150,7 +214,7 @@ def check_logits(network: nn.Module, image_shape: tuple[int, int, int], *, num_c
         InputError: the network fails on images of that shape, or does not give one logit for each class.
     """
     try:
-        shape, macs = shadow_pass(network, (2, *image_shape))
+        shape, macs = run_on_meta_device(network, (2, *image_shape))
     except Exception as error:  # whatever a network of the user's own may raise
         raise InputError(f"{where}: fails on images of shape {image_shape}: {one_line(error)}") from error
     if shape != (2, num_classes):
@@ -164,7 +228,7 @@ def start_from(network: nn.Module, trained: nn.Module, *, where: str) -> None:
     Raises:
         InputError: they do not fit; ``where`` is the place in the config that asks for it.
     """
-    network, trained = inner(network), inner(trained)
+    network, trained = unwrap(network), unwrap(trained)
     if not isinstance(network, TakesOver):
         load_weights(network, trained.state_dict(), says=f"{where}: the weights do not fit")
         return
@@ -180,7 +244,7 @@ def load_weights(network: nn.Module, weights: Mapping[str, Tensor], *, says: str
     Raises:
         InputError: they do not fit; the line begins as ``says``, counts what is wrong and names the first of each kind.
     """
-    if why := misfit(network.state_dict(), weights):
+    if why := describe_mismatch(network.state_dict(), weights):
         raise InputError(f"{says}: {why}")
     try:
         network.load_state_dict(weights)
@@ -188,7 +252,7 @@ def load_weights(network: nn.Module, weights: Mapping[str, Tensor], *, says: str
         raise InputError(f"{says}: {one_line(error)}") from error
 
 
-def misfit(own: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> str:
+def describe_mismatch(own: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> str:
     """What does not fit, in words; nothing where all does."""
     reshaped = [name for name in own if name in weights and own[name].shape != weights[name].shape]
     both = [name for name in own if name in weights]
@@ -214,12 +278,12 @@ def _custom(model: Mapping[str, Any], given: dict[str, Any], where: str, trust: 
     """
     rows, cols = given["image_size"]
     try:
-        network = make_own(model, given, where=where, trust=trust)
+        network = make_object(model, given, where=where, trust=trust)
     except InputError as error:
         if rows != cols or not trust:
             raise
         try:
-            network = make_own(model, {**given, "image_size": rows}, where=where, trust=trust)
+            network = make_object(model, {**given, "image_size": rows}, where=where, trust=trust)
         except InputError:
             raise error from error.__cause__
     if not isinstance(network, nn.Module):
@@ -227,7 +291,9 @@ def _custom(model: Mapping[str, Any], given: dict[str, Any], where: str, trust: 
     return network
 
 
-def network_of(checkpoint: Mapping[str, Any], path: Path, *, trust: bool | str = False) -> tuple[nn.Module, About]:
+def network_from_checkpoint(
+    checkpoint: Mapping[str, Any], path: Path, *, trust: bool | str = False
+) -> tuple[nn.Module, CheckpointInfo]:
     """The evaluated network of a checkpoint, and what the file says of it. Nothing that the file carries is executed.
 
     Arguments:
@@ -239,46 +305,92 @@ def network_of(checkpoint: Mapping[str, Any], path: Path, *, trust: bool | str =
     Raises:
         InputError: damaged, or of a class that is not the package's own, without ``trust``.
     """
-    about = read_about(checkpoint, path)
+    about = read_checkpoint_info(checkpoint, path)
     where, shape = f"checkpoint {path}", {"num_classes": len(about.class_names), "image_shape": about.image_shape}
     weights = _evaluated(checkpoint["state_dict"])
     if spoiled := [name for name, value in weights.items() if value.is_floating_point() and value.isnan().any()]:
         raise InputError(f"{where}: {len(spoiled)} of {len(weights)} weights hold NaN ({spoiled[0]}); its run diverged")
-    _check_fit(about.model, weights, where, shape, trust)
-    network = build_network(about.model, **shape, where=where, trust=trust)
+    size = float(sum(4 * weight.numel() for weight in weights.values()))
+    network = build_network(about.model, **shape, where=where, trust=trust, max_bytes=size)
     load_weights(network, weights, says=f"{where} does not fit its own model")
     return network.eval(), about
-
-
-def _check_fit(
-    model: Mapping[str, Any], weights: Mapping[str, Tensor], where: str, shape: dict[str, Any], trust: bool | str
-) -> None:
-    """Tell what does not fit before memory is taken for it: on the meta device a network costs nothing, but a second
-    to load what torch has for that device. Of what is small for certain, ``load_weights`` tells it."""
-    for name, value in model.items():
-        if ("depth" in name or "layers" in name) and isinstance(value, int) and value > len(weights):
-            raise InputError(f"{where} does not fit its own model: {name} is {value}, of {len(weights)} tensors")
-    if max(shape["num_classes"], *shape["image_shape"]) <= SMALL and _is_small(model):
-        return
-    try:
-        with torch.device("meta"):
-            shadow = build_network(model, **shape, where=where, trust=trust)
-    except InputError:  # it is told by the real one, unless only the meta device was refused
-        return
-    if said := misfit(shadow.state_dict(), weights):
-        raise InputError(f"{where} does not fit its own model: {said}")
-
-
-def _is_small(model: Mapping[str, Any]) -> bool:
-    """Whether it is a preset of which no number was raised."""
-    preset = PRESETS.get(model.get("name", ""))
-    return preset is not None and all(
-        isinstance(value, str | bool) or (isinstance(value, int | float) and value <= preset.arguments.get(name, 0))
-        for name, value in model.items()
-    )
 
 
 def _evaluated(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The averaged weights where there are any, else the last ones."""
     prefix = "average.network." if any(name.startswith("average.network.") for name in state) else "network."
     return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
+
+
+def timm_network(
+    name: str, weights: Path | None, class_names: tuple[str, ...], image_shape: tuple[int, int, int]
+) -> tuple[nn.Module, CheckpointInfo]:
+    """A model of timm for these classes and images, with the weights of a file or as drawn; none is fetched.
+
+    It reads what timm's record of it says: mean and standard deviation, 0.5 for other channels than three.
+
+    Arguments:
+        weights: a .safetensors or a .pth file.
+
+    Raises:
+        InputError: no such model or file, weights that do not fit it, or a file that carries more than tensors.
+    """
+    where = name if weights is None else f"{name}={weights}"
+    channels, num_classes = image_shape[0], len(class_names)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(derive_seed("outside", name))
+        network = build_network({"name": name}, num_classes=num_classes, image_shape=image_shape, where=where).eval()
+    if weights is not None:
+        load_weights(network, as_timm_reads(network, read_weights(weights)), says=f"{where}: the weights do not fit")
+    check_logits(network, image_shape, num_classes=num_classes, where=where)
+    record: Any = getattr(network, "pretrained_cfg", None) or {}
+    mean, std = (record.get(key, (0.5,)) if channels == 3 else (0.5,) for key in ("mean", "std"))
+    mean, std = (torch.tensor(values).expand(channels).tolist() for values in (mean, std))
+    return network, CheckpointInfo({"name": name}, class_names, image_shape, mean, std)
+
+
+def as_timm_reads(network: nn.Module, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Weights for a model of timm's as timm itself takes them: positions resized to its images, old names renamed, the
+    first convolution for other channels. For any other network they are as they are.
+
+    Raises:
+        InputError: they are of another model.
+    """
+    state = dict(weights)
+    if not type(network).__module__.startswith("timm."):
+        return state
+    from timm.models import adapt_input_conv
+
+    own_filter = getattr(sys.modules[type(network).__module__], "checkpoint_filter_fn", None)
+    try:
+        state = state if own_filter is None else own_filter(state, network)
+    except Exception as error:  # which is written for weights of this model
+        raise InputError(f"the weights do not fit {type(network).__name__}: {one_line(error)}") from error
+    first = (getattr(network, "pretrained_cfg", None) or {}).get("first_conv")
+    for name in [first] if isinstance(first, str) else list(first or ()):
+        theirs, own = state.get(f"{name}.weight"), network.get_parameter(f"{name}.weight")
+        if theirs is not None and theirs.ndim == own.ndim == 4 and theirs.shape[1] != own.shape[1]:
+            state[f"{name}.weight"] = adapt_input_conv(own.shape[1], theirs)
+    return state
+
+
+def read_weights(path: Path) -> dict[str, Tensor]:
+    """The weights of a .safetensors or .pth file by name, however deep programs have put them in it.
+
+    Raises:
+        InputError: no such file, damaged, or carrying more than tensors and plain values.
+    """
+    try:
+        if path.suffix == ".safetensors":
+            return load_file(path)
+        contents = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise InputError(f"weights {path} holds more than tensors and plain values; it was not loaded") from error
+    except Exception as error:  # torch's restricted unpickler trips in many ways over bytes that are no weights
+        raise InputError(f"weights {path} can't be read: {one_line(error)}") from error
+    for _ in NESTED:  # as deep as programs put them; a file may hold itself
+        inside = [key for key in NESTED if isinstance(contents, dict) and isinstance(contents.get(key), dict)]
+        contents = contents[inside[0]] if inside else contents
+    if not isinstance(contents, dict) or not all(isinstance(value, Tensor) for value in contents.values()):
+        raise InputError(f"weights {path} holds no tensors by name")
+    return contents

@@ -1,4 +1,4 @@
-"""What a network says of pictures whose class nobody has told it, one batch after the other."""
+"""Predictions of a network for unlabelled images, one batch after the other."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -10,8 +10,8 @@ from jaxtyping import Float
 
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.runs.calibration import LEAST
-from vit_vs_cnn.runs.familiarity import FALSE_ALARMS
 from vit_vs_cnn.runs.held_out import HeldOut
+from vit_vs_cnn.runs.out_of_distribution import MAX_FALSE_ALARM_RATE
 
 if TYPE_CHECKING:
     import pandas
@@ -29,8 +29,8 @@ class Predicted:
         class_names: in the order of the probabilities.
         probabilities: of each class for each picture, calibrated where there is a temperature; a row adds up to 1, or
             is NaN where the picture could not be read.
-        distances: how far each picture lies from the training images, in units of what is usual; see ``Familiarity``.
-            None where that is not known, NaN for a picture that could not be read.
+        ood_scores: out-of-distribution score of each image (``OutOfDistributionScore``). None if it is not offered for
+            the network, NaN for an image that could not be read.
         errors: why, by the number of the picture.
         held_out: where temperature and threshold come from.
         top: how many classes the table has for each picture.
@@ -39,7 +39,7 @@ class Predicted:
     names: Sequence[str]
     class_names: tuple[str, ...]
     probabilities: Float[np.ndarray, "images classes"]
-    distances: Float[np.ndarray, "images"] | None = None
+    ood_scores: Float[np.ndarray, "images"] | None = None
     errors: dict[int, str] = field(default_factory=dict)
     held_out: HeldOut = field(default_factory=HeldOut)
     top: int = 1
@@ -51,12 +51,12 @@ class Predicted:
         for part in parts:
             errors |= {count + number: reason for number, reason in part.errors.items()}
             count += len(part)
-        far = [part.distances for part in parts if part.distances is not None]
+        scores = [part.ood_scores for part in parts if part.ood_scores is not None]
         return cls(
             [name for part in parts for name in part.names],
             first.class_names,
             np.concatenate([part.probabilities for part in parts]),
-            np.concatenate(far) if far else None,
+            np.concatenate(scores) if scores else None,
             errors,
             first.held_out,
             first.top,
@@ -72,31 +72,31 @@ class Predicted:
         return [None if number in self.errors else self.class_names[one] for number, one in enumerate(best)]
 
     @property
-    def unfamiliar(self) -> list[bool | None]:
-        """Whether each picture lies farther from the training images than 95 % of such images do; None: not known."""
-        if self.distances is None:
+    def is_out_of_distribution(self) -> list[bool | None]:
+        """Whether each image is less like the training images than 95 % of the validation images; None: unknown."""
+        if self.ood_scores is None:
             return [None] * len(self)
-        return [None if number in self.errors else bool(one > 1) for number, one in enumerate(self.distances)]
+        return [None if number in self.errors else bool(one > 1) for number, one in enumerate(self.ood_scores)]
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Plain values by the names of the columns; None where there is nothing to say."""
         order = np.argsort(-self.probabilities, axis=1, kind="stable")[:, : self.top]
-        unfamiliar = self.unfamiliar
+        flags = self.is_out_of_distribution
         for number, name in enumerate(self.names):
             error = self.errors.get(number)
             row: dict[str, Any] = {"image": name}
             for place, one in enumerate(order[number], start=1):
                 named = (None, None) if error else (self.class_names[one], float(self.probabilities[number, one]))
                 row |= dict(zip(names_of(place), named, strict=True))
-            far = None if error or self.distances is None else float(self.distances[number])
-            yield row | {"distance": far, "unfamiliar": unfamiliar[number], "error": error}
+            score = None if error or self.ood_scores is None else float(self.ood_scores[number])
+            yield row | {"ood_score": score, "is_out_of_distribution": flags[number], "error": error}
 
     def frame(self) -> "pandas.DataFrame":
         """One row for each picture.
 
         ``image``, ``predicted`` (the most probable class) and its ``probability``; with ``top`` above 1 ``class_2`` and
-        ``probability_2`` and so on; ``distance`` from the training images, where 1 is the threshold, whether it is
-        ``unfamiliar``, and the ``error`` of a picture that could not be read.
+        ``probability_2`` and so on; ``ood_score``, whose threshold is 1, ``is_out_of_distribution``, and the ``error``
+        of an image that could not be read.
         """
         import pandas
 
@@ -124,7 +124,7 @@ def names_of(place: int) -> tuple[str, str]:
 
 def columns_of(top: int) -> list[str]:
     classes = [name for place in range(1, top + 1) for name in names_of(place)]
-    return ["image", *classes, "distance", "unfamiliar", "error"]
+    return ["image", *classes, "ood_score", "is_out_of_distribution", "error"]
 
 
 class Tally:
@@ -134,7 +134,7 @@ class Tally:
         self.pictures = 0
         self.by_class: Counter[str] = Counter()
         self.unreadable = 0
-        self.unfamiliar: int | None = None
+        self.out_of_distribution: int | None = None
         self.first_error: str | None = None
         self.held_out = HeldOut()
 
@@ -145,8 +145,8 @@ class Tally:
         self.pictures += len(part)
         self.unreadable += len(part.errors)
         self.by_class.update(name for name in part.classes if name is not None)
-        if part.distances is not None:
-            self.unfamiliar = (self.unfamiliar or 0) + part.unfamiliar.count(True)
+        if part.ood_scores is not None:
+            self.out_of_distribution = (self.out_of_distribution or 0) + part.is_out_of_distribution.count(True)
         self.held_out = part.held_out
         return self
 
@@ -165,7 +165,7 @@ class Tally:
 
     @property
     def lines(self) -> list[str]:
-        """How many, of which classes, how many unfamiliar, how far probabilities can be believed."""
+        """Counts of images by class and of flagged ones, and whether probabilities are calibrated."""
         most = self.by_class.most_common(COUNTED)
         named = ", ".join(f"{name} {count:,}" for name, count in most)
         rest = len(self.by_class) - len(most)
@@ -173,27 +173,25 @@ class Tally:
         lines = [f"{pictures}: {named}" + (f", and {rest} more classes" if rest else "")]
         if self.unreadable:
             lines.append(f"{self.unreadable:,} more could not be read, the first {self.first_error}")
-        return [*lines, self._familiarity, self._calibration]
+        return [*lines, self._flags, self._calibration]
 
     @property
-    def _familiarity(self) -> str:
-        if self.unfamiliar is None:
+    def _flags(self) -> str:
+        if self.out_of_distribution is None:
             return (
-                "Whether pictures look unlike those that the network was trained on is not known: nothing of these "
-                f"weights is kept for it (it takes {LEAST} validation images and a last linear map)"
+                f"Out-of-distribution flags are not offered for this network: they need {LEAST} validation images, a "
+                "last linear layer, and a score that separates noise and blank images from validation images"
             )
+        share = f"{self.out_of_distribution / self.read:.0%}"
         return (
-            f"{self.unfamiliar:,} ({self.unfamiliar / self.read:.1%}) look unlike what the network was trained on: "
-            f"farther from it than {1 - FALSE_ALARMS:.0%} of {self.held_out.images:,} validation images"
+            f"{self.out_of_distribution:,} ({share}) flagged as out of distribution: less like the training images "
+            f"than {1 - MAX_FALSE_ALARM_RATE:.0%} of {self.held_out.images:,} validation images"
         )
 
     @property
     def _calibration(self) -> str:
         if self.held_out.temperature is None:
-            return (
-                "Probabilities are as the network gives them, not calibrated: no temperature is kept of these weights "
-                f"(it takes {LEAST} validation images)"
-            )
+            return f"Probabilities are not calibrated: that needs {LEAST} validation images"
         return (
             f"Probabilities are calibrated: temperature {self.held_out.temperature:.3g}, found on "
             f"{self.held_out.images:,} validation images"

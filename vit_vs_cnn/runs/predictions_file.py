@@ -5,7 +5,6 @@ import zlib
 from pathlib import Path
 
 import numpy as np
-from numpy.lib.npyio import NpzFile
 
 from vit_vs_cnn.errors import InputError, TrainingDiverged
 
@@ -13,55 +12,33 @@ WHOLE_NUMBERS = ("labels", "classes", "num_classes")
 #: Arrays that the predictions of a record lack.
 LABEL_ARRAYS = ("label_rank", "label_log_probability")
 #: What reading a file that is no whole .npz file raises.
-BROKEN = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error)
+UNREADABLE_FILE_ERRORS = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error)
 
 
-def read_predictions(path: Path, *, logits: bool = True) -> dict[str, np.ndarray]:
-    """The arrays of a file of predictions, those of earlier versions too, which kept the logits alone.
-
-    Arguments:
-        logits: whether they are read where they were kept beside the rest.
+def read_predictions(path: Path) -> dict[str, np.ndarray]:
+    """The arrays of a file of predictions.
 
     Returns:
-        labels, classes, num_classes and sample_ids; of new files also probability, label_rank and
-        label_log_probability (unless from a record) and, where asked for and kept, logits. Files of earlier versions
-        have labels, sample_ids and logits, from which classes and probability are computed.
+        labels, classes, num_classes, sample_ids and probability; unless from a record, also label_rank and
+        label_log_probability.
 
     Raises:
-        InputError: no such file, not of this form, or answers that are no finite numbers.
+        InputError: no such file, not of this form, or a probability is not a finite number.
     """
     try:
-        with np.load(path, allow_pickle=False) as arrays:
-            found = _answers(arrays, logits=logits) if "classes" in arrays else _logits(arrays)
-    except BROKEN as error:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name].astype(np.int64) for name in WHOLE_NUMBERS}
+            arrays |= {name: file[name] for name in ("probability", "sample_ids")}
+            if any(name in file for name in LABEL_ARRAYS):
+                arrays["label_rank"] = file["label_rank"].astype(np.int64)
+                arrays["label_log_probability"] = file["label_log_probability"]
+        if len({array.shape for name, array in arrays.items() if name != "num_classes"}) > 1:
+            raise ValueError("its arrays are not of as many images")
+    except UNREADABLE_FILE_ERRORS as error:
         raise InputError(f"predictions {path}: {error}") from error
-    numbers = found["probability"][:, None] if "probability" in found else found["logits"]
-    refuse_broken(int((~np.isfinite(numbers)).any(axis=1).sum()), len(numbers), f"predictions {path}")
-    return found
-
-
-def _answers(arrays: NpzFile, *, logits: bool) -> dict[str, np.ndarray]:
-    """Raises KeyError, ValueError: something is missing, or not of as many images as the rest."""
-    found = {name: arrays[name].astype(np.int64) for name in WHOLE_NUMBERS}
-    found |= {name: arrays[name] for name in ("probability", "sample_ids")}
-    if any(name in arrays for name in LABEL_ARRAYS):
-        found |= {"label_rank": arrays["label_rank"].astype(np.int64)}
-        found |= {"label_log_probability": arrays["label_log_probability"]}
-    if len({one.shape for name, one in found.items() if name != "num_classes"}) > 1:
-        raise ValueError("its arrays are not of as many images")
-    return found | ({"logits": arrays["logits"]} if logits and "logits" in arrays else {})
-
-
-def _logits(arrays: NpzFile) -> dict[str, np.ndarray]:
-    found = {name: arrays[name] for name in ("logits", "labels", "sample_ids")}
-    images, classes = found["logits"].shape
-    if (images,) != found["labels"].shape:
-        raise ValueError("its arrays are not of as many images")
-    logits = found["logits"].astype(np.float64)
-    with np.errstate(invalid="ignore", over="ignore"):
-        weights = np.exp(logits - logits.max(1, keepdims=True))
-        probability = weights.max(1) / weights.sum(1)
-    return found | {"classes": logits.argmax(1), "probability": probability, "num_classes": np.array(classes)}
+    probability = arrays["probability"]
+    refuse_broken(int((~np.isfinite(probability)).sum()), len(probability), f"predictions {path}")
+    return arrays
 
 
 def refuse_broken(broken: int, count: int, what: str) -> None:

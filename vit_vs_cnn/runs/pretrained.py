@@ -15,35 +15,29 @@ from urllib.request import getproxies
 import yaml
 from torch import Tensor, nn
 
-from vit_vs_cnn.attention.checks import rows_and_cols
+from vit_vs_cnn.attention.arguments import as_rows_and_cols
 from vit_vs_cnn.attention.positions import SinusoidalPosition
 from vit_vs_cnn.config.experiment import Experiment
 from vit_vs_cnn.config.schema import Weights
 from vit_vs_cnn.errors import InputError, one_line
 from vit_vs_cnn.files import file_state, read_mapping
-from vit_vs_cnn.models.features import classifier_of
+from vit_vs_cnn.models.features import find_classifier
+from vit_vs_cnn.models.input_wrappers import INTERPOLATIONS, unwrap
 from vit_vs_cnn.models.presets import TIMM_PREFIX
-from vit_vs_cnn.models.resized import INTERPOLATIONS, inner
-from vit_vs_cnn.models.timm.export import vision_transformer_to_timm
-from vit_vs_cnn.models.timm.weights import read_timm
+from vit_vs_cnn.models.timm_conversion import convert_from_timm, convert_to_timm
 from vit_vs_cnn.models.vit import VisionTransformer
 from vit_vs_cnn.runs.evaluation import hash_tensors
-from vit_vs_cnn.runs.external import as_timm_reads, read_weights
-from vit_vs_cnn.runs.networks import misfit
-from vit_vs_cnn.runs.seen import NOT_KNOWN, Seen, seen_of
-from vit_vs_cnn.runs.trained import TrainedNetwork, open_network
-from vit_vs_cnn.training.checkpoints import About, read_about
+from vit_vs_cnn.runs.networks import as_timm_reads, describe_mismatch, read_weights
+from vit_vs_cnn.runs.overlap import UNKNOWN_TRAINING_IMAGES, TrainingImageHashes, read_training_hashes
+from vit_vs_cnn.runs.trained_network import TrainedNetwork, open_network
+from vit_vs_cnn.training.checkpoints import CheckpointInfo, read_checkpoint_info
 
 #: What programs put before the names of weights.
 PREFIXES = ("module.", "_orig_mod.")
 
 
-class OutOfReach(InputError):
-    """Weights of timm's that are not in its cache, and that could not be fetched."""
-
-
 @dataclass(frozen=True, eq=False)
-class Pretrained:
+class PretrainedWeights:
     """Weights, and how the images were that they were trained on.
 
     Arguments:
@@ -67,7 +61,7 @@ class Pretrained:
     std: list[float] | None = None
     interpolation: str = "bicubic"
     crop_pct: float = 1.0
-    seen: Seen = NOT_KNOWN
+    seen: TrainingImageHashes = UNKNOWN_TRAINING_IMAGES
     block: Mapping[str, Any] | None = None
 
     @cached_property
@@ -97,51 +91,41 @@ class Pretrained:
         return {"interpolation": self.interpolation, "crop_pct": crop_pct, **block, "input_size": list(size)}
 
 
-def identities_of(experiment: Experiment) -> dict[str, dict[str, Any]]:
+def weights_identities(experiment: Experiment) -> dict[str, dict[str, Any]]:
     """What stands for the pretrained weights of each contender that has some.
 
     Raises:
         InputError: weights that can't be had.
     """
-    found = {name: pretrained_of(experiment, name) for name in experiment.contenders}
+    found = {name: read_pretrained(experiment, name) for name in experiment.contenders}
     return {name: one.identity for name, one in found.items() if one is not None}
 
 
-def with_weights_at_hand(experiment: Experiment) -> tuple[Experiment, list[str]]:
-    """The experiment without the contenders whose weights are optional and can't be had, and why, in sentences.
+def without_missing_weights(experiment: Experiment) -> tuple[Experiment, dict[str, InputError]]:
+    """The experiment without the contenders whose weights are optional and cannot be loaded, and the errors of these.
 
     Raises:
         InputError: there is no contender left.
     """
-    lacking: dict[str, InputError] = {}
+    missing: dict[str, InputError] = {}
     for name, contender in experiment.contenders.items():
         if contender.weights is not None and contender.weights.optional:
             try:
-                pretrained_of(experiment, name)
+                read_pretrained(experiment, name)
             except InputError as error:
-                lacking[name] = error
-    if not lacking:
-        return experiment, []
-    left, told = {k: v for k, v in experiment.contenders.items() if k not in lacking}, list(_left_out(lacking))
-    if not left:
-        raise InputError(f"contenders: none is left; {'; '.join(told)}")
-    protocol = experiment.protocol.without_pairs_of(lacking.keys())
-    if {*(protocol.primary.contenders or ())} & lacking.keys():
+                missing[name] = error
+    if not missing:
+        return experiment, {}
+    contenders = {name: one for name, one in experiment.contenders.items() if name not in missing}
+    if not contenders:
+        raise InputError(f"contenders: none is left; {'; '.join(map(str, missing.values()))}")
+    protocol = experiment.protocol.without_pairs_of(missing.keys())
+    if {*(protocol.primary.contenders or ())} & missing.keys():
         protocol = replace(protocol, primary=replace(protocol.primary, contenders=None))
-    if all(contender.weights is None for contender in left.values()):
-        told.append("No pretrained weights: what is answered is which network to train from scratch")
-    return replace(experiment, contenders=left, protocol=protocol), told
+    return replace(experiment, contenders=contenders, protocol=protocol), missing
 
 
-def _left_out(lacking: Mapping[str, InputError]) -> Iterator[str]:
-    """Who is left out and why: those whose weights could not be fetched in one sentence."""
-    if far := [name for name, error in lacking.items() if isinstance(error, OutOfReach)]:
-        are = "is left out: its weights are" if len(far) == 1 else "are left out: their weights are"
-        yield f"{' and '.join(far)} {are} neither in timm's cache nor could they be fetched"
-    yield from (f"{name} is left out: {error}" for name, error in lacking.items() if name not in far)
-
-
-def pretrained_of(experiment: Experiment, contender: str) -> Pretrained | None:
+def read_pretrained(experiment: Experiment, contender: str) -> PretrainedWeights | None:
     """The pretrained weights of a contender; None where it begins otherwise. Read once in a process.
 
     Raises:
@@ -159,7 +143,7 @@ def pretrained_of(experiment: Experiment, contender: str) -> Pretrained | None:
 
 
 @lru_cache(maxsize=8)
-def _read(values: str, state: tuple[int, ...] | None, contender: str, where: str) -> Pretrained:
+def _read(values: str, state: tuple[int, ...] | None, contender: str, where: str) -> PretrainedWeights:
     """``state`` makes a replaced file another argument."""
     given, model = json.loads(values)
     weights = Weights(**given)
@@ -173,17 +157,19 @@ def _read(values: str, state: tuple[int, ...] | None, contender: str, where: str
     return _of_file(Path(weights.file or ""), model, weights, where)
 
 
-def _of_ours(found: TrainedNetwork, told: str) -> Pretrained:
-    return _as_we_say(found.name, told, inner(found.network).state_dict(), found.about, found.seen)
+def _of_ours(found: TrainedNetwork, told: str) -> PretrainedWeights:
+    return _as_we_say(found.name, told, unwrap(found.network).state_dict(), found.about, found.seen)
 
 
-def _as_we_say(name: str, told: str, state: Mapping[str, Tensor], about: About, seen: Seen) -> Pretrained:
+def _as_we_say(
+    name: str, told: str, state: Mapping[str, Tensor], about: CheckpointInfo, seen: TrainingImageHashes
+) -> PretrainedWeights:
     """Weights with what a file of ours says of their images."""
-    return Pretrained(
+    return PretrainedWeights(
         name=name,
         told=told,
         state=state,
-        image_size=rows_and_cols("input_size", about.model.get("input_size", about.image_shape[1:])),
+        image_size=as_rows_and_cols("input_size", about.model.get("input_size", about.image_shape[1:])),
         mean=about.mean,
         std=about.std,
         interpolation=about.model.get("interpolation", "bicubic"),
@@ -193,7 +179,7 @@ def _as_we_say(name: str, told: str, state: Mapping[str, Tensor], about: About, 
     )
 
 
-def _of_hub(name: str, where: str) -> Pretrained:
+def _of_hub(name: str, where: str) -> PretrainedWeights:
     import timm
 
     architecture = name.removeprefix(TIMM_PREFIX)
@@ -203,7 +189,7 @@ def _of_hub(name: str, where: str) -> Pretrained:
         with _offline_where_nobody_answers():
             network: Any = timm.create_model(architecture, pretrained=True)
     except Exception as error:  # no network, no such weights, a full disk: each library in between says it its own way
-        raise OutOfReach(
+        raise InputError(
             f"{where}.hub: the weights of {name} are neither in timm's cache nor could they be fetched "
             f"({one_line(error)}); weights.file takes them from a file"
         ) from error
@@ -228,7 +214,7 @@ def _offline_where_nobody_answers() -> Iterator[None]:
         constants.HF_HUB_OFFLINE = before
 
 
-def _of_file(path: Path, model: Mapping[str, Any], weights: Weights, where: str) -> Pretrained:
+def _of_file(path: Path, model: Mapping[str, Any], weights: Weights, where: str) -> PretrainedWeights:
     if not path.is_file():
         raise InputError(f"{where}.file: {path}: no such file")
     if path.suffix == ".ckpt":
@@ -238,7 +224,9 @@ def _of_file(path: Path, model: Mapping[str, Any], weights: Weights, where: str)
     state = {_bare(name): value for name, value in read_weights(path).items()}
     if isinstance(ours := beside.get("vit_vs_cnn"), Mapping):
         state = {name.removeprefix("network."): value for name, value in state.items()}
-        return _as_we_say(path.stem, str(path), state, read_about({"vit_vs_cnn": ours}, path), seen_of(ours))
+        return _as_we_say(
+            path.stem, str(path), state, read_checkpoint_info({"vit_vs_cnn": ours}, path), read_training_hashes(ours)
+        )
     if (config := beside.get("pretrained_cfg")) is None and str(model.get("name", "")).startswith(TIMM_PREFIX):
         import timm
 
@@ -255,11 +243,11 @@ def _bare(name: str) -> str:
     return name
 
 
-def _as_timm_says(name: str, told: str, state: Mapping[str, Tensor], config: Mapping[str, Any]) -> Pretrained:
+def _as_timm_says(name: str, told: str, state: Mapping[str, Tensor], config: Mapping[str, Any]) -> PretrainedWeights:
     """Weights with what a ``pretrained_cfg`` of timm's says of their images."""
     size = config.get("input_size")
     interpolation = str(config.get("interpolation") or "bicubic")
-    return Pretrained(
+    return PretrainedWeights(
         name=name,
         told=told,
         state=state,
@@ -273,35 +261,29 @@ def _as_timm_says(name: str, told: str, state: Mapping[str, Tensor], config: Map
 
 def fit_weights(
     network: nn.Module,
-    pretrained: Pretrained,
+    pretrained: PretrainedWeights,
     *,
     num_classes: int | None,
-    partial: bool = False,
     where: str = "weights",
-) -> tuple[str, ...]:
-    """Give a network pretrained weights in place: positions, relative tables and windows moved to its grid.
+) -> None:
+    """Load pretrained weights into a network. Positions, relative tables and windows are moved to its grid.
 
     Arguments:
-        num_classes: the number of logits of the head, which stays as it is drawn; None to carry it over, too.
-        partial: let stay as drawn what does not fit, besides the head.
-
-    Returns:
-        the names of what stayed as drawn, besides the head.
+        num_classes: number of logits of the head, which is not loaded; None to load it, too.
 
     Raises:
-        InputError: they do not fit, and not for the head alone; it counts what is wrong and names the first of each.
+        InputError: weights outside the head do not fit. The message counts them, and names the first of each kind.
     """
     if isinstance(network, VisionTransformer) and "patch_embed.proj.weight" in pretrained.state:
-        if isinstance(network.position, SinusoidalPosition) and not partial:
+        if isinstance(network.position, SinusoidalPosition):
             raise InputError(
-                f"{where}: the weights of {pretrained.told} have positions that were learned, where position: sincos "
-                "computes them; take position: learned, or leave theirs out by weights.partial: true"
+                f"{where}: the weights of {pretrained.told} have learned positions, and position: sincos computes "
+                "them; use position: learned"
             )
-        theirs = _as_timm(network, pretrained, where)
-        drawn = fit_weights(theirs, pretrained, num_classes=num_classes, partial=partial, where=where)
-        own = network.state_dict()
-        network.load_state_dict({name: value for name, value in read_timm(theirs)[1].items() if name in own})
-        return drawn
+        timm_network = _as_timm(network, pretrained, where)
+        fit_weights(timm_network, pretrained, num_classes=num_classes, where=where)
+        network.load_state_dict(convert_from_timm(timm_network)[1], strict=False)
+        return
     if isinstance(network, VisionTransformer):
         state = _at_size_of(network, pretrained.state, pretrained.image_size)
     else:
@@ -309,17 +291,10 @@ def fit_weights(
     head = set() if num_classes is None else head_of(network, num_classes, where)
     own = {name: value for name, value in network.state_dict().items() if name not in head}
     state = {name: value for name, value in state.items() if name not in head}
-    fitting = {name: state[name] for name, value in own.items() if _fits(state.get(name), value)}
-    if (said := misfit(own, state)) and not partial:
-        theirs = "" if pretrained.block is None else f" (they are of model: {_spelt(pretrained.block)})"
-        raise InputError(
-            f"{where}: the weights of {pretrained.told} do not fit: {said}{theirs}; with weights.partial: true what "
-            "does not fit is drawn anew"
-        )
-    if not fitting:
-        raise InputError(f"{where}: of the weights of {pretrained.told} none fits: {said}")
-    network.load_state_dict(fitting, strict=False)
-    return tuple(name for name in own if name not in fitting)
+    if mismatch := describe_mismatch(own, state):
+        model = "" if pretrained.block is None else f" (they are of model: {_spelt(pretrained.block)})"
+        raise InputError(f"{where}: the weights of {pretrained.told} do not fit: {mismatch}{model}")
+    network.load_state_dict(state, strict=False)
 
 
 def _spelt(block: Mapping[str, Any]) -> str:
@@ -327,10 +302,10 @@ def _spelt(block: Mapping[str, Any]) -> str:
     return yaml.safe_dump(dict(block), default_flow_style=True, sort_keys=False, width=math.inf).strip()
 
 
-def _as_timm(network: VisionTransformer, pretrained: Pretrained, where: str) -> nn.Module:
+def _as_timm(network: VisionTransformer, pretrained: PretrainedWeights, where: str) -> nn.Module:
     """timm's network of the same architecture and weights, into which weights of timm's fit as they are."""
     try:
-        return vision_transformer_to_timm(network)
+        return convert_to_timm(network)
     except ValueError as error:
         raise InputError(
             f"{where}: the weights of {pretrained.told} are of timm's Vision Transformer: {error}"
@@ -346,7 +321,7 @@ def head_of(network: nn.Module, num_classes: int, where: str) -> set[str]:
     named = (getattr(network, "pretrained_cfg", None) or {}).get("classifier")
     modules = [named] if isinstance(named, str) else list(named or ())
     if not modules:
-        classifier = classifier_of(network, num_classes)
+        classifier = find_classifier(network, num_classes)
         modules = [name for name, module in network.named_modules() if module is classifier and classifier is not None]
     found = {name for name in network.state_dict() if any(name.startswith(f"{module}.") for module in modules)}
     if not found:

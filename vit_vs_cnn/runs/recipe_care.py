@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from statistics import median
 
 from vit_vs_cnn.config.schema import RecipeSource, TuningProvenance
+from vit_vs_cnn.console import join_names
 from vit_vs_cnn.runs.result import RunResult, StartKind
 from vit_vs_cnn.statistics.pair_comparison import Obstacle, ObstacleKind
-from vit_vs_cnn.told import listed
 
 #: Fewer completed trials have no useful median.
 MIN_TRIALS_FOR_SENSITIVITY = 4
@@ -29,7 +29,7 @@ def recipe_obstacle(runs: Mapping[str, Iterable[RunResult | None]]) -> Obstacle 
         texts = (f"{name} {' or '.join(dict.fromkeys(source_text(*one) for one in sources[name]))}" for name in by_care)
         return Obstacle(ObstacleKind.TUNING, f"the recipes were chosen with unequal care ({'; '.join(texts)})")
     if not_best := [name for name, found in sources.items() if any(_is_not_best(search) for _, search in found)]:
-        return Obstacle(ObstacleKind.TUNING, f"the recipe of {listed(not_best)} is not the best of its trials")
+        return Obstacle(ObstacleKind.TUNING, f"the recipe of {join_names(not_best)} is not the best of its trials")
     return None
 
 

@@ -17,8 +17,8 @@ import numpy as np
 from jaxtyping import Int64, UInt, UInt8
 
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.files import file_state, written_whole
-from vit_vs_cnn.runs.predictions_file import BROKEN, read_predictions
+from vit_vs_cnn.files import atomic_write, file_state
+from vit_vs_cnn.runs.predictions_file import UNREADABLE_FILE_ERRORS, read_predictions
 from vit_vs_cnn.runs.result import RunResult
 
 TABLE, PREDICTIONS, CONFIG = "results.csv", "predictions.npz", "experiment.yaml"
@@ -169,7 +169,7 @@ class PackedPredictions:
             "runs": np.array(self.runs),
             "labels": self.labels.astype(self.classes.dtype),
         }
-        with written_whole(path) as partial, partial.open("wb") as file:
+        with atomic_write(path) as partial, partial.open("wb") as file:
             np.savez_compressed(file, allow_pickle=False, **values)
 
     @classmethod
@@ -185,7 +185,7 @@ class PackedPredictions:
             shape = len(values["runs"]), len(values["labels"])
             if {values["classes"].shape, values["probability"].shape} != {shape}:
                 raise ValueError("its arrays are not of as many runs and images")
-        except BROKEN as error:
+        except UNREADABLE_FILE_ERRORS as error:
             raise InputError(f"predictions {path}: {error}") from error
         values |= {"runs": values["runs"].tolist(), "labels": values["labels"].astype(np.int64)}
         values |= {"num_classes": int(values["num_classes"])}
@@ -204,7 +204,7 @@ def load_run_predictions(folder: Path, run: str) -> dict[str, np.ndarray]:
         InputError: there are none, or they cannot be read.
     """
     if not is_record(folder):
-        return read_predictions(folder / "cells" / run / PREDICTIONS, logits=False)
+        return read_predictions(folder / "cells" / run / PREDICTIONS)
     path = folder / PREDICTIONS
     if not path.exists():
         raise InputError(f"predictions {path}: there is no such file")

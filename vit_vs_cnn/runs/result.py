@@ -7,9 +7,13 @@ A value that was not recorded is None, or an empty mapping.
 import dataclasses
 import functools
 import json
+import platform
+import subprocess
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from enum import StrEnum
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +21,14 @@ from vit_vs_cnn.bounds import AT_LEAST_0, AT_LEAST_1, SHARE, check_numbers
 from vit_vs_cnn.config.schema import Budget, RecipeSource, TuningProvenance
 from vit_vs_cnn.dataclass_io import field_types, from_plain, members
 from vit_vs_cnn.errors import DamagedFile
-from vit_vs_cnn.plain import Plain
+from vit_vs_cnn.strict_yaml import Plain
 
 if TYPE_CHECKING:
     from vit_vs_cnn.statistics.intervals import Estimate
+
+
+#: Packages whose versions are recorded.
+PACKAGES = ("torch", "torchvision", "timm", "lightning", "torchmetrics", "numpy", "jsonargparse", "vit-vs-cnn")
 
 
 class ScoredOn(StrEnum):
@@ -59,7 +67,6 @@ class RunStart:
         start_name: run, checkpoint or pretrained weights; None for randomly initialized ones.
         start_source: where pretrained weights came from.
         start_hash: hash of pretrained weights.
-        reinitialized: names of weights outside of the head that were randomly initialized all the same.
         start_history_known: whether all images that the weights were trained on are recorded; None from scratch.
         scored_images_in_start: scored images that the weights were trained on.
     """
@@ -70,7 +77,6 @@ class RunStart:
     start_name: str | None = None
     start_source: str | None = None
     start_hash: str | None = None
-    reinitialized: tuple[str, ...] = ()
     start_history_known: bool | None = None
     scored_images_in_start: int = 0
 
@@ -217,6 +223,21 @@ class Provenance:
     versions: Plain = field(default_factory=Plain)
     hardware: Plain = field(default_factory=Plain)
 
+    @classmethod
+    def collect(cls, began: str) -> "Provenance":
+        """The provenance of a run that ends now.
+
+        Arguments:
+            began: when it began, as ISO 8601.
+        """
+        return cls(
+            began=began,
+            ended=datetime.now(UTC).isoformat(timespec="seconds"),
+            commit=current_commit(),
+            versions=Plain(package_versions()),
+            hardware=Plain(describe_hardware()),
+        )
+
 
 @dataclass(frozen=True)
 class RunResult:
@@ -360,6 +381,49 @@ def _columns() -> dict[str, str | None]:
         parts = [kind for kind in members(hint) if isinstance(kind, type) and dataclasses.is_dataclass(kind)]
         columns |= dict.fromkeys(field_types(parts[0]), name) if parts else {name: None}
     return columns
+
+
+def package_versions() -> dict[str, str]:
+    """Versions of Python and of the packages that results may depend on."""
+    versions = {"python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:  # a checkout of this package, whose commit is recorded
+            versions[name] = "not installed"
+    return versions
+
+
+@functools.cache
+def current_commit() -> str | None:
+    """Commit of the checkout of this package, with "+" if files were changed; None outside of a checkout."""
+
+    def git(*arguments: str) -> str | None:
+        command = ["git", "-C", str(Path(__file__).parent), *arguments]
+        try:
+            return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+        except (OSError, subprocess.CalledProcessError):
+            return None
+
+    if git("ls-files", "--error-unmatch", Path(__file__).name) is None:
+        return None
+    head = git("rev-parse", "--short=12", "HEAD")
+    return head and head + ("+" if git("status", "--porcelain", "--untracked-files=no") else "")
+
+
+@functools.cache
+def describe_hardware() -> dict[str, Any]:
+    """The processor, the number of cores that PyTorch uses, and the GPUs."""
+    import torch  # `status` reads results without it
+
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = [f"model name: {platform.processor()}"]
+    names = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    gpus = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
+    cpu, threads = next(names, platform.machine()), torch.get_num_threads()
+    return {"cpu": cpu, "threads": threads, "gpus": gpus, "system": platform.system()}
 
 
 def read_result(path: Path) -> RunResult:

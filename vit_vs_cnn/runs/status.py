@@ -1,28 +1,37 @@
 """How far an experiment is, read from its folder while it runs, or after."""
 
+import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from rich.cells import cell_len, set_cell_size
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.text import Text
 
 from vit_vs_cnn.config.experiment import Budget, read_config
-from vit_vs_cnn.config.parsing import build
+from vit_vs_cnn.config.reading import build
+from vit_vs_cnn.console import format_count
 from vit_vs_cnn.errors import DamagedFile, InputError
 from vit_vs_cnn.files import read_mapping, read_rows
-from vit_vs_cnn.runs.cell import split_folder_name
-from vit_vs_cnn.runs.failures import is_being_run, read_failure
-from vit_vs_cnn.runs.grid import finished_cells, read_grid
+from vit_vs_cnn.runs.experiment_folder import read_finished_results, read_run_names
+from vit_vs_cnn.runs.failures import FailureKind, is_locked, read_failure
 from vit_vs_cnn.runs.record import is_record
 from vit_vs_cnn.runs.result import RunResult, RunState, read_result
+from vit_vs_cnn.runs.run import split_folder_name
 
+REFRESH_SECONDS = 2.0
+ENDED = (RunState.FINISHED, RunState.FAILED)
 STATES = (RunState.RUNNING, RunState.FAILED, RunState.WAITING, RunState.FINISHED)
 
 
 @dataclass(frozen=True)
-class CellStatus:
+class RunStatus:
     """One cell as its folder shows it.
 
     Arguments:
@@ -56,7 +65,7 @@ class CellStatus:
 
     @property
     def amount(self) -> float:
-        """Of its budget, in whatever that is counted: what its time grows with, but for its contender and its size."""
+        """Amount of the budget that the time of a run is proportional to, for one contender."""
         return float(self.budget.amounts[0] * (self.train_size if self.budget.unit == "epochs" else 1))
 
 
@@ -70,7 +79,7 @@ class ExperimentStatus:
     """
 
     name: str
-    cells: list[CellStatus]
+    cells: list[RunStatus]
     seconds_left: float | None
 
     def count(self, state: RunState) -> int:
@@ -83,13 +92,13 @@ class ExperimentStatus:
 
 def read_status(folder: Path) -> ExperimentStatus:
     """The status of the experiment in a folder. Raises InputError: no experiment is there."""
-    grid = read_grid(folder)
+    grid = read_run_names(folder)
     values = read_config(folder / "experiment.yaml")
     try:
         budget = build(Budget, values["protocol"]["budget"], where="protocol.budget")
     except (KeyError, TypeError, InputError) as error:
         raise InputError(f"{folder / 'experiment.yaml'} has no protocol.budget; train writes it anew") from error
-    recorded = finished_cells(folder) if is_record(folder) else {}
+    recorded = read_finished_results(folder) if is_record(folder) else {}
     runs = [(folder / "cells" / name, own or budget) for name, own in grid.items()]
     cells = [_read_cell(run, own, recorded.get(run)) for run, own in runs]
     if len({cell.budget.text for cell in cells}) > 1:
@@ -119,7 +128,7 @@ def read_all(folder: Path) -> list[ExperimentStatus]:
     return found
 
 
-def _read_cell(folder: Path, budget: Budget, result: RunResult | None) -> CellStatus:
+def _read_cell(folder: Path, budget: Budget, result: RunResult | None) -> RunStatus:
     contender, train_size, seed = split_folder_name(folder.name)
     about: dict[str, Any] = {"folder": folder.name, "contender": contender, "train_size": train_size, "seed": seed}
     about |= {"budget": budget, "steps": budget.to_dict().get("steps")}
@@ -127,25 +136,24 @@ def _read_cell(folder: Path, budget: Budget, result: RunResult | None) -> CellSt
         try:
             result = read_result(folder / "result.json")
         except DamagedFile as error:
-            return CellStatus(**about, state=RunState.FAILED, reason=f"DamagedFile: {error}")
+            return RunStatus(**about, state=RunState.FAILED, reason=f"{FailureKind.DAMAGED_FILE}: {error}")
     if result is not None:
         cost = result.cost
         about |= {"step": cost.steps, "steps": cost.planned_steps or cost.steps, "seconds": cost.train_seconds}
-        return CellStatus(**about, state=RunState.FINISHED, accuracy=result.accuracy)
+        return RunStatus(**about, state=RunState.FINISHED, accuracy=result.accuracy)
     about |= {"step": max((int(row[0]) for row in read_rows(folder / "metrics.csv")), default=None)}
     progress = read_mapping(folder / "progress.json")
     about |= {name: progress[name] for name in ("step", "steps") if isinstance(progress.get(name), int)}
-    if is_being_run(folder):
+    if is_locked(folder):
         rate = progress.get("steps_per_second")
         rate = rate if isinstance(rate, int | float) else None
-        return CellStatus(**about, state=RunState.RUNNING, steps_per_second=rate, host=progress.get("host"))
+        return RunStatus(**about, state=RunState.RUNNING, steps_per_second=rate, host=progress.get("host"))
     if failure := read_failure(folder):
-        place = "" if failure.step is None else f" at step {failure.step}"
-        return CellStatus(**about, state=RunState.FAILED, reason=f"{failure.type}{place}: {failure.message}")
-    return CellStatus(**about, state=RunState.WAITING)
+        return RunStatus(**about, state=RunState.FAILED, reason=failure.reason)
+    return RunStatus(**about, state=RunState.WAITING)
 
 
-def seconds_left(cells: Sequence[CellStatus], *, workers: int) -> float | None:
+def seconds_left(cells: Sequence[RunStatus], *, workers: int) -> float | None:
     """Seconds until all cells are through; None where there is nothing to tell from.
 
     The training time of a contender's cells that are done is taken for its others, in proportion to the budget, and to
@@ -163,14 +171,14 @@ def seconds_left(cells: Sequence[CellStatus], *, workers: int) -> float | None:
     return max(sum(known) / max(1, min(workers, len(known))), *known) if known else 0.0
 
 
-def _left(cell: CellStatus, rates: Mapping[str, float]) -> float | None:
+def _left(cell: RunStatus, rates: Mapping[str, float]) -> float | None:
     if cell.step is not None and cell.steps and cell.steps_per_second:
         return max(0, cell.steps - cell.step) / cell.steps_per_second
     share = 1 - cell.step / cell.steps if cell.step is not None and cell.steps else 1.0
     return share * cell.amount * rates[cell.contender] if cell.contender in rates else None
 
 
-def _rates(cells: Sequence[CellStatus]) -> dict[str, float]:
+def _rates(cells: Sequence[RunStatus]) -> dict[str, float]:
     """Seconds of each contender by amount: the mean over its cells that are done, or else that tell their speed."""
     done: dict[str, list[float]] = {}
     running: dict[str, list[float]] = {}
@@ -209,7 +217,7 @@ def status_lines(status: ExperimentStatus, *, states: tuple[RunState, ...] = STA
     ]
 
 
-def remark_of(cell: CellStatus) -> str:
+def remark_of(cell: RunStatus) -> str:
     """What is said of a cell beside its state and its step."""
     match cell.state:
         case RunState.FINISHED:
@@ -229,3 +237,61 @@ def duration(seconds: float) -> str:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
     return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def finished_before(count: int, of: int) -> str:
+    """``2 of 6 runs finished before``."""
+    return f"{count:,} of {format_count(of, 'run')} finished before"
+
+
+class LiveStatus:
+    """What happens to cells that other processes run: live on a terminal, a line for each that ends elsewhere."""
+
+    def __init__(self, folder: Path, console: Console) -> None:
+        self.folder = folder
+        self.console = console
+        self._live: Live | None = None
+        self._refreshed = 0.0
+        self._ended: set[str] = set()
+
+    @contextmanager
+    def shown(self) -> Iterator[None]:
+        """Show the view as long as the block runs."""
+        before = read_status(self.folder).cells
+        self._ended = {cell.folder for cell in before if cell.state in ENDED}
+        if done := sum(cell.state is RunState.FINISHED for cell in before):
+            self.console.print(finished_before(done, len(before)), soft_wrap=True)
+        if not self.console.is_terminal:
+            yield
+            self._follow()
+            return
+        with Live(console=self.console, transient=True, auto_refresh=False) as self._live:
+            yield
+            self._follow()
+
+    def note(self, text: str) -> None:
+        """One line above the view."""
+        self.console.print(text, soft_wrap=True)
+
+    def refresh(self) -> None:
+        """Look at the folders again, unless that was just done."""
+        if time.monotonic() - self._refreshed > REFRESH_SECONDS:
+            self._follow()
+
+    def _follow(self) -> None:
+        self._refreshed = time.monotonic()
+        status = read_status(self.folder)
+        ended: list[str] = []
+        for cell in status.cells:
+            if cell.state not in ENDED:
+                self._ended.discard(cell.folder)  # one that failed before, and is being tried again
+            elif cell.folder not in self._ended:
+                self._ended.add(cell.folder)
+                what = remark_of(cell) if cell.state is RunState.FINISHED else f"failed: {remark_of(cell)}"
+                ended.append(f"{cell.name}  {what}")
+        if ended:  # several at one look: the counts are those behind the last
+            self.note("\n".join([*ended[:-1], f"{ended[-1]}  ({status_line(status)})"]))
+        if self._live is not None:
+            bar = ProgressBar(total=len(status.cells), completed=status.count(RunState.FINISHED), width=60)
+            running = Text("\n".join(status_lines(status, states=(RunState.RUNNING, RunState.FAILED))))
+            self._live.update(Group(Text(status_line(status)), bar, running), refresh=True)

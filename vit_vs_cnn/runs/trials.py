@@ -1,8 +1,5 @@
 """The trials of a search for recipes, and their table ``tuning.csv``."""
 
-import csv
-import io
-import json
 import math
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, fields
@@ -12,13 +9,11 @@ from typing import Any
 from vit_vs_cnn.dataclass_io import from_plain
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.files import write_text
-from vit_vs_cnn.plain import Plain
+from vit_vs_cnn.runs.record import read_table, table_text
+from vit_vs_cnn.strict_yaml import Plain
 
 #: Name of the table in the folder of an experiment.
 TRIALS_FILE = "tuning.csv"
-#: Columns that contain JSON.
-_JSON_COLUMNS = ("seeds", "values", "cells")
-_NUMBER_COLUMNS = ("train_size", "trial", "steps", "flops", "validation_accuracy", "validation_loss")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +24,7 @@ class Trial:
         contender: name of the model in the config.
         train_size: training-set size, validation images included.
         trial: its number; trial 0 is the recipe that the model had before the search.
-        state: ``complete``, or ``diverged`` without accuracy (``fail`` or ``pruned`` in older tables).
+        state: ``complete``, or ``diverged`` without accuracy.
         budget: of each run, such as ``400 steps``.
         steps: optimizer steps of each run.
         flops: training FLOPs of all its runs.
@@ -88,14 +83,7 @@ def ranked(trials: Iterable[Trial]) -> list[Trial]:
 
 def write_trials(path: Path, trials: Iterable[Trial]) -> None:
     """Write a table with one row for each trial."""
-    columns = [one.name for one in fields(Trial)]
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
-    for trial in trials:
-        values = asdict(trial)
-        writer.writerow([json.dumps(values[name]) if name in _JSON_COLUMNS else values[name] for name in columns])
-    write_text(path, text.getvalue())
+    write_text(path, table_text([asdict(trial) for trial in trials]))
 
 
 def read_trials(path: Path) -> list[Trial]:
@@ -104,20 +92,13 @@ def read_trials(path: Path) -> list[Trial]:
     Raises:
         InputError: the file cannot be read, or is not such a table.
     """
-    columns = [one.name for one in fields(Trial)]
-    try:
-        rows = list(csv.DictReader(io.StringIO(path.read_text(encoding="utf-8"), newline="")))
-    except (OSError, ValueError, csv.Error) as error:
-        raise InputError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
+    columns = {one.name for one in fields(Trial)}
     trials = []
-    for number, row in enumerate(rows, start=2):
+    for number, row in enumerate(read_table(path), start=2):
         try:
-            given = {name: row[name] for name in columns if row.get(name)}
-            given |= {name: json.loads(given[name]) for name in _JSON_COLUMNS if name in given}
-            given |= {name: float(given[name]) for name in _NUMBER_COLUMNS if name in given}
-            given |= {name: int(given[name]) for name in ("train_size", "trial", "steps") if name in given}
-            given.setdefault("budget", f"{given.get('steps')} steps")  # older tables had none
-            trials.append(from_plain(Trial, given))
-        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            trials.append(
+                from_plain(Trial, {n: value for n, value in row.items() if n in columns and value is not None})
+            )
+        except ValueError as error:
             raise InputError(f"{path} line {number}: {error}") from error
     return trials

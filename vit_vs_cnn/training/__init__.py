@@ -1,1 +1,1 @@
-"""One training: the LightningModule, its optimizer and schedule, and what accompanies it."""
+"""Training: the LightningModule, optimizer and schedule, callbacks and checkpoints."""

@@ -1,4 +1,4 @@
-"""What accompanies a run: a checkpoint that can be resumed exactly, a stop on request, a stopwatch."""
+"""Callbacks of a run: checkpoints with exact resume, stop on a signal, counts of seconds and images."""
 
 import signal
 import time
@@ -9,32 +9,30 @@ from typing import Any
 import lightning
 from lightning.pytorch.callbacks import Callback, Checkpoint
 
-from vit_vs_cnn.devices import wait_for
+from vit_vs_cnn.devices import synchronize
 from vit_vs_cnn.errors import Interrupted
-from vit_vs_cnn.files import naming, partial_of, put_in_place
+from vit_vs_cnn.files import naming, partial_of, publish_file
 from vit_vs_cnn.training.metrics_csv import MetricsCsv
 
-#: Keys of what a checkpoint says of itself: that its run ended before its budget, what its last step logged.
-ENDED_EARLY, LOGGED = "ended_early", "logged"
+#: Keys of a checkpoint: True if its run ended before its budget; metrics that its last step logged.
+CHECKPOINT_KEY_ENDED_EARLY, CHECKPOINT_KEY_LAST_METRICS = "ended_early", "logged"
 
 
 class LastCheckpoint(Checkpoint):
-    """Writes ``last.ckpt`` every ``interval`` optimizer steps and at the end.
+    """Checkpoint ``last.ckpt`` every ``interval`` optimizer steps and at the end.
 
-    Only ever right behind an optimizer step: gradients that are still being accumulated are in no checkpoint.
-
-    The file is written beside its place and moved there, so it is whole at any moment, also when the process is killed
-    in the middle of writing.
+    It is written directly after an optimizer step: no checkpoint contains partly accumulated gradients. A temporary
+    file is renamed, so that the checkpoint is complete at any time, also if the process is killed while it writes.
 
     Arguments:
-        interval: optimizer steps from one to the next; what a kill can lose at most.
-        contents: what a reader needs to rebuild the network, plain values only; stored under ``"vit_vs_cnn"``.
+        interval: optimizer steps between two checkpoints, the most that a kill can lose.
+        metadata: plain values from which the network can be rebuilt; stored under ``"vit_vs_cnn"``.
     """
 
-    def __init__(self, path: Path, *, interval: int, contents: dict[str, Any]) -> None:
+    def __init__(self, path: Path, *, interval: int, metadata: dict[str, Any]) -> None:
         self.path = path
         self.interval = interval
-        self.contents = contents
+        self.metadata = metadata
         self._saved_step = -1
 
     def on_train_start(self, trainer: lightning.Trainer, *_: Any) -> None:
@@ -42,32 +40,35 @@ class LastCheckpoint(Checkpoint):
 
     def on_train_batch_end(self, trainer: lightning.Trainer, *_: Any) -> None:
         step = trainer.global_step
-        # Behind the last step stands one more validation; the file of a run that is over would not have it made again.
+        # The last step is followed by a validation, which a resume from a checkpoint before it would skip.
         if step % self.interval == 0 and step != self._saved_step and step < trainer.max_steps:
             self.save(trainer)
 
     def on_train_end(self, trainer: lightning.Trainer, *_: Any) -> None:
         if trainer.global_step < trainer.max_steps:
-            self.contents = {**self.contents, ENDED_EARLY: True}
+            self.metadata = {**self.metadata, CHECKPOINT_KEY_ENDED_EARLY: True}
         elif trainer.global_step == self._saved_step and self.path.exists():
             return
         self.save(trainer)
 
     def on_save_checkpoint(self, trainer: lightning.Trainer, module: Any, checkpoint: dict[str, Any]) -> None:
-        checkpoint["vit_vs_cnn"] = {**self.contents, LOGGED: _logged_now(trainer)}
+        checkpoint["vit_vs_cnn"] = {
+            **self.metadata,
+            CHECKPOINT_KEY_LAST_METRICS: _metrics_of_step(trainer),
+        }
 
     def save(self, trainer: lightning.Trainer) -> None:
-        """Write the state as it is now."""
+        """Write the current state."""
         partial = partial_of(self.path)  # the same for all processes of a run: some strategies write it together
         with naming(self.path):
             trainer.save_checkpoint(partial)
             if trainer.is_global_zero:
-                put_in_place(partial, self.path)
+                publish_file(partial, self.path)
         self._saved_step = trainer.global_step
 
 
-def _logged_now(trainer: lightning.Trainer) -> dict[str, float]:
-    """What the step that has just been made logs, which loggers are told only behind the checkpoint; else nothing."""
+def _metrics_of_step(trainer: lightning.Trainer) -> dict[str, float]:
+    """Metrics that the current step logs, which loggers get only after the checkpoint; empty for other steps."""
     interval = trainer.log_every_n_steps  # pyright: ignore[reportAttributeAccessIssue]
     if not interval or trainer.global_step % interval:
         return {}
@@ -75,39 +76,39 @@ def _logged_now(trainer: lightning.Trainer) -> dict[str, float]:
 
 
 class StopOnSignal(Checkpoint):
-    """Ctrl-C or a scheduler's SIGTERM ends the run after the current step, with a checkpoint of that step.
+    """Stop after the current step, with a checkpoint, on Ctrl-C or a scheduler's SIGTERM.
 
-    A second Ctrl-C ends it at once; then the run resumes from the last checkpoint. It is a ``Checkpoint`` because
-    Lightning calls these after all other callbacks: the step is then complete for each of them.
+    A second Ctrl-C stops at once; the run then resumes from the last checkpoint. It is a ``Checkpoint`` because
+    Lightning calls these after all other callbacks, for which the step is then complete.
     """
 
-    def __init__(self, checkpoint: LastCheckpoint, what: str = "the run") -> None:
+    def __init__(self, checkpoint: LastCheckpoint, run_name: str = "the run") -> None:
         self.checkpoint = checkpoint
-        self.what = what
-        self._asked = False
+        self.run_name = run_name
+        self._stop_requested = False
         self._previous: dict[signal.Signals, Any] = {}
 
     def on_train_start(self, trainer: lightning.Trainer, *_: Any) -> None:
-        # Here, not earlier: Lightning sets handlers of its own first, which would end the run without a checkpoint.
+        # Lightning sets its handlers before, which would end the run without a checkpoint.
         for number in (signal.SIGINT, signal.SIGTERM):
             try:
-                self._previous[number] = signal.signal(number, self._ask)
-            except ValueError:  # not the main thread: the one who started the thread decides
+                self._previous[number] = signal.signal(number, self._request_stop)
+            except ValueError:  # signals reach the main thread only
                 return
 
-    def _ask(self, number: int, frame: FrameType | None) -> None:
-        if self._asked and number == signal.SIGINT:
+    def _request_stop(self, number: int, frame: FrameType | None) -> None:
+        if self._stop_requested and number == signal.SIGINT:
             raise KeyboardInterrupt
-        self._asked = True
+        self._stop_requested = True
 
     def on_train_batch_end(
         self, trainer: lightning.Trainer, module: Any, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         if (batch_idx + 1) % trainer.accumulate_grad_batches:
-            return  # between two optimizer steps there is nothing to resume from
-        if trainer.strategy.reduce_boolean_decision(self._asked, all=False):
+            return  # between two optimizer steps
+        if trainer.strategy.reduce_boolean_decision(self._stop_requested, all=False):
             self.checkpoint.save(trainer)
-            raise Interrupted(f"stopped {self.what} at step {trainer.global_step} of {trainer.max_steps}")
+            raise Interrupted(f"stopped {self.run_name} at step {trainer.global_step} of {trainer.max_steps}")
 
     def on_train_end(self, *_: Any, **__: Any) -> None:
         for number, handler in self._previous.items():
@@ -117,80 +118,69 @@ class StopOnSignal(Checkpoint):
     on_exception = on_train_end
 
 
-class Stopwatch(Callback):
-    """Seconds spent in training steps, validation left out, summed over all the pieces of an interrupted run."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-        self._since: float | None = None
-
-    def on_train_start(self, trainer: lightning.Trainer, *_: Any, **__: Any) -> None:
-        wait_for(trainer.strategy.root_device)
-        self._since = time.perf_counter()
-
-    def on_train_end(self, trainer: lightning.Trainer, *_: Any, **__: Any) -> None:
-        wait_for(trainer.strategy.root_device)
-        self.seconds = self.read()
-        self._since = None
-
-    on_validation_start, on_validation_end = on_train_end, on_train_start
-
-    def read(self) -> float:
-        """Seconds until now."""
-        return self.seconds + (0.0 if self._since is None else time.perf_counter() - self._since)
-
-    def state_dict(self) -> dict[str, float]:
-        return {"seconds": self.read()}
-
-    def load_state_dict(self, state_dict: dict[str, float]) -> None:
-        self.seconds = state_dict["seconds"]
-
-
-class ImagesSeen(Callback):
-    """Counts the training images that a run has taken, over all devices and over all pieces of an interrupted run.
+class TrainingMeter(Callback):
+    """Seconds of training steps without validation, and training images over all devices, summed over all resumes.
 
     Arguments:
-        batch_size: images of one optimizer step, for a run that goes on from before they were counted.
+        batch_size: images of one optimizer step, to count those before a resume from a checkpoint without a count.
     """
 
     def __init__(self, batch_size: int) -> None:
+        self.seconds = 0.0
+        self.images: int | None = None
         self.batch_size = batch_size
-        self.count: int | None = None
+        self._start_time: float | None = None
 
     def on_train_start(self, trainer: lightning.Trainer, *_: Any) -> None:
-        if self.count is None:
-            self.count = trainer.global_step * self.batch_size
+        if self.images is None:
+            self.images = trainer.global_step * self.batch_size
+        self.on_validation_end(trainer)
+
+    def on_validation_end(self, trainer: lightning.Trainer, *_: Any) -> None:
+        synchronize(trainer.strategy.root_device)
+        self._start_time = time.perf_counter()
+
+    def on_validation_start(self, trainer: lightning.Trainer, *_: Any) -> None:
+        synchronize(trainer.strategy.root_device)
+        self.seconds = self.read()
+        self._start_time = None
+
+    def on_train_end(self, trainer: lightning.Trainer, *_: Any) -> None:
+        self.on_validation_start(trainer)
 
     def on_train_batch_end(self, trainer: lightning.Trainer, module: Any, outputs: Any, batch: Any, *_: Any) -> None:
-        self.count = (self.count or 0) + len(batch[0]) * trainer.world_size
+        self.images = (self.images or 0) + len(batch[0]) * trainer.world_size
 
-    def state_dict(self) -> dict[str, int]:
-        return {"count": self.count or 0}
+    def read(self) -> float:
+        """Seconds until now."""
+        return self.seconds + (0.0 if self._start_time is None else time.perf_counter() - self._start_time)
 
-    def load_state_dict(self, state_dict: dict[str, int]) -> None:
-        self.count = state_dict["count"]
+    def state_dict(self) -> dict[str, Any]:
+        return {"seconds": self.read(), "images": self.images or 0}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.seconds, self.images = state_dict["seconds"], state_dict["images"]
 
 
 class LostValidation(Callback):
-    """Makes the validation that belongs behind the checkpoint which a run goes on from.
+    """Validation of the checkpoint from which a run resumes.
 
-    A checkpoint is written before the validation of its step, so what a callback learned from it (when to stop early,
-    which weights are best) is not in the file, whether the kill came before, in or behind that validation. By
-    Lightning's own loop, so that it is the same validation: precision, metrics, loggers.
+    A checkpoint is written before the validation of its step, so it lacks what callbacks learn from that validation,
+    such as when to stop early. Lightning's loop runs it again, with the same precision, metrics and loggers.
 
     Arguments:
-        metrics: where its lines belong; those that are there already are replaced.
-        interval: optimizer steps from one validation to the next.
+        metrics: log whose lines of that validation are replaced.
+        interval: optimizer steps between two validations.
     """
 
     def __init__(self, metrics: MetricsCsv, interval: int) -> None:
         self.metrics = metrics
         self.interval = interval
-        self._validated = 0
+        self._validated_step = 0
 
     def on_train_start(self, trainer: lightning.Trainer, *_: Any) -> None:
         step = trainer.global_step
-        if step % self.interval or self._validated == step or trainer.world_size > 1:
+        if step % self.interval or self._validated_step == step or trainer.world_size > 1:
             return
         self.metrics.drop(step - 1, "val/")
         trainer.validating = True
@@ -198,10 +188,10 @@ class LostValidation(Callback):
         trainer.training = True
 
     def on_validation_end(self, trainer: lightning.Trainer, *_: Any) -> None:
-        self._validated = trainer.global_step
+        self._validated_step = trainer.global_step
 
     def state_dict(self) -> dict[str, int]:
-        return {"validated": self._validated}
+        return {"validated": self._validated_step}
 
     def load_state_dict(self, state_dict: dict[str, int]) -> None:
-        self._validated = state_dict["validated"]
+        self._validated_step = state_dict["validated"]

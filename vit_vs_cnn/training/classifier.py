@@ -1,5 +1,6 @@
-"""The LightningModule: a loss, an optimizer, an average of the weights. It knows no architecture."""
+"""LightningModule that trains a classifier, and the moving average of its weights."""
 
+import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields
@@ -19,26 +20,24 @@ from vit_vs_cnn.bounds import RECIPE, check_numbers
 from vit_vs_cnn.data.batches import Batch
 from vit_vs_cnn.errors import InputError, TrainingDiverged
 from vit_vs_cnn.seeds import derive_seed
-from vit_vs_cnn.training.moving_average import MovingAverage
-from vit_vs_cnn.training.optimizers import Optimizer
-from vit_vs_cnn.training.schedules import Schedule
+from vit_vs_cnn.training.optimization import Optimizer, Schedule
 
 
 def balanced_weights(labels: Int64[Tensor, "count"], num_classes: int) -> list[float]:
-    """What makes every class weigh the same: ``w_c = n / (C n_c)``; 0 for a class without images."""
+    """Class weights that balance the classes: ``w_c = n / (C n_c)``; 0 for a class without images."""
     counts = torch.bincount(labels, minlength=num_classes).tolist()
     return [len(labels) / (num_classes * count) if count else 0.0 for count in counts]
 
 
-def _named(class_: type, given: Mapping[str, Any] | str | None) -> Mapping[str, Any]:
-    """Settings of an optimizer or a schedule; a word alone is its name."""
+def _read_settings(class_: type, settings: Mapping[str, Any] | str | None) -> Mapping[str, Any]:
+    """Checked settings of an optimizer or a schedule; a string is its name."""
     kind = class_.__name__
-    if not isinstance(given, str | Mapping | None):
+    if not isinstance(settings, str | Mapping | None):
         raise InputError(
-            f"{kind.lower()}: expected a name, names with values or vit_vs_cnn's {kind}, got {type(given).__name__}; "
-            'the classifier makes it for the network: optimizer={"name": "adamw", "lr": 1e-3}, schedule="cosine"'
+            f"{kind.lower()}: expected a name, settings or vit_vs_cnn's {kind}, got {type(settings).__name__}; "
+            'the classifier creates it for the network: optimizer={"name": "adamw", "lr": 1e-3}, schedule="cosine"'
         )
-    values = {"name": given} if isinstance(given, str) else given or {}
+    values = {"name": settings} if isinstance(settings, str) else settings or {}
     known = [field.name for field in fields(class_)]
     if unknown := [name for name in values if name not in known]:
         raise InputError(f"{kind.lower()}: there is no setting {unknown[0]!r}; allowed: {', '.join(known)}")
@@ -46,40 +45,39 @@ def _named(class_: type, given: Mapping[str, Any] | str | None) -> Mapping[str, 
 
 
 class Classifier(lightning.LightningModule):
-    """Trains any network that maps images to logits.
+    """Training of any network that maps images to logits.
 
-    The loss is cross entropy -sum_c w_c t_c log p_c with t the label, smoothed to (1 - s) t + s / C and mixed where the
-    batches are mixed, or one's own; the loss that is logged at validation is cross entropy without weights, whatever
-    is trained with. The evaluated weights are an exponential moving average
-    w <- d w + (1 - d) w_step, d = 2^(-1 / half-life), where ``ema_half_life`` is set, and the last ones otherwise.
+    The loss is cross entropy ``-sum_c w_c t_c log p_c``, with t the label, smoothed to ``(1 - s) t + s / C`` and mixed
+    where the batches are mixed, or a custom loss. The loss logged at validation is cross entropy without weights. The
+    evaluated weights are an exponential moving average ``w <- d w + (1 - d) w_step``, ``d = 2^(-1 / half-life)``, with
+    ``ema_half_life``, and the last ones otherwise.
 
-    Every random draw of the network (dropout, stochastic depth) is seeded by the number of the batch, so a resumed run
-    draws what the undisturbed one would have drawn.
+    All random numbers of the network (dropout, stochastic depth) are seeded by the number of the batch, so a resumed
+    run uses those of an uninterrupted one.
 
-    Cells are trained by it; it works with a Trainer of one's own as well, and ``Classifier.load_from_checkpoint(path,
-    network=...)`` reads back what such a one saved.
+    Runs are trained by it; it also works with any Lightning Trainer, and ``Classifier.load_from_checkpoint(path,
+    network=...)`` loads the checkpoints of such a Trainer.
 
     Arguments:
         network: images (batch, channels, rows, cols) to logits (batch, classes).
-        num_classes: C.
-        optimizer: which optimizer, at which rate: an ``Optimizer``, its settings, or its name alone; the default one if
-            None.
-        schedule: how the rate changes over the run, alike; the default one if None.
+        num_classes: number of classes C.
+        optimizer: an ``Optimizer``, its settings, or its name; the default one if None.
+        schedule: learning-rate schedule: a ``Schedule``, its settings, or its name; the default one if None.
         steps: optimizer steps of the whole run; those of the Trainer if None.
         label_smoothing: s, from 0 to 1.
         ema_half_life: half-life of the average as a share of ``steps``; None for no average.
-        loss: of logits and labels, (batch,) numbers of classes or (batch, classes) shares where batches are mixed;
-            cross entropy if None. What it learns itself is not trained.
-        class_weights: w, one for each class; all 1 if None. The mean over a batch is a weighted one: torch's, which
-            holds for numbers of classes, and here for shares of them, too. A batch that weighs nothing has loss 0.
-        metrics: watched beside accuracy and loss, by the names that they are logged under; given logits and labels.
-        trust: whether an optimizer that is a class of one's own may be imported by its path.
+        loss: function of logits and labels, which are (batch,) class numbers, or (batch, classes) shares where batches
+            are mixed; cross entropy if None. Its own parameters are not trained.
+        class_weights: weight w of each class; all 1 if None. The mean over a batch is a weighted one, for class numbers
+            as in torch, and for shares. A batch of weight 0 has loss 0.
+        metrics: torchmetrics of logits and labels, by the names under which they are logged.
+        trust: True if an optimizer that is a custom class may be imported by its path.
 
     Raises:
-        InputError: ``loss`` beside ``label_smoothing`` or ``class_weights``; not one weight for each class; a
-            share or a setting that is none; from training, where neither ``steps`` nor the Trainer bounds the run, or
-            the network has another number of classes.
-        TrainingDiverged: from training, at the first loss that is not finite.
+        InputError: if ``loss`` is combined with ``label_smoothing`` or ``class_weights``, there is not one weight for
+            each class, or a setting is out of range; in training, if neither ``steps`` nor the Trainer bounds the run,
+            or the network has another number of classes.
+        TrainingDiverged: in training, at the first loss that is not finite.
     """
 
     class_weights: Tensor | None
@@ -102,32 +100,34 @@ class Classifier(lightning.LightningModule):
     ) -> None:
         super().__init__()
         if loss is not None and (label_smoothing or class_weights is not None):
-            raise InputError("loss is one's own: label_smoothing and class_weights are of cross entropy")
+            raise InputError("loss is custom: label_smoothing and class_weights belong to cross entropy")
         if class_weights is not None and len(class_weights) != num_classes:
             raise InputError(f"class_weights has {len(class_weights)} numbers for {num_classes} classes")
         check_numbers({"label_smoothing": label_smoothing, "ema_half_life": ema_half_life}, **RECIPE)
         self.network = network
         self.average = None if ema_half_life is None else MovingAverage(network)
         self.num_classes = num_classes
-        self.optimizer = optimizer if isinstance(optimizer, Optimizer) else Optimizer.of(_named(Optimizer, optimizer))
-        self.schedule = schedule if isinstance(schedule, Schedule) else Schedule(**_named(Schedule, schedule))
+        self.optimizer = (
+            optimizer if isinstance(optimizer, Optimizer) else Optimizer.from_dict(_read_settings(Optimizer, optimizer))
+        )
+        self.schedule = schedule if isinstance(schedule, Schedule) else Schedule(**_read_settings(Schedule, schedule))
         self.steps = steps
         self.ema_half_life = ema_half_life
         self.label_smoothing = label_smoothing
         self.seed = seed
         self.trust = trust
-        self.own_loss = loss
+        self.custom_loss = loss
         weights = None if class_weights is None else torch.tensor(class_weights, dtype=torch.float32)
         self.register_buffer("class_weights", weights, persistent=False)
-        self.metrics = nn.ModuleDict({f"own {name}": metric for name, metric in (metrics or {}).items()})
+        self.metrics = nn.ModuleDict({f"custom {name}": metric for name, metric in (metrics or {}).items()})
         self.accuracy = MulticlassAccuracy(num_classes, average="micro")
         self.loss = MeanMetric()
-        # Kept on the device and read now and then: reading the loss of every step would stall a GPU.
+        # On the device and rarely read: reading the loss of every step would stall a GPU.
         self.register_buffer("first_bad_step", torch.tensor(-1), persistent=False)
 
     @property
     def evaluated_network(self) -> nn.Module:
-        """The network whose accuracy counts: the averaged one where there is an average."""
+        """Network that is evaluated: the averaged one if there is an average."""
         return self.network if self.average is None else self.average.network
 
     def forward(self, images: Float[Tensor, "batch channels rows cols"]) -> Float[Tensor, "batch classes"]:
@@ -149,34 +149,34 @@ class Classifier(lightning.LightningModule):
         if self.average is not None and self.ema_half_life is not None:
             if any(weight.dtype in (torch.bfloat16, torch.float16) for weight in self.average.parameters()):
                 raise InputError(
-                    "ema_half_life: steps of an average are lost in half precision; take trainer.precision bf16-mixed "
-                    "or 32-true, where weights are in single precision"
+                    "ema_half_life: updates of an average are lost in half precision; set trainer.precision to "
+                    "bf16-mixed or 32-true, where weights are in single precision"
                 )
             self.average.half_life = self.ema_half_life * self._planned_steps()
 
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
-        batch_idx = self.trainer.fit_loop.epoch_loop.total_batch_idx  # which an epoch does not begin anew
+        batch_idx = self.trainer.fit_loop.epoch_loop.total_batch_idx  # which does not restart with an epoch
         seed = derive_seed(self.seed, "network", batch_idx, self.global_rank)
-        # torch.manual_seed seeds every kind of device, at a millisecond a step where there is none of them.
+        # torch.manual_seed seeds every kind of device, which takes a millisecond a step without any.
         (torch.default_generator.manual_seed if self.device.type == "cpu" else torch.manual_seed)(seed)
 
     def training_step(self, batch: Batch, batch_idx: int) -> Float[Tensor, ""]:
         images, targets = batch
         loss = self._loss(self.network(images), targets)
-        self._watch(loss.detach())
+        self._record_divergence(loss.detach())
         self.log("train/loss", loss.detach(), prog_bar=True)
         interval = self.trainer.log_every_n_steps  # pyright: ignore[reportAttributeAccessIssue]
-        if (self.global_step + 1) % interval == 0:  # making a tensor of it would stall a GPU
-            groups = self.trainer.optimizers[0].param_groups  # with layer_decay those of earlier layers have less
+        if (self.global_step + 1) % interval == 0:  # a tensor of it would stall a GPU
+            groups = self.trainer.optimizers[0].param_groups  # lower for earlier layers with layer_decay
             self.log("train/lr", max(group["lr"] for group in groups))
         return loss
 
     def _loss(self, logits: Tensor, targets: Tensor) -> Float[Tensor, ""]:
-        if self.own_loss is not None:
-            return self.own_loss(logits, targets)
+        if self.custom_loss is not None:
+            return self.custom_loss(logits, targets)
         if logits.shape[1:] != (self.num_classes,):
             raise InputError(
-                f"the network gives {tuple(logits.shape)} for a batch, but num_classes is {self.num_classes}"
+                f"the network returns {tuple(logits.shape)} for a batch, but num_classes is {self.num_classes}"
             )
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
         if self.class_weights is None:
@@ -197,7 +197,7 @@ class Classifier(lightning.LightningModule):
         logits = self(images).float()
         self.accuracy(logits, labels)
         self.loss.update(F.cross_entropy(logits, labels, reduction="none"))
-        for metric in self._own_metrics().values():
+        for metric in self._custom_metrics().values():
             metric.update(logits, labels)
 
     def on_validation_epoch_end(self) -> None:
@@ -214,17 +214,17 @@ class Classifier(lightning.LightningModule):
         self.log(f"{stage}/loss", self.loss.compute())
         self.accuracy.reset()
         self.loss.reset()
-        for name, metric in self._own_metrics().items():
+        for name, metric in self._custom_metrics().items():
             value = metric.compute()
-            if not isinstance(value, Tensor) or value.numel() == 1:  # a number for each class is no line of a log
+            if not isinstance(value, Tensor) or value.numel() == 1:  # a log has no value for each class
                 self.log(f"{stage}/{name}", value)
             metric.reset()
 
-    def _own_metrics(self) -> dict[str, Metric]:
-        return {name.removeprefix("own "): cast(Metric, metric) for name, metric in self.metrics.items()}
+    def _custom_metrics(self) -> dict[str, Metric]:
+        return {name.removeprefix("custom "): cast(Metric, metric) for name, metric in self.metrics.items()}
 
     def predict_step(self, batch: Batch | Tensor, batch_idx: int) -> Float[Tensor, "batch classes"]:
-        """The probabilities of the classes: the softmax of the logits."""
+        """Probabilities of the classes: the softmax of the logits."""
         images = batch if isinstance(batch, Tensor) else batch[0]
         return self(images).float().softmax(-1)
 
@@ -245,30 +245,68 @@ class Classifier(lightning.LightningModule):
     def on_train_end(self) -> None:
         self.raise_if_diverged()
 
-    def _watch(self, loss: Float[Tensor, ""]) -> None:
-        """Remember the first step whose loss is not finite; look at once where looking costs nothing."""
+    def _record_divergence(self, loss: Float[Tensor, ""]) -> None:
+        """Record the first step whose loss is not finite; raise at once on a CPU, where reading the loss is free."""
         is_first = ~torch.isfinite(loss) & (self.first_bad_step < 0)
         self.first_bad_step = torch.where(is_first, self.global_step, self.first_bad_step)
         if loss.device.type == "cpu" or self.global_step % 50 == 0:
             self.raise_if_diverged()
 
     def raise_if_diverged(self) -> None:
-        """Raise ``TrainingDiverged`` where a loss was not finite, before its weights are saved or evaluated."""
+        """Raise ``TrainingDiverged`` if a loss was not finite, before its weights are saved or evaluated."""
         step = int(self.first_bad_step)
         if step < 0:
             return
         steps = self._planned_steps()
-        rate = self.optimizer.lr * self.schedule.factor(step, steps)
-        if step == 0 and self.own_loss is None:  # nothing was updated yet
+        if step == 0 and self.custom_loss is None:  # before any update
             raise TrainingDiverged(
-                f"the loss is not a number at step 0 of {steps}, before any update: the network gives "
-                "logits that are not finite on these images"
+                f"the loss is not a number at step 0 of {steps}, before any update: the network computes "
+                "logits that are not finite for these images"
             )
         if str(self.trainer.precision).startswith("16"):
             cause = "half precision overflows above 65504; set trainer.precision to bf16-mixed or 32-true"
         else:
+            learning_rate = self.optimizer.lr * self.schedule.factor(step, steps)
             cause = (
-                f"the learning rate there is {rate:.3g}; lower optimizer.lr, lengthen schedule.warmup, "
+                f"the learning rate there is {learning_rate:.3g}; lower optimizer.lr, lengthen schedule.warmup, "
                 "or set trainer.gradient_clip_val (1.0 is usual)"
             )
         raise TrainingDiverged(f"the loss is not a number at step {step} of {steps}: likely {cause}")
+
+
+class MovingAverage(nn.Module):
+    """Exponential moving average of the parameters and floating-point buffers of a network.
+
+    ``w <- d w + (1 - d) w_step``, ``d = 2^(-1 / half_life)``. The first update copies. It is a submodule of
+    ``Classifier``, so that checkpoints contain it. Unlike ``torch.optim.swa_utils.AveragedModel`` it has no counter on
+    the device, for which a GPU would have to wait.
+
+    Arguments:
+        half_life: half-life in updates.
+    """
+
+    def __init__(self, network: nn.Module, *, half_life: float = 1.0) -> None:
+        super().__init__()
+        self.network = copy.deepcopy(network).requires_grad_(False).eval()
+        self.half_life = half_life
+        self._constant: set[int] | None = None
+
+    @torch.no_grad()
+    def update(self, network: nn.Module, *, is_first: bool) -> None:
+        """Update the average by the weights of ``network``; copy them if ``is_first``."""
+        pairs = list(zip(_tensors(self.network), _tensors(network), strict=True))
+        if self._constant is None:  # masks of minus infinity and counts have no mean
+            self._constant = {i for i, (_, tensor) in enumerate(pairs) if not _has_mean(tensor)}
+        for average, tensor in (pair for i, pair in enumerate(pairs) if is_first or i in self._constant):
+            average.copy_(tensor)
+        if not is_first:
+            averages, tensors = zip(*(pair for i, pair in enumerate(pairs) if i not in self._constant), strict=True)
+            torch._foreach_lerp_(list(averages), list(tensors), 1 - 0.5 ** (1 / max(self.half_life, 1e-9)))  # pyright: ignore[reportPrivateImportUsage]
+
+
+def _has_mean(tensor: Tensor) -> bool:
+    return tensor.is_floating_point() and (isinstance(tensor, nn.Parameter) or bool(tensor.isfinite().all()))
+
+
+def _tensors(network: nn.Module) -> list[Tensor]:
+    return [*network.parameters(), *network.buffers()]

@@ -1,4 +1,4 @@
-"""A logger that goes on where an interrupted run stopped."""
+"""CSV logger that continues the file of an interrupted run."""
 
 import contextlib
 import csv
@@ -9,27 +9,25 @@ from typing import Any
 from lightning.fabric.utilities.rank_zero import rank_zero_only
 from lightning.pytorch.loggers.logger import Logger
 
-from vit_vs_cnn.files import naming, read_rows, written_whole
+from vit_vs_cnn.files import atomic_write, naming, read_rows
 
-HEADER = ("step", "metric", "value")
+METRICS_COLUMNS = ("step", "metric", "value")
 
 
 def validation_curve(path: Path) -> dict[int, float]:
-    """Accuracies of a run's validations by its ``metrics.csv``, those before an interruption among them, by the
-    optimizer steps that were done, ascending. What is damaged in the file is left out.
-    """
+    """Validation accuracy by completed optimizer steps, ascending, from ``metrics.csv``; damaged rows are skipped."""
     curve: dict[int, float] = {}
-    for step, metric, value in read_rows(path, columns=len(HEADER)):
-        with contextlib.suppress(ValueError):  # a run does not depend on what befell its log
+    for step, metric, value in read_rows(path, columns=len(METRICS_COLUMNS)):
+        with contextlib.suppress(ValueError):  # a damaged log does not stop a run
             curve |= {int(step) + 1: float(value)} if metric == "val/accuracy" else {}
     return dict(sorted(curve.items()))
 
 
 class MetricsCsv(Logger):
-    """One row for each metric logged: ``step, metric, value``.
+    """Logger with one row for each metric: ``step, metric, value``.
 
-    Rows are appended as they come. When a run is resumed from a step, ``resume`` first drops the rows behind it, so the
-    file reads as if the run had never been interrupted. (Lightning's own CSV logger starts an empty file instead.)
+    Rows are appended. When a run resumes from a step, ``resume`` first removes later rows, so that the file is that of
+    an uninterrupted run. (Lightning's CSV logger starts an empty file instead.)
     """
 
     def __init__(self, path: Path) -> None:
@@ -46,7 +44,7 @@ class MetricsCsv(Logger):
 
     @rank_zero_only
     def log_hyperparams(self, *_: Any, **__: Any) -> None:
-        """Nothing: the cell's config.yaml holds them."""
+        """Do nothing: the config.yaml of the run contains them."""
 
     @rank_zero_only
     def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
@@ -55,32 +53,32 @@ class MetricsCsv(Logger):
         with naming(self.path), self.path.open("a", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
             if is_new:
-                writer.writerow(HEADER)
+                writer.writerow(METRICS_COLUMNS)
             writer.writerows(rows)
 
     @rank_zero_only
     def resume(self, step: int, last: Mapping[str, float] | None = None) -> None:
-        """Drop what was logged at or behind optimizer step ``step`` and what is damaged; 0 starts anew.
+        """Remove rows from optimizer step ``step`` on, and damaged rows; 0 removes all.
 
         Arguments:
-            last: what the step before it logged. A run that is killed behind a checkpoint has not written it yet.
+            last: metrics of the step before, which a run that was killed after a checkpoint has not written.
         """
-        rows = read_rows(self.path, columns=len(HEADER))
+        rows = read_rows(self.path, columns=len(METRICS_COLUMNS))
         if not rows and not self.path.exists():
             return
-        kept = [row for row in rows if int(row[0]) < step]
-        there = {row[1] for row in kept if int(row[0]) == step - 1}
-        kept += [[str(step - 1), name, str(value)] for name, value in (last or {}).items() if name not in there]
-        self._rewrite(kept)
+        rows = [row for row in rows if int(row[0]) < step]
+        logged = {row[1] for row in rows if int(row[0]) == step - 1}
+        rows += [[str(step - 1), name, str(value)] for name, value in (last or {}).items() if name not in logged]
+        self._rewrite(rows)
 
     @rank_zero_only
     def drop(self, step: int, prefix: str) -> None:
-        """Drop what step ``step`` logged under names that begin so."""
-        rows = read_rows(self.path, columns=len(HEADER))
-        kept = [row for row in rows if int(row[0]) != step or not row[1].startswith(prefix)]
-        if len(kept) < len(rows):
-            self._rewrite(kept)
+        """Remove the rows of a step whose metrics have this prefix."""
+        rows = read_rows(self.path, columns=len(METRICS_COLUMNS))
+        others = [row for row in rows if int(row[0]) != step or not row[1].startswith(prefix)]
+        if len(others) < len(rows):
+            self._rewrite(others)
 
     def _rewrite(self, rows: list[list[str]]) -> None:
-        with written_whole(self.path) as partial, partial.open("w", newline="", encoding="utf-8") as file:
-            csv.writer(file).writerows([HEADER, *rows])
+        with atomic_write(self.path) as partial, partial.open("w", newline="", encoding="utf-8") as file:
+            csv.writer(file).writerows([METRICS_COLUMNS, *rows])

@@ -1,29 +1,35 @@
-"""How far a run is: a bar on a terminal, a line now and then elsewhere."""
+"""Progress of a run: a bar on a terminal or lines elsewhere, and a file for other processes."""
 
+import json
+import os
+import platform
 import time
+from pathlib import Path
 from typing import Any
 
 import lightning
-from lightning.pytorch.callbacks import ProgressBar
+from lightning.pytorch.callbacks import Callback, ProgressBar
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, Task, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-#: What stands there in place of a time where there is none left.
+from vit_vs_cnn.files import write_text
+
+#: Text in place of the remaining time after the last step.
 FINISHING = "finishing"
-#: Where the console is no terminal: lines of a run at most, and seconds between two of them at least.
-LINES, APART = 5, 2.0
+#: Most lines of a run without a terminal, and least seconds between two of them.
+MAX_PROGRESS_LINES, MIN_SECONDS_BETWEEN_LINES = 5, 2.0
 
 
 class _TimeLeft(TimeRemainingColumn):
-    """The time left; behind the last step, while the network is validated, that there is none."""
+    """Remaining time; "finishing" after the last step, during validation."""
 
     def render(self, task: Task) -> Text:
         return Text(FINISHING) if task.finished else super().render(task)
 
 
 class RunProgress(ProgressBar):
-    """Steps done, loss, validation accuracy, images per second and time left."""
+    """Progress on the console: steps, loss, validation accuracy, images per second and remaining time."""
 
     def __init__(self, title: str, *, batch_size: int, console: Console | None = None) -> None:
         super().__init__()
@@ -32,8 +38,8 @@ class RunProgress(ProgressBar):
         self.console = console or Console()
         self._enabled = True
         self._bar: Progress | None = None
-        self._began = (0, 0.0)
-        self._told = 0.0
+        self._start = (0, 0.0)
+        self._last_line_time = 0.0
 
     def disable(self) -> None:
         self._enabled = False
@@ -42,8 +48,8 @@ class RunProgress(ProgressBar):
         self._enabled = True
 
     def on_train_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
-        self._began = (trainer.global_step, time.perf_counter())
-        self._told = self._began[1]
+        self._start = (trainer.global_step, time.perf_counter())
+        self._last_line_time = self._start[1]
         if not self._enabled or not self.console.is_terminal:
             return
         columns = (
@@ -66,13 +72,16 @@ class RunProgress(ProgressBar):
             if step % max(1, steps // 100) == 0:
                 self._bar.update(self._bar.task_ids[0], completed=step, note=self._note(trainer))
         elif trainer.is_global_zero and (step == steps or self._is_time(step, steps)):
-            self._told = time.perf_counter()
+            self._last_line_time = time.perf_counter()
             left = (steps - step) / max(self._rate(trainer), 1e-9)
-            told = FINISHING if step == steps else f"{max(left, 1):.0f} s left"
-            self.console.print(f"{self.title}  step {step}/{steps}  {self._note(trainer)}  {told}", soft_wrap=True)
+            remaining = FINISHING if step == steps else f"{max(left, 1):.0f} s left"
+            self.console.print(f"{self.title}  step {step}/{steps}  {self._note(trainer)}  {remaining}", soft_wrap=True)
 
     def _is_time(self, step: int, steps: int) -> bool:
-        return step % max(1, steps // LINES) == 0 and time.perf_counter() - self._told >= APART
+        return (
+            step % max(1, steps // MAX_PROGRESS_LINES) == 0
+            and time.perf_counter() - self._last_line_time >= MIN_SECONDS_BETWEEN_LINES
+        )
 
     def on_train_end(self, *_: Any, **__: Any) -> None:
         if self._bar is not None:
@@ -82,8 +91,8 @@ class RunProgress(ProgressBar):
     on_exception = on_train_end
 
     def _rate(self, trainer: lightning.Trainer) -> float:
-        step, since = self._began
-        return (trainer.global_step - step) / max(time.perf_counter() - since, 1e-9)
+        first_step, start_time = self._start
+        return (trainer.global_step - first_step) / max(time.perf_counter() - start_time, 1e-9)
 
     def _note(self, trainer: lightning.Trainer) -> str:
         metrics = trainer.callback_metrics
@@ -94,3 +103,38 @@ class RunProgress(ProgressBar):
             parts.append(f"validation {100 * float(metrics['val/accuracy']):.1f} %")
         parts.append(f"{self._rate(trainer) * self.batch_size:,.0f} images/s")
         return "  ".join(parts)
+
+
+class ProgressFile(Callback):
+    """File with step, steps and steps per second, written every few seconds and at an exception, for ``status``."""
+
+    def __init__(self, path: Path, *, interval: float = 2.0) -> None:
+        self.path = path
+        self.interval = interval
+        self._start = (0, 0.0)
+        self._write_time = 0.0
+
+    def on_train_start(self, trainer: lightning.Trainer, *_: Any) -> None:
+        self._start = (trainer.global_step, time.perf_counter())
+        self.on_train_end(trainer)
+
+    def on_train_batch_end(self, trainer: lightning.Trainer, *_: Any) -> None:
+        if time.perf_counter() - self._write_time > self.interval:
+            self.on_train_end(trainer)
+
+    def on_train_end(self, trainer: lightning.Trainer, *_: Any, **__: Any) -> None:
+        if not trainer.is_global_zero:
+            return
+        self._write_time = time.perf_counter()
+        first_step, start_time = self._start
+        done = trainer.global_step - first_step
+        state = {
+            "step": trainer.global_step,
+            "steps": trainer.max_steps,
+            "steps_per_second": done / (self._write_time - start_time) if done else None,
+            "host": platform.node(),
+            "process": os.getpid(),
+        }
+        write_text(self.path, json.dumps(state) + "\n")
+
+    on_exception = on_train_end

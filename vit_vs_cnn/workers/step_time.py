@@ -1,4 +1,4 @@
-"""What a training step takes here, and how many runs go side by side: what an estimate of time stands on."""
+"""Time of a training step on this machine, and number of runs at a time, for estimates of time."""
 
 import os
 import statistics
@@ -11,28 +11,27 @@ from torch.nn import functional as F
 
 from vit_vs_cnn.config.experiment import Experiment
 from vit_vs_cnn.data.batches import TrainingData
-from vit_vs_cnn.devices import wait_for
+from vit_vs_cnn.devices import synchronize
 from vit_vs_cnn.errors import InputError, one_line
-from vit_vs_cnn.runs.cell import Cell
-from vit_vs_cnn.runs.images import Pool
-from vit_vs_cnn.runs.own import own_transform
-from vit_vs_cnn.runs.plan import make_plan
-from vit_vs_cnn.workers.processes import count_workers
-from vit_vs_cnn.workers.supervise import threads_set
-from vit_vs_cnn.workers.trainer import lies_channels_last
+from vit_vs_cnn.process import torch_threads
+from vit_vs_cnn.runs.experiment_data import ExperimentData
+from vit_vs_cnn.runs.preparation import prepare_network
+from vit_vs_cnn.runs.run import Run
+from vit_vs_cnn.runs.user_code import make_transform
+from vit_vs_cnn.workers.trainer import uses_channels_last
+from vit_vs_cnn.workers.worker_pools import count_workers
 
 _WARM_UP, _TIMED, _SECONDS = 2, 8, 6.0
 
 
-def side_by_side(experiment: Experiment, cells: int) -> float:
-    """How many runs the experiment's executor gets through in the time that one of them takes alone.
+def runs_at_a_time(experiment: Experiment, cells: int) -> float:
+    """Number of runs that the executor of an experiment finishes in the time that one of them takes alone.
 
-    Processes that share a GPU, or have more threads than there are cores, gain nothing by it. What a Ray cluster offers
-    is not known here: 1.
+    Processes that share a GPU, or have more threads than there are cores, save no time. The size of a Ray cluster is
+    not known here: 1.
 
     Arguments:
-        experiment: whose executor block says how many processes, and whose protocol how many threads.
-        cells: how many there are to run.
+        cells: number of runs.
     """
     if experiment.executor.name not in ("auto", "processes"):
         return 1.0
@@ -42,14 +41,14 @@ def side_by_side(experiment: Experiment, cells: int) -> float:
     return max(1.0, min(float(workers), room))
 
 
-def seconds_per_step(experiment: Experiment, contender: str, pool: Pool) -> float:
-    """The median time of a training step, over a few that are thrown away, with the threads that a run will have.
+def seconds_per_step(experiment: Experiment, contender: str, pool: ExperimentData) -> float:
+    """Median time of a training step, with the number of threads of a run.
 
     Raises:
-        InputError: a network that cannot be built, or devices that are not there.
+        InputError: a network that cannot be built, or a missing device.
     """
     steps, times = Steps(experiment, contender, pool, _WARM_UP + _TIMED), []
-    with threads_set(experiment.protocol.threads):
+    with torch_threads(experiment.protocol.threads):
         for position in range(_WARM_UP + _TIMED):
             times.append(steps.seconds(position))
             if len(times) > _WARM_UP and sum(times) > _SECONDS:
@@ -58,24 +57,22 @@ def seconds_per_step(experiment: Experiment, contender: str, pool: Pool) -> floa
 
 
 class Steps:
-    """Training steps of one contender that are thrown away, as a run makes them.
+    """Training steps of one contender for timing. Their weights are not used.
 
     Arguments:
-        experiment: in what precision, on which device.
-        contender: whose; one whose head alone is fitted makes three forward passes instead.
-        pool: its images.
-        count: how many there are.
+        contender: its name. A linear probe makes three forward passes instead of a step.
+        count: number of steps.
 
     Raises:
-        InputError: a network that cannot be built, or devices that are not there.
+        InputError: a network that cannot be built, or a missing device.
     """
 
-    def __init__(self, experiment: Experiment, contender: str, pool: Pool, count: int) -> None:
+    def __init__(self, experiment: Experiment, contender: str, pool: ExperimentData, count: int) -> None:
         size = min(pool.largest, max(1000, 2 * experiment.protocol.batch_size))
         images, recipe = pool.draw(size, 0), experiment.recipe(contender, size)
-        cell = Cell(experiment, contender, size, experiment.protocol.budget.largest, 0, "timed")
-        network = make_plan(cell, images).network
-        is_channels_last = lies_channels_last(experiment, network)
+        cell = Run(experiment, contender, size, experiment.protocol.budget.largest, 0, "timed")
+        network = prepare_network(cell, images).network
+        is_channels_last = uses_channels_last(experiment, network)
         if is_channels_last:
             network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self._contender = contender
@@ -90,7 +87,7 @@ class Steps:
             images.training,
             None,
             augmentation=augmentation,
-            transform=own_transform(augmentation, trust=experiment.trusted),
+            transform=make_transform(augmentation, trust=experiment.trusted),
             batch_size=experiment.protocol.batch_size,
             steps=count,
             channels_last=is_channels_last,
@@ -98,13 +95,13 @@ class Steps:
         self._batches = data.batches_on(self._fabric.device)
 
     def seconds(self, position: int) -> float:
-        """Wall time of one step, its batch included. Raises InputError: a network of the user's own that fails."""
+        """Wall time of one step with its batch. Raises InputError: a user-defined network fails."""
         began = time.perf_counter()
         try:
             self._take(position)
         except (InputError, MemoryError, torch.OutOfMemoryError):
             raise
-        except Exception as error:  # whatever the code of somebody's own raises
+        except Exception as error:  # raised by user code
             raise InputError(f"contenders.{self._contender}: a step of training fails: {one_line(error)}") from error
         return (time.perf_counter() - began) * (3 if self._optimizer is None else 1)
 
@@ -117,7 +114,7 @@ class Steps:
             self._fabric.backward(F.cross_entropy(self._model(inputs), targets))
             self._optimizer.step()
             self._optimizer.zero_grad()
-        wait_for(self._fabric.device)
+        synchronize(self._fabric.device)
 
 
 def _fabric(experiment: Experiment) -> Fabric:

@@ -1,4 +1,4 @@
-"""Lightning's Trainer from a config: its arguments checked, its processes counted."""
+"""Lightning's Trainer as the config describes it, and the processes that share a run."""
 
 import os
 from typing import Any
@@ -10,40 +10,47 @@ from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvir
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from torch import nn
 
-from vit_vs_cnn.config import parsing as typed
+from vit_vs_cnn.config import reading as typed
 from vit_vs_cnn.config.experiment import Experiment
-from vit_vs_cnn.config.trainer import AUTO, listed
+from vit_vs_cnn.config.trainer import AUTO, as_list
 from vit_vs_cnn.errors import InputError, one_line
 
-WHO_TRAINS = ("accelerator", "devices", "num_nodes", "strategy", "precision", "plugins", "accumulate_grad_batches")
+DEVICE_ARGUMENTS = (
+    "accelerator",
+    "devices",
+    "num_nodes",
+    "strategy",
+    "precision",
+    "plugins",
+    "accumulate_grad_batches",
+)
 
 
 def trainer_arguments(experiment: Experiment, **instead: Any) -> dict[str, Any]:
-    """The arguments that the config's ``trainer`` block names, objects made where it names classes.
+    """The arguments of the ``trainer`` block of the config, with objects for the classes that it names.
 
     Arguments:
-        experiment: whose block.
-        instead: values that stand in for those of the block.
+        instead: values that replace those of the block.
 
     Raises:
-        InputError: an argument that the Trainer lacks, a value that it refuses, or an experiment that is not trusted.
+        InputError: an argument that the Trainer does not have, a value that it refuses, or an untrusted experiment.
     """
     if not experiment.trusted:
-        raise InputError("trainer: what a file names is not imported unless --trust says so")
-    given = {**experiment.trainer, **instead}
-    if given.get("precision") == AUTO:
-        del given["precision"]  # not chosen yet, while all else is being checked
+        raise InputError("trainer: classes that a file names are imported only with --trust")
+    values = {**experiment.trainer, **instead}
+    if values.get("precision") == AUTO:
+        del values["precision"]  # chosen after everything else was checked
     watchers = experiment.execution.watchers
     if watchers and "callbacks" not in instead:
-        given["callbacks"] = [*listed(given.get("callbacks")), *watchers]
-    return typed.instantiate_arguments(lightning.Trainer, given, where="trainer")
+        values["callbacks"] = [*as_list(values.get("callbacks")), *watchers]
+    return typed.instantiate_arguments(lightning.Trainer, values, where="trainer")
 
 
 def make_trainer(arguments: dict[str, Any]) -> lightning.Trainer:
-    """The Trainer.
+    """Make a Trainer.
 
     Raises:
-        InputError: Lightning refuses the arguments: no such device, say, or two that exclude each other.
+        InputError: Lightning refuses the arguments, for example a device that does not exist.
     """
     try:
         return lightning.Trainer(**arguments)
@@ -52,19 +59,19 @@ def make_trainer(arguments: dict[str, Any]) -> lightning.Trainer:
 
 
 def world_size(experiment: Experiment) -> int:
-    """How many processes share a run of the experiment.
+    """Number of processes that share a run of the experiment.
 
     Raises:
-        InputError: Lightning refuses the devices, or the batch cannot be shared out evenly.
+        InputError: Lightning refuses the devices, or the batch cannot be divided evenly.
     """
-    unmade = dict.fromkeys(("callbacks", "logger", "profiler"))
-    given = {name: value for name, value in trainer_arguments(experiment, **unmade).items() if name in WHO_TRAINS}
-    silent = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
-    trainer = make_trainer({**given, **silent, "enable_model_summary": False})
+    arguments = trainer_arguments(experiment, callbacks=None, logger=None, profiler=None)
+    arguments = {name: value for name, value in arguments.items() if name in DEVICE_ARGUMENTS}
+    switches = ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary")
+    trainer = make_trainer(arguments | dict.fromkeys(switches, False))
     launcher = type(trainer.strategy.launcher).__name__
     if "MultiProcessing" in launcher:
         raise InputError(
-            f"trainer.strategy {experiment.trainer.get('strategy')!r} forks; take ddp, or another that does not"
+            f"trainer.strategy {experiment.trainer.get('strategy')!r} forks; use ddp, or another one that does not"
         )
     parts = trainer.world_size * trainer.accumulate_grad_batches
     if trainer.accumulate_grad_batches < 1 or experiment.protocol.batch_size % parts:
@@ -75,17 +82,17 @@ def world_size(experiment: Experiment) -> int:
     return trainer.world_size
 
 
-def lies_channels_last(experiment: Experiment, network: nn.Module) -> bool:
-    """Whether images and convolutions of a network have their channels innermost.
+def uses_channels_last(experiment: Experiment, network: nn.Module) -> bool:
+    """Whether images and convolutions of a network use the channels-last layout.
 
-    Never on a processor where a 1x1 convolution with a stride has fewer than 8 input channels: there oneDNN writes
-    beyond its memory, and the process dies (PyTorch 2.15).
+    Never on a CPU if a 1x1 convolution with a stride has fewer than 8 input channels: oneDNN then writes beyond its
+    memory, and the process dies (PyTorch 2.15).
     """
     if on_cpu(experiment) and any(_is_overrun(module) for module in network.modules()):
         return False
-    asked = experiment.execution.channels_last
-    if asked is not None:
-        return asked
+    setting = experiment.execution.channels_last
+    if setting is not None:
+        return setting
     is_half = "16" in str(experiment.trainer.get("precision", "32-true"))
     return is_half != on_cpu(experiment)
 
@@ -97,16 +104,20 @@ def _is_overrun(module: nn.Module) -> bool:
 
 
 def on_cpu(experiment: Experiment) -> bool:
-    """Whether its runs train on the processor."""
+    """Whether the runs of an experiment train on the CPU."""
     return not torch.cuda.is_available() or experiment.trainer.get("accelerator", "auto") == "cpu"
 
 
 def is_launched_from_outside() -> bool:
-    """Whether torchrun or SLURM has started all processes of a run already."""
-    return TorchElasticEnvironment.detect() or SLURMEnvironment.detect()
+    """Whether torchrun or SLURM has started the processes that share a run.
+
+    A job of SLURM with a single task, such as one of an array, is like a process that the user started.
+    """
+    tasks = os.environ.get("SLURM_NTASKS", "")
+    return TorchElasticEnvironment.detect() or (SLURMEnvironment.detect() and tasks != "1")
 
 
 def is_helper_process() -> bool:
-    """Whether this process trains beside the first one, which alone writes results."""
-    given = (os.environ.get(name, "") for name in ("RANK", "SLURM_PROCID", "LOCAL_RANK", "NODE_RANK"))
-    return any(rank.isdigit() and int(rank) > 0 for rank in given)
+    """Whether this process only helps to train a run, whose results another process writes."""
+    ranks = (os.environ.get(name, "") for name in ("RANK", "SLURM_PROCID", "LOCAL_RANK", "NODE_RANK"))
+    return any(rank.isdigit() and int(rank) > 0 for rank in ranks)

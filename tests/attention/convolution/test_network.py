@@ -12,8 +12,8 @@ from vit_vs_cnn.attention import (
     scaled_dot_product_attention,
     sincos_2d_encoding,
 )
-from vit_vs_cnn.attention.convolution import unexplained_energy
-from vit_vs_cnn.attention.convolution import windows as convolution_windows
+from vit_vs_cnn.attention.convolution import content, unexplained_energy
+from vit_vs_cnn.attention.convolution.content import ContentScores, content_attention_reference
 
 BATCH, CHANNELS, FILTERS, ROWS, COLS = 2, 5, 7, 11, 13
 FORMS = ["window", "quadratic"]
@@ -32,17 +32,16 @@ def assert_equal(ours, theirs, tolerance=1e-12):
     torch.testing.assert_close(ours, theirs, rtol=0, atol=tolerance * max(1.0, theirs.abs().max().item()))
 
 
-def blur(tokens, alpha, margin):
-    """``S_a X`` at all places up to ``margin`` tokens outside the image: the mean under ``exp(-alpha |k - p|^2)``."""
+def blur(tokens, alpha):
+    """Mean of the tokens under ``exp(-alpha |k - p|^2)`` at every position p."""
     for dim in (-2, -1):
-        size = tokens.shape[dim]
-        places = torch.arange(-margin, size + margin, dtype=torch.float64)[:, None]
-        weights = (-alpha * (torch.arange(size, dtype=torch.float64) - places) ** 2).softmax(-1)
+        positions = torch.arange(tokens.shape[dim], dtype=torch.float64)
+        weights = (-alpha * (positions - positions[:, None]) ** 2).softmax(-1)
         tokens = (tokens.movedim(dim, -1) @ weights.mT).movedim(-1, dim)
     return tokens
 
 
-# The ten claims of the theorem, in order.
+# The claims of the theorem, in order.
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -57,24 +56,13 @@ def test_sharp_heads_with_tokens_of_zeros_are_the_zero_padded_convolution(form, 
         assert attention.sharpness == (46.0 if form == "quadratic" else math.inf)
 
 
-def test_without_padding_the_nearest_token_wins_outside_and_the_convolution_is_replicate_padded():
-    replicate = convolution(padding=1, padding_mode="replicate")
-    zeros = convolution(padding=1)
-    zeros.load_state_dict(replicate.state_dict())
-    x = images()
-    output = conv2d_to_attention(replicate, form="quadratic")(x)
-    assert_equal(output, replicate(x))
-    difference = (output - zeros(x)).abs()
-    assert difference[:, :, 0].max() > 0.1
-    assert difference[:, :, :, -1].max() > 0.1
-    assert difference[:, :, 1:-1, 1:-1].max() < 1e-12
-
-
 @pytest.mark.parametrize("alpha", [0.5, 1.0, 2.0, 4.0])
-def test_heads_that_are_not_sharp_convolve_the_blurred_image(alpha):
-    conv = convolution(padding=1, padding_mode="replicate")
+@pytest.mark.parametrize("padding_mode", MODES)
+def test_heads_that_are_not_sharp_convolve_the_blurred_padded_image(alpha, padding_mode):
+    conv = convolution(padding=1, padding_mode=padding_mode)
     x = images()
-    expected = F.conv2d(blur(x, alpha, margin=1), conv.weight, conv.bias)
+    padded = F.pad(x, (1, 1, 1, 1), mode="constant" if padding_mode == "zeros" else padding_mode)
+    expected = F.conv2d(blur(padded, alpha), conv.weight, conv.bias)
     assert_equal(conv2d_to_attention(conv, form="quadratic", sharpness=alpha)(x), expected)
 
 
@@ -114,20 +102,19 @@ def test_the_gradient_is_the_convolutions_and_the_weights_do_not_look_at_the_con
     direction = torch.randn_like(conv(x))
     ours, theirs = (torch.autograd.grad(layer(x), x, direction)[0] for layer in (attention, conv))
     assert_equal(ours, theirs)
-    _, weights = attention(images(), return_weights=True)
-    _, others = attention(images(), return_weights=True)
-    assert torch.equal(weights, others)
+    weights = attention.attention_weights(images())
+    assert torch.equal(weights, attention.attention_weights(images()))
     assert torch.equal(weights[0], weights[1])
 
 
 def test_the_absolute_code_of_rank_three_gives_the_same_weights():
-    conv = convolution(padding=1, padding_mode="replicate")
     alpha = 3.0
-    _, expected = conv2d_to_attention(conv, form="quadratic", sharpness=alpha)(images(), return_weights=True)
+    expected = conv2d_to_attention(convolution(), form="quadratic", sharpness=alpha).attention_weights(images())
     grid = torch.cartesian_prod(torch.arange(ROWS), torch.arange(COLS)).double()
-    grid = grid - grid.mean(0)
+    inner = torch.cartesian_prod(torch.arange(1, ROWS - 1), torch.arange(1, COLS - 1)).double()
     offsets = torch.cartesian_prod(torch.arange(-1, 2), torch.arange(-1, 2)).double()
-    targets = grid + offsets[:, None]
+    targets = inner + offsets[:, None] - grid.mean(0)
+    grid = grid - grid.mean(0)
     queries = alpha * torch.cat([2 * targets, -torch.ones_like(targets[..., :1])], dim=-1)
     keys = torch.cat([grid, grid.square().sum(-1, keepdim=True)], dim=-1).expand(9, -1, -1)
     _, weights = scaled_dot_product_attention(queries[None], keys[None], keys[None], scale=1.0, return_weights=True)
@@ -226,8 +213,7 @@ def layers(**options):
         {"form": "window", "sharpness": 1.0},
         {"form": "quadratic", "sharpness": 0.5},
         {"form": "window", "released": True, "window_size": (3, 5)},
-        {"form": "window", "released": True, "compensate": False, "head_dim": 3},
-        {"form": "quadratic", "released": True, "sharpness": 0.5},
+        {"form": "window", "released": True, "head_dim": 3},
     ],
 )
 def test_weights_are_those_that_made_the_output(options):
@@ -235,8 +221,7 @@ def test_weights_are_those_that_made_the_output(options):
         if layer.released:
             nn.init.normal_(layer.key_weight)
         x = images()
-        output, weights = layer(x, return_weights=True)
-        assert_equal(layer(x), output)
+        output, weights = layer(x), layer.attention_weights(x)
         queries = output.shape[2] * output.shape[3]
         assert weights.shape == (BATCH, layer.num_heads, queries, ROWS * COLS)
         sums = weights.sum(-1)
@@ -263,27 +248,7 @@ def test_released_windows_start_as_the_convolution(padding_mode, window_size, sh
     assert released.num_heads == (9 if window_size is None else 10)
 
 
-def test_released_windows_that_are_not_compensated_start_with_the_closed_form():
-    conv = convolution(padding=1)
-    options = {"sharpness": 4.0, "window_size": 5}
-    released = conv2d_to_attention(conv, released=True, compensate=False, **options)
-    x = images()
-    assert_equal(released(x), conv2d_to_attention(conv, **options)(x))
-    # (1 - t) conv + t box sum_h W_h, over 1 + 24 t, beside conv: no more than this.
-    share = math.exp(-4.0)
-    leaked = F.conv2d(F.avg_pool2d(x, 5, 1, 2, divisor_override=1), conv.weight.sum((2, 3), keepdim=True))
-    bound = share * (25 * (conv(x) - conv.bias[:, None, None]).abs() + leaked.abs()).max()
-    assert 0.01 < (released(x) - conv(x)).abs().max() <= bound
-
-
-def test_released_quadratic_heads_start_as_those_that_are_not():
-    conv = convolution(padding=1, stride=2)
-    options = {"form": "quadratic", "sharpness": 2.0}
-    x = images()
-    assert_equal(conv2d_to_attention(conv, released=True, **options)(x), conv2d_to_attention(conv, **options)(x))
-
-
-@pytest.mark.parametrize("options", [{}, {"window_size": 5}, {"form": "quadratic"}, {"head_dim": 3}])
+@pytest.mark.parametrize("options", [{}, {"window_size": 5}, {"head_dim": 3}])
 def test_every_parameter_of_a_released_layer_is_reached_by_its_gradient(options):
     layer = conv2d_to_attention(convolution(padding=1), released=True, sharpness=2.0, **options)
     x = images()
@@ -322,7 +287,11 @@ def test_tiles_equal_the_equation_in_outputs_and_gradients(kernel_size):
         nn.init.normal_(layer.key_weight)
         x = images().requires_grad_()
         tensors = [x, *layer.parameters()]
-        output, expected = layer(x), layer(x, return_weights=True)[0]
+        scores = ContentScores(layer.query_weight, layer.key_weight, layer.position_bias)
+        mean, _ = content_attention_reference(x, scores, layer.geometry)
+        output = layer(x)
+        expected = torch.einsum("bnhc,ohc->bon", mean, layer.output_weight[0]) + layer.output_bias[:, None]
+        expected = expected.unflatten(-1, output.shape[2:])
         assert_equal(output, expected)
         direction = torch.randn_like(output)
         pairs = zip(*(torch.autograd.grad(y, tensors, direction) for y in (output, expected)), strict=True)
@@ -336,7 +305,7 @@ def test_chunks_of_images_give_the_same(monkeypatch, released):
     x = images().requires_grad_()
     results = []
     for numbers in (2**30, 1):
-        monkeypatch.setattr(convolution_windows, "CHUNK_NUMBERS", {"cpu": numbers})
+        monkeypatch.setattr(content, "CHUNK_NUMBERS", {"cpu": numbers})
         output = layer(x)
         results.append([output, *torch.autograd.grad(output.square().sum(), [x, layer.output_weight])])
         with torch.no_grad():
@@ -374,13 +343,12 @@ def test_saved_and_loaded_gives_the_same_output():
         ({"form": "quadratic", "sharpness": math.inf}, r"sharpness must be finite here \(the quadratic code"),
         ({"released": True, "sharpness": math.inf}, r"sharpness must be finite here \(a one-hot softmax"),
         ({"window_size": 2}, r"window_size must not be smaller than the kernel of \(3, 3\), but is 2"),
-        ({"form": "quadratic", "window_size": 5}, 'window_size goes with form="window" alone'),
-        ({"form": "quadratic", "compensate": True}, 'compensate goes with form="window" alone'),
+        ({"form": "quadratic", "window_size": 5}, 'need form="window", but released=False, window_size=5'),
+        ({"form": "quadratic", "released": True}, 'need form="window", but released=True, window_size=None'),
         ({"head_dim": 6}, "head_dim must be between 1 and 5, the largest rank, but is 6"),
         ({"groups": 2}, "groups must divide in_channels and out_channels, but groups=2, in_channels=5"),
         ({"stride": (1, 0)}, r"stride must be one number or \(rows, cols\), at least 1, but is \(1, 0\)"),
         ({"padding": (1, 1, 1)}, r"padding must be a number or \(rows, cols\), but is \(1, 1, 1\)"),
-        ({"released": True, "key_dim": 0}, "key_dim must be at least 1, but is 0"),
     ],
 )
 def test_what_cannot_be_built_says_which_argument_and_why(options, message):
@@ -394,7 +362,7 @@ def test_images_that_do_not_fit_are_refused():
         layer(images(channels=3, dtype=torch.float32))
     with pytest.raises(ValueError, match="beyond the opposite side of an image of 3 tokens"):
         layer(images(rows=3, dtype=torch.float32))
-    with pytest.raises(ValueError, match="a kernel of 3 places, 1 apart, is larger than the image of 2 tokens"):
+    with pytest.raises(ValueError, match="a kernel of 3 positions, 1 apart, is larger than the image of 2 tokens"):
         ConvolutionalAttention(CHANNELS, FILTERS, 3)(images(rows=2, dtype=torch.float32))
 
 
@@ -403,7 +371,7 @@ def test_what_does_not_convolve_as_torch_does_is_refused():
         def forward(self, x):
             return -super().forward(x)
 
-    with pytest.raises(ValueError, match=r"torch\.nn\.Conv2d that convolves as such, but is .*Odd"):
+    with pytest.raises(ValueError, match=r"torch\.nn\.Conv2d, but is .*Odd"):
         conv2d_to_attention(Odd(3, 5, 3))
 
 

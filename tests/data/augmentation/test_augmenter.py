@@ -15,7 +15,7 @@ from vit_vs_cnn.data.augmentation.custom_transform import CustomTransform
 from vit_vs_cnn.data.augmentation.geometry import crop_and_resize, resized_crop_boxes
 from vit_vs_cnn.data.augmentation.policy import OPERATIONS
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.plain import Plain
+from vit_vs_cnn.strict_yaml import Plain
 
 SIZE = (29, 23)
 MEAN, STD = [0.49, 0.48, 0.45], [0.25, 0.24, 0.26]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from vit_vs_cnn.data.counter_random import counter_key, permutation, split_keys, to_integers
+from vit_vs_cnn.counter_random import counter_key, permutation, split_keys, to_integers
 from vit_vs_cnn.data.images import Source
 from vit_vs_cnn.data.options import SyntheticOptions
 from vit_vs_cnn.data.synthetic.scenes import QUARTER_SINES, Placement, sines

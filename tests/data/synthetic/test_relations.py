@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy import ndimage
 
-from vit_vs_cnn.data.counter_random import counter_key
+from vit_vs_cnn.counter_random import counter_key
 from vit_vs_cnn.data.options import SyntheticOptions
 from vit_vs_cnn.data.synthetic.source import PAIR_CLASSES, PAIR_SHAPES, SyntheticSource, render_pairs, sample_pairs
 from vit_vs_cnn.errors import InputError

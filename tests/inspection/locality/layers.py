@@ -16,21 +16,21 @@ def convolving(
     attention: MultiHeadAttention, sharpness: float = ALPHA, offsets: torch.Tensor | None = None
 ) -> MultiHeadAttention:
     """Take the content out of the scores, so that heads look at their centres alone; values stay as they are."""
-    assert isinstance(attention.relative, QuadraticBias)
+    assert isinstance(attention.relative_position, QuadraticBias)
     with torch.no_grad():
         for projection in (attention.query_projection, attention.key_projection):
             projection.weight.zero_()
             projection.bias.zero_()
-        attention.relative.sharpness.fill_(sharpness)
+        attention.relative_position.sharpness.fill_(sharpness)
         if offsets is not None:
-            attention.relative.centres.copy_(offsets)
+            attention.relative_position.centres.copy_(offsets)
     return attention
 
 
 def convolution_layer(grid_size: tuple[int, int], embed_dim: int, heads: int = 9) -> MultiHeadAttention:
     torch.manual_seed(3)
     relative = QuadraticBias(grid_size, heads)
-    return convolving(MultiHeadAttention(embed_dim, heads, head_dim=embed_dim, relative=relative).double())
+    return convolving(MultiHeadAttention(embed_dim, heads, head_dim=embed_dim, relative_position=relative).double())
 
 
 def content_layer(embed_dim: int, heads: int = 9) -> MultiHeadAttention:

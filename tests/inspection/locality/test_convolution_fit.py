@@ -25,7 +25,7 @@ def as_maps(layer, images):
     random = torch.Generator().manual_seed(1)
     tokens = F.layer_norm(torch.randn(images, 35, 6, dtype=torch.float64, generator=random), (6,))
     with torch.no_grad():
-        outputs = layer(tokens)
+        outputs, _ = layer(tokens)
     return [found.mT.unflatten(2, GRID) for found in (tokens, outputs)]
 
 

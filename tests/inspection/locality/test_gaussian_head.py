@@ -14,7 +14,7 @@ def quadratic(alphas, offsets, grid_size=GRID):
     with torch.no_grad():
         bias.sharpness.copy_(torch.tensor(alphas))
         bias.centres.copy_(torch.tensor(offsets))
-        return bias.bias().softmax(-1)[None].expand(3, -1, -1, -1)
+        return bias.token_bias().softmax(-1)[None].expand(3, -1, -1, -1)
 
 
 @pytest.mark.parametrize("grid_size", [GRID, (7, 5), (3, 17), (8, 8)])

@@ -14,13 +14,13 @@ def images():
     return torch.randn(61, 3, 14, 15, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
 
 
-def layers_of(network):
+def list_layers(network):
     return find_attention_layers(network)
 
 
 def fitted_to(network, layer, images):
     found = pass_layer(network, layer, images)
-    maps = [to_map(tokens, network.grid_size, network.extra_tokens) for tokens in (found.inputs, found.outputs)]
+    maps = [to_map(tokens, network.grid_size, network.num_prefix_tokens) for tokens in (found.inputs, found.outputs)]
     return convolution_fit(*maps, padding=layer.padding)
 
 
@@ -32,7 +32,7 @@ def test_a_convolution_takes_the_place_of_attention_that_is_one(images, options,
     network = tiny_vit(position="quadratic", **options)
     for attention in attention_modules(network):
         convolving(attention)
-    layer = layers_of(network)[1]
+    layer = list_layers(network)[1]
     before = copy.deepcopy(network.state_dict())
     assert layer.padding == padding
     replaced = replace_attention(network, layer, fitted_to(network, layer, images))
@@ -43,18 +43,18 @@ def test_a_convolution_takes_the_place_of_attention_that_is_one(images, options,
 def test_the_class_token_goes_on_attending(images):
     network = tiny_vit(pool="class")
     zero = FittedConvolution(torch.zeros(18, 18, 3, 3), torch.zeros(18), "replicate")
-    last = replace_attention(network, layers_of(network)[1], zero)
+    last = replace_attention(network, list_layers(network)[1], zero)
     torch.testing.assert_close(last(images), network(images), rtol=0, atol=1e-12)
-    first = replace_attention(network, layers_of(network)[0], zero)
+    first = replace_attention(network, list_layers(network)[0], zero)
     assert (first(images) - network(images)).abs().max() > 1e-3
 
 
 def test_a_replaced_layer_has_no_weights_to_give(images):
     zero = FittedConvolution(torch.zeros(18, 18, 3, 3), torch.zeros(18), "replicate")
     network = tiny_vit()
-    replaced = replace_attention(network, layers_of(network)[0], zero)
+    replaced = replace_attention(network, list_layers(network)[0], zero)
     with pytest.raises(InputError, match="no weights"):
         replaced(images, return_attention=True)
     with pytest.raises(InputError, match='padding must not be "valid"'):
         unpadded = FittedConvolution(torch.zeros(18, 18, 3, 3), torch.zeros(18))
-        replace_attention(network, layers_of(network)[0], unpadded)
+        replace_attention(network, list_layers(network)[0], unpadded)

@@ -1,4 +1,4 @@
-"""Where a convolution looks, axis by axis: what its attention needs to know of kernels, paddings and strides."""
+"""Geometry of a convolution along each axis, and of the windows of the attention that computes it."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -8,20 +8,20 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from vit_vs_cnn.attention.checks import check_choice, rows_and_cols
-from vit_vs_cnn.attention.shapes import Sizes
+from vit_vs_cnn.attention.arguments import Images, Size2d, as_rows_and_cols, check_choice
 
 PADDING_MODES = ("zeros", "replicate", "circular", "reflect")
 
 
-class Axis(NamedTuple):
-    """A convolution along the rows, or along the columns, and the window of the attention that computes it.
+class ConvolutionAxis(NamedTuple):
+    """Convolution along the rows or along the columns, and the window of the attention that computes it.
 
     Arguments:
-        window: places of the window, no fewer; the kernel lies in its middle, as near to the start as it can.
-        before: tokens of padding before the first.
-        after: tokens of padding behind the last.
-        mode: what the padding holds; one of ``PADDING_MODES``.
+        window: positions of the window, at least those of the kernel, which is in its middle, as near to the start as
+            it can be.
+        before: tokens of padding before the first token.
+        after: tokens of padding after the last token.
+        mode: rule for the values of the padding, one of ``PADDING_MODES``.
     """
 
     kernel: int
@@ -34,167 +34,138 @@ class Axis(NamedTuple):
 
     @property
     def lead(self) -> int:
-        """Places of the window before the first one of the kernel."""
+        """Positions of the window before the first position of the kernel."""
         return (self.window - 1) // 2 - (self.kernel - 1) // 2
 
     @property
     def start(self) -> int:
-        """The coordinate of the first key of the first window; the first token of the image has 0."""
+        """Coordinate of the first key of the first window; the first token of the image has 0."""
         return -self.before - self.lead * self.dilation
 
     @property
-    def query_place(self) -> int:
-        """How far behind the first key of its window a query lies."""
+    def query_offset(self) -> int:
+        """Distance of a query from the first key of its window."""
         return (self.window - 1) // 2 * self.dilation
 
-    def count(self, size: int) -> int:
+    def num_queries(self, size: int) -> int:
         """Number of queries.
 
         Raises:
-            ValueError: if the kernel is larger than the padded image, or a reflection reaches beyond the image.
+            ValueError: if the kernel is larger than the padded image, or a reflection extends beyond the image.
         """
         reach = size + self.before + self.after - self.dilation * (self.kernel - 1) - 1
         if reach < 0:
             raise ValueError(
-                f"a kernel of {self.kernel} places, {self.dilation} apart, is larger than the image of {size} tokens "
-                f"with {self.before} + {self.after} of padding"
+                f"a kernel of {self.kernel} positions, {self.dilation} apart, is larger than the image of {size} "
+                f"tokens with {self.before} + {self.after} of padding"
             )
         count = reach // self.stride + 1
-        last = self.start + self.length(count) - 1
+        last = self.start + self.span(count) - 1
         if self.mode == "reflect" and (-self.start >= size or last - (size - 1) >= size):
-            raise ValueError(f'padding_mode="reflect" reaches beyond the opposite side of an image of {size} tokens')
+            raise ValueError(f'padding_mode="reflect" extends beyond the opposite side of an image of {size} tokens')
         return count
 
-    def length(self, count: int) -> int:
-        """Number of tokens that the windows of ``count`` queries span."""
+    def span(self, count: int) -> int:
+        """Number of tokens that the windows of ``count`` queries cover."""
         return (count - 1) * self.stride + (self.window - 1) * self.dilation + 1
 
-    def sources(self, size: int, start: int, length: int, device: torch.device) -> Int[Tensor, " keys"]:
-        """The token that each of ``length`` coordinates from ``start`` holds; -1 for a token of zeros."""
-        keys = torch.arange(start, start + length, device=device)
-        if self.mode == "zeros":
-            return keys.where((keys >= 0) & (keys < size), -1)
-        if self.mode == "circular":
-            return keys % size
-        if self.mode == "reflect":
-            keys = size - 1 - (size - 1 - keys.abs()).abs()
-        return keys.clamp(0, size - 1)
-
     def pad(self, images: Tensor, dim: int, start: int, length: int) -> Tensor:
-        """The tokens at ``length`` coordinates from ``start`` along one dimension."""
+        """Tokens at ``length`` coordinates from ``start`` along one dimension."""
         size = images.shape[dim]
-        if self.mode != "zeros":
-            return images.index_select(dim, self.sources(size, start, length, images.device))
-        sides = [0, 0] * (images.ndim - 1 - dim) + [-start, start + length - size]
-        return F.pad(images, sides) if any(sides) else images
+        if self.mode == "zeros":
+            sides = [0, 0] * (images.ndim - 1 - dim) + [-start, start + length - size]
+            return F.pad(images, sides) if any(sides) else images
+        sources = torch.arange(start, start + length, device=images.device)
+        if self.mode == "circular":
+            sources = sources % size
+        elif self.mode == "reflect":
+            sources = size - 1 - (size - 1 - sources.abs()).abs()
+        return images.index_select(dim, sources.clamp(0, size - 1))
 
-    def quadratic_keys(self, size: int) -> tuple[int, int]:
-        """First coordinate and number of the tokens that global attention sees.
-
-        None is added for "replicate" (the nearest token wins where the target lies outside) and "circular".
-        """
-        if self.mode in ("replicate", "circular"):
-            return 0, size
-        return -self.before, size + self.before + self.after
-
-
-def fold_copies(
-    weights: Float[Tensor, "*rows keys"], sources: Int[Tensor, "... keys"], tokens: int
-) -> Float[Tensor, "*rows tokens"]:
-    """Give the weights of padded keys to the tokens that they copy; those of zeros (source -1) are dropped."""
-    sources = sources.where(sources >= 0, tokens).expand(weights.shape)
-    folded = weights.new_zeros(*weights.shape[:-1], tokens + 1)
-    return folded.scatter_add(-1, sources, weights)[..., :-1]
+    def quadratic_weights(
+        self, size: int, sharpness: float, like: Tensor
+    ) -> Float[Tensor, "kernel queries padded_tokens"]:
+        """Softmax of ``-sharpness (k - q - D)^2`` over the padded tokens, for each offset D of the kernel."""
+        exact = torch.promote_types(like.dtype, torch.float32)  # squares beyond 256 do not fit into bfloat16
+        keys = torch.arange(size + self.before + self.after, device=like.device)
+        targets = torch.arange(self.num_queries(size), device=like.device) * self.stride
+        targets = targets + torch.arange(self.kernel, device=like.device)[:, None] * self.dilation
+        distances = (keys - targets[..., None]).to(exact)
+        return (-sharpness * distances.square()).softmax(dim=-1).to(like.dtype)
 
 
-class Geometry(NamedTuple):
-    """Both axes."""
+class ConvolutionGeometry(NamedTuple):
+    """Both axes of a convolution."""
 
-    rows: Axis
-    cols: Axis
+    rows: ConvolutionAxis
+    cols: ConvolutionAxis
 
     @property
-    def heads(self) -> int:
-        """Offsets of the kernel."""
+    def offsets(self) -> int:
+        """Number of offsets of the kernel."""
         return self.rows.kernel * self.cols.kernel
 
     @property
-    def places(self) -> int:
-        """Places of the window."""
+    def positions(self) -> int:
+        """Number of positions of the window."""
         return self.rows.window * self.cols.window
 
-    def counts(self, images: Tensor) -> tuple[int, int]:
-        """(rows, cols) of the queries for images ``(batch, channels, rows, cols)``."""
-        return self.rows.count(images.shape[2]), self.cols.count(images.shape[3])
+    def num_queries(self, images: Images) -> tuple[int, int]:
+        """(rows, cols) of the queries."""
+        return self.rows.num_queries(images.shape[2]), self.cols.num_queries(images.shape[3])
 
-    def targets(self, device: torch.device) -> Int[Tensor, " heads"]:
-        """The place of the window, row by row, that each offset of the kernel is."""
+    def targets(self, device: torch.device) -> Int[Tensor, " offsets"]:
+        """Position of each offset of the kernel in the window, row by row."""
         rows, cols = (
             axis.lead + torch.arange(axis.kernel, device=device).view(shape)
             for axis, shape in ((self.rows, (-1, 1)), (self.cols, (1, -1)))
         )
         return (rows * self.cols.window + cols).flatten()
 
-    def offsets(self, device: torch.device) -> Float[Tensor, "heads 2"]:
-        """Every offset of the kernel (rows, cols), in tokens, row by row."""
-        axes = ((torch.arange(axis.kernel, device=device) - (axis.kernel - 1) // 2) * axis.dilation for axis in self)
-        return torch.cartesian_prod(*axes).to(torch.get_default_dtype())
-
-    def queries(self, images: Tensor) -> Tensor:
-        """The token at every query, ``(batch, channels, rows, cols)``."""
-        counts = self.counts(images)
-        for dim, (axis, count) in enumerate(zip(self, counts, strict=True), start=2):
-            length = (count - 1) * axis.stride + 1
-            images = axis.pad(images, dim, axis.start + axis.query_place, length)
-            images = images[(slice(None),) * dim + (slice(None, None, axis.stride),)]
+    def pad(self, images: Images) -> Float[Tensor, "batch channels padded_rows padded_cols"]:
+        """Images with the padding of the convolution."""
+        for dim, axis in enumerate(self, start=2):
+            images = axis.pad(images, dim, -axis.before, images.shape[dim] + axis.before + axis.after)
         return images
 
-    def padded(self, images: Tensor, counts: tuple[int, int]) -> Tensor:
-        """All tokens that the windows of ``counts`` queries reach, ``(batch, channels, rows, cols)``."""
-        for dim, (axis, count) in enumerate(zip(self, counts, strict=True), start=2):
-            images = axis.pad(images, dim, axis.start, axis.length(count))
+    def pad_for_windows(
+        self, images: Images, num_queries: tuple[int, int]
+    ) -> Float[Tensor, "batch channels padded_rows padded_cols"]:
+        """All tokens in the windows of ``num_queries`` queries."""
+        for dim, (axis, count) in enumerate(zip(self, num_queries, strict=True), start=2):
+            images = axis.pad(images, dim, axis.start, axis.span(count))
         return images
 
-    def window_sources(self, size: tuple[int, int], device: torch.device) -> Int[Tensor, "queries places"]:
-        """The token of the image at every place of every window, -1 for one of zeros."""
-        by_axis = []
-        for axis, tokens in zip(self, size, strict=True):
-            count = axis.count(tokens)
-            sources = axis.sources(tokens, axis.start, axis.length(count), device)
-            by_axis.append(sources.unfold(0, (axis.window - 1) * axis.dilation + 1, axis.stride)[:, :: axis.dilation])
-        rows, cols = by_axis[0][:, None, :, None], by_axis[1][None, :, None, :]
-        tokens = (rows * size[1] + cols).where((rows >= 0) & (cols >= 0), -1)
-        return tokens.flatten(2).flatten(0, 1)
+    def unfold_windows(self, padded: Tensor) -> Float[Tensor, "batch channels rows cols window_rows window_cols"]:
+        """View of the window of every query, from ``pad_for_windows``."""
+        for dim, axis in enumerate(self, start=2):
+            padded = padded.unfold(dim, (axis.window - 1) * axis.dilation + 1, axis.stride)
+        return padded[..., :: self.rows.dilation, :: self.cols.dilation]
 
 
-def windows_of(geometry: Geometry, padded: Tensor) -> Tensor:
-    """A view of the window of every query, ``(batch, channels, rows, cols, place_rows, place_cols)``."""
-    for dim, axis in enumerate(geometry, start=2):
-        padded = padded.unfold(dim, (axis.window - 1) * axis.dilation + 1, axis.stride)
-    return padded[..., :: geometry.rows.dilation, :: geometry.cols.dilation]
-
-
-def read_geometry(
+def make_geometry(
     *,
-    kernel_size: Sizes,
-    stride: Sizes,
-    padding: Sizes | Sequence[Sequence[int]],
-    dilation: Sizes,
+    kernel_size: Size2d,
+    stride: Size2d,
+    padding: Size2d | Sequence[Sequence[int]],
+    dilation: Size2d,
     padding_mode: str,
-    window_size: Sizes | None,
-) -> Geometry:
-    """Read and check what the user gave."""
+    window_size: Size2d | None,
+) -> ConvolutionGeometry:
+    """Checked geometry, from the arguments of ``ConvolutionalAttention``."""
     check_choice("padding_mode", padding_mode, PADDING_MODES)
-    kernel = rows_and_cols("kernel_size", kernel_size)
-    window = kernel if window_size is None else rows_and_cols("window_size", window_size)
+    kernel = as_rows_and_cols("kernel_size", kernel_size)
+    window = kernel if window_size is None else as_rows_and_cols("window_size", window_size)
     if kernel == (1, 1):
         window = kernel
     if window[0] < kernel[0] or window[1] < kernel[1]:
         raise ValueError(f"window_size must not be smaller than the kernel of {kernel}, but is {window_size}")
-    strides, dilations = rows_and_cols("stride", stride), rows_and_cols("dilation", dilation)
+    strides, dilations = as_rows_and_cols("stride", stride), as_rows_and_cols("dilation", dilation)
     sides = (padding, padding) if isinstance(padding, int) else padding
-    pads = [rows_and_cols("padding", side, least=0) for side in sides]
+    pads = [as_rows_and_cols("padding", side, minimum=0) for side in sides]
     if len(pads) != 2:
         raise ValueError(f"padding must be a number or (rows, cols), but is {padding}")
-    rows, cols = (Axis(kernel[i], window[i], strides[i], dilations[i], *pads[i], padding_mode) for i in (0, 1))
-    return Geometry(rows, cols)
+    rows, cols = (
+        ConvolutionAxis(kernel[i], window[i], strides[i], dilations[i], *pads[i], padding_mode) for i in (0, 1)
+    )
+    return ConvolutionGeometry(rows, cols)

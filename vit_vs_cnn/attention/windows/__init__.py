@@ -1,1 +1,1 @@
-"""Attention in windows of a grid: windows that slide with the query, and blocks that do not overlap."""
+"""Attention in windows of a grid: sliding windows centred on each query, and blocks that do not overlap."""

@@ -11,7 +11,7 @@ from typing import TypeAlias
 import numpy as np
 from jaxtyping import Bool, Int32, Int64, UInt8, UInt64
 
-from vit_vs_cnn.data.counter_random import split_keys, to_integers
+from vit_vs_cnn.counter_random import split_keys, to_integers
 from vit_vs_cnn.data.synthetic.shapes import FRAGMENT_NAMES, fragment_tables, shape_tables
 from vit_vs_cnn.data.synthetic.textures import TEXTURE_NAMES, TILE_PERIODS, texture_tables, value_noise
 

@@ -9,7 +9,7 @@ from jaxtyping import Int64, UInt64
 from torch import Tensor
 
 from vit_vs_cnn.bounds import AT_LEAST_0, AT_LEAST_1, SHARE, check_numbers
-from vit_vs_cnn.data.counter_random import balanced_labels, counter_key, split_keys, to_integers
+from vit_vs_cnn.counter_random import balanced_labels, counter_key, split_keys, to_integers
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.data.options import BOUNDS_MESSAGE, IMAGE_SIZE_BOUNDS, Split, SyntheticOptions
 from vit_vs_cnn.data.synthetic.scenes import (

@@ -6,7 +6,7 @@ from functools import cache
 import numpy as np
 from jaxtyping import Int32, Int64, UInt8, UInt64
 
-from vit_vs_cnn.data.counter_random import counter_key, split_keys
+from vit_vs_cnn.counter_random import counter_key, split_keys
 
 #: Cells on a tile's side. A tile holds four periods of a regular texture: 64 cells each.
 TILE_SIDE = 256

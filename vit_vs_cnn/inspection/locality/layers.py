@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.inspection.layout import Images
 from vit_vs_cnn.inspection.locality.convolution_fit import ExplainedVariance, FittedConvolution
-from vit_vs_cnn.models.recording import recorded_calls
+from vit_vs_cnn.models.recording import record_calls
 from vit_vs_cnn.models.resnet import BasicBlock, ResNet
 from vit_vs_cnn.models.vit import VisionTransformer
 
@@ -60,14 +60,14 @@ def find_attention_layers(network: nn.Module) -> list[AttentionLayer]:
     if not isinstance(network, VisionTransformer):
         return []
     names = [f"encoder.blocks.{index}.attention" for index in range(len(network.encoder.blocks))]
-    layout = (network.grid_size, network.extra_tokens, network.patch_embedding.patch_size)
+    layout = (network.grid_size, network.num_prefix_tokens, network.patch_embedding.patch_size)
     return [AttentionLayer(name, network.get_submodule(name), *layout) for name in names]
 
 
 @torch.no_grad()
 def pass_layer(network: nn.Module, layer: AttentionLayer, images: Images) -> LayerPass:
     """Inputs, outputs and weights of a layer for a batch of images."""
-    with recorded_calls({layer.name: layer.module}) as calls:
+    with record_calls({layer.name: layer.module}) as calls:
         network(images, return_attention=True)
     if not calls or not isinstance(calls[0].output, tuple) or not isinstance(calls[0].output[1], Tensor):
         raise InputError(f"{layer.name} ({type(layer.module).__name__}) returns no attention weights")
@@ -98,15 +98,21 @@ class TokenConvolution(nn.Module):
         self.attention = attention if layer.extra_tokens else None
 
     def forward(
-        self, queries: Tensor, *, mask: Tensor | None = None, bias: Tensor | None = None, return_weights: bool = False
-    ) -> Float[Tensor, "batch tokens embed_dim"]:
+        self,
+        queries: Tensor,
+        *,
+        mask: Tensor | None = None,
+        bias: Tensor | None = None,
+        grid_size: tuple[int, int] | None = None,
+        return_weights: bool = False,
+    ) -> tuple[Float[Tensor, "batch tokens embed_dim"], None]:
         if mask is not None or bias is not None or return_weights:
             raise InputError("a convolution in the place of attention has no weights, and takes no mask and no bias")
-        convolved = self.convolution(to_map(queries, self.grid_size, self.extra_tokens))
+        convolved = self.convolution(to_map(queries, grid_size or self.grid_size, self.extra_tokens))
         tokens = rearrange(convolved, "b d rows cols -> b (rows cols) d")
         if self.attention is None:
-            return tokens
-        return torch.cat([self.attention(queries)[:, : self.extra_tokens], tokens], dim=1)
+            return tokens, None
+        return torch.cat([self.attention(queries, grid_size=grid_size)[0][:, : self.extra_tokens], tokens], dim=1), None
 
 
 def replace_attention(network: nn.Module, layer: AttentionLayer, fitted: FittedConvolution) -> nn.Module:
@@ -124,12 +130,12 @@ def feature_maps(
 
     A ``VisionTransformer`` has "block 1" and on, patch tokens only; a ``ResNet`` the "stem" before them.
     """
-    with recorded_calls(_blocks(network)) as calls:
+    with record_calls(_blocks(network)) as calls:
         network(images)
     outputs = {name: output[0] if isinstance(output, tuple) else output for name, _, output in calls}
     if isinstance(network, VisionTransformer):
         grid_size = network.grid_of(images)
-        return {name: to_map(tokens, grid_size, network.extra_tokens) for name, tokens in outputs.items()}
+        return {name: to_map(tokens, grid_size, network.num_prefix_tokens) for name, tokens in outputs.items()}
     return outputs
 
 

@@ -47,15 +47,14 @@ from vit_vs_cnn.inspection.locality.measures import (
     interior_queries,
 )
 from vit_vs_cnn.models.attention_network import AttentionNetwork
-from vit_vs_cnn.models.recording import as_evaluated
-from vit_vs_cnn.models.resized import inner, seen_by
-from vit_vs_cnn.plain import jsonable
-from vit_vs_cnn.runs.cell import Cell
-from vit_vs_cnn.runs.grid import finished_cells
-from vit_vs_cnn.runs.images import Pool
-from vit_vs_cnn.runs.networks import start_from
-from vit_vs_cnn.runs.plan import make_plan, starting_network
-from vit_vs_cnn.runs.trained import TrainedNetwork, open_network
+from vit_vs_cnn.models.input_wrappers import resize_for, unwrap
+from vit_vs_cnn.models.recording import evaluation_mode
+from vit_vs_cnn.runs.experiment_data import ExperimentData
+from vit_vs_cnn.runs.experiment_folder import read_finished_results
+from vit_vs_cnn.runs.preparation import load_start_weights, prepare_network
+from vit_vs_cnn.runs.run import Run
+from vit_vs_cnn.runs.trained_network import TrainedNetwork, open_network
+from vit_vs_cnn.strict_yaml import to_json_values
 
 #: Measures of a layer in the study, with their meaning.
 SUMMARY_MEASURES = {
@@ -163,7 +162,7 @@ class LocalityReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; not a number is None."""
-        return jsonable(asdict(self))
+        return to_json_values(asdict(self))
 
 
 def measure_locality(
@@ -203,7 +202,7 @@ def measure_locality(
     like = next(network.parameters())
     data = images.to(like).split(batch_size), held_out.to(like).split(batch_size)
     truth = None if labels is None else labels.to(like.device)
-    with as_evaluated(network):
+    with evaluation_mode(network):
         layers, plans = find_attention_layers(network), []
         for layer in layers:
             fitted, replaced = _kernel_sizes(kernel_sizes, replace, layer.grid_size)
@@ -353,7 +352,9 @@ def _measure_features(network: nn.Module, images: Tensor) -> list[FeatureLocalit
     ]
 
 
-def select_images(cell: Cell, pool: Pool, *, count: int, held_out: int) -> tuple[LabelledImages, LabelledImages]:
+def select_images(
+    cell: Run, pool: ExperimentData, *, count: int, held_out: int
+) -> tuple[LabelledImages, LabelledImages]:
     """Training images of a cell, and images that it was not trained on, validation images included; no test image."""
     drawn = pool.draw(cell.train_size, cell.seed)
     trained = set(drawn.training.sample_ids)
@@ -381,23 +382,22 @@ def measure_network(
         summary_only: only ``SUMMARY_MEASURES`` are needed, which takes a fraction of the time.
     """
     whole = network or trained.network
-    network = inner(whole)
+    network = unwrap(whole)
     fitted, held_out = images
     return measure_locality(
         network.network if isinstance(network, AttentionNetwork) else network,
-        seen_by(whole, trained.normalise(fitted.images)),
-        seen_by(whole, trained.normalise(held_out.images)),
+        resize_for(whole, trained.normalise(fitted.images)),
+        resize_for(whole, trained.normalise(held_out.images)),
         held_out.labels,
         **({"kernel_sizes": (3,), "replace": (), "probes": 4} if summary_only else {}),
     )
 
 
-def restore_initial_network(trained: TrainedNetwork, pool: Pool) -> nn.Module:
+def restore_initial_network(trained: TrainedNetwork, pool: ExperimentData) -> nn.Module:
     """The network before its first step: initialised from its seed, or from its start weights."""
     cell = trained.cell
-    network = make_plan(cell, pool.draw(cell.train_size, cell.seed)).network
-    if (start := starting_network(cell)) is not None:
-        start_from(network, start, where=f"contenders.{cell.contender}.starts_from")
+    network = prepare_network(cell, pool.draw(cell.train_size, cell.seed)).network
+    load_start_weights(cell, network)
     return network.eval()
 
 
@@ -424,7 +424,7 @@ def study_locality(
         trust: whether the class of a model that is not the package's own may be imported.
     """
     pool = None
-    for cell_folder, result in finished_cells(folder, longest=True).items():
+    for cell_folder, result in read_finished_results(folder, longest=True).items():
         path = folder / "report" / "locality" / f"{cell_folder.name}.json"
         settings = {"images": count, "held_out": held_out, "weights": result.weights}
         if (rows := _read_saved(path, settings)) is None:
@@ -435,7 +435,7 @@ def study_locality(
         yield [StudiedLayer(**row) for row in rows]
 
 
-def _study_cell(trained: TrainedNetwork, pool: Pool, *, count: int, held_out: int) -> list[Row]:
+def _study_cell(trained: TrainedNetwork, pool: ExperimentData, *, count: int, held_out: int) -> list[Row]:
     images = select_images(trained.cell, pool, count=count, held_out=held_out)
     after = measure_network(trained, images, summary_only=True)
     if not after.layers:
@@ -445,8 +445,8 @@ def _study_cell(trained: TrainedNetwork, pool: Pool, *, count: int, held_out: in
     return [
         {
             **{"contender": cell.contender, "train_size": cell.train_size, "seed": cell.seed, "layer": old["layer"]},
-            "before": {name: jsonable(old.get(name)) for name in SUMMARY_MEASURES},
-            "after": {name: jsonable(new.get(name)) for name in SUMMARY_MEASURES},
+            "before": {name: to_json_values(old.get(name)) for name in SUMMARY_MEASURES},
+            "after": {name: to_json_values(new.get(name)) for name in SUMMARY_MEASURES},
         }
         for old, new in zip(before.layer_rows(), after.layer_rows(), strict=True)
     ]

@@ -17,7 +17,7 @@ from vit_vs_cnn.inspection.attention_weights import attention_distances
 from vit_vs_cnn.inspection.inspect import NetworkInspection
 from vit_vs_cnn.inspection.networks import InspectedImages
 from vit_vs_cnn.inspection.saliency import resize_maps
-from vit_vs_cnn.models.resized import inner, seen_size
+from vit_vs_cnn.models.input_wrappers import unwrap, visible_size
 from vit_vs_cnn.models.vit import VisionTransformer
 from vit_vs_cnn.reporting.figures.drawing import Drawing, in_colours, plain_axes, plot_distances, wrapped
 from vit_vs_cnn.reporting.style import COLOUR_MAP, looks
@@ -109,7 +109,7 @@ def distances_by_depth(networks: Sequence[NetworkInspection], image_size: tuple[
     for network in networks:
         attention, look = network.attention, known[network.name]
         assert attention is not None, "of networks with attention"
-        heads, of_uniform = attention_distances(attention, seen_size(network.network.network, image_size))
+        heads, of_uniform = attention_distances(attention, visible_size(network.network.network, image_size))
         plot_distances(axis, [layer.tolist() for layer in heads], look, f"{network.name}, mean of heads")
         uniform[of_uniform] = "0.4" if of_uniform in uniform or len(networks) == 1 else look.colour
     for distance, colour in uniform.items():
@@ -123,7 +123,7 @@ def distances_by_depth(networks: Sequence[NetworkInspection], image_size: tuple[
 
 def position_figure(network: nn.Module, title: str) -> Figure | None:
     """Cosine similarity of each patch's position with all others; None if no position is added to the tokens."""
-    found = _position(inner(network))
+    found = _position(unwrap(network))
     if found is None:
         return None
     encoding, grid_size = found
@@ -140,7 +140,7 @@ def filter_figure(network: nn.Module, title: str) -> Figure | None:
     Reference: Dosovitskiy et al. 2021, figure 7 (left).
     Differs: the filters of a convolution are not decomposed.
     """
-    filters = _first_filters(inner(network))
+    filters = _first_filters(unwrap(network))
     if filters is None or filters.shape[1] not in (1, 3):
         return None
     few = filters.shape[2] * filters.shape[3] <= 9
@@ -206,7 +206,7 @@ def _position(network: nn.Module) -> tuple[Float[Tensor, "tokens dim"], tuple[in
     if isinstance(network, VisionTransformer):
         if network.position is None:
             return None
-        return network.position.encoding.detach()[network.position.extra_tokens :], network.grid_size
+        return network.position.encoding.detach()[network.position.num_prefix_tokens :], network.grid_size
     encoding, patches = getattr(network, "pos_embed", None), getattr(network, "patch_embed", None)
     if not isinstance(encoding, Tensor) or encoding.ndim != 3 or getattr(patches, "grid_size", None) is None:
         return None

@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import AutoLocator, MaxNLocator
 
-from vit_vs_cnn.files import written_whole
+from vit_vs_cnn.files import atomic_write
 from vit_vs_cnn.reporting.figures.fonts import boxes_without_warning, make_readable
 from vit_vs_cnn.reporting.style import DPI, Look, Looks
 from vit_vs_cnn.statistics.intervals import Estimate
@@ -146,7 +146,7 @@ def save_figure(figure: Figure, folder: Path, name: str, formats: Sequence[str] 
     paths = [folder / f"{name}.{suffix}" for suffix in formats]
     with _laid_out(figure):
         for path, suffix in zip(paths, formats, strict=True):
-            with written_whole(path, contested=True) as partial:
+            with atomic_write(path, contested=True) as partial:
                 partial.write_bytes(_bytes(figure, suffix, name, DPI))
     return paths
 

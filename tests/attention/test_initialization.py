@@ -1,0 +1,207 @@
+import itertools
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from vit_vs_cnn.attention import (
+    MultiHeadAttention,
+    impulse_targets,
+    initialize_gated,
+    initialize_impulse,
+    initialize_mimetic,
+    sincos_2d_encoding,
+)
+from vit_vs_cnn.attention.initialization import IMPULSE_OFFSETS
+
+DIM, HEADS = 66, 3
+STARTS = {
+    "mimetic": initialize_mimetic,
+    "impulse": lambda layer: initialize_impulse(layer, torch.randn(15, layer.embed_dim), (3, 5)),
+}
+
+
+def product(first, second):
+    """What two maps do one after the other, as a matrix that multiplies rows from the right."""
+    return (first.weight.T @ second.weight.T).detach()
+
+
+def head_products(layer):
+    """``W_Q^h (W_K^h)^T`` of every head."""
+    queries, keys = (
+        projection.weight.detach().unflatten(0, (layer.num_heads, layer.head_dim))
+        for projection in (layer.query_projection, layer.key_projection)
+    )
+    return queries.mT @ keys
+
+
+@pytest.mark.parametrize("start", STARTS)
+def test_values_and_output_subtract_what_was_read(start):
+    layer = MultiHeadAttention(68, 4).double()
+    STARTS[start](layer)
+    mixed = product(layer.value_projection, layer.output_projection)
+    assert mixed.trace().item() / 68 == pytest.approx(-0.4, abs=4 * 0.4 / 68)
+    noise = (mixed + 0.4 * torch.eye(68)) / 0.4
+    assert noise.std().item() == pytest.approx(68**-0.5, rel=0.05)
+
+
+def test_a_mimetic_layer_answers_with_minus_four_tenths_of_a_token_that_stands_alone():
+    layer = MultiHeadAttention(DIM, HEADS).double()
+    initialize_mimetic(layer)
+    tokens = torch.randn(499, 1, DIM, dtype=torch.float64)
+    along = (layer(tokens)[0] * tokens).sum(-1) / tokens.square().sum(-1)
+    assert along.mean().item() == pytest.approx(-0.4, abs=0.03)
+
+
+def test_mimetic_products_are_the_nearest_of_their_rank_to_the_noisy_identity():
+    layer = MultiHeadAttention(DIM, HEADS).double()
+    torch.manual_seed(5)
+    initialize_mimetic(layer)
+    torch.manual_seed(5)
+    noise = torch.randn(HEADS, DIM, DIM, dtype=torch.float64).numpy() / DIM**0.5
+    value_noise = torch.randn(DIM, DIM, dtype=torch.float64).numpy() / DIM**0.5
+    for head, found in enumerate(head_products(layer).numpy()):
+        left, singular, right = np.linalg.svd(0.7 * noise[head] + 0.7 * np.eye(DIM))
+        nearest = (left[:, :22] * singular[:22]) @ right[:22]
+        np.testing.assert_allclose(found, nearest, rtol=0, atol=1e-12)
+        assert np.trace(found) > 0
+    mixed = product(layer.value_projection, layer.output_projection).numpy()
+    np.testing.assert_allclose(mixed, 0.4 * value_noise - 0.4 * np.eye(DIM), rtol=0, atol=1e-12)
+
+
+def test_mimetic_products_are_split_evenly():
+    layer = MultiHeadAttention(DIM, HEADS).double()
+    initialize_mimetic(layer)
+    for first, second in (
+        (layer.query_projection.weight, layer.key_projection.weight),
+        (layer.value_projection.weight, layer.output_projection.weight.T),
+    ):
+        torch.testing.assert_close(first.norm(dim=1), second.norm(dim=1), rtol=0, atol=1e-12)
+
+
+def test_beside_sinusoidal_positions_a_mimetic_layer_looks_near():
+    rows, cols = 7, 11
+    layer = MultiHeadAttention(64, 4).double()
+    initialize_mimetic(layer)
+    code = F.layer_norm(sincos_2d_encoding((rows, cols), 64, dtype=torch.float64), (64,))
+    _, weights = layer(code[None], return_weights=True)
+    places = torch.tensor(list(itertools.product(range(rows), range(cols))), dtype=torch.float64)
+    distances = torch.cdist(places, places)
+    for head in weights[0]:
+        assert (head * distances).sum(-1).mean() < 0.9 * distances.mean()
+
+
+@pytest.mark.parametrize(
+    ("grid", "dim", "heads"), [((8, 8), 64, 4), ((5, 7), 48, 3), ((7, 11), 144, 9), ((4, 13), 220, 11)]
+)
+def test_without_content_every_impulse_head_looks_at_its_offset(grid, dim, heads):
+    rows, cols = grid
+    code = sincos_2d_encoding(grid, dim)
+    layer = MultiHeadAttention(dim, heads)
+    initialize_impulse(layer, code, grid)
+    _, weights = layer(F.layer_norm(code, (dim,))[None], return_weights=True)
+    by_place = weights[0].unflatten(1, grid)
+    inside = list(itertools.product(range(1, rows - 1), range(1, cols - 1)))
+    for head in range(heads):
+        down, right = IMPULSE_OFFSETS[head % 9]
+        targets = [(row + down) * cols + col + right for row, col in inside]
+        rows_of_head = [by_place[head, row, col] for row, col in inside]
+        hits = [weights.argmax().item() == target for weights, target in zip(rows_of_head, targets, strict=True)]
+        share = torch.stack([weights[target] for weights, target in zip(rows_of_head, targets, strict=True)]).mean()
+        assert sum(hits) >= 0.8 * len(hits)
+        assert share > 0.4
+
+
+def test_impulse_targets_are_shifts_in_noise():
+    targets = impulse_targets((3, 5), 11).view(11, 3, 5, 3, 5)
+    for head, row, col, key_row, key_col in itertools.product(range(11), range(3), range(5), range(3), range(5)):
+        hit = (key_row - row, key_col - col) == IMPULSE_OFFSETS[head % 9]
+        value = targets[head, row, col, key_row, key_col].item()
+        assert value == 1000.0 if hit else abs(value) <= 6.0
+    noise = targets[targets < 1000.0]
+    assert noise.std().item() == pytest.approx(1.8, rel=0.1)
+    assert abs(noise.mean().item()) < 0.2
+
+
+def test_offsets_of_the_impulses_are_a_kernel_centre_first():
+    assert IMPULSE_OFFSETS[0] == (0, 0)
+    assert set(IMPULSE_OFFSETS) == set(itertools.product((-1, 0, 1), repeat=2))
+    assert [sum(map(abs, offset)) for offset in IMPULSE_OFFSETS] == [0, 1, 1, 1, 1, 2, 2, 2, 2]
+
+
+@pytest.mark.parametrize(("grid", "heads"), [((3, 5), 3), ((7, 3), 6)])
+def test_impulse_maps_are_the_pseudo_inverse_of_the_code_around_the_targets(grid, heads):
+    """A random code of more channels than patches has no weak directions: numpy's pseudo-inverse is the reference."""
+    tokens, dim = grid[0] * grid[1], 132
+    head_dim = dim // heads
+    code = torch.randn(tokens, dim, dtype=torch.float64)
+    layer = MultiHeadAttention(dim, heads).double()
+    torch.manual_seed(5)
+    initialize_impulse(layer, code, grid)
+    torch.manual_seed(5)
+    targets = impulse_targets(grid, heads).numpy()
+    normed = F.layer_norm(code, (dim,), eps=1e-6).numpy()
+    inverse = np.linalg.pinv(normed)
+    for head, found in enumerate(head_products(layer).numpy()):
+        expected = inverse @ targets[head] @ inverse.T
+        left, singular, right = np.linalg.svd(expected)
+        rank = min(tokens, head_dim)
+        nearest = (left[:, :rank] * singular[:rank]) @ right[:rank]
+        np.testing.assert_allclose(found, 49 * nearest / singular[:rank].sum(), rtol=0, atol=1e-9)
+
+
+def test_what_the_code_cannot_fill_has_keys_of_zero_and_queries_that_let_them_learn():
+    layer = MultiHeadAttention(64, 4).double()
+    before = layer.query_projection.weight.detach().unflatten(0, (4, 16)).clone()
+    initialize_impulse(layer, sincos_2d_encoding((8, 8), 64), (8, 8))
+    queries, keys = (p.weight.detach().unflatten(0, (4, 16)) for p in (layer.query_projection, layer.key_projection))
+    filled = keys.norm(dim=-1).ne(0).sum(-1)
+    assert filled.unique().numel() == 1
+    rank = int(filled[0])
+    assert 0 < rank < 16
+    torch.testing.assert_close(torch.linalg.matrix_norm(keys), torch.full((4,), 7.0, dtype=torch.float64))
+    torch.testing.assert_close(torch.linalg.matrix_norm(queries[:, :rank]), torch.full((4,), 7.0, dtype=torch.float64))
+    assert torch.equal(queries[:, rank:], before[:, rank:])
+
+
+def test_gated_values_are_the_tokens_and_the_rest_is_left():
+    layer = MultiHeadAttention(DIM, HEADS)
+    before = {name: weight.clone() for name, weight in layer.state_dict().items()}
+    torch.nn.init.normal_(layer.value_projection.bias)
+    initialize_gated(layer)
+    tokens = torch.randn(2, 5, DIM)
+    assert torch.equal(layer.value_projection(tokens), tokens)
+    for name, weight in layer.state_dict().items():
+        assert name.startswith("value_projection.weight") or torch.equal(weight, before[name])
+
+
+@pytest.mark.parametrize("start", STARTS)
+def test_the_same_seed_gives_the_same_weights_and_biases_are_zero(start):
+    layers = []
+    for _ in range(2):
+        torch.manual_seed(3)
+        layer = MultiHeadAttention(DIM, HEADS)
+        for name, parameter in layer.named_parameters():
+            if name.endswith("bias"):
+                torch.nn.init.normal_(parameter)
+        STARTS[start](layer)
+        layers.append(layer)
+    for (name, first), second in zip(layers[0].named_parameters(), layers[1].parameters(), strict=True):
+        assert torch.equal(first, second)
+        assert first.requires_grad
+        assert not (name.endswith("bias") and first.any())
+
+
+def test_what_cannot_be_initialised_says_why():
+    for start in (*STARTS.values(), initialize_gated):
+        with pytest.raises(ValueError, match=r"key_dim and value_dim must equal embed_dim=12.*but are 7 and 7"):
+            start(MultiHeadAttention(12, 3, key_dim=7))
+        with pytest.raises(ValueError, match=r"num_heads \* head_dim must not exceed embed_dim=12, but is 3 \* 5"):
+            start(MultiHeadAttention(12, 3, head_dim=5))
+        with pytest.raises(ValueError, match="output_projection must be True"):
+            start(MultiHeadAttention(12, 3, output_projection=False))
+    with pytest.raises(ValueError, match=r"num_heads \* head_dim must equal embed_dim=12.*but is 6"):
+        initialize_gated(MultiHeadAttention(12, 3, head_dim=2))
+    with pytest.raises(ValueError, match=r"position_encoding must have 15 rows for grid_size=\(3, 5\), but has 14"):
+        initialize_impulse(MultiHeadAttention(12, 3), torch.randn(14, 12), (3, 5))

@@ -1,0 +1,516 @@
+import io
+import itertools
+import math
+import re
+from collections.abc import Collection, Iterable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+from rich.console import Console
+
+from tests.experiments.tiny import tiny_config, tiny_experiment
+from tests.results import make_result
+from vit_vs_cnn.config.experiment import Budget, Experiment, Protocol, experiment_from_dict, read_config
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.experiments.grids import (
+    LEAST_RATIO,
+    PER_CLASS,
+    GridPlan,
+    GridTimeModel,
+    candidate_grids,
+    choose_grid,
+    images_for,
+    one_more_size,
+    spread_sizes,
+)
+from vit_vs_cnn.experiments.time_plan import plan_for_time, seconds_per_step
+from vit_vs_cnn.runs.analysis_plan import make_analysis_plan, register_plan
+from vit_vs_cnn.runs.experiment_data import ExperimentData
+from vit_vs_cnn.runs.preparation import grid
+from vit_vs_cnn.runs.run import Run
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+
+
+def images_per_class(sizes: int) -> int:
+    """Of each of classes of equal frequency: ten for one size, 34 for the four of a trend."""
+    return math.ceil(PER_CLASS * LEAST_RATIO ** (sizes - 1))
+
+
+@pytest.fixture(scope="module")
+def pool() -> ExperimentData:
+    return ExperimentData(experiment_from_dict(_values(Path("runs"))).data)
+
+
+def _values(output: Path, **changes) -> dict:
+    values = tiny_config(output, minutes=3.0)
+    values["data"]["objects"] = {"train_images": 1300, "test_images": 60, "image_size": 8}
+    values["contenders"]["vit"]["model"] |= {"patch_size": 2, "embed_dim": 12}  # matched to the ResNet
+    values["protocol"] |= {"budget": {"steps": 100}, "batch_size": 14}
+    return values | {"executor": "local"} | changes
+
+
+def _experiment(output: Path, **changes) -> Experiment:
+    return experiment_from_dict(_values(output, **changes))
+
+
+def _grid(pool: ExperimentData, minutes: float, **times: float):
+    return _chosen(_experiment(Path("runs"), minutes=minutes), pool, {"vit": 0.01, "resnet": 0.03} | times)
+
+
+def _chosen(
+    experiment: Experiment, pool: ExperimentData, times: dict[str, float], fixed: Collection[str] = ()
+) -> GridPlan:
+    assert experiment.minutes is not None
+    return choose_grid(candidate_grids(GridTimeModel(experiment, pool, times), fixed), experiment.minutes)
+
+
+@pytest.mark.parametrize(("count", "smallest"), [(1, 1300), (2, 280), (3, 100), (5, 100)])
+def test_sizes_are_evenly_spread_and_end_with_all_images(pool, count, smallest):
+    sizes = spread_sizes(pool, count)
+    assert len(sizes) == count
+    assert sizes == sorted(set(sizes))
+    assert sizes[-1] == 1300
+    assert sizes[0] == smallest
+    ratios = [b / a for a, b in itertools.pairwise(sizes)]
+    assert max(ratios, default=1.0) < 1.1 * min(ratios, default=1.0)
+    assert max(ratios, default=1.0) < 1.02 * 100 ** (1 / 3)  # four sizes in two decades
+
+
+def _told(
+    monkeypatch, experiment: Experiment, pool: ExperimentData, *, step: float = 0.01, **options
+) -> tuple[Experiment, str]:
+    """The plan, and what is said of it."""
+    monkeypatch.setattr("vit_vs_cnn.experiments.time_plan.seconds_per_step", lambda *_: step)
+    text = io.StringIO()
+    return plan_for_time(experiment, console=Console(file=text, width=400), pool=pool, **options), text.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("minutes", "told"),
+    [
+        (0.22, "allow no conclusion, only a description of single runs; --minutes 1 allows one"),
+        (0.8, "allow a conclusion and no trend; --minutes 2 allows both"),
+        (9.0, "minutes allow both"),
+    ],
+)
+def test_the_plan_says_what_it_can_answer(pool, monkeypatch, tmp_path, minutes, told):
+    experiment, text = _told(monkeypatch, _experiment(tmp_path, minutes=minutes), pool)
+    assert f"{minutes:g} minutes {told.removeprefix('minutes ')}" in text
+    seconds = r"(\d+ s|\d+ min)"
+    assert re.search(
+        rf"A conclusion takes about {seconds} here \(3 seeds, 1 size, 25 steps\), a trend over the number of images "
+        rf"about {seconds} \(3 seeds, 4 sizes, 25 steps\)",
+        text,
+    )
+    assert (len(experiment.protocol.seeds) >= 3) == ("no conclusion" not in told)
+    assert (len(experiment.protocol.train_sizes) >= 4) == ("both" in told.split(";")[0])
+
+
+def test_what_a_plan_says_is_enough_is_enough(pool, monkeypatch, tmp_path):
+    for minutes in (0.5, 2.0):
+        _, text = _told(monkeypatch, _experiment(tmp_path, minutes=minutes), pool, step=0.1)
+        (named,) = re.findall(r"--minutes (\d+)", text)
+        more, _ = _told(monkeypatch, _experiment(tmp_path, minutes=float(named)), pool, step=0.1)
+        assert len(more.protocol.seeds) >= 3
+
+
+def test_too_few_images_for_a_trend_are_told_of_with_their_number(monkeypatch, tmp_path):
+    few = _experiment(tmp_path, data={"objects": {"train_images": 130, "image_size": 8}}, minutes=9.0)
+    assert _short_of_images(*_told(monkeypatch, few, ExperimentData(few.data)))
+    named = _told(monkeypatch, few, ExperimentData(few.data), fixed=["protocol.train_sizes"])
+    assert not _short_of_images(*named)
+    needed = images_for(ExperimentData(few.data), 4)
+    assert needed == 10 * images_per_class(4) - 2  # 337.5 of ten classes of one frequency
+    enough = _experiment(tmp_path, data={"objects": {"train_images": needed, "image_size": 8}}, minutes=9.0)
+    assert len(spread_sizes(ExperimentData(enough.data), 4)) == 4
+    assert (
+        len(
+            spread_sizes(
+                ExperimentData(replace(enough.data, objects=replace(enough.data.objects, train_images=330))), 4
+            )
+        )
+        == 3
+    )
+
+
+def test_where_the_test_images_can_show_nothing_that_is_all_that_is_told(monkeypatch, tmp_path):
+    experiment = _experiment(tmp_path, minutes=9.0)
+    few = replace(experiment.data, objects=replace(experiment.data.objects, test_images=5))
+    _, text = _told(monkeypatch, replace(experiment, data=few), ExperimentData(few))
+    assert "Too few images for an answer: 5 test images cannot show any difference" in " ".join(text.split())
+    assert "allow both" not in text
+
+
+def test_the_guide_names_the_images_that_the_planner_asks_for():
+    """A fifth of the folder is set apart for the test."""
+    least = images_per_class(4)
+    guide = " ".join((CONFIGS.parent / "docs" / "howto" / "your_images.md").read_text().split())
+    assert f"A forecast needs about {math.ceil(least / 0.8)} images of each class" in guide
+
+
+def _short_of_images(_: Experiment, text: str) -> bool:
+    told = "1 size shows no trend over the number of images, and the images are too few for 4: that takes "
+    return f"{told}338 to train on, 34 for each of 10 classes; there are 130" in text
+
+
+def test_fewer_than_three_named_seeds_are_reported_to_allow_no_conclusion(pool, monkeypatch, tmp_path):
+    _, text = _told(monkeypatch, _experiment(tmp_path, minutes=9.0), pool, fixed=["protocol.seeds"])
+    assert "No conclusion: a conclusion needs at least 3 seeds, and 1 will be run (protocol.seeds)" in text
+
+
+def test_five_seeds_come_after_the_sizes_and_steps_of_a_plan_with_three(pool):
+    """A plan has as long runs as it would have with at most three seeds."""
+    costs = GridTimeModel(_experiment(Path("runs")), pool, {"vit": 0.01, "resnet": 0.03})
+    grids = candidate_grids(costs)
+    three = [grid for grid in grids if len(grid.seeds) <= 3]
+    for minutes in (1.0, 2.0, 4.0, 6.0, 8.0, 10.0, 500.0):
+        chosen, reference = choose_grid(grids, minutes), choose_grid(three, minutes)
+        assert chosen.steps >= reference.steps
+        assert len(chosen.seeds) == 3 or (len(chosen.seeds), len(chosen.train_sizes)) == (5, 5)
+    cheapest_of_five = min((grid for grid in grids if len(grid.seeds) == 5), key=lambda grid: grid.seconds)
+    assert (len(cheapest_of_five.train_sizes), cheapest_of_five.steps) == (5, (100,))
+    assert choose_grid(grids, cheapest_of_five.seconds / 60) == cheapest_of_five
+
+
+def test_three_seeds_may_overrun_the_minutes_by_less_than_a_quarter(pool, monkeypatch, tmp_path):
+    grids = candidate_grids(GridTimeModel(_experiment(Path("runs")), pool, {"vit": 0.01, "resnet": 0.01}))
+    cheapest = min((grid for grid in grids if grid.allows_conclusion), key=lambda grid: grid.seconds)
+    assert choose_grid(grids, cheapest.seconds / 60 / 1.24) == cheapest
+    assert not choose_grid(grids, cheapest.seconds / 60 / 1.26).allows_conclusion
+    experiment = _experiment(tmp_path, minutes=round(cheapest.seconds / 60 / 1.2, 3))
+    plan, text = _told(monkeypatch, experiment, pool)
+    assert len(plan.protocol.seeds) == 3
+    assert f"3 seeds take about {cheapest.seconds:.0f} s, more than " in text
+
+
+def test_the_plan_prints_when_more_seeds_come(pool, monkeypatch, tmp_path):
+    _, text = _told(monkeypatch, _experiment(tmp_path, minutes=2.0), pool)
+    assert "3 seeds, " in text
+    assert "More seeds come after sizes and steps: 5 seeds, 5 sizes, 100 steps take about" in text
+    _, text = _told(monkeypatch, _experiment(tmp_path, minutes=500.0), pool)
+    assert "More seeds" not in text
+
+
+def test_few_images_give_fewer_sizes():
+    few = ExperimentData(_experiment(Path("runs"), data={"objects": {"train_images": 130, "image_size": 8}}).data)
+    assert spread_sizes(few, 5) == [130]
+    assert spread_sizes(few, 1) == [130]
+
+
+def test_more_minutes_never_give_a_smaller_grid(pool):
+    grids = [_grid(pool, minutes) for minutes in (1, 2, 4, 8, 16, 32, 64, 500)]
+    cells = [len(g.train_sizes) * len(g.seeds) * g.steps[0] for g in grids]
+    assert cells == sorted(cells)
+    assert cells[0] < cells[-1]
+    assert len(grids[-1].seeds) == 5
+    assert grids[-1].steps == (400,)
+
+
+@pytest.mark.parametrize("minutes", [2.0, 7.0, 30.0])
+def test_the_estimate_lies_within_the_minutes(pool, minutes):
+    assert _grid(pool, minutes).seconds <= 60 * minutes
+
+
+def test_a_conclusion_comes_before_longer_runs(pool):
+    grid = _grid(pool, 1)
+    assert len(grid.seeds) >= 3
+    assert len(grid.train_sizes) >= 2
+    assert grid.steps[0] < 100
+
+
+def test_a_slower_contender_gets_a_smaller_grid(pool):
+    slow, quick = _grid(pool, 10, resnet=1.0), _grid(pool, 10)
+    assert slow.steps[0] * len(slow.seeds) * len(slow.train_sizes) < quick.steps[0] * len(quick.seeds) * len(
+        quick.train_sizes
+    )
+
+
+def test_too_few_minutes_are_refused_with_what_it_takes(pool):
+    with pytest.raises(
+        InputError, match=r"minutes 0\.01: the least \(1,300 images, 1 seed, 25 steps each\) takes about"
+    ):
+        _grid(pool, 0.01)
+
+
+def _seconds(pool: ExperimentData, **changes) -> float:
+    experiment = _experiment(Path("runs"), minutes=500.0, **changes)
+    fixed = ["protocol.seeds", "protocol.train_sizes", "protocol.budget.steps"]
+    return _chosen(experiment, pool, {"vit": 0.4, "resnet": 1.2}, fixed=fixed).seconds
+
+
+@pytest.mark.parametrize(("cores", "gain"), [(8, 2.0), (6, 2.0), (4, 4 / 3), (2, 1.0)])
+def test_processes_save_time_as_far_as_there_are_cores(pool, monkeypatch, cores, gain):
+    monkeypatch.setattr("os.cpu_count", lambda: cores)
+    protocol = {"seeds": [1, 2, 3, 4], "budget": {"steps": 100}, "batch_size": 14, "threads": 3}
+    executor = {"name": "processes", "workers": 2}
+    alone, beside = _seconds(pool, protocol=protocol), _seconds(pool, protocol=protocol, executor=executor)
+    auto = _seconds(pool, protocol=protocol, executor={**executor, "name": "auto"})
+    assert auto == (alone if gain == 1 else beside)
+    assert beside - 12 == pytest.approx(alone / gain)
+    assert _seconds(pool, protocol=protocol, executor="ray") == pytest.approx(alone + 12)
+
+
+def test_the_runs_that_choose_recipes_take_their_time(pool):
+    protocol = {"seeds": [1, 2, 3], "budget": {"steps": 100}, "batch_size": 14}
+    once = _seconds(pool, protocol=protocol)
+    assert _seconds(pool, protocol=protocol, tuning={"trials": 6, "splits": 1}) == pytest.approx(3 * once)
+    assert _seconds(pool, protocol=protocol, tuning={"trials": 6, "splits": 2}) == pytest.approx(5 * once)
+
+
+def test_what_the_user_named_is_kept(pool):
+    experiment = _experiment(Path("runs"), minutes=100.0)
+    protocol = replace(experiment.protocol, seeds=[5, 7], train_sizes=[60, "all"])
+    experiment = replace(experiment, protocol=protocol)
+    fixed = ["protocol.seeds", "protocol.train_sizes", "protocol.budget.steps"]
+    grid = _chosen(experiment, pool, {"vit": 0.01, "resnet": 0.01}, fixed=fixed)
+    assert (grid.seeds, grid.train_sizes, grid.steps) == ((5, 7), (60, 1300), (100,))
+
+
+def test_a_step_of_the_larger_network_takes_longer(tmp_path):
+    values = _values(tmp_path)
+    values["contenders"]["large"] = {"model": {"name": "resnet18_w16"}}
+    experiment = experiment_from_dict(values)
+    there = ExperimentData(experiment.data)
+    assert 0 < seconds_per_step(experiment, "resnet", there) < seconds_per_step(experiment, "large", there)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "fixed", "what"),
+    [("by_size", "protocol.budget.steps", "train_sizes"), ("by_budget", "protocol.train_sizes", "budget")],
+)
+def test_a_recipe_of_one_place_is_not_lost_where_places_are_chosen(tmp_path, recipe, fixed, what):
+    values = tiny_config(tmp_path) | {"minutes": 1.0}
+    values["protocol"] |= {"train_sizes": [60], "budget": {"steps": [2, 4]}}
+    values["contenders"]["vit"][recipe] = {60 if recipe == "by_size" else 4: {"label_smoothing": 0.2}}
+    with pytest.raises(InputError, match=rf"contenders.vit.{recipe}: minutes chooses protocol.{what}"):
+        plan_for_time(experiment_from_dict(values), fixed=[fixed], console=Console(quiet=True))
+
+
+def test_without_minutes_nothing_is_planned(tmp_path):
+    experiment = tiny_experiment(tmp_path)
+    assert plan_for_time(experiment, console=Console(quiet=True)) is experiment
+
+
+@pytest.mark.parametrize("minutes", [0, -1, "soon", True])
+def test_minutes_must_be_a_number_above_zero(tmp_path, minutes):
+    with pytest.raises(InputError, match="minutes: expected a number above 0"):
+        _experiment(tmp_path, minutes=minutes)
+
+
+def _write(begun: Experiment) -> None:
+    begun.folder.mkdir(exist_ok=True)
+    (begun.folder / "experiment.yaml").write_text(yaml.safe_dump(begun.to_dict()))
+
+
+@pytest.mark.parametrize("minutes", [3.0, 1.0])
+def test_the_same_or_fewer_minutes_keep_the_grid_of_the_folder(tmp_path, minutes):
+    begun = _experiment(tmp_path)
+    _write(begun)
+    text = io.StringIO()
+    again = plan_for_time(_experiment(tmp_path, minutes=minutes), console=Console(file=text, width=200))
+    assert again == begun
+    assert "Going on with the grid that was chosen before: 120 images, 1 seed, 100 steps each" in text.getvalue()
+
+
+def test_what_the_user_names_wins_over_the_folder(tmp_path):
+    begun = _experiment(tmp_path)
+    _write(begun)
+    more = replace(begun, protocol=replace(begun.protocol, seeds=[3, 4, 5]))
+    again = plan_for_time(more, fixed=["protocol.seeds"], console=Console(quiet=True))
+    assert again.protocol == more.protocol
+    assert plan_for_time(more, console=Console(quiet=True)).protocol == begun.protocol
+
+
+def _finish(cells: Iterable[Run], seconds: float = 2.0) -> None:
+    for cell in cells:
+        cell.folder.mkdir(parents=True, exist_ok=True)
+        cell.write_result(make_result(train_seconds=seconds))
+
+
+def _begun(tmp_path: Path, pool: ExperimentData, *, sizes: list, seeds: list[int], finished: bool = True, **protocol):
+    experiment = _experiment(tmp_path)
+    experiment = replace(experiment, protocol=replace(experiment.protocol, train_sizes=sizes, seeds=seeds, **protocol))
+    _write(experiment)
+    cells = grid(experiment, pool, world_size=1)
+    if finished:
+        register_plan(make_analysis_plan(experiment, {size: pool.resolve(size) for size in sizes}), cells)
+        _finish(cells)
+    return experiment
+
+
+def _more(monkeypatch, begun: Experiment, pool: ExperimentData, minutes: float, **options) -> tuple[Protocol, str]:
+    more, text = _told(monkeypatch, replace(begun, minutes=minutes), pool, **options)
+    assert more.minutes == minutes
+    return more.protocol, text
+
+
+def test_grids_for_more_minutes_contain_the_sizes_and_seeds_of_the_folder(pool, tmp_path):
+    """So no finished run of its steps is left out of the report."""
+    costs = GridTimeModel(_experiment(tmp_path), pool, {"vit": 0.01, "resnet": 0.03})
+    grids = candidate_grids(costs, begun=GridPlan((280, 1300), (3,), (25,)))
+    assert all({280, 1300} <= {*grid.train_sizes} and grid.seeds[0] == 3 for grid in grids)
+    assert (grids[0].train_sizes, grids[0].seeds, grids[0].steps) == (
+        (100, 190, 280, 550, 1300),
+        (3, 4, 5, 6, 7),
+        (400,),
+    )
+    assert all(a.seconds > b.seconds for a, b in itertools.pairwise(grids))
+    assert {
+        len(grid.seeds) for grid in candidate_grids(costs, begun=GridPlan((1300,), (3, 4), (25,)), max_seeds=2)
+    } == {2}
+
+
+@pytest.mark.parametrize(("images", "count"), [(338, 1), (450, 1), (600, 1), (600, 2), (600, 3), (1300, 2), (1300, 3)])
+def test_where_there_are_images_enough_sizes_are_added_until_there_are_four(images, count):
+    there = ExperimentData(_experiment(Path("runs"), data={"objects": {"train_images": images, "image_size": 8}}).data)
+    sizes = tuple(spread_sizes(there, count))
+    while (more := one_more_size(there, sizes)) is not None:
+        assert all(max(more, size) / min(more, size) > 1.45 for size in sizes)
+        sizes = tuple(sorted((*sizes, more)))
+    assert len(sizes) >= 4
+    assert max(b / a for a, b in itertools.pairwise(sizes)) < 5.2
+
+
+def test_more_minutes_keep_what_is_finished_and_count_its_time(pool, monkeypatch, tmp_path):
+    begun = _begun(tmp_path, pool, sizes=["all"], seeds=[0])
+    protocol, text = _more(monkeypatch, begun, pool, 3.7)
+    assert protocol.seeds == [0, 1, 2, 3, 4]
+    assert protocol.train_sizes[-1] == "all"
+    assert len(protocol.train_sizes) == 5
+    assert protocol.budget.amounts == [100]
+    assert f"{2 * 5 * 5 - 2} runs are left" in text
+    assert "finished runs took 8 s" in text
+    after = grid(replace(begun, protocol=protocol), pool, world_size=1)
+    assert sum(cell.is_finished for cell in after) == 2
+
+
+def test_time_that_is_spent_is_not_spent_again(pool, monkeypatch, tmp_path):
+    begun = _begun(tmp_path, pool, sizes=[1300], seeds=[0, 1, 2])
+    much, _ = _more(monkeypatch, begun, pool, 4.0)
+    _finish(grid(begun, pool, world_size=1), seconds=100.0)
+    little, text = _more(monkeypatch, begun, pool, 4.0)
+    assert len(much.train_sizes) > 1
+    assert little == begun.protocol
+    assert "4 minutes add nothing to it" in text
+
+
+def test_after_a_first_analysis_sizes_and_seeds_are_added_and_no_longer_budget(pool, monkeypatch, tmp_path):
+    begun = _begun(tmp_path, pool, sizes=[100, 1300], seeds=[0, 1, 2])
+    protocol, text = _more(monkeypatch, begun, pool, 500.0)
+    assert protocol.budget == begun.protocol.budget
+    assert protocol.seeds == [0, 1, 2, 3, 4]
+    assert "Seeds 3, 4 are added after a first analysis: the second analysis has an error rate of 1 %" in text
+    assert {100, 1300} < {*protocol.train_sizes}
+
+
+def test_seeds_are_added_once_after_a_first_analysis(pool, monkeypatch, tmp_path):
+    begun = _begun(tmp_path, pool, sizes=[100, 170, 280, 600, 1300], seeds=[0, 1, 2])
+    extended = replace(begun, protocol=replace(begun.protocol, seeds=[0, 1, 2, 3]))
+    _write(extended)
+    protocol, text = _more(monkeypatch, extended, pool, 500.0)
+    assert protocol == extended.protocol
+    assert "500 minutes add nothing to it" in text
+
+
+def test_when_all_that_is_planned_is_there_more_minutes_add_nothing(pool, monkeypatch, tmp_path):
+    begun = _begun(tmp_path, pool, sizes=[100, 170, 280, 600, 1300], seeds=[0, 1, 2, 3, 4])
+    protocol, text = _more(monkeypatch, begun, pool, 500.0)
+    assert protocol == begun.protocol
+    assert "500 minutes add nothing to it" in text
+
+
+def test_what_the_user_names_is_not_added_to(pool, monkeypatch, tmp_path):
+    begun = _begun(tmp_path, pool, sizes=[1300], seeds=[0], finished=False)
+    fixed = ["protocol.train_sizes", "protocol.budget.steps"]
+    protocol, _ = _more(monkeypatch, begun, pool, 500.0, fixed=fixed)
+    assert (protocol.train_sizes, protocol.budget) == ([1300], begun.protocol.budget)
+    assert protocol.seeds == [0, 1, 2, 3, 4]
+
+
+def test_a_budget_in_epochs_is_not_added_to(pool, monkeypatch, tmp_path):
+    begun = _begun(tmp_path, pool, sizes=[1300], seeds=[0], finished=False, budget=Budget(epochs=2.0))
+    protocol, text = _more(monkeypatch, begun, pool, 500.0)
+    assert protocol == begun.protocol
+    assert "its budget is in epochs" in text
+
+
+def test_a_folder_of_other_images_is_refused(tmp_path):
+    begun = _experiment(tmp_path)
+    begun.folder.mkdir()
+    other = begun.to_dict()
+    other["data"] |= {"source": "folder", "root": "elsewhere"}
+    (begun.folder / "experiment.yaml").write_text(yaml.safe_dump(other))
+    with pytest.raises(
+        InputError,
+        match=r"holds an experiment with other images \(the folder elsewhere, not drawn objects\); give this one",
+    ):
+        plan_for_time(begun, console=Console(quiet=True))
+
+
+def test_the_config_for_a_folder_plans(tmp_path):
+    experiment = experiment_from_dict(read_config(CONFIGS / "decide.yaml"))
+    assert experiment.minutes == 60
+    assert experiment.data.source == "folder"
+
+
+def _recommended(output: Path, minutes: float, **changes) -> Experiment:
+    """Contenders by name alone."""
+    contenders = {"vit": {"model": {"name": "vit_nano", "patch_size": 2}}, "resnet": {"model": {"name": "resnet8"}}}
+    return _experiment(output, minutes=minutes, contenders=contenders, **changes)
+
+
+@pytest.mark.parametrize(("minutes", "trials"), [(200.0, 8), (30.0, 6), (0.8, None)])
+def test_a_fifth_of_the_minutes_is_spent_on_equal_searches_for_recipes(pool, monkeypatch, tmp_path, minutes, trials):
+    experiment, text = _told(monkeypatch, _recommended(tmp_path, minutes), pool)
+    assert experiment.tuning.trials == trials
+    assert (f"Search for recipes first: {trials} for vit and {trials} for resnet" in text) is bool(trials)
+    if trials is not None:
+        costs = GridTimeModel(experiment, pool, {"vit": 0.01, "resnet": 0.01})
+        without = replace(costs, experiment=replace(experiment, tuning=replace(experiment.tuning, trials=None)))
+        protocol = experiment.protocol
+        sizes, steps = sorted(pool.resolve(size) for size in protocol.train_sizes), protocol.budget.amounts
+        chosen = GridPlan(tuple(sizes), tuple(protocol.seeds), tuple(steps))
+        assert costs.of(chosen).seconds <= 60 * minutes
+        assert costs.of(chosen).seconds - without.of(chosen).seconds <= 0.2 * 60 * minutes
+
+
+@pytest.mark.parametrize("named", ["tuning.trials", "contenders.vit.optimizer.lr"])
+def test_recipes_that_the_user_named_are_not_searched_for(pool, monkeypatch, tmp_path, named):
+    values = _recommended(tmp_path, 200.0).to_dict()
+    if named.startswith("contenders"):
+        values["contenders"]["vit"]["optimizer"]["lr"] = 0.0123
+    experiment, text = _told(monkeypatch, experiment_from_dict(values), pool, fixed=[named])
+    assert experiment.tuning.trials is None
+    assert "Search for recipes" not in text
+
+
+def test_an_interrupted_search_is_resumed_with_its_grid(pool, monkeypatch, tmp_path):
+    first, _ = _told(monkeypatch, _recommended(tmp_path, 30.0), pool)
+    first.folder.mkdir(parents=True)
+    (first.folder / "experiment.yaml").write_text(yaml.safe_dump(first.to_dict()))
+    again, text = _told(monkeypatch, _recommended(tmp_path, 30.0), pool, step=0.02)
+    assert (again.protocol, again.tuning) == (first.protocol, first.tuning)
+    assert "Going on with the grid that was chosen before" in text
+
+
+@pytest.mark.parametrize(("minutes", "is_tuned"), [(9.0, False), (60.0, True)])
+def test_linear_probes_are_fine_tuned_too_where_the_minutes_allow(pool, monkeypatch, tmp_path, minutes, is_tuned):
+    """The fine-tuned pair is then the primary comparison, and the same command keeps it."""
+    values = _values(tmp_path, minutes=minutes)
+    probe = {"model": {"name": "timm/test_vit"}, "weights": {"hub": True, "optional": True}, "tune": "head"}
+    cnn = probe | {"model": {"name": "timm/test_convnext"}}
+    values["contenders"] |= {"vit_pretrained": probe, "cnn_pretrained": cnn}
+    values["protocol"]["pairs"] = [["vit_pretrained", "cnn_pretrained"], ["vit", "resnet"]]
+    experiment, text = _told(monkeypatch, experiment_from_dict(values), pool, step=0.5)
+    tuned = {"vit_finetuned", "cnn_finetuned"}
+    assert ("Pretrained models are not fine-tuned: that takes --minutes" in text) != is_tuned
+    assert tuned & experiment.contenders.keys() == (tuned if is_tuned else set())
+    assert experiment.protocol.pairs is not None
+    assert (experiment.protocol.pairs[0] == ["vit_finetuned", "cnn_finetuned"]) == is_tuned
+    assert experiment.contenders["vit_pretrained"].tune.head
+    _write(experiment)
+    again, _ = _told(monkeypatch, experiment_from_dict(values), pool)
+    assert again == experiment

@@ -1,0 +1,75 @@
+"""Permuted blocks of pixels: the same pixels in a fixed order, which a ViT with learned positions can ignore."""
+
+import pytest
+import torch
+from einops import rearrange
+
+from tests.experiments.tiny import run_quietly, tiny_config, tiny_experiment
+from vit_vs_cnn.api import load
+from vit_vs_cnn.cli import main
+from vit_vs_cnn.config.experiment import experiment_from_dict
+from vit_vs_cnn.models.input_wrappers import PermutedInput, unwrap
+from vit_vs_cnn.runs.networks import build_network
+
+
+def _build(**model):
+    torch.manual_seed(5)
+    return build_network(model, num_classes=7, image_shape=(3, 24, 40), where="model").eval()
+
+
+def _blocks(images, size):
+    return rearrange(images, "b c (r p) (k q) -> b (r k) (c p q)", p=size, q=size)
+
+
+def test_every_image_has_its_blocks_in_the_same_new_order():
+    network = PermutedInput(torch.nn.Identity(), (24, 40), block_size=8, seed=3)
+    images = torch.randn(5, 3, 24, 40)
+    order = network.order
+    assert sorted(order.tolist()) == list(range(15)) and order.tolist() != list(range(15))
+    assert torch.equal(_blocks(network(images), 8), _blocks(images, 8)[:, order])
+    assert not torch.equal(order, PermutedInput(torch.nn.Identity(), (24, 40), block_size=8, seed=4).order)
+
+
+@pytest.mark.parametrize(("block_size", "patch_size"), [(4, 4), (8, 4), (8, 8)])
+def test_a_vit_with_permuted_positions_computes_the_same_logits(block_size, patch_size):
+    permuted = _build(name="vit_nano", patch_size=patch_size, permute_blocks=block_size, permutation_seed=2)
+    plain = _build(name="vit_nano", patch_size=patch_size)
+    table = unwrap(plain).position.encoding.data.normal_()
+    numbers = torch.arange(table.shape[-2]).double()
+    grid = rearrange(numbers, "(r k) -> 1 1 r k", r=24 // patch_size)
+    pixels = grid.repeat_interleave(patch_size, 2).repeat_interleave(patch_size, 3)
+    sources = permuted.permuted(pixels)[0, 0, ::patch_size, ::patch_size].flatten().long()
+    unwrap(permuted).position.encoding.data.copy_(table[..., sources, :])
+    images = torch.randn(3, 3, 24, 40)
+    torch.testing.assert_close(permuted(images), plain(images), rtol=1e-5, atol=1e-5)
+    assert not torch.allclose(_build(name="resnet8", permute_blocks=8)(images), _build(name="resnet8")(images))
+
+
+def test_the_setting_of_the_data_reaches_every_model_that_has_none_of_its_own(tmp_path):
+    values = tiny_config(tmp_path)
+    plain = experiment_from_dict(values)
+    values["data"]["permute_blocks"] = 8
+    values["contenders"]["resnet"]["model"]["permute_blocks"] = 16
+    experiment = experiment_from_dict(values)
+    blocks = {name: one.model["permute_blocks"] for name, one in experiment.contenders.items()}
+    assert blocks == {"vit": 8, "resnet": 16}
+    assert experiment_from_dict(experiment.to_dict()) == experiment
+    settings = [one.run_settings("vit", 120, 3, fingerprint="a") for one in (plain, experiment)]
+    assert settings[0] != settings[1]
+
+
+def test_a_trained_network_permutes_what_it_predicts(tmp_path):
+    data = tiny_config(tmp_path)["data"] | {"permute_blocks": 8}
+    protocol = {"seeds": [3], "train_sizes": [120], "budget": {"steps": 2}, "batch_size": 14}
+    experiment = tiny_experiment(tmp_path, data=data, protocol=protocol)
+    run_quietly(experiment)
+    network = load(experiment.folder, "resnet")
+    assert isinstance(network.network, PermutedInput) and network.network.block_size == 8
+    assert main(["inspect", str(experiment.folder), "--methods", "rollout", "--output", str(tmp_path / "page")]) == 2
+
+
+@pytest.mark.parametrize("size", ["5", "32", "half", "true"])
+def test_blocks_that_do_not_divide_the_images_are_refused(size, capsys):
+    words = ["--data.objects.train_images", "60", "--protocol.train_sizes", "[60]"]
+    assert main(["train", "--contenders.vit.model.permute_blocks", size, *words]) == 2
+    assert "permute_blocks" in capsys.readouterr().err

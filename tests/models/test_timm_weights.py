@@ -1,0 +1,125 @@
+from functools import partial
+
+import pytest
+import torch
+from timm.models.vision_transformer import VisionTransformer as TimmVisionTransformer
+from torch import nn
+
+from vit_vs_cnn.models import VisionTransformer, create_model
+
+SIZES = [
+    {"img_size": (12, 20), "patch_size": 4, "embed_dim": 24, "depth": 2, "num_heads": 3, "num_classes": 7},
+    {"img_size": (6, 20), "patch_size": (2, 4), "embed_dim": 35, "depth": 3, "num_heads": 5, "in_chans": 1},
+    {"img_size": 32, "patch_size": 4, "embed_dim": 64, "depth": 4, "num_heads": 4, "mlp_ratio": 2.0},
+]
+FEATURES = [
+    {},
+    {"global_pool": "avg"},
+    {"global_pool": "avg", "class_token": False},
+    {"pos_embed": "none"},
+    {"no_embed_class": True},
+    {"qkv_bias": False},
+    {"qk_norm": True, "init_values": 0.3},
+    {"reg_tokens": 3},
+    {"reg_tokens": 2, "no_embed_class": True, "global_pool": "avg", "fc_norm": False},
+    {"reg_tokens": 2, "pos_embed": "none", "class_token": False, "global_pool": "avg"},
+    {"global_pool": "token", "fc_norm": True},
+    {"global_pool": "avg", "fc_norm": False},
+    {"pre_norm": True},
+    {"dynamic_img_size": True, "reg_tokens": 2},
+    {"drop_path_rate": 0.2, "attn_drop_rate": 0.1, "pos_drop_rate": 0.1, "proj_drop_rate": 0.1},
+]
+
+
+def timm_vit(**options):
+    model = TimmVisionTransformer(**(SIZES[0] | options)).double().eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) / 10)
+    return model
+
+
+def test_a_subclass_gives_one_of_its_own():
+    class Own(VisionTransformer):
+        def forward(self, images, return_attention=False):
+            return 2 * super().forward(images, return_attention)
+
+    theirs, images = timm_vit(), torch.randn(2, 3, 12, 20, dtype=torch.float64)
+    ours = Own.from_timm(theirs)
+    assert type(ours) is Own
+    torch.testing.assert_close(ours(images), 2 * theirs(images), rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("features", FEATURES)
+def test_logits_equal_timms(size, features):
+    theirs = timm_vit(**size, **features)
+    ours = VisionTransformer.from_timm(theirs)
+    images = torch.randn(2, size.get("in_chans", 3), *theirs.patch_embed.img_size, dtype=torch.float64)
+    torch.testing.assert_close(ours(images), theirs(images), rtol=0, atol=1e-10)
+    torch.testing.assert_close(ours(images, return_attention=True)[0], theirs(images), rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("shape", [(20, 28), (8, 12), (12, 20)])
+@pytest.mark.parametrize("options", [{}, {"reg_tokens": 2}, {"no_embed_class": True}, {"pos_embed": "none"}])
+def test_images_of_another_size_give_timms_logits(options, shape):
+    theirs = timm_vit(dynamic_img_size=True, **options).float()
+    ours = VisionTransformer.from_timm(theirs)
+    images = torch.randn(2, 3, *shape)
+    torch.testing.assert_close(ours(images), theirs(images), rtol=0, atol=2e-5)
+    with pytest.raises(ValueError, match=r"patch_size must divide image_size, but image_size=\(13, 20\)"):
+        ours(torch.randn(2, 3, 13, 20))
+    with pytest.raises(ValueError, match=r"\(3, 12, 20\)\), but are .*3, 20, 28"):
+        VisionTransformer.from_timm(timm_vit())(torch.randn(2, 3, 20, 28, dtype=torch.float64))
+
+
+def test_a_named_timm_vit_carries_over():
+    theirs = create_model("timm/vit_tiny_patch16_224", num_classes=7, image_size=(32, 48)).eval()
+    images = torch.randn(2, 3, 32, 48)
+    torch.testing.assert_close(VisionTransformer.from_timm(theirs)(images), theirs(images), rtol=0, atol=1e-4)
+
+
+def test_rates_and_mode_carry_over():
+    theirs = timm_vit(drop_path_rate=0.2, attn_drop_rate=0.1, pos_drop_rate=0.3, proj_drop_rate=0.3).train()
+    ours = VisionTransformer.from_timm(theirs)
+    assert ours.training
+    assert ours.dropout is not None
+    assert ours.dropout.p == 0.3
+    assert ours.encoder.blocks[-1].drop_path.p == pytest.approx(0.2)
+    assert ours.encoder.blocks[0].attention.dropout == 0.1
+
+
+def test_weights_are_copies():
+    theirs = timm_vit()
+    ours = VisionTransformer.from_timm(theirs)
+    with torch.no_grad():
+        ours.head.weight.zero_()
+    assert theirs.head.weight.any()
+
+
+@pytest.mark.parametrize(
+    ("options", "feature"),
+    [
+        ({"global_pool": "prr", "class_token": False}, 'global_pool="prr"'),
+        ({"global_pool": "max", "class_token": False}, 'global_pool="max"'),
+        ({"global_pool": "map", "class_token": False}, 'global_pool="map"'),
+        ({"num_classes": 0}, "num_classes=0"),
+        ({"final_norm": False}, "final norm"),
+        ({"act_layer": nn.ReLU}, "act_layer"),
+        ({"act_layer": partial(nn.GELU, approximate="tanh")}, "act_layer"),
+        ({"norm_layer": partial(nn.LayerNorm, eps=1e-5)}, "norm"),
+        ({"proj_bias": False}, "proj_bias=False"),
+        ({"scale_attn_norm": True}, "scale_attn_norm"),
+        ({"drop_rate": 0.1}, "drop_rate"),
+        ({"patch_drop_rate": 0.1}, "patch_drop_rate"),
+        ({"proj_drop_rate": 0.1}, "proj_drop_rate"),
+    ],
+)
+def test_a_feature_that_ours_lacks_is_named(options, feature):
+    with pytest.raises(ValueError, match=feature):
+        VisionTransformer.from_timm(TimmVisionTransformer(**(SIZES[0] | options)))
+
+
+def test_another_kind_of_model_is_named():
+    with pytest.raises(ValueError, match=r"but is torch\.nn\.modules\.linear\.Linear"):
+        VisionTransformer.from_timm(nn.Linear(2, 3))

@@ -1,0 +1,113 @@
+"""A cell gets the images that its size and seed promise, and no test image."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from tests.experiments.tiny import tiny_experiment
+from vit_vs_cnn.config.experiment import Data
+from vit_vs_cnn.config.identity import identity_of
+from vit_vs_cnn.data.options import FolderOptions, SyntheticOptions
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.runs.experiment_data import ExperimentData, find_image_root
+
+
+@pytest.fixture(scope="module")
+def drawn() -> ExperimentData:
+    return ExperimentData(Data(objects=SyntheticOptions(train_images=210, test_images=30), validation_fraction=0.2))
+
+
+def test_training_and_validation_make_the_size_and_do_not_overlap(drawn):
+    images = drawn.draw(130, seed=1)
+    training, validation = set(images.training.sample_ids), set(images.validation.sample_ids)
+    assert len(training) + len(validation) == 130
+    assert not training & validation
+    assert len(validation) == 20  # two of the thirteen of each class
+
+
+def test_larger_subsets_contain_the_smaller_ones_part_by_part(drawn):
+    small, large = drawn.draw(70, seed=1), drawn.draw(190, seed=1)
+    assert set(small.training.sample_ids) < set(large.training.sample_ids)
+    assert set(small.validation.sample_ids) < set(large.validation.sample_ids)
+
+
+def test_another_seed_is_another_subset(drawn):
+    assert drawn.draw(70, seed=1).subset_hash != drawn.draw(70, seed=2).subset_hash
+    assert drawn.draw(70, seed=1).subset_hash == drawn.draw(70, seed=1).subset_hash
+
+
+def test_test_images_change_the_fingerprint_only_where_they_are_used(drawn):
+    other = ExperimentData(Data(objects=SyntheticOptions(train_images=210, test_images=31), validation_fraction=0.2))
+    assert other.images.fingerprint() == drawn.images.fingerprint()
+    assert other.fingerprint != drawn.fingerprint
+
+
+def _photos(root, counts):
+    rng = np.random.default_rng(1)
+    for (split, name), count in counts.items():
+        (root / split / name).mkdir(parents=True)
+        for i in range(count):
+            Image.fromarray(rng.integers(0, 256, (8, 9, 3), dtype=np.uint8)).save(root / split / name / f"{i}.png")
+
+
+def test_a_validation_folder_gives_the_validation_share_and_bounds_the_size(tmp_path):
+    counts = {
+        ("train", "a"): 17,
+        ("train", "b"): 23,
+        ("val", "a"): 9,
+        ("val", "b"): 8,
+        ("test", "a"): 2,
+        ("test", "b"): 2,
+    }
+    _photos(tmp_path / "photos", counts)
+    options = FolderOptions(image_size=8, cache=tmp_path / "cache")
+    pool = ExperimentData(Data(source="folder", root=str(tmp_path / "photos"), folder=options, validation_fraction=0.2))
+    assert pool.resolve("all") == 50
+    images = pool.draw(50, seed=0)
+    assert (len(images.training), len(images.validation)) == (40, 10)
+    assert all(name.startswith("val") for name in images.validation.sample_ids)
+    with pytest.raises(InputError, match="51 is not from 1 to the 50 images there are"):
+        pool.resolve(51)
+
+
+def test_a_class_without_a_training_image_is_named(drawn):
+    with pytest.raises(InputError, match="has none to train on"):
+        drawn.draw(8, seed=0)
+
+
+def test_every_class_has_its_share(drawn):
+    counts = torch.bincount(drawn.draw(130, seed=5).training.labels)
+    assert counts.tolist() == [11] * 10
+
+
+def test_shuffled_labels_are_those_of_the_training_images_in_another_order_and_change_the_name_of_a_cell(drawn):
+    shuffled = ExperimentData(replace(drawn.data, shuffle_labels=True))
+    before, after, again = drawn.draw(130, seed=1), shuffled.draw(130, seed=1), shuffled.draw(130, seed=1)
+    assert torch.equal(before.training.images, after.training.images)
+    assert torch.equal(before.validation.labels, after.validation.labels)
+    assert torch.equal(before.training.labels.bincount(), after.training.labels.bincount())
+    assert torch.equal(after.training.labels, again.training.labels)
+    share = (before.training.labels == after.training.labels).float().mean()
+    assert share < 3 / drawn.images.num_classes  # what chance leaves
+
+
+def test_shuffled_labels_are_part_of_the_identity(tmp_path):
+    plain = tiny_experiment(tmp_path)
+    shuffled = replace(plain, data=replace(plain.data, shuffle_labels=True))
+    one, other = (identity_of(it.run_settings("vit", 60, 3, fingerprint="f"))["data"] for it in (plain, shuffled))
+    assert other == one | {"shuffle_labels": True} != one
+
+
+def test_images_at_a_relative_path_are_found_from_elsewhere(tmp_path, monkeypatch):
+    start, folder = tmp_path / "start", tmp_path / "start" / "out" / "runs" / "mine"
+    folder.mkdir(parents=True)
+    (start / "photos").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert find_image_root("photos", folder, "out/runs") == str(start / "photos")
+    assert find_image_root("photos", folder, "runs") == "photos"  # it was moved there
+    assert find_image_root("gone", folder, "out/runs") == "gone"
+    monkeypatch.chdir(start)
+    assert find_image_root("photos", folder, "out/runs") == "photos"

@@ -1,0 +1,24 @@
+"""The grid of an experiment's folder: cells, each with its budget."""
+
+from tests.experiments.tiny import run_quietly, tiny_config, tiny_experiment
+from vit_vs_cnn.config.schema import Budget
+from vit_vs_cnn.runs.run import read_run
+from vit_vs_cnn.runs.status import read_status
+
+
+def test_a_budget_more_leaves_the_cells_that_were_run_as_they_are(tmp_path):
+    contenders = {"resnet": tiny_config(tmp_path)["contenders"]["resnet"]}
+
+    def run(steps):
+        protocol = tiny_config(tmp_path)["protocol"] | {"budget": {"steps": steps}}
+        return run_quietly(tiny_experiment(tmp_path, contenders=contenders, protocol=protocol))
+
+    (first,) = run(2)
+    same, longer = run([3, 2])
+    assert (same, longer.budget, longer.cost.steps) == (first, "3 steps", 3)
+    assert {path.name for path in (tmp_path / "tiny" / "cells").iterdir()} == {same.run, longer.run}
+    assert [cell.name for cell in read_status(tmp_path / "tiny").cells] == [
+        "resnet-n120-s3 of 2 steps",
+        "resnet-n120-s3 of 3 steps",
+    ]
+    assert read_run(tmp_path / "tiny" / "cells" / longer.run).budget == Budget(steps=3)

@@ -1,0 +1,90 @@
+"""Weights say which images they have seen, and do not begin a run that those images score."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tests.experiments.tiny import run_quietly, tiny_config
+from vit_vs_cnn.config.experiment import experiment_from_dict
+from vit_vs_cnn.data.synthetic.source import SyntheticSource
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.regimes.analysis import analyse
+from vit_vs_cnn.runs.experiment_data import ExperimentData
+from vit_vs_cnn.runs.overlap import KEY, UNKNOWN_TRAINING_IMAGES, TrainingImageHashes, read_training_hashes
+from vit_vs_cnn.runs.result import read_result
+from vit_vs_cnn.runs.trained_network import open_network
+from vit_vs_cnn.training.checkpoints import read_checkpoint
+
+IMAGES = {"source": "objects", "objects": {"train_images": 60, "test_images": 60}, "validation_fraction": 0.25}
+
+
+def _run(output: Path, *, start: Path | None = None, fraction: float = 0.25, seed: int = 0) -> Path:
+    """The checkpoint of one small network after one step."""
+    data = {**IMAGES, "objects": {**IMAGES["objects"], "seed": seed}, "validation_fraction": fraction}
+    contender = {"model": {"name": "resnet8", "width": 2}, "optimizer": {"name": "sgd", "lr": 0.01}}
+    contender |= {"starts_from": None if start is None else str(start)}
+    protocol = {"train_sizes": [60], "seeds": [3], "budget": {"steps": 1}, "batch_size": 14}
+    values = tiny_config(output, data=data, contenders={"cnn": contender}, protocol=protocol)
+    (result,) = run_quietly(experiment_from_dict(values))
+    return output / "tiny" / "cells" / result.run / "checkpoints" / "last.ckpt"
+
+
+@pytest.fixture(scope="module")
+def swapped(tmp_path_factory) -> Path:
+    """A checkpoint of the other split: trained on what are test images elsewhere."""
+    train, test = SyntheticSource.train, SyntheticSource.test
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SyntheticSource, "train", test)
+        patch.setattr(SyntheticSource, "test", train)
+        return _run(tmp_path_factory.mktemp("swapped"), fraction=0.0)
+
+
+def test_a_checkpoint_says_which_images_it_was_trained_on(swapped):
+    seen = open_network(swapped).seen
+    assert seen.is_whole
+    pool = ExperimentData(experiment_from_dict(tiny_config(Path("nowhere"), data=IMAGES)).data)
+    assert np.array_equal(seen.hashes, np.unique(pool.test_hashes(0)))
+
+
+def test_weights_that_have_seen_the_test_images_are_refused_before_anything_is_trained(swapped, tmp_path):
+    with pytest.raises(InputError, match=r"contenders\.cnn\.starts_from: .* 60 of the 60 images that .* is tested on"):
+        _run(tmp_path, start=swapped)
+    assert not list(tmp_path.rglob("cells"))
+
+
+def test_what_the_weights_began_with_counts_too(swapped, tmp_path):
+    between = _run(tmp_path / "between", start=swapped, seed=9)  # on images that nobody else has
+    assert open_network(between).seen.is_whole
+    with pytest.raises(InputError, match=r"60 of the 60 images that .* is tested on"):
+        _run(tmp_path, start=between)
+
+
+def test_weights_that_have_seen_the_validation_images_are_refused(tmp_path):
+    start = _run(tmp_path / "start", fraction=0.0)
+    with pytest.raises(InputError, match=r"images that .* is validated with"):
+        _run(tmp_path, start=start)
+
+
+def test_weights_of_which_nothing_is_known_are_warned_of(swapped, tmp_path):
+    contents = read_checkpoint(swapped)
+    del contents["vit_vs_cnn"][KEY]
+    torch.save(contents, tmp_path / "older.ckpt")
+    after = _run(tmp_path, start=tmp_path / "older.ckpt")
+    assert not open_network(after).seen.is_whole
+    result = read_result(after.parents[1] / "result.json")
+    assert result.start.start_history_known is False
+    assert any("that CNN started from are not recorded" in text for text in analyse([result]).warnings())
+
+
+@pytest.mark.parametrize("said", [None, 3, {}, {"images": "?", "whole": True}, {"images": "AAA=", "whole": True}])
+def test_a_record_that_is_none_is_not_believed(said):
+    assert read_training_hashes({KEY: said}) is UNKNOWN_TRAINING_IMAGES
+
+
+def test_an_image_that_the_own_data_hold_twice_is_no_finding_of_the_start():
+    held, own = np.array([1, 2, 3], dtype=np.uint64), np.array([3, 4], dtype=np.uint64)
+    assert TrainingImageHashes(held).among(held) == 3
+    assert TrainingImageHashes(held).among(held, but=own) == 2
+    assert np.array_equal(read_training_hashes({KEY: TrainingImageHashes(held).to_dict()}).hashes, held)

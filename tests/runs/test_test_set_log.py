@@ -1,0 +1,251 @@
+"""The ledger of a test set: shared by the experiments beside it, chained, and told where it is not whole."""
+
+import json
+import multiprocessing
+import shutil
+import time
+import warnings
+from pathlib import Path
+
+import pytest
+
+from benchmarks.record import join_logs
+from tests.experiments.tiny import run_quietly, tiny_config
+from tests.results import make_result
+from vit_vs_cnn.comparison.compare import CompareRequest, Part, compare_entries
+from vit_vs_cnn.comparison.entries import load_entries
+from vit_vs_cnn.config.experiment import experiment_from_dict
+from vit_vs_cnn.files import write_text
+from vit_vs_cnn.reporting.findings import read_findings
+from vit_vs_cnn.runs.run import Run
+from vit_vs_cnn.runs.test_set_log import TestSetLog, output_of, recipe_of, summarize_log
+
+UNKNOWN = "the number of evaluations is unknown"
+
+
+def _ledger(folder: Path) -> TestSetLog:
+    return TestSetLog(folder, "ba4")
+
+
+def _record(ledger: TestSetLog, *names: str) -> list[str]:
+    return [ledger.record(weights=name, accuracy=0.5, label=name, run=None) for name in names]
+
+
+def _results(folder: Path, entries: dict[str, str | None]) -> Path:
+    """The folder of an experiment with these results, by the weights that their entries are of."""
+    for weights, entry in entries.items():
+        result = make_result(run=weights, weights=weights, fingerprint="f00-ba4", log_entry=entry)
+        write_text(folder / "cells" / weights / "result.json", result.to_json())
+    return folder
+
+
+@pytest.fixture
+def experiment(tmp_path) -> Path:
+    """An experiment of three results, each with its entry."""
+    return _results(tmp_path / "one", dict(zip("abc", _record(_ledger(tmp_path), *"abc"), strict=True)))
+
+
+def test_a_ledger_that_is_whole_is_counted_and_stands_in_no_ones_way(experiment):
+    account = summarize_log(experiment, "ba4")
+    assert account.text == "Log of the test set: 3 evaluations of 3 networks, each once."
+    assert account.concern("vit") is None
+
+
+def _lines(path: Path) -> list[str]:
+    return path.read_text().splitlines(keepends=True)
+
+
+def _without(path: Path, gone: int) -> None:
+    path.write_text("".join(line for place, line in enumerate(_lines(path)) if place != gone))
+
+
+@pytest.mark.parametrize(
+    ("harm", "state"),
+    [
+        (Path.unlink, "is missing"),
+        (lambda path: path.write_text(""), "was shortened"),
+        (lambda path: _without(path, 2), "was shortened"),
+        (lambda path: path.write_text(path.read_text()[:-5]), "was shortened"),
+        (lambda path: _without(path, 1), "was edited"),
+        (lambda path: _without(path, 0), "was edited"),
+        (lambda path: path.write_text(path.read_text().replace('"what": "a"', '"what": "x"')), "was edited"),
+        (lambda path: path.write_text(path.read_text().replace('"what": "c"', '"what": "x"')), "was edited"),
+        (lambda path: path.write_text("nonsense\n" + path.read_text()), "was edited"),
+        (lambda path: path.write_text("".join(_lines(path)[:1]) + "[]\n" + "".join(_lines(path)[1:])), "was edited"),
+    ],
+)
+def test_what_befell_a_ledger_is_told_and_allows_no_verdict(experiment, harm, state):
+    harm(_ledger(experiment.parent).path)
+    account = summarize_log(experiment, "ba4")
+    assert account.text == f"The log of this test set {state}, so {UNKNOWN}."
+    assert str(account.concern("vit")) == f"the log of this test set {state}, so {UNKNOWN}"
+
+
+def test_a_ledger_written_anew_from_some_of_its_tests_is_told_of(experiment):
+    ledger = _ledger(experiment.parent)
+    ledger.path.unlink()
+    _record(ledger, "a", "c")
+    assert "was edited" in summarize_log(experiment, "ba4").text
+
+
+def test_results_beside_the_grid_are_held_against_the_ledger_too(experiment, tmp_path):
+    """A recipe that was tried and dropped from the config has its result still."""
+    before = _ledger(tmp_path).path.read_bytes()
+    _results(experiment, {"tried": _record(_ledger(tmp_path), "tried")[0]})
+    _ledger(tmp_path).path.write_bytes(before)
+    assert "was shortened" in summarize_log(experiment, "ba4").text
+
+
+@pytest.mark.parametrize("torn", ['{"time": "20', '{"previous": "0"}', "\0\0\0"])
+def test_a_line_that_a_kill_cut_short_is_no_entry_and_the_next_writer_mends_it(experiment, torn):
+    ledger = _ledger(experiment.parent)
+    whole = ledger.path.read_text()
+    ledger.path.write_text(whole + torn)
+    assert summarize_log(experiment, "ba4").text.endswith("3 evaluations of 3 networks, each once.")
+    _results(experiment, {"d": _record(ledger, "d")[0]})
+    assert summarize_log(experiment, "ba4").text.endswith("4 evaluations of 4 networks, each once.")
+    assert ledger.path.read_text().startswith(whole + '{"time"')
+
+
+def test_trials_of_recipes_share_the_ledgers_of_their_experiment(tmp_path, monkeypatch):
+    (tmp_path / "one" / "tuning").mkdir(parents=True)
+    assert output_of(tmp_path / "one" / "tuning") == tmp_path / "one"
+    (tmp_path / "one" / "tuning.csv").touch()
+    assert output_of(tmp_path / "one" / "tuning") == tmp_path
+    monkeypatch.chdir(tmp_path / "one")
+    assert output_of(Path()) == tmp_path
+
+
+def test_of_cells_that_validation_images_scored_it_is_told_whether_a_test_set_was_opened_for_them(experiment):
+    beside = _results(experiment.parent / "shut", {"d": None})
+    told = "The runs were scored on validation images. On test images, their networks were {}."
+    assert summarize_log(beside, None).text == told.format("not evaluated")
+    _record(_ledger(experiment.parent), "d")
+    assert summarize_log(beside, None).text == told.format("evaluated 1 times")
+
+
+@pytest.mark.parametrize("fingerprint", ["f00-../../secret", "f00-/secret", None, "f00-"])
+def test_what_a_result_says_leads_to_no_other_folder(fingerprint):
+    assert make_result(fingerprint=fingerprint).test_set == "unknown"
+
+
+def test_a_ledger_of_nonsense_is_told_and_stops_nothing(experiment):
+    ledger = _ledger(experiment.parent)
+    nonsense = {"weights": [], "experiment": {}, "contender": "vit", "recipe": [], "budget": {}, "previous": 3}
+    ledger.path.write_text(json.dumps(nonsense) + "\n" + "[" * 99_999 + "\n\xff\n", encoding="latin-1")
+    assert "was edited" in summarize_log(experiment, "ba4").text
+    _record(ledger, "d")
+    assert ledger.count("d") == 1
+
+
+def _write_many(folder: Path, writer: str, count: int) -> None:
+    """In a process of its own, which dawdles between reading the last line and writing the next."""
+    dumps = json.dumps
+    json.dumps = lambda entry: (time.sleep(0.005), dumps(entry))[1]
+    _record(_ledger(folder), *(f"{writer}{number}" for number in range(count)))
+
+
+@pytest.mark.filterwarnings("ignore:.*fork")
+def test_processes_that_write_at_once_leave_one_unbroken_chain(tmp_path):
+    context, count = multiprocessing.get_context("fork"), 12
+    children = [context.Process(target=_write_many, args=(tmp_path, writer, count)) for writer in "ab"]
+    for child in children:
+        child.start()
+    for child in children:
+        child.join(60)
+    assert [child.exitcode for child in children] == [0, 0]
+    history = _ledger(tmp_path).read()
+    assert history.is_chained
+    assert {e.values["weights"] for e in history.entries} == {f"{w}{n}" for w in "ab" for n in range(count)}
+
+
+@pytest.mark.parametrize(
+    ("change", "is_another"),
+    [
+        ({"train_size": 60}, False),
+        ({"seed": 4}, False),
+        ({"budget": {"steps": 9}}, False),
+        ({"scored_on": "validation"}, False),
+        ({"batch_size": 28}, True),
+        ({"lr": 0.1}, True),
+        ({"start_lr": 0.1}, True),
+    ],
+)
+def test_a_recipe_is_all_but_size_seed_and_budget(tmp_path, change, is_another):
+    assert (_recipe(tmp_path) != _recipe(tmp_path, **change)) == is_another
+
+
+def _recipe(output: Path, *, train_size=120, seed=3, lr=0.05, start_lr=0.05, scored_on="test", **protocol) -> str:
+    """Of a contender that starts from another one."""
+    small = {"model": {"name": "resnet8", "width": 2}, "optimizer": {"name": "sgd", "lr": start_lr}}
+    longer = {**small, "optimizer": {"name": "sgd", "lr": lr}, "starts_from": "first"}
+    values = tiny_config(output, contenders={"first": small, "second": longer})
+    values["protocol"] |= {"scored_on": scored_on, **protocol}
+    fingerprint = "f00-ba4" if scored_on == "test" else "f00"
+    experiment = experiment_from_dict(values)
+    return recipe_of(Run(experiment, "second", train_size, experiment.protocol.budget, seed, fingerprint))
+
+
+def _config(output: Path, name: str, sizes: list[int], **changes) -> dict:
+    """Two contenders, one step each; ``changes`` are of the contender "vit"."""
+    small = {"model": {"name": "resnet8", "width": 2}, "optimizer": {"name": "sgd", "lr": 0.05}}
+    wider = {**small, "model": {"name": "resnet8", "width": 3}}
+    values = tiny_config(output, name=name, contenders={"vit": {**small, **changes}, "cnn": wider})
+    return values | {"protocol": {"train_sizes": sizes, "seeds": [3], "budget": {"steps": 1}, "batch_size": 14}}
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory) -> Path:
+    """Two experiments on one test set whose networks are the same; behind that, three recipes of the first's "vit"."""
+    output = tmp_path_factory.mktemp("shared")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*tested 2 times")
+        for name, sizes in (("one", [60, 120]), ("two", [120])):
+            run_quietly(experiment_from_dict(_config(output, name, sizes)))
+    shutil.copytree(output / "test-sets", output / "before" / "test-sets")
+    shutil.copytree(output / "one", output / "before" / "one")
+    for rate in (0.1, 0.2):
+        changed_recipe = _config(output, "one", [120], optimizer={"name": "sgd", "lr": rate})
+        run_quietly(experiment_from_dict(changed_recipe), force=True)
+    return output
+
+
+def test_experiments_on_one_test_set_share_its_ledger(shared):
+    (path,) = (shared / "before" / "test-sets").glob("*.jsonl")
+    told = summarize_log(shared / "before" / "one", path.stem).text
+    assert told == (
+        "Log of the test set: 6 evaluations of 4 networks; 2 of them more than once. 2 experiments share it: one, two."
+    )
+    assert {r.scores.test_evaluations for r in read_findings(shared / "two").results} == {2}
+
+
+def test_sizes_and_seeds_are_no_recipes_of_their_own(shared):
+    analysis = read_findings(shared / "before" / "one").analysis
+    assert not any("exploratory" in text for text in analysis.warnings())
+    assert not any("exploratory" in str(one.obstacle) for one in analysis.comparisons)
+
+
+def test_several_recipes_of_a_contender_allow_no_verdict_in_report_and_compare(shared):
+    told = "3 recipes of vit were evaluated on this test set"
+    found = read_findings(shared / "one")
+    assert f"{told}." in found.analysis.warnings()
+    assert {str(one.conclusion) for one in found.analysis.comparisons} == {"no conclusion"}
+    entries, _ = load_entries([str(shared / "one")])
+    comparison, _ = compare_entries(entries, CompareRequest(parts=(Part.ACCURACY, Part.DIFFERENCES)))
+    assert comparison.accuracy is not None and comparison.differences is not None
+    assert [str(pair.comparison.conclusion) for pair in comparison.accuracy.pairs] == ["no conclusion"]
+    assert told in comparison.differences.warnings
+    other = read_findings(shared / "two").analysis
+    assert not any("exploratory" in said for said in other.warnings())
+
+
+def test_a_look_that_comes_back_from_another_ledger_is_not_counted_twice(tmp_path):
+    one, other = TestSetLog(tmp_path / "one", "ba4"), TestSetLog(tmp_path / "other", "ba4")
+    _record(one, "a")
+    _record(other, "b")
+    there = join_logs(one, other)
+    here = join_logs(other, one)
+    assert [e.values["weights"] for e in one.read().entries] == ["a", "b"]
+    assert here[there[one.read().entries[0].hash]] == one.read().entries[0].hash
+    join_logs(other, one)
+    assert len(one.read().entries) == 2

@@ -1,0 +1,66 @@
+"""One way to open a network: files, folders and models of timm give the same class, each file read once."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+import vit_vs_cnn as vc
+from vit_vs_cnn.conversion.export import export
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.runs.evaluation import hash_weights
+from vit_vs_cnn.runs.trained_network import open_network
+
+
+def cell_of(experiment: Path, name: str) -> Path:
+    return next(experiment.glob(f"cells/{name}-*"))
+
+
+def test_a_network_is_the_same_from_its_file_its_cell_its_experiment_and_its_export(trained_once, tmp_path):
+    cell = cell_of(trained_once, "vit-n120-s3")
+    opened = [open_network(cell), open_network(str(cell / "checkpoints" / "last.ckpt"))]
+    opened.append(open_network(trained_once, contender="vit"))
+    export(opened[0], ["safetensors"], tmp_path)
+    opened.append(open_network(tmp_path / "model.safetensors"))
+    assert len({hash_weights(one.network) for one in opened}) == 1
+    assert {one.image_shape for one in opened} == {(3, 32, 32)}
+    assert [one.name for one in opened] == ["vit-n120-s3"] * 3 + ["vit-n120-s3 (model)"]
+    assert [one.step for one in opened] == [2, 2, 2, None]
+    assert len({json.dumps(one.cell.identity) for one in opened}) == 1
+    assert all(one.file_bytes == one.path.stat().st_size for one in opened)
+    with pytest.raises(InputError, match=r"several contenders; name one \(--contender vit or --contender resnet\)"):
+        open_network(trained_once)
+    with pytest.raises(InputError, match="is of contender 'vit', not of 'resnet'"):
+        open_network(cell, contender="resnet")
+
+
+def test_a_checkpoint_is_read_once(trained_once, monkeypatch):
+    read, load = [], torch.load
+    monkeypatch.setattr(torch, "load", lambda path, **options: read.append(path) or load(path, **options))
+    open_network(cell_of(trained_once, "resnet-n120-s3"))
+    assert len(read) == 1
+
+
+def test_a_model_of_timm_takes_its_classes_and_images_from_another_network(trained_once, tmp_path):
+    like = open_network(cell_of(trained_once, "vit-n120-s3"))
+    drawn = open_network("timm/resnet10t", like=like)
+    torch.save(drawn.network.state_dict(), tmp_path / "mine.pth")
+    loaded = vc.load(f"timm/resnet10t={tmp_path / 'mine.pth'}", like=like)
+    assert hash_weights(drawn.network) == hash_weights(loaded.network)
+    assert [one.name for one in (drawn, loaded)] == ["timm/resnet10t", "timm/resnet10t (mine)"]
+    assert [len(one.warnings) for one in (drawn, loaded)] == [1, 0]
+    assert (drawn.file_bytes, loaded.file_bytes) == (None, (tmp_path / "mine.pth").stat().st_size)
+    assert loaded.class_names == like.class_names
+    assert len(loaded.predict(torch.zeros(3, 3, 32, 32, dtype=torch.uint8))) == 3
+    assert open_network("timm/resnet10t", like=like.pool().test(like.cell.seed)).image_shape == (3, 32, 32)
+    with pytest.raises(InputError, match="timm/resnet10t: its classes and images are not known"):
+        open_network("timm/resnet10t")
+
+
+def test_a_program_is_not_opened(trained_once, tmp_path):
+    for suffix in (".onnx", ".pt2", ".pt", ".ts"):
+        path = shutil.copy(cell_of(trained_once, "vit-n120-s3") / "checkpoints" / "last.ckpt", tmp_path / f"it{suffix}")
+        with pytest.raises(InputError, match="holds a program, which would be run"):
+            open_network(path)

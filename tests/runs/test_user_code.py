@@ -1,0 +1,333 @@
+"""Networks, losses, metrics and optimizers of one's own are trained, recorded, and opened where they are trusted."""
+
+import pytest
+import timm
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torchmetrics.functional.classification import multiclass_f1_score
+
+from tests import own_classes as own
+from tests.experiments.tiny import run_quietly, tiny_config
+from vit_vs_cnn.cli import main
+from vit_vs_cnn.config.experiment import experiment_from_dict
+from vit_vs_cnn.config.identity import hash_of, identity_of
+from vit_vs_cnn.data.images import LabelledImages
+from vit_vs_cnn.data.options import Augmentation
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.models import ResNet, VisionTransformer, create_model, presets, register_model
+from vit_vs_cnn.models.checkpointing import enable_checkpointing
+from vit_vs_cnn.runs.evaluation import Predictions
+from vit_vs_cnn.runs.experiment_data import ExperimentData, RunImages
+from vit_vs_cnn.runs.networks import build_network
+from vit_vs_cnn.runs.preparation import grid, prepare_network
+from vit_vs_cnn.runs.result import read_result
+from vit_vs_cnn.runs.trained_network import open_network
+from vit_vs_cnn.runs.user_code import make_object, make_transform
+from vit_vs_cnn.strict_yaml import Plain
+from vit_vs_cnn.training.classifier import Classifier, balanced_weights
+from vit_vs_cnn.training.optimization import Optimizer
+
+OWN = "tests.own_classes"
+SHAPE = (3, 12, 12)
+
+
+def _build(class_path, image_shape=SHAPE, trust=True, **init_args):
+    spec = {"class_path": class_path, "init_args": init_args} if init_args else {"class_path": class_path}
+    return build_network(spec, num_classes=7, image_shape=image_shape, where="contenders.x.model", trust=trust)
+
+
+@pytest.mark.parametrize(
+    "class_path",
+    [
+        f"{OWN}.SmallCnn",
+        f"{OWN}.ByPixel",
+        f"{OWN}.a_function",
+        "torchvision.models.resnet18",
+        "vit_vs_cnn.models.ResNet",
+    ],
+)
+def test_what_follows_from_the_data_is_handed_over_to_who_takes_it(class_path):
+    assert _build(class_path).eval()(torch.randn(2, *SHAPE)).shape == (2, 7)
+
+
+def test_what_the_config_says_is_not_replaced_and_objects_are_made_inside():
+    assert _build(f"{OWN}.SmallCnn", num_classes=5, width=3).head.weight.shape == (5, 3)
+    assert _build(f"{OWN}.OpenEnded", width=3).head.weight.shape == (7, 3)
+    assert _build(f"{OWN}.SmallCnn", (1, 9, 20)).body[0].weight.shape[1] == 1
+    inner = {"class_path": "torch.nn.Conv2d", "init_args": {"in_channels": 3, "out_channels": 3, "kernel_size": 1}}
+    assert isinstance(_build(f"{OWN}.ByPixel", inner=inner).inner, nn.Conv2d)
+    assert _build(f"{OWN}.a_function", (3, 6, 10))[1].in_features == 3 * 6 * 10
+
+
+@pytest.mark.parametrize(
+    ("class_path", "init_args", "message"),
+    [
+        (f"{OWN}.SmallCnn", {"width": "wide"}, "SmallCnn.*width"),
+        (f"{OWN}.SmallCnn", {"depth": 3}, "SmallCnn: takes no depth; it takes in_channels, num_classes, width"),
+        (f"{OWN}.SmallCnn", {"width": -3}, "SmallCnn"),
+        (f"{OWN}.Nothing", {}, r"tests\.own_classes\.Nothing can't be imported: .*no attribute"),
+        ("nowhere.Net", {}, r"nowhere\.Net can't be imported: No module named"),
+        ("Net", {}, "'Net' must be the path of a class"),
+        (f"{OWN}.torch", {}, "is a module, not a class"),
+        (f"{OWN}.no_network", {}, r"no_network gives a int, not a torch\.nn\.Module"),
+    ],
+)
+def test_what_cannot_be_made_is_said_in_one_line(class_path, init_args, message):
+    with pytest.raises(InputError, match=message) as caught:
+        _build(class_path, **init_args)
+    assert "\n" not in str(caught.value)
+    assert str(caught.value).startswith("contenders.x.model: ")
+
+
+def _spec(class_path, **init_args):
+    return {"class_path": class_path, "init_args": init_args}
+
+
+def test_classes_are_made_in_arguments_of_any_type():
+    inner = _spec(f"{OWN}.Focal", num_classes=7)
+    untyped = _spec(f"{OWN}.an_untyped_function", parts=[inner, {"deep": [inner]}])
+    first, second = make_object(untyped, where="x", trust=True)
+    assert isinstance(first, own.Focal) and isinstance(second["deep"][0], own.Focal)
+    images = _spec("torchvision.datasets.FakeData", size=5, transform=_spec("torchvision.transforms.PILToTensor"))
+    part = make_object(_spec("torch.utils.data.Subset", dataset=images, indices=[1, 3]), where="x", trust=True)
+    assert len(part) == 2 and part[0][0].dtype == torch.uint8
+    assert make_object(_spec("torch.full", size=[2], fill_value=3), where="x", trust=True).tolist() == [3, 3]
+    wrong = _spec("torch.utils.data.Subset", dataset=_spec("nowhere.Images"), indices=[1])
+    with pytest.raises(InputError, match=r"^x: torch\.utils\.data\.Subset: dataset: nowhere\.Images can't be imported"):
+        make_object(wrong, where="x", trust=True)
+    with pytest.raises(InputError, match=r"^x: the class torch\.full is not imported unless --trust says so$"):
+        make_object(_spec("torch.full"), where="x", trust=False)
+
+
+def test_a_function_that_transforms_takes_arguments_and_classes_in_these():
+    spec = _spec(f"{OWN}.scaled", by=2, parts=[_spec("torch.nn.Identity")])
+    transform = make_transform(Augmentation(transform=Plain(spec)), trust=True)
+    assert transform(torch.full((1, 3, 2, 5), 7, dtype=torch.uint8), [0]).unique().tolist() == [14]
+    refused = Augmentation(transform=Plain(_spec(f"{OWN}.scaled", parts=[_spec("nowhere.Part")])))
+    with pytest.raises(InputError, match=r"^augmentation\.transform: .*scaled: parts: nowhere\.Part can't be imported"):
+        make_transform(refused, trust=True)
+
+
+def test_a_size_that_is_one_number_is_none_of_an_oblong_image():
+    with pytest.raises(InputError, match="image_size"):
+        _build(f"{OWN}.ByPixel", (3, 6, 10))
+
+
+def _experiment(tmp_path, model, contender=None, **changes):
+    values = tiny_config(tmp_path, protocol={"budget": {"steps": 2}, "batch_size": 14, "train_sizes": [120]})
+    values["contenders"] = {"own": {"model": model, **(contender or {})}}
+    for block, value in changes.items():
+        values[block] = {**values[block], **value}
+    return experiment_from_dict(values)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """An experiment of a class, a loss, an optimizer and metrics of one's own, and its result."""
+    metrics = {
+        "f1": {"class_path": "torchmetrics.classification.MulticlassF1Score", "init_args": {"average": "macro"}},
+        "named": {"class_path": f"{OWN}.Named"},
+    }
+    optimizer = {"name": f"{OWN}.SignDescent", "lr": 0.001, "options": {"sharpness": 3.0}}
+    contender = {"loss": {"class_path": f"{OWN}.Focal", "init_args": {"gamma": 1.5}}, "optimizer": optimizer}
+    root = tmp_path_factory.mktemp("own")
+    experiment = _experiment(root, {"class_path": f"{OWN}.SmallCnn"}, contender, execution={"metrics": metrics})
+    (result,) = run_quietly(experiment)
+    (cell,) = root.glob("tiny/cells/*")
+    return cell, result
+
+
+def test_a_loss_an_optimizer_and_metrics_of_ones_own_train_and_are_recorded(trained):
+    cell, result = trained
+    predictions = Predictions.load(cell / "predictions.npz")
+    classes, labels, count = predictions.classes, predictions.labels, predictions.num_classes
+    f1 = multiclass_f1_score(classes, labels, num_classes=count, average="macro").item()
+    assert result.scores.metrics["f1"] == pytest.approx(f1)
+    assert result.scores.metrics["named"] == torch.bincount(classes, minlength=count).tolist()
+    assert read_result(cell / "result.json") == result
+    logged = (cell / "metrics.csv").read_text()
+    assert "val/f1" in logged
+    assert "val/named" not in logged
+    mine = result.recipe
+    assert mine["loss"] == {"class_path": f"{OWN}.Focal", "init_args": {"gamma": 1.5}}
+    assert mine["optimizer"]["name"] == f"{OWN}.SignDescent"
+    assert "metrics" not in mine
+
+
+@pytest.mark.parametrize("command", ["inspect", "compare", "export"])
+def test_commands_open_a_network_of_ones_own_if_it_is_trusted(trained, tmp_path, capsys, command):
+    cell, _ = trained
+    output = ["--output", str(tmp_path)]
+    options = {
+        "inspect": ["--count", "3"],
+        "compare": ["--quick", "--parts", "accuracy"],
+        "export": ["--format", "safetensors"],
+    }[command]
+    assert main([command, str(cell), *output, *options]) == 2
+    assert f"{OWN}.SmallCnn is not imported unless --trust says so" in capsys.readouterr().err
+    assert main([command, str(cell), *output, *options, "--trust"]) == 0
+
+
+def test_a_trusted_network_of_ones_own_predicts(trained):
+    cell, _ = trained
+    answers = open_network(cell, trust=True).predict(torch.zeros(2, 3, 32, 32, dtype=torch.uint8))
+    assert len(answers) == 2
+    assert open_network(cell, trust=True).cell.recipe.optimizer.is_custom
+
+
+def test_a_registered_network_is_opened_by_its_name_without_trust(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(presets, "REGISTERED", {})
+    register_model("mine", own.SmallCnn)
+    run_quietly(_experiment(tmp_path, {"name": "mine", "width": 3}))
+    (cell,) = tmp_path.glob("tiny/cells/*")
+    assert open_network(cell).network.head.in_features == 3
+    out = ["--output", str(tmp_path / "out")]
+    assert main(["inspect", str(cell), "--count", "3", "--methods", "grad_cam", "integrated_gradients", *out]) == 0
+    assert main(["export", str(cell), "--format", "safetensors", *out]) == 0
+    presets.REGISTERED.clear()
+    with pytest.raises(InputError, match=r'there is no model "mine".*register_model'):
+        open_network(cell)
+
+
+@pytest.mark.parametrize(
+    ("loss", "message"),
+    [
+        ({"class_path": f"{OWN}.HardOnly"}, "HardOnly fails on logits and shares of the classes"),
+        ({"class_path": f"{OWN}.PerImage"}, "PerImage must give one number"),
+        ({"class_path": f"{OWN}.Focal", "init_args": {"gamma": "x"}}, "gamma"),
+        ({"class_path": f"{OWN}.Focal", "arguments": {}}, "takes class_path and init_args, not arguments"),
+    ],
+)
+def test_a_loss_that_does_not_fit_is_refused_before_anything_trains(tmp_path, loss, message):
+    with pytest.raises(InputError, match=message) as caught:
+        run_quietly(_experiment(tmp_path, {"name": "resnet8", "width": 4}, {"loss": loss}))
+    assert str(caught.value).startswith("contenders.own.loss: ")
+    assert not [*tmp_path.glob("tiny/cells/*")]
+
+
+@pytest.mark.parametrize(
+    ("contender", "message"),
+    [
+        ({"loss": {"class_path": f"{OWN}.Focal"}, "label_smoothing": 0.1}, "label_smoothing and class_weights are of"),
+        ({"loss": {"class_path": f"{OWN}.Focal"}, "class_weights": "balanced"}, "label_smoothing and class_weights"),
+        ({"loss": {"init_args": {}}}, "loss must be {class_path, init_args}"),
+        ({"class_weights": "equal"}, "class_weights: expected balanced or a list"),
+        ({"class_weights": [1.0, -1.0]}, "must be 0 or more"),
+        ({"class_weights": [0.0, 0.0]}, "not all 0"),
+        ({"optimizer": {"name": f"{OWN}.Focal", "lr": 0.1}}, "optimizer tests.own_classes.Focal can't be made"),
+        ({"optimizer": {"name": "nowhere.Adam"}}, "nowhere.Adam can't be imported"),
+        ({"class_weights": [1.0, 2.0]}, "contenders.own.class_weights: has 2 numbers, and there are 10 classes"),
+    ],
+)
+def test_what_cannot_be_is_refused_by_its_place(tmp_path, contender, message):
+    with pytest.raises(InputError, match=message) as caught:
+        run_quietly(_experiment(tmp_path, {"name": "resnet8", "width": 4}, contender))
+    assert str(caught.value).startswith("contenders.own")
+
+
+@pytest.mark.parametrize(
+    ("metrics", "message"),
+    [
+        ({"loss": {"class_path": f"{OWN}.Named"}}, "metrics.loss: a name is a word"),
+        ({"a/b": {"class_path": f"{OWN}.Named"}}, "metrics.a/b: a name is a word"),
+        ({"f1": 3}, "metrics.f1 must be {class_path, init_args}"),
+        ({"f1": {"class_path": f"{OWN}.Focal"}}, "execution.metrics.f1: .*must be a metric of torchmetrics"),
+        ({"class_path": f"{OWN}.Named"}, "no class is made here"),
+    ],
+)
+def test_a_metric_that_is_none_is_refused(tmp_path, metrics, message):
+    with pytest.raises(InputError, match=message):
+        run_quietly(_experiment(tmp_path, {"name": "resnet8", "width": 4}, execution={"metrics": metrics}))
+
+
+def test_what_is_ones_own_names_a_cell_anew_and_what_only_watches_does_not(tmp_path):
+    def named(contender=None, **execution):
+        experiment = _experiment(tmp_path, {"name": "resnet8"}, contender, execution=execution)
+        return hash_of(identity_of(experiment.run_settings("own", 120, 3, fingerprint="f")))
+
+    plain = named()
+    watching = {"metrics": {"f1": {"class_path": f"{OWN}.Named"}}, "gradient_checkpointing": True}
+    assert named(**watching) == plain == named({"loss": None, "class_weights": None})
+    others = [
+        named({"loss": {"class_path": f"{OWN}.Focal"}}),
+        named({"loss": {"class_path": f"{OWN}.Focal", "init_args": {"gamma": 1.0}}}),
+        named({"class_weights": "balanced"}),
+        named({"class_weights": [1.0] * 10}),
+        named({"optimizer": {"name": f"{OWN}.SignDescent"}}),
+    ]
+    assert len({plain, *others}) == 6
+
+
+def test_balanced_weights_make_every_class_count_the_same():
+    labels = torch.tensor([0] * 2 + [1] * 5 + [3] * 13)
+    weights = balanced_weights(labels, 4)
+    assert weights == [20 / 8, 20 / 20, 0.0, 20 / 52]
+    logits = torch.randn(20, 4)
+    module = Classifier(nn.Linear(2, 4), num_classes=4, class_weights=weights)
+    losses = F.cross_entropy(logits, labels, reduction="none")
+    expected = torch.stack([losses[labels == one].mean() for one in (0, 1, 3)]).mean()
+    torch.testing.assert_close(module._loss(logits, labels), expected)
+    mixed = torch.rand(20, 4).softmax(-1)
+    each = -(mixed * torch.tensor(weights) * logits.log_softmax(-1)).sum(-1)
+    torch.testing.assert_close(module._loss(logits, mixed), each.sum() / (mixed * torch.tensor(weights)).sum())
+    assert not [name for name in module.state_dict() if not name.startswith("network.")]
+
+
+def test_a_cell_is_balanced_by_its_own_training_images(tmp_path):
+    experiment = _experiment(tmp_path, {"name": "resnet8", "width": 4}, {"class_weights": "balanced"})
+    pool = ExperimentData(experiment.data, "test")
+    (cell,) = grid(experiment, pool, world_size=1)
+    images = pool.draw(cell.train_size, cell.seed)
+    labels = torch.cat([images.training.labels[:30], images.training.labels[:30].zero_() + 2])
+    training = LabelledImages(images.training.images[:60], labels, images.training.class_names, [*map(str, range(60))])
+    plan = prepare_network(cell, RunImages(training, (torch.arange(60), torch.arange(0))))
+    assert plan.class_weights == balanced_weights(labels, 10)
+
+
+def test_an_optimizer_of_ones_own_gets_the_groups_and_rates_of_the_others():
+    network = create_model("vit_nano", num_classes=7, image_size=(12, 20), depth=1)
+    ours = Optimizer.from_dict(
+        {"name": f"{OWN}.SignDescent", "lr": 0.3, "weight_decay": 0.2, "options": {"sharpness": 3.0}}
+    )
+    built, theirs = ours.build(network, trust=True), Optimizer(lr=0.3, weight_decay=0.2).build(network)
+    assert type(built) is own.SignDescent
+    for one, other in zip(built.param_groups, theirs.param_groups, strict=True):
+        assert [id(p) for p in one["params"]] == [id(p) for p in other["params"]]
+        assert (one["lr"], one["weight_decay"], one["sharpness"]) == (0.3, other["weight_decay"], 3.0)
+    with pytest.raises(InputError, match=r"tests\.own_classes\.SignDescent is not imported unless --trust"):
+        ours.build(network)
+    like = Optimizer(name="torch.optim.SGD", momentum=0.5, lr=0.1).build(network, trust=True)
+    assert like.param_groups[0]["momentum"] == 0.5
+
+
+def test_a_classifier_of_ones_own_imports_no_optimizer_that_a_file_names():
+    module = Classifier(nn.Linear(2, 3), num_classes=3, optimizer={"name": "evil.Optimizer"}, steps=3)
+    with pytest.raises(InputError, match=r"evil\.Optimizer is not imported unless --trust"):
+        module.configure_optimizers()
+
+
+@pytest.mark.slow
+def test_less_memory_gives_the_same_weights(tmp_path):
+    values = tiny_config(tmp_path, protocol={"budget": {"steps": 3}, "batch_size": 14, "train_sizes": [120]})
+    weights = []
+    for lean in (False, True):
+        values["output"] = str(tmp_path / str(lean))
+        values["execution"] = {"gradient_checkpointing": lean}
+        weights.append({one.contender: one.weights for one in run_quietly(experiment_from_dict(values))})
+    assert weights[0] == weights[1]
+
+
+def test_only_networks_that_stay_the_same_are_checkpointed():
+    for network in (VisionTransformer(depth=1), ResNet(8), timm.create_model("vit_tiny_patch16_224", depth=1)):
+        enable_checkpointing(network)
+    with pytest.raises(ValueError, match="Linear has no set_grad_checkpointing"):
+        enable_checkpointing(nn.Linear(2, 3))
+    with pytest.raises(ValueError, match="ResNet has batch norms"):
+        enable_checkpointing(timm.create_model("resnet10t"))
+
+
+def test_a_network_that_cannot_be_checkpointed_is_refused_by_the_setting(tmp_path):
+    experiment = _experiment(tmp_path, {"class_path": f"{OWN}.SmallCnn"}, execution={"gradient_checkpointing": True})
+    with pytest.raises(InputError, match=r"execution\.gradient_checkpointing: contenders\.own\.model: SmallCnn has no"):
+        run_quietly(experiment)

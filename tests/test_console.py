@@ -1,0 +1,38 @@
+"""What is told while a command runs."""
+
+import warnings
+from datetime import UTC, datetime
+
+from vit_vs_cnn.console import one_line_warnings, open_console
+from vit_vs_cnn.workers import worker
+from vit_vs_cnn.workers.run import RetryLimit
+
+
+def test_brackets_and_colons_of_a_message_are_told_as_they_are(capsys):
+    open_console().print("failed: no such file: [/data/x.png] in [test] :smile:", soft_wrap=True)
+    open_console(quiet=True).print("[/nothing]")
+    assert capsys.readouterr().err == "failed: no such file: [/data/x.png] in [test] :smile:\n"
+
+
+def test_a_warning_is_one_line_told_once_and_those_of_libraries_are_not_told(capsys):
+    before = warnings.showwarning
+    with one_line_warnings():
+        warnings.simplefilter("always")
+        for text in ("disk\nis full", "disk\nis full", "other"):
+            warnings.warn(text, stacklevel=1)
+        warnings.warn("old", DeprecationWarning, stacklevel=1)
+    assert capsys.readouterr().err == "warning: disk is full\nwarning: other\n"
+    assert warnings.showwarning is before
+
+
+def test_workers_warn_as_the_command_does(capsys, monkeypatch):
+    def take_runs(*_, **__):
+        warnings.simplefilter("always")
+        warnings.warn("tested twice", stacklevel=1)
+
+    monkeypatch.setattr(worker, "take_runs", take_runs)
+    monkeypatch.setattr(worker, "_open_images", lambda _: None)
+    monkeypatch.setattr(worker.WorkRequest, "unfinished", lambda _: [None])
+    request = worker.WorkRequest([], RetryLimit(datetime.now(UTC), retries=0), torch_threads=1)
+    assert worker.work(request).reason is worker.ExitReason.DONE
+    assert capsys.readouterr().err == "warning: tested twice\n"

@@ -1,0 +1,85 @@
+"""Plain values are read strictly, and bounded."""
+
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.strict_yaml import DEEPEST, LARGEST, check_plain, plain_of, read_yaml, refuse_classes
+
+BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"{new}: &{new} [{', '.join([f'*{old}'] * 9)}]\n" for old, new in zip("abcdefghijkl", "bcdefghijklm", strict=True)
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("a: 1\nb: 2\na: 3", "'a' stands twice"),
+        ("a: {b: 1, c: {d: 1, d: 2}}", "'d' stands twice"),
+        ('2000: {a: 1}\n"2000": {a: 2}', "'2000' stands twice"),
+        ("1: {a: 1}\n1.0: {a: 2}", "1.0 stands twice"),
+        ("a: &loop [*loop]", "leads back into itself"),
+        ("a: &loop {b: *loop}", "leads back into itself"),
+        pytest.param("[" * 100_000, "is not YAML", id="deep"),  # PyYAML's parser in C ends the process
+        ("[" * 50 + "]" * 50, "has more than"),
+        (BOMB, "holds more than"),
+        ("a: " + "9" * 5000, "it.yaml"),
+        ("a: " + "9" * 50, "is too large"),
+        ("a: .inf", "a: inf is not a finite number"),
+        ("a: {b: [1, .nan]}", "a.b.1: nan is not a finite number"),
+        ('a: "x\\0y"', "holds a character that no file name or text has"),
+        ('a: "\\uD800"', "holds a character that no file name or text has"),
+        ("a: !!python/object/apply:os.system [ls]", "is not YAML"),
+        ("a: !!set {b}", "got a set"),
+        ("a: !!binary aGFsbG8=", "got a bytes"),
+        ("? [1, 2]\n: 3", "is not YAML"),
+    ],
+)
+def test_what_no_config_can_hold_is_told_in_one_line_and_soon(text, says):
+    began = time.perf_counter()
+    with pytest.raises(InputError) as caught:
+        read_yaml(text, where="it.yaml")
+    assert says in str(caught.value)
+    assert str(caught.value).startswith("it.yaml")
+    assert "\n" not in str(caught.value)
+    assert time.perf_counter() - began < 20
+
+
+def test_a_merge_of_two_mappings_is_no_name_that_stands_twice():
+    assert read_yaml("base: &b {x: 1}\nover: {<<: *b, y: 2}", where="it")["over"] == {"x": 1, "y": 2}
+
+
+def test_a_date_is_a_text():
+    assert read_yaml("name: 2026-11-22", where="it") == {"name": "2026-11-22"}
+
+
+def test_the_bounds_themselves_are_allowed():
+    nested = 1
+    for _ in range(DEEPEST):
+        nested = [nested]
+    check_plain({"a": nested[0], "b": LARGEST, "c": -LARGEST, 500: None}, where="it")
+
+
+def test_a_class_is_refused_but_in_its_places():
+    spec = {"class_path": "x.Y", "init_args": {"inside": {"class_path": "x.Z"}}}
+    refuse_classes({"vit": {"model": spec}}, but_in=[("*", "model")])
+    for values in ({"model": spec}, {"vit": {"model": {"a": spec}}}, {"vit": [spec]}):
+        with pytest.raises(InputError, match=r"no class is made here, as 'x\.Y'; only in NAME\.model"):
+            refuse_classes(values, but_in=[("*", "model")])
+
+
+def test_what_python_has_besides_becomes_what_a_config_has():
+    given = {
+        "a": range(3),
+        "b": (np.int64(2), np.float32(0.5)),
+        "c": {"d": Path("photos"), "e": np.arange(2)},
+        "f": None,
+    }
+    plain = plain_of(given)
+    assert plain == {"a": [0, 1, 2], "b": [2, 0.5], "c": {"d": "photos", "e": [0, 1]}, "f": None}
+    check_plain(plain, where="it")
+    with pytest.raises(InputError, match="got a complex"):
+        check_plain(plain_of({"a": 1j}), where="it")

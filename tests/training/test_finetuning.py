@@ -1,0 +1,198 @@
+"""What of a network is trained, from when on, and how fast."""
+
+import warnings
+
+import lightning
+import pytest
+import timm
+import torch
+
+from tests.experiments.tiny import run_quietly, tiny_config
+from vit_vs_cnn.config.experiment import experiment_from_dict
+from vit_vs_cnn.data.augmentation.augmenter import Augmentation
+from vit_vs_cnn.data.batches import TrainingData
+from vit_vs_cnn.data.images import LabelledImages
+from vit_vs_cnn.errors import InputError, Interrupted
+from vit_vs_cnn.models import ResNet, VisionTransformer, create_model
+from vit_vs_cnn.models.features import list_layers
+from vit_vs_cnn.models.input_wrappers import ResizedInput
+from vit_vs_cnn.runs.trained_network import open_network
+from vit_vs_cnn.training.classifier import Classifier
+from vit_vs_cnn.training.finetuning import FrozenLayers
+from vit_vs_cnn.training.optimization import Optimizer
+
+STEPS = 12
+
+
+def _network(kind):
+    torch.manual_seed(0)
+    if kind == "vit":
+        return VisionTransformer(8, 4, 3, 3, 12, depth=3, num_heads=3)
+    return ResNet(8, 4, num_classes=3, zero_init_residual=False)
+
+
+def _trained(network, *, last=None, freeze_norms=False):
+    """The network after a run with ``FrozenLayers``."""
+    generator = torch.Generator().manual_seed(3)
+    images = torch.randint(0, 256, (23, 3, 8, 8), generator=generator, dtype=torch.uint8)
+    labels = torch.arange(23) % 3
+    data = LabelledImages(images, labels, ("a", "b", "c"), [str(i) for i in range(23)])
+    freezing = FrozenLayers(network, last=last, freeze_norms=freeze_norms)
+    optimizer = Optimizer(name="sgd", lr=0.01, weight_decay=0.0)
+    module = Classifier(network, num_classes=3, optimizer=optimizer, steps=STEPS)
+    batches = TrainingData(data, None, augmentation=Augmentation(), batch_size=7, steps=STEPS)
+    trainer = lightning.Trainer(
+        max_steps=STEPS,
+        accelerator="cpu",
+        callbacks=[freezing],
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", module="lightning")
+        trainer.fit(module, datamodule=batches)
+    return network
+
+
+def _moved(before, after):
+    """The names of weights that a training has changed."""
+    return {name for name, value in after.state_dict().items() if not torch.equal(before[name], value)}
+
+
+def _copied(network):
+    return {name: value.clone() for name, value in network.state_dict().items()}
+
+
+@pytest.mark.parametrize("kind", ["vit", "resnet"])
+@pytest.mark.parametrize("last", [0, 1, 2])
+def test_only_the_head_and_the_last_layers_change(kind, last):
+    network = _network(kind)
+    before, layers = _copied(network), list_layers(network)
+    moved = _moved(before, _trained(network, last=last))
+    behind = {name for layer in layers[len(layers) - 1 - last :] for name in layer}
+    assert {name for name in moved if name in dict(network.named_parameters())} == behind
+
+
+def test_the_layers_of_ours_are_those_that_timm_finds_in_its_own():
+    ours = list_layers(VisionTransformer(32, 8, depth=3, embed_dim=24, num_heads=3, pool="class"))
+    theirs = list_layers(timm.create_model("vit_tiny_patch16_224", depth=3, embed_dim=24, num_heads=3))
+    # Queries, keys and values are one map there, and three here.
+    assert [len(layer) - 4 * ("blocks" in layer[0]) for layer in ours] == [len(layer) for layer in theirs]
+
+
+def test_a_network_that_names_no_layers_has_those_of_its_own_modules():
+    network = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU(), torch.nn.Linear(4, 2))
+    assert list_layers(network) == [["0.weight", "0.bias"], ["2.weight", "2.bias"]]
+
+
+def test_batch_norms_of_frozen_layers_keep_their_statistics():
+    network = _network("resnet")
+    before = _copied(network)
+    moved = _moved(before, _trained(network, last=1))
+    assert "stages.2.0.norm1.running_mean" in moved
+    assert not {name for name in moved if "running" in name and not name.startswith("stages.2.")}
+
+
+def test_all_batch_norms_keep_their_statistics_where_asked():
+    network = _network("resnet")
+    before = _copied(network)
+    moved = _moved(before, _trained(network, freeze_norms=True))
+    assert not {name for name in moved if "running" in name}
+    assert "stages.0.0.norm1.weight" in moved
+
+
+@pytest.mark.parametrize("last", [0, 1])
+def test_a_compiled_network_has_the_layers_of_the_network_that_was_compiled(last):
+    network = create_model("attention/resnet8", num_classes=3, image_size=8, width=4, released=True)
+    layers = list_layers(network)
+    assert [layer[0].split(".")[1] for layer in layers] == ["stem", "stages", "stages", "stages", "head"]
+    before = _copied(network)
+    moved = _moved(before, _trained(network, last=last)) & {*dict(network.named_parameters())}
+    assert moved and moved <= {name for layer in layers[len(layers) - 1 - last :] for name in layer}
+    rates = {group["lr"] for group in Optimizer(lr=1.0, layer_decay=0.5).build(network).param_groups}
+    assert rates == {0.5**place for place in range(last + 1)}  # of what trains
+
+
+def test_a_network_within_one_module_has_the_layers_of_that():
+    network = torch.nn.Sequential(torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.Linear(4, 2)))
+    assert list_layers(network) == [["0.0.weight", "0.0.bias"], ["0.1.weight", "0.1.bias"]]
+
+
+def test_a_network_of_one_layer_has_none_to_freeze():
+    with pytest.raises(InputError, match="Linear is one layer"):
+        FrozenLayers(torch.nn.Linear(3, 2), last=0, freeze_norms=False)
+    with pytest.raises(InputError, match="layer_decay: Linear is one layer"):
+        Optimizer(layer_decay=0.5).build(torch.nn.Linear(3, 2))
+
+
+def test_an_optimizer_that_needs_second_derivatives_is_refused():
+    with pytest.raises(InputError, match=r"adahessian.*second derivatives"):
+        Optimizer(name="adahessian").build(torch.nn.Linear(3, 2))
+
+
+def test_more_layers_than_there_are_is_told():
+    with pytest.raises(InputError, match=r"tune.last: 9 is more than the 4 layers"):
+        FrozenLayers(_network("vit"), last=9, freeze_norms=False)
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_rates_fall_from_the_head_to_the_stem(wrapped):
+    network = _network("vit")
+    optimizer = Optimizer(lr=0.5, layer_decay=0.8).build(ResizedInput(network, 8) if wrapped else network)
+    rates = {id(p): group["lr"] for group in optimizer.param_groups for p in group["params"]}
+    own, layers = dict(network.named_parameters()), list_layers(network)
+    for depth, layer in enumerate(reversed(layers)):
+        assert {rates[id(own[name])] for name in layer} == {0.5 * 0.8**depth}
+
+
+def test_what_does_not_decay_decays_in_no_layer():
+    network = _network("vit")
+    optimizer = Optimizer(lr=0.5, weight_decay=0.1, layer_decay=0.8).build(network)
+    kept = {id(p) for group in optimizer.param_groups if not group["weight_decay"] for p in group["params"]}
+    assert {name for name, p in network.named_parameters() if id(p) in kept and p.ndim > 1} == {"position.encoding"}
+
+
+def test_a_run_of_several_ways_ends_with_the_same_weights_after_an_interruption(tmp_path):
+    values = tiny_config(tmp_path)
+    values["protocol"]["budget"] = {"steps": 10}
+    run_quietly(experiment_from_dict({**values, "contenders": {"resnet": values["contenders"]["resnet"]}}))
+    given = str(open_network(tmp_path / "tiny").path)
+    tuned = {
+        **values["contenders"]["resnet"],
+        "weights": {"cell": given},
+        "tune": {"last": 2},
+        "optimizer": {"name": "sgd", "lr": 0.05, "layer_decay": 0.7},
+    }
+    whole, parts = (
+        {**values, "output": str(tmp_path / name), "contenders": {"tuned": tuned}} for name in ("whole", "parts")
+    )
+    run_quietly(experiment_from_dict(whole))
+    stop = {"class_path": "tests.training.test_finetuning.StopAt", "init_args": {"step": 6}}
+    first = {**parts, "execution": {**values["execution"], "watchers": [stop]}}
+    with pytest.raises(Interrupted):
+        run_quietly(experiment_from_dict(first))
+    run_quietly(experiment_from_dict(parts))
+    one, two = (open_network(tmp_path / name / "tiny").network.state_dict() for name in ("whole", "parts"))
+    assert all(torch.equal(one[name], two[name]) for name in one)
+
+
+class StopAt(lightning.Callback):
+    """Ends a run as Ctrl-C, pressed twice, would."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def on_train_batch_end(self, trainer, *_):
+        if trainer.global_step == self.step:
+            raise KeyboardInterrupt
+
+
+def test_a_norm_without_parameters_goes_with_what_is_around_it():
+    network = torch.nn.Sequential()
+    for _ in range(2):
+        network.append(torch.nn.Sequential(torch.nn.Conv2d(3, 3, 3), torch.nn.BatchNorm2d(3, affine=False)))
+    network.append(torch.nn.Linear(3, 2))
+    (still,) = FrozenLayers(network, last=1, freeze_norms=False)._norms
+    assert still is network[0][1]

@@ -1,0 +1,196 @@
+"""Initial weights under which attention is local, as a convolution is, before training."""
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from einops import rearrange
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from vit_vs_cnn.attention.multihead import NORM_EPS, MultiHeadAttention
+
+#: Offset (rows, cols) from query to key of nine heads of a 3 x 3 kernel, the nearest first; a tenth head starts over.
+IMPULSE_OFFSETS = ((0, 0), (-1, 0), (0, 1), (0, -1), (1, 0), (-1, -1), (-1, 1), (1, -1), (1, 1))
+#: Height of an impulse, and scale of the noise elsewhere (a truncated normal of this standard deviation).
+IMPULSE, NOISE, NOISE_STD = 1000.0, 3.0, 0.6
+#: Singular value of the position encoding, relative to the largest, below which its direction is left out of the fit.
+MIN_RELATIVE_SINGULAR_VALUE = 0.05
+
+
+@torch.no_grad()
+def initialize_mimetic(
+    attention: MultiHeadAttention,
+    query_key: tuple[float, float] = (0.7, 0.7),
+    value_output: tuple[float, float] = (0.4, 0.4),
+) -> None:
+    """Initialize so that tokens attend to similar tokens and the layer subtracts them, as in trained networks.
+
+    ``W_Q^h (W_K^h)^T ~ a Z_h + b I`` with (a, b) of ``query_key``, of rank ``head_dim``; ``W_V W_O = a Z - b I`` with
+    (a, b) of ``value_output``; Z is normal of variance 1 / D. A product is split evenly by its SVD: ``U S^(1/2)`` and
+    ``V S^(1/2)``. Biases are zero. Best with sinusoidal positions, whose similarity then means nearness.
+
+    Reference: Trockman & Kolter 2023 (Mimetic initialization).
+    Differs: none.
+
+    Arguments:
+        attention: layer to change in place, of one width throughout.
+        query_key: (noise, identity) of the products of queries and keys.
+        value_output: (noise, minus identity) of the product of values and output.
+
+    Raises:
+        ValueError: if the layer's widths differ, its heads are wider than its tokens, or it has no output projection.
+    """
+    _check_square(attention)
+    noise, identity = query_key
+    products = _noisy_identity(attention, (attention.num_heads,), noise, identity)
+    queries, keys = _split(products, attention.head_dim)
+    _set_heads(attention.query_projection, queries)
+    _set_heads(attention.key_projection, keys)
+    _set_value_and_output(attention, *value_output)
+
+
+@torch.no_grad()
+def initialize_impulse(
+    attention: MultiHeadAttention,
+    position_encoding: Float[Tensor, "tokens embed_dim"],
+    grid_size: tuple[int, int],
+    *,
+    scale: float = 7.0,
+    value_output: tuple[float, float] = (0.4, 0.4),
+) -> None:
+    """Initialize so that every head attends to one neighbour of a 3 x 3 kernel, by position alone.
+
+    ``W_Q^h (W_K^h)^T ~ P^+ M_h (P^+)^T``, P the layer-normed position encoding, M_h of ``impulse_targets``, so
+    that ``P W_Q^h (W_K^h)^T P^T`` approximates M_h as well as P and ``head_dim`` allow. The product is split evenly by
+    its SVD, either factor scaled to Frobenius norm ``scale``. Values and output as in ``initialize_mimetic``.
+
+    Reference: Zheng et al. 2024, 2025 (Structured initialization).
+    Differs: the pseudo-inverse leaves out singular values below a twentieth of the largest, and those beyond rank
+    ``head_dim``. Theirs is made for random encodings, which have no such small values; on sines and cosines they would
+    dominate the norm. Remaining dimensions of a head have keys of zero and keep their queries. The encoding is
+    unchanged: their factor of 18 raises a standard deviation of 0.02 to 0.36, and sines and cosines have 0.71.
+
+    Arguments:
+        attention: layer to change in place, of one width throughout.
+        position_encoding: encoding that is added to the patches, row by row, before the layer norm; no prefix tokens.
+        scale: Frobenius norm of each head's map of queries, and of keys: the sharpness of the impulse.
+
+    Raises:
+        ValueError: as ``initialize_mimetic``, or if ``position_encoding`` does not have a row for each patch.
+    """
+    _check_square(attention)
+    rows, cols = grid_size
+    if len(position_encoding) != rows * cols:
+        raise ValueError(
+            f"position_encoding must have {rows * cols} rows for grid_size={grid_size}, but has "
+            f"{len(position_encoding)}"
+        )
+    normed = F.layer_norm(position_encoding.double().cpu(), position_encoding.shape[1:], eps=NORM_EPS)
+    tokens, strengths, channels = _strongest_directions(normed, attention.head_dim)
+    targets = tokens.T @ impulse_targets(grid_size, attention.num_heads) @ tokens
+    rank = len(strengths)
+    factors = _split(targets / (strengths[:, None] * strengths), rank)
+    queries, keys = (scale * channels @ factor / torch.linalg.matrix_norm(factor, keepdim=True) for factor in factors)
+    # Unused dimensions of a head: keys of zero do not change the scores, random queries let the keys learn.
+    spare = attention.query_projection.weight.unflatten(0, (attention.num_heads, -1))[:, rank:].mT
+    _set_heads(attention.query_projection, torch.cat([queries, spare.to(queries)], dim=-1))
+    _set_heads(attention.key_projection, F.pad(keys, (0, attention.head_dim - rank)))
+    _set_value_and_output(attention, *value_output)
+
+
+def impulse_targets(grid_size: tuple[int, int], num_heads: int) -> Float[Tensor, "heads tokens tokens"]:
+    """Target scores of the heads: 1000 where the key is at the head's offset, else noise.
+
+    ``M_h[q, k] = 1000 [k - q = D_h] + 3 n [k - q != D_h]``, n normal of standard deviation 0.6, truncated at 2; D_h of
+    ``IMPULSE_OFFSETS``. A query whose neighbour is outside the grid has noise alone.
+
+    Reference: Zheng et al. 2025 (Structured initialization).
+    Differs: none.
+    """
+    rows, cols = grid_size
+    positions = torch.cartesian_prod(torch.arange(rows), torch.arange(cols)).view(-1, 2)
+    offsets = torch.tensor([IMPULSE_OFFSETS[head % len(IMPULSE_OFFSETS)] for head in range(num_heads)])
+    hits = (positions[:, None] + offsets[:, None, None] == positions).all(dim=-1)
+    noise = nn.init.trunc_normal_(torch.empty(hits.shape, dtype=torch.float64), std=NOISE_STD)
+    return torch.where(hits, IMPULSE, NOISE * noise)
+
+
+@torch.no_grad()
+def initialize_gated(attention: MultiHeadAttention) -> None:
+    """Initialize so that the values are the tokens: with ``GatedAttention`` a head then outputs its neighbour.
+
+    ``W_V = I``; queries, keys and output are unchanged.
+
+    Reference: d'Ascoli et al. 2021, section 3.
+    Differs: none.
+
+    Raises:
+        ValueError: as ``initialize_mimetic``, or if the heads together are not as wide as a token.
+    """
+    _check_square(attention)
+    width = attention.num_heads * attention.head_dim
+    if width != attention.embed_dim:
+        raise ValueError(
+            f"num_heads * head_dim must equal embed_dim={attention.embed_dim} for values that are the tokens, but is "
+            f"{width}"
+        )
+    nn.init.eye_(attention.value_projection.weight)
+    if attention.value_projection.bias is not None:
+        nn.init.zeros_(attention.value_projection.bias)
+
+
+def _check_square(attention: MultiHeadAttention) -> None:
+    widths = (attention.key_projection.in_features, attention.value_projection.in_features)
+    if any(width != attention.embed_dim for width in widths):
+        raise ValueError(
+            f"key_dim and value_dim must equal embed_dim={attention.embed_dim}, as the products are square, but are "
+            f"{widths[0]} and {widths[1]}"
+        )
+    if attention.head_dim * attention.num_heads > attention.embed_dim:
+        raise ValueError(
+            f"num_heads * head_dim must not exceed embed_dim={attention.embed_dim}, but is "
+            f"{attention.num_heads} * {attention.head_dim}"
+        )
+    if attention.output_projection is None:
+        raise ValueError("output_projection must be True, but is False")
+
+
+def _noisy_identity(attention: MultiHeadAttention, batch: Sequence[int], noise: float, identity: float) -> Tensor:
+    """``noise Z + identity I``, Z normal of variance 1 / D; in float64, from torch's global generator."""
+    width = attention.embed_dim
+    normal = torch.randn(*batch, width, width, dtype=torch.float64) / width**0.5
+    return noise * normal + identity * torch.eye(width, dtype=torch.float64)
+
+
+def _split(products: Float[Tensor, "*batch dim dim"], rank: int) -> tuple[Tensor, Tensor]:
+    """Factors L and R, ``(..., dim, rank)``, of the nearest product ``L R^T`` of that rank, with equal norms."""
+    left, singular, right = torch.linalg.svd(products)
+    root = singular[..., None, :rank].sqrt()
+    return left[..., :rank] * root, right.mT[..., :rank] * root
+
+
+def _strongest_directions(matrix: Float[Tensor, "tokens dim"], rank: int) -> tuple[Tensor, Tensor, Tensor]:
+    """``U, S, V`` of ``matrix ~ U S V^T``: at most ``rank`` directions, without those of small singular values."""
+    left, singular, right = torch.linalg.svd(matrix, full_matrices=False)
+    rank = int((singular[:rank] > MIN_RELATIVE_SINGULAR_VALUE * singular[0]).sum())
+    return left[:, :rank], singular[:rank], right[:rank].T
+
+
+def _set_value_and_output(attention: MultiHeadAttention, noise: float, identity: float) -> None:
+    inner = attention.num_heads * attention.head_dim
+    values, output = _split(_noisy_identity(attention, (), noise, -identity), inner)
+    _set(attention.value_projection, values.T)
+    assert attention.output_projection is not None
+    _set(attention.output_projection, output)
+
+
+def _set_heads(projection: nn.Linear, maps: Float[Tensor, "heads dim head_dim"]) -> None:
+    _set(projection, rearrange(maps, "heads dim head_dim -> (heads head_dim) dim"))
+
+
+def _set(projection: nn.Linear, weight: Tensor) -> None:
+    """``nn.Linear`` holds its map transposed."""
+    projection.weight.copy_(weight)
+    if projection.bias is not None:
+        nn.init.zeros_(projection.bias)

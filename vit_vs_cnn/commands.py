@@ -1,0 +1,374 @@
+"""Commands made from the functions of the API: signatures are options, docstrings are help.
+
+argparse reads the words and prints the help. Values get their types from the annotations, by the reader of configs.
+Words with a dot (``--protocol.seeds '[0, 1]'``) are settings of the config and are taken out before.
+"""
+
+import argparse
+import difflib
+import inspect
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, Literal, NoReturn, get_args, get_origin
+
+from vit_vs_cnn import api
+from vit_vs_cnn.config.experiment import dotted_settings, find_config, read_config, settings_of_a_config
+from vit_vs_cnn.config.reading import Setting, element_of, kinds_of, settings_of, walk
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.strict_yaml import read_yaml
+
+JSON = Setting("json", bool, False, "Print the result as JSON and nothing else.")
+PRINT_CONFIG = Setting("print_config", bool, False, "Print the config with all defaults, then stop.")
+METAVARS = {int: "N", float: "X", str: "TEXT", bool: "true|false"}
+_NUMBER = re.compile(r"-?[\d.]+")
+
+
+@dataclass
+class Words:
+    """Arguments read from a command line."""
+
+    paths: list[str] = field(default_factory=list)
+    options: dict[str, Any] = field(default_factory=dict)
+    overrides: dict[str, Any] = field(default_factory=dict)
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise InputError(f"{self.prog}: {message} (see --help)")
+
+
+@dataclass(frozen=True, eq=False)
+class Command:
+    """A command: a function of the API with what its help adds.
+
+    Arguments:
+        name: on the command line; the function has underscores in place of dashes.
+        examples: command lines of the help.
+        shown_settings: settings of the config that the help lists.
+        flags: options that the function does not have.
+        default_config: config that is read without ``--config``.
+    """
+
+    name: str
+    examples: tuple[str, ...]
+    shown_settings: tuple[str, ...] = ()
+    flags: tuple[Setting, ...] = (JSON,)
+    default_config: str = "quickstart"
+
+    @property
+    def function(self) -> Callable[..., Any]:
+        return getattr(api, self.name.replace("-", "_"))
+
+    @cached_property
+    def config_settings(self) -> dict[str, Setting]:
+        """Settings of a config; empty for a command that takes none."""
+        return settings_of_a_config() if "overrides" in settings_of(self.function) else {}
+
+    @cached_property
+    def positional(self) -> list[inspect.Parameter]:
+        """Parameters given without an option: the first one, and the variadic one."""
+        parameters = list(inspect.signature(self.function).parameters.values())
+        first = [] if self.config_settings or parameters[0].kind is inspect.Parameter.KEYWORD_ONLY else parameters[:1]
+        return first + [parameter for parameter in parameters[1:] if parameter.kind is parameter.VAR_POSITIONAL]
+
+    @cached_property
+    def options(self) -> dict[str, Setting]:
+        """Options of the command by the name of the parameter."""
+        excluded = {"overrides", *(["data"] if self.config_settings else []), *(one.name for one in self.positional)}
+        settings = {name: setting for name, setting in settings_of(self.function).items() if name not in excluded}
+        return settings | {flag.name: flag for flag in self.flags}
+
+    @property
+    def usage(self) -> str:
+        """First line of the help."""
+        places = [f"[{name}]" if is_optional else name for name, is_optional in map(positional_word, self.positional)]
+        return " ".join([f"vit-vs-cnn {self.name}", *places, "[--option value ...]"])
+
+    @property
+    def description(self) -> str:
+        """Docstring of the function up to its arguments."""
+        return (inspect.getdoc(self.function) or "").partition("\n\nArguments:")[0].replace("``", "")
+
+    def read(self, words: list[str]) -> Words:
+        """Read the words after the command.
+
+        Raises:
+            InputError: an unknown option, a value of the wrong type, a missing or surplus path.
+        """
+        end = words.index("--") if "--" in words else len(words)
+        rest, overrides = self._split_overrides(words[:end])
+        namespace, others = self._parser().parse_known_args(rest)
+        paths = [word for word in others if not word.startswith("-") or word == "-" or _NUMBER.fullmatch(word)]
+        for word in others:
+            if word not in paths:
+                self._refuse_option(word, rest)
+        paths += words[end + 1 :]
+        self._check_paths(paths)
+        return Words(paths, self._typed_options(vars(namespace)), overrides)
+
+    def call(self, words: Words) -> Any:
+        """Call the function of the API."""
+        flags = {flag.name for flag in self.flags}
+        options = {name: value for name, value in words.options.items() if name not in flags}
+        if self.config_settings:
+            return self.function(options.pop("config", None), words.overrides, **options)
+        return self.function(*words.paths, **options)
+
+    def help(self) -> str:
+        """Help with the options of the command and the common settings of its config."""
+        parser = self._parser()
+        for parameter in self.positional:
+            word, text = positional_word(parameter)[0], settings_of(self.function)[parameter.name].help
+            parser.add_argument(parameter.name, metavar=word, nargs="*", help=_escape(text))
+        if self.shown_settings:
+            known = dotted_settings()
+            defaults = dict(_flatten(read_config(find_config(self.default_config))))
+            group = parser.add_argument_group(
+                "common settings of the config",
+                f"All settings: --print-config, or the reference. Defaults shown are those of {self.default_config}.",
+            )
+            for name in self.shown_settings:
+                default = None if name.startswith("contenders.") else known[name].default  # recipes set these
+                text = describe(known[name], defaults.get(name, default))
+                group.add_argument(f"--{name}", metavar=metavar_of(known[name], is_dotted=True), help=_escape(text))
+        return parser.format_help()
+
+    def _parser(self) -> _Parser:
+        parser = _Parser(
+            prog=f"vit-vs-cnn {self.name}",
+            usage=self.usage,
+            description=self.description,
+            epilog="\n".join(["examples:", *(f"  {example}" for example in self.examples)]),
+            formatter_class=partial(argparse.RawDescriptionHelpFormatter, width=100, max_help_position=32),
+            allow_abbrev=False,
+        )
+        for name, setting in self.options.items():
+            keywords: dict[str, Any] = {"metavar": metavar_of(setting)}
+            if setting.hint is bool:
+                keywords = {"action": "store_true"}
+            elif element_of(setting.hint) is not None:
+                keywords |= {"nargs": "+", "action": "extend"}
+            parser.add_argument(
+                option_word(name),
+                default=argparse.SUPPRESS,
+                help=_escape(describe(setting, setting.default)),
+                **keywords,
+            )
+        return parser
+
+    def _split_overrides(self, words: list[str]) -> tuple[list[str], dict[str, Any]]:
+        """Separate settings of the config from other words; spell options with dashes."""
+        rest: list[str] = []
+        overrides: dict[str, Any] = {}
+        remaining = iter(words)
+        for word in remaining:
+            name, equals, value = word.removeprefix("--").partition("=")
+            if not word.startswith("--") or not self._is_config_setting(name):
+                rest.append(f"--{name.replace('_', '-')}{equals}{value}" if word.startswith("--") else word)
+                continue
+            if not equals:
+                value = next(remaining, "--")
+                if value.startswith("--"):
+                    raise InputError(f"vit-vs-cnn {self.name}: argument --{name}: expected a value")
+            overrides.pop(name, None)  # the last value of a setting is applied after all others
+            overrides[name] = value if self._is_text(name, value) else _read_value(name, value)
+        return rest, overrides
+
+    def _is_config_setting(self, name: str) -> bool:
+        return bool(self.config_settings) and (
+            "." in name or (name in self.config_settings and name not in self.options)
+        )
+
+    def _is_text(self, name: str, value: str) -> bool:
+        """Report if a setting takes the word as it is: a path such as "photos #1" is not read as YAML."""
+        setting = dotted_settings().get(re.sub(r"^contenders\.[^.]+", "contenders.NAME", name))
+        kinds = {*kinds_of(setting.hint)} if setting is not None else {Any}
+        return kinds <= {str, type(None)} and not (value == "null" and type(None) in kinds)
+
+    def _typed_options(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        options = {}
+        for name, value in values.items():
+            setting = self.options[name]
+            if isinstance(value, list):
+                is_split = element_of(setting.hint) is str  # --parts accuracy,cost
+                parts = [part for text in value for part in (text.split(",") if is_split else [text])]
+                options[name] = [part.strip() for part in parts if part.strip()]
+            elif isinstance(value, bool) or str in kinds_of(setting.hint):
+                options[name] = value
+            else:
+                options[name] = setting.read(value, option_word(name))
+        return options
+
+    def _refuse_option(self, word: str, words: list[str]) -> NoReturn:
+        name = word.partition("=")[0]
+        if name.startswith("--"):
+            key = name[2:].replace("-", "_")
+            nested = [f"--{dotted}" for dotted, _ in walk(self.config_settings) if dotted.rpartition(".")[2] == key]
+            known = [option_word(known) for known in (*self.options, *self.config_settings)]
+            close = nested or difflib.get_close_matches(name, known, n=1, cutoff=0.7)
+        else:
+            close = [option_word(known) for known in self.options if known[0] == name[1]]
+        hint = f"; did you mean {' or '.join(close[:3])}?" if close else ""
+        if not close and name.startswith("--"):
+            position = words.index(word) + 1
+            hint = self._path_hint(words[position]) if position < len(words) else ""
+        if not name.startswith("--"):
+            hint += " (put a path that begins with - after --)"
+        raise InputError(f"vit-vs-cnn {self.name}: there is no option {name}{hint} (see --help)")
+
+    def _path_hint(self, word: str) -> str:
+        """Name the option that was probably meant by a word without one."""
+        if _NUMBER.fullmatch(word):
+            return "; a list is one word, such as '[0, 1, 2]'"
+        path = Path(word)
+        option = "data.root" if path.is_dir() else "config" if path.suffix in (".yaml", ".yml") else None
+        return f"; did you mean --{option} {word}?" if self.config_settings and option else ""
+
+    def _check_paths(self, paths: list[str]) -> None:
+        if paths and not self.positional:
+            raise InputError(f"argument {paths[0]!r}: expected --setting value{self._path_hint(paths[0])} (see --help)")
+        required = [parameter for parameter in self.positional if parameter.default is parameter.empty]
+        if len(paths) < len(required):
+            word = positional_word(required[len(paths)])[0].split()[0]
+            raise InputError(f"vit-vs-cnn {self.name}: {word} is missing (see --help)")
+        takes_many = any(parameter.kind is parameter.VAR_POSITIONAL for parameter in self.positional)
+        if len(paths) > len(self.positional) and not takes_many:
+            surplus = paths[len(self.positional)]
+            raise InputError(f"vit-vs-cnn {self.name}: one path too many: {surplus!r} (see --help)")
+
+
+def positional_word(parameter: inspect.Parameter) -> tuple[str, bool]:
+    """Placeholder of a positional argument in the help, and whether it can be left out."""
+    word = parameter.name.removesuffix("s").upper()
+    if parameter.kind is parameter.VAR_POSITIONAL:
+        return f"{word} ...", False
+    return word, parameter.default is not parameter.empty
+
+
+def option_word(name: str) -> str:
+    """An option as it is typed: dashes for options of a command, underscores for settings of a config."""
+    return f"--{name if '.' in name else name.replace('_', '-')}"
+
+
+def metavar_of(setting: Setting, *, is_dotted: bool = False) -> str:
+    """Placeholder of an option's value; empty for a flag."""
+    if setting.hint is bool and not is_dotted:
+        return ""
+    kinds = [kind for kind in kinds_of(setting.hint) if kind is not type(None)]
+    if element_of(setting.hint) is not None:
+        return "LIST" if is_dotted else "NAME"
+    if literals := _literals(setting):
+        return "|".join(map(str, literals))
+    if any(kind is os.PathLike or get_origin(kind) is os.PathLike for kind in kinds):
+        return "PATH"
+    return next((METAVARS[kind] for kind in kinds if kind in METAVARS), "VALUE")
+
+
+def describe(setting: Setting, default: Any) -> str:
+    """Description of an option with its default, capitalized unless the first word is a literal value."""
+    first = re.split(r"[\s,;.]", setting.help, maxsplit=1)[0]
+    is_literal = first in map(str, (setting.default, *_literals(setting)))
+    text = setting.help if is_literal else setting.help[:1].upper() + setting.help[1:]
+    if isinstance(default, list | tuple) and default:
+        return f"{text} (default: {', '.join(map(str, default))})"
+    is_shown = isinstance(default, bool | str | int | float) and default is not False and default != ""
+    return f"{text} (default: {str(default).lower() if default is True else default})" if is_shown else text
+
+
+def usage() -> str:
+    """Help of the program: its commands with one sentence each."""
+    width = max(map(len, COMMANDS)) + 2
+    lines = [
+        f"  {name:<{width}}{' '.join(command.description.split()).partition('. ')[0].rstrip('.')}."
+        for name, command in COMMANDS.items()
+    ]
+    return "\n".join(
+        [
+            "usage: vit-vs-cnn COMMAND ...   (or: python -m vit_vs_cnn COMMAND ...)",
+            "",
+            "Train a Vision Transformer and a CNN on the same images and report which is better.",
+            "",
+            *lines,
+            "",
+            "vit-vs-cnn COMMAND --help describes the options of a command, vit-vs-cnn --version prints versions.",
+            "",
+        ]
+    )
+
+
+def _read_value(name: str, text: str) -> Any:
+    return read_yaml(text, where=f"argument --{name}: {text[:80]!r}", kind="a YAML value")
+
+
+def _flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in values.items():
+        yield f"{prefix}{name}", value
+        if isinstance(value, Mapping):
+            yield from _flatten(value, f"{prefix}{name}.")
+
+
+def _literals(setting: Setting) -> list[Any]:
+    literal_kinds = [kind for kind in kinds_of(setting.hint) if get_origin(kind) is Literal]
+    return [value for kind in literal_kinds for value in get_args(kind)]
+
+
+def _escape(text: str) -> str:
+    return text.replace("%", "%%")
+
+
+COMMANDS = {
+    command.name: command
+    for command in (
+        Command(
+            "train",
+            ("vit-vs-cnn train", "vit-vs-cnn train --config decide --data.root photos --minutes 60"),
+            (
+                *("name", "output", "minutes", "data.source", "data.root", "protocol.train_sizes", "protocol.seeds"),
+                *("protocol.budget.steps", "contenders.NAME.model", "contenders.NAME.optimizer.lr", "executor.name"),
+            ),
+            (PRINT_CONFIG, JSON),
+        ),
+        Command(
+            "tune",
+            (
+                "vit-vs-cnn tune --config mine.yaml --tuning.trials 12",
+                "vit-vs-cnn tune --config mine.yaml --tuning.space '{optimizer.lr: [0.001, 0.003, 0.01]}'",
+            ),
+            ("tuning.trials", "tuning.space", "tuning.sizes", "tuning.splits"),
+        ),
+        Command(
+            "audit",
+            ("vit-vs-cnn audit --data.root photos", "vit-vs-cnn audit --data.source cifar10 --data.root data"),
+            ("data.source", "data.root", "data.folder.image_size"),
+            default_config="decide",
+        ),
+        Command("status", ("vit-vs-cnn status runs/duel", "vit-vs-cnn status")),
+        Command("report", ("vit-vs-cnn report runs/duel",)),
+        Command(
+            "compare",
+            (
+                "vit-vs-cnn compare runs/duel --quick",
+                "vit-vs-cnn compare runs/duel timm/resnet18=weights.safetensors --parts cost",
+            ),
+        ),
+        Command(
+            "inspect",
+            ("vit-vs-cnn inspect runs/duel --score", "vit-vs-cnn inspect CHECKPOINT --images photos --methods rollout"),
+        ),
+        Command(
+            "predict",
+            (
+                "vit-vs-cnn predict runs/duel photos --output answers.csv --top 3 --explain",
+                "find photos -name '*.jpg' | vit-vs-cnn predict runs/duel - --contender vit",
+            ),
+        ),
+        Command("to-attention", ("vit-vs-cnn to-attention runs/duel/cells/resnet-n2000-s0-4c1f",)),
+        Command("locality", ("vit-vs-cnn locality runs/locality",)),
+        Command("export", ("vit-vs-cnn export runs/duel/cells/vit-n2000-s0-0d3a --format onnx",)),
+        Command("models", ("vit-vs-cnn models 'vit*'",)),
+    )
+}

@@ -1,0 +1,43 @@
+"""Console output on stderr, and helpers that format counts and lists."""
+
+import sys
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def open_console(*, quiet: bool = False) -> "Console":
+    """A console for progress and messages. Brackets and colons in messages and paths are printed as they are."""
+    from rich.console import Console
+
+    return Console(stderr=True, quiet=quiet, markup=False, emoji=False, highlight=False)
+
+
+@contextmanager
+def one_line_warnings() -> Iterator[None]:
+    """Print each warning of the block once, in one line, without its place in the code."""
+    with warnings.catch_warnings():
+        warnings.showwarning = partial(_print_warning, set())
+        yield
+
+
+def _print_warning(printed: set[str], message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+    line = f"warning: {' '.join(str(message).split())}"
+    if issubclass(category, UserWarning) and line not in printed:
+        printed.add(line)
+        print(line, file=sys.stderr)
+
+
+def format_count(count: int, what: str) -> str:
+    """``1 seed``, ``1,300 images``."""
+    return f"{count:,} {what}{'s' * (count != 1)}"
+
+
+def join_names(names: Sequence[str]) -> str:
+    """``a, b and c``."""
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)

@@ -1,0 +1,104 @@
+"""Options of the Vision Transformer by name: positions, scores, windows, pools and initialization of attention."""
+
+from collections.abc import Sequence
+
+from torch import nn
+
+from vit_vs_cnn.attention.arguments import Size2d, check_choice
+from vit_vs_cnn.attention.gated import GatedAttention
+from vit_vs_cnn.attention.linear import LinearAttention
+from vit_vs_cnn.attention.positions import LearnedPosition, SinusoidalPosition
+from vit_vs_cnn.attention.scores import AdditiveScore, KernelScore, ScoredAttention
+from vit_vs_cnn.attention.windows.layers import BlockWindow, SlidingWindow, WindowLayer
+
+POOLS = ("mean", "class", "sequence")
+POSITIONS = ("learned", "sincos", "relative", "quadratic", "rotary", "conditional", "none")
+SCORES = ("dot_product", "additive", "gaussian", "linear", "gated")
+WINDOW_KINDS = ("sliding", "block")
+INITIALISATIONS = ("default", "mimetic", "impulse")
+
+#: Window of all layers (None for global attention), or of each layer.
+WindowSize = int | Sequence[Size2d | None] | None
+
+
+def make_additive_position(
+    position: str, grid_size: tuple[int, int], num_prefix_tokens: int, embed_dim: int
+) -> LearnedPosition | SinusoidalPosition | None:
+    """Layer that adds a position to the tokens; None for a position within the encoder."""
+    check_choice("position", position, POSITIONS)
+    layer = {"learned": LearnedPosition, "sincos": SinusoidalPosition}.get(position)
+    return None if layer is None else layer(grid_size, embed_dim, num_prefix_tokens)
+
+
+def make_inner_attention(
+    score: str, grid_size: tuple[int, int], num_prefix_tokens: int, num_heads: int, head_dim: int
+) -> nn.Module | None:
+    """Attention within the heads of a layer; None for the scaled dot product."""
+    match score:
+        case "dot_product":
+            return None
+        case "additive":
+            return ScoredAttention(AdditiveScore(head_dim, head_dim, head_dim))
+        case "gaussian":
+            return ScoredAttention(KernelScore("gaussian", head_dim**0.25, learn_bandwidth=True))
+        case "linear":
+            return LinearAttention()
+        case _:  # gated, as the score was checked
+            return GatedAttention(grid_size, num_heads, num_prefix_tokens)
+
+
+def make_windows(
+    window_size: WindowSize, grid_size: tuple[int, int], num_prefix_tokens: int, *, kind: str, boundary: str, depth: int
+) -> list[WindowLayer | None]:
+    """Window of each layer, None where attention is global."""
+    check_choice("window_kind", kind, WINDOW_KINDS)
+    sizes = [window_size] * depth if window_size is None or isinstance(window_size, int) else list(window_size)
+    if len(sizes) != depth:
+        raise ValueError(f"window_size must be one number or one for each of {depth} layers, but has {len(sizes)}")
+    # Built for every layer, so that an unknown boundary raises even where no layer has a window.
+    layers = [SlidingWindow(grid_size, 1 if size is None else size, boundary, num_prefix_tokens) for size in sizes]
+    if kind == "block":
+        layers = [
+            BlockWindow(grid_size, layer.window_size, index % 2 == 1, num_prefix_tokens)
+            for index, layer in enumerate(layers)
+        ]
+    return [None if size is None else layer for size, layer in zip(sizes, layers, strict=True)]
+
+
+def check_score(score: str, *, position: str, window_size: WindowSize, attention_dropout: float) -> None:
+    """Raise ValueError for options that scores other than the dot product do not support."""
+    check_choice("score", score, SCORES)
+    if score == "dot_product":
+        return
+    if window_size is not None:
+        raise ValueError(
+            f'score="{score}" needs window_size=None, as its heads attend to all patches, but is {window_size}'
+        )
+    if position in ("relative", "quadratic"):
+        raise ValueError(f'score="{score}" takes no position on the scores, but position="{position}"')
+    if attention_dropout:
+        raise ValueError(f'score="{score}" needs attention_dropout=0, but is {attention_dropout}')
+
+
+def check_initialisation(
+    initialisation: str, *, score: str, qk_norm: bool, position: str, window_size: WindowSize, num_prefix_tokens: int
+) -> None:
+    """Raise ValueError for options that would undo the initialization."""
+    check_choice("initialisation", initialisation, INITIALISATIONS)
+    if initialisation == "default":
+        return
+    setting = f'initialisation="{initialisation}"'
+    if score != "dot_product":
+        raise ValueError(f'{setting} needs score="dot_product", whose queries and keys it sets, but score="{score}"')
+    if qk_norm:
+        raise ValueError(
+            f"{setting} needs qk_norm=False, as the norm undoes the product that it sets, but qk_norm=True"
+        )
+    if initialisation == "mimetic":
+        return
+    if position not in ("learned", "sincos"):
+        raise ValueError(f'{setting} needs position "learned" or "sincos", which it is fitted to, but is "{position}"')
+    if window_size is not None:
+        raise ValueError(f"{setting} needs window_size=None, as it is fitted to the whole grid, but is {window_size}")
+    if num_prefix_tokens:
+        raise ValueError(f"{setting} needs no class token and no registers, which have no position in the grid")

@@ -1,0 +1,168 @@
+"""Networks with a step before them: images resized, blocks of pixels permuted, or pixel values normalized."""
+
+import math
+from typing import Any, TypeGuard
+
+import torch
+import torch.nn.functional as F
+from einops import rearrange
+from jaxtyping import Float, Int64
+from torch import Tensor, nn
+
+from vit_vs_cnn.attention.arguments import Images, Logits, Size2d, as_rows_and_cols
+from vit_vs_cnn.counter_random import counter_key, permutation
+
+#: Interpolations of resizing.
+INTERPOLATIONS = ("bilinear", "bicubic", "nearest")
+
+
+class ResizedInput(nn.Module):
+    """Network whose images are resized to its input size.
+
+    In evaluation, as timm prepares images: the sides are resized to the input size divided by ``crop_pct``, and the
+    centre of the input size is cropped. In training the whole image is resized; augmentation crops.
+
+    Reference: Wightman, timm, ``create_transform`` (crop_pct, interpolation).
+    Differs: both sides are resized, as the images of a run have one shape. Values are interpolated after the
+    normalization, which is linear, with antialiasing, and not rounded to bytes in between.
+
+    Arguments:
+        network: network that classifies; its outputs are returned unchanged.
+        image_size: input size of the network, one number or (rows, cols).
+        interpolation: "bilinear", "bicubic" or "nearest".
+        crop_pct: share of each side that is visible in evaluation; above 0, at most 1.
+
+    Raises:
+        ValueError: if the interpolation is unknown, or a size or a share out of range.
+    """
+
+    def __init__(
+        self, network: nn.Module, image_size: Size2d, interpolation: str = "bicubic", crop_pct: float = 1.0
+    ) -> None:
+        super().__init__()
+        if interpolation not in INTERPOLATIONS:
+            raise ValueError(f'interpolation must be one of {", ".join(INTERPOLATIONS)}, but is "{interpolation}"')
+        if not 0 < crop_pct <= 1:
+            raise ValueError(f"crop_pct must be above 0, and at most 1, but is {crop_pct}")
+        self.network = network
+        self.image_size = as_rows_and_cols("input_size", image_size)
+        self.interpolation = interpolation
+        self.crop_pct = crop_pct
+
+    def resize(self, images: Images) -> Float[Tensor, "batch channels new_rows new_cols"]:
+        """Images at the input size."""
+        size = self.image_size if self.training else self.resize_size
+        if (images.shape[-2], images.shape[-1]) != size:
+            smooth = {} if self.interpolation == "nearest" else {"antialias": True}
+            wide = images if images.dtype == torch.float64 else images.float()  # no antialiasing of bfloat16 on CPUs
+            images = F.interpolate(wide, size=size, mode=self.interpolation, **smooth).to(images.dtype)
+        if size == self.image_size:
+            return images
+        (top, left), (rows, cols) = self.corner, self.image_size
+        return images[..., top : top + rows, left : left + cols]
+
+    def forward(self, images: Images, **options: Any) -> Any:
+        return self.network(self.resize(images), **options)
+
+    @property
+    def resize_size(self) -> tuple[int, int]:
+        """(rows, cols) of the image in evaluation before the crop."""
+        rows, cols = self.image_size
+        return math.floor(rows / self.crop_pct), math.floor(cols / self.crop_pct)
+
+    @property
+    def corner(self) -> tuple[int, int]:
+        """(top, left) of the crop, in pixels of the resized image."""
+        (rows, cols), (all_rows, all_cols) = self.image_size, self.resize_size
+        return round((all_rows - rows) / 2), round((all_cols - cols) / 2)
+
+
+def has_center_crop(network: nn.Module) -> TypeGuard[ResizedInput]:
+    """True if only the centre of an image is visible to the network in evaluation."""
+    return isinstance(network, ResizedInput) and network.resize_size != network.image_size
+
+
+def visible_size(network: nn.Module, size: tuple[int, int]) -> tuple[float, float]:
+    """(rows, cols) inside the crop of images of this size, in pixels of the images."""
+    if not has_center_crop(network):
+        return float(size[0]), float(size[1])
+    (rows, cols), (all_rows, all_cols) = network.image_size, network.resize_size
+    return size[0] * rows / all_rows, size[1] * cols / all_cols
+
+
+class PermutedInput(nn.Module):
+    """A network whose images have their blocks of pixels in another order, which is fixed.
+
+    Smaller blocks leave less of the local structure of an image. A transformer whose patches fit into the blocks gets
+    the same patches in another order.
+
+    Arguments:
+        network: network that gets the permuted images; its outputs are returned as they are.
+        image_size: one number or (rows, cols) of the images.
+        block_size: side of a block in pixels.
+        seed: seed of the permutation.
+
+    Raises:
+        ValueError: blocks that do not divide the image, or do not fit into it twice.
+    """
+
+    order: Int64[Tensor, "blocks"]
+
+    def __init__(self, network: nn.Module, image_size: Size2d, block_size: int, seed: int = 0) -> None:
+        super().__init__()
+        rows, cols = as_rows_and_cols("image_size", image_size)
+        if block_size < 1 or rows % block_size or cols % block_size or block_size >= max(rows, cols):
+            raise ValueError(f"permute_blocks must divide images of {rows} x {cols} pixels, but is {block_size}")
+        self.network = network
+        self.block_size = block_size
+        count = (rows // block_size) * (cols // block_size)
+        order = torch.tensor(permutation(counter_key(seed, count), count).tolist())
+        self.register_buffer("order", order, persistent=False)
+
+    def permuted(self, images: Images) -> Images:
+        """The images as the network gets them."""
+        size = self.block_size
+        blocks = rearrange(images, "b c (r p) (k q) -> b (r k) c p q", p=size, q=size)
+        blocks = blocks.index_select(1, self.order.to(images.device))
+        return rearrange(blocks, "b (r k) c p q -> b c (r p) (k q)", r=images.shape[-2] // size)
+
+    def forward(self, images: Images, **options: Any) -> Any:
+        return self.network(self.permuted(images), **options)
+
+
+def unwrap(network: nn.Module) -> nn.Module:
+    """Network without the wrappers that change its images."""
+    while isinstance(network, ResizedInput | PermutedInput):
+        network = network.network
+    return network
+
+
+def resize_for(network: nn.Module, images: Tensor) -> Tensor:
+    """Images as ``unwrap(network)`` takes them."""
+    if isinstance(network, PermutedInput):
+        return resize_for(network.network, network.permuted(images))
+    return network.resize(images) if isinstance(network, ResizedInput) else images
+
+
+class NormalizedInput(nn.Module):
+    """Network that normalizes pixel values first, as in training; the form in which networks are exported.
+
+    ``logits = f((images - mean) / std)``.
+
+    Arguments:
+        mean: per-channel mean, in [0, 1].
+        std: per-channel standard deviation, in the same units.
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, network: nn.Module, *, mean: list[float], std: list[float]) -> None:
+        super().__init__()
+        self.network = network
+        self.register_buffer("mean", torch.tensor(mean).view(-1, 1, 1))
+        self.register_buffer("std", torch.tensor(std).view(-1, 1, 1))
+
+    def forward(self, images: Images) -> Logits:
+        """Logits of images whose pixels run from 0 (black) to 1 (white)."""
+        return self.network((images - self.mean) / self.std)

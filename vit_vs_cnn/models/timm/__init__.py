@@ -1,1 +1,0 @@
-"""timm's Vision Transformer and ours: weights carried over both ways."""

@@ -1,0 +1,545 @@
+"""Audit of images before training: classes, unusable files, sizes and duplicates. Nothing is trained or changed."""
+
+import functools
+import unicodedata
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+import torch
+from jaxtyping import Bool, UInt8
+from torch import Tensor
+
+from vit_vs_cnn.config.experiment import Data
+from vit_vs_cnn.console import format_count
+from vit_vs_cnn.data.decoding import ImageFileInfo, read_file_info
+from vit_vs_cnn.data.image_cache import CachedImages
+from vit_vs_cnn.data.images import LabelledImages, concatenate
+from vit_vs_cnn.data.listing import SPLITS, FileProblem, count_by_kind, format_counts
+from vit_vs_cnn.data.near_duplicates import MAX_BLANK_DEVIATION, channel_means_and_deviations, find_copies
+from vit_vs_cnn.data.options import Resize
+from vit_vs_cnn.runs.experiment_data import open_source
+from vit_vs_cnn.statistics.intervals import wilson_interval
+from vit_vs_cnn.statistics.pair_comparison import MIN_TEST_IMAGES_FOR_CONCLUSION
+
+#: Folder of the audit in the folder of an experiment.
+AUDIT_FOLDER = "audit"
+#: Similarity below which a pair may show two different scenes (results/near_duplicates).
+MIN_SURE_SIMILARITY = 0.8
+#: Number of images below which a class is small.
+MIN_IMAGES_OF_CLASS = 15
+#: Half width of a confidence interval above which a test set is too small for most comparisons.
+MAX_HALF_WIDTH = 0.1
+#: Ratio of the largest to the smallest class from which classes are imbalanced.
+MIN_IMBALANCE = 4.0
+#: Fraction of the images from which enlarged or cropped images are reported.
+MIN_AFFECTED_FRACTION = 0.05
+#: Fraction of an image that a crop may remove.
+MAX_CROPPED_FRACTION = 0.4
+#: Accuracy above that of the most frequent class from which file formats predict the class, with so many files.
+MIN_FORMAT_GAIN, MIN_FILES_FOR_FORMAT = 0.15, 50
+_NUM_EXAMPLES = 3
+
+
+class Severity(StrEnum):
+    """Consequence of a finding, the most serious first."""
+
+    STOPS_TRAINING = "stops training"
+    MISLEADING = "misleading results"
+    WEAKER = "weaker results"
+    NOTE = "note"
+
+
+class DuplicateKind(StrEnum):
+    """Problem with two similar images, the most serious first."""
+
+    TWO_CLASSES = "two classes"
+    TWO_SPLITS = "two splits"
+    REPEATED = "repeated"
+
+
+#: Number of pairs of each kind that the page shows as images. Unused places go to the other kinds.
+NUM_SHOWN_PAIRS = {DuplicateKind.TWO_CLASSES: 16, DuplicateKind.TWO_SPLITS: 16, DuplicateKind.REPEATED: 8}
+
+
+@dataclass(frozen=True)
+class AuditFinding:
+    """A problem of the images.
+
+    Arguments:
+        title: the problem in a few words.
+        description: numbers and examples.
+        advice: remedy.
+    """
+
+    severity: Severity
+    title: str
+    description: str
+    advice: str
+
+    @property
+    def line(self) -> str:
+        return f"{self.title} ({self.severity}): {self.description}. {self.advice}."
+
+
+@dataclass(frozen=True)
+class DuplicatePair:
+    """Two images that show, or seem to show, the same scene.
+
+    Arguments:
+        first, second: paths below the root, or numbers in the source.
+        similarity: correlation of the details, 0.62 to 1 (``near_duplicate_pairs``).
+        same_pixels: whether all pixels are equal at training size.
+        classes, splits: class and split of each image; test folds are splits.
+    """
+
+    first: str
+    second: str
+    similarity: float
+    same_pixels: bool
+    classes: tuple[str, str]
+    splits: tuple[str, str]
+
+    @property
+    def kind(self) -> DuplicateKind:
+        """The most serious problem of the pair."""
+        if self.classes[0] != self.classes[1]:
+            return DuplicateKind.TWO_CLASSES
+        return DuplicateKind.TWO_SPLITS if self.is_across_splits else DuplicateKind.REPEATED
+
+    @property
+    def is_across_splits(self) -> bool:
+        return self.splits[0] != self.splits[1]
+
+    @property
+    def leaked_test_images(self) -> tuple[str, ...]:
+        """Images of the pair that are test images and similar to an image of another split."""
+        sides = zip((self.first, self.second), self.splits, strict=True)
+        return tuple(name for name, split in sides if self.is_across_splits and split not in ("train", "validation"))
+
+    @property
+    def is_sure(self) -> bool:
+        """Report if the images are so similar that they show the same scene."""
+        return self.same_pixels or self.similarity >= MIN_SURE_SIMILARITY
+
+
+@dataclass(frozen=True, eq=False)
+class Audit:
+    """Properties of images, and the problems found (``findings``).
+
+    Arguments:
+        source: objects, cifar10, cifar100, folder, table, the path of a custom class, or the object given in Python.
+        root: folder or table of the images; empty for sources without one.
+        layout: "class folders", "split folders", "table" or "splits of the source".
+        folds: number of test folds; 0 if all seeds have the same test images.
+        image_size: rows and columns at training size.
+        resize: method by which files are brought to that size; None without files.
+        skips_unreadable: whether training leaves out unreadable files.
+        counts: number of usable images by split and class; of test folds, the split of seed 0.
+        files: size, format and color mode of each file; empty without files.
+        class_of: class of each file, by its name.
+        problems: unusable files and classes, with reasons.
+        other_files: ignored files: no images by their suffix, or in no class folder.
+        blank: images of one color.
+        mean_colors: mean color of each class, 0 to 255 for each channel.
+        groups: number of groups in each split; empty without groups.
+        pairs: similar images, the most serious problem first; None if they were not searched for.
+        pictures: both images of some pairs side by side, ``(rows, cols, channels)``, by the index of the pair.
+    """
+
+    source: str
+    root: str
+    layout: str
+    folds: int
+    image_size: tuple[int, int]
+    resize: Resize | None
+    skips_unreadable: bool
+    counts: Mapping[str, Mapping[str, int]]
+    files: tuple[ImageFileInfo, ...]
+    class_of: Mapping[str, str] = field(repr=False)
+    problems: tuple[FileProblem, ...]
+    other_files: tuple[str, ...]
+    blank: tuple[str, ...]
+    mean_colors: Mapping[str, tuple[float, ...]]
+    groups: Mapping[str, int]
+    pairs: tuple[DuplicatePair, ...] | None
+    pictures: Mapping[int, UInt8[np.ndarray, "_ _ _"]] = field(repr=False)
+
+    @property
+    def images(self) -> int:
+        """Number of usable images."""
+        return sum(sum(by_class.values()) for by_class in self.counts.values())
+
+    @property
+    def by_class(self) -> dict[str, int]:
+        """Number of usable images of each class, over all splits."""
+        total: Counter[str] = Counter()
+        for by_class in self.counts.values():
+            total.update(by_class)
+        return {name: total[name] for name in self.counts["train"]}
+
+    @property
+    def test_images(self) -> int:
+        """Number of test images of one run."""
+        return sum(self.counts["test"].values())
+
+    @property
+    def tested_images(self) -> int:
+        """Number of test images of all seeds together."""
+        return self.test_images + (sum(self.counts["train"].values()) if self.folds else 0)
+
+    @property
+    def majority(self) -> tuple[str, float]:
+        """The most frequent class of the test images, and the accuracy of always predicting it."""
+        tested = self.counts["test"]
+        name = max(tested, key=tested.__getitem__)
+        return name, tested[name] / max(1, self.test_images)
+
+    @property
+    def leaked(self) -> int:
+        """Number of test images that are similar to an image of another split, copies included."""
+        pairs = self.pairs or ()
+        names = {name for pair in pairs for name in pair.leaked_test_images}
+        repeated = (pair for pair in pairs if pair.same_pixels and pair.kind is DuplicateKind.REPEATED)
+        return len(names | {pair.second for pair in repeated if pair.first in names})
+
+    @property
+    def unsure_leaked(self) -> int:
+        """Number of these test images whose similarity is so low that they may show another scene."""
+        highest: dict[str, float] = {}
+        for pair in self.pairs or ():
+            for name in pair.leaked_test_images:
+                highest[name] = max(pair.similarity, highest.get(name, 0.0))
+        return sum(similarity < MIN_SURE_SIMILARITY for similarity in highest.values())
+
+    def pairs_of(self, kind: DuplicateKind) -> list[DuplicatePair]:
+        return [pair for pair in self.pairs or () if pair.kind is kind]
+
+    @functools.cached_property
+    def findings(self) -> tuple[AuditFinding, ...]:
+        """All problems, the most serious first."""
+        findings = [finding for check in _CHECKS for finding in check(self)]
+        return tuple(sorted(findings, key=lambda finding: list(Severity).index(finding.severity)))
+
+
+def audit_images(data: Data, tell: Callable[[str], None] = lambda text: None, *, trust: bool = False) -> Audit:
+    """Read every image of a source once. Files are decoded into the cache that training uses.
+
+    Arguments:
+        data: data block of a config.
+        tell: receives the progress as text.
+        trust: import a custom source class.
+
+    Raises:
+        InputError: a missing folder, an unknown layout, or an unreadable source.
+    """
+    source = open_source(data, trust=trust)
+    cached = source if isinstance(source, CachedImages) else None
+    if cached is not None:
+        cached.listed  # noqa: B018  # a wrong folder fails before anything is reported
+    tell("reading images")
+    splits = _read_splits(source, cached)
+    images = functools.reduce(concatenate, splits.values())
+    split_of = [split for split, part in splits.items() for _ in range(len(part))]
+    folds = None if cached is None else cached.listing.folds
+    if folds is not None:  # training images come first
+        split_of[: len(folds)] = [f"fold {fold}" for fold in folds]
+        splits = _split_by_fold(images, folds)
+    means, deviations = channel_means_and_deviations(images)
+    blank = deviations <= MAX_BLANK_DEVIATION
+    pairs, pictures = None, {}
+    if data.source != "objects":  # each synthetic image is generated anew
+        tell("searching for duplicates")
+        pairs, pictures = _find_pairs(images, split_of, blank, tell)
+    options = None if cached is None else cached.options
+    files = () if options is None else _read_files(data, images, tell)
+    names, labels = images.class_names, images.labels.tolist()
+    class_of = {str(name): names[label] for name, label in zip(images.sample_ids, labels, strict=True)}
+    listing = None if cached is None else cached.listing
+    return Audit(
+        source=data.whence if data.kind in ("own", "given") else data.kind,
+        root="" if data.kind in ("objects", "own", "given") else data.root,
+        layout="splits of the source" if listing is None else listing.layout,
+        folds=0 if folds is None else len(set(folds)),
+        image_size=images.image_shape[1:],
+        resize=None if options is None else options.resize,
+        skips_unreadable=options is not None and options.skip_unreadable,
+        counts={split: part.counts() for split, part in splits.items()},
+        files=files,
+        class_of={file.name: class_of[file.name] for file in files},
+        problems=() if listing is None else tuple(listing.problems),
+        other_files=() if listing is None else tuple(listing.others),
+        blank=tuple(str(images.sample_ids[index]) for index in torch.nonzero(blank)[:, 0].tolist()),
+        mean_colors={
+            name: tuple(means[images.labels == label].mean(0).tolist())
+            for label, name in enumerate(names)
+            if (images.labels == label).any()
+        },
+        groups={split: len({*part.groups}) for split, part in splits.items() if part.groups is not None},
+        pairs=pairs,
+        pictures=pictures,
+    )
+
+
+def _read_splits(source: object, cached: CachedImages | None) -> dict[str, LabelledImages]:
+    if cached is not None:
+        existing = {"train", *cached.listed.splits, *["test"] * (cached.folds is None)}
+        return {split: cached.split(split) for split in SPLITS if split in existing}
+    parts = {split: getattr(source, split)() for split in ("train", "validation", "test")}
+    return {split: part for split, part in parts.items() if part is not None}
+
+
+def _split_by_fold(images: LabelledImages, folds: Sequence[int]) -> dict[str, LabelledImages]:
+    """Splits of seed 0: it is tested on fold 0. Images without a fold are validation images."""
+    numbers = torch.tensor([*folds, *[-1] * (len(images) - len(folds))])
+    masks = {"train": numbers > 0, "validation": numbers < 0, "test": numbers == 0}
+    return {
+        split: images.subset(torch.nonzero(mask)[:, 0])
+        for split, mask in masks.items()
+        if split != "validation" or mask.any()
+    }
+
+
+def _read_files(data: Data, images: LabelledImages, tell: Callable[[str], None]) -> tuple[ImageFileInfo, ...]:
+    names = [str(name) for name in images.sample_ids]
+    root = Path(data.root) if data.kind == "folder" else Path(data.root).parent
+    return tuple(read_file_info(root, names, lambda count: tell(f"reading headers: {count:,} of {len(names):,} files")))
+
+
+def _find_pairs(
+    images: LabelledImages, split_of: list[str], blank: Bool[Tensor, "count"], tell: Callable[[str], None]
+) -> tuple[tuple[DuplicatePair, ...], dict[int, UInt8[np.ndarray, "_ _ _"]]]:
+    copies, exact = find_copies(images, split_of, blank, tell)
+    names = [str(name) for name in images.sample_ids]
+    classes = [images.class_names[label] for label in images.labels.tolist()]
+    columns = (copies.test.tolist(), copies.train.tolist(), copies.similarity.tolist(), exact.tolist())
+    pairs = [
+        (
+            DuplicatePair(
+                names[first],
+                names[second],
+                round(similarity, 3),
+                same_pixels,
+                (classes[first], classes[second]),
+                (split_of[first], split_of[second]),
+            ),
+            (first, second),
+        )
+        for first, second, similarity, same_pixels in zip(*columns, strict=True)
+    ]
+    kinds = list(DuplicateKind)
+    pairs.sort(key=lambda item: (kinds.index(item[0].kind), not item[0].is_across_splits, -item[0].similarity))
+    shown = _select_shown([pair.kind for pair, _ in pairs])
+    return tuple(pair for pair, _ in pairs), {index: _side_by_side(images, pairs[index][1]) for index in shown}
+
+
+def _select_shown(kinds: Sequence[DuplicateKind]) -> list[int]:
+    """Indices of the pairs to show: the first ones of each kind, then the others up to the total number."""
+    first: list[int] = []
+    for kind, maximum in NUM_SHOWN_PAIRS.items():
+        first += [index for index, other in enumerate(kinds) if other is kind][:maximum]
+    rest = [index for index in range(len(kinds)) if index not in first]
+    return sorted([*first, *rest[: sum(NUM_SHOWN_PAIRS.values()) - len(first)]])
+
+
+def _side_by_side(images: LabelledImages, indices: tuple[int, int]) -> UInt8[np.ndarray, "_ _ _"]:
+    left, right = images.take(torch.tensor(indices))
+    gap = left.new_full((*left.shape[:2], 4), 255)
+    return torch.cat([left, gap, right], dim=2).permute(1, 2, 0).numpy()
+
+
+def _check_usable(audit: Audit) -> Iterator[AuditFinding]:
+    classes = [problem for problem in audit.problems if problem.is_fatal]
+    files = [problem for problem in audit.problems if not problem.is_fatal]
+    if classes:
+        texts = [f"{problem.name}: {' '.join(problem.reason.split())}" for problem in classes]
+        more = f"; and {len(classes) - _NUM_EXAMPLES} more" * (len(classes) > _NUM_EXAMPLES)
+        description = "; ".join(texts[:_NUM_EXAMPLES]) + more
+        yield AuditFinding(Severity.STOPS_TRAINING, "Unusable classes", description, "Add images, or remove the class")
+    if files:
+        setting = f"data.{audit.source}.skip_unreadable"
+        counts = format_counts(count_by_kind(files))
+        description = f"{format_count(len(files), 'file')} ({counts}), such as {_examples([one.name for one in files])}"
+        severity, advice = Severity.STOPS_TRAINING, f"Repair or remove them, or leave them out with --{setting} true"
+        if audit.skips_unreadable:
+            severity, advice = Severity.WEAKER, f"They are left out, as {setting} is true"
+        yield AuditFinding(severity, "Unusable files", description, advice)
+
+
+def _check_class_names(audit: Audit) -> Iterator[AuditFinding]:
+    """Find class names that differ only in case, spaces or Unicode form."""
+    similar: dict[str, list[str]] = defaultdict(list)
+    for name in audit.by_class:
+        folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
+        similar[" ".join(folded.split())].append(name)
+    # Two Unicode forms of one name look the same on a screen: escaped, they differ.
+    groups = [" and ".join(map(ascii, names)) for names in similar.values() if len(names) > 1]
+    if groups:
+        description = f"{_examples(groups)} differ only in case, spaces or Unicode form, but are separate classes"
+        advice = "If they are one class, merge the folders"
+        yield AuditFinding(Severity.MISLEADING, "Similar class names", description, advice)
+
+
+def _check_leaks(audit: Audit) -> Iterator[AuditFinding]:
+    if not audit.leaked:
+        return
+    description = (
+        f"{audit.leaked:,} of the {audit.tested_images:,} test images look like a training or validation image, so "
+        f"correct predictions of them do not show how a model does on new images{_unsure(audit.unsure_leaked)}"
+    )
+    advice = (
+        "Keep one image of each scene, or keep all images of a scene in one split (train/ and test/ folders, "
+        "or data.folder.group)"
+    )
+    if audit.source != "folder":
+        advice = "The report also gives the accuracy without them"
+    yield AuditFinding(Severity.MISLEADING, "Test images similar to training images", description, advice)
+
+
+def _check_conflicts(audit: Audit) -> Iterator[AuditFinding]:
+    pairs = audit.pairs_of(DuplicateKind.TWO_CLASSES)
+    if pairs:
+        first = pairs[0]
+        example = f"{first.first} ({first.classes[0]}) and {first.second} ({first.classes[1]})"
+        description = f"{format_count(len(pairs), 'pair')} of similar images in two classes, such as {example}"
+        description += _unsure(sum(not pair.is_sure for pair in pairs))
+        advice = "Check each pair and keep the correct class"
+        yield AuditFinding(Severity.MISLEADING, "Same image in two classes", description, advice)
+
+
+def _check_formats(audit: Audit) -> Iterator[AuditFinding]:
+    """Measure how well format and color mode alone predict the class."""
+    groups: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+    for file in audit.files:
+        groups[file.format, file.mode][audit.class_of[file.name]] += 1
+    if len(audit.files) < MIN_FILES_FOR_FORMAT or len(groups) < 2:
+        return
+    accuracy = sum(group.most_common(1)[0][1] for group in groups.values()) / len(audit.files)
+    name, count = Counter(audit.class_of.values()).most_common(1)[0]
+    baseline = count / len(audit.class_of)
+    if accuracy - baseline > MIN_FORMAT_GAIN:
+        description = (
+            f"file format and color mode alone predict the class of {100 * accuracy:.0f} % of the images (always "
+            f"predicting {name}: {100 * baseline:.0f} %), so a model may learn the camera or the compression"
+        )
+        advice = "Save the images of all classes in one format and mode"
+        yield AuditFinding(Severity.MISLEADING, "File format depends on the class", description, advice)
+
+
+def _check_blank(audit: Audit) -> Iterator[AuditFinding]:
+    if audit.blank:
+        is_cropped = bool(audit.files) and audit.resize == "crop"
+        after_crop = " after cropping" * is_cropped
+        description = f"{format_count(len(audit.blank), 'image')} of a single color{after_crop}, such as "
+        advice = "Remove them: they do not show their class"
+        if is_cropped:
+            advice += f". If the crop removes the object, use --data.{audit.source}.resize pad"
+        yield AuditFinding(Severity.MISLEADING, "Blank images", description + _examples(audit.blank), advice)
+
+
+def _check_class_sizes(audit: Audit) -> Iterator[AuditFinding]:
+    small = {name: count for name, count in audit.by_class.items() if count < MIN_IMAGES_OF_CLASS}
+    if small:
+        names = _examples([f"{name} ({count})" for name, count in sorted(small.items(), key=lambda item: item[1])])
+        of_all = f"{len(small)} of {len(audit.by_class)} classes have"
+        description = f"{of_all} fewer than {MIN_IMAGES_OF_CLASS} images: {names}"
+        advice = "Add images, merge classes, or leave these out"
+        yield AuditFinding(Severity.WEAKER, "Small classes", description, advice)
+
+
+def _check_test_size(audit: Audit) -> Iterator[AuditFinding]:
+    if not (count := audit.test_images):
+        return
+    interval = wilson_interval(count // 2, count)
+    half_width = (interval.high - interval.low) / 2
+    if half_width > MAX_HALF_WIDTH:
+        description = f"with {count:,} test images, an accuracy of 50 % is uncertain by ±{100 * half_width:.0f} points"
+        if count < MIN_TEST_IMAGES_FOR_CONCLUSION:
+            minimum = MIN_TEST_IMAGES_FOR_CONCLUSION
+            description += f", and no difference can be significant, which takes at least {minimum} test images"
+        block = audit.source if audit.source in ("folder", "table") else "own"
+        larger_folds = f", or increase --data.{block}.test_fraction" * (audit.folds > 0)
+        yield AuditFinding(Severity.WEAKER, "Few test images", description, f"Add images{larger_folds}")
+
+
+def _check_imbalance(audit: Audit) -> Iterator[AuditFinding]:
+    counts = {name: count for name, count in audit.by_class.items() if count}
+    if len(counts) < 2:
+        return
+    largest, smallest = max(counts, key=counts.__getitem__), min(counts, key=counts.__getitem__)
+    name, accuracy = audit.majority
+    if counts[largest] >= MIN_IMBALANCE * counts[smallest]:
+        description = (
+            f"{largest} has {counts[largest]:,} images and {smallest} {counts[smallest]:,}; always predicting {name} "
+            f"gives {100 * accuracy:.1f} % accuracy on the test images"
+        )
+        advice = "Add images of the small classes, and compare every accuracy with that number"
+        yield AuditFinding(Severity.WEAKER, "Class imbalance", description, advice)
+
+
+def _check_repeats(audit: Audit) -> Iterator[AuditFinding]:
+    pairs = audit.pairs_of(DuplicateKind.REPEATED)
+    if pairs:
+        copies = len({pair.second for pair in pairs})
+        unsure = copies - len({pair.second for pair in pairs if pair.is_sure})
+        verb = "looks" if copies == 1 else "look"
+        description = f"{format_count(copies, 'image')} {verb} like another image of the same class and split"
+        title = "Repeated images" if unsure < copies else "Similar images"
+        advice = "Keep one of each: copies add little information"
+        yield AuditFinding(Severity.WEAKER, title, description + _unsure(unsure), advice)
+
+
+def _check_sizes(audit: Audit) -> Iterator[AuditFinding]:
+    if not audit.files:
+        return
+    size, count, settings = min(audit.image_size), len(audit.files), f"--data.{audit.source}"
+    sides = [max(file.width, file.height) if audit.resize == "pad" else file.shorter for file in audit.files]
+    small = sum(side < size for side in sides)
+    if small > MIN_AFFECTED_FRACTION * count:
+        description = f"{small:,} of {count:,} images are smaller than the training size of {size} pixels"
+        advice = f"Lower {settings}.image_size, or use larger images"
+        yield AuditFinding(Severity.WEAKER, "Enlarged images", description, advice)
+    cropped = sum(1 - 1 / file.aspect > MAX_CROPPED_FRACTION for file in audit.files)
+    if audit.resize == "crop" and cropped > MIN_AFFECTED_FRACTION * count:
+        fraction = f"{100 * MAX_CROPPED_FRACTION:.0f} %"
+        description = f"the central crop removes more than {fraction} of {cropped:,} of the {count:,} images"
+        advice = f"Keep the whole image with {settings}.resize pad or squash"
+        yield AuditFinding(Severity.WEAKER, "Cropped images", description, advice)
+
+
+def _check_other_files(audit: Audit) -> Iterator[AuditFinding]:
+    if audit.other_files:
+        suffixes = Counter(PurePosixPath(name).suffix.lower() or "no suffix" for name in audit.other_files)
+        counts = format_counts(dict(suffixes.most_common(5)))
+        description = f"{format_count(len(audit.other_files), 'ignored file')} ({counts})"
+        advice = "Convert images among them to JPEG or PNG, and move them into class folders"
+        yield AuditFinding(Severity.NOTE, "Other files", description, advice)
+
+
+_CHECKS = (
+    _check_usable,
+    _check_class_names,
+    _check_leaks,
+    _check_conflicts,
+    _check_formats,
+    _check_blank,
+    _check_class_sizes,
+    _check_test_size,
+    _check_imbalance,
+    _check_repeats,
+    _check_sizes,
+    _check_other_files,
+)
+
+
+def _unsure(count: int) -> str:
+    """Remark on images whose similarity is too low to be sure."""
+    return f" ({count:,} with a similarity below {MIN_SURE_SIMILARITY}, perhaps other scenes: check)" * (count > 0)
+
+
+def _examples(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NUM_EXAMPLES:,} more" * (len(names) > _NUM_EXAMPLES)
+    return ", ".join(names[:_NUM_EXAMPLES]) + more

@@ -1,0 +1,187 @@
+"""Test images of an experiment with near-duplicates among the training and validation images of its runs."""
+
+import contextlib
+import functools
+import itertools
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Bool
+
+from vit_vs_cnn.data.images import LabelledImages, concatenate
+from vit_vs_cnn.data.near_duplicates import (
+    ALGORITHM_VERSION,
+    DuplicatePairs,
+    near_duplicate_pairs,
+    to_comparison_size,
+)
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.files import write_text
+from vit_vs_cnn.runs.experiment_data import ExperimentData, open_experiment_data
+from vit_vs_cnn.runs.result import RunResult, ScoredOn, fold_name
+
+FILE_NAME = "duplicates.json"
+
+
+@dataclass(frozen=True)
+class NearDuplicates:
+    """Near-duplicates between the test images and the images that runs used, validation images included.
+
+    Arguments:
+        fingerprint: hash of the images of the experiment.
+        test_images: number of test images of a run; of several folds, of the largest.
+        by_subset: indices of the test images with a near-duplicate, for each subset (its hash, and its fold).
+        method: version of the search.
+        pairs: test image, training image, similarity and both classes of each pair.
+    """
+
+    fingerprint: str
+    test_images: int
+    by_subset: dict[str, list[int]]
+    method: int = 1
+    pairs: list[tuple[str, str, float, str, str]] = field(default_factory=list)
+
+    def covers(self, results: Sequence[RunResult]) -> bool:
+        """Report if the search included the images and all subsets of these results."""
+        fingerprints = {result.data.fingerprint for result in results}
+        return (
+            self.method == ALGORITHM_VERSION
+            and fingerprints == {self.fingerprint}
+            and {_subset_name(result) for result in results} <= self.by_subset.keys()
+        )
+
+    def clean(self, result: RunResult) -> Bool[np.ndarray, "test_images"]:
+        """Mask of the test images of a run without a near-duplicate in its subset."""
+        mask = np.ones(result.scores.scored_images, dtype=bool)
+        mask[self.by_subset[_subset_name(result)]] = False
+        return mask
+
+
+@dataclass(frozen=True, eq=False)
+class _Search:
+    """Near-duplicates of the runs with one test set; training images by their indices among all images."""
+
+    test: LabelledImages
+    pairs: DuplicatePairs
+    by_subset: dict[str, list[int]]
+
+
+def find_near_duplicates(
+    folder: Path, results: Sequence[RunResult], pool: ExperimentData | None = None
+) -> NearDuplicates:
+    """Search for near-duplicates, or read what an earlier search stored in the folder of the experiment.
+
+    Arguments:
+        pool: images of the experiment, if they are open already.
+
+    Raises:
+        InputError: missing or different images, or runs that were not scored on test images.
+    """
+    if (reason := reason_not_searched(results)) is not None:
+        raise InputError(reason)
+    if (stored := read_near_duplicates(folder, results)) is not None:
+        return stored
+    pool = _open_images(folder, results) if pool is None else pool
+    searches = [_search(pool, group) for group in _by_test_set(results)]
+    by_subset = {name: indices for search in searches for name, indices in search.by_subset.items()}
+    test = functools.reduce(concatenate, (search.test for search in searches))
+    contamination = NearDuplicates(
+        pool.fingerprint,
+        max(len(search.test) for search in searches),
+        dict(sorted(by_subset.items())),
+        ALGORITHM_VERSION,
+        _describe_pairs(_concatenate_pairs(searches), test, pool.images),
+    )
+    with contextlib.suppress(OSError):  # a read-only disk
+        write_text(folder / FILE_NAME, json.dumps(asdict(contamination)) + "\n")
+    return contamination
+
+
+def reason_not_searched(results: Sequence[RunResult]) -> str | None:
+    """Reason why there can be no near-duplicates, without a full stop; None if there may be some."""
+    if any(result.scores.scored_on is not ScoredOn.TEST for result in results):
+        return "No test image has been used, so near-duplicates were not searched for"
+    if any(result.data.source == "objects" for result in results):
+        return "All images are synthetic, so there are no near-duplicates"
+    return None
+
+
+def read_near_duplicates(folder: Path, results: Sequence[RunResult]) -> NearDuplicates | None:
+    """Stored result of an earlier search for these results; None if there is none."""
+    try:
+        values = json.loads((folder / FILE_NAME).read_text(encoding="utf-8"))
+        stored = NearDuplicates(**values | {"pairs": [tuple(pair) for pair in values.get("pairs", [])]})
+    except (OSError, ValueError, TypeError, AttributeError):
+        return None
+    return stored if stored.covers(results) else None
+
+
+def _subset_name(result: RunResult) -> str:
+    """Hash of the subset of a run, with its fold: few images may be the same in two folds."""
+    subset, fold = result.data.subset, result.data.fold
+    return subset if fold is None else fold_name(subset, fold)
+
+
+def _open_images(folder: Path, results: Sequence[RunResult]) -> ExperimentData:
+    """Open the images of an experiment without downloading them."""
+    pool = open_experiment_data(folder, results[0].data)
+    if {pool.fingerprint} != {result.data.fingerprint for result in results}:
+        raise InputError(f"{pool.data.whence}: the images are not those that the runs were trained and tested on")
+    return pool
+
+
+def _by_test_set(results: Sequence[RunResult]) -> list[list[RunResult]]:
+    groups: dict[str | None, list[RunResult]] = {}
+    for result in results:
+        groups.setdefault(result.test_set, []).append(result)
+    return list(groups.values())
+
+
+def _search(pool: ExperimentData, results: Sequence[RunResult]) -> _Search:
+    """Compare the test images of some runs with all images that these used."""
+    subsets: dict[str, torch.Tensor] = {}
+    for (size, seed, subset), result in sorted({(r.train_size, r.seed, r.data.subset): r for r in results}.items()):
+        images = pool.draw(size, seed)
+        if images.subset_hash != subset:
+            raise InputError(f"the runs were trained on another subset of {size} images with seed {seed}")
+        subsets[_subset_name(result)] = images.places
+    used, test = torch.cat(list(subsets.values())).unique(), pool.test(results[0].seed)
+    test_pixels, used_pixels = (
+        to_comparison_size(part.batches()) if part.is_large else part.images
+        for part in (test, pool.images.subset(used))
+    )
+    near = near_duplicate_pairs(test_pixels, used_pixels)
+    pairs = DuplicatePairs(near.test, used[near.train], near.similarity)
+    by_subset = {
+        name: torch.nonzero(pairs.tests_matching(indices, len(test)))[:, 0].tolist()
+        for name, indices in subsets.items()
+    }
+    return _Search(test, pairs, by_subset)
+
+
+def _concatenate_pairs(searches: Sequence[_Search]) -> DuplicatePairs:
+    """All pairs, with test images numbered over all test sets."""
+    starts = itertools.accumulate((len(search.test) for search in searches), initial=0)
+    tests = [search.pairs.test + start for search, start in zip(searches, starts, strict=False)]
+    train = torch.cat([search.pairs.train for search in searches])
+    return DuplicatePairs(torch.cat(tests), train, torch.cat([search.pairs.similarity for search in searches]))
+
+
+def _describe_pairs(
+    pairs: DuplicatePairs, test: LabelledImages, images: LabelledImages
+) -> list[tuple[str, str, float, str, str]]:
+    indices = zip(pairs.test.tolist(), pairs.train.tolist(), pairs.similarity.tolist(), strict=True)
+    return [
+        (
+            str(test.sample_ids[first]),
+            str(images.sample_ids[second]),
+            round(similarity, 3),
+            test.class_names[int(test.labels[first])],
+            images.class_names[int(images.labels[second])],
+        )
+        for first, second, similarity in indices
+    ]

@@ -1,0 +1,239 @@
+"""Runs of an experiment, and their preparation: images, network, start weights and number of steps."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torchmetrics import Metric
+
+from vit_vs_cnn.config.experiment import Experiment
+from vit_vs_cnn.data.batches import EVALUATION_BATCH
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.models.checkpointing import enable_checkpointing
+from vit_vs_cnn.models.cost import count_parameters
+from vit_vs_cnn.models.input_wrappers import unwrap
+from vit_vs_cnn.runs.experiment_data import ExperimentData, RunImages
+from vit_vs_cnn.runs.networks import build_network, check_logits, network_from_checkpoint, start_from
+from vit_vs_cnn.runs.overlap import NOTHING, TrainingImageHashes, read_training_hashes
+from vit_vs_cnn.runs.pretrained import PretrainedWeights, fit_weights, read_pretrained, weights_identities
+from vit_vs_cnn.runs.result import ScoredOn
+from vit_vs_cnn.runs.run import Run
+from vit_vs_cnn.runs.user_code import make_loss, make_metrics
+from vit_vs_cnn.seeds import derive_seed
+from vit_vs_cnn.strict_yaml import Plain
+from vit_vs_cnn.training.checkpoints import read_checkpoint
+from vit_vs_cnn.training.classifier import balanced_weights
+
+
+def grid(experiment: Experiment, pool: ExperimentData, *, world_size: int) -> list[Run]:
+    """All runs: by size, budget and seed, each contender after the one that it starts from.
+
+    Raises:
+        InputError: a training size that the images do not allow.
+    """
+    sizes = [pool.resolve(size) for size in experiment.protocol.train_sizes]
+    _check_all_has_one_name(experiment, sizes)
+    weights = Plain(weights_identities(experiment))
+    return [
+        Run(experiment, contender, size, budget, seed, pool.fingerprint, world_size, weights)
+        for size in sorted(set(sizes))
+        for budget in experiment.protocol.budget.each()
+        for seed in experiment.protocol.seeds
+        for contender in experiment.in_order()
+    ]
+
+
+def _check_all_has_one_name(experiment: Experiment, sizes: list[int]) -> None:
+    """Refuse settings for the size ``all`` if ``protocol.train_sizes`` also has that size as a number."""
+    if len(set(sizes)) == len(sizes):
+        return
+    for name, contender in experiment.contenders.items():
+        places = {"by_size": contender.by_size}
+        places |= {f"by_budget.{key}.by_size": over.get("by_size", {}) for key, over in contender.by_budget.items()}
+        if wrong := [place for place, by_size in places.items() if "all" in by_size]:
+            raise InputError(
+                f"contenders.{name}.{wrong[0]}: all is {max(sizes)} here, which protocol.train_sizes names already; "
+                "write the number, and name the size once"
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class PreparedRun:
+    """A run before its first step: its images, its network with the weights that it begins with, its budget in steps.
+
+    Arguments:
+        model: ``model`` block that the network is built from, completed for the images.
+        loss: user-defined loss; None for cross entropy.
+        class_weights: in the cross entropy; None for equal weights.
+        metrics: user-defined metrics, by name.
+        pretrained: weights that the run begins with; None for random initialization or ``starts_from``.
+        start_images: images that the weights were trained on before this run.
+    """
+
+    run: Run
+    images: RunImages
+    network: nn.Module
+    parameters: int
+    macs: int
+    steps: int
+    model: dict[str, Any]
+    loss: Callable[[Tensor, Tensor], Tensor] | None
+    class_weights: list[float] | None
+    metrics: dict[str, Metric]
+    pretrained: PretrainedWeights | None = None
+    start_images: TrainingImageHashes = NOTHING
+
+    @property
+    def normalisation(self) -> tuple[list[float], list[float]] | None:
+        """Mean and deviation that the pretrained weights came with; None to use those of the training images."""
+        known = self.pretrained
+        return None if known is None or known.mean is None or known.std is None else (known.mean, known.std)
+
+
+def prepare(run: Run, data: ExperimentData) -> PreparedRun:
+    """Sample the images of a run, check what its start weights were trained on, and build its network with them.
+
+    Raises:
+        InputError: as ``check_start_overlap``, ``prepare_network`` and ``load_start_weights``.
+    """
+    images = data.draw(run.train_size, run.seed)
+    start_images = check_start_overlap(run, images, data)
+    prepared = prepare_network(run, images)
+    load_start_weights(run, prepared.network)
+    return replace(prepared, start_images=start_images)
+
+
+def prepare_network(run: Run, images: RunImages) -> PreparedRun:
+    """Build the network from the seed of a run, load its pretrained weights, and turn the budget into steps.
+
+    Weights of another run or of a checkpoint (``starts_from``) are not loaded: see ``load_start_weights``.
+
+    Raises:
+        InputError: a model, optimizer, loss or metric that cannot be made or does not fit the images, or weights that
+            do not fit.
+    """
+    recipe, execution, trust = run.recipe, run.experiment.execution, run.experiment.trusted
+    where = f"contenders.{run.contender}"
+    shape, num_classes = images.training.image_shape, images.training.num_classes
+    pretrained, model = read_pretrained(run.experiment, run.contender), dict(recipe.model)
+    if pretrained is not None:
+        model = pretrained.model(model, (shape[1], shape[2]))
+    torch.manual_seed(derive_seed(run.seed, "initialisation"))  # after reading weights, which happens only once
+    network = build_network(model, num_classes=num_classes, image_shape=shape, where=f"{where}.model", trust=trust)
+    macs = check_logits(network, shape, num_classes=num_classes, where=f"{where}.model")
+    if pretrained is not None:
+        fit_weights(unwrap(network), pretrained, num_classes=num_classes, where=f"{where}.weights")
+        _check_channels(pretrained, shape[0], f"{where}.weights")
+    try:
+        recipe.optimizer.build(network, trust=trust)  # an error is found before anything trains
+    except InputError as error:
+        raise InputError(f"{where}.{error}") from error
+    if execution.gradient_checkpointing:
+        try:
+            enable_checkpointing(unwrap(network))
+        except ValueError as error:
+            raise InputError(f"execution.gradient_checkpointing: {where}.model: {error}") from error
+    batch_size = run.experiment.protocol.batch_size
+    augmentation = run.experiment.augmentation(recipe)
+    return PreparedRun(
+        run=run,
+        images=images,
+        network=network,
+        parameters=count_parameters(network),
+        macs=macs,
+        steps=run.budget.to_steps(batch_size=batch_size, train_images=len(images.training), macs=macs),
+        model=model,
+        loss=make_loss(
+            recipe.loss,
+            num_classes=num_classes,
+            mixed=augmentation.mixup > 0 or augmentation.cutmix > 0,
+            where=f"{where}.loss",
+            trust=trust,
+        ),
+        class_weights=_class_weights(run, images),
+        metrics=make_metrics(execution.metrics, num_classes=num_classes, trust=trust),
+        pretrained=pretrained,
+    )
+
+
+def check_validation_batches(cell: Run, images: RunImages) -> None:
+    """Refuse a share of the validation batches that is less than one batch, as Lightning does in every run."""
+    share = cell.experiment.trainer.get("limit_val_batches")
+    if not isinstance(share, float) or not 0 < share < 1:
+        return
+    accumulated = cell.experiment.trainer.get("accumulate_grad_batches") or 1
+    protocol, count = cell.experiment.protocol, len(images.validation)
+    batches = math.ceil(count / cell.world_size / max(protocol.batch_size // accumulated, EVALUATION_BATCH))
+    if count and int(batches * share) < 1:
+        raise InputError(
+            f"trainer.limit_val_batches: {share} of the validation batches (there {'is' if batches == 1 else 'are'} "
+            f"{batches} with {count:,} images) is less than one; take {1 / batches:.2g} or more, or a whole number"
+        )
+
+
+def _check_channels(pretrained: PretrainedWeights, channels: int, where: str) -> None:
+    if pretrained.mean is not None and len(pretrained.mean) != channels:
+        raise InputError(
+            f"{where}: they take images of {len(pretrained.mean)} channels, and these have {channels}; mean and std "
+            "say how to normalise them"
+        )
+
+
+def _class_weights(cell: Run, images: RunImages) -> list[float] | None:
+    given, classes = cell.recipe.class_weights, images.training.num_classes
+    if given == "balanced":
+        return balanced_weights(images.training.labels, classes)
+    if given is not None and len(given) != classes:
+        where = f"contenders.{cell.contender}.class_weights"
+        raise InputError(f"{where}: has {len(given)} numbers, and there are {classes} classes")
+    return given
+
+
+def load_start_weights(run: Run, network: nn.Module) -> None:
+    """Load the trained weights that ``starts_from`` names into the network of a run; without it, nothing happens.
+
+    A user-defined class is imported only for the weights of another contender whose config names it.
+
+    Raises:
+        InputError: the checkpoint is missing, damaged or not what the config describes, or its weights do not fit.
+    """
+    path = run.start_checkpoint
+    if path is None:
+        return
+    known_class = run.start.recipe.model.get("class_path", False) if isinstance(run.start, Run) else False
+    with torch.random.fork_rng(devices=[]):
+        trained, _ = network_from_checkpoint(read_checkpoint(path), path, trust=run.experiment.trusted and known_class)
+    start_from(network, trained, where=f"contenders.{run.contender}.starts_from")
+
+
+def check_start_overlap(run: Run, images: RunImages, data: ExperimentData) -> TrainingImageHashes:
+    """The images that the start weights of a run were trained on, checked against those that validate or score it.
+
+    Images that the data set itself also has among its training images do not count.
+
+    Raises:
+        InputError: weights that cannot be read, or that were trained on more of the validation or test images than
+            ``weights.may_have_seen`` allows.
+    """
+    if (pretrained := read_pretrained(run.experiment, run.contender)) is not None:
+        setting, source, start_images = "weights", pretrained.told, pretrained.seen
+    elif (path := run.start_checkpoint) is not None:
+        setting, source, start_images = "starts_from", path, read_training_hashes(read_checkpoint(path)["vit_vs_cnn"])
+    else:
+        return NOTHING
+    allowed = 0 if run.recipe.weights is None else run.recipe.weights.may_have_seen
+    uses = {"validated with": (images.validation.hashes(), images.training.hashes())}
+    if run.scored_on is ScoredOn.TEST:
+        uses["tested on"] = (data.test_hashes(run.seed), data.trainable_hashes(run.seed))
+    for use, (scored, own) in uses.items():
+        if (count := start_images.among(scored, but=own)) > allowed:
+            hint = f"; weights.may_have_seen: {count} allows it, and the report tells it"
+            raise InputError(
+                f"contenders.{run.contender}.{setting}: the weights of {source} were trained on {count:,} of the "
+                f"{len(scored):,} images that {run.name} is {use}; it needs others"
+                f"{hint if setting == 'weights' else ''}"
+            )
+    return start_images

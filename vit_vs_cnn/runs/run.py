@@ -1,0 +1,234 @@
+"""A cell: one contender, training size, budget and seed. Its folder is named by all that decides its result."""
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from vit_vs_cnn.config import reading as typed
+from vit_vs_cnn.config.experiment import Budget, Contender, Experiment, experiment_from_dict, read_config
+from vit_vs_cnn.config.identity import hash_of, identity_of
+from vit_vs_cnn.errors import DamagedFile, InputError, one_line
+from vit_vs_cnn.files import remove_partials, write_text
+from vit_vs_cnn.runs.result import RunResult, ScoredOn, read_result
+from vit_vs_cnn.strict_yaml import Plain, check_plain
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of the grid.
+
+    Arguments:
+        train_size: labelled images, validation included.
+        budget: how long it trains; one, of those of the protocol.
+        seed: of subset, order, augmentation and initialisation.
+        fingerprint: of the images that the subset is drawn from, and of those it is scored on.
+        weights: identities of the pretrained weights, by contender (``PretrainedWeights.identity``).
+    """
+
+    experiment: Experiment
+    contender: str
+    train_size: int
+    budget: Budget
+    seed: int
+    fingerprint: str
+    world_size: int = 1
+    weights: Plain = field(default_factory=Plain)
+
+    def __post_init__(self) -> None:
+        if self.contender not in self.experiment.contenders:
+            raise InputError(f"{self.contender!r} is not a contender of {self.experiment.name}")
+        if not all(isinstance(values, Mapping) for values in self.weights.values()):
+            raise InputError("weights must be names with values, for each contender that has some")
+        if self.train_size < 1 or self.world_size < 1 or len(self.budget.amounts) > 1:
+            raise InputError("train_size and world_size must be at least 1, and budget a single one")
+
+    @cached_property
+    def identity(self) -> dict[str, Any]:
+        """The settings that decide the result, without defaults, as plain values."""
+        return identity_of(self.settings)
+
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        """All settings that decide the result, as plain values."""
+        start = self.start
+        return self.experiment.run_settings(
+            self.contender,
+            self.train_size,
+            self.seed,
+            budget=self.budget,
+            fingerprint=self.fingerprint,
+            world_size=self.world_size,
+            starts_from=hash_of(start.identity) if isinstance(start, Run) else start and hash_of_file(start),
+            weights=self.weights.get(self.contender),
+        )
+
+    @cached_property
+    def recipe(self) -> Contender:
+        """The contender as it is trained at this size, with this budget."""
+        return self.experiment.recipe(self.contender, self.train_size, self.budget)
+
+    @cached_property
+    def start(self) -> "Run | Path | None":
+        """Where its first weights come from: another cell of the same images, a checkpoint, or None for drawn ones."""
+        start = self.recipe.starts_from
+        if start is None:
+            return None
+        return replace(self, contender=start) if start in self.experiment.contenders else Path(start)
+
+    @property
+    def scored_on(self) -> ScoredOn:
+        """The images on which its accuracy is measured."""
+        return ScoredOn(self.experiment.protocol.scored_on)
+
+    @property
+    def start_checkpoint(self) -> Path | None:
+        """The file of its first weights; None for drawn ones."""
+        return self.start.checkpoint if isinstance(self.start, Run) else self.start
+
+    @property
+    def name(self) -> str:
+        """For a reader: contender, size, seed; and the budget where there are several."""
+        several = len(self.experiment.protocol.budget.amounts) > 1
+        return self._place + (f" of {self.budget.text}" if several else "")
+
+    @property
+    def _place(self) -> str:
+        return f"{self.contender}-n{self.train_size}-s{self.seed}"
+
+    @cached_property
+    def folder(self) -> Path:
+        """Without its budget, that a budget more leaves the folders of the others where they are."""
+        return self.experiment.folder / "cells" / f"{self._place}-{hash_of(self.identity)}"
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.folder / "checkpoints" / "last.ckpt"
+
+    @property
+    def predictions(self) -> Path:
+        return self.folder / "predictions.npz"
+
+    @property
+    def progress(self) -> Path:
+        """How far its training is, while it runs and where it was left."""
+        return self.folder / "progress.json"
+
+    @property
+    def failure(self) -> Path:
+        """Why it failed, if it did when it was last run."""
+        return self.folder / "failed.json"
+
+    @property
+    def attempts(self) -> Path:
+        """The command that is working on the run, and its number of attempts."""
+        return self.folder / "attempts.json"
+
+    @property
+    def lock(self) -> Path:
+        """Held by the process that works on the run."""
+        return self.folder / ".lock"
+
+    @property
+    def has_result(self) -> bool:
+        """Whether there is a result, be it damaged."""
+        return (self.folder / "result.json").exists()
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether there is a result that can be read."""
+        if not self.has_result:
+            return False
+        try:
+            read_result(self.folder / "result.json")
+        except DamagedFile:
+            return False
+        return True
+
+    def begin(self) -> None:
+        """Prepare the folder: remove what a failed or killed attempt left, and write the config.
+
+        Raises:
+            DamagedFile: there is a result that cannot be read. It is left as it is.
+        """
+        if self.has_result:
+            read_result(self.folder / "result.json")
+        remove_partials(self.folder)
+        for left_over in (self.failure, self.progress):
+            left_over.unlink(missing_ok=True)
+        self.write_config()
+
+    def write_config(self) -> None:
+        """Write ``config.yaml``, which describes the run to readers and to ``read_run``."""
+        values = {**self.to_dict(), "identity": self.identity}
+        write_text(self.folder / "config.yaml", yaml.safe_dump(values, sort_keys=False))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, from which ``run_from_dict`` makes an equal cell."""
+        cell = {
+            "contender": self.contender,
+            "train_size": self.train_size,
+            "budget": self.budget.to_dict(),
+            "seed": self.seed,
+            "fingerprint": self.fingerprint,
+            "world_size": self.world_size,
+            **({"weights": dict(self.weights)} if self.weights else {}),
+        }
+        return {"experiment": self.experiment.to_dict(), "cell": cell}
+
+    def write_result(self, result: RunResult) -> None:
+        """Write ``result.json``. From then on the run is finished."""
+        self.progress.unlink(missing_ok=True)
+        write_text(self.folder / "result.json", result.to_json())
+
+
+def run_from_dict(values: Any, *, where: str, trusted: bool = False) -> Run:
+    """The run that ``Run.to_dict`` describes.
+
+    Raises:
+        InputError: something is missing or not allowed.
+    """
+    try:
+        experiment, own = dict(values["experiment"]), values["cell"]
+        check_plain(own, where=where)
+        arguments = typed.check(Run, own, where=f"{where}: cell", skip={"experiment"})
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(f"{where} is not the config of a run: {one_line(error)}") from error
+    try:
+        return Run(experiment_from_dict(experiment, trusted=trusted, recorded=True), **arguments)
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from error
+
+
+def read_run(folder: Path, *, trusted: bool = False) -> Run:
+    """The cell whose config.yaml lies in a folder. Raises InputError: no such file, or not of a cell."""
+    where = folder / "config.yaml"
+    return run_from_dict(read_config(where), where=str(where), trusted=trusted)
+
+
+def split_folder_name(name: str) -> tuple[str, int, int]:
+    """Contender, training size and seed of a run, from the name of its folder, which is there before any file in it.
+
+    Size, seed and hash are the last three parts. A contender may be named like them: ``vit-n500-s1``.
+
+    Raises:
+        InputError: this is not the name of a run's folder.
+    """
+    match = re.fullmatch(r"(.+)-n(\d+)-s(-?\d+)-[0-9a-f]+", name)
+    if match is None:
+        raise InputError(f"{name}: this is not the name of a run's folder, which is CONTENDER-nSIZE-sSEED-HASH")
+    return match[1], int(match[2]), int(match[3])
+
+
+def hash_of_file(path: Path) -> str:
+    """The first 10 hex digits of a file's SHA-256. Raises InputError: the file can't be read."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()[:10]
+    except OSError as error:
+        raise InputError(f"checkpoint {path}: {error.strerror}") from error

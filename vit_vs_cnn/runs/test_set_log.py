@@ -1,0 +1,322 @@
+"""The log of a test set: one line for each evaluation on it, chained by hashes."""
+
+import hashlib
+import json
+import os
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock
+
+from vit_vs_cnn.config.identity import hash_of
+from vit_vs_cnn.errors import DamagedFile
+from vit_vs_cnn.files import naming
+from vit_vs_cnn.runs.record import is_record, read_recorded_runs
+from vit_vs_cnn.runs.result import RunResult, read_result
+from vit_vs_cnn.runs.run import Run
+from vit_vs_cnn.runs.trials import TRIALS_FILE
+from vit_vs_cnn.statistics.pair_comparison import Obstacle, ObstacleKind
+
+#: Folder of the logs, next to the experiments: experiments with the same test images share a log.
+TEST_SET_LOG_FOLDER = "test-sets"
+
+
+@dataclass(frozen=True)
+class LogEntry:
+    """One line of a log.
+
+    Arguments:
+        hash: SHA-256 of the line without its end, in hex. The next line and the result of the run contain it.
+        values: what the line contains.
+    """
+
+    hash: str
+    values: Mapping[str, Any]
+
+
+class LogState(StrEnum):
+    """Whether a test-set log still has all entries that results refer to."""
+
+    INTACT = "is intact"
+    MISSING = "is missing"
+    EDITED = "was edited"
+    TRUNCATED = "was shortened"
+
+
+@dataclass(frozen=True)
+class LogHistory:
+    """The entries of a log.
+
+    Arguments:
+        exists: whether there is a file.
+        is_chained: whether every line can be read and contains the hash of the line before it.
+    """
+
+    entries: tuple[LogEntry, ...]
+    exists: bool
+    is_chained: bool
+
+    def count(self, weights: str) -> int:
+        """Number of evaluations of these weights."""
+        return sum(entry.values.get("weights") == weights for entry in self.entries)
+
+    def state(self, results: Iterable[RunResult]) -> LogState:
+        """Compare the log with the entries that results refer to.
+
+        Lines that were cut off at its end, together with the results that refer to them, leave no trace.
+        """
+        hashes = {entry.hash for entry in self.entries}
+        weights = {str(entry.values.get("weights")) for entry in self.entries}
+        lost = [r for r in results if (entry := r.scores.log_entry) is not None and entry not in hashes]
+        if lost and not self.exists:
+            return LogState.MISSING
+        if not self.is_chained or any(result.weights in weights for result in lost):
+            return LogState.EDITED
+        return LogState.TRUNCATED if lost else LogState.INTACT
+
+    def count_recipes(self, experiments: Set[str], contender: str) -> int:
+        """Largest number of recipes of a contender that were evaluated at one size and budget."""
+        recipes: dict[tuple[str, ...], set[str]] = {}
+        for values in (entry.values for entry in self.entries):
+            if str(values.get("experiment")) in experiments and values.get("contender") == contender:
+                key = tuple(str(values.get(name)) for name in ("experiment", "train_size", "budget"))
+                recipes.setdefault(key, set()).add(str(values.get("recipe")))
+        return max(map(len, recipes.values()), default=0)
+
+
+class TestSetLog:
+    """A file with one line of JSON for each evaluation on a test set: time, weights, run and accuracy.
+
+    Test images that are evaluated again and again while something is chosen are no longer test images. The log counts
+    the evaluations. Each line contains the SHA-256 of the line before it, and a result that of its own line.
+
+    A line is an entry if it has an end. The rest after the last end of line was left by a process that was killed:
+    readers ignore it, and the next writer removes it. Every other change of the file is an error.
+
+    Arguments:
+        output: folder of the experiments.
+        test_set: name of the images and their labels (``ExperimentData.test_set``).
+    """
+
+    __test__ = False  # pytest takes the name for that of a test
+
+    def __init__(self, output: Path, test_set: str) -> None:
+        self.path = output / TEST_SET_LOG_FOLDER / f"{test_set}.jsonl"
+        self.test_set = test_set
+
+    def read(self) -> LogHistory:
+        """All entries."""
+        if not self.path.exists():
+            return LogHistory((), exists=False, is_chained=True)
+        entries, previous, is_chained = [], None, True
+        for line in self.path.read_bytes().split(b"\n")[:-1]:
+            values = _parse(line)
+            is_chained = is_chained and values is not None and values.get("previous") == previous
+            previous = _hash(line)
+            entries += [] if values is None else [LogEntry(previous, values)]
+        return LogHistory(tuple(entries), exists=True, is_chained=is_chained)
+
+    def count(self, weights: str) -> int:
+        """Number of evaluations of these weights."""
+        return self.read().count(weights)
+
+    def find(self, *, weights: str, label: str, run: Run | None) -> str | None:
+        """Hash of the entry of an evaluation; None if there is none."""
+        wanted = {"what": label, "weights": weights, **_describe(run)}
+        hashes = [entry.hash for entry in self.read().entries if wanted.items() <= entry.values.items()]
+        return hashes[-1] if hashes else None
+
+    def record(self, *, weights: str, accuracy: float, label: str, run: Run | None) -> str:
+        """Append an evaluation, and warn if the weights were evaluated before. Several processes may do so at a time.
+
+        Arguments:
+            label: name for a reader, of the run or the comparison.
+            run: the run that trained the weights; None for other networks.
+
+        Returns:
+            the hash of the entry.
+        """
+        entry = {
+            "time": datetime.now(UTC).isoformat(timespec="seconds"),
+            "what": label,
+            **_describe(run),
+            "weights": weights,
+            "test_set": self.test_set,
+            "accuracy": accuracy,
+        }
+        (entry_hash,) = self.append([entry])
+        count = self.count(weights)
+        if count > 1:
+            warnings.warn(
+                f"{label}: these weights have now been tested {count} times ({self.path}); the same run under another "
+                "name, for example, has the same weights and adds no evidence",
+                stacklevel=2,
+            )
+        return entry_hash
+
+    def append(self, entries: Sequence[Mapping[str, Any]]) -> list[str]:
+        """Append entries, each with the hash of the line before it. Gives the hashes of the new lines."""
+        hashes = []
+        with naming(self.path):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with FileLock(self.path.with_name(f".{self.test_set}.lock")), self.path.open("ab+") as file:
+                file.seek(0)
+                content = file.read()
+                end = content.rfind(b"\n") + 1
+                file.truncate(end)
+                previous = _hash(content[:end].split(b"\n")[-2]) if end else None
+                for entry in entries:
+                    line = json.dumps({**entry, "previous": previous}).encode()
+                    file.write(line + b"\n")
+                    previous = _hash(line)
+                    hashes.append(previous)
+                file.flush()
+                os.fsync(file.fileno())
+        return hashes
+
+
+@dataclass(frozen=True)
+class LogSummary:
+    """The logs of the test images of an experiment, compared with its results.
+
+    Arguments:
+        history: entries of all logs; of runs that were scored on validation images, those of their networks.
+        experiments: names in the log of the experiments that the results are of.
+        test_sets: number of logs; 0 if the runs were scored on validation images.
+    """
+
+    history: LogHistory
+    state: LogState
+    experiments: frozenset[str]
+    test_sets: int
+
+    @property
+    def problem(self) -> str | None:
+        """Why the log cannot be relied on; None if it is intact."""
+        if self.state is LogState.INTACT:
+            return None
+        return f"the log of this test set {self.state}, so the number of evaluations is unknown"
+
+    def concern(self, contender: str, experiment: str | None = None) -> Obstacle | None:
+        """The reason in the log to draw no conclusion about a contender; None if there is none.
+
+        Arguments:
+            experiment: a further name of its experiment.
+        """
+        names = self.experiments if experiment is None else self.experiments | {experiment}
+        text, recipes = self.problem, self.history.count_recipes(names, contender)
+        if text is None and recipes > 1:
+            text = f"{recipes} recipes of {contender} were evaluated on this test set"
+        return None if text is None else Obstacle(ObstacleKind.TEST_SET_LOG, text)
+
+    @property
+    def text(self) -> str:
+        """Number of evaluations, in one or two sentences; empty if there is no entry."""
+        counts = Counter(str(entry.values.get("weights")) for entry in self.history.entries)
+        if not self.test_sets:
+            times = f"evaluated {counts.total()} times" if counts else "not evaluated"
+            return f"The runs were scored on validation images. On test images, their networks were {times}."
+        if self.problem is not None:
+            return f"{self.problem[0].upper()}{self.problem[1:]}."
+        if not counts:
+            return ""
+        names = sorted({str(name) for entry in self.history.entries if (name := entry.values.get("experiment"))})
+        repeated = sum(count > 1 for count in counts.values())
+        rest = f"; {repeated} of them more than once" if repeated else ", each once"
+        logs = "Log of the test set" if self.test_sets == 1 else f"Logs of the {self.test_sets} test folds"
+        shared = f" {len(names)} experiments share it: {', '.join(names)}." if len(names) > 1 else ""
+        return f"{logs}: {counts.total()} evaluations of {len(counts)} networks{rest}.{shared}"
+
+
+def summarize_log(folder: Path, test_set: str | None) -> LogSummary:
+    """Read the log of a test set, and compare it with all results in the folder of an experiment.
+
+    If the test set is a fold, the logs of all folds that runs of the experiment were evaluated on are read together.
+
+    Arguments:
+        test_set: its name; None if the runs are scored on validation images.
+    """
+    output, results = output_of(folder), _read_all_results(folder)
+    if test_set is None:
+        names = sorted(path.stem for path in (output / TEST_SET_LOG_FOLDER).glob("*.jsonl"))
+        weights = {result.weights for result in results}
+        histories = [TestSetLog(output, name).read() for name in names]
+        entries = [e for one in histories for e in one.entries if str(e.values.get("weights")) in weights]
+        return LogSummary(LogHistory(tuple(entries), exists=True, is_chained=True), LogState.INTACT, frozenset(), 0)
+    images = {result.data.fingerprint for result in results if result.test_set == test_set}
+    results = [result for result in results if result.data.fingerprint in images and result.test_set is not None]
+    names = sorted({test_set, *(str(result.test_set) for result in results)})
+    histories = [TestSetLog(output, name).read() for name in names]
+    history = LogHistory(
+        tuple(entry for one in histories for entry in one.entries),
+        exists=all(one.exists for one in histories),
+        is_chained=all(one.is_chained for one in histories),
+    )
+    hashes = {result.scores.log_entry for result in results}
+    own = [entry.values for entry in history.entries if entry.hash in hashes]
+    experiments = frozenset(str(values["experiment"]) for values in own if values.get("experiment"))
+    return LogSummary(history, history.state(results), experiments, len(names))
+
+
+def output_of(folder: Path) -> Path:
+    """The folder in which an experiment is; of a search for recipes, that of the experiment."""
+    path = Path(os.path.abspath(folder))
+    is_search = path.name == "tuning" and (path.parent / TRIALS_FILE).exists()
+    return path.parents[1] if is_search else path.parent
+
+
+def recipe_of(run: Run) -> str:
+    """Ten hex digits for what decides the result of a run, other than size, seed, budget and scored images."""
+    start = {"starts_from": recipe_of(run.start)} if isinstance(run.start, Run) else {}
+    return hash_of(recipe_values(run.identity) | start)
+
+
+def recipe_values(identity: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of the identity of a run that is its recipe."""
+    excluded = ("train_size", "seed", "budget", "scored_on")
+    values = {name: value for name, value in identity.items() if name not in excluded}
+    images = values["data"]["fingerprint"].partition("-")[0]
+    return values | {"data": {**values["data"], "fingerprint": images}}
+
+
+def _describe(run: Run | None) -> dict[str, Any]:
+    """What an entry contains about the run of the evaluated weights."""
+    if run is None:
+        return dict.fromkeys(("experiment", "contender", "train_size", "seed", "budget", "recipe"))
+    return {
+        "experiment": run.experiment.name,
+        "contender": run.contender,
+        "train_size": run.train_size,
+        "seed": run.seed,
+        "budget": run.settings["budget"],
+        "recipe": recipe_of(run),
+    }
+
+
+def _hash(line: bytes) -> str:
+    return hashlib.sha256(line).hexdigest()
+
+
+def _parse(line: bytes) -> dict[str, Any] | None:
+    try:
+        values = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return values if isinstance(values, dict) else None
+
+
+def _read_all_results(folder: Path) -> list[RunResult]:
+    """All readable results, also of runs that the config no longer has, which were evaluated, too."""
+    results = list(read_recorded_runs(folder).values()) if is_record(folder) else []
+    for path in sorted(folder.glob("cells/*/result.json")):
+        try:
+            results.append(read_result(path))
+        except DamagedFile:
+            continue
+    return results

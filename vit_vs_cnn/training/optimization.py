@@ -1,0 +1,188 @@
+"""Optimizer and learning-rate schedule of a recipe, and import of custom classes."""
+
+import importlib
+import inspect
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from vit_vs_cnn.bounds import AT_LEAST_0, SHARE_ABOVE_0, Bounds, check_numbers
+from vit_vs_cnn.errors import InputError, one_line
+from vit_vs_cnn.strict_yaml import Plain
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+Shape = Literal["cosine", "linear", "constant"]
+#: Name under which a custom class is registered with timm.
+_CUSTOM_OPTIMIZER_NAME = "custom"
+
+
+@dataclass(frozen=True)
+class Optimizer:
+    """Optimizer and its settings.
+
+    Args:
+        name: Any optimizer that timm knows: adamw, sgd (Nesterov momentum), lamb, muon, lion, ...; or the path of a
+            custom class, such as my_package.MyOptimizer, which gets parameter groups, lr and weight_decay.
+        lr: Peak learning rate.
+        weight_decay: Decoupled or L2, as the optimizer defines it; not for norms, biases, positions and class tokens.
+        momentum: Momentum of optimizers that have one.
+        betas: Decay rates of the moments of optimizers that have them, such as [0.9, 0.99].
+        options: Further arguments of the optimizer, by their names in timm.
+        layer_decay: Learning rate of a layer over that of the next layer: the head has lr, and l layers before it lr
+            times layer_decay to the l. null for one learning rate. Clark et al. 2020; 0.65 to 0.9 for fine-tuning.
+    """
+
+    name: str = "adamw"
+    lr: float = 1e-3
+    weight_decay: float = 0.05
+    momentum: float = 0.9
+    betas: tuple[float, float] | None = None
+    options: Plain = field(default_factory=Plain)
+    layer_decay: float | None = None
+
+    def __post_init__(self) -> None:
+        rate = Bounds(at_least=0, below=1)
+        numbers = {"lr": Bounds(above=0), "weight_decay": AT_LEAST_0, "momentum": rate, "layer_decay": SHARE_ABOVE_0}
+        check_numbers(vars(self), **numbers)
+        if not all(map(rate.hold, self.betas or ())):
+            raise InputError(f"betas {self.betas} must be {rate}")
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "Optimizer":
+        """Optimizer from plain values."""
+        return cls(**{**values, "options": Plain(values.get("options", {}))})
+
+    @property
+    def is_custom(self) -> bool:
+        """True for a custom class."""
+        return "." in self.name
+
+    def build(self, network: "nn.Module", *, trust: bool = False) -> "torch.optim.Optimizer":
+        """Optimizer of the network's trainable parameters, in a group with weight decay and one without.
+
+        With ``layer_decay`` there are two groups for each layer, as timm groups them.
+
+        Arguments:
+            trust: True if a custom class may be imported.
+
+        Raises:
+            InputError: if timm does not know the name or an option, the optimizer needs second derivatives, a class is
+                custom without ``trust``, or ``layer_decay`` is set for a network of one layer.
+        """
+        from timm.optim._optim_factory import OptimInfo, OptimizerRegistry, default_registry, list_optimizers
+
+        from vit_vs_cnn.models.features import list_layers
+        from vit_vs_cnn.models.input_wrappers import unwrap
+
+        name, info, registry = self.name, None, default_registry
+        if self.is_custom:
+            custom_class = import_class(self.name, where="optimizer.name", trust=trust)
+            parameters = inspect.signature(custom_class).parameters
+            flags: dict[str, Any] = {f"has_{option}": option in parameters for option in ("momentum", "betas", "eps")}
+            name, info = _CUSTOM_OPTIMIZER_NAME, OptimInfo(_CUSTOM_OPTIMIZER_NAME, custom_class, **flags)
+        options = dict(self.options)
+        if self.betas is not None:
+            options["betas"] = tuple(self.betas)
+        if self.layer_decay is not None:
+            if len(list_layers(unwrap(network))) == 1:
+                raise InputError(f"optimizer.layer_decay: {type(unwrap(network)).__name__} is one layer")
+            options["layer_decay"] = self.layer_decay
+        try:
+            if self.name in ("muon", "nmuon"):
+                from vit_vs_cnn.training.muon import StackedMuon
+
+                info = replace(default_registry.get_optimizer_info(name), opt_class=StackedMuon)  # the same steps
+            if info is not None:
+                registry = OptimizerRegistry()
+                registry.register(info)
+            optimizer = registry.create_optimizer(
+                unwrap(network), opt=name, lr=self.lr, weight_decay=self.weight_decay, momentum=self.momentum, **options
+            )
+            if not self.is_custom and default_registry.get_optimizer_info(self.name).second_order:
+                raise TypeError("it needs second derivatives, which training does not compute")
+            if not hasattr(optimizer, "param_groups"):
+                raise TypeError(f"it returns a {type(optimizer).__name__}, not a torch.optim.Optimizer")
+        except Exception as error:  # some need a GPU or a missing library, and raise errors of many kinds
+            known = [str(name) for name in list_optimizers()]
+            if self.name not in known and not self.is_custom:
+                raise InputError(f"optimizer name {self.name!r}: timm knows {', '.join(known)}") from error
+            raise InputError(
+                f"optimizer {self.name} can't be made with these settings here: {one_line(error)}"
+            ) from error
+        for group in optimizer.param_groups:  # timm's schedulers would apply the scale at every step
+            group["lr"] *= group.get("lr_scale", 1.0)
+        return optimizer
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Learning rate as a share of its peak: linear warm-up, then decay to ``final``.
+
+    All values are shares of the run, so that one schedule fits every budget.
+
+    Args:
+        name: Shape of the decay: cosine, linear, or constant (no decay).
+        warmup: Share of the run with a linear increase from near zero; 1 for an increase up to the last step.
+        final: Learning rate after the last step, as a share of the peak; unused with constant.
+    """
+
+    name: Shape = "cosine"
+    warmup: float = 0.05
+    final: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.name not in get_args(Shape):
+            raise InputError(f"schedule is {self.name!r}; allowed: {', '.join(get_args(Shape))}")
+        for setting, value in (("warmup", self.warmup), ("final", self.final)):
+            if not 0 <= value <= 1:
+                raise InputError(
+                    f"{setting} {value} must be a share of the run or of the peak learning rate, from 0 to 1"
+                )
+
+    def factor(self, step: int, steps: int) -> float:
+        """Learning rate of optimizer step ``step`` (from 0) in a run of ``steps``, as a share of the peak.
+
+        With ``w = round(warmup * steps)``: ``(step + 1) / (w + 1)`` in the first w steps, so that step w is the first
+        at the peak; from there on, with ``t = (step - w) / (steps - w)``, cosine: ``final + (1 - final) (1 + cos(pi t))
+        / 2``; linear: ``1 - (1 - final) t``; constant: 1. The last step has ``t = 1 - 1 / (steps - w)``: ``final`` is
+        the value after the run. If w is the whole run, it is ``(step + 1) / w``: the last step is at the peak.
+        """
+        warmup = round(self.warmup * steps)
+        if step < warmup:
+            return (step + 1) / min(warmup + 1, steps)
+        elapsed = min(1.0, (step - warmup) / max(1, steps - warmup))
+        match self.name:
+            case "cosine":
+                return self.final + (1 - self.final) * (1 + math.cos(math.pi * elapsed)) / 2
+            case "linear":
+                return 1 - (1 - self.final) * elapsed
+            case "constant":
+                return 1.0
+
+
+def import_class(path: str, *, where: str, trust: bool) -> Any:
+    """Class or function of a dotted path, imported.
+
+    Arguments:
+        where: setting that names it, for error messages.
+        trust: True if the user allows the import, which runs code.
+
+    Raises:
+        InputError: without ``trust``, or if there is no such class or function.
+    """
+    if not trust:
+        raise InputError(f"{where}: the class {path} is not imported unless --trust says so")
+    module, _, name = path.rpartition(".")
+    if not module or not name:
+        raise InputError(f"{where}: {path!r} must be the path of a class or a function, as package.module.Name")
+    try:
+        imported = getattr(importlib.import_module(module), name)
+    except Exception as error:  # importing runs code, which may fail in any way
+        raise InputError(f"{where}: {path} can't be imported: {one_line(error)}") from error
+    if not callable(imported):
+        raise InputError(f"{where}: {path} is a {type(imported).__name__}, not a class or a function")
+    return imported

@@ -1,0 +1,273 @@
+"""Training of a prepared run with Lightning, from the start or from its last checkpoint."""
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import lightning
+import torch
+from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.loggers import Logger
+from rich.console import Console
+from torch import nn
+
+from vit_vs_cnn.config.schema import Tune
+from vit_vs_cnn.config.trainer import as_list
+from vit_vs_cnn.data.batches import TrainingData
+from vit_vs_cnn.data.images import LabelledImages
+from vit_vs_cnn.errors import DamagedFile, InputError, Interrupted
+from vit_vs_cnn.models.input_wrappers import unwrap
+from vit_vs_cnn.process import quiet_lightning
+from vit_vs_cnn.runs.evaluation import Normalise, Predictions, predict
+from vit_vs_cnn.runs.held_out import called_classifier
+from vit_vs_cnn.runs.overlap import KEY, TrainingImageHashes
+from vit_vs_cnn.runs.preparation import PreparedRun
+from vit_vs_cnn.runs.result import TrainingCost
+from vit_vs_cnn.runs.run import Run
+from vit_vs_cnn.runs.user_code import make_transform
+from vit_vs_cnn.seeds import derive_seed
+from vit_vs_cnn.training.callbacks import (
+    CHECKPOINT_KEY_ENDED_EARLY,
+    CHECKPOINT_KEY_LAST_METRICS,
+    LastCheckpoint,
+    LostValidation,
+    StopOnSignal,
+    TrainingMeter,
+)
+from vit_vs_cnn.training.checkpoints import read_checkpoint
+from vit_vs_cnn.training.classifier import Classifier
+from vit_vs_cnn.training.finetuning import FrozenLayers
+from vit_vs_cnn.training.metrics_csv import MetricsCsv
+from vit_vs_cnn.training.progress import ProgressFile, RunProgress
+from vit_vs_cnn.workers.trainer import make_trainer, trainer_arguments, uses_channels_last
+
+#: Parts of a checkpoint without which a run cannot be resumed exactly.
+REQUIRED_RESUME_KEYS = ("optimizer_states", "lr_schedulers", "loops", "callbacks")
+
+
+@dataclass(frozen=True, eq=False)
+class FittedNetwork:
+    """A trained network, ready to be scored.
+
+    Arguments:
+        network: with averaged weights where an average is kept. In float32, on the device of the training.
+        normalise: from bytes to the input of the network.
+        classifier: its last linear layer, if the network calls it.
+        cached_predict: predictions of a linear probe, from cached features; None for other trainings.
+        penalty: L2 penalty of a linear probe.
+    """
+
+    network: nn.Module
+    normalise: Normalise
+    cost: TrainingCost
+    classifier: nn.Linear | None
+    label: str
+    cached_predict: Callable[[LabelledImages], Predictions] | None = None
+    penalty: float | None = None
+
+    def predict(self, images: LabelledImages) -> Predictions:
+        """The logits of images."""
+        if self.cached_predict is not None:
+            return self.cached_predict(images)
+        return predict(self.network, images, self.normalise, what=self.label)
+
+    def predict_with_features(self, images: LabelledImages) -> Predictions:
+        """The logits of images, with the input of the last linear layer where there is one."""
+        if self.cached_predict is not None:
+            return self.cached_predict(images)
+        return predict(self.network, images, self.normalise, what=self.label, classifier=self.classifier)
+
+
+@dataclass(frozen=True)
+class ResumePoint:
+    """The state of an interrupted run, as its checkpoint has it.
+
+    Arguments:
+        step: finished optimizer steps.
+        ended_early: whether a callback had ended the training.
+        logged: metrics of the last step.
+    """
+
+    step: int
+    ended_early: bool
+    logged: dict[str, float]
+
+    @classmethod
+    def read(cls, run: Run) -> "ResumePoint | None":
+        """Read the checkpoint of a run; None if there is none.
+
+        Raises:
+            DamagedFile: it is not a checkpoint, is of another run, or lacks a part that an exact resume needs.
+        """
+        if not run.checkpoint.exists():
+            return None
+        hint = "move it away to have this run start anew"
+        try:
+            contents = read_checkpoint(run.checkpoint)
+        except InputError as error:
+            raise DamagedFile(f"{error}; {hint}") from error
+        metadata = contents["vit_vs_cnn"]
+        if metadata.get("identity") != run.identity:
+            raise DamagedFile(f"checkpoint {run.checkpoint} is of another run; {hint}")
+        step = contents.get("global_step")
+        is_complete = all(contents.get(name) for name in REQUIRED_RESUME_KEYS)
+        if not isinstance(step, int) or not is_complete or not _has_moments(contents):
+            raise DamagedFile(f"checkpoint {run.checkpoint} lacks the state of the optimizer or of the run; {hint}")
+        logged = metadata.get(CHECKPOINT_KEY_LAST_METRICS) or {}
+        return cls(step, bool(metadata.get(CHECKPOINT_KEY_ENDED_EARLY)), dict(logged))
+
+
+def _has_moments(contents: Mapping[str, Any]) -> bool:
+    """Whether the optimizer state has the moments of each parameter. Plain SGD keeps none."""
+    states = contents["optimizer_states"]
+    groups = [group for state in states for group in state.get("param_groups", [])]
+    keeps = any(group.get("momentum") or "betas" in group for group in groups)
+    return bool(groups) and (not keeps or contents["global_step"] == 0 or all(state.get("state") for state in states))
+
+
+def checkpoint_metadata(prepared: PreparedRun, mean: Sequence[float], std: Sequence[float]) -> dict[str, Any]:
+    """Plain values from which the network of a checkpoint is rebuilt, and that name its run and training images."""
+    run, training = prepared.run, prepared.images.training
+    return {
+        "identity": run.identity,
+        "origin": run.to_dict(),
+        "contender": run.contender,
+        "model": prepared.model,
+        "class_names": list(training.class_names),
+        "image_shape": list(training.image_shape),
+        "mean": list(mean),
+        "std": list(std),
+        KEY: (prepared.start_images | TrainingImageHashes(training.hashes())).to_dict(),
+    }
+
+
+def fit(prepared: PreparedRun, loggers: Sequence[Logger], console: Console) -> FittedNetwork:
+    """Train a run to its last step. An interrupted run is resumed from its checkpoint, and ends bit for bit the same.
+
+    Raises:
+        InputError: Lightning or the optimizer refuses a setting.
+        DamagedFile: the checkpoint cannot be used (``ResumePoint.read``).
+        TrainingDiverged: the loss is no longer a number.
+        Interrupted: the user asked to stop. The state is saved.
+    """
+    run, images, network = prepared.run, prepared.images, prepared.network
+    experiment, recipe = run.experiment, run.recipe
+    is_channels_last = uses_channels_last(experiment, network)
+    data = TrainingData(
+        images.training,
+        images.validation,
+        augmentation=experiment.augmentation(recipe),
+        batch_size=experiment.protocol.batch_size,
+        steps=prepared.steps,
+        accumulate=experiment.trainer.get("accumulate_grad_batches", 1),
+        seed=derive_seed(run.seed, "batches"),
+        channels_last=is_channels_last,
+        normalisation=prepared.normalisation,
+        transform=make_transform(experiment.augmentation(recipe), trust=experiment.trusted),
+    )
+    tune = recipe.tune
+    freezing = [] if tune == Tune() else [FrozenLayers(unwrap(network), last=tune.last, freeze_norms=tune.freeze_norms)]
+    module = Classifier(
+        network,
+        num_classes=images.training.num_classes,
+        optimizer=recipe.optimizer,
+        schedule=recipe.schedule,
+        steps=prepared.steps,
+        label_smoothing=recipe.label_smoothing,
+        ema_half_life=recipe.ema_half_life,
+        seed=derive_seed(run.seed, "network"),
+        loss=prepared.loss,
+        class_weights=prepared.class_weights,
+        metrics=prepared.metrics,
+        trust=experiment.trusted,
+    )
+    if is_channels_last:
+        module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    if experiment.execution.compile:
+        network.compile()  # in place: the names of the weights stay as they are
+    resume = ResumePoint.read(run)
+    # A run that ended early and was killed before its result is not trained further.
+    steps = resume.step if resume is not None and resume.ended_early else prepared.steps
+    meter = TrainingMeter(experiment.protocol.batch_size)
+    trainer = _make_trainer(
+        run,
+        steps,
+        callbacks=[meter, *freezing],
+        loggers=loggers,
+        metadata=checkpoint_metadata(prepared, data.mean, data.std),
+        console=console,
+    )
+    if resume is not None and trainer.precision == "64-true":
+        module.double()  # Lightning does so only after it has loaded the weights, which would be rounded to float32
+    _metrics_csv(loggers).resume(0 if resume is None else resume.step, None if resume is None else resume.logged)
+    try:
+        with warnings.catch_warnings():
+            quiet_lightning()
+            trainer.fit(module, datamodule=data, ckpt_path=resume and run.checkpoint, weights_only=True)
+    except SystemExit as error:  # Lightning's answer to a second Ctrl-C, and to SIGTERM within a step
+        raise Interrupted(f"stopped in {run.name}") from error
+    # In float32 whatever the training precision was: bf16-true leaves weights that do not fit the images.
+    trained = module.evaluated_network.float().to(trainer.strategy.root_device)
+    cost = TrainingCost(
+        parameters=prepared.parameters,
+        macs=prepared.macs,
+        steps=trainer.global_step,
+        images_processed=meter.images or 0,
+        passes=3,
+        train_seconds=meter.seconds,
+        devices=trainer.world_size,
+        precision=str(trainer.precision),
+        planned_steps=prepared.steps,
+    )
+    normalise = data.augmenter.normalise
+    return FittedNetwork(
+        trained, normalise, cost, called_classifier(trained, images.validation, normalise), label=run.name
+    )
+
+
+def _metrics_csv(loggers: Sequence[Logger]) -> MetricsCsv:
+    return next(logger for logger in loggers if isinstance(logger, MetricsCsv))
+
+
+def _make_trainer(
+    run: Run,
+    steps: int,
+    *,
+    callbacks: Sequence[Callback],
+    loggers: Sequence[Logger],
+    metadata: dict[str, Any],
+    console: Console,
+) -> lightning.Trainer:
+    execution = run.experiment.execution
+    arguments = trainer_arguments(run.experiment, logger=None)
+    interval = min(steps, execution.validation_interval or max(1, steps // 5))
+    progress = RunProgress(run.name, batch_size=run.experiment.protocol.batch_size, console=console)
+    checkpoint = LastCheckpoint(
+        run.checkpoint, interval=execution.checkpoint_interval or max(1, steps // 20), metadata=metadata
+    )
+    return make_trainer(
+        {
+            "log_every_n_steps": max(1, min(50, steps // 20)),
+            "enable_model_summary": False,
+            **arguments,
+            "callbacks": [
+                *callbacks,
+                ProgressFile(run.progress),
+                *([progress] if arguments.get("enable_progress_bar", True) else []),
+                LostValidation(_metrics_csv(loggers), interval),
+                *as_list(arguments.get("callbacks")),
+                checkpoint,  # near the end, so that it saves the state of all callbacks after the step
+                StopOnSignal(checkpoint, run.name),
+            ],
+            "logger": list(loggers),
+            "max_epochs": 1,
+            "max_steps": steps,
+            "check_val_every_n_epoch": None,
+            "val_check_interval": interval * arguments.get("accumulate_grad_batches", 1),
+            "num_sanity_val_steps": 0,
+            "use_distributed_sampler": False,
+            "enable_checkpointing": True,
+            "default_root_dir": run.folder,
+        }
+    )

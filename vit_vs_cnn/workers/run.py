@@ -1,0 +1,330 @@
+"""The life of a run: from its lock to its result."""
+
+import contextlib
+import json
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from filelock import FileLock, Timeout
+from lightning.pytorch.loggers import Logger
+from rich.console import Console
+
+from vit_vs_cnn.config.identity import hash_of
+from vit_vs_cnn.config.recipes import recipe_search, recipe_source
+from vit_vs_cnn.errors import EXIT_INTERRUPTED, EXIT_RUNS_FAILED, InputError, Interrupted, ProcessLost
+from vit_vs_cnn.files import read_mapping, write_text
+from vit_vs_cnn.process import on_termination
+from vit_vs_cnn.runs.evaluation import ClassPredictions, Predictions, evaluate_once, hash_weights
+from vit_vs_cnn.runs.experiment_data import ExperimentData
+from vit_vs_cnn.runs.failures import FailureKind, has_failed_since, is_locked, write_failure
+from vit_vs_cnn.runs.held_out import FILE, examine
+from vit_vs_cnn.runs.networks import RESIZING
+from vit_vs_cnn.runs.preparation import PreparedRun, prepare
+from vit_vs_cnn.runs.result import (
+    Provenance,
+    RunData,
+    RunResult,
+    RunStart,
+    RunState,
+    ScoredOn,
+    Scores,
+    StartKind,
+)
+from vit_vs_cnn.runs.run import Run
+from vit_vs_cnn.runs.test_set_log import TestSetLog, output_of
+from vit_vs_cnn.runs.user_code import compute_metrics
+from vit_vs_cnn.strict_yaml import Plain
+from vit_vs_cnn.training.metrics_csv import validation_curve
+from vit_vs_cnn.workers.fit import FittedNetwork, fit
+from vit_vs_cnn.workers.loggers import close_loggers, log_settings, open_loggers
+from vit_vs_cnn.workers.probe import fit_head
+from vit_vs_cnn.workers.trainer import is_helper_process, is_launched_from_outside
+
+#: Parts of the identity of a run that have fields of their own in its result.
+_OWN_FIELDS = ("contender", "budget", "batch_size", "train_size", "seed", "scored_on")
+
+
+@dataclass(frozen=True)
+class RetryLimit:
+    """How often one command starts a run again whose process was lost.
+
+    Each attempt is recorded in the folder of the run while its lock is held, and the record is removed when the attempt
+    ends. A record that exists when an attempt begins was left by a process that died.
+
+    Arguments:
+        command_started: when the command started.
+        retries: attempts after the first.
+        process: number of the process of the command.
+        host: name of its machine.
+    """
+
+    command_started: datetime
+    retries: int
+    process: int = field(default_factory=os.getpid)
+    host: str = field(default_factory=platform.node)
+
+    def count_attempt(self, run: Run) -> None:
+        """Record that an attempt begins.
+
+        Raises:
+            ProcessLost: the run has lost its process too often.
+        """
+        record, command = read_mapping(run.attempts), self.command_started.isoformat()
+        lost = record.get("attempts") if record.get("command") == command else 0
+        lost = lost if isinstance(lost, int) else 0
+        if lost > self.retries:
+            raise ProcessLost(f"{lost} times, the last times from the last checkpoint on; perhaps out of memory")
+        record = {"command": command, "attempts": lost + 1, "process": self.process, "host": self.host}
+        write_text(run.attempts, json.dumps(record) + "\n")
+
+    @staticmethod
+    def end_attempt(run: Run) -> None:
+        """Remove the record of an attempt, however it ended."""
+        run.attempts.unlink(missing_ok=True)
+
+
+def describe_command(run: Run) -> str:
+    """The command that is working on a run: ``process 42 on node1, since 2026-11-26 09:30 UTC``."""
+    record = read_mapping(run.attempts)
+    try:
+        started = datetime.fromisoformat(record["command"])
+        return f"process {record['process']} on {record['host']}, since {started:%Y-%m-%d %H:%M} UTC"
+    except (KeyError, TypeError, ValueError):
+        return "process unknown"
+
+
+def run_one(run: Run, data: ExperimentData, *, console: Console, retries: RetryLimit | None = None) -> RunState:
+    """Bring a run to its result. A finished run is left alone, an interrupted one is resumed.
+
+    A failure of this run alone is recorded and returned: other runs can go on. Everything else is raised.
+
+    Arguments:
+        data: images of the experiment.
+        retries: limit of a worker, which leaves alone a run that another process is working on, or that has failed
+            since its command started. None waits for the other process, and tries again what failed.
+
+    Returns:
+        running: another process is working on it, or this process only helps it; waiting: the run that it starts from
+        has no result; otherwise finished or failed.
+
+    Raises:
+        InputError, OSError: wrong input or a full disk, which other runs would meet too.
+        Interrupted: the user asked to stop. The state is saved.
+    """
+    run.checkpoint.parent.mkdir(parents=True, exist_ok=True)
+    if is_helper_process():  # the first process holds the lock, and writes everything
+        fit(prepare(run, data), open_loggers(run), console)
+        return RunState.RUNNING
+    try:
+        lock = FileLock(run.lock).acquire(timeout=-1 if retries is None else 0)
+    except Timeout:
+        return RunState.RUNNING
+    with lock:
+        command_started = None if retries is None else retries.command_started
+        if (state := _state_without_work(run, command_started)) is not None:
+            return state
+        loggers: list[Logger] = []
+        result = None
+        try:
+            began = datetime.now(UTC).isoformat(timespec="seconds")
+            if retries is not None:
+                retries.count_attempt(run)
+            run.begin()
+            prepared = prepare(run, data)
+            loggers = open_loggers(run)
+            log_settings(run, loggers)
+            fitted = fit_head(prepared, console) if run.recipe.tune.head else fit(prepared, loggers, console)
+            result = score(prepared, fitted, data, began)
+            close_loggers(loggers, result)
+            run.write_result(result)
+            return RunState.FINISHED
+        except BaseException as error:
+            if result is None:
+                with contextlib.suppress(Exception):  # the first error is the one to report
+                    close_loggers(loggers, None)
+            kind = FailureKind.of(error)
+            if kind is None:
+                raise
+            write_failure(run, kind, error, command_started)
+            if kind in (FailureKind.ERROR, FailureKind.OUT_OF_MEMORY) and is_launched_from_outside():
+                raise  # the other processes of this run wait for this one: the launcher has to end them
+            return RunState.FAILED
+        finally:
+            if retries is not None:
+                retries.end_attempt(run)
+
+
+def _state_without_work(run: Run, command_started: datetime | None) -> RunState | None:
+    """The state of a run that is not to be executed now; None for one that is. Its lock is held.
+
+    Raises:
+        OSError: the failure of a run whose parent has failed cannot be written.
+    """
+    if run.is_finished:
+        return RunState.FINISHED
+    if command_started is not None and has_failed_since(run, command_started):
+        return RunState.FAILED
+    if not isinstance(run.start, Run) or run.start.is_finished:
+        return None
+    if command_started is None or not has_failed_since(run.start, command_started):
+        return RunState.WAITING
+    reason = f"{run.start.name}, which it starts from, failed"
+    write_failure(run, FailureKind.PARENT_FAILED, reason, command_started)
+    return RunState.FAILED
+
+
+def run_in_own_process(run: Run) -> RunState:
+    """Bring a run that several devices share to its result, as a program of its own.
+
+    Lightning starts the other processes of a shared run by starting the program again, so the program must be the run.
+    A request to stop reaches it, and it saves its state first.
+
+    Raises:
+        InputError: the program ended with an error, which it has printed.
+        Interrupted: the user asked to stop.
+    """
+    if run.is_finished:
+        return RunState.FINISHED
+    if is_locked(run.folder):
+        return RunState.RUNNING
+    run.write_config()
+    program = subprocess.Popen([sys.executable, "-m", "vit_vs_cnn", "cell", str(run.folder), "--trust"])
+    with on_termination(program.terminate):
+        while program.poll() is None:
+            with contextlib.suppress(KeyboardInterrupt):  # a terminal sends Ctrl-C to the program, too
+                program.wait()
+    if program.returncode == EXIT_INTERRUPTED:
+        raise Interrupted(f"stopped in {run.name}")
+    if program.returncode == EXIT_RUNS_FAILED and run.failure.exists():
+        return RunState.FAILED
+    if program.returncode or not (run.is_finished or is_helper_process()):
+        raise InputError(f"run {run.folder} ended with exit code {program.returncode}; its error is printed above")
+    return RunState.FINISHED
+
+
+def score(prepared: PreparedRun, fitted: FittedNetwork, data: ExperimentData, began: str) -> RunResult:
+    """Measure the accuracy of a trained network on validation images, then once on the test images.
+
+    Predictions are saved, and the evaluation is entered in the test-set log.
+
+    Arguments:
+        began: when the run began, as ISO 8601.
+
+    Raises:
+        TrainingDiverged: a logit is not a finite number.
+    """
+    run, images = prepared.run, prepared.images
+    weights = hash_weights(fitted.network)
+    validation, held_out = examine(fitted.predict_with_features, images)
+    log_entry, test_evaluations = None, 0
+    if run.scored_on is ScoredOn.TEST:
+        log = TestSetLog(output_of(run.experiment.folder), data.test_set(run.seed))
+        predictions, log_entry = evaluate_once(
+            fitted.predict,
+            data.test(run.seed),
+            log,
+            weights=weights,
+            label=run.name,
+            run=run,
+            path=run.predictions,
+        )
+        test_evaluations = log.count(weights)
+    else:
+        assert validation is not None, "images without validation images are refused when they are sampled"
+        predictions = validation
+        validation.save(run.predictions)
+    if held_out.out_of_distribution is not None:
+        held_out.out_of_distribution.save(run.folder / FILE, of=weights)
+    has_curve = validation is not None and not run.recipe.tune.head
+    identity, source = run.identity, data.source.provenance()
+    return RunResult(
+        run=run.folder.name,
+        contender=run.contender,
+        train_size=run.train_size,
+        seed=run.seed,
+        weights=weights,
+        start=_describe_start(prepared, data),
+        data=RunData(
+            subset=images.subset_hash,
+            training_images=len(images.training),
+            validation_images=len(images.validation),
+            source=source.get("source"),
+            fingerprint=run.fingerprint,
+            fold=data.fold(run.seed),
+            data_details=Plain({name: value for name, value in source.items() if name != "source"}),
+        ),
+        cost=fitted.cost,
+        scores=Scores(
+            scored_on=run.scored_on,
+            scored_images=len(predictions.labels),
+            accuracy=predictions.accuracy,
+            loss=predictions.loss,
+            calibration_error=predictions.calibration_error,
+            test_evaluations=test_evaluations,
+            log_entry=log_entry,
+            validation_accuracy=None if validation is None else validation.accuracy,
+            validation_curve=tuple(validation_curve(run.folder / "metrics.csv").items()) if has_curve else None,
+            temperature=held_out.temperature,
+            penalty=fitted.penalty,
+            metrics=Plain(_compute_metrics(prepared, fitted, predictions, data)),
+        ),
+        provenance=Provenance.collect(began),
+        budget=run.budget.short,
+        batch_size=run.experiment.protocol.batch_size,
+        recipe_source=recipe_source(run.recipe),
+        tuning=recipe_search(run.recipe),
+        model=Plain(prepared.model),
+        recipe=Plain(identity["contender"]),
+        conditions=Plain({name: value for name, value in identity.items() if name not in _OWN_FIELDS}),
+    )
+
+
+def _compute_metrics(
+    prepared: PreparedRun, fitted: FittedNetwork, predictions: ClassPredictions, data: ExperimentData
+) -> Mapping[str, Any]:
+    """User-defined metrics. They need logits, which a file that a killed run left does not have."""
+    if not prepared.metrics:
+        return {}
+    if not isinstance(predictions, Predictions):
+        predictions = fitted.predict(data.test(prepared.run.seed))
+    return compute_metrics(prepared.metrics, predictions)
+
+
+def _describe_start(prepared: PreparedRun, data: ExperimentData) -> RunStart:
+    """How the training began, and how many scored images the start weights had been trained on."""
+    run, pretrained = prepared.run, prepared.pretrained
+    recipe = run.recipe
+    if recipe.tune.head:
+        kind = StartKind.LINEAR_PROBE
+    elif pretrained is not None:
+        kind = StartKind.FINETUNED
+    elif run.start is not None:
+        kind = StartKind.CONTINUED
+    else:  # a user-defined class may load weights of any origin
+        kind = StartKind.UNKNOWN if "class_path" in recipe.model else StartKind.SCRATCH
+    name = run.start.name if isinstance(run.start, Run) else run.start and str(run.start)
+    return RunStart(
+        start_kind=kind,
+        finetune=recipe.tune.text,
+        architecture=hash_of({key: value for key, value in recipe.model.items() if key not in RESIZING}),
+        start_name=name if pretrained is None else pretrained.name,
+        start_source=None if pretrained is None else pretrained.told,
+        start_hash=None if pretrained is None else pretrained.identity["hash"],
+        start_history_known=None if pretrained is None and run.start is None else prepared.start_images.is_whole,
+        scored_images_in_start=_count_scored_images_in_start(prepared, data),
+    )
+
+
+def _count_scored_images_in_start(prepared: PreparedRun, data: ExperimentData) -> int:
+    run, images, start_images = prepared.run, prepared.images, prepared.start_images
+    if not len(start_images.hashes):
+        return 0
+    if run.scored_on is ScoredOn.TEST:
+        return start_images.among(data.test_hashes(run.seed), but=data.trainable_hashes(run.seed))
+    return start_images.among(images.validation.hashes(), but=images.training.hashes())

@@ -1,0 +1,152 @@
+"""A worker: it takes the runs that no other process is working on, one after the other, under their locks."""
+
+import contextlib
+import gc
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+import torch
+from rich.console import Console
+
+from vit_vs_cnn.console import one_line_warnings, open_console
+from vit_vs_cnn.errors import InputError, Interrupted
+from vit_vs_cnn.process import frozen_garbage_collection, keep_freed_memory, quiet_lightning
+from vit_vs_cnn.runs.experiment_data import ExperimentData
+from vit_vs_cnn.runs.failures import has_failed_since, is_locked, read_failure
+from vit_vs_cnn.runs.result import RunState
+from vit_vs_cnn.runs.run import Run
+from vit_vs_cnn.workers.run import RetryLimit, run_in_own_process, run_one
+from vit_vs_cnn.workers.trainer import is_helper_process, is_launched_from_outside
+
+POLL_SECONDS = 0.5
+
+
+@dataclass(frozen=True)
+class WorkRequest:
+    """The runs that one command requests, for any number of workers.
+
+    Arguments:
+        runs: each after the run that it starts from.
+        retries: limit for runs whose process is lost.
+        torch_threads: PyTorch threads of each worker.
+        folder: working folder of the command, from which the paths of the config start.
+        sys_path: where the command finds modules, user-defined ones included.
+    """
+
+    runs: list[Run]
+    retries: RetryLimit
+    torch_threads: int
+    folder: Path = field(default_factory=Path.cwd)
+    sys_path: list[str] = field(default_factory=lambda: [str(Path(path).absolute()) for path in sys.path])
+
+    def unfinished(self, runs: Sequence[Run] | None = None) -> list[Run]:
+        """Those of some runs, or of all, that are neither finished nor have failed since the command started."""
+        started = self.retries.command_started
+        return [
+            run
+            for run in (self.runs if runs is None else runs)
+            if not has_failed_since(run, started) and not run.is_finished
+        ]
+
+
+def take_runs(request: WorkRequest, data: ExperimentData, *, console: Console, wait_for_others: bool = False) -> None:
+    """Bring all runs to a result that no other process is working on.
+
+    Arguments:
+        data: images of the experiment.
+        wait_for_others: whether to wait for runs of other processes, and to take those that they give up. Otherwise
+            the worker ends if other processes are working on all that is left.
+
+    Raises:
+        InputError, OSError, Interrupted: as ``run_one``.
+    """
+    announced: set[Path] = set()
+    waiting = request.unfinished()
+    with frozen_garbage_collection():
+        while waiting:
+            busy = [run for run in waiting if not _take(run, request, data, console)]
+            if is_helper_process():
+                return
+            for run in busy:
+                if wait_for_others and run.folder not in announced and is_locked(run.folder):
+                    console.print(f"{run.name}  is being run by another process", soft_wrap=True)
+                    announced.add(run.folder)
+            if len(busy) == len(waiting):
+                if not wait_for_others and all(is_locked(run.folder) for run in busy):
+                    return
+                time.sleep(POLL_SECONDS)
+            waiting = request.unfinished(busy)
+
+
+def _take(run: Run, request: WorkRequest, data: ExperimentData, console: Console) -> bool:
+    """Whether a run has a result or a failure after this attempt."""
+    if run.world_size == 1 or is_launched_from_outside():
+        state = run_one(run, data, console=console, retries=request.retries)
+        _release_memory()
+    else:
+        state = run_in_own_process(run)
+    if state is RunState.FAILED and (failure := read_failure(run.folder)):
+        console.print(f"failed: {failure}", soft_wrap=True)
+    return state in (RunState.FINISHED, RunState.FAILED)
+
+
+def _release_memory() -> None:
+    """Free the tensors of a run that has ended."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+class ExitReason(StrEnum):
+    """How a worker in another process ended."""
+
+    DONE = "done"  # nothing was left that it could take
+    STOPPED = "stopped"  # on request, with its state saved
+    REFUSED = "refused"  # wrong input
+    LOST = "lost"  # the process died
+
+
+@dataclass(frozen=True)
+class WorkerExit:
+    """The end of a worker in another process.
+
+    Arguments:
+        message: what was refused, or how the process died.
+    """
+
+    reason: ExitReason
+    message: str = ""
+
+
+def work(request: WorkRequest) -> WorkerExit:
+    """Take runs in a process of its own, which reads the images again.
+
+    Modules are found in the same places as by the command, and in the same order.
+    """
+    sys.path[:] = [*request.sys_path, *(path for path in sys.path if path not in request.sys_path)]
+    quiet_lightning()
+    keep_freed_memory()
+    torch.set_num_threads(request.torch_threads)
+    try:
+        with contextlib.chdir(request.folder), one_line_warnings():
+            if runs := request.unfinished():
+                take_runs(request, _open_images(runs[0]), console=open_console(quiet=True))
+    except (Interrupted, KeyboardInterrupt) as error:
+        return WorkerExit(ExitReason.STOPPED, str(error))
+    except InputError as error:
+        return WorkerExit(ExitReason.REFUSED, str(error))
+    except OSError as error:
+        return WorkerExit(ExitReason.REFUSED, f"{error.filename or 'input or output'}: {error.strerror or error}")
+    return WorkerExit(ExitReason.DONE)
+
+
+def _open_images(run: Run) -> ExperimentData:
+    """The images of an experiment. Raises InputError: this process finds others than the command found."""
+    data = ExperimentData.of(run.experiment, fingerprint=run.fingerprint)
+    if data.fingerprint != run.fingerprint:
+        raise InputError(f"{data.data.whence}: the worker finds other images there than the command")
+    return data
