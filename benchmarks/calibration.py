@@ -123,7 +123,7 @@ def claims(seed: int, world: World) -> dict[str, bool]:
     measured = simulate(np.random.default_rng([seed, 1]), world)
     analyses = [analyse(measured, world), *([analyse(measured, world, added=True)] if world.added else [])]
     significant = [one for found in analyses for one in found if one.conclusion is SIGNIFICANT]
-    primary = next(one for one in analyses[0] if one.is_primary)
+    primary = next(analysis for analysis in analyses[0] if analysis.is_primary)
     point = measured.scores("a", measured.sizes[-1], measured.seeds[: world.seeds])
     accuracy = accuracy_interval(point, test_train_ratio=measured.test_train_ratio)
     return {
@@ -230,7 +230,7 @@ def main() -> None:
     versions = ", ".join(f"{name} {metadata.version(name)}" for name in ("numpy", "scipy"))
     machine = f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores"
     print(f"{machine}, Python {platform.python_version()}, {versions}; {count} simulations of each row")
-    began = time.perf_counter()
+    start = time.perf_counter()
     with ProcessPoolExecutor() as pool:
         for title, rows in tables():
             print(f"\n{title}:\n")
@@ -239,7 +239,7 @@ def main() -> None:
                 if place == 0:
                     print(f"| | {' | '.join(found)} |\n{'| --- ' * (len(found) + 1)}|")
                 print(f"| {name} | {' | '.join(found.values())} |", flush=True)
-    print(f"\n{time.perf_counter() - began:.0f} s")
+    print(f"\n{time.perf_counter() - start:.0f} s")
 
 
 if __name__ == "__main__":

@@ -64,11 +64,13 @@ def answered(folder: Path) -> list[Answered]:
     shares = defaultdict(list)
     budgets = Budgets(list(read_finished_results(folder).values()))
     for result in budgets.groups[budgets.names[-1]]:
-        said = ClassPredictions.from_arrays(load_run_predictions(folder, result.run))
-        if list(said.sample_ids) != list(drawn.images.sample_ids) or not said.labels.equal(drawn.images.labels):
+        from_arrays = ClassPredictions.from_arrays(load_run_predictions(folder, result.run))
+        if list(from_arrays.sample_ids) != list(drawn.images.sample_ids) or not from_arrays.labels.equal(
+            drawn.images.labels
+        ):
             raise InputError(f"{folder}: {result.run} answered other images than those that are drawn")
         by_shape, by_texture = (
-            float((said.classes == cue)[apart].double().mean()) for cue in (drawn.shapes, drawn.textures)
+            float((from_arrays.classes == cue)[apart].double().mean()) for cue in (drawn.shapes, drawn.textures)
         )
         shares[result.contender, result.train_size].append((by_shape, by_texture))
     answers = []
@@ -85,10 +87,10 @@ def _told(shares: tuple[float, ...]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", type=Path, nargs="+")
-    given = parser.parse_args()
+    args = parser.parse_args()
     print("| experiment | n | contender | seeds | answers that name the shape | the texture | images |")
     print("| --- | --- | --- | --- | --- | --- | --- |")
-    for folder in given.folders:
+    for folder in args.folders:
         try:
             found = answered(folder)
         except InputError as error:

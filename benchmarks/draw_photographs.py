@@ -56,9 +56,9 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--of-each", type=int, default=75, help="images of each class (default: 75)")
     parser.add_argument("--side", type=int, default=200, help="of the average image, in pixels (default: 200)")
-    given = parser.parse_args()
-    count = draw_photographs(given.folder, of_each=given.of_each, side=given.side)
-    print(f"{count} images of {len(CLASSES)} classes are in {given.folder}")
+    args = parser.parse_args()
+    count = draw_photographs(args.folder, of_each=args.of_each, side=args.side)
+    print(f"{count} images of {len(CLASSES)} classes are in {args.folder}")
 
 
 if __name__ == "__main__":

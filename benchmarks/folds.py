@@ -59,7 +59,7 @@ def patch_features(images: Tensor, seed: int) -> Tensor:
         filters.append((patch - patch.mean()) / (patch - patch.mean()).norm().clamp_min(1e-6))
     kernels = torch.stack(filters)
     responses = [functional.conv2d(batch, kernels, stride=2).relu() for batch in images.split(2000)]
-    return torch.cat([functional.adaptive_avg_pool2d(one, 2).flatten(1) for one in responses])
+    return torch.cat([functional.adaptive_avg_pool2d(response, 2).flatten(1) for response in responses])
 
 
 def colour_features(images: Tensor, seed: int) -> Tensor:
@@ -92,16 +92,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--root", type=Path, default=Path("data"), help="folder of CIFAR-100")
     parser.add_argument("--draws", type=int, default=200)
-    given = parser.parse_args()
-    began = time.perf_counter()
-    images, labels = read_images(given.root)
+    args = parser.parse_args()
+    start = time.perf_counter()
+    images, labels = read_images(args.root)
     features = [[make(images, seed) for seed in range(SEEDS)] for make in (patch_features, colour_features)]
-    found: dict[bool, list[PairComparison]] = {True: [], False: []}
+    results: dict[bool, list[PairComparison]] = {True: [], False: []}
     differences = []
-    for draw in range(given.draws):
+    for draw in range(args.draws):
         order = torch.from_numpy(np.random.default_rng([draw, 1]).permutation(len(images)))
         folds, rest = order[:IMAGES].chunk(FOLDS), order[IMAGES : IMAGES + HELD_OUT]
-        for rotating, comparisons in found.items():
+        for rotating, comparisons in results.items():
             rows: list[list[list[np.ndarray]]] = [[[] for _ in features] for _ in SHARES]
             for seed in range(SEEDS):
                 fold = seed if rotating else 0
@@ -117,15 +117,17 @@ def main() -> None:
     true = float(np.mean(differences))
     versions = ", ".join(f"{name} {metadata.version(name)}" for name in ("numpy", "scipy", "torch"))
     print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, {versions}")
-    print(f"true difference {100 * true:.2f} points; {given.draws} draws of {IMAGES} images, {SEEDS} seeds\n")
+    print(f"true difference {100 * true:.2f} points; {args.draws} draws of {IMAGES} images, {SEEDS} seeds\n")
     print("| test images | coverage of 95 % intervals | significant | mean width, points |\n| --- | --- | --- | --- |")
-    for rotating, comparisons in found.items():
-        covered = np.mean([one.difference.low <= true <= one.difference.high for one in comparisons])
-        significant = np.mean([one.conclusion is Conclusion.SIGNIFICANTLY_BETTER for one in comparisons])
-        width = np.mean([one.difference.high - one.difference.low for one in comparisons])
+    for rotating, comparisons in results.items():
+        covered = np.mean(
+            [comparison.difference.low <= true <= comparison.difference.high for comparison in comparisons]
+        )
+        significant = np.mean([comparison.conclusion is Conclusion.SIGNIFICANTLY_BETTER for comparison in comparisons])
+        width = np.mean([comparison.difference.high - comparison.difference.low for comparison in comparisons])
         name = "rotating folds, 3 x 60" if rotating else "fixed split, 60"
         print(f"| {name} | {100 * covered:.1f} % | {100 * significant:.1f} % | {100 * width:.1f} |")
-    print(f"\n{time.perf_counter() - began:.0f} s")
+    print(f"\n{time.perf_counter() - start:.0f} s")
 
 
 if __name__ == "__main__":

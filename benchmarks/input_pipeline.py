@@ -124,12 +124,12 @@ def rows_of(recipe: str, timings: dict[str, Timing]) -> list[Row]:
     return [
         Row(
             f"pipeline, {recipe}, beside {way}",
-            one.median / ours.median,
-            one.low / ours.high,
-            one.high / ours.low,
+            timing.median / ours.median,
+            timing.low / ours.high,
+            timing.high / ours.low,
             goal=5,
         )
-        for way, one in timings.items()
+        for way, timing in timings.items()
         if way != OURS
     ]
 

@@ -68,15 +68,15 @@ def main() -> None:
         inputs = [tensor.requires_grad_(arguments.backward) for tensor in torch.randn(shape).unbind()]
         calls = {way: partial(called, attend, inputs, arguments.backward) for way, attend in ways.items()}
         times = in_turns(calls, arguments.repeats, warm_up=1)
-        found = {way: quartiles(seconds) for way, seconds in times.items()}
+        results = {way: quartiles(seconds) for way, seconds in times.items()}
         print(f"\n{tokens} tokens{'ms':>17s}{'quartiles':>20s}{'dense / this':>14s}{'x of first':>12s}")
-        for way, (low, median, high) in found.items():
-            ratio = f"{found[REFERENCE[way]][1] / median:.2f}" if way in REFERENCE else ""
+        for way, (low, median, high) in results.items():
+            ratio = f"{results[REFERENCE[way]][1] / median:.2f}" if way in REFERENCE else ""
             growth = f"{median / first.setdefault(way, median):.1f}"
             print(f"{way:22s}{median:9.2f}{f'{low:.2f} to {high:.2f}':>20s}{ratio:>14s}{growth:>12s}")
             if way in REFERENCE and tokens >= 4096:
                 name = f"{way}, {tokens:,} tokens, beside {REFERENCE[way]}"
-                rows.append(Row(name, found[REFERENCE[way]][1] / median, goal=1.0))
+                rows.append(Row(name, results[REFERENCE[way]][1] / median, goal=1.0))
     tell(rows, arguments.json)
 
 

@@ -180,15 +180,15 @@ def print_long(heads: int, head_dim: int, window: int, repeats: int) -> list[Row
     """Time as the grid grows, all sizes in turns."""
     rows = []
     cases = {side: Case(side, 1, heads, head_dim, window) for side in LONG_SIDES}
-    found: dict[int, list[dict[tuple[str, str], Timing]]] = {side: [] for side in LONG_SIDES}
+    results: dict[int, list[dict[tuple[str, str], Timing]]] = {side: [] for side in LONG_SIDES}
     for _ in range(repeats):
         for side, case in cases.items():
-            found[side].append(case.timings({LOCAL: case.local}, 2))
+            results[side].append(case.timings({LOCAL: case.local}, 2))
     print(f"\nlocal, time over that at {LONG_SIDES[0] ** 2} tokens, and peak memory")
     for side in LONG_SIDES[1:]:
         ratios = {
-            step: statistics.median(one[step, LOCAL].median for one in found[side])
-            / statistics.median(one[step, LOCAL].median for one in found[LONG_SIDES[0]])
+            step: statistics.median(one[step, LOCAL].median for one in results[side])
+            / statistics.median(one[step, LOCAL].median for one in results[LONG_SIDES[0]])
             for step in (FORWARD, BOTH)
         }
         grown = (side // LONG_SIDES[0]) ** 2

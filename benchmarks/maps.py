@@ -76,14 +76,14 @@ def _told(values: Sequence[float]) -> str:
     return f"{fmean(values):.2f} ({min(values):.2f} to {max(values):.2f})" if values else "-"
 
 
-def table_of(found: Sequence[MethodOverSeeds]) -> str:
+def table_of(seeds: Sequence[MethodOverSeeds]) -> str:
     """As Markdown."""
     heads = [name.replace("_", " ") for name in SHOWN]
     lines = [
         f"| recipe | method | {' | '.join(heads)} | stars by seed | stays: head alone | all |",
         "| --- " * (len(SHOWN) + 5) + "|",
     ]
-    for one in found:
+    for one in seeds:
         cells = [_told(one.values[name]) for name in SHOWN]
         if one.stars:
             head, everything = (_told(one.values[name]) for name in STAYS)
@@ -98,9 +98,9 @@ def table_of(found: Sequence[MethodOverSeeds]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("scores", type=Path, help="scores.csv of inspect --score")
-    given = parser.parse_args()
+    args = parser.parse_args()
     try:
-        print(table_of(over_seeds(given.scores)))
+        print(table_of(over_seeds(args.scores)))
     except InputError as error:
         sys.exit(f"error: {error}")
 

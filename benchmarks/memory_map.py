@@ -62,10 +62,10 @@ def batches_of(images: LabelledImages, arguments: argparse.Namespace) -> Trainin
 
 
 def seconds_of(batches: TrainingBatches, first: int, count: int) -> float:
-    began = time.perf_counter()
+    start = time.perf_counter()
     for position in range(first, first + count):
         batches.batch(position)
-    return time.perf_counter() - began
+    return time.perf_counter() - start
 
 
 def main(words: Sequence[str] | None = None) -> None:
@@ -81,21 +81,21 @@ def main(words: Sequence[str] | None = None) -> None:
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as temporary:
         own = ArraysOptions(cache=arguments.cache or Path(temporary))
-        began = time.perf_counter()
-        tell("libraries", began)
+        start = time.perf_counter()
+        tell("libraries", start)
         data = with_given(Data(own=own), Noise(arguments.images, arguments.image_size))
-        tell("images kept", began)
+        tell("images kept", start)
         pool = ExperimentData(replace(data, validation_fraction=0.1))
         print(f"{pool.fingerprint:44s}")
-        tell("fingerprints", began)
+        tell("fingerprints", start)
         drawn = pool.draw(pool.largest, 0)
-        tell(f"subset of {pool.largest:,} drawn", began)
+        tell(f"subset of {pool.largest:,} drawn", start)
         drawn.training.hashes()
-        tell("hashes of all images", began)
+        tell("hashes of all images", start)
         mapped = batches_of(drawn.training, arguments)
-        tell("channel statistics", began)
+        tell("channel statistics", start)
         seconds_of(mapped, 0, -(-len(drawn.training) // arguments.batch_size))
-        tell("a pass over all images", began)
+        tell("a pass over all images", start)
         print(f"highest resident memory so far {memory()['VmHWM']:.2f} GB, mapped pages included")
         count = min(
             len(drawn.training), int(arguments.in_memory * 1e9 / drawn.training.take(torch.tensor([0])).numel())

@@ -98,7 +98,7 @@ def second_half(images: LabelledImages) -> Tensor:
 
 
 def changed(images: Tensor, change: Change, rng: np.random.Generator) -> Tensor:
-    copies = [np.asarray(change(Image.fromarray(one.permute(1, 2, 0).numpy()), rng)) for one in images]
+    copies = [np.asarray(change(Image.fromarray(image.permute(1, 2, 0).numpy()), rng)) for image in images]
     return torch.from_numpy(np.stack(copies)).permute(0, 3, 1, 2)
 
 
@@ -106,15 +106,15 @@ def recall(train: LabelledImages, count: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     places = torch.from_numpy(rng.choice(second_half(train).numpy(), count, replace=False))
     for kind, change in CHANGES.items():
-        found = near_duplicate_pairs(changed(train.images[places], change, rng), train.images)
-        own = found.train == places[found.test]
-        print(f"  {kind:24s} {told(len(found.test[own].unique()), count)}", flush=True)
+        duplicate_pairs = near_duplicate_pairs(changed(train.images[places], change, rng), train.images)
+        own = duplicate_pairs.train == places[duplicate_pairs.test]
+        print(f"  {kind:24s} {told(len(duplicate_pairs.test[own].unique()), count)}", flush=True)
 
 
-def most_alike(found: DuplicatePairs, test: LabelledImages) -> list[tuple[int, int]]:
+def most_alike(pairs: DuplicatePairs, test: LabelledImages) -> list[tuple[int, int]]:
     """Of every flagged test image of the second half the most alike training image."""
     best: dict[int, tuple[float, int]] = {}
-    for one, other, alike in zip(found.test.tolist(), found.train.tolist(), found.similarity.tolist(), strict=True):
+    for one, other, alike in zip(pairs.test.tolist(), pairs.train.tolist(), pairs.similarity.tolist(), strict=True):
         best[one] = max(best.get(one, (-1.0, -1)), (alike, other))
     wanted = set(second_half(test).tolist())
     return [(one, other) for one, (_, other) in sorted(best.items()) if one in wanted]
@@ -139,9 +139,9 @@ def draw_sample(
     sheet.save(to / f"{source}.png")
 
 
-def precision(source: str, found: DuplicatePairs, verdicts: Path) -> None:
-    places = zip(found.test.tolist(), found.train.tolist(), strict=True)
-    alike = dict(zip(places, found.similarity.tolist(), strict=True))
+def precision(source: str, pairs: DuplicatePairs, verdicts: Path) -> None:
+    places = zip(pairs.test.tolist(), pairs.train.tolist(), strict=True)
+    alike = dict(zip(places, pairs.similarity.tolist(), strict=True))
     with (verdicts / f"{source}.csv").open(encoding="utf-8", newline="") as file:
         judged = {(int(row["test"]), int(row["train"])): row["verdict"] == "same" for row in csv.DictReader(file)}
     same = {pair: is_same for pair, is_same in judged.items() if pair in alike}
@@ -153,9 +153,13 @@ def precision(source: str, found: DuplicatePairs, verdicts: Path) -> None:
 def false_among_drawn(count: int, seed: int) -> None:
     """Scenes of drawn objects in ten classes, at the size that a folder is trained at."""
     images = render_objects(count, image_size=64, seed=seed).images
-    found = near_duplicate_pairs_within(images.batches())
-    alike = f", similarity {found.similarity.min():.2f} to {found.similarity.max():.2f}" if len(found.test) else ""
-    print(f"{count:,} drawn images: {len(found.test)} pairs, all false{alike}")
+    pairs_within = near_duplicate_pairs_within(images.batches())
+    alike = (
+        f", similarity {pairs_within.similarity.min():.2f} to {pairs_within.similarity.max():.2f}"
+        if len(pairs_within.test)
+        else ""
+    )
+    print(f"{count:,} drawn images: {len(pairs_within.test)} pairs, all false{alike}")
 
 
 def measure(source: Literal["cifar10", "cifar100"], options: argparse.Namespace) -> None:
@@ -163,17 +167,17 @@ def measure(source: Literal["cifar10", "cifar100"], options: argparse.Namespace)
     train, test = reader.train(), reader.test()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     start = time.perf_counter()
-    found = near_duplicate_pairs(test.images, train.images)
+    duplicate_pairs = near_duplicate_pairs(test.images, train.images)
     seconds = time.perf_counter() - start
     memory = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
-    share = 100 * len(found.test.unique()) / len(test)
+    share = 100 * len(duplicate_pairs.test.unique()) / len(test)
     print(f"{source}: {len(test):,} x {len(train):,} images in {seconds:.0f} s, {memory:.0f} MiB more memory at most")
-    differ = int((test.labels[found.test] != train.labels[found.train]).sum())
-    print(f"  {len(found.test)} pairs, {share:.2f} % of the test images; labels differ in {differ} pairs")
+    differ = int((test.labels[duplicate_pairs.test] != train.labels[duplicate_pairs.train]).sum())
+    print(f"  {len(duplicate_pairs.test)} pairs, {share:.2f} % of the test images; labels differ in {differ} pairs")
     if options.verdicts:
-        precision(source, found, options.verdicts)
+        precision(source, duplicate_pairs, options.verdicts)
     if options.sheets:
-        draw_sample(source, most_alike(found, test), test, train, options)
+        draw_sample(source, most_alike(duplicate_pairs, test), test, train, options)
     if options.copies:
         print(f"  recall of {options.copies} copies, by kind:")
         recall(train, options.copies, options.seed)

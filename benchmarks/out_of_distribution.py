@@ -43,7 +43,7 @@ def mahalanobis(features: Tensor, training: Tensor, labels: Tensor) -> np.ndarra
     """Distance to the nearest class mean, with the covariance within classes, shrunk by 1e-3 of its mean variance."""
     training, features = training.double(), features.double()
     classes, index = labels.unique(return_inverse=True)
-    means = torch.stack([training[labels == one].mean(0) for one in classes])
+    means = torch.stack([training[labels == class_name].mean(0) for class_name in classes])
     within = training - means[index]
     covariance = within.T @ within / len(within)
     covariance += 1e-3 * covariance.trace() / len(covariance) * torch.eye(len(covariance), dtype=torch.float64)

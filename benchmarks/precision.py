@@ -64,10 +64,10 @@ def main() -> None:
     cells = pd.concat([trained(args, precision) for precision in (SINGLE, HALF)])
     kept = cells[["precision", "contender", "train_size", "seed", "steps", "accuracy", "train_seconds"]]
     table = compared(cells).to_string(index=False, float_format=lambda value: f"{value:.1f}")
-    told = f"{machine()}\naccuracy in %, differences in points with Student's 95 % interval over seeds\n{table}\n"
-    print(told)
+    message = f"{machine()}\naccuracy in %, differences in points with Student's 95 % interval over seeds\n{table}\n"
+    print(message)
     if args.output is not None:
-        (args.output / "precision.txt").write_text(told, encoding="utf-8")
+        (args.output / "precision.txt").write_text(message, encoding="utf-8")
         kept.to_csv(args.output / "precision.csv", index=False)
 
 

@@ -61,18 +61,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--counts", type=int, nargs="+", default=[1000, 10000])
     parser.add_argument("--side", type=int, default=64, help="of a picture, in pixels (default: 64)")
-    given = parser.parse_args()
+    args = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "run" / "checkpoints").mkdir(parents=True)
         checkpoint = folder / "run" / "checkpoints" / "last.ckpt"
         write_network(checkpoint)
-        for count in given.counts:
-            write_pictures(folder / str(count), count, given.side)
+        for count in args.counts:
+            write_pictures(folder / str(count), count, args.side)
             words = [str(checkpoint), str(folder / str(count)), "--output", str(folder / f"{count}.csv")]
-            began = time.perf_counter()
+            start = time.perf_counter()
             done = subprocess.run([sys.executable, "-c", CODE, *words], capture_output=True, text=True, check=True)
-            took = time.perf_counter() - began
+            took = time.perf_counter() - start
             (peak,) = re.findall(r"^peak (\d+)", done.stdout, re.MULTILINE)
             rows = len((folder / f"{count}.csv").read_text().splitlines()) - 1
             print(f"{rows:,} pictures: peak {int(peak) / 1024:,.0f} MB resident, {took:.0f} s with the start")

@@ -158,14 +158,14 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("source", type=Path, metavar="SOURCE", help="folder of an experiment, or of a record")
     parser.add_argument("target", type=Path, metavar="TARGET", help="folder to write")
     parser.add_argument("--unpack", action="store_true", help="SOURCE is a record")
-    given = parser.parse_args(words)
+    args = parser.parse_args(words)
     try:
-        count = (unpack if given.unpack else record)(given.source, given.target)
+        count = (unpack if args.unpack else record)(args.source, args.target)
     except InputError as error:
         print(error, file=sys.stderr)
         return 2
-    then = f"train --config {given.target}/experiment.yaml" if given.unpack else f"report {given.target}"
-    print(f"{count} runs in {given.target}; next: python -m vit_vs_cnn {then}")
+    then = f"train --config {args.target}/experiment.yaml" if args.unpack else f"report {args.target}"
+    print(f"{count} runs in {args.target}; next: python -m vit_vs_cnn {then}")
     return 0
 
 

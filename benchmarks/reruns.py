@@ -68,9 +68,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path)
     parser.add_argument("other", type=Path)
-    given = parser.parse_args()
+    args = parser.parse_args()
     try:
-        found = pairs_of(given.run, given.other)
+        found = pairs_of(args.run, args.other)
     except InputError as error:
         sys.exit(f"error: {error}")
     print("| contender | n | steps | pairs | sd of a rerun, points | 95 % interval | largest | other answers |")
@@ -85,9 +85,9 @@ def main() -> None:
         differences, shares = zip(*pairs, strict=True)
         sd, low, high = (100 * value for value in spread(differences))
         most, other = 100 * np.abs(differences).max(), 100 * np.mean(shares)
-        told = [*place, str(len(pairs)), f"{sd:.2f}", f"{low:.2f} to {high:.2f}", f"{most:.2f}"]
-        told += ["" if np.isnan(other) else f"{other:.1f} %"]
-        print(f"| {' | '.join(told)} |")
+        lines = [*place, str(len(pairs)), f"{sd:.2f}", f"{low:.2f} to {high:.2f}", f"{most:.2f}"]
+        lines += ["" if np.isnan(other) else f"{other:.1f} %"]
+        print(f"| {' | '.join(lines)} |")
 
 
 if __name__ == "__main__":

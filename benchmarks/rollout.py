@@ -130,7 +130,7 @@ class Clock:
 
     def print_beside_forward(self, name: str, count: int) -> Row:
         ratios = [
-            median(one / other for one, other in zip(seconds[STREAMED], seconds[FORWARD], strict=True))
+            median(second / other for second, other in zip(seconds[STREAMED], seconds[FORWARD], strict=True))
             for seconds in (self.walls, self.cpus)
         ]
         each = 1000 * sum(self.walls[FORWARD]) / count
@@ -140,11 +140,11 @@ class Clock:
 
 def compare(network: Network, name: str, count: int) -> Row:
     """Both ways in turns, batch by batch; the first batch warms up and is not counted."""
-    common, whole, part = PerImage(network.theirs), Clock(network.device), Clock(network.device)
+    common, clock, part = PerImage(network.theirs), Clock(network.device), Clock(network.device)
     stream = stream_maps(network.ours, iter(batches(network, count + network.batch_size)), "rollout")
     timed = 0
     for number, images in enumerate(batches(network, count + network.batch_size)):
-        clocks = (Clock(network.device), Clock(network.device)) if number == 0 else (whole, part)
+        clocks = (Clock(network.device), Clock(network.device)) if number == 0 else (clock, part)
         with torch.no_grad():
             clocks[0].run(FORWARD, lambda images=images: network.ours(images))
         ours = clocks[0].run(STREAMED, lambda: next(stream).flatten(1))
@@ -159,9 +159,9 @@ def compare(network: Network, name: str, count: int) -> Row:
     tokens, layers, heads = maps.weights[0].shape[-1], len(maps.weights), maps.weights[0].shape[1]
     print(f"\n{name}: {layers} layers, {heads} heads, {tokens} tokens; {timed} images, batches of {network.batch_size}")
     print(f"{'':18s}{PER_IMAGE:>24s}{STREAMED:>24s}{'wall':>10s}{'CPU':>10s}")
-    whole.print("images to maps", timed)
+    clock.print("images to maps", timed)
     part.print("weights to maps", timed)
-    return whole.print_beside_forward(name, timed)
+    return clock.print_beside_forward(name, timed)
 
 
 def peak_megabytes(network: Network, count: int) -> float:

@@ -29,9 +29,9 @@ OTHER = ("--executor", "local", "--trainer.precision", "32-true", "--execution.c
 
 def seconds(words: Sequence[str]) -> float:
     """Wall time of a process of Python that has to end well."""
-    began = time.perf_counter()
+    start = time.perf_counter()
     subprocess.run([sys.executable, *words], cwd=ROOT, check=True, capture_output=True)
-    return time.perf_counter() - began
+    return time.perf_counter() - start
 
 
 def quickest(runs: int, words: Sequence[str]) -> float:
@@ -40,7 +40,7 @@ def quickest(runs: int, words: Sequence[str]) -> float:
 
 def until_first_step(output: Path) -> float:
     """From the command to the first step of the quickstart, which is stopped there."""
-    began = time.perf_counter()
+    start = time.perf_counter()
     program = subprocess.Popen(
         [sys.executable, "train.py", "--output", str(output)],
         cwd=ROOT,
@@ -51,7 +51,7 @@ def until_first_step(output: Path) -> float:
         if program.poll() is not None:
             raise SystemExit("train.py ended before its first step")
         time.sleep(0.02)
-    took = time.perf_counter() - began
+    took = time.perf_counter() - start
     program.terminate()
     program.wait()
     return took

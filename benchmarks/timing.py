@@ -64,8 +64,8 @@ class Row:
         if self.goal is None:
             return f"{self.name:<60s} {self.value:9.3g} {self.unit}{spread}{note}"
         bound = f"{'at most' if self.at_most else 'at least'} {self.goal:g}"
-        told = f"   {bound}: {'reached' if self.is_met else 'NOT reached'}"
-        return f"{self.name:<60s} {self.value:9.3g} {self.unit}{spread}{told}{note}"
+        message = f"   {bound}: {'reached' if self.is_met else 'NOT reached'}"
+        return f"{self.name:<60s} {self.value:9.3g} {self.unit}{spread}{message}{note}"
 
 
 def in_turns(ways: Mapping[str, Callable[[], object]], repeats: int, *, warm_up: int = 2) -> dict[str, np.ndarray]:
@@ -73,10 +73,10 @@ def in_turns(ways: Mapping[str, Callable[[], object]], repeats: int, *, warm_up:
     times: dict[str, list[float]] = {name: [] for name in ways}
     for turn in range(warm_up + repeats):
         for name in list(ways) if turn % 2 else list(ways)[::-1]:
-            began = time.perf_counter()
+            start = time.perf_counter()
             ways[name]()
             if turn >= warm_up:
-                times[name].append(time.perf_counter() - began)
+                times[name].append(time.perf_counter() - start)
     return {name: np.array(values) for name, values in times.items()}
 
 

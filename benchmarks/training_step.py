@@ -143,7 +143,9 @@ def of_muon(args: argparse.Namespace) -> list[Row]:
             "ours": StackedMuon(networks["ours"].parameters(), lr=1e-3),
             "timm": Muon(networks["timm"].parameters(), lr=1e-3),
         }
-        times = in_turns({kind: _waited(one.step, args.device) for kind, one in optimizers.items()}, args.repeats)
+        times = in_turns(
+            {kind: _waited(optimizer.step, args.device) for kind, optimizer in optimizers.items()}, args.repeats
+        )
         rows.append(ratio(f"Muon, {name}, beside timm's", times["timm"], times["ours"]))
     return rows
 

@@ -360,7 +360,9 @@ assert not torch.allclose(masked, attention(tokens, mask=causal_mask(5))[0][:, o
 
 # %% tags=["solution", "hide-cell"]
 shuffled = torch.randperm(9, generator=generator)
-assert torch.allclose(cross(text, picture[:, shuffled])[0], cross(text, picture)[0], atol=1e-6), "a set is read: no change"
+assert torch.allclose(cross(text, picture[:, shuffled])[0], cross(text, picture)[0], atol=1e-6), (
+    "a set is read: no change"
+)
 turned_round = torch.tensor([3, 2, 1, 0])
 assert torch.allclose(cross(text[:, turned_round], picture)[0], cross(text, picture)[0][:, turned_round], atol=1e-6)
 

@@ -177,7 +177,9 @@ def _drop_missing_weights(experiment: Experiment, console: "Console") -> tuple[E
     Returns:
         the experiment, and the names of the models that were dropped.
     """
-    if not any(one.weights is not None and one.weights.optional for one in experiment.contenders.values()):
+    if not any(
+        contender.weights is not None and contender.weights.optional for contender in experiment.contenders.values()
+    ):
         return experiment, {}
     from vit_vs_cnn.runs.analysis_plan import missing_weights_texts
     from vit_vs_cnn.runs.pretrained import without_missing_weights
@@ -234,8 +236,8 @@ def _write_audit(data: Data, folder: Path, quiet: bool, trust: bool) -> "Audited
     with _progress(quiet) as tell:
         audit = audit_images(data, tell, trust=trust)
         tell("writing")
-        written = write_document(audit_document(audit), folder)
-    return Audited(**field_values(audit), written=tuple(written))
+        document = write_document(audit_document(audit), folder)
+    return Audited(**field_values(audit), written=tuple(document))
 
 
 def _audit_first(experiment: Experiment, quiet: bool) -> None:
@@ -285,17 +287,17 @@ def report(folder: Place, output: Place | None = None, *, quiet: bool = False) -
     from vit_vs_cnn.reporting.experiment_page import write_experiment_page
     from vit_vs_cnn.reporting.findings import read_findings
 
-    written: list[Path] = []
+    experiment_page: list[Path] = []
     with _progress(quiet, lines=False) as tell:
         tell("reading results")
         findings = read_findings(_existing_path(folder))
         tell("writing the report")
         try:
-            written = write_experiment_page(findings, None if output is None else Path(output))
+            experiment_page = write_experiment_page(findings, None if output is None else Path(output))
         except OSError as error:  # the answer can be printed all the same
             place = f"{error.filename or findings.folder}: {error.strerror or error}"
             warnings.warn(f"the report is not written: {place}; --output DIR names another folder", stacklevel=3)
-    return dataclasses.replace(findings, written=tuple(written))
+    return dataclasses.replace(findings, written=tuple(experiment_page))
 
 
 @preserve_process_state
@@ -358,7 +360,7 @@ def compare(
             device=usable_device(device),
             trust=trust,
         )
-        first = {one.group: one.trained for one in reversed(entries)}
+        first = {entry.group: entry.trained for entry in reversed(entries)}
         sizes = {
             group: (count_parameters(one.network), macs_of(one.network, one.image_shape))
             for group, one in first.items()
@@ -366,11 +368,11 @@ def compare(
         if output is not None:
             _create_folder(Path(output))
         comparison, tested = compare_entries(entries, request, tell=tell)
-        written = []
+        comparison_page = []
         if output is not None:
             tell("writing")
-            written = write_comparison_page(comparison, tested, notes, Path(output))
-    return Compared(comparison, tuple(notes), sizes, tuple(written))
+            comparison_page = write_comparison_page(comparison, tested, notes, Path(output))
+    return Compared(comparison, tuple(notes), sizes, tuple(comparison_page))
 
 
 @preserve_process_state
@@ -500,12 +502,12 @@ def predict(
         top = min(top, len(network.class_names))
 
         def answered() -> "Iterator[Predicted]":
-            began = time.perf_counter()
+            start = time.perf_counter()
             for part in network.answers(_record_files(find_input_files(places), files), top=top):
                 tally.add(part)
                 read = [name for number, name in enumerate(part.names) if number not in part.errors]
                 first.extend(read[: MAX_EXPLAINED_IMAGES - len(first)])
-                rate = tally.pictures / (time.perf_counter() - began)
+                rate = tally.pictures / (time.perf_counter() - start)
                 tell(f"predicting: {tally.pictures:,} pictures, {rate:,.0f} a second")
                 yield part
 
@@ -525,8 +527,10 @@ def predict(
             )
             found = PredictionFile.of(Path(output), tally, page)
     if tally.unreadable:
-        said = f"{tally.unreadable:,} of {tally.pictures:,} pictures could not be read, the first {tally.first_error}"
-        warnings.warn(said, stacklevel=3)
+        message = (
+            f"{tally.unreadable:,} of {tally.pictures:,} pictures could not be read, the first {tally.first_error}"
+        )
+        warnings.warn(message, stacklevel=3)
     return found
 
 
@@ -820,23 +824,23 @@ def load_experiment(
     return experiment_from_dict(values, trusted=all(getattr(one, "trusted", True) for one in several))
 
 
-def _with_images(experiment: Experiment, given: Any) -> Experiment:
+def _with_images(experiment: Experiment, value: Any) -> Experiment:
     """Replace the images of an experiment by images given in Python, if there are any."""
-    if given is None:
+    if value is None:
         return experiment
     from vit_vs_cnn.runs.experiment_data import with_given
 
-    return dataclasses.replace(experiment, data=with_given(experiment.data, given))
+    return dataclasses.replace(experiment, data=with_given(experiment.data, value))
 
 
 def _override_names(overrides: Mapping[str, Any]) -> list[str]:
     """List the dotted names of overridden settings, including those inside overridden blocks."""
-    found = []
+    results = []
     for name, value in overrides.items():
-        found += (
+        results += (
             [name, *(f"{name}.{inner}" for inner in _override_names(value))] if isinstance(value, Mapping) else [name]
         )
-    return found
+    return results
 
 
 def _values_of(config: Config | None) -> dict[str, Any]:
@@ -851,10 +855,10 @@ def _values_of(config: Config | None) -> dict[str, Any]:
     return read_config(find_config() if config is None else find_config(config))
 
 
-def _overrides(given: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    if given is not None and not (isinstance(given, Mapping) and all(isinstance(name, str) for name in given)):
-        raise InputError(f'overrides: expected settings such as {{"protocol.seeds": [0, 1]}}, got {given!r}')
-    return given or {}
+def _overrides(values: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    if values is not None and not (isinstance(values, Mapping) and all(isinstance(name, str) for name in values)):
+        raise InputError(f'overrides: expected settings such as {{"protocol.seeds": [0, 1]}}, got {values!r}')
+    return values or {}
 
 
 def _plain(value: Any) -> Any:
@@ -864,25 +868,25 @@ def _plain(value: Any) -> Any:
         return value
 
 
-def _as_tuple(given: Any) -> tuple[Any, ...]:
+def _as_tuple(value: Any) -> tuple[Any, ...]:
     """Return a tuple of values; a text, a path or a number is a tuple of one."""
-    if given is None:
+    if value is None:
         return ()
-    return (given,) if isinstance(given, str | os.PathLike | int) else tuple(given)
+    return (value,) if isinstance(value, str | os.PathLike | int) else tuple(value)
 
 
-def _paths(given: Any, what: str) -> list[str]:
+def _paths(value: Any, what: str) -> list[str]:
     """Return a flat list of paths.
 
     Raises:
         InputError: images in memory in place of paths.
     """
-    found = [one for part in given for one in _as_tuple(part)]
-    if others := [one for one in found if not isinstance(one, str | os.PathLike)]:
+    results = [one for part in value for one in _as_tuple(part)]
+    if others := [one for one in results if not isinstance(one, str | os.PathLike)]:
         kind = type(others[0]).__name__
         instead = "" if what == "compare" else "; for images in memory use load(...).predict(...)"
         raise InputError(f"{what}: expected paths, got {kind}{instead}")
-    return [os.fspath(one) for one in found]
+    return [os.fspath(one) for one in results]
 
 
 def _create_folder(folder: Path) -> None:

@@ -32,10 +32,10 @@ class Bounds:
 
     def __str__(self) -> str:
         ends = {"at least": self.at_least, "above": self.above, "at most": self.at_most, "below": self.below}
-        said = " and ".join(f"{word} {end}" for word, end in ends.items() if end is not None)
+        message = " and ".join(f"{word} {end}" for word, end in ends.items() if end is not None)
         if self.at_least is not None and self.at_most is not None:
-            said = f"from {self.at_least} to {self.at_most}"
-        return f"a whole number, {said}" if self.is_whole else said
+            message = f"from {self.at_least} to {self.at_most}"
+        return f"a whole number, {message}" if self.is_whole else message
 
 
 AT_LEAST_0, AT_LEAST_1 = Bounds(at_least=0), Bounds(at_least=1)

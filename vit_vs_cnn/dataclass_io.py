@@ -19,7 +19,7 @@ _WORDS = {str: "a text", int: "a whole number", float: "a number", bool: "true o
 @functools.cache
 def field_types(made: type) -> dict[str, Any]:
     """Type hints of the fields of a dataclass."""
-    return {one.name: one.type for one in dataclasses.fields(made)}
+    return {field.name: field.type for field in dataclasses.fields(made)}
 
 
 @functools.cache
@@ -58,8 +58,8 @@ def from_plain(made: type[Made], values: Any) -> Made:
 def _fields(made: type) -> tuple[dict[str, Callable[[Any], Any]], tuple[str, ...]]:
     """A reader for each field of a dataclass, and the fields that have no default."""
     fields, missing = dataclasses.fields(made), dataclasses.MISSING
-    required = (one.name for one in fields if one.default is missing and one.default_factory is missing)
-    return {one.name: _reader(one.type) for one in fields}, tuple(required)
+    required = (field.name for field in fields if field.default is missing and field.default_factory is missing)
+    return {field.name: _reader(field.type) for field in fields}, tuple(required)
 
 
 @functools.cache

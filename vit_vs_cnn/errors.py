@@ -66,5 +66,5 @@ class Interrupted(Exception):
 
 def one_line(error: BaseException, at_most: int = 300) -> str:
     """An error's message in one line of no more characters than that, without colours; its type where it is empty."""
-    said = " ".join(re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", str(error)).split()) or type(error).__name__
-    return said if len(said) <= at_most else f"{said[: at_most - 6]} [...]"
+    message = " ".join(re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", str(error)).split()) or type(error).__name__
+    return message if len(message) <= at_most else f"{message[: at_most - 6]} [...]"

@@ -47,9 +47,9 @@ def print_result_table(path: Path, *, in_json: bool, output: Path | None) -> Non
         _print_answer(results, analysis, str(write_answer(analysis)))
         print(f"note: {ACCURACIES_ALONE[0].lower()}{ACCURACIES_ALONE[1:]}")
     if output is not None:
-        written = write_table_page(path, results, analysis, output)
+        table_page = write_table_page(path, results, analysis, output)
         if not in_json:
-            _print_paths(written)
+            _print_paths(table_page)
 
 
 def _to_plain(result: Any) -> Any:

@@ -49,7 +49,9 @@ class Audited(Audit, Written):
 
     def to_dict(self) -> dict[str, Any]:
         skipped = ("files", "problems", "pictures")
-        values = {one.name: getattr(self, one.name) for one in dataclasses.fields(Audit) if one.name not in skipped}
+        values = {
+            field.name: getattr(self, field.name) for field in dataclasses.fields(Audit) if field.name not in skipped
+        }
         values["majority"] = dict(zip(("class", "test_accuracy"), self.majority, strict=True))
         values["pairs"] = None if self.pairs is None else [dataclasses.asdict(pair) for pair in self.pairs]
         values |= {name: [item._asdict() for item in getattr(self, name)] for name in ("files", "problems")}
@@ -168,10 +170,10 @@ class Inspected(Written):
         rows = [{"network": name, **row.row()} for name, rows in self.inspection.scores.items() for row in rows]
         if not rows:
             rows = [
-                {"network": one.name, "method": maps.method}
+                {"network": network.name, "method": maps.method}
                 | {"deletion": float(maps.deletion.mean()), "chance": float(maps.random_deletion.mean())}
-                for one in self.inspection.networks
-                for maps in one.methods
+                for network in self.inspection.networks
+                for maps in network.methods
             ]
         return pandas.DataFrame(rows)
 

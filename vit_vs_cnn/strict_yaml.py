@@ -174,7 +174,7 @@ def _walk(value: Any, path: _Place, stop: Callable[[_Place, Any], bool] | None =
 
 def field_values(instance: Any) -> dict[str, Any]:
     """The fields of a dataclass by name. ``vars`` also has what a ``cached_property`` has stored."""
-    return {one.name: getattr(instance, one.name) for one in dataclasses.fields(instance)}
+    return {field.name: getattr(instance, field.name) for field in dataclasses.fields(instance)}
 
 
 def to_json_values(value: Any) -> Any:

@@ -134,11 +134,20 @@ class ExperimentComparisons:
         return self.plan.analysis_of(known, is_primary=False, obstacle=obstacle)
 
 
-def _swap(one: PairComparison) -> PairComparison:
-    accuracies, distribution = one.distribution.accuracies, replace(one.distribution, mean=-one.distribution.mean)
+def _swap(comparison: PairComparison) -> PairComparison:
+    accuracies, distribution = (
+        comparison.distribution.accuracies,
+        replace(comparison.distribution, mean=-comparison.distribution.mean),
+    )
     if accuracies is not None:
         distribution = replace(distribution, accuracies=(accuracies[1], accuracies[0]))
-    return replace(one, first=one.second, second=one.first, difference=-one.difference, distribution=distribution)
+    return replace(
+        comparison,
+        first=comparison.second,
+        second=comparison.first,
+        difference=-comparison.difference,
+        distribution=distribution,
+    )
 
 
 def find_experiment_comparisons(entries: Sequence[ComparisonEntry]) -> ExperimentComparisons:
@@ -147,8 +156,8 @@ def find_experiment_comparisons(entries: Sequence[ComparisonEntry]) -> Experimen
     Raises:
         InputError: its analysis plan cannot be read.
     """
-    places = {_experiment_and_size(one) for one in entries}
-    models = {one.group: origin.contender for one in entries if (origin := one.trained.origin) is not None}
+    places = {_experiment_and_size(entry) for entry in entries}
+    models = {entry.group: origin.contender for entry in entries if (origin := entry.trained.origin) is not None}
     if len(places) > 1 or None in places or len({*models.values()}) < len(models):
         return ExperimentComparisons()
     ((folder, size),) = (place for place in places if place is not None)
@@ -163,9 +172,9 @@ def find_experiment_comparisons(entries: Sequence[ComparisonEntry]) -> Experimen
     return ExperimentComparisons(plan, size, analysis.comparisons, models)
 
 
-def _experiment_and_size(one: ComparisonEntry) -> tuple[Path, int] | None:
+def _experiment_and_size(entry: ComparisonEntry) -> tuple[Path, int] | None:
     """Folder of the experiment and training-set size of the final weights of one of its runs."""
-    trained = one.trained
+    trained = entry.trained
     if trained.origin is None or trained.path.name != "last.ckpt":
         return None
     parents = trained.path.absolute().parents
@@ -174,20 +183,20 @@ def _experiment_and_size(one: ComparisonEntry) -> tuple[Path, int] | None:
     return parents[3], trained.origin.train_size
 
 
-def compare_accuracy(tested: Sequence[TestedEntry], class_names: Sequence[str]) -> AccuracyComparison:
+def compare_accuracy(entries: Sequence[TestedEntry], class_names: Sequence[str]) -> AccuracyComparison:
     """Accuracy of every group, the difference of every two, and where they differ."""
-    groups = group_entries(tested)
+    groups = group_entries(entries)
     ordered = [t for members in groups.values() for t in members]
     counts = {t.test_set: t.predictions.class_counts for t in ordered}
     answers = Answers(
-        sum(counts.values(), np.zeros_like(tested[0].predictions.class_counts)),
+        sum(counts.values(), np.zeros_like(entries[0].predictions.class_counts)),
         {t.name: t.predictions.classes_named for t in ordered},
     )
     return AccuracyComparison(
         majority=answers.majority,
         few_classes=answers.few_classes,
         groups=[_group_accuracy(name, members) for name, members in groups.items()],
-        pairs=_compare_pairs(groups, find_experiment_comparisons(tested)),
+        pairs=_compare_pairs(groups, find_experiment_comparisons(entries)),
         classes=class_accuracies(groups, class_names),
         confusion={name: confusion(members, len(class_names)) for name, members in groups.items()},
     )
@@ -259,10 +268,10 @@ def class_accuracies(groups: Mapping[str, Sequence[Answered]], class_names: Sequ
 
     There is no significance test if networks are tested on different folds.
     """
-    ordered = [one for members in groups.values() for one in members]
+    ordered = [member for members in groups.values() for member in members]
     folds = {one.test_set: one.predictions.labels.numpy() for one in ordered}
     labels = np.concatenate(list(folds.values()))
-    tested = [{*torch.cat([one.predictions.labels for one in members]).tolist()} for members in groups.values()]
+    tested = [{*torch.cat([member.predictions.labels for member in members]).tolist()} for members in groups.values()]
     there = [index for index in range(len(class_names)) if all(index in of_group for of_group in tested)]
     p_values: list[float | None] = [None] * len(there)
     if len(groups) == 2 and len(folds) == 1:
@@ -289,14 +298,14 @@ def class_accuracies(groups: Mapping[str, Sequence[Answered]], class_names: Sequ
 
 def _accuracy_of_class(members: Sequence[Answered], index: int) -> float:
     """Share of correct predictions on images of a class, over all networks."""
-    correct = torch.cat([one.predictions.correct[one.predictions.labels == index] for one in members])
+    correct = torch.cat([member.predictions.correct[member.predictions.labels == index] for member in members])
     return float(correct.double().mean())
 
 
 def confusion(members: Sequence[Answered], classes: int) -> list[list[int]]:
     """Counts over several networks: rows are true classes, columns predicted ones."""
     matrix = torch.zeros(classes * classes, dtype=torch.int64)
-    for predictions in (one.predictions for one in members):
+    for predictions in (member.predictions for member in members):
         places = predictions.labels * classes + predictions.classes
         matrix += torch.bincount(places, minlength=classes * classes)
     return matrix.view(classes, classes).tolist()

@@ -75,10 +75,10 @@ class CompareRequest:
         if parts is not None and skip is not None:
             raise InputError("take either parts or skip")
         given = parts if skip is None else skip
-        named = (given,) if isinstance(given, str) else tuple(given or ())
-        if unknown := [name for name in named if name not in tuple(Part)]:
+        names = (given,) if isinstance(given, str) else tuple(given or ())
+        if unknown := [name for name in names if name not in tuple(Part)]:
             raise InputError(f"part {unknown[0]!r} is none of {', '.join(Part)}")
-        chosen = tuple(part for part in Part if (part in named if parts is not None else part not in named))
+        chosen = tuple(part for part in Part if (part in names if parts is not None else part not in names))
         few = {"corruption_images": 64, "similarity_images": 128, "latency_rounds": 30, "batch_rounds": 2}
         values = {**few, "batch_sizes": (1, 32, 128)} if quick else {}
         return cls(parts=chosen, **values | {name: value for name, value in changes.items() if value is not None})
@@ -158,9 +158,9 @@ def compare_entries(
     results: dict[str, Any] = {}
     tested: list[TestedEntry] = []
     if parts & {Part.ACCURACY, Part.CALIBRATION}:
-        for one in entries:
-            tell(f"accuracy: testing {one.name}")
-            tested.append(predict_once(one))
+        for entry in entries:
+            tell(f"accuracy: testing {entry.name}")
+            tested.append(predict_once(entry))
     if Part.ACCURACY in parts:
         tell("accuracy: intervals and tests")
         results["accuracy"] = compare_accuracy(tested, test.class_names)
@@ -181,17 +181,19 @@ def compare_entries(
             batch_rounds=request.batch_rounds,
             tell=lambda text: tell(f"cost: {text}"),
         )
-    weights = {one.name: hash_weights(one.trained.network) for one in entries}
+    weights = {entry.name: hash_weights(entry.trained.network) for entry in entries}
     if Part.DIFFERENCES in parts:
-        times = {one.name: one.ledger.count(weights[one.name]) for one in entries}
+        times = {entry.name: entry.ledger.count(weights[entry.name]) for entry in entries}
         times |= {one.name: max(one.evaluations, times[one.name]) for one in tested}
         results["differences"] = list_differences(entries, times)
     reused = {one.name: one.is_reused for one in tested}
-    tests = {one.test_set: one.test for one in entries}
+    tests = {entry.test_set: entry.test for entry in entries}
     comparison = NetworkComparison(
         networks=[
-            ComparedNetwork(one.name, one.group, one.seed, weights[one.name], len(one.test), reused.get(one.name))
-            for one in entries
+            ComparedNetwork(
+                entry.name, entry.group, entry.seed, weights[entry.name], len(entry.test), reused.get(entry.name)
+            )
+            for entry in entries
         ],
         images=sum(map(len, tests.values())),
         fingerprint=", ".join(one.fingerprint() for one in tests.values()),
@@ -202,15 +204,15 @@ def compare_entries(
     return comparison, tested
 
 
-def _calibration(one: TestedEntry, tell: Callable[[str], None]) -> CalibrationComparison:
+def _calibration(entry: TestedEntry, tell: Callable[[str], None]) -> CalibrationComparison:
     """Calibration from logits. If those of the test were not saved, they are computed again."""
-    tell(f"calibration: {one.name}")
-    predictions, held, trained = one.predictions, one.validation, one.trained
+    tell(f"calibration: {entry.name}")
+    predictions, held, trained = entry.predictions, entry.validation, entry.trained
     if not isinstance(predictions, Predictions):
-        predictions = predict(trained.network, one.test, trained.normalise, what=one.name)
+        predictions = predict(trained.network, entry.test, trained.normalise, what=entry.name)
     if held is None:
         return compare_calibration(predictions.logits, predictions.labels)
-    fitted = predict(trained.network, held, trained.normalise, what=one.name)
+    fitted = predict(trained.network, held, trained.normalise, what=entry.name)
     return compare_calibration(predictions.logits, predictions.labels, fitted.logits, fitted.labels)
 
 
@@ -225,11 +227,11 @@ def _corruptions(
     found = compare_corruptions(groups, chosen, seed=request.seed, tell=lambda text: tell(f"corruptions: {text}"))
     what = f"{len(CORRUPTIONS) * len(LEVELS)} corruptions of {len(chosen)} test images"
     for members in groups.values():
-        for one in members:
-            one.ledger.record(
-                weights=hash_weights(one.trained.network),
-                accuracy=found.by_network[one.name],
-                label=f"{one.name} (compare: {what})",
-                run=one.trained.origin,
+        for member in members:
+            member.ledger.record(
+                weights=hash_weights(member.trained.network),
+                accuracy=found.by_network[member.name],
+                label=f"{member.name} (compare: {what})",
+                run=member.trained.origin,
             )
     return found

@@ -235,9 +235,9 @@ def compare_corruptions(
         name: mean_over_seeds(SeedScores.of(values)).interval(bounds=(0.0, 1.0)) for name, values in by_image.items()
     }
     by_network = {
-        one.name: float(share)
+        member.name: float(share)
         for name, members in groups.items()
-        for one, share in zip(members, by_image[name].mean(1), strict=True)
+        for member, share in zip(members, by_image[name].mean(1), strict=True)
     }
     differences = {
         f"{a} - {b}": _difference(groups[a], groups[b], by_image[a], by_image[b])
@@ -255,9 +255,11 @@ def spread_subset(test: LabelledImages, count: int) -> LabelledImages:
 
 def _correct(groups: Mapping[str, Sequence[ComparisonEntry]], images: LabelledImages) -> dict[str, np.ndarray]:
     """Whether each image is classified correctly, ``(networks, images)`` of each group."""
-    trained = {name: [one.trained for one in members] for name, members in groups.items()}
+    trained = {name: [member.trained for member in members] for name, members in groups.items()}
     logits = {
-        name: torch.stack([predict(one.network, images, one.normalise, what=one.name).logits for one in members])
+        name: torch.stack(
+            [predict(member.network, images, member.normalise, what=member.name).logits for member in members]
+        )
         for name, members in trained.items()
     }
     return {name: (of.argmax(2) == images.labels).numpy() for name, of in logits.items()}

@@ -61,11 +61,11 @@ def time_in_turns(
         turn = number % len(names)
         for name in names[turn:] + names[:turn]:
             synchronize(device)
-            began = time.perf_counter()
+            start = time.perf_counter()
             tasks[name]()
             synchronize(device)
             if number >= 0:
-                seconds[name].append(time.perf_counter() - began)
+                seconds[name].append(time.perf_counter() - start)
     return seconds
 
 

@@ -48,9 +48,11 @@ def list_differences(entries: Sequence[ComparisonEntry], test_evaluations: Mappi
         name: "not recorded" if one.result is None else source_text(one.result.recipe_source, one.result.tuning)
         for name, one in first.items()
     }
-    warnings = [warning for one in entries for warning in one.trained.warnings]
+    warnings = [warning for entry in entries for warning in entry.trained.warnings]
     warnings += [f"it is not known how {name} was trained" for name in groups if name not in known]
-    if unseen := dict.fromkeys(one.group for one in entries if one.group in known and not one.trained.seen.is_whole):
+    if unseen := dict.fromkeys(
+        entry.group for entry in entries if entry.group in known and not entry.trained.seen.is_whole
+    ):
         warnings.append(
             f"it is not known on which images {', '.join(unseen)} was trained: test images may be among them"
         )
@@ -65,28 +67,30 @@ def list_differences(entries: Sequence[ComparisonEntry], test_evaluations: Mappi
 def _unfair_settings(settings: Mapping[str, Mapping[str, Any]]) -> list[str]:
     sentences = []
     for start, sentence in UNFAIR_DIFFERENCES.items():
-        found = [
+        results = [
             f"{setting} ({', '.join(f'{name} {value}' for name, value in values.items())})"
             for setting, values in settings.items()
             if f"{setting}.".startswith(f"{start}.")
         ]
-        sentences += [f"{sentence}: {'; '.join(found)}"] if found else []
+        sentences += [f"{sentence}: {'; '.join(results)}"] if results else []
     return sentences
 
 
 def _seed_warnings(groups: Mapping[str, Sequence[ComparisonEntry]]) -> list[str]:
     seeds = {
-        name: sorted("unknown" if one.seed is None else str(one.seed) for one in members)
+        name: sorted("unknown" if member.seed is None else str(member.seed) for member in members)
         for name, members in groups.items()
     }
     if len({tuple(of) for of in seeds.values()}) > 1:
         listed = "; ".join(f"{name} {', '.join(of)}" for name, of in seeds.items())
         return [f"they were trained with different seeds, so they are not paired: {listed}"]
-    subsets = {(one.seed, one.subset) for members in groups.values() for one in members if one.subset is not None}
+    subsets = {
+        (member.seed, member.subset) for members in groups.values() for member in members if member.subset is not None
+    }
     differing = sorted(str(seed) for seed, times in Counter(seed for seed, _ in subsets).items() if times > 1)
     return [f"with seed {', '.join(differing)} they were trained on different subsets"] if differing else []
 
 
 def _recipe_warnings(groups: Mapping[str, Sequence[ComparisonEntry]]) -> list[str]:
-    obstacle = recipe_obstacle({name: [one.result for one in members] for name, members in groups.items()})
+    obstacle = recipe_obstacle({name: [member.result for member in members] for name, members in groups.items()})
     return [] if obstacle is None else [f"{obstacle.text}, so there is no conclusion on the models"]

@@ -132,21 +132,23 @@ def predict_once(entry: ComparisonEntry) -> TestedEntry:
 def group_entries(entries: Iterable[One]) -> dict[str, list[One]]:
     """The entries by group, each group in the order of its seeds."""
     groups: dict[str, list[One]] = {}
-    for one in entries:
-        groups.setdefault(one.group, []).append(one)
+    for entry in entries:
+        groups.setdefault(entry.group, []).append(entry)
     return {name: sorted(members, key=lambda one: (one.seed is None, one.seed)) for name, members in groups.items()}
 
 
 def on_one_fold(networks: Sequence[One]) -> list[One]:
     """The networks of one test set: of the one on which most groups are tested, the first of several."""
-    groups = {name: {one.group for one in networks if one.test_set == name} for name in list_test_sets(networks)}
+    groups = {
+        name: {network.group for network in networks if network.test_set == name} for name in list_test_sets(networks)
+    }
     chosen = max(groups, key=lambda name: len(groups[name]))
-    return [one for one in networks if one.test_set == chosen]
+    return [network for network in networks if network.test_set == chosen]
 
 
 def list_test_sets(networks: Iterable[Seeded]) -> list[str | None]:
     """Names of the test sets, in the order of the networks."""
-    return list(dict.fromkeys(one.test_set for one in networks))
+    return list(dict.fromkeys(network.test_set for network in networks))
 
 
 def paired_rows(first: Sequence[Seeded], second: Sequence[Seeded]) -> tuple[list[int], list[int], bool]:
@@ -174,8 +176,8 @@ def paired_rows(first: Sequence[Seeded], second: Sequence[Seeded]) -> tuple[list
     return rows[0], rows[1], False
 
 
-def _same_subset(one: Seeded, other: Seeded) -> bool:
-    return one.subset is not None and (one.subset, one.test_set) == (other.subset, other.test_set)
+def _same_subset(first: Seeded, second: Seeded) -> bool:
+    return first.subset is not None and (first.subset, first.test_set) == (second.subset, second.test_set)
 
 
 def load_entries(
@@ -217,8 +219,8 @@ def load_entries(
         groups.add(other.name)
         entries.append(_external_entry(other, first, data))
     _check_distinct(entries)
-    for one in entries:
-        one.trained.network.to(device)
+    for entry in entries:
+        entry.trained.network.to(device)
     return entries, [*notes, *_note_on_folds(entries)]
 
 
@@ -248,8 +250,8 @@ def _expand(words: Sequence[str], train_size: int | None) -> tuple[list[tuple[st
         if place.startswith(TIMM_PREFIX):
             places.append((place, label))
         elif not path.exists():
-            named = f"{TIMM_PREFIX}NAME or {TIMM_PREFIX}NAME=FILE"
-            raise InputError(f"{place}: no such file or folder (for a model of timm: {named})")
+            name = f"{TIMM_PREFIX}NAME or {TIMM_PREFIX}NAME=FILE"
+            raise InputError(f"{place}: no such file or folder (for a model of timm: {name})")
         elif (path / "grid.json").exists():
             cells, which = select_cells(path, train_size)
             places += [(str(cell.absolute()), label) for cell in cells]
@@ -427,11 +429,11 @@ def flatten_settings(values: Mapping[str, Any], prefix: str = "") -> dict[str, A
 
 def _check_distinct(entries: Sequence[ComparisonEntry]) -> None:
     """Raises InputError: one network is given twice, or two copies of one run's."""
-    files = [(one.trained.path.resolve(), one.trained.about.model.get("name")) for one in entries]
-    if twice := [one.trained.path for one, file in zip(entries, files, strict=True) if files.count(file) > 1]:
+    files = [(entry.trained.path.resolve(), entry.trained.about.model.get("name")) for entry in entries]
+    if twice := [entry.trained.path for entry, file in zip(entries, files, strict=True) if files.count(file) > 1]:
         raise InputError(f"{twice[0]} is named twice; each network can be compared once")
-    taken = Counter(one.name for one in entries)
-    if copies := [one for one in entries if taken[one.name] > 1]:
+    counts = Counter(entry.name for entry in entries)
+    if copies := [entry for entry in entries if counts[entry.name] > 1]:
         raise InputError(
             f"{copies[0].trained.path}: there is another copy of {copies[0].name}, of the same recipe and seed; leave "
             "one out, or give it a label (LABEL=PATH)"

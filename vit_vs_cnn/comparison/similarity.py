@@ -131,7 +131,7 @@ def compare_similarity(
     Arguments:
         entries: one of each group. A network that runs outside of torch is left out.
     """
-    layers = {name: found for name, one in entries.items() if (found := _layers_with_features(one, test))}
+    layers = {name: found for name, entry in entries.items() if (found := _layers_with_features(entry, test))}
     networks = {name: entries[name].trained for name in layers}
     sums = {pair: MinibatchCka() for pair in itertools.combinations_with_replacement(networks, 2)}
     batches = test.images.split(BATCH_SIZE)
@@ -140,9 +140,9 @@ def compare_similarity(
     for number, images in enumerate(batches, start=1):
         tell(f"features, batch {number}/{len(batches)}")
         grams = {}
-        for name, one in networks.items():
-            device = next(one.network.parameters()).device
-            features = features_of(one.network, one.normalise(images.to(device)), layers[name])
+        for name, network in networks.items():
+            device = next(network.network.parameters()).device
+            features = features_of(network.network, network.normalise(images.to(device)), layers[name])
             grams[name] = torch.stack([gram_matrix(layer).cpu() for layer in features.values()])
         for (a, b), cka in sums.items():
             cka.update(grams[a], grams[b])
@@ -164,13 +164,13 @@ def mean_attention_distance(entry: ComparisonEntry, images: LabelledImages) -> A
     parts, size = chosen.split(ATTENTION_BATCH), visible_size(trained.network, (chosen.shape[2], chosen.shape[3]))
     try:
         maps = (attention_maps(trained.network, trained.normalise(part.to(device))) for part in parts)
-        found = [attention_distances(of_part, size) for of_part in maps]
+        results = [attention_distances(of_part, size) for of_part in maps]
     except InputError:
         return None
-    by_layer = zip(*(distances for distances, _ in found), strict=True)
+    by_layer = zip(*(distances for distances, _ in results), strict=True)
     shares = torch.tensor([len(part) / len(chosen) for part in parts])[:, None]
     means = [(shares * torch.stack(of_parts).cpu()).sum(0).tolist() for of_parts in by_layer]
-    return AttentionDistances(means, found[0][1], len(chosen))
+    return AttentionDistances(means, results[0][1], len(chosen))
 
 
 def _layers_with_features(entry: ComparisonEntry, test: LabelledImages) -> list[str]:

@@ -324,25 +324,25 @@ def _block(values: Mapping[str, Any], name: str) -> Any:
     return {} if values.get(name) is None else values[name]
 
 
-def _contenders(given: Any, protocol: Protocol, *, shares_augmentation: bool) -> dict[str, Contender]:
-    if isinstance(given, Mapping):  # null leaves one out
-        given = {name: contender for name, contender in given.items() if contender is not None}
-    if not isinstance(given, Mapping) or not given:
+def _contenders(value: Any, protocol: Protocol, *, shares_augmentation: bool) -> dict[str, Contender]:
+    if isinstance(value, Mapping):  # null leaves one out
+        value = {name: contender for name, contender in value.items() if contender is not None}
+    if not isinstance(value, Mapping) or not value:
         raise InputError("contenders: expected at least one, as `name: {model: {name: vit_nano}}`")
-    for name in given:
+    for name in value:
         if not isinstance(name, str) or not _is_file_name(name) or "." in name:
             raise InputError(
                 f"contenders.{name}: expected a contender's name of letters, digits, _ and -, which does not begin "
                 "with -; a dot separates the levels of a setting"
             )
-    folded = {name.lower(): name for name in given}
-    if alike := [name for name in given if folded[name.lower()] != name]:
+    folded = {name.lower(): name for name in value}
+    if alike := [name for name in value if folded[name.lower()] != name]:
         raise InputError(f"contenders: {alike[0]} and {folded[alike[0].lower()]} differ in their case alone")
     contenders = {
         name: overrides.read_contender(
             contender, protocol, shares_augmentation=shares_augmentation, where=f"contenders.{name}"
         )
-        for name, contender in given.items()
+        for name, contender in value.items()
     }
     _check_starts(contenders)
     return contenders

@@ -75,8 +75,8 @@ def default_options(model: str) -> Mapping[str, Any]:
     if model not in PRESETS:
         return {}
     parameters = inspect.signature(PRESETS[model].constructor).parameters.values()
-    given = {one.name: one.default for one in parameters if one.default is not one.empty}
-    return given | dict(PRESETS[model].arguments)
+    values = {parameter.name: parameter.default for parameter in parameters if parameter.default is not parameter.empty}
+    return values | dict(PRESETS[model].arguments)
 
 
 def plain_values(block: Any) -> dict[str, Any]:
@@ -85,16 +85,16 @@ def plain_values(block: Any) -> dict[str, Any]:
 
 
 def _without_defaults(values: Mapping[str, Any], defaults: Mapping[str, Any], place: str) -> dict[str, Any]:
-    kept = {}
+    selected = {}
     for name, value in values.items():
         key, inner = FORMER_NAMES.get(f"{place}{name}", name), defaults.get(name)
         if name in defaults and _as_text(value) == _as_text(inner):
             continue
         if not (isinstance(value, Mapping) and isinstance(inner, Mapping)):
-            kept[key] = _canonical(value)
+            selected[key] = _canonical(value)
         elif inside := _without_defaults(value, inner, f"{place}{name}."):
-            kept[key] = inside
-    return kept
+            selected[key] = inside
+    return selected
 
 
 def _as_text(value: Any) -> str:

@@ -77,9 +77,9 @@ def with_overrides(contender: Contender, over: Any, *, where: str) -> Contender:
         raise InputError(f"{where}.{wrong[0]}: a contender has this for all sizes and budgets alike")
     values = dataclasses.asdict(contender)
     merge(values, _with_tune_in_full(over, where))
-    kept = {name: getattr(contender, name) for name in _KEPT}
-    built = typed.build(Contender, {k: v for k, v in values.items() if k not in kept}, where=where)
-    return dataclasses.replace(built, **kept)
+    selected = {name: getattr(contender, name) for name in _KEPT}
+    built = typed.build(Contender, {k: v for k, v in values.items() if k not in selected}, where=where)
+    return dataclasses.replace(built, **selected)
 
 
 def with_values(contender: Contender, chosen: Mapping[str, Any], *, where: str) -> Contender:
@@ -99,13 +99,13 @@ def nested(chosen: Mapping[str, Any]) -> dict[str, Any]:
     return values
 
 
-def _by_size(given: Any, contender: Contender, protocol: Protocol, *, where: str) -> dict[str, Any]:
+def _by_size(value: Any, contender: Contender, protocol: Protocol, *, where: str) -> dict[str, Any]:
     """Keys as texts, as JSON has them."""
-    if not isinstance(given, Mapping):
-        raise InputError(f"{where}: expected training sizes with settings, got {given!r}")
+    if not isinstance(value, Mapping):
+        raise InputError(f"{where}: expected training sizes with settings, got {value!r}")
     sizes: dict[str, Any] = {}
     known = [str(size) for size in protocol.train_sizes]
-    for size, over in given.items():
+    for size, over in value.items():
         if str(size) not in known:
             raise InputError(f"{where}: {size} is not one of protocol.train_sizes ({', '.join(known)})")
         if str(size) in sizes:
@@ -116,12 +116,12 @@ def _by_size(given: Any, contender: Contender, protocol: Protocol, *, where: str
     return sizes
 
 
-def _by_budget(given: Any, contender: Contender, protocol: Protocol, *, where: str) -> dict[str, Any]:
+def _by_budget(value: Any, contender: Contender, protocol: Protocol, *, where: str) -> dict[str, Any]:
     """Keys as texts of the amounts of the protocol's budget."""
-    if not isinstance(given, Mapping):
-        raise InputError(f"{where}: expected amounts of protocol.budget with settings, got {given!r}")
+    if not isinstance(value, Mapping):
+        raise InputError(f"{where}: expected amounts of protocol.budget with settings, got {value!r}")
     budgets: dict[str, Any] = {}
-    for named, over in given.items():
+    for named, over in value.items():
         amount = next((one for one in protocol.budget.amounts if str(named) == str(one) or named == one), None)
         if amount is None:
             raise InputError(f"{where}: {named} is not one of protocol.budget ({protocol.budget.text})")

@@ -129,7 +129,7 @@ class Setting:
         except REFUSED as error:
             raise InputError(f"{where}: {self._refusal(value, str(error))}") from error
 
-    def _refusal(self, value: Any, said: str) -> str:
+    def _refusal(self, value: Any, message: str) -> str:
         """Why: of a list because of the first that does not fit, of a class by what is wrong with it."""
         kinds, parts = kinds_of(self.hint), []
         if isinstance(value, list | tuple) and (inner := element_of(self.hint)) is not None:
@@ -149,7 +149,7 @@ class Setting:
             if isinstance(value, str) and element_of(self.hint) is not None and "," in value:
                 example = f", such as '[{_short(value)}]'"
             return f"expected {in_words(self.hint)}{example}, got {_short(value)}"
-        return _short(said.replace(f'Parser key "{_KEY}":', ""), 400)
+        return _short(message.replace(f'Parser key "{_KEY}":', ""), 400)
 
 
 def _short(value: Any, most: int = 150) -> str:
@@ -177,7 +177,7 @@ def in_words(hint: Any) -> str:
             return f"one of {values}" if len(get_args(hint)) > 1 else values
         case None:
             return WORDS.get(hint, "names with values" if dataclasses.is_dataclass(hint) else hint.__name__)
-    inner = [in_words(one) for one in get_args(hint) if one is not ...]
+    inner = [in_words(arg) for arg in get_args(hint) if arg is not ...]
     return f"names, each with {inner[-1]}" if get_origin(hint) is dict else f"a list, each {inner[0]}"
 
 
@@ -197,7 +197,7 @@ def settings_of(made: Callable[..., Any]) -> dict[str, Setting]:
     is_block = dataclasses.is_dataclass(made)
     documented = (made.__mro__ if is_block else (made, made.__init__)) if isinstance(made, type) else (made,)
     docs = [docstring_parser.parse(inspect.getdoc(one) or "") for one in reversed(documented)]
-    helps = {one.arg_name: one.description or "" for doc in docs for one in doc.params}
+    helps = {param.arg_name: param.description or "" for doc in docs for param in doc.params}
     factories = {f.name: f.default_factory for f in dataclasses.fields(made)} if is_block else {}
     settings = {}
     for name, parameter in inspect.signature(made).parameters.items():
@@ -227,7 +227,7 @@ def check(made: Callable[..., Any], values: Any, *, where: str, skip: Collection
         hint = f"; did you mean --{where}.{name} {_short(values)}?" if name else ""
         raise InputError(f"{where}: expected names with values, got {values!r}{hint}")
     refuse_unknown(values, settings, where)
-    if missing := [name for name, one in settings.items() if one.default is REQUIRED and name not in values]:
+    if missing := [name for name, setting in settings.items() if setting.default is REQUIRED and name not in values]:
         raise InputError(f"{where}.{missing[0]}: has to be given ({in_words(settings[missing[0]].hint)})")
     return {name: settings[name].read(value, f"{where}.{name}") for name, value in values.items()}
 
@@ -236,7 +236,9 @@ def _meant_setting(settings: Mapping[str, Setting], value: Any) -> str | None:
     """The setting of a block that takes a text which was given for the block: one with that choice, or ``root``."""
     if not isinstance(value, str) or not value:
         return None
-    chosen = (name for name, one in settings.items() if any(value in get_args(kind) for kind in kinds_of(one.hint)))
+    chosen = (
+        name for name, setting in settings.items() if any(value in get_args(kind) for kind in kinds_of(setting.hint))
+    )
     return next(chosen, "root" if "root" in settings else None)
 
 

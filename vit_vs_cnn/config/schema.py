@@ -72,8 +72,8 @@ class Data:
             return f"{self.own.description} given as data= ({self.own.fingerprint})"
         if not isinstance(self.source, str):
             return self.source["class_path"]
-        told = {"objects": "drawn objects", "folder": f"the folder {self.root}", "table": f"the table {self.root}"}
-        return told.get(self.source, f"{self.source} in {self.root}")
+        texts = {"objects": "drawn objects", "folder": f"the folder {self.root}", "table": f"the table {self.root}"}
+        return texts.get(self.source, f"{self.source} in {self.root}")
 
     def __post_init__(self) -> None:
         check_class(self.source, "source")
@@ -101,16 +101,16 @@ class Budget:
     flops: float | list[float] | None = None
 
     def __post_init__(self) -> None:
-        given = {name: value for name, value in dataclasses.asdict(self).items() if value is not None}
-        if len(given) != 1:
-            raise InputError(f"budget takes exactly one of steps, epochs, flops; given: {', '.join(given) or 'none'}")
+        values = {name: value for name, value in dataclasses.asdict(self).items() if value is not None}
+        if len(values) != 1:
+            raise InputError(f"budget takes exactly one of steps, epochs, flops; given: {', '.join(values) or 'none'}")
         amounts = self.amounts
         if not amounts or not all(0 < amount < math.inf for amount in amounts):
-            raise InputError(f"{self.unit} must be a number above 0, or a list of such, got {given[self.unit]}")
+            raise InputError(f"{self.unit} must be a number above 0, or a list of such, got {values[self.unit]}")
         if len(set(amounts)) < len(amounts):
-            raise InputError(f"{self.unit} must not name a value twice, got {given[self.unit]}")
+            raise InputError(f"{self.unit} must not name a value twice, got {values[self.unit]}")
         if self.unit == "flops" and len({f"{amount:.3g}" for amount in amounts}) < len(amounts):
-            raise InputError(f"flops must differ in their first three digits, got {given[self.unit]}")
+            raise InputError(f"flops must differ in their first three digits, got {values[self.unit]}")
 
     @property
     def unit(self) -> Literal["steps", "epochs", "flops"]:
@@ -161,8 +161,8 @@ class Budget:
     @property
     def text(self) -> str:
         """For a reader: ``400 steps``, ``1e+15 training FLOPs``, ``400 and 1,600 steps``."""
-        told = [f"{amount:.3g}" if self.unit == "flops" else f"{amount:,}" for amount in self.amounts]
-        return f"{join_names(told)} {'training FLOPs' if self.unit == 'flops' else self.unit}"
+        lines = [f"{amount:.3g}" if self.unit == "flops" else f"{amount:,}" for amount in self.amounts]
+        return f"{join_names(lines)} {'training FLOPs' if self.unit == 'flops' else self.unit}"
 
     def to_steps(self, *, batch_size: int, train_images: int, macs: int) -> int:
         """Optimizer steps that use the budget up, at least one. Raises ValueError: there are several budgets."""
@@ -230,12 +230,12 @@ class Protocol:
         Raises:
             InputError: there are pairs, and none without them.
         """
-        kept = [pair for pair in self.pairs or [] if not {*names} & {*pair}]
-        if self.pairs and not kept:
+        selected = [pair for pair in self.pairs or [] if not {*names} & {*pair}]
+        if self.pairs and not selected:
             raise InputError(
                 f"protocol.pairs: none is left without {' and '.join(names)}; name others, or null for all"
             )
-        return dataclasses.replace(self, pairs=kept or None)
+        return dataclasses.replace(self, pairs=selected or None)
 
     def __post_init__(self) -> None:
         for name, values in (("train_sizes", self.train_sizes), ("seeds", self.seeds)):
@@ -293,9 +293,9 @@ class Weights:
     std: list[float] | None = None
 
     def __post_init__(self) -> None:
-        given = [name for name in ("cell", "file", "hub") if getattr(self, name)]
-        if len(given) != 1:
-            raise InputError(f"weights takes exactly one of cell, file, hub; given: {', '.join(given) or 'none'}")
+        values = [name for name in ("cell", "file", "hub") if getattr(self, name)]
+        if len(values) != 1:
+            raise InputError(f"weights takes exactly one of cell, file, hub; given: {', '.join(values) or 'none'}")
         check_numbers(vars(self), "weights.{name} {value} must be {bounds}", may_have_seen=AT_LEAST_0)
         if self.contender is not None and self.cell is None:
             raise InputError("weights.contender belongs to weights.cell, of an experiment")
@@ -439,7 +439,7 @@ class Contender:
             if self.label_smoothing or self.class_weights is not None:
                 raise InputError("loss of your own: label_smoothing and class_weights are of cross entropy alone")
         if isinstance(self.class_weights, list) and not (
-            all(0 <= one < math.inf for one in self.class_weights) and sum(self.class_weights) > 0
+            all(0 <= class_weight < math.inf for class_weight in self.class_weights) and sum(self.class_weights) > 0
         ):
             raise InputError(f"class_weights {self.class_weights} must be 0 or more, and not all 0")
         check_numbers(vars(self), **RECIPE)

@@ -61,8 +61,8 @@ def _dimensions(values: Any) -> int:
     if _is_range(values):
         return 1
     if isinstance(values, list):
-        return 1 + sum(_dimensions(one) for one in values if isinstance(one, Mapping))
-    return sum(_dimensions(one) for one in values.values() if isinstance(one, Mapping))
+        return 1 + sum(_dimensions(value) for value in values if isinstance(value, Mapping))
+    return sum(_dimensions(value) for value in values.values() if isinstance(value, Mapping))
 
 
 def _value(values: Any, points: Iterator[float]) -> Any:
@@ -71,7 +71,7 @@ def _value(values: Any, points: Iterator[float]) -> Any:
         return _at(values, next(points))
     if isinstance(values, list):
         place = int(next(points) * len(values))
-        return [_value(one, points) if isinstance(one, Mapping) else one for one in values][place]
+        return [_value(value, points) if isinstance(value, Mapping) else value for value in values][place]
     return {name: _value(one, points) if isinstance(one, Mapping) else one for name, one in sorted(values.items())}
 
 
@@ -100,8 +100,8 @@ def check_space(space: Mapping[str, Any], contender: Contender, *, where: str) -
 
 def _check_ranges(values: Any, where: str) -> None:
     if isinstance(values, list):
-        for one in values:
-            _check_ranges(one, where)
+        for value in values:
+            _check_ranges(value, where)
     elif _is_range(values):
         low, high, log = values["low"], values["high"], values.get("log", False)
         if unknown := values.keys() - {"low", "high", "log"}:
@@ -121,7 +121,7 @@ def _ends(values: Any) -> list[Any]:
     if _is_range(values):
         return [values["low"], values["high"]]
     if isinstance(values, list):
-        return [end for one in values for end in (_ends(one) if isinstance(one, Mapping) else [one])]
+        return [end for value in values for end in (_ends(value) if isinstance(value, Mapping) else [value])]
     lowest, highest = ({k: _ends(v)[i] if _is_range(v) else v for k, v in values.items()} for i in (0, -1))
     return [lowest, highest]
 
@@ -142,10 +142,10 @@ def read_space(space: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def _with_numbers(values: Any) -> Any:
     if isinstance(values, list):
-        return [_with_numbers(one) for one in values]
+        return [_with_numbers(value) for value in values]
     if _is_range(values):
-        return {name: _number(one) for name, one in values.items()}
-    return {name: _with_numbers(one) for name, one in values.items()} if isinstance(values, Mapping) else values
+        return {name: _number(value) for name, value in values.items()}
+    return {name: _with_numbers(value) for name, value in values.items()} if isinstance(values, Mapping) else values
 
 
 def _number(value: Any) -> Any:

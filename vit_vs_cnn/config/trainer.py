@@ -117,31 +117,31 @@ def trainer_settings() -> dict[str, typed.Setting]:
 
     settings = {name: one for name, one in typed.settings_of(Trainer).items() if name not in DECIDED_BY_PROTOCOL}
     theirs = settings["precision"]
-    told = f"auto: the faster here of 32-true and bf16-mixed, in which runs were seen to end alike. {theirs.help}"
-    return {**settings, "precision": replace(theirs, hint=Literal["auto"] | theirs.hint, help=told)}
+    message = f"auto: the faster here of 32-true and bf16-mixed, in which runs were seen to end alike. {theirs.help}"
+    return {**settings, "precision": replace(theirs, hint=Literal["auto"] | theirs.hint, help=message)}
 
 
-def as_list(given: Any) -> list[Any]:
+def as_list(value: Any) -> list[Any]:
     """None, one or several, as a list."""
-    if given is None:
+    if value is None:
         return []
-    return list(given) if isinstance(given, list | tuple) else [given]
+    return list(value) if isinstance(value, list | tuple) else [value]
 
 
-def _in_full(given: Any, checked: Any) -> Any:
+def _in_full(value: Any, checked: Any) -> Any:
     """Specs of classes with the full ``class_path`` that they were checked under; all else as it is."""
-    if isinstance(given, list):
-        return [_in_full(one, other) for one, other in zip(given, checked, strict=True)]
+    if isinstance(value, list):
+        return [_in_full(one, other) for one, other in zip(value, checked, strict=True)]
     if (full := getattr(checked, "class_path", None)) is None:
-        return given
-    return {**given, "class_path": full} if isinstance(given, Mapping) else {"class_path": full}
+        return value
+    return {**value, "class_path": full} if isinstance(value, Mapping) else {"class_path": full}
 
 
 def decisive(trainer: Mapping[str, Any]) -> dict[str, Any]:
     """The settings that change a result, as plain values."""
-    kept = {name: trainer[name] for name in DECISIVE if trainer.get(name) is not None}
-    if "precision" in kept:
-        kept["precision"] = PRECISIONS.get(str(kept["precision"]), kept["precision"])
+    selected = {name: trainer[name] for name in DECISIVE if trainer.get(name) is not None}
+    if "precision" in selected:
+        selected["precision"] = PRECISIONS.get(str(selected["precision"]), selected["precision"])
     changing = {
         "callbacks": [one for one in as_list(trainer.get("callbacks")) if not _watches(one)],
         "plugins": [one for one in as_list(trainer.get("plugins")) if not _name(one).startswith(WATCHING_PLUGINS)],
@@ -149,7 +149,7 @@ def decisive(trainer: Mapping[str, Any]) -> dict[str, Any]:
             one for one in as_list(trainer.get("strategy")) if _name(one).split("_")[0] not in SHARING_STRATEGIES
         ],
     }
-    return kept | {name: values for name, values in changing.items() if values}
+    return selected | {name: values for name, values in changing.items() if values}
 
 
 def _watches(callback: Any) -> bool:

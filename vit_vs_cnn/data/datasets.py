@@ -77,7 +77,7 @@ class Part:
             raise InputError(f"{self.description}, {split} image {index}: {error}") from error
 
 
-def open_dataset(given: Any, options: ArraysOptions) -> CachedImages:
+def open_dataset(value: Any, options: ArraysOptions) -> CachedImages:
     """Write the images of a data set into the cache, under their fingerprint, and open them there.
 
     Without test images, there are test folds, as for a folder.
@@ -88,7 +88,7 @@ def open_dataset(given: Any, options: ArraysOptions) -> CachedImages:
     Raises:
         InputError: images or labels that cannot be used, or a cache folder that cannot be written.
     """
-    folder, parts = default_cache_folder(options.cache), find_parts(given)
+    folder, parts = default_cache_folder(options.cache), find_parts(value)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder, prefix=".own-") as temporary:
@@ -107,17 +107,17 @@ def open_dataset(given: Any, options: ArraysOptions) -> CachedImages:
     return open_stored(target)
 
 
-def find_parts(given: Any) -> dict[str, Part]:
+def find_parts(value: Any) -> dict[str, Part]:
     """The splits of a data set: ``train`` alone, or with ``validation`` and ``test``.
 
     Raises:
         InputError: the object is none of ``DATASET_FORMS``.
     """
-    splits: Mapping[Any, Any] = {"train": given}
-    if isinstance(given, Source) and not isinstance(given, torch.nn.Module):
-        splits = {"train": given.train(), "validation": given.validation(), "test": given.test()}
-    elif isinstance(given, Mapping) and given and all(str(name).lower() in SPLIT_NAMES for name in given):
-        splits = given
+    splits: Mapping[Any, Any] = {"train": value}
+    if isinstance(value, Source) and not isinstance(value, torch.nn.Module):
+        splits = {"train": value.train(), "validation": value.validation(), "test": value.test()}
+    elif isinstance(value, Mapping) and value and all(str(name).lower() in SPLIT_NAMES for name in value):
+        splits = value
     names = {SPLIT_NAMES[str(name).lower()]: part for name, part in splits.items() if part is not None}
     if "train" not in names or len({SPLIT_NAMES[str(name).lower()] for name in splits}) < len(splits):
         raise InputError(f"data: splits {', '.join(map(str, splits))}; expected train, and maybe validation and test")
@@ -129,34 +129,34 @@ def find_parts(given: Any) -> dict[str, Part]:
     return parts
 
 
-def _part(given: Any) -> Part:
-    name = f"{type(given).__module__}.{type(given).__qualname__}".removeprefix("builtins.")
-    if isinstance(given, LabelledImages):
-        pair = lambda index: (given.take(torch.tensor([index]))[0], int(given.labels[index]))  # noqa: E731
-        return Part(len(given), pair, given.class_names, given.groups, name)
-    if isinstance(given, Mapping):
-        return _part_of_columns(given, name)
+def _part(value: Any) -> Part:
+    name = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
+    if isinstance(value, LabelledImages):
+        pair = lambda index: (value.take(torch.tensor([index]))[0], int(value.labels[index]))  # noqa: E731
+        return Part(len(value), pair, value.class_names, value.groups, name)
+    if isinstance(value, Mapping):
+        return _part_of_columns(value, name)
     if name.startswith("pandas."):
         raise InputError(f"data: got {name}; save it as a .csv of paths and labels, and give the path of that")
-    is_pairs = isinstance(given, tuple | list) and all(
-        isinstance(item, tuple | list) and len(item) == 2 for item in given
+    is_pairs = isinstance(value, tuple | list) and all(
+        isinstance(item, tuple | list) and len(item) == 2 for item in value
     )
-    if isinstance(given, tuple | list) and len(given) in (2, 3) and not is_pairs:
-        return _part_of_columns(dict(zip(("images", "labels", "groups"), given, strict=False)), name)
-    is_sequence = hasattr(given, "__len__") and hasattr(given, "__getitem__")
-    if not is_sequence or isinstance(given, str | Tensor | np.ndarray):
+    if isinstance(value, tuple | list) and len(value) in (2, 3) and not is_pairs:
+        return _part_of_columns(dict(zip(("images", "labels", "groups"), value, strict=False)), name)
+    is_sequence = hasattr(value, "__len__") and hasattr(value, "__getitem__")
+    if not is_sequence or isinstance(value, str | Tensor | np.ndarray):
         raise InputError(f"data: expected {DATASET_FORMS}; got {name}")
-    columns = _find_columns(given)
-    class_names = _class_names(given) if columns is None else columns.class_names
-    groups = _as_texts(getattr(given, "groups", None), len(given))
-    return Part(len(given), lambda index: _pair_of(given[index], columns), class_names, groups, name)
+    columns = _find_columns(value)
+    class_names = _class_names(value) if columns is None else columns.class_names
+    groups = _as_texts(getattr(value, "groups", None), len(value))
+    return Part(len(value), lambda index: _pair_of(value[index], columns), class_names, groups, name)
 
 
-def _part_of_columns(given: Mapping[str, Any], name: str) -> Part:
-    unknown = [key for key in given if key not in ("images", "labels", "groups", "class_names")]
-    if unknown or "images" not in given or "labels" not in given:
-        raise InputError(f"data: expected {DATASET_FORMS}; got names {', '.join(map(str, given))}")
-    images, labels = given["images"], given["labels"]
+def _part_of_columns(values: Mapping[str, Any], name: str) -> Part:
+    unknown = [key for key in values if key not in ("images", "labels", "groups", "class_names")]
+    if unknown or "images" not in values or "labels" not in values:
+        raise InputError(f"data: expected {DATASET_FORMS}; got names {', '.join(map(str, values))}")
+    images, labels = values["images"], values["labels"]
     if images is None or labels is None:
         raise InputError(f"data: {'images' if images is None else 'labels'} are None; each image needs a label")
     if isinstance(images, np.ndarray | Tensor) and images.ndim not in (1, 3, 4):
@@ -164,12 +164,12 @@ def _part_of_columns(given: Mapping[str, Any], name: str) -> Part:
         raise InputError(f"data: images of shape {shape}; expected (count, rows, cols) with channels or not")
     if len(images) != len(labels):
         raise InputError(f"data: {len(images):,} images and {len(labels):,} labels; each image needs one")
-    names = given.get("class_names")
+    names = values.get("class_names")
     if isinstance(names, str | bytes | Mapping | Set) or not (names is None or hasattr(names, "__getitem__")):
         kind = type(names).__name__
         raise InputError(f"data: class_names is a {kind}; expected a list of names in the order of the labels")
     class_names = None if names is None else tuple(str(name) for name in names)
-    groups = _as_texts(given.get("groups"), len(images))
+    groups = _as_texts(values.get("groups"), len(images))
     description = f"{name} of images and labels"
     return Part(len(images), lambda index: (images[index], labels[index]), class_names, groups, description)
 
@@ -191,13 +191,13 @@ class _Columns:
     class_names: tuple[str, ...] | None
 
 
-def _find_columns(given: Any) -> _Columns | None:
+def _find_columns(value: Any) -> _Columns | None:
     """The columns of a Hugging Face dataset, or of one inside of a ``Subset``. None for other datasets."""
-    if isinstance(given, Subset):
-        return _find_columns(given.dataset)
-    if not (hasattr(given, "features") and hasattr(given, "column_names")):
+    if isinstance(value, Subset):
+        return _find_columns(value.dataset)
+    if not (hasattr(value, "features") and hasattr(value, "column_names")):
         return None
-    features, columns = dict(given.features or {}), [*given.column_names]
+    features, columns = dict(value.features or {}), [*value.column_names]
 
     def of_type(kind: str) -> list[str]:
         return [name for name in columns if type(features.get(name)).__name__ == kind]
@@ -214,8 +214,8 @@ def _choose_column(content: str, usual: Sequence[str], columns: Sequence[str], t
     Raises:
         InputError: no such column, or several.
     """
-    named = [name for name in columns if name in usual]
-    fitting = [name for name in named if name in typed] or list(dict.fromkeys([*typed, *named]))
+    names = [name for name in columns if name in usual]
+    fitting = [name for name in names if name in typed] or list(dict.fromkeys([*typed, *names]))
     if len(fitting) == 1:
         return fitting[0]
     if not fitting:
@@ -239,11 +239,11 @@ def _pair_of(item: Any, columns: _Columns | None) -> tuple[Any, Any]:
     raise InputError(f"data: a dataset has to give (image, label) pairs; got {type(item).__name__}")
 
 
-def _class_names(given: Any) -> tuple[str, ...] | None:
+def _class_names(value: Any) -> tuple[str, ...] | None:
     """Class names from ``class_to_idx`` or ``classes`` of a dataset, or of the dataset inside of it."""
-    names = getattr(given, "classes", None)
+    names = getattr(value, "classes", None)
     names = names if isinstance(names, Sequence) and not isinstance(names, str) else None
-    if isinstance(numbers := getattr(given, "class_to_idx", None), Mapping):
+    if isinstance(numbers := getattr(value, "class_to_idx", None), Mapping):
         if sorted(numbers.values()) == list(range(len(numbers))):
             return tuple(map(str, sorted(numbers, key=numbers.__getitem__)))
         if names is None:
@@ -252,7 +252,7 @@ def _class_names(given: Any) -> tuple[str, ...] | None:
             )
     if names is not None:
         return tuple(", ".join(map(str, name)) if isinstance(name, tuple) else str(name) for name in names)
-    inner = getattr(given, "dataset", None)
+    inner = getattr(value, "dataset", None)
     if inner is None:
         return None
     columns = _find_columns(inner)

@@ -58,21 +58,23 @@ def list_folder(root: Path, options: FolderOptions) -> ImageListing:
     """
     folders = split_folders(root)
     search = _Search(root)
-    found = {split: search.class_files(folder) for split, folder in folders.items()}
-    others = [name for classes in found.values() for files in classes.values() for name in files if not _is_image(name)]
+    results = {split: search.class_files(folder) for split, folder in folders.items()}
+    others = [
+        name for classes in results.values() for files in classes.values() for name in files if not _is_image(name)
+    ]
     others += [name for folder in folders.values() for name in search.loose_files(folder)]
-    class_names = tuple(found["train"])
+    class_names = tuple(results["train"])
     if len(class_names) < 2:
         there = f"only the class folder {class_names[0]!r}" if class_names else "no class folder"
         if loose := len(search.loose_files(folders["train"])):
             there += f" beside {format_count(loose, 'file')} that no class holds"
         raise InputError(f"{folders['train']}: {there}, and at least 2 are needed; allowed layouts: {LAYOUTS}")
-    problems = search.problems + _problems_of_counts(root, folders, found["train"])
+    problems = search.problems + _problems_of_counts(root, folders, results["train"])
     for split in folders.keys() - {"train"}:
-        problems += _problems_of_classes(folders[split].name, split, found[split], class_names)
+        problems += _problems_of_classes(folders[split].name, split, results[split], class_names)
     files = [
         (name, split, label)
-        for split, classes in found.items()
+        for split, classes in results.items()
         for label, class_name in enumerate(class_names)
         for name in classes.get(class_name, [])
         if _is_image(name)

@@ -113,7 +113,7 @@ def decode_in_background(
         pool.shutdown(cancel_futures=True)
 
 
-def parse_input_images(given: Any, *, channels: int) -> list[InputImage]:
+def parse_input_images(value: Any, *, channels: int) -> list[InputImage]:
     """The images in a path, a Pillow image, an array, a tensor or a sequence of these.
 
     A folder gives all images in it and below, by name. An array or a tensor holds one image or several, with the
@@ -123,7 +123,7 @@ def parse_input_images(given: Any, *, channels: int) -> list[InputImage]:
     Raises:
         InputError: no image, values that are no bytes, or another number of channels.
     """
-    contents = enumerate(_contents(given, channels))
+    contents = enumerate(_contents(value, channels))
     images = [InputImage(name or str(number), content) for number, (name, content) in contents]
     if not images:
         raise InputError("images: there are none")
@@ -157,10 +157,10 @@ def image_files(folder: Path) -> Iterator[Path]:
             yield folder / name
 
 
-def _contents(given: Any, channels: int) -> Sequence[tuple[str, Path | Image.Image | Tensor]]:
-    match given:
+def _contents(value: Any, channels: int) -> Sequence[tuple[str, Path | Image.Image | Tensor]]:
+    match value:
         case str() | os.PathLike():
-            path = Path(given)
+            path = Path(value)
             if not path.is_dir():
                 return [(str(path), path)]
             files = [(file.relative_to(path).as_posix(), file) for file in image_files(path)]
@@ -168,15 +168,15 @@ def _contents(given: Any, channels: int) -> Sequence[tuple[str, Path | Image.Ima
                 raise InputError(f"{path} holds no image ({', '.join(sorted(SUFFIXES))})")
             return files
         case Image.Image():
-            return [(str(getattr(given, "filename", "")), given)]
+            return [(str(getattr(value, "filename", "")), value)]
         case np.ndarray() | Tensor():
-            return [("", image) for image in _channels_first(given, channels)]
+            return [("", image) for image in _channels_first(value, channels)]
         case bytes() | bytearray():
             hint = "a file in memory is PIL.Image.open(io.BytesIO(it))"
             raise InputError(f"images: expected {INPUT_FORMS}, got bytes; {hint}")
-        case Iterable() if not isinstance(given, Mapping):
-            return [content for item in given for content in _contents(item, channels)]
-    raise InputError(f"images: expected {INPUT_FORMS}, got {type(given).__name__}")
+        case Iterable() if not isinstance(value, Mapping):
+            return [content for item in value for content in _contents(item, channels)]
+    raise InputError(f"images: expected {INPUT_FORMS}, got {type(value).__name__}")
 
 
 def _channels_first(given: np.ndarray | Tensor, channels: int) -> UInt8[Tensor, "count channels rows cols"]:

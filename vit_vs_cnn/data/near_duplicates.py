@@ -90,13 +90,13 @@ def near_duplicate_pairs(test: Images, train: Images) -> DuplicatePairs:
     if not len(test) or not len(train):
         nothing = torch.empty(0, dtype=torch.int64)
         return DuplicatePairs(nothing, nothing, torch.empty(0))
-    theirs, found = _grey(train), []
+    theirs, results = _grey(train), []
     hashes = _hashes(theirs)
     for shown in (test, test.flip(-1)):
         grey = _grey(shown)
         for at, by in _candidates(_hashes(grey), hashes):
-            found += _confirmed((shown, grey), (train, theirs), at, by)
-    return _unique(*(torch.cat(parts) for parts in zip(*found, strict=True)))
+            results += _confirmed((shown, grey), (train, theirs), at, by)
+    return _unique(*(torch.cat(parts) for parts in zip(*results, strict=True)))
 
 
 def to_comparison_size(batches: Iterable[Images]) -> Images:
@@ -119,7 +119,7 @@ def near_duplicate_pairs_within(
         The pairs, the earlier image as ``test`` and the later one as ``train``.
     """
     images = to_comparison_size(batches)
-    upright, count, found = _grey(images), len(images), []
+    upright, count, results = _grey(images), len(images), []
     hashes = _hashes(upright)
     for shown, which in ((images, "images"), (images.flip(-1), "mirrored images")):
         grey, codes = _grey(shown), []
@@ -129,10 +129,10 @@ def near_duplicate_pairs_within(
             report_progress(f"searching for duplicates: {compared:,} of {count:,} {which}")
         pairs = torch.cat(codes).unique()
         for number, part in enumerate(pairs.split(_CHUNK)):
-            found += _confirmed((shown, grey), (images, upright), part // count, part % count)
+            results += _confirmed((shown, grey), (images, upright), part // count, part % count)
             compared = min((number + 1) * _CHUNK, len(pairs))
             report_progress(f"comparing similar images: {compared:,} of {len(pairs):,} pairs of {which}")
-    return _unique(*(torch.cat(parts) for parts in zip(*found, strict=True)))
+    return _unique(*(torch.cat(parts) for parts in zip(*results, strict=True)))
 
 
 def channel_means_and_deviations(
@@ -270,24 +270,24 @@ def _scaled(planes: Planes, side: int) -> Planes:
     return F.interpolate(planes, (side, side), mode="bilinear", antialias=True)
 
 
-def _align(one: Planes, other: Planes) -> tuple[Int64[Tensor, "kept"], Planes, Planes]:
+def _align(first: Planes, second: Planes) -> tuple[Int64[Tensor, "kept"], Planes, Planes]:
     """The pairs whose grey pixels correlate somewhere, and the inner 28 x 28 pixels of both where they do most."""
-    grey = one.mean(1, keepdim=True), other.mean(1, keepdim=True)
-    found = [_best_place(template[:, 0], ground[:, 0]) for template, ground in _ways(*grey)]
-    best = torch.stack([same for same, _ in found])
+    grey = first.mean(1, keepdim=True), second.mean(1, keepdim=True)
+    results = [_best_place(template[:, 0], ground[:, 0]) for template, ground in _ways(*grey)]
+    best = torch.stack([same for same, _ in results])
     kept = torch.nonzero(best.amax(0) > _MIN_CORRELATION)[:, 0]
-    laid = torch.zeros(2, len(kept), one.shape[1], _INNER, _INNER)
-    for way, (template, ground) in enumerate(_ways(one[kept], other[kept])):
+    laid = torch.zeros(2, len(kept), first.shape[1], _INNER, _INNER)
+    for way, (template, ground) in enumerate(_ways(first[kept], second[kept])):
         chosen = best[:, kept].argmax(0) == way
-        beneath = _windows(ground[chosen], found[way][1][kept][chosen], template.shape[-1])
+        beneath = _windows(ground[chosen], results[way][1][kept][chosen], template.shape[-1])
         laid[:, chosen] = torch.stack([_middle(template[chosen]), _middle(beneath)])
     return kept, laid[0], laid[1]
 
 
-def _ways(one: Planes, other: Planes) -> list[tuple[Planes, Planes]]:
+def _ways(first: Planes, second: Planes) -> list[tuple[Planes, Planes]]:
     """How one may lie upon the other: what is laid, and the image that it is laid upon."""
-    crops = [(_scaled(a, side), b) for side in _CROPS for a, b in ((one, other), (other, one))]
-    return [(one[:, :, _REACH:-_REACH, _REACH:-_REACH], other), *crops]
+    crops = [(_scaled(a, side), b) for side in _CROPS for a, b in ((first, second), (second, first))]
+    return [(first[:, :, _REACH:-_REACH, _REACH:-_REACH], second), *crops]
 
 
 def _best_place(
@@ -325,13 +325,13 @@ def _middle(planes: Planes) -> Planes:
     return planes[:, :, edge : edge + _INNER, edge : edge + _INNER]
 
 
-def _of_one_contrast(one: Planes, other: Planes) -> tuple[Planes, Planes]:
+def _of_one_contrast(first: Planes, second: Planes) -> tuple[Planes, Planes]:
     """Both without the mean of all their channels, and with the geometric mean of their deviations."""
-    deviations = [planes.mean(1).std((1, 2)).clamp_min(1) for planes in (one, other)]
+    deviations = [planes.mean(1).std((1, 2)).clamp_min(1) for planes in (first, second)]
     common = (deviations[0] * deviations[1]).sqrt()
     fitted = [
         (planes - planes.mean((1, 2, 3), keepdim=True)) * (common / deviation)[:, None, None, None]
-        for planes, deviation in zip((one, other), deviations, strict=True)
+        for planes, deviation in zip((first, second), deviations, strict=True)
     ]
     return fitted[0], fitted[1]
 
@@ -346,25 +346,25 @@ def _blurred(planes: Planes) -> Planes:
     return F.avg_pool2d(planes, _BLUR, 1, _BLUR // 2, count_include_pad=False)
 
 
-def _correlation(one: Planes, other: Planes) -> Float32[Tensor, "_"]:
+def _correlation(first: Planes, second: Planes) -> Float32[Tensor, "_"]:
     """Pearson's correlation; every plane has its own mean."""
-    one, other = (planes - planes.mean((2, 3), keepdim=True) for planes in (one, other))
-    length = one.flatten(1).norm(dim=1) * other.flatten(1).norm(dim=1)
-    return (one * other).sum((1, 2, 3)) / length.clamp_min(1e-3)
+    first, second = (planes - planes.mean((2, 3), keepdim=True) for planes in (first, second))
+    length = first.flatten(1).norm(dim=1) * second.flatten(1).norm(dim=1)
+    return (first * second).sum((1, 2, 3)) / length.clamp_min(1e-3)
 
 
-def _least_structure(one: Planes, other: Planes) -> Float32[Tensor, "_"]:
+def _least_structure(first: Planes, second: Planes) -> Float32[Tensor, "_"]:
     def mean(planes: Planes) -> Planes:
         return F.avg_pool2d(planes, _BLOCK, _STEP)
 
-    variances = mean(one * one) - mean(one).square() + mean(other * other) - mean(other).square()
-    covariance = mean(one * other) - mean(one) * mean(other)
+    variances = mean(first * first) - mean(first).square() + mean(second * second) - mean(second).square()
+    covariance = mean(first * second) - mean(first) * mean(second)
     return ((2 * covariance + 2 * _NOISE**2) / (variances + 2 * _NOISE**2)).amin((1, 2, 3))
 
 
-def _colour_apart(one: Planes, other: Planes) -> Float32[Tensor, "_"]:
+def _colour_apart(planes: Planes, other: Planes) -> Float32[Tensor, "_"]:
     """How far the chroma differs, by the chroma there is."""
-    first, second = _chroma(one), _chroma(other)
+    first, second = _chroma(planes), _chroma(other)
     return _strength(first - second) / (torch.maximum(_strength(first), _strength(second)) + _NOISE)
 
 

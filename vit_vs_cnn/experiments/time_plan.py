@@ -61,14 +61,14 @@ def plan_for_time(
             "minutes: a grid is planned by one process; run train once without a launcher, or name no minutes"
         )
     quiet_lightning()
-    begun = _begun_experiment(experiment)
+    begun_experiment = _begun_experiment(experiment)
     pool = pool or ExperimentData.of(experiment)
     experiment = _with_matched_models(reuse_saved_precision(experiment), pool, fixed, console)
-    if begun is not None:
-        if any(name.endswith(_FINETUNED) for name in begun.contenders.keys() - experiment.contenders.keys()):
+    if begun_experiment is not None:
+        if any(name.endswith(_FINETUNED) for name in begun_experiment.contenders.keys() - experiment.contenders.keys()):
             experiment = _finetuned_too(experiment)
-        experiment = _with_searched_recipes(experiment, begun, fixed)
-        return _continue_plan(experiment, begun, pool, fixed=fixed, console=console)
+        experiment = _with_searched_recipes(experiment, begun_experiment, fixed)
+        return _continue_plan(experiment, begun_experiment, pool, fixed=fixed, console=console)
     experiment = choose_precision(experiment, pool, console=console)
     costs = GridTimeModel(experiment, pool, _timed(experiment, pool, console))
     candidates = grids.candidate_grids(costs, fixed)
@@ -243,12 +243,12 @@ def _too_few_sizes(pool: ExperimentData, candidates: Sequence[GridPlan], fixed: 
     most = max(len(grid_plan.train_sizes) for grid_plan in candidates)
     if most >= SIZES_FOR_A_TREND or "train_sizes" not in free_of(fixed):
         return []
-    told = f"{most} size{'s show' if most > 1 else ' shows'} no trend over the number of images"
+    message = f"{most} size{'s show' if most > 1 else ' shows'} no trend over the number of images"
     needed, classes = grids.images_for(pool, SIZES_FOR_A_TREND), pool.images.num_classes
     if pool.largest >= needed:
-        return [f"{told}, and there is no room for {SIZES_FOR_A_TREND} between those that are there"]
+        return [f"{message}, and there is no room for {SIZES_FOR_A_TREND} between those that are there"]
     return [
-        f"{told}, and the images are too few for {SIZES_FOR_A_TREND}: that takes {needed:,} to train on, "
+        f"{message}, and the images are too few for {SIZES_FOR_A_TREND}: that takes {needed:,} to train on, "
         f"{math.ceil(needed / classes)} for each of {classes} classes; there are {pool.largest:,}"
     ]
 
@@ -283,14 +283,14 @@ def _begun_experiment(experiment: Experiment) -> Experiment | None:
     path = experiment.folder / "experiment.yaml"
     if not path.exists():
         return None
-    begun = experiment_from_dict(read_config(path), trusted=False, recorded=True)
-    sources = [replace(one.data, root=os.path.abspath(one.data.root)).whence for one in (begun, experiment)]
+    from_dict = experiment_from_dict(read_config(path), trusted=False, recorded=True)
+    sources = [replace(one.data, root=os.path.abspath(one.data.root)).whence for one in (from_dict, experiment)]
     if sources[0] != sources[1]:
         raise InputError(
-            f"{experiment.folder} holds an experiment with other images ({begun.data.whence}, not "
+            f"{experiment.folder} holds an experiment with other images ({from_dict.data.whence}, not "
             f"{experiment.data.whence}); give this one a --name"
         )
-    return begun
+    return from_dict
 
 
 def _with_searched_recipes(experiment: Experiment, begun: Experiment, fixed: Collection[str]) -> Experiment:
@@ -302,8 +302,8 @@ def _with_searched_recipes(experiment: Experiment, begun: Experiment, fixed: Col
     now, before = (plain_values(one)["contenders"] for one in (experiment, begun))
     for name in experiment.contenders.keys() & begun.contenders.keys():
         place = f"contenders.{name}."
-        named = [key.removeprefix(place).split(".") for key in fixed if key.startswith(place)]
-        is_same = all(_value_at(now[name], path) == _value_at(before[name], path) for path in named)
+        names = [key.removeprefix(place).split(".") for key in fixed if key.startswith(place)]
+        is_same = all(_value_at(now[name], path) == _value_at(before[name], path) for path in names)
         if is_same and recipe_source(begun.contenders[name]) is RecipeSource.SEARCHED:
             contenders[name] = begun.contenders[name]
     return replace(experiment, contenders=contenders, tuning=begun.tuning)
@@ -329,8 +329,8 @@ def _continue_plan(
     """
     minutes = experiment.minutes or 0.0
     free = free_of(fixed)
-    kept = {name: getattr(begun.protocol, name) for name in free}
-    same = replace(experiment, protocol=replace(experiment.protocol, **kept))
+    selected = {name: getattr(begun.protocol, name) for name in free}
+    same = replace(experiment, protocol=replace(experiment.protocol, **selected))
     may_grow = begun.minutes is None or minutes > begun.minutes
     if not may_grow or not steps_of(same.protocol.budget):
         reason = "more --minutes add to it" if not may_grow else f"its budget is in {same.protocol.budget.unit}"
@@ -347,10 +347,10 @@ def _continue_plan(
     )
     costs = GridTimeModel(planned, pool, _timed(same, pool, console), _seconds_of_finished(cells))
     were_seeds_added = plan is not None and not {*old.seeds} <= {*plan.seeds}
-    named = fixed if plan is None else [*fixed, "protocol.budget"]
+    names = fixed if plan is None else [*fixed, "protocol.budget"]
     old = costs.of(old)
     candidates = grids.candidate_grids(
-        costs, named, begun=old, max_seeds=len(old.seeds) if were_seeds_added else grids.MAX_SEEDS
+        costs, names, begun=old, max_seeds=len(old.seeds) if were_seeds_added else grids.MAX_SEEDS
     )
     chosen = next(
         (grid_plan for grid_plan in candidates if grid_plan.seconds <= 60 * minutes and grid_plan.steps >= old.steps),
@@ -381,14 +381,14 @@ def _continue_plan(
 
 def _seconds_of_finished(cells: Sequence[Run]) -> dict[grids.RunKey, float]:
     """What each finished run took."""
-    found = {}
+    results = {}
     for cell in cells:
         if cell.is_finished:
             seconds = read_result(cell.folder / "result.json").cost.train_seconds
-            found[cell.contender, cell.train_size, steps_of(cell.budget)[0], cell.seed] = (
+            results[cell.contender, cell.train_size, steps_of(cell.budget)[0], cell.seed] = (
                 grids.STARTUP_SECONDS + seconds
             )
-    return found
+    return results
 
 
 def _continued_text(experiment: Experiment) -> str:

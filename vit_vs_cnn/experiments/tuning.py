@@ -93,13 +93,15 @@ def tune(experiment: Experiment, *, console: Console) -> Experiment:
         if not attempts:
             continue
         _run(attempts, pool, console)
-        found = [_trial(attempt, pool) for attempt in attempts]
-        trials += found
+        results = [_trial(attempt, pool) for attempt in attempts]
+        trials += results
         write_trials(experiment.folder / TRIALS_FILE, trials)
         for name in names:
             for size in tuned_sizes(experiment, pool):
                 own = [
-                    (a, t) for a, t in zip(attempts, found, strict=True) if (a.contender, a.train_size) == (name, size)
+                    (a, t)
+                    for a, t in zip(attempts, results, strict=True)
+                    if (a.contender, a.train_size) == (name, size)
                 ]
                 tuned = _with_best(tuned, own, pool, console)
     tuned = replace(tuned, tuning=replace(tuned.tuning, trials=None))
@@ -206,7 +208,7 @@ def _with_sampled(own: Contender, sampled: Mapping[str, Any], shared: Augmentati
 def _run(attempts: Sequence[_TrialRuns], pool: ExperimentData, console: Console) -> None:
     """Run trial 0 of all contenders, then trial 1, and so on. Finished runs are not repeated."""
     in_turns = sorted(attempts, key=lambda one: one.number)
-    cells = [cell for one in in_turns if not one.has_diverged for cell in _with_starts(one.cells)]
+    cells = [cell for in_turn in in_turns if not in_turn.has_diverged for cell in _with_starts(in_turn.cells)]
     cells = list(dict((cell.folder, cell) for cell in cells).values())
     if not cells:
         return

@@ -69,8 +69,8 @@ def _is_free(name: str, contender: Contender, fixed: Collection[str]) -> bool:
     return cuts and contender.starts_from is None and not named and not varied
 
 
-def _is_equal(one: int | float, other: int) -> bool:
-    return max(one, other) <= MAX_EQUAL_MACS_RATIO * min(one, other)
+def _is_equal(first: int | float, second: int) -> bool:
+    return max(first, second) <= MAX_EQUAL_MACS_RATIO * min(first, second)
 
 
 def _matched_model(model: Mapping[str, Any], shape: Shape, num_classes: int, goal: int) -> Mapping[str, Any]:
@@ -80,7 +80,7 @@ def _matched_model(model: Mapping[str, Any], shape: Shape, num_classes: int, goa
     """
     arguments = _arguments(model)
     own, step = int(arguments["embed_dim"]), 4 * int(arguments["num_heads"])
-    found = []
+    results = []
     for patch in _patches(shape):
         # MACs are a w^2 + b w: maps of a token, and attention with the embedding. Two widths give both.
         once, twice = (
@@ -91,10 +91,10 @@ def _matched_model(model: Mapping[str, Any], shape: Shape, num_classes: int, goa
         for width in {own, *range(step, _MAX_WIDTH_FACTOR * own + 1, step)}:
             macs = a * width**2 + b * width
             if width * _MAX_WIDTH_FACTOR >= own and _is_equal(macs, goal):
-                found.append((abs(math.log(width / own)), abs(math.log(macs / goal)), patch, width))
-    if not found:
+                results.append((abs(math.log(width / own)), abs(math.log(macs / goal)), patch, width))
+    if not results:
         return model
-    *_, patch, width = min(found)
+    *_, patch, width = min(results)
     return {**model, "patch_size": patch, "embed_dim": width}
 
 

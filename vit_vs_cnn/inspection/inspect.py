@@ -139,7 +139,7 @@ def inspect_networks(
     options = {"count": request.image_count, "seed": request.seed, "root": request.root, "others": networks[1:]}
     images = select_images(networks[0], request.images, **options)
     grid_size = deletion_grid(networks, (images.data.images.shape[2], images.data.images.shape[3]))
-    found = [
+    results = [
         inspect_network(one, images, methods[one.name], grid_size=grid_size, target_class=target, tell=tell)
         for one in networks
     ]
@@ -148,7 +148,7 @@ def inspect_networks(
         tell(f"scoring the methods of {one.name}")
         scores[one.name], reasons = score_network(one, request, grid_size, tell)
         skipped |= {(one.name, method): why for method, why in reasons.items()}
-    return Inspection(images, tuple(found), adjust_scores(scores), skipped)
+    return Inspection(images, tuple(results), adjust_scores(scores), skipped)
 
 
 def select_methods(trained: TrainedNetwork, names: Sequence[str] = ()) -> list[str]:
@@ -214,17 +214,17 @@ def inspect_network(
     if target_class is not None:
         classes = torch.full_like(classes, target_class)
     random = [_deletion_areas(network, pixels, noise, classes, grid_size) for noise in random_maps(pixels)]
-    by_chance, found = torch.stack(random).mean(dim=0), []
+    by_chance, results = torch.stack(random).mean(dim=0), []
     for number, name in enumerate(methods, start=1):
         tell(f"{network.name}: {name} ({number} of {len(methods)})")
         method = get_method(name)
         parts = zip(pixels.split(BATCH_SIZE), classes.split(BATCH_SIZE), strict=True)
         maps = torch.cat([saliency_maps(network.network, part, method, classes=of) for part, of in parts])
         areas = _deletion_areas(network, pixels, maps, classes, grid_size)
-        found.append(MethodMaps(name, method.description, method.class_specific, maps, areas, by_chance))
+        results.append(MethodMaps(name, method.description, method.class_specific, maps, areas, by_chance))
     tell(f"{network.name}: attention weights")
     attention, reason = read_attention(network, pixels[:MAX_IMAGES_WITH_WEIGHTS])
-    return NetworkInspection(network, probabilities, classes, found, attention, reason)
+    return NetworkInspection(network, probabilities, classes, results, attention, reason)
 
 
 def maps_over_training(
@@ -232,7 +232,9 @@ def maps_over_training(
 ) -> list[tuple[int, Float[Tensor, "images map_rows map_cols"]]]:
     """The maps of one method at every checkpoint of a run, each with its optimizer step."""
     pixels = images_for(network, images.data.images)
-    return [(one.step or 0, saliency_maps(one.network, pixels, method)) for one in network.checkpoints]
+    return [
+        (checkpoint.step or 0, saliency_maps(checkpoint.network, pixels, method)) for checkpoint in network.checkpoints
+    ]
 
 
 def images_for(trained: TrainedNetwork, images: UInt8[Tensor, "batch channels rows cols"]) -> Images:

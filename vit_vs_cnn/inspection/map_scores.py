@@ -118,7 +118,7 @@ class MethodScore:
     @property
     def is_sensitive(self) -> bool | None:
         """Whether the map changes when all weights are shuffled; None if not tested, or constant then."""
-        unchanged = next((one.is_unchanged for one in self.stages if one.name == STAGE_ALL_WEIGHTS), None)
+        unchanged = next((stage.is_unchanged for stage in self.stages if stage.name == STAGE_ALL_WEIGHTS), None)
         return None if unchanged is None else not unchanged
 
     @property
@@ -126,7 +126,7 @@ class MethodScore:
         """Limits that a reader must know."""
         if self.method in BASELINE_METHODS:
             return (MapNote.BASELINE,)
-        by_name = {one.name: one for one in self.stages}
+        by_name = {stage.name: stage for stage in self.stages}
         head, everything = next(iter(by_name.values()), None), by_name.get(STAGE_ALL_WEIGHTS)
         holds = {
             MapNote.AGNOSTIC: not self.class_specific,
@@ -148,9 +148,9 @@ class MethodScore:
                 row |= {f"{name}{suffix}_low": estimate.low, f"{name}{suffix}_high": estimate.high}
             row |= {f"{name}_p": measure.p_value, f"{name}_p_holm": measure.adjusted_p_value}
         row["constant"] = self.constant_share
-        for one in self.stages:
-            name = f"sanity_{one.name.replace(' ', '_')}"
-            row |= {name: one.mean, f"{name}_sd": one.standard_deviation, f"{name}_constant": one.constant_share}
+        for stage in self.stages:
+            name = f"sanity_{stage.name.replace(' ', '_')}"
+            row |= {name: stage.mean, f"{name}_sd": stage.standard_deviation, f"{name}_constant": stage.constant_share}
         return row | {"moves": self.is_sensitive, "notes": "; ".join(self.notes)}
 
 
@@ -235,7 +235,7 @@ def adjust_scores(scores: Mapping[str, Sequence[MethodScore]]) -> dict[str, list
     adjusted = iter(holm([measure.p_value for row in _tested(scores) for measure in row.measures.values()]))
 
     def with_adjusted(row: MethodScore) -> MethodScore:
-        measures = {name: replace(one, adjusted_p_value=next(adjusted)) for name, one in row.measures.items()}
+        measures = {name: replace(measure, adjusted_p_value=next(adjusted)) for name, measure in row.measures.items()}
         return replace(row, measures=measures)
 
     return {
@@ -311,15 +311,15 @@ def _score_batch(
         network, images, classes, grid_size=grid_size, steps=min(request.steps, grid_size[0] * grid_size[1])
     )
     by_chance = [dict(_areas(test, noise, request.fills)) for noise in random_maps(images)]
-    found = {f"chance/{name}": torch.stack([one[name] for one in by_chance]).mean(dim=0) for name in by_chance[0]}
+    results = {f"chance/{name}": torch.stack([one[name] for one in by_chance]).mean(dim=0) for name in by_chance[0]}
     for method in methods:
         maps = saliency_maps(network, images, method, classes=classes, layout=request.layout, verify=False)
         numbers = {"constant": is_constant_map(crop_to_model_view(network, maps))}
         numbers |= dict(_areas(test, maps, request.fills))
         if masks is not None:
             numbers |= mask_agreement(maps, masks, ties)._asdict()
-        found |= {f"{method.name}/{name}": values for name, values in numbers.items()}
-    return {name: values.double().cpu().numpy() for name, values in found.items()}
+        results |= {f"{method.name}/{name}": values for name, values in numbers.items()}
+    return {name: values.double().cpu().numpy() for name, values in results.items()}
 
 
 def _areas(test: DeletionTest, maps: Maps, fills: Sequence[str]) -> Iterator[tuple[str, Float[Tensor, "batch"]]]:

@@ -65,24 +65,27 @@ def open_networks(paths: Sequence[Path], *, trust: bool = False) -> list[Inspect
     Raises:
         InputError: a network cannot be opened, or networks have other classes or image shapes.
     """
-    found: list[TrainedNetwork] = []
+    results: list[TrainedNetwork] = []
     for path in paths:
         is_experiment = (path / "grid.json").exists()
-        found += _of_experiment(path, trust) if is_experiment else [open_network(path, trust=trust)]
-    for trained in found:
-        _check_alike(found[0], trained)
+        results += _of_experiment(path, trust) if is_experiment else [open_network(path, trust=trust)]
+    for trained in results:
+        _check_alike(results[0], trained)
     runs: dict[str, list[TrainedNetwork]] = {}
-    for trained in {trained.path.resolve(): trained for trained in found}.values():
+    for trained in {trained.path.resolve(): trained for trained in results}.values():
         # a converted network, which has no step, is none of its run's checkpoints
         run = str(trained.path) if trained.step is None else hash_of(trained.cell.identity)
         runs.setdefault(run, []).append(trained)
     networks = [_with_checkpoints(checkpoints) for checkpoints in runs.values()]
-    names = [one.name for one in networks]
+    names = [network.name for network in networks]
     if len(set(names)) < len(names):
-        names = [f"{one.cell.experiment.name}/{one.name}-{hash_of(one.cell.identity)[:6]}" for one in networks]
+        names = [
+            f"{network.cell.experiment.name}/{network.name}-{hash_of(network.cell.identity)[:6]}"
+            for network in networks
+        ]
     if len(set(names)) < len(names):
-        names = [str(one.path) for one in networks]
-    return [replace(one, name=name) for one, name in zip(networks, names, strict=True)]
+        names = [str(network.path) for network in networks]
+    return [replace(network, name=name) for network, name in zip(networks, names, strict=True)]
 
 
 def select_images(
@@ -149,7 +152,7 @@ def _check_alike(first: TrainedNetwork, other: TrainedNetwork) -> None:
 
 
 def _with_checkpoints(checkpoints: list[TrainedNetwork]) -> InspectedNetwork:
-    by_step = {one.step or 0: one for one in reversed(checkpoints)}  # the first named of each step
+    by_step = {checkpoint.step or 0: checkpoint for checkpoint in reversed(checkpoints)}  # the first named of each step
     ordered = [by_step[step] for step in sorted(by_step)]
     last = ordered[-1]
     name = last.name if last.step is None else last.cell.name

@@ -45,7 +45,7 @@ class RandomizationStage:
     @property
     def known(self) -> tuple[float, ...]:
         """The correlations that are numbers."""
-        return tuple(one for one in self.correlations if not math.isnan(one))
+        return tuple(correlation for correlation in self.correlations if not math.isnan(correlation))
 
     @property
     def mean(self) -> float | None:
@@ -102,7 +102,7 @@ def randomization_test(
         return [crop_to_model_view(network, maps) for maps in made]
 
     original = {method.name: maps_of(network, method) for method in methods}
-    found: dict[str, dict[str, list[np.ndarray]]] = {method.name: {} for method in methods}
+    results: dict[str, dict[str, list[np.ndarray]]] = {method.name: {} for method in methods}
     for stage, names in randomization_stages(network, stages).items():
         for redraw in range(redraws):
             other = with_shuffled_weights(network, names, derive_seed(seed, "redraw", str(redraw)))
@@ -110,8 +110,8 @@ def randomization_test(
                 tell(f"comparing maps with those of shuffled weights: {stage}, {method.name}")
                 pairs = zip(original[method.name], maps_of(other, method), strict=True)
                 correlations = torch.cat([rank_correlation(*pair) for pair in pairs]).numpy()
-                found[method.name].setdefault(stage, []).append(correlations)
-    return {name: tuple(_stage(*item) for item in of_method.items()) for name, of_method in found.items()}
+                results[method.name].setdefault(stage, []).append(correlations)
+    return {name: tuple(_stage(*item) for item in of_method.items()) for name, of_method in results.items()}
 
 
 def _stage(name: str, by_redraw: Sequence[np.ndarray]) -> RandomizationStage:

@@ -73,11 +73,11 @@ def create_model(
         ValueError: if there is no such model or option (close or allowed ones are named), or the constructor refuses
             a value.
     """
-    given = {"num_classes": num_classes, "image_size": image_size, "in_channels": in_channels}
+    values = {"num_classes": num_classes, "image_size": image_size, "in_channels": in_channels}
     if name.startswith(ATTENTION_PREFIX):
-        return _create_attention_network(name, given, options)
+        return _create_attention_network(name, values, options)
     if name.startswith(TIMM_PREFIX):
-        return _create_timm_model(name.removeprefix(TIMM_PREFIX), options, **given)
+        return _create_timm_model(name.removeprefix(TIMM_PREFIX), options, **values)
     check_model_name(name)
     if name in PRESETS:
         constructor, arguments = PRESETS[name].constructor, PRESETS[name].arguments
@@ -85,25 +85,25 @@ def create_model(
         constructor, arguments = presets.REGISTERED[name], {}
     signature = inspect.signature(constructor).parameters
     takes_all = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in signature.values())
-    allowed = [option for option in signature if option not in given]
+    allowed = [option for option in signature if option not in values]
     for option in options:
         if option not in allowed and not takes_all:
-            close = difflib.get_close_matches(option, [*allowed, *given], n=1)
+            close = difflib.get_close_matches(option, [*allowed, *values], n=1)
             meant = f"did you mean {close[0]}? " if close else ""
             raise ValueError(f'model "{name}" has no option "{option}"; {meant}allowed: {", ".join(allowed)}')
-    given = {argument: value for argument, value in given.items() if takes_all or argument in signature}
-    return constructor(**{**arguments, **given, **options})
+    values = {argument: value for argument, value in values.items() if takes_all or argument in signature}
+    return constructor(**{**arguments, **values, **options})
 
 
-def _create_attention_network(name: str, given: dict[str, Any], options: dict[str, Any]) -> nn.Module:
+def _create_attention_network(name: str, values: dict[str, Any], options: dict[str, Any]) -> nn.Module:
     own = [name for name in inspect.signature(AttentionNetwork).parameters if name not in ("network", "image_size")]
     inner = {option: value for option, value in options.items() if option not in own}
     compiling = {option: value for option, value in options.items() if option in own}
     if isinstance(compiling.get("sharpness"), int):
         compiling["sharpness"] = float(compiling["sharpness"])
     try:
-        network = create_model(name.removeprefix(ATTENTION_PREFIX), **given, **inner)
-        return AttentionNetwork(network, image_size=given["image_size"], **compiling)
+        network = create_model(name.removeprefix(ATTENTION_PREFIX), **values, **inner)
+        return AttentionNetwork(network, image_size=values["image_size"], **compiling)
     except ValueError as error:
         raise ValueError(f'model "{name}" ({", ".join(own)} besides): {error}') from error
     except TypeError as error:

@@ -73,7 +73,7 @@ class Analysis:
     @property
     def primary(self) -> PairComparison | None:
         """The comparison that was named in advance; None if it is not finished or none was named."""
-        return next((one for one in self.comparisons if one.is_primary), None)
+        return next((comparison for comparison in self.comparisons if comparison.is_primary), None)
 
     @property
     def display_names(self) -> dict[str, str]:
@@ -87,7 +87,7 @@ class Analysis:
 
     def pair(self, first: str, second: str) -> list[PairComparison]:
         """Comparisons of two models, in either order, by ascending size."""
-        return [one for one in self.comparisons if one.names == {first, second}]
+        return [comparison for comparison in self.comparisons if comparison.names == {first, second}]
 
     def with_caveat(self, caveat: Caveat) -> "Analysis":
         """The analysis with one more caveat, the worst first."""
@@ -123,7 +123,7 @@ def analyse(
     longest, measured = budgets.groups[budgets.names[-1]], budgets.longest
     models = summarise_models(longest)
     comparisons = _compare(longest, measured, plan, objections)
-    pairs = {(one.first, one.second): 1 - one.error_rate for one in comparisons}
+    pairs = {(comparison.first, comparison.second): 1 - comparison.error_rate for comparison in comparisons}
     accuracies = [point for budget in budgets.names for point in budgets.measured[budget].points(budget)]
     points = [point for point in accuracies if point.budget == budgets.names[-1]]
     probes = {model.key for model in models if model.start_kind is StartKind.LINEAR_PROBE}
@@ -142,7 +142,7 @@ def analyse(
         comparisons=tuple(comparisons),
         crossovers=tuple(find_crossovers(comparisons)),
         gains=tuple(budgets.gains()),
-        interactions=tuple(one for pair in pairs for one in budgets.interactions(*pair)),
+        interactions=tuple(interaction for pair in pairs for interaction in budgets.interactions(*pair)),
         equal_cost=tuple(equal_cost),
         forecasts=tuple(_forecasts(points, measured)),
         caveats=tuple(
@@ -180,12 +180,12 @@ def _compare(
 
 
 def _forecasts(points: Sequence[AccuracyPoint], measured: Measurements) -> list[Forecast]:
-    found = []
+    results = []
     for model in measured.models:
         curve = [point for point in points if point.model == model]
         if curve and (forecast := forecast_accuracy(curve, FORECAST_FACTOR * curve[-1].train_size)) is not None:
-            found.append(forecast)
-    return found
+            results.append(forecast)
+    return results
 
 
 def read_analysis(folder: Path) -> tuple[Analysis, list[RunResult], Answers | None]:

@@ -108,7 +108,7 @@ def write_answer(analysis: Analysis) -> Answer:
     models = {model.key: model for model in analysis.models}
     shown = [models[key] for key in (advice.best, advice.rival) if key is not None]
     others = [models[key] for key in advice.others]
-    allows_none = all(one.conclusion is Conclusion.NO_CONCLUSION for one in analysis.comparisons)
+    allows_none = all(comparison.conclusion is Conclusion.NO_CONCLUSION for comparison in analysis.comparisons)
     alerts = [caveat.text for caveat in analysis.caveats if caveat.kind is CaveatKind.WEIGHTS_MISSING]
     alerts += analysis.warnings(CaveatSeverity.BLOCKS if allows_none else CaveatSeverity.INVALIDATES)
     warnings = [text for text in analysis.warnings(CaveatSeverity.WEAKENS) if text not in alerts]
@@ -178,7 +178,7 @@ def _table(
 def _further_comparisons(analysis: Analysis) -> list[str]:
     """The primary comparison, if the table does not show it, and the number of all others that it does not show."""
     advice = analysis.recommendation
-    rest = [one for one in analysis.comparisons if one.names != {advice.best, advice.rival}]
+    rest = [comparison for comparison in analysis.comparisons if comparison.names != {advice.best, advice.rival}]
     lines = []
     if (primary := analysis.primary) is not None and primary in rest:
         text = describe_comparison(primary, analysis.display_names)
@@ -352,18 +352,18 @@ def _more_images(analysis: Analysis, shown: Sequence[ModelSummary]) -> str:
     if len(analysis.sizes) < 2:
         return "not tested, as one training-set size was run (--protocol.train_sizes '[..., all]')."
     sentences = []
-    crossovers = [one for one in analysis.crossovers if {one.below, one.above} == {*keys}]
+    crossovers = [crossover for crossover in analysis.crossovers if {crossover.below, crossover.above} == {*keys}]
     span = f"{analysis.sizes[0]:,} and {analysis.sizes[-1]:,}"
-    for one in crossovers:
-        sizes = f"{one.low:,} and {one.high:,} images"
-        sentences.append(f"the {names[one.above]} overtakes the {names[one.below]} between {sizes}.")
+    for crossover in crossovers:
+        sizes = f"{crossover.low:,} and {crossover.high:,} images"
+        sentences.append(f"the {names[crossover.above]} overtakes the {names[crossover.below]} between {sizes}.")
     if not crossovers and len(keys) > 1:
         is_shown = any(one.conclusion is Conclusion.SIGNIFICANTLY_BETTER for one in analysis.pair(*keys))
         found = "no crossover was found" if is_shown else "not enough evidence to say who is better"
         sentences.append(f"{found} between {span} images.")
-    forecasts = [one for key in keys for one in analysis.forecasts if one.model == key]
+    forecasts = [forecast for key in keys for forecast in analysis.forecasts if forecast.model == key]
     if forecasts:
-        texts = [f"{names[one.model]} {_percent_with_range(one.accuracy)}" for one in forecasts]
+        texts = [f"{names[forecast.model]} {_percent_with_range(forecast.accuracy)}" for forecast in forecasts]
         sentences.append(f"Forecast for {forecasts[0].train_size:,} images: {', '.join(texts)}.")
     return " ".join(sentences) or "see the table."
 
@@ -375,12 +375,12 @@ def _more_training(analysis: Analysis, shown: Sequence[ModelSummary]) -> str:
     if len(analysis.budgets) < 2:
         return f"not tested{longer}."
     keys, names, size = [model.key for model in shown], analysis.display_names, analysis.sizes[-1]
-    gains = [one for one in analysis.gains if one.train_size == size and one.longer == analysis.budgets[-1]]
+    gains = [gain for gain in analysis.gains if gain.train_size == size and gain.longer == analysis.budgets[-1]]
     texts = [
-        f"the {names[one.model]} gained {100 * one.gain.value:.1f} points ({format_interval(one.gain)})"
+        f"the {names[gain.model]} gained {100 * gain.gain.value:.1f} points ({format_interval(gain.gain)})"
         for key in keys
-        for one in gains
-        if one.model == key
+        for gain in gains
+        if gain.model == key
     ]
     if not texts:
         return f"not tested with {size:,} images{longer}."

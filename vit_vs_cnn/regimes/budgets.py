@@ -112,15 +112,15 @@ class Budgets:
 
     def gains(self) -> list[BudgetGain]:
         """What each budget gained over the next shorter one, for every model and training-set size."""
-        found = []
+        results = []
         for shorter, longer in pairwise(self.names):
             factor = _mean_steps(self.groups[longer]) / _mean_steps(self.groups[shorter])
             for model, size in itertools.product(self.measured[longer].models, self.measured[longer].sizes):
                 if seeds := self._shared_seeds((shorter, longer), size, model):
                     long, short = (self.measured[text].scores(model, size, seeds) for text in (longer, shorter))
                     gain = difference_over_seeds(long, short, test_train_ratio=self.longest.test_train_ratio)
-                    found.append(BudgetGain(model, size, shorter, longer, factor, gain.interval()))
-        return found
+                    results.append(BudgetGain(model, size, shorter, longer, factor, gain.interval()))
+        return results
 
     def interactions(self, first: str, second: str) -> list[BudgetInteraction]:
         """Test whether the difference of two models changed from the shortest to the longest budget, by size."""
@@ -130,14 +130,14 @@ class Budgets:
             if seeds := self._shared_seeds(ends, size, first, second):
                 gains[size] = (self._gain(ends, first, size, seeds), self._gain(ends, second, size, seeds))
         changes = {size: one.accuracies - two.accuracies for size, (one, two) in gains.items()}
-        found = {
+        results = {
             size: _interaction(*pair, pool_seed_variance(changes, size), self.longest.test_train_ratio)
             for size, pair in gains.items()
         }
-        adjusted = holm([one.p_value for one in found.values()])
+        adjusted = holm([one.p_value for one in results.values()])
         return [
             BudgetInteraction(first, second, size, *ends, one.interval(), p)
-            for (size, one), p in zip(found.items(), adjusted, strict=True)
+            for (size, one), p in zip(results.items(), adjusted, strict=True)
         ]
 
     def equal_cost(self, first: str, second: str, *, confidence: float = 0.95) -> list[EqualCostDifference]:
@@ -147,7 +147,7 @@ class Budgets:
         logarithm of the cost. Where each doubling of the cost gains less than the one before, this underestimates the
         accuracy in between.
         """
-        found = []
+        results = []
         for cost, size in itertools.product(CostKind, self.longest.sizes):
             names = (first, second)
             shared = self.longest.shared_seeds(size, *names)
@@ -169,8 +169,8 @@ class Budgets:
                     one, two, seed_variance=variance, test_train_ratio=self.longest.test_train_ratio
                 ).interval(confidence)
             is_interpolated = known and max(ratio, 1 / ratio) > _MAX_SAME_COST_RATIO
-            found.append(EqualCostDifference(first, second, size, cost, ratio, difference, is_interpolated))
-        return found
+            results.append(EqualCostDifference(first, second, size, cost, ratio, difference, is_interpolated))
+        return results
 
     def _shared_seeds(self, budgets: Sequence[str], size: int, *models: str) -> list[int]:
         """Seeds with which all models were run at a size with all of these budgets."""
@@ -234,13 +234,13 @@ def _interaction(
     first: SeedScores, second: SeedScores, variance: SeedVariance | None, test_train_ratio: float | None
 ) -> MeanDistribution:
     """Distribution of the gain of one model minus that of another."""
-    found = difference_over_seeds(first, second, seed_variance=variance, test_train_ratio=test_train_ratio)
+    over_seeds = difference_over_seeds(first, second, seed_variance=variance, test_train_ratio=test_train_ratio)
     if test_train_ratio is None and (
         first.correct is None or second.correct is None
     ):  # four accuracies, each at most as uncertain as one of 50 %
         images = min(first.image_count, second.image_count)
-        found = replace(found, image_error=math.sqrt(4 * binomial_variance(0.5, images)))
-    return replace(found, accuracies=None)
+        over_seeds = replace(over_seeds, image_error=math.sqrt(4 * binomial_variance(0.5, images)))
+    return replace(over_seeds, accuracies=None)
 
 
 def _mixture(shorter: SeedScores, longer: SeedScores, share: float) -> SeedScores:

@@ -107,7 +107,7 @@ def shared_obstacle(
         runs: results of each model; None for a network without a recorded result.
         ended_early: for each run whether it stopped before its budget ended; None where unknown.
     """
-    if texts := sorted({one.text for one in log_objections if one is not None}):
+    if texts := sorted({log_objection.text for log_objection in log_objections if log_objection is not None}):
         return Obstacle(ObstacleKind.TEST_SET_LOG, "; ".join(texts))
     if (unequal := recipe_obstacle(runs)) is not None:
         return unequal
@@ -195,7 +195,7 @@ def _score_caveats(results: Sequence[RunResult]) -> list[Caveat]:
 
 
 def _stability_caveats(measured: Measurements) -> list[Caveat]:
-    found = []
+    results = []
     for model in measured.models:
         failed = [(size, seed) for size in measured.sizes for seed in measured.failed_seeds(model, size)]
         runs = sum(len(measured.shared_seeds(size, model)) for size in measured.sizes)
@@ -203,8 +203,8 @@ def _stability_caveats(measured: Measurements) -> list[Caveat]:
             named = ", ".join(f"{size:,} images seed {seed}" for size, seed in failed[:_NAMED])
             more = ", ..." * (len(failed) > _NAMED)
             text = f"{len(failed)} of {runs} runs of {display_name(model)} learned nothing ({named}{more})."
-            found.append(Caveat(CaveatKind.UNSTABLE_TRAINING, _WEAKENS, text))
-    return found
+            results.append(Caveat(CaveatKind.UNSTABLE_TRAINING, _WEAKENS, text))
+    return results
 
 
 def max_unseen_failure_rate(seeds: int) -> float:

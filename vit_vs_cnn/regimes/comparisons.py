@@ -55,7 +55,7 @@ def compare_all(
         plan: None where none was recorded: then all shared seeds are compared, and of a single pair the largest size is
             the primary comparison.
     """
-    found = []
+    results = []
     single_pair = len(measured.models) == 2
     for names in itertools.combinations(measured.models, 2):
         if plan is not None and not plan.compares(*names):
@@ -71,8 +71,8 @@ def compare_all(
             else:
                 is_primary = single_pair and size == measured.sizes[-1]
                 analysis = PlannedAnalysis(tuple(shared), ComparisonRules(obstacle=obstacle, is_primary=is_primary))
-            found.append(_compare(measured, names, size, analysis))
-    return adjust_comparisons(found, planned=None if plan is None else plan.secondary_count)
+            results.append(_compare(measured, names, size, analysis))
+    return adjust_comparisons(results, planned=None if plan is None else plan.secondary_count)
 
 
 def _compare(measured: Measurements, names: tuple[str, str], size: int, analysis: PlannedAnalysis) -> PairComparison:
@@ -105,12 +105,12 @@ def _seed_variance(
 
 def find_crossovers(comparisons: Sequence[PairComparison]) -> list[Crossover]:
     """Where significant conclusions of a pair at two training-set sizes have opposite signs."""
-    found = []
+    results = []
     ordered = sorted(comparisons, key=lambda one: (one.first, one.second, one.train_size or 0))
     for _, group in itertools.groupby(ordered, key=lambda one: one.names):
         clear = [one for one in group if one.conclusion is Conclusion.SIGNIFICANTLY_BETTER]
         for one, following in itertools.pairwise(clear):
             if one.leader != following.leader:
                 assert one.train_size is not None and following.train_size is not None
-                found.append(Crossover(one.leader, following.leader, one.train_size, following.train_size))
-    return found
+                results.append(Crossover(one.leader, following.leader, one.train_size, following.train_size))
+    return results

@@ -74,7 +74,7 @@ class Measurements:
 
     def differences(self, first: str, second: str, seeds: Sequence[int]) -> dict[int, Float[np.ndarray, "seeds"]]:
         """Paired differences of accuracy by training-set size, over those of the seeds that both models have."""
-        found = {}
+        results = {}
         for size in self.sizes:
             shared = [seed for seed in self.shared_seeds(size, first, second) if seed in seeds]
             if shared:
@@ -84,8 +84,8 @@ class Measurements:
                 )
                 images = [self.images[self.models.index(m), self.sizes.index(size), places] for m in (first, second)]
                 failed = [self._failed(*pair) for pair in zip((one, two), images, strict=True)]
-                found[size] = (one - two)[~np.logical_or(*failed)]
-        return found
+                results[size] = (one - two)[~np.logical_or(*failed)]
+        return results
 
     def failed_runs(self, scores: SeedScores) -> int:
         """Number of runs that learned nothing (``failed_to_learn``); 0 where the classes are unknown."""
@@ -108,15 +108,15 @@ class Measurements:
 
     def points(self, budget: str) -> list[AccuracyPoint]:
         """The accuracy of every model at every size it was run with."""
-        found = []
+        results = []
         for model in self.models:
             for size in self.sizes:
                 if seeds := self.shared_seeds(size, model):
                     scores = self.scores(model, size, seeds)
                     interval = accuracy_interval(scores, test_train_ratio=self.test_train_ratio)
                     by_seed = tuple(scores.accuracies.tolist())
-                    found.append(AccuracyPoint(model, size, budget, interval, by_seed, self.failed_runs(scores)))
-        return found
+                    results.append(AccuracyPoint(model, size, budget, interval, by_seed, self.failed_runs(scores)))
+        return results
 
 
 def failed_to_learn(accuracies: Float[np.ndarray, "seeds"], chance: float, images: int) -> Bool[np.ndarray, "seeds"]:

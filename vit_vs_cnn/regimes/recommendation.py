@@ -110,9 +110,9 @@ def _deciding_comparison(
     known = [one for one in comparisons if one.first in rank and one.second in rank]
     different = [one for one in known if networks[one.first] != networks[one.second]] or known
 
-    def order(one: PairComparison) -> tuple[int, bool, int]:
-        better, worse = sorted((rank[one.first], rank[one.second]))
-        return better, starts[one.first] != starts[one.second], worse
+    def order(comparison: PairComparison) -> tuple[int, bool, int]:
+        better, worse = sorted((rank[comparison.first], rank[comparison.second]))
+        return better, starts[comparison.first] != starts[comparison.second], worse
 
     return min(different, key=order, default=None)
 

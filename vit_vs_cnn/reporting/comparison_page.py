@@ -69,12 +69,12 @@ def comparison_document(
 
 
 def write_comparison_page(
-    comparison: NetworkComparison, tested: Sequence[TestedEntry], notes: Sequence[str], folder: Path
+    comparison: NetworkComparison, entries: Sequence[TestedEntry], notes: Sequence[str], folder: Path
 ) -> list[Path]:
     """Write comparison.json, tables, figures and index.html into a folder, which is made."""
     values = {**comparison.to_dict(), "notes": list(notes)}
     write_text(folder / "comparison.json", json.dumps(values, indent=1, allow_nan=False) + "\n")
-    document = comparison_document(comparison, notes, comparison_figures(comparison, tested))
+    document = comparison_document(comparison, notes, comparison_figures(comparison, entries))
     return [folder / "comparison.json", *write_document(document, folder)]
 
 
@@ -106,20 +106,20 @@ def _method(comparison: NetworkComparison) -> dict[str, Cell]:
 
 def comparison_tables(comparison: NetworkComparison) -> dict[Part, list[Table]]:
     """The tables of every part that was requested, the most important first."""
-    found: dict[Part, list[Table]] = {}
+    results: dict[Part, list[Table]] = {}
     if (accuracy := comparison.accuracy) is not None:
-        found[Part.ACCURACY] = [_groups(accuracy, comparison.images), *_pairs(accuracy), _classes(accuracy)]
+        results[Part.ACCURACY] = [_groups(accuracy, comparison.images), *_pairs(accuracy), _classes(accuracy)]
     if comparison.calibration is not None:
-        found[Part.CALIBRATION] = [_calibration(comparison.calibration)]
+        results[Part.CALIBRATION] = [_calibration(comparison.calibration)]
     if comparison.corruptions is not None:
-        found[Part.CORRUPTIONS] = _corruptions(comparison.corruptions)
+        results[Part.CORRUPTIONS] = _corruptions(comparison.corruptions)
     if comparison.similarity is not None and comparison.similarity.cka:
-        found[Part.SIMILARITY] = [_similarity(comparison.similarity.cka, comparison.similarity.images)]
+        results[Part.SIMILARITY] = [_similarity(comparison.similarity.cka, comparison.similarity.images)]
     if comparison.cost is not None:
-        found[Part.COST] = [_cost(comparison.cost)]
+        results[Part.COST] = [_cost(comparison.cost)]
     if comparison.differences is not None:
-        found[Part.DIFFERENCES] = [_differences(comparison.differences)]
-    return found
+        results[Part.DIFFERENCES] = [_differences(comparison.differences)]
+    return results
 
 
 def _groups(accuracy: AccuracyComparison, images: int) -> Table:
@@ -140,9 +140,9 @@ def _pairs(accuracy: AccuracyComparison) -> list[Table]:
     for pair in accuracy.pairs:
         c, alone = pair.comparison, f"{pair.only_first:,.0f} / {pair.only_second:,.0f}"
         p = format_p_value(c.adjusted_p_value)
-        found = [points(c.difference.value), interval(c.difference, sign=True), alone, p]
+        results = [points(c.difference.value), interval(c.difference, sign=True), alone, p]
         conclusion = str(c.conclusion) if c.obstacle is None else f"{c.conclusion}: {c.obstacle}"
-        rows.append([f"{c.first} - {c.second}", *found, conclusion, str(c.test)])
+        rows.append([f"{c.first} - {c.second}", *results, conclusion, str(c.test)])
     columns = ["pair", "points", "95 %", "only one correct", "p", "conclusion", "test"]
     note = "p is adjusted for the number of comparisons (Holm), except for the primary one." * (len(accuracy.pairs) > 1)
     title = "Differences on the same images, paired"
@@ -151,14 +151,20 @@ def _pairs(accuracy: AccuracyComparison) -> list[Table]:
 
 def _classes(accuracy: AccuracyComparison) -> Table:
     names = [group.name for group in accuracy.groups]
-    rows = [[one.name, str(one.images), *(percent(one.accuracy[name]) for name in names)] for one in accuracy.classes]
+    rows = [
+        [class_name.name, str(class_name.images), *(percent(class_name.accuracy[name]) for name in names)]
+        for class_name in accuracy.classes
+    ]
     columns, title = ["class", "images", *(f"{name} %" for name in names)], "By class"
     if len(names) == 2:
         pair = accuracy.pairs[0].comparison
         columns += [f"{pair.first} - {pair.second}", "p"]
         title += "; p is adjusted for the number of classes (Holm)"
-        for row, one in zip(rows, accuracy.classes, strict=True):
-            row += [points(one.accuracy[pair.first] - one.accuracy[pair.second]), format_p_value(one.p_corrected)]
+        for row, class_name in zip(rows, accuracy.classes, strict=True):
+            row += [
+                points(class_name.accuracy[pair.first] - class_name.accuracy[pair.second]),
+                format_p_value(class_name.p_corrected),
+            ]
     return Table(title, columns, rows, "classes", terminal=False)
 
 

@@ -105,8 +105,13 @@ def _test_images(findings: Findings, cells: Sequence[_CellAnswers]) -> dict[str 
 def _table(classes: Sequence[ClassAccuracy], size: str) -> Table:
     names = list(classes[0].accuracy)
     rows = [
-        [one.name, f"{one.images:,}", *(percent(one.accuracy[name]) for name in names), format_p_value(one.p_corrected)]
-        for one in classes
+        [
+            class_name.name,
+            f"{class_name.images:,}",
+            *(percent(class_name.accuracy[name]) for name in names),
+            format_p_value(class_name.p_corrected),
+        ]
+        for class_name in classes
     ]
     title = f"Accuracy by class with {size}, mean over seeds. p is adjusted for the number of classes (Holm)"
     return Table(title, ["class", "images", *(f"{name}, %" for name in names), "p"], rows, "classes")

@@ -258,7 +258,7 @@ def _environment(results: Sequence[RunResult]) -> dict[str, Cell]:
 
 def _links(document: Document, audit: bool) -> list[str | Link]:
     files = [f"tables/{table.name}.csv" for table in document.tables]
-    files += [f"figures/{one.name}.{suffix}" for one in document.pictures for suffix in one.formats]
+    files += [f"figures/{picture.name}.{suffix}" for picture in document.pictures for suffix in picture.formats]
     return [
         Link("results.csv: one line for each run, with its measured times", "results.csv"),
         Link("analysis.json: all numbers of this page, not rounded", "analysis.json"),

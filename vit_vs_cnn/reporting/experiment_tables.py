@@ -60,12 +60,24 @@ def _steps(results: Sequence[RunResult]) -> str:
 def comparison_table(analysis: Analysis) -> Table:
     """All comparisons of two models, with p-values and conclusions."""
     rows = []
-    for one in sorted(analysis.comparisons, key=lambda one: one.train_size or 0):
-        better, worse = (analysis.display_names[key] for key in (one.leader, one.follower))
-        detectable = "" if one.obstacle or one.minimum_detectable is None else percent(one.minimum_detectable)
-        p_values = {"p": format_p_value(one.p_value), "adjusted p": format_p_value(one.adjusted_p_value)}
-        row = {SIZE: f"{one.train_size:,}", "better": better, "worse": worse, **_points(one.lead, "points"), **p_values}
-        rows.append(row | {"seeds": str(one.seeds), "detectable": detectable, "conclusion": _conclusion(one)})
+    for comparison in sorted(analysis.comparisons, key=lambda one: one.train_size or 0):
+        better, worse = (analysis.display_names[key] for key in (comparison.leader, comparison.follower))
+        detectable = (
+            ""
+            if comparison.obstacle or comparison.minimum_detectable is None
+            else percent(comparison.minimum_detectable)
+        )
+        p_values = {"p": format_p_value(comparison.p_value), "adjusted p": format_p_value(comparison.adjusted_p_value)}
+        row = {
+            SIZE: f"{comparison.train_size:,}",
+            "better": better,
+            "worse": worse,
+            **_points(comparison.lead, "points"),
+            **p_values,
+        }
+        rows.append(
+            row | {"seeds": str(comparison.seeds), "detectable": detectable, "conclusion": _conclusion(comparison)}
+        )
     note = (
         "Points: the better model minus the worse one. The interval (from, to) and p are of this comparison alone. The "
         "adjusted p allows for the number of comparisons, except for the primary one, which was named in advance. "
@@ -74,15 +86,15 @@ def comparison_table(analysis: Analysis) -> Table:
     return _table("Differences between two models", rows, "comparisons", note)
 
 
-def _conclusion(one: PairComparison) -> str:
-    match one.conclusion:
+def _conclusion(comparison: PairComparison) -> str:
+    match comparison.conclusion:
         case Conclusion.NO_CONCLUSION:
-            text = f"no conclusion: {one.obstacle}"
+            text = f"no conclusion: {comparison.obstacle}"
         case Conclusion.EQUIVALENT:
-            text = f"equivalent within {format_margin(one.margin)}"
+            text = f"equivalent within {format_margin(comparison.margin)}"
         case _:
-            text = str(one.conclusion)
-    return f"{text}{', primary' * one.is_primary}{', 99 % interval' * (one.error_rate < 0.05)}"
+            text = str(comparison.conclusion)
+    return f"{text}{', primary' * comparison.is_primary}{', 99 % interval' * (comparison.error_rate < 0.05)}"
 
 
 def gains_table(analysis: Analysis) -> Table:
@@ -124,9 +136,13 @@ def equal_cost_table(analysis: Analysis) -> Table:
 def forecasts_table(analysis: Analysis) -> Table:
     """Expected accuracy with more images than were measured, and the law that it comes from."""
     rows = [
-        {"model": analysis.display_names[one.model], SIZE: f"{one.train_size:,}", **_percent(one.accuracy)}
-        | {"a": f"{one.law.scale:.3g}", "b": f"{one.law.exponent:.3f}", "c, %": percent(one.law.floor)}
-        for one in analysis.forecasts
+        {
+            "model": analysis.display_names[forecast.model],
+            SIZE: f"{forecast.train_size:,}",
+            **_percent(forecast.accuracy),
+        }
+        | {"a": f"{forecast.law.scale:.3g}", "b": f"{forecast.law.exponent:.3f}", "c, %": percent(forecast.law.floor)}
+        for forecast in analysis.forecasts
     ]
     return _table("Forecast with twice the images, from error(n) = a n^-b + c", rows, "forecasts")
 

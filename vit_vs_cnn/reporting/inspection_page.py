@@ -137,9 +137,9 @@ def write_inspection_page(
         rows = _prediction_rows(inspection)
         cells = [list(row.values()) for row in rows]
         document.add(Table("Predictions and deletion scores", list(rows[0]), cells, "predictions"))
-    written = _write_scores(inspection.scores, folder) if inspection.scores else []
-    written += write_document(document, folder)
-    return ExplorerPage(folder / "index.html", count, levels, max_error), written
+    scores = _write_scores(inspection.scores, folder) if inspection.scores else []
+    scores += write_document(document, folder)
+    return ExplorerPage(folder / "index.html", count, levels, max_error), scores
 
 
 def summary_lines(inspection: Inspection) -> list[str]:
@@ -192,10 +192,10 @@ def score_table(name: str, rows: Sequence[MethodScore]) -> Table:
 
 def randomization_table(name: str, rows: Sequence[MethodScore]) -> Table:
     """Rank correlation of each method's maps, stage by stage; a terminal shows the first and the last stage."""
-    names = [one.name for one in rows[0].stages]
+    names = [stage.name for stage in rows[0].stages]
     titles = [title.replace(" to ", " to\n") for title in names]
     titles[0] = f"{titles[0]} alone" if names[0] != STAGE_ALL_WEIGHTS else titles[0]
-    cells = [[row.method, *(_correlation(row, one) for one in row.stages)] for row in rows]
+    cells = [[row.method, *(_correlation(row, stage) for stage in row.stages)] for row in rows]
     return Table(f"{name}: shuffled weights", ["method", *titles], cells, aside=frozenset(titles[1:-1]))
 
 
@@ -333,7 +333,7 @@ def compress_weights(weights: Sequence[Float[Tensor, "heads tokens tokens"]], le
 
 def _pack(networks: Sequence[NetworkInspection], count: int, room: float) -> tuple[int, list[_Packed]]:
     """The finest levels with which all images probably fit, or the coarsest; and the weights of those that fit."""
-    attentions = {number: one.attention for number, one in enumerate(networks) if one.attention is not None}
+    attentions = {number: network.attention for number, network in enumerate(networks) if network.attention is not None}
     levels = QUANTIZATION_LEVELS[0]
     for levels in QUANTIZATION_LEVELS:
         probes = [_pack_image(attentions, index, levels) for index in range(min(NUM_SIZE_PROBES, count))]
@@ -341,11 +341,11 @@ def _pack(networks: Sequence[NetworkInspection], count: int, room: float) -> tup
             break
     packed: list[_Packed] = []
     for index in range(count):
-        one = _pack_image(attentions, index, levels)
-        room -= _packed_bytes(one)
+        pack_image = _pack_image(attentions, index, levels)
+        room -= _packed_bytes(pack_image)
         if packed and room < 0:
             break
-        packed.append(one)
+        packed.append(pack_image)
     return levels, packed
 
 
@@ -363,7 +363,7 @@ def _packed_bytes(packed: _Packed) -> int:
 
 def _bytes_of_rest(inspection: Inspection, count: int) -> int:
     pictures = sum(len(_picture(inspection.images, index)) for index in range(count))
-    return pictures + len(json.dumps([_model(inspection.images, one, count) for one in inspection.networks]))
+    return pictures + len(json.dumps([_model(inspection.images, network, count) for network in inspection.networks]))
 
 
 def _model(images: InspectedImages, network: NetworkInspection, count: int) -> dict[str, Any]:

@@ -52,8 +52,13 @@ def locality_document(report: LocalityReport, *, title: str, drawn: bool = True)
         ]
         document.section("Layers of attention", Table(title, list(COLUMNS), texts, "layers", LEGEND))
     features = [
-        [one.name, " x ".join(map(str, one.map_size)), f"{one.equivariance_error:.3f}", f"{one.field_radius:.1f}"]
-        for one in report.features
+        [
+            feature.name,
+            " x ".join(map(str, feature.map_size)),
+            f"{feature.equivariance_error:.3f}",
+            f"{feature.field_radius:.1f}",
+        ]
+        for feature in report.features
     ]
     columns = ["after", "grid", "shift error", "field radius"]
     document.section("Feature maps", Table("Feature maps by depth" if rows else title, columns, features, "features"))

@@ -69,14 +69,14 @@ def _render(template: str, document: Document, saved: Mapping[str, Path] | None)
 
 @functools.cache
 def _templates() -> Environment:
-    found = Environment(
+    environment = Environment(
         loader=FunctionLoader(asset), autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined
     )
-    found.policies["json.dumps_kwargs"] = {"sort_keys": False}
-    found.globals["asset"] = asset
-    found.filters["embedded"] = _embedded
-    found.filters["whole_options"] = _whole_options
-    return found
+    environment.policies["json.dumps_kwargs"] = {"sort_keys": False}
+    environment.globals["asset"] = asset
+    environment.filters["embedded"] = _embedded
+    environment.filters["whole_options"] = _whole_options
+    return environment
 
 
 def _whole_options(text: str) -> Markup:

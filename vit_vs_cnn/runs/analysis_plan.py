@@ -108,15 +108,19 @@ class AnalysisPlan:
     @property
     def changed_budget(self) -> Deviation | None:
         """A change of the longest budget, after which there are no conclusions; None if there was none."""
-        return next((one for one in self.deviations if one.kind is DeviationKind.BUDGET), None)
+        return next((deviation for deviation in self.deviations if deviation.kind is DeviationKind.BUDGET), None)
 
     @property
     def deviation_texts(self) -> list[str]:
         """One sentence for each deviation, and one for seeds that were added."""
         texts = []
-        for one in self.deviations:
-            rest = "There are no conclusions." if one == self.changed_budget else "Conclusions follow the first plan."
-            texts.append(f"Exploratory: {one.text}. {rest}")
+        for deviation in self.deviations:
+            rest = (
+                "There are no conclusions."
+                if deviation == self.changed_budget
+                else "Conclusions follow the first plan."
+            )
+            texts.append(f"Exploratory: {deviation.text}. {rest}")
         if self.added_seeds:
             texts.append(
                 f"{_seeds_were(len(self.added_seeds[0]))} added after the first analysis. The second analysis is made "

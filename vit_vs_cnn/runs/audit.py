@@ -362,7 +362,9 @@ def _check_usable(audit: Audit) -> Iterator[AuditFinding]:
     if files:
         setting = f"data.{audit.source}.skip_unreadable"
         counts = format_counts(count_by_kind(files))
-        description = f"{format_count(len(files), 'file')} ({counts}), such as {_examples([one.name for one in files])}"
+        description = (
+            f"{format_count(len(files), 'file')} ({counts}), such as {_examples([file.name for file in files])}"
+        )
         severity, advice = Severity.STOPS_TRAINING, f"Repair or remove them, or leave them out with --{setting} true"
         if audit.skips_unreadable:
             severity, advice = Severity.WEAKER, f"They are left out, as {setting} is true"

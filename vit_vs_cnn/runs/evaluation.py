@@ -214,10 +214,10 @@ def predict(
     with evaluation_mode(network):
         batches = (normalise(images.to(device)) for images in data.batches(batch_size))
         if classifier is None:
-            found = [(network(images),) for images in batches]
+            results = [(network(images),) for images in batches]
         else:
-            found = [logits_and_features(network, images, classifier) for images in batches]
-    logits, *features = (torch.cat([part.float().cpu() for part in parts]) for parts in zip(*found, strict=True))
+            results = [logits_and_features(network, images, classifier) for images in batches]
+    logits, *features = (torch.cat([part.float().cpu() for part in parts]) for parts in zip(*results, strict=True))
     check_finite(logits, what)
     return Predictions(logits, data.labels, data.sample_ids, *features)
 

@@ -95,7 +95,7 @@ def open_source(data: Data, *, trust: bool = False, fingerprint: str | None = No
     return open_dataset(make_object(data.source, where="data.source", trust=trust), data.own)
 
 
-def with_given(data: Data, given: Any) -> Data:
+def with_given(data: Data, value: Any) -> Data:
     """The settings of images with others in their place: those of a path, or what Python code has.
 
     Arguments:
@@ -105,10 +105,10 @@ def with_given(data: Data, given: Any) -> Data:
     Raises:
         InputError: what cannot be used.
     """
-    if isinstance(given, str | os.PathLike):
-        is_table = Path(given).suffix.lower() in TABLE_SUFFIXES
-        return replace(data, source="table" if is_table else "folder", root=os.fspath(given))
-    stored = open_dataset(given, data.own)
+    if isinstance(value, str | os.PathLike):
+        is_table = Path(value).suffix.lower() in TABLE_SUFFIXES
+        return replace(data, source="table" if is_table else "folder", root=os.fspath(value))
+    stored = open_dataset(value, data.own)
     own = replace(data.own, fingerprint=stored.fingerprint, description=stored.listing.description)
     return replace(data, source="given", own=own)
 
@@ -214,12 +214,12 @@ class ExperimentData:
 
     def test(self, seed: int) -> LabelledImages:
         """The test images of a seed. Only ``evaluate`` is given these."""
-        held = 0 if self._folds is None else self._held_fold(seed)
-        if held not in self._tests:
+        held_fold = 0 if self._folds is None else self._held_fold(seed)
+        if held_fold not in self._tests:
             test = self.source.test() if self._folds is None else self._training.subset(self._tested(seed))
             assert test is not None, "a source has test images or folds"
-            self._tests[held] = test
-        return self._tests[held]
+            self._tests[held_fold] = test
+        return self._tests[held_fold]
 
     def _tested(self, seed: int) -> Int64[Tensor, "test"]:
         assert self._folds is not None
@@ -272,9 +272,9 @@ class ExperimentData:
     def fingerprint(self) -> str:
         """Hash of all images that may be trained on and, where these are scored and the same for all seeds, of the test
         images. Images with other folds have another one. No network sees the test images for it."""
-        found = fingerprint_with_groups(self.images, None if self._folds is None else self._folds.tolist())
+        with_groups = fingerprint_with_groups(self.images, None if self._folds is None else self._folds.tolist())
         is_fixed = self.scored_on == "test" and (self._folds is None or not self.rotates)
-        return f"{found}-{self.test(0).fingerprint()}" if is_fixed else found
+        return f"{with_groups}-{self.test(0).fingerprint()}" if is_fixed else with_groups
 
     @cached_property
     def largest(self) -> int:
@@ -357,8 +357,8 @@ class ExperimentData:
         Sizes are exact: where the groups of one side are used up, the other gives more. Both parts nest, as each comes
         in a nested order of its own and neither shrinks as the size grows; a group may be drawn in part.
         """
-        candidates, held = self._candidates(seed), self._held_groups(seed)
-        apart, kept = candidates[held], candidates[~held]
+        candidates, held_groups = self._candidates(seed), self._held_groups(seed)
+        apart, kept = candidates[held_groups], candidates[~held_groups]
         share = min(round(self.data.validation_fraction * train_size), train_size - 1)
         share = min(max(share, train_size - len(kept)), len(apart))
         training = kept[nested_order(self.images.labels[kept], seed)[: train_size - share]]

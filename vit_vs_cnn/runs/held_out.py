@@ -125,12 +125,12 @@ def read_held_out(path: Path, network: nn.Module) -> HeldOut:
     weights = hash_weights(network)
     if path.suffix == ".ckpt":
         folder = path.parent.parent if path.parent.name == "checkpoints" else path.parent
-        said = _held_out_in_result(folder / "result.json", weights)
+        in_result = _held_out_in_result(folder / "result.json", weights)
     else:
         folder = path.parent
-        said = read_mapping(folder / "config.json").get("vit_vs_cnn")
-        said = said if isinstance(said, dict) else {}
-    temperature, images = said.get("temperature"), said.get("validation_images")
+        in_result = read_mapping(folder / "config.json").get("vit_vs_cnn")
+        in_result = in_result if isinstance(in_result, dict) else {}
+    temperature, images = in_result.get("temperature"), in_result.get("validation_images")
     if not isinstance(temperature, float | int) or not 0 < temperature < math.inf or not isinstance(images, int):
         return HeldOut()
     return HeldOut(images, float(temperature), OutOfDistributionScore.load_of(folder / FILE, weights))

@@ -244,8 +244,8 @@ def load_weights(network: nn.Module, weights: Mapping[str, Tensor], *, says: str
     Raises:
         InputError: they do not fit; the line begins as ``says``, counts what is wrong and names the first of each kind.
     """
-    if why := describe_mismatch(network.state_dict(), weights):
-        raise InputError(f"{says}: {why}")
+    if mismatch := describe_mismatch(network.state_dict(), weights):
+        raise InputError(f"{says}: {mismatch}")
     try:
         network.load_state_dict(weights)
     except RuntimeError as error:
@@ -263,27 +263,27 @@ def describe_mismatch(own: Mapping[str, Tensor], weights: Mapping[str, Tensor]) 
         "of another shape": [f"{name}: {_size(weights[name])} for {_size(own[name])}" for name in reshaped],
         "of another type": [f"{name}: {weights[name].dtype} for {own[name].dtype}" for name in retyped],
     }
-    said = [f"{len(names)} {kind} ({names[0]}{', ...' * (len(names) > 1)})" for kind, names in wrong.items() if names]
-    return f"of {len(own)} tensors {', '.join(said)}" if said else ""
+    lines = [f"{len(names)} {kind} ({names[0]}{', ...' * (len(names) > 1)})" for kind, names in wrong.items() if names]
+    return f"of {len(own)} tensors {', '.join(lines)}" if lines else ""
 
 
 def _size(tensor: Tensor) -> str:
     return " x ".join(map(str, tensor.shape)) or "a number"
 
 
-def _custom(model: Mapping[str, Any], given: dict[str, Any], where: str, trust: bool) -> nn.Module:
+def _custom(model: Mapping[str, Any], values: dict[str, Any], where: str, trust: bool) -> nn.Module:
     """A class of the user's own, or what a function gives: imported because the user's config names it.
 
     ``image_size`` is handed over as (rows, cols), and of square images as one number to whom takes no pair.
     """
-    rows, cols = given["image_size"]
+    rows, cols = values["image_size"]
     try:
-        network = make_object(model, given, where=where, trust=trust)
+        network = make_object(model, values, where=where, trust=trust)
     except InputError as error:
         if rows != cols or not trust:
             raise
         try:
-            network = make_object(model, {**given, "image_size": rows}, where=where, trust=trust)
+            network = make_object(model, {**values, "image_size": rows}, where=where, trust=trust)
         except InputError:
             raise error from error.__cause__
     if not isinstance(network, nn.Module):

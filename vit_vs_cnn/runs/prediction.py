@@ -76,7 +76,9 @@ class Predicted:
         """Whether each image is less like the training images than 95 % of the validation images; None: unknown."""
         if self.ood_scores is None:
             return [None] * len(self)
-        return [None if number in self.errors else bool(one > 1) for number, one in enumerate(self.ood_scores)]
+        return [
+            None if number in self.errors else bool(ood_score > 1) for number, ood_score in enumerate(self.ood_scores)
+        ]
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Plain values by the names of the columns; None where there is nothing to say."""
@@ -86,8 +88,8 @@ class Predicted:
             error = self.errors.get(number)
             row: dict[str, Any] = {"image": name}
             for place, one in enumerate(order[number], start=1):
-                named = (None, None) if error else (self.class_names[one], float(self.probabilities[number, one]))
-                row |= dict(zip(names_of(place), named, strict=True))
+                names = (None, None) if error else (self.class_names[one], float(self.probabilities[number, one]))
+                row |= dict(zip(names_of(place), names, strict=True))
             score = None if error or self.ood_scores is None else float(self.ood_scores[number])
             yield row | {"ood_score": score, "is_out_of_distribution": flags[number], "error": error}
 

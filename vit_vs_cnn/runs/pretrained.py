@@ -74,14 +74,14 @@ class PretrainedWeights:
             "normalisation": [self.mean, self.std],
         }
 
-    def model(self, given: Mapping[str, Any], image_size: tuple[int, int]) -> dict[str, Any]:
+    def model(self, values: Mapping[str, Any], image_size: tuple[int, int]) -> dict[str, Any]:
         """A ``model`` block for images of a size: it resizes them where these weights were trained on others.
 
         Arguments:
             given: the block of the config; what it says of input_size, interpolation and crop_pct is kept.
         """
-        wanted = given.get("input_size", self.image_size)
-        block = {name: value for name, value in given.items() if name != "input_size"}
+        wanted = values.get("input_size", self.image_size)
+        block = {name: value for name, value in values.items() if name != "input_size"}
         if wanted in (None, "data"):
             return block
         size = (wanted, wanted) if isinstance(wanted, int) else tuple(wanted)
@@ -97,8 +97,8 @@ def weights_identities(experiment: Experiment) -> dict[str, dict[str, Any]]:
     Raises:
         InputError: weights that can't be had.
     """
-    found = {name: read_pretrained(experiment, name) for name in experiment.contenders}
-    return {name: one.identity for name, one in found.items() if one is not None}
+    results = {name: read_pretrained(experiment, name) for name in experiment.contenders}
+    return {name: one.identity for name, one in results.items() if one is not None}
 
 
 def without_missing_weights(experiment: Experiment) -> tuple[Experiment, dict[str, InputError]]:
@@ -157,8 +157,8 @@ def _read(values: str, state: tuple[int, ...] | None, contender: str, where: str
     return _of_file(Path(weights.file or ""), model, weights, where)
 
 
-def _of_ours(found: TrainedNetwork, told: str) -> PretrainedWeights:
-    return _as_we_say(found.name, told, unwrap(found.network).state_dict(), found.about, found.seen)
+def _of_ours(network: TrainedNetwork, told: str) -> PretrainedWeights:
+    return _as_we_say(network.name, told, unwrap(network.network).state_dict(), network.about, network.seen)
 
 
 def _as_we_say(
@@ -323,10 +323,10 @@ def head_of(network: nn.Module, num_classes: int, where: str) -> set[str]:
     if not modules:
         classifier = find_classifier(network, num_classes)
         modules = [name for name, module in network.named_modules() if module is classifier and classifier is not None]
-    found = {name for name in network.state_dict() if any(name.startswith(f"{module}.") for module in modules)}
-    if not found:
+    results = {name for name in network.state_dict() if any(name.startswith(f"{module}.") for module in modules)}
+    if not results:
         raise InputError(f"{where}: {type(network).__name__} has no linear head of {num_classes} classes to draw anew")
-    return found
+    return results
 
 
 def _at_size_of(

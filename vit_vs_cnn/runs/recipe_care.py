@@ -94,7 +94,7 @@ class RecipeSensitivity:
     def same_order(self) -> bool:
         """Whether both differences have the same sign, or neither is larger than twice its standard error."""
         differences = (self.best_difference, self.median_difference)
-        is_clear = [abs(one) > 2 * self.standard_error for one in differences]
+        is_clear = [abs(difference) > 2 * self.standard_error for difference in differences]
         return not any(is_clear) or differences[0] * differences[1] > 0
 
     @property

@@ -131,10 +131,10 @@ class PackedPredictions:
         for run, arrays in predictions.items():
             if arrays["num_classes"] != first["num_classes"]:
                 raise InputError(f"{run}: its number of classes is not that of the first run")
-            same = [all(np.array_equal(arrays[n], one[n]) for n in ("labels", "sample_ids")) for one in blocks]
+            same = [all(np.array_equal(arrays[n], block[n]) for n in ("labels", "sample_ids")) for block in blocks]
             place[run] = same.index(True) if any(same) else len(blocks)
             blocks += [arrays] * (not any(same))
-        ends = np.cumsum([0, *(len(one["labels"]) for one in blocks)])
+        ends = np.cumsum([0, *(len(block["labels"]) for block in blocks)])
         count = int(first["num_classes"])
         classes = np.full((len(predictions), ends[-1]), count, np.min_scalar_type(count))
         probability = np.zeros(classes.shape, np.uint8)
@@ -142,7 +142,7 @@ class PackedPredictions:
             columns = slice(ends[place[run]], ends[place[run] + 1])
             classes[row, columns] = arrays["classes"]
             probability[row, columns] = np.round(arrays["probability"] * MAX_PROBABILITY_LEVEL)
-        labels, sample_ids = (np.concatenate([one[name] for one in blocks]) for name in ("labels", "sample_ids"))
+        labels, sample_ids = (np.concatenate([block[name] for block in blocks]) for name in ("labels", "sample_ids"))
         return cls(list(predictions), classes, probability, labels, sample_ids, count)
 
     def of_run(self, run: str) -> dict[str, np.ndarray]:

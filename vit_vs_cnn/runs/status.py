@@ -116,16 +116,16 @@ def read_all(folder: Path) -> list[ExperimentStatus]:
     Raises:
         InputError: none is there.
     """
-    found = []
+    results = []
     for path in sorted(folder.glob("*/grid.json")):
         try:
-            found.append(read_status(path.parent))
+            results.append(read_status(path.parent))
         except InputError as error:
             warnings.warn(str(error), stacklevel=4)
-    if not found:
+    if not results:
         problem = "there is no experiment in it" if folder.is_dir() else "there is no such folder here"
         raise InputError(f"{folder}: {problem}; train makes one, and status FOLDER reads one that is elsewhere")
-    return found
+    return results
 
 
 def _read_cell(folder: Path, budget: Budget, result: RunResult | None) -> RunStatus:

@@ -271,8 +271,8 @@ def _of_timm(word: str, like: TrainedNetwork | LabelledImages | None) -> Trained
     network, about = timm_network(name, weights, like.class_names, like.image_shape)
     resize = "crop" if isinstance(like, LabelledImages) else like.resize
     if weights is None:
-        said = f"{word}: no weights were named, so it is untrained"
-        return TrainedNetwork(name, Path(name), network, about, resize, warnings=(said,))
+        message = f"{word}: no weights were named, so it is untrained"
+        return TrainedNetwork(name, Path(name), network, about, resize, warnings=(message,))
     return TrainedNetwork(f"{name} ({weights.stem})", weights.absolute(), network, about, resize)
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def make_object(
-    spec: Mapping[str, Any], given: Mapping[str, Any] = MappingProxyType({}), *, where: str, trust: bool
+    spec: Mapping[str, Any], values: Mapping[str, Any] = MappingProxyType({}), *, where: str, trust: bool
 ) -> Any:
     """What a class or a function makes of its ``init_args``, typed as its signature says; classes that these name by
     ``{class_path, init_args}`` are made, too.
@@ -41,7 +41,7 @@ def make_object(
     made = import_class(spec["class_path"], where=where, trust=trust)
     with _told(f"{where}: {spec['class_path']}"):
         named = _with_made(spec.get("init_args") or {}, trust=trust)
-        return made(**_typed(made, {**given, **named}, handed=given.keys() - named.keys()))
+        return made(**_typed(made, {**values, **named}, handed=values.keys() - named.keys()))
 
 
 @contextmanager
@@ -69,7 +69,7 @@ def _typed(made: Any, values: dict[str, Any], *, handed: set[str]) -> dict[str, 
         takes = {name.split(".")[1] for name in added}
         known = {name: value for name, value in values.items() if name in takes}
         unknown = {name: value for name, value in named.items() if name not in takes}
-        if unknown and not any(one.kind is one.VAR_KEYWORD for one in signature.parameters.values()):
+        if unknown and not any(parameter.kind is parameter.VAR_KEYWORD for parameter in signature.parameters.values()):
             raise TypeError(f"takes no {min(unknown)}; it takes {', '.join(sorted(takes)) or 'nothing'}")
         if not known:
             return unknown

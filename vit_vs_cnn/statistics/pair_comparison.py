@@ -254,24 +254,24 @@ def adjust_comparisons(comparisons: Sequence[PairComparison], *, planned: int | 
     Arguments:
         planned: number of secondary comparisons of the plan; those that are missing count as not significant.
     """
-    secondary = [one for one in comparisons if not one.is_primary]
+    secondary = [comparison for comparison in comparisons if not comparison.is_primary]
     missing = max(0, (planned or 0) - len(secondary))
     differ = _adjusted([one.p_value for one in secondary], secondary, missing)
     equal = _adjusted([_equivalence_p_value(one) for one in secondary], secondary, missing)
     found, count = iter(zip(differ, equal, strict=True)), len(secondary) + missing
     open_count = sum(p >= one.error_rate or one.obstacle is not None for p, one in zip(differ, secondary, strict=True))
     result = []
-    for one in comparisons:
-        p, p_equal = (one.p_value, _equivalence_p_value(one)) if one.is_primary else next(found)
-        adjusted_for = 1 if one.is_primary else count
-        share = 1 if one.is_primary or p < one.error_rate else max(1, open_count + missing)
+    for comparison in comparisons:
+        p, p_equal = (comparison.p_value, _equivalence_p_value(comparison)) if comparison.is_primary else next(found)
+        adjusted_for = 1 if comparison.is_primary else count
+        share = 1 if comparison.is_primary or p < comparison.error_rate else max(1, open_count + missing)
         result.append(
             replace(
-                one,
+                comparison,
                 adjusted_p_value=p,
                 adjusted_for=adjusted_for,
-                level=one.error_rate / share,
-                conclusion=_conclusion(one, p, p_equal),
+                level=comparison.error_rate / share,
+                conclusion=_conclusion(comparison, p, p_equal),
             )
         )
     return result
@@ -279,9 +279,9 @@ def adjust_comparisons(comparisons: Sequence[PairComparison], *, planned: int | 
 
 def _adjusted(p_values: Sequence[float], comparisons: Sequence[PairComparison], missing: int) -> list[float]:
     """Holm's adjustment over analyses with different error rates; comparisons without a conclusion count as 1."""
-    factors = [ERROR_RATE / one.error_rate for one in comparisons]
+    factors = [ERROR_RATE / comparison.error_rate for comparison in comparisons]
     largest = max(factors, default=1.0)  # p-values are compared at one error rate, the smallest
-    blocked = [one.obstacle is not None for one in comparisons]
+    blocked = [comparison.obstacle is not None for comparison in comparisons]
     nominal = [1.0 if b else p * f / largest for p, f, b in zip(p_values, factors, blocked, strict=True)]
     adjusted = holm(nominal + [1.0] * missing)[: len(comparisons)]
     return [
@@ -289,15 +289,15 @@ def _adjusted(p_values: Sequence[float], comparisons: Sequence[PairComparison], 
     ]
 
 
-def _equivalence_p_value(one: PairComparison) -> float:
+def _equivalence_p_value(comparison: PairComparison) -> float:
     """Of two one-sided tests: twice the larger p-value."""
-    inside = one.margin - abs(one.distribution.mean)
-    return one.distribution.tail_probability(inside) if inside > 0 else 1.0
+    inside = comparison.margin - abs(comparison.distribution.mean)
+    return comparison.distribution.tail_probability(inside) if inside > 0 else 1.0
 
 
-def _conclusion(one: PairComparison, p_value: float, equivalence_p_value: float) -> Conclusion:
-    if one.obstacle is not None:
+def _conclusion(comparison: PairComparison, p_value: float, equivalence_p_value: float) -> Conclusion:
+    if comparison.obstacle is not None:
         return Conclusion.NO_CONCLUSION
-    if p_value < one.error_rate:
+    if p_value < comparison.error_rate:
         return Conclusion.SIGNIFICANTLY_BETTER
-    return Conclusion.EQUIVALENT if equivalence_p_value < one.error_rate else Conclusion.NOT_ENOUGH_EVIDENCE
+    return Conclusion.EQUIVALENT if equivalence_p_value < comparison.error_rate else Conclusion.NOT_ENOUGH_EVIDENCE

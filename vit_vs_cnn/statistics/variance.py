@@ -59,8 +59,8 @@ def pool_seed_variance(
     if not own_freedom:
         return None
     others = [_sum_of_squares(values) for n, values in differences.items() if n != size]
-    freedom = sum(one[1] for one in others)
-    pooled = (own + sum(one[0] for one in others)) / (own_freedom + freedom)
+    freedom = sum(other[1] for other in others)
+    pooled = (own + sum(other[0] for other in others)) / (own_freedom + freedom)
     if own / own_freedom <= pooled:
         return SeedVariance(pooled, own_freedom + freedom)
     return SeedVariance(own / own_freedom, own_freedom + freedom_share * freedom)

@@ -61,7 +61,7 @@ def fit_head(prepared: PreparedRun, console: Console) -> FittedNetwork:
     network.float().to(device).eval().requires_grad_(False)
     mean, std = prepared.normalisation or (values.tolist() for values in channel_statistics(images.training.batches()))
     normalise = Augmenter(Augmentation(), mean=mean, std=std, num_classes=num_classes).normalise
-    began = time.perf_counter()
+    start = time.perf_counter()
     folder = _feature_folder(prepared, classifier, (mean, std))
     cache = FeatureCache(folder, network, normalise, classifier, run.name, console)
     training, validation = (cache.features(part) for part in (images.training, images.validation))
@@ -82,7 +82,7 @@ def fit_head(prepared: PreparedRun, console: Console) -> FittedNetwork:
         steps=steps,
         images_processed=len(images.training),
         passes=1,
-        train_seconds=time.perf_counter() - began,
+        train_seconds=time.perf_counter() - start,
         devices=1,
         precision="32-true",
         planned_steps=steps,

@@ -96,14 +96,14 @@ class Steps:
 
     def seconds(self, position: int) -> float:
         """Wall time of one step with its batch. Raises InputError: a user-defined network fails."""
-        began = time.perf_counter()
+        start = time.perf_counter()
         try:
             self._take(position)
         except (InputError, MemoryError, torch.OutOfMemoryError):
             raise
         except Exception as error:  # raised by user code
             raise InputError(f"contenders.{self._contender}: a step of training fails: {one_line(error)}") from error
-        return (time.perf_counter() - began) * (3 if self._optimizer is None else 1)
+        return (time.perf_counter() - start) * (3 if self._optimizer is None else 1)
 
     def _take(self, position: int) -> None:
         inputs, targets = self._batches.batch(position)

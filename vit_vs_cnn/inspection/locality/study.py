@@ -211,12 +211,12 @@ def measure_locality(
             plans.append({"max_offset": offset, "kernel_sizes": fitted, "replace": replaced})
         features = _measure_features(network, torch.cat(data[1])[:probes])
         predicted = _predict(network, data[1])
-        found = [
+        results = [
             _measure_layer(network, index, layer, data, (predicted, truth), **plan)
             for index, (layer, plan) in enumerate(zip(layers, plans, strict=True))
         ]
     accuracy = None if truth is None else float((predicted == truth).double().mean())
-    return LocalityReport(len(images), len(held_out), accuracy, found, features)
+    return LocalityReport(len(images), len(held_out), accuracy, results, features)
 
 
 def _kernel_sizes(
@@ -274,12 +274,12 @@ def _measure_layer(
         for one in (fit, replacement):
             if one is not None:
                 one.update(as_map(passed.inputs), as_map(passed.outputs))
-    found = {name: measure.compute() for name, measure in measures.items()}
+    results = {name: measure.compute() for name, measure in measures.items()}
     convolutions, explained, margin = fit.compute(), ExplainedVariance(), max(kernel_sizes) // 2
     for batch in data[1]:
         passed = pass_layer(network, layer, batch)
         outputs = crop_map(as_map(passed.outputs), margin)
-        with_means = _with_mean_weights(layer, passed, found["mean_weights"])
+        with_means = _with_mean_weights(layer, passed, results["mean_weights"])
         outcomes = {"mean_weights": crop_map(as_map(with_means), margin)}
         for size, convolution in convolutions.items():
             inputs = crop_map(as_map(passed.inputs), margin - size // 2).double()
@@ -304,8 +304,8 @@ def _measure_layer(
         grid_size=layer.grid_size,
         max_offset=max_offset,
         uniform_distance=distance.uniform,
-        heads=_head_values(found, distance.uniform),
-        assignment=found.get("assignment"),
+        heads=_head_values(results, distance.uniform),
+        assignment=results.get("assignment"),
         explained_by_kernel_size={size: shares[str(size)] for size in kernel_sizes},
         explained_by_mean_weights=shares["mean_weights"],
         replaced=replaced,

@@ -28,7 +28,7 @@ from vit_vs_cnn.reporting.style import COLOUR_MAP, GREY, MOST, Looks, looks, per
 LETTERS = 22
 
 
-def comparison_figures(comparison: NetworkComparison, tested: Sequence[TestedEntry]) -> dict[str, Figure]:
+def comparison_figures(comparison: NetworkComparison, entries: Sequence[TestedEntry]) -> dict[str, Figure]:
     """All figures that the comparison has data for, by the name of the file."""
     drawn: dict[str, Figure] = {}
     known = looks([network.group for network in comparison.networks])
@@ -36,7 +36,7 @@ def comparison_figures(comparison: NetworkComparison, tested: Sequence[TestedEnt
         drawn["classes"] = classes_figure(accuracy.classes, known)
         drawn["confusion"] = confusion_figure(accuracy.confusion, comparison.class_names)
         if comparison.examples:
-            shown = on_one_fold(tested)
+            shown = on_one_fold(entries)
             drawn["pictures"] = pictures_figure(comparison.examples, shown, shown[0].test)
     if comparison.calibration:
         first = {network.group: network.name for network in reversed(comparison.networks)}
@@ -72,8 +72,8 @@ def classes_figure(classes: Sequence[ClassAccuracy], known: Looks) -> Figure:
     return figure
 
 
-def _differs(one: ClassAccuracy) -> bool:
-    return one.p_corrected is not None and one.p_corrected < 0.05
+def _differs(accuracy: ClassAccuracy) -> bool:
+    return accuracy.p_corrected is not None and accuracy.p_corrected < 0.05
 
 
 def confusion_figure(confusion: Mapping[str, Sequence[Sequence[int]]], class_names: Sequence[str]) -> Figure:

@@ -33,7 +33,7 @@ def experiment_figures(analysis: Analysis) -> dict[str, Figure]:
         figures["difference"] = difference_curve(analysis)
     if 1 < len(_gaps_to_best(analysis)) == len(analysis.models) - 1:
         figures["behind_the_best"] = gaps_to_best(analysis)
-    elif len({one.names for one in analysis.comparisons}) > 1:
+    elif len({comparison.names for comparison in analysis.comparisons}) > 1:
         figures["pairs"] = pair_differences(analysis)
     if analysis.forecasts:
         figures["fits"] = accuracy_curves(analysis, fits=True)
@@ -59,7 +59,7 @@ def accuracy_curves(analysis: Analysis, budgets: Sequence[str] = (), *, fits: bo
             _draw_rows(axis, analysis, budget)
         else:
             _draw_curves(axis, analysis, budget, fits=fits)
-            _set_log_axis(axis, [*sizes, *(one.train_size for one in analysis.forecasts if fits)])
+            _set_log_axis(axis, [*sizes, *(forecast.train_size for forecast in analysis.forecasts if fits)])
         axis.set_title(budget if len(shown) > 1 else "", fontsize=10, loc="left")
         axis.tick_params(labelsize=9)
     if not rows:
@@ -96,11 +96,11 @@ def _draw_curves(axis: Axes, analysis: Analysis, budget: str, *, fits: bool) -> 
                 values = 100 * np.array(point.by_seed)
                 axis.plot([point.train_size] * len(values), values, ".", color=style.colour, ms=4, alpha=0.5)
     if fits:
-        for one in analysis.forecasts:
-            sizes = np.geomspace(analysis.curve(one.model)[0].train_size, one.train_size, 100)
-            errors = np.array([one.law.error_at(float(size)) for size in sizes])
-            axis.plot(sizes, 100 * (1 - errors), ":", color=styles[one.model].colour, lw=1.5)
-            _draw_intervals(axis, [one.train_size], [one.accuracy], styles[one.model])
+        for forecast in analysis.forecasts:
+            sizes = np.geomspace(analysis.curve(forecast.model)[0].train_size, forecast.train_size, 100)
+            errors = np.array([forecast.law.error_at(float(size)) for size in sizes])
+            axis.plot(sizes, 100 * (1 - errors), ":", color=styles[forecast.model].colour, lw=1.5)
+            _draw_intervals(axis, [forecast.train_size], [forecast.accuracy], styles[forecast.model])
     elif shows_chance(analysis):
         axis.axhline(100 * (analysis.chance or 0), color=GREY, lw=1, ls="--")
 
@@ -147,17 +147,20 @@ def difference_curve(analysis: Analysis) -> Figure:
     assert advice.rival is not None
     figure, (axis,) = plain_axes(FIGURE_SIZE_INCHES[0], 2.8)
     comparisons = _recommended_pair(analysis)
-    signed = [_determined(one.difference if one.first == advice.best else -one.difference) for one in comparisons]
-    sizes = [one.train_size or 0 for one in comparisons]
+    signed = [
+        _determined(comparison.difference if comparison.first == advice.best else -comparison.difference)
+        for comparison in comparisons
+    ]
+    sizes = [comparison.train_size or 0 for comparison in comparisons]
     _draw_intervals(axis, sizes, signed, _DIFFERENCE)
-    for one, size, estimate in zip(comparisons, sizes, signed, strict=True):
-        if one.conclusion not in CONCLUSIVE:
+    for comparison, size, estimate in zip(comparisons, sizes, signed, strict=True):
+        if comparison.conclusion not in CONCLUSIVE:
             axis.plot(size, 100 * estimate.value, "o", mfc="white", mec=INK, ms=6, zorder=4)
     axis.axhline(0, color=GREY, lw=1)
     axis.yaxis.set_major_locator(MaxNLocator(5))
-    for one in analysis.crossovers:
-        if {one.below, one.above} == {advice.best, advice.rival}:
-            axis.axvspan(one.low, one.high, color="#eeeeee", zorder=0)
+    for crossover in analysis.crossovers:
+        if {crossover.below, crossover.above} == {advice.best, advice.rival}:
+            axis.axvspan(crossover.low, crossover.high, color="#eeeeee", zorder=0)
     axis.set_xlabel("training images", fontsize=10)
     axis.set_ylabel(f"{names[advice.best]} - {names[advice.rival]}, points", fontsize=10)
     axis.tick_params(labelsize=9)

@@ -52,13 +52,13 @@ def boxes_without_warning() -> Iterator[None]:
 @lru_cache(maxsize=256)
 def _fallback_fonts(characters: frozenset[int]) -> tuple[str, ...]:
     """Families of installed fonts with the characters that the default font lacks."""
-    found, missing = [], characters - _characters_of(findfont(FontProperties()))
+    results, missing = [], characters - _characters_of(findfont(FontProperties()))
     plain = (font for font in fontManager.ttflist if font.style == "normal" and font.weight in (400, "normal"))
     for name, path in sorted((font.name, font.fname) for font in plain if not font.name.startswith(_LAST_RESORT)):
         if known := missing and missing & _characters_of(path):
-            found.append(name)
+            results.append(name)
             missing -= known
-    return tuple(found)
+    return tuple(results)
 
 
 @lru_cache(maxsize=512)
