@@ -75,8 +75,8 @@ CALLS = {
     "vc.status(5)": "expected the path of a file or folder, got 5",
     "vc.compare(5)": "compare: expected paths, got int",
     "vc.load(5)": "load: expected the path of a checkpoint or a folder, got 5",
-    "vc.Classifier(None, num_classes=2, optimizer=print)": "optimizer: expected a name, names with values or",
-    "vc.Classifier(None, num_classes=2, schedule=[5])": "schedule: expected a name, names with values or",
+    "vc.Classifier(None, num_classes=2, optimizer=print)": "optimizer: expected a name, settings or",
+    "vc.Classifier(None, num_classes=2, schedule=[5])": "schedule: expected a name, settings or",
 }
 
 
