@@ -80,7 +80,9 @@ def train(
         Interrupted: the user stopped the training.
     """
     overrides = _overrides(overrides)
-    experiment = load_experiment(config, overrides)  # before the libraries: what is misspelt is told at once
+    experiment = load_experiment(
+        config, overrides
+    )  # before libraries are loaded, so that a misspelt setting is refused at once
     experiment = _with_images(experiment, data)
     _check_early(experiment)
     start_early(experiment)
@@ -362,8 +364,8 @@ def compare(
         )
         first = {entry.group: entry.trained for entry in reversed(entries)}
         sizes = {
-            group: (count_parameters(one.network), macs_of(one.network, one.image_shape))
-            for group, one in first.items()
+            group: (count_parameters(trained.network), macs_of(trained.network, trained.image_shape))
+            for group, trained in first.items()
         }
         if output is not None:
             _create_folder(Path(output))
@@ -419,7 +421,9 @@ def inspect(
 
     _check_positive(count=count, score_images=score_images)
     request = InspectionRequest(
-        images=tuple(_paths([str(one) if isinstance(one, int) else one for one in _as_tuple(images)], "images")),
+        images=tuple(
+            _paths([str(image) if isinstance(image, int) else image for image in _as_tuple(images)], "images")
+        ),
         image_count=count,
         methods=_as_tuple(methods),
         target_class=class_name,
@@ -699,7 +703,9 @@ def to_attention(
         network = load(path, contender, trust)
         test = network.pool(None if root is None else Path(root)).test(network.cell.seed)
         images = test.subset(torch.arange(min(count or len(test), len(test))))
-        options = {"form": form, "released": released} | {name: one for name, one in own.items() if one is not None}
+        options = {"form": form, "released": released} | {
+            name: value for name, value in own.items() if value is not None
+        }
         target = network.path.with_name("attention.ckpt") if output is None else Path(output)
         tell(f"compiling {network.name}, and comparing the two on {len(images):,} test images")
         return compile_network(network, options, target, images)
@@ -815,13 +821,13 @@ def load_experiment(
     Raises:
         InputError: a setting that is unknown or has a wrong value.
     """
-    several = config if isinstance(config, Sequence) and not isinstance(config, str) else [config]
+    configs = config if isinstance(config, Sequence) and not isinstance(config, str) else [config]
     values: dict[str, Any] = {}
-    for one in several or [None]:
-        merge(values, _values_of(one))
+    for source in configs or [None]:
+        merge(values, _values_of(source))
     for name, value in _overrides(overrides).items():
         override(values, name, _plain(value))
-    return experiment_from_dict(values, trusted=all(getattr(one, "trusted", True) for one in several))
+    return experiment_from_dict(values, trusted=all(getattr(source, "trusted", True) for source in configs))
 
 
 def _with_images(experiment: Experiment, value: Any) -> Experiment:
@@ -881,12 +887,12 @@ def _paths(value: Any, what: str) -> list[str]:
     Raises:
         InputError: images in memory in place of paths.
     """
-    results = [one for part in value for one in _as_tuple(part)]
-    if others := [one for one in results if not isinstance(one, str | os.PathLike)]:
+    paths = [path for part in value for path in _as_tuple(part)]
+    if others := [path for path in paths if not isinstance(path, str | os.PathLike)]:
         kind = type(others[0]).__name__
         instead = "" if what == "compare" else "; for images in memory use load(...).predict(...)"
         raise InputError(f"{what}: expected paths, got {kind}{instead}")
-    return [os.fspath(one) for one in results]
+    return [os.fspath(path) for path in paths]
 
 
 def _create_folder(folder: Path) -> None:

@@ -43,14 +43,14 @@ class _Parser(argparse.ArgumentParser):
 
 @dataclass(frozen=True, eq=False)
 class Command:
-    """A command: a function of the API with what its help adds.
+    """A command: a function of the API, and the parts of its help that the function does not have.
 
     Arguments:
-        name: on the command line; the function has underscores in place of dashes.
+        name: on the command line; the name of the function has underscores instead of dashes.
         examples: command lines of the help.
         shown_settings: settings of the config that the help lists.
-        flags: options that the function does not have.
-        default_config: config that is read without ``--config``.
+        flags: options that are not parameters of the function.
+        default_config: config used without ``--config``.
     """
 
     name: str
@@ -78,7 +78,11 @@ class Command:
     @cached_property
     def options(self) -> dict[str, Setting]:
         """Options of the command by the name of the parameter."""
-        excluded = {"overrides", *(["data"] if self.config_settings else []), *(one.name for one in self.positional)}
+        excluded = {
+            "overrides",
+            *(["data"] if self.config_settings else []),
+            *(parameter.name for parameter in self.positional),
+        }
         settings = {name: setting for name, setting in settings_of(self.function).items() if name not in excluded}
         return settings | {flag.name: flag for flag in self.flags}
 

@@ -260,10 +260,10 @@ def _enough(grid_plan: GridPlan) -> int:
 def _with_matched_models(
     experiment: Experiment, pool: ExperimentData, fixed: Collection[str], console: Console
 ) -> Experiment:
-    """The experiment with ViTs that compute as much as what they are compared with, told where that changes them."""
+    """Match the compute of each ViT to that of the model it is compared with, and print what changes."""
     images = pool.images
-    found = match_macs(experiment, images.image_shape, images.num_classes, fixed=fixed)
-    for name, contender in found.contenders.items():
+    matched = match_macs(experiment, images.image_shape, images.num_classes, fixed=fixed)
+    for name, contender in matched.contenders.items():
         if contender != experiment.contenders[name]:
             patch, width = (contender.model[key] for key in ("patch_size", "embed_dim"))
             size = " x ".join(map(str, images.image_shape[1:]))
@@ -271,7 +271,7 @@ def _with_matched_models(
                 f"Matched in multiply-accumulates at {size} pixels: {name} has patches of {patch} and width {width}",
                 soft_wrap=True,
             )
-    return found
+    return matched
 
 
 def _begun_experiment(experiment: Experiment) -> Experiment | None:

@@ -91,9 +91,9 @@ def visible_size(network: nn.Module, size: tuple[int, int]) -> tuple[float, floa
 
 
 class PermutedInput(nn.Module):
-    """A network whose images have their blocks of pixels in another order, which is fixed.
+    """A network whose input images have their blocks of pixels permuted, in one fixed order.
 
-    Smaller blocks leave less of the local structure of an image. A transformer whose patches fit into the blocks gets
+    Smaller blocks leave less of the local structure of an image. A ViT whose patch size divides the block size gets
     the same patches in another order.
 
     Arguments:
@@ -103,7 +103,7 @@ class PermutedInput(nn.Module):
         seed: seed of the permutation.
 
     Raises:
-        ValueError: blocks that do not divide the image, or do not fit into it twice.
+        ValueError: the block size does not divide the image size, or there is only one block.
     """
 
     order: Int64[Tensor, "blocks"]

@@ -14,7 +14,7 @@ from vit_vs_cnn.attention.positions import SinusoidalPosition
 if TYPE_CHECKING:
     import timm.models.vision_transformer
 
-#: ExperimentData, by timm's name.
+#: Values of ``pool`` by the name that timm has for them.
 POOLS = {"token": "class", "avg": "mean"}
 TIMM_POOLS = {pool: timm_pool for timm_pool, pool in POOLS.items()}
 #: Our modules, by timm's name; several where timm has one module for them.

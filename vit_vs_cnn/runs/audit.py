@@ -90,10 +90,10 @@ class DuplicatePair:
     """Two images that show, or seem to show, the same scene.
 
     Arguments:
-        first, second: paths below the root, or numbers in the source.
-        similarity: correlation of the details, 0.62 to 1 (``near_duplicate_pairs``).
-        same_pixels: whether all pixels are equal at training size.
-        classes, splits: class and split of each image; test folds are splits.
+        first, second: paths under the root, or indices in the source.
+        similarity: correlation of fine detail, 0.62 to 1 (``near_duplicate_pairs``).
+        same_pixels: whether all pixels are equal after resizing to the training size.
+        classes, splits: class and split of each image; each test fold is a split.
     """
 
     first: str

@@ -219,7 +219,7 @@ def check_start_overlap(run: Run, images: RunImages, data: ExperimentData) -> Tr
             ``weights.may_have_seen`` allows.
     """
     if (pretrained := read_pretrained(run.experiment, run.contender)) is not None:
-        setting, source, start_images = "weights", pretrained.told, pretrained.seen
+        setting, source, start_images = "weights", pretrained.source, pretrained.seen
     elif (path := run.start_checkpoint) is not None:
         setting, source, start_images = "starts_from", path, read_training_hashes(read_checkpoint(path)["vit_vs_cnn"])
     else:

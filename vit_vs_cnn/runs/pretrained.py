@@ -38,23 +38,23 @@ PREFIXES = ("module.", "_orig_mod.")
 
 @dataclass(frozen=True, eq=False)
 class PretrainedWeights:
-    """Weights, and how the images were that they were trained on.
+    """Weights, with the preprocessing of the images that they were trained on.
 
     Arguments:
-        name: what they are called, for a reader.
-        told: where they come from, for a reader.
-        state: by name.
-        image_size: (rows, cols) that the network takes; None where that is not known.
-        mean: of each channel, in units where white is 1; None where that is not known.
-        std: the same.
-        interpolation: how images were brought to that size.
-        crop_pct: the share of each side that was evaluated.
-        seen: the images that they were trained on.
-        block: the ``model`` block of the network that had them; None where that is not known.
+        name: display name.
+        source: file, folder or timm model, for messages.
+        state: tensors by name.
+        image_size: (rows, cols) of the network's input; None if unknown.
+        mean: of each channel, where white is 1; None if unknown.
+        std: standard deviation of each channel, like ``mean``.
+        interpolation: method by which images were resized to ``image_size``.
+        crop_pct: fraction of each side that the central crop keeps.
+        seen: hashes of the training images.
+        block: ``model`` settings of the network that had the weights; None if unknown.
     """
 
     name: str
-    told: str
+    source: str
     state: Mapping[str, Tensor]
     image_size: tuple[int, int] | None = None
     mean: list[float] | None = None
@@ -66,7 +66,7 @@ class PretrainedWeights:
 
     @cached_property
     def identity(self) -> dict[str, Any]:
-        """What stands for them in the identity of a cell: their hash, and how they take images."""
+        """Part of the identity of a run: hash of the weights, and preprocessing of the images."""
         size = None if self.image_size is None else list(self.image_size)
         return {
             "hash": hash_tensors(self.state),
@@ -126,10 +126,10 @@ def without_missing_weights(experiment: Experiment) -> tuple[Experiment, dict[st
 
 
 def read_pretrained(experiment: Experiment, contender: str) -> PretrainedWeights | None:
-    """The pretrained weights of a contender; None where it begins otherwise. Read once in a process.
+    """Read the pretrained weights of a contender, once in a process; None if it has none.
 
     Raises:
-        InputError: weights that can't be had; of a config that a file carries, any.
+        InputError: the weights cannot be read or downloaded, or the config comes from a file that is not trusted.
     """
     weights, model = (getattr(experiment.contenders[contender], name) for name in ("weights", "model"))
     if weights is None:
@@ -144,30 +144,30 @@ def read_pretrained(experiment: Experiment, contender: str) -> PretrainedWeights
 
 @lru_cache(maxsize=8)
 def _read(values: str, state: tuple[int, ...] | None, contender: str, where: str) -> PretrainedWeights:
-    """``state`` makes a replaced file another argument."""
+    """Read weights. ``state`` is part of the key of the cache, so that a replaced file is read again."""
     given, model = json.loads(values)
     weights = Weights(**given)
     if weights.cell is not None:
         own = model.get("class_path", False)  # the class that the config itself names may be imported
         of_grid = (Path(weights.cell) / "grid.json").exists()
         named = weights.contender or (contender if of_grid else None)
-        return _of_ours(open_network(weights.cell, contender=named, trust=own), weights.cell)
+        return _from_own_network(open_network(weights.cell, contender=named, trust=own), weights.cell)
     if weights.hub:
         return _of_hub(str(model.get("name", "")), where)
     return _of_file(Path(weights.file or ""), model, weights, where)
 
 
-def _of_ours(network: TrainedNetwork, told: str) -> PretrainedWeights:
-    return _as_we_say(network.name, told, unwrap(network.network).state_dict(), network.about, network.seen)
+def _from_own_network(network: TrainedNetwork, source: str) -> PretrainedWeights:
+    return _with_own_metadata(network.name, source, unwrap(network.network).state_dict(), network.about, network.seen)
 
 
-def _as_we_say(
-    name: str, told: str, state: Mapping[str, Tensor], about: CheckpointInfo, seen: TrainingImageHashes
+def _with_own_metadata(
+    name: str, source: str, state: Mapping[str, Tensor], about: CheckpointInfo, seen: TrainingImageHashes
 ) -> PretrainedWeights:
-    """Weights with what a file of ours says of their images."""
+    """Weights of this package, with the preprocessing stored beside them."""
     return PretrainedWeights(
         name=name,
-        told=told,
+        source=source,
         state=state,
         image_size=as_rows_and_cols("input_size", about.model.get("input_size", about.image_shape[1:])),
         mean=about.mean,
@@ -186,19 +186,19 @@ def _of_hub(name: str, where: str) -> PretrainedWeights:
     if not name.startswith(TIMM_PREFIX):
         raise InputError(f"{where}.hub: timm has weights for models timm/NAME, not for {name!r}; name a file or a cell")
     try:
-        with _offline_where_nobody_answers():
+        with _offline_without_network():
             network: Any = timm.create_model(architecture, pretrained=True)
     except Exception as error:  # no network, no such weights, a full disk: each library in between says it its own way
         raise InputError(
             f"{where}.hub: the weights of {name} are neither in timm's cache nor could they be fetched "
             f"({one_line(error)}); weights.file takes them from a file"
         ) from error
-    return _as_timm_says(name, f"timm's {architecture}", network.state_dict(), network.pretrained_cfg)
+    return _with_timm_config(name, f"timm's {architecture}", network.state_dict(), network.pretrained_cfg)
 
 
 @contextmanager
-def _offline_where_nobody_answers() -> Iterator[None]:
-    """Without a network the hub's library tries for a minute; so it is told where its host has no address."""
+def _offline_without_network() -> Iterator[None]:
+    """Set the hub's library offline if its host has no address: otherwise it retries for a minute."""
     from huggingface_hub import constants
 
     try:
@@ -218,13 +218,13 @@ def _of_file(path: Path, model: Mapping[str, Any], weights: Weights, where: str)
     if not path.is_file():
         raise InputError(f"{where}.file: {path}: no such file")
     if path.suffix == ".ckpt":
-        return _of_ours(open_network(path, trust=model.get("class_path", False)), str(path))
+        return _from_own_network(open_network(path, trust=model.get("class_path", False)), str(path))
     # Which export and timm write beside weights.
     beside = read_mapping(path.with_name("config.json"))
     state = {_bare(name): value for name, value in read_weights(path).items()}
     if isinstance(ours := beside.get("vit_vs_cnn"), Mapping):
         state = {name.removeprefix("network."): value for name, value in state.items()}
-        return _as_we_say(
+        return _with_own_metadata(
             path.stem, str(path), state, read_checkpoint_info({"vit_vs_cnn": ours}, path), read_training_hashes(ours)
         )
     if (config := beside.get("pretrained_cfg")) is None and str(model.get("name", "")).startswith(TIMM_PREFIX):
@@ -234,7 +234,7 @@ def _of_file(path: Path, model: Mapping[str, Any], weights: Weights, where: str)
         config = None if known is None else known.to_dict()
     if weights.mean is not None:
         config = {**(config or {}), "mean": weights.mean, "std": weights.std}
-    return _as_timm_says(path.stem, str(path), state, config or {})
+    return _with_timm_config(path.stem, str(path), state, config or {})
 
 
 def _bare(name: str) -> str:
@@ -243,13 +243,15 @@ def _bare(name: str) -> str:
     return name
 
 
-def _as_timm_says(name: str, told: str, state: Mapping[str, Tensor], config: Mapping[str, Any]) -> PretrainedWeights:
-    """Weights with what a ``pretrained_cfg`` of timm's says of their images."""
+def _with_timm_config(
+    name: str, source: str, state: Mapping[str, Tensor], config: Mapping[str, Any]
+) -> PretrainedWeights:
+    """Weights with the preprocessing of a ``pretrained_cfg`` of timm."""
     size = config.get("input_size")
     interpolation = str(config.get("interpolation") or "bicubic")
     return PretrainedWeights(
         name=name,
-        told=told,
+        source=source,
         state=state,
         image_size=None if not size else (int(size[-2]), int(size[-1])),
         mean=None if config.get("mean") is None else [float(value) for value in config["mean"]],
@@ -277,7 +279,7 @@ def fit_weights(
     if isinstance(network, VisionTransformer) and "patch_embed.proj.weight" in pretrained.state:
         if isinstance(network.position, SinusoidalPosition):
             raise InputError(
-                f"{where}: the weights of {pretrained.told} have learned positions, and position: sincos computes "
+                f"{where}: the weights of {pretrained.source} have learned positions, and position: sincos computes "
                 "them; use position: learned"
             )
         timm_network = _as_timm(network, pretrained, where)
@@ -293,7 +295,7 @@ def fit_weights(
     state = {name: value for name, value in state.items() if name not in head}
     if mismatch := describe_mismatch(own, state):
         model = "" if pretrained.block is None else f" (they are of model: {_spelt(pretrained.block)})"
-        raise InputError(f"{where}: the weights of {pretrained.told} do not fit: {mismatch}{model}")
+        raise InputError(f"{where}: the weights of {pretrained.source} do not fit: {mismatch}{model}")
     network.load_state_dict(state, strict=False)
 
 
@@ -308,7 +310,7 @@ def _as_timm(network: VisionTransformer, pretrained: PretrainedWeights, where: s
         return convert_to_timm(network)
     except ValueError as error:
         raise InputError(
-            f"{where}: the weights of {pretrained.told} are of timm's Vision Transformer: {error}"
+            f"{where}: the weights of {pretrained.source} are of timm's Vision Transformer: {error}"
         ) from error
 
 

@@ -162,14 +162,14 @@ class TrainedNetwork:
                 yield self._answer(batch, top)
 
     def _answer(self, batch: list[tuple[InputImage, Tensor | str]], top: int) -> Predicted:
-        errors = {number: told for number, (_, told) in enumerate(batch) if isinstance(told, str)}
+        errors = {number: error for number, (_, error) in enumerate(batch) if isinstance(error, str)}
         readable = [number for number in range(len(batch)) if number not in errors]
         probabilities = np.full((len(batch), len(self.class_names)), np.nan)
         score, scores = self.held_out.out_of_distribution, None
         if score is not None:
             scores = np.full(len(batch), np.nan)
         if readable:
-            pixels = torch.stack([told for _, told in batch if isinstance(told, Tensor)])
+            pixels = torch.stack([image for _, image in batch if isinstance(image, Tensor)])
             labels = torch.full((len(pixels),), UNKNOWN)
             data = LabelledImages(pixels, labels, self.class_names, [batch[number][0].name for number in readable])
             classifier = None if score is None else find_classifier(self.network, len(self.class_names))

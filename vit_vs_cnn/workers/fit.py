@@ -51,9 +51,9 @@ class FittedNetwork:
     """A trained network, ready to be scored.
 
     Arguments:
-        network: with averaged weights where an average is kept. In float32, on the device of the training.
-        normalise: from bytes to the input of the network.
-        classifier: its last linear layer, if the network calls it.
+        network: with averaged weights if the recipe averages them. In float32, on the device of the training.
+        normalise: converts images (bytes) to the input of the network.
+        classifier: its last linear layer; None if the network has none that it calls.
         cached_predict: predictions of a linear probe, from cached features; None for other trainings.
         penalty: L2 penalty of a linear probe.
     """

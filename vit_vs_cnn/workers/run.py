@@ -52,16 +52,16 @@ _OWN_FIELDS = ("contender", "budget", "batch_size", "train_size", "seed", "score
 
 @dataclass(frozen=True)
 class RetryLimit:
-    """How often one command starts a run again whose process was lost.
+    """How many times a command restarts a run whose process died.
 
-    Each attempt is recorded in the folder of the run while its lock is held, and the record is removed when the attempt
-    ends. A record that exists when an attempt begins was left by a process that died.
+    Each attempt is recorded in the folder of the run while the run is locked, and the record is removed when the
+    attempt ends. A record that exists when an attempt begins was left by a process that died.
 
     Arguments:
         command_started: when the command started.
         retries: attempts after the first.
-        process: number of the process of the command.
-        host: name of its machine.
+        process: process id of the command.
+        host: name of the machine.
     """
 
     command_started: datetime
@@ -79,7 +79,7 @@ class RetryLimit:
         lost = record.get("attempts") if record.get("command") == command else 0
         lost = lost if isinstance(lost, int) else 0
         if lost > self.retries:
-            raise ProcessLost(f"{lost} times, the last times from the last checkpoint on; perhaps out of memory")
+            raise ProcessLost(f"{lost} times, although retries resume from a checkpoint; perhaps out of memory")
         record = {"command": command, "attempts": lost + 1, "process": self.process, "host": self.host}
         write_text(run.attempts, json.dumps(record) + "\n")
 
@@ -100,18 +100,18 @@ def describe_command(run: Run) -> str:
 
 
 def run_one(run: Run, data: ExperimentData, *, console: Console, retries: RetryLimit | None = None) -> RunState:
-    """Bring a run to its result. A finished run is left alone, an interrupted one is resumed.
+    """Complete one run: start it, or resume it if it was interrupted. A finished run is not repeated.
 
-    A failure of this run alone is recorded and returned: other runs can go on. Everything else is raised.
+    A failure specific to this run is recorded and returned, as other runs can go on. All other errors are raised.
 
     Arguments:
         data: images of the experiment.
-        retries: limit of a worker, which leaves alone a run that another process is working on, or that has failed
-            since its command started. None waits for the other process, and tries again what failed.
+        retries: for a worker: it skips a run that another process works on, or that failed since the command started.
+            If None, the function waits for the other process and repeats a failed run.
 
     Returns:
-        running: another process is working on it, or this process only helps it; waiting: the run that it starts from
-        has no result; otherwise finished or failed.
+        running: another process works on it, or this process is not the first of a run on several devices; waiting: the
+        run that it starts from has no result; otherwise finished or failed.
 
     Raises:
         InputError, OSError: wrong input or a full disk, which other runs would meet too.
@@ -314,7 +314,7 @@ def _describe_start(prepared: PreparedRun, data: ExperimentData) -> RunStart:
         finetune=recipe.tune.text,
         architecture=hash_of({key: value for key, value in recipe.model.items() if key not in RESIZING}),
         start_name=name if pretrained is None else pretrained.name,
-        start_source=None if pretrained is None else pretrained.told,
+        start_source=None if pretrained is None else pretrained.source,
         start_hash=None if pretrained is None else pretrained.identity["hash"],
         start_history_known=None if pretrained is None and run.start is None else prepared.start_images.is_whole,
         scored_images_in_start=_count_scored_images_in_start(prepared, data),
