@@ -70,6 +70,16 @@ def test_a_worker_that_looked_before_a_cell_failed_leaves_it_alone(tmp_path, mon
     assert cell.is_finished
 
 
+def test_a_worker_does_not_repeat_a_run_that_another_one_finished(tmp_path):
+    experiment = experiment_from_dict(_values(tmp_path, tmp_path / "mended"))
+    data, retries = ExperimentData(experiment.data), RetryLimit(datetime.now(UTC), 0)
+    (resnet,) = [run for run in grid(experiment, data, world_size=1) if run.contender == "resnet"]
+    assert run_one(resnet, data, console=Console(quiet=True), retries=retries) is RunState.FINISHED
+    files = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file() and path != resnet.lock}
+    assert run_one(resnet, data, console=Console(quiet=True), retries=retries) is RunState.FINISHED
+    assert {path: path.stat().st_mtime_ns for path in files} == files
+
+
 def test_a_diverged_cell_does_not_stop_the_others(tmp_path):
     values = _values(tmp_path, tmp_path)
     values["protocol"] |= {"seeds": [3, 4]}
