@@ -10,6 +10,17 @@ from pathlib import Path
 from typing import Any
 
 
+class Written:
+    """Files that a command wrote."""
+
+    written: tuple[Path, ...]
+
+    @property
+    def page(self) -> Path | None:
+        """The page to open in a browser; None if none was written."""
+        return next((path for path in self.written if path.name == "index.html"), None)
+
+
 def partial_of(path: Path, *, contested: bool = False) -> Path:
     """Where the content of ``path`` is written until it is whole.
 

@@ -9,10 +9,10 @@ import numpy as np
 from jaxtyping import UInt8
 from PIL import Image
 
-from vit_vs_cnn.console import format_count
+from vit_vs_cnn.console import format_count, visible
 from vit_vs_cnn.data.near_duplicates import MAX_BLANK_DEVIATION
 from vit_vs_cnn.reporting.document import Bullets, Cell, Document, Gallery, Picture, Table, Text
-from vit_vs_cnn.reporting.style import Look, visible
+from vit_vs_cnn.reporting.style import Look
 from vit_vs_cnn.runs.audit import Audit, DuplicateKind, DuplicatePair
 
 #: Number of rows of a long table on the page.
@@ -35,11 +35,6 @@ METHOD = (
 )
 
 
-def finding_lines(audit: Audit) -> list[str]:
-    """One line for each finding, the most serious first."""
-    return [visible(finding.line) for finding in audit.findings] or ["No problems were found."]
-
-
 def images_line(audit: Audit) -> str:
     """One line on the images, for a command that trains next."""
     return f"Found in {audit.root or audit.source}: {_overview(audit)}"
@@ -48,14 +43,14 @@ def images_line(audit: Audit) -> str:
 def summary(audit: Audit) -> Document:
     """Classes and findings, for a terminal or a notebook."""
     document = Document(_title(audit), _overview(audit), looks=_color_marks(audit))
-    document.add(_class_table(audit), Bullets(finding_lines(audit)))
+    document.add(_class_table(audit), Bullets(audit.lines))
     return document
 
 
 def audit_document(audit: Audit) -> Document:
     """The whole report."""
     document = Document(_title(audit), _overview(audit), looks=_color_marks(audit))
-    document.section("Before training", Bullets(finding_lines(audit)))
+    document.section("Before training", Bullets(audit.lines))
     name, accuracy = audit.majority
     baseline = f"Baseline: always predicting {visible(name)} gives {100 * accuracy:.1f} % accuracy on the test images."
     document.section("Classes", _class_table(audit), Text(baseline))

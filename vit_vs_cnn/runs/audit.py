@@ -1,12 +1,15 @@
 """Audit of images before training: classes, unusable files, sizes and duplicates. Nothing is trained or changed."""
 
+import dataclasses
 import functools
+import html
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -14,16 +17,21 @@ from jaxtyping import Bool, UInt8
 from torch import Tensor
 
 from vit_vs_cnn.config.experiment import Data
-from vit_vs_cnn.console import format_count
+from vit_vs_cnn.console import format_count, visible
 from vit_vs_cnn.data.decoding import ImageFileInfo, read_file_info
 from vit_vs_cnn.data.image_cache import CachedImages
 from vit_vs_cnn.data.images import LabelledImages, concatenate
 from vit_vs_cnn.data.listing import SPLITS, FileProblem, count_by_kind, format_counts
 from vit_vs_cnn.data.near_duplicates import MAX_BLANK_DEVIATION, channel_means_and_deviations, find_copies
 from vit_vs_cnn.data.options import Resize
+from vit_vs_cnn.files import Written
 from vit_vs_cnn.runs.experiment_data import open_source
 from vit_vs_cnn.statistics.intervals import wilson_interval
 from vit_vs_cnn.statistics.pair_comparison import MIN_TEST_IMAGES_FOR_CONCLUSION
+from vit_vs_cnn.strict_yaml import field_values
+
+if TYPE_CHECKING:
+    import pandas
 
 #: Folder of the audit in the folder of an experiment.
 AUDIT_FOLDER = "audit"
@@ -126,9 +134,9 @@ class DuplicatePair:
         return self.same_pixels or self.similarity >= MIN_SURE_SIMILARITY
 
 
-@dataclass(frozen=True, eq=False)
-class Audit:
-    """Properties of images, and the problems found (``findings``).
+@dataclass(frozen=True, eq=False, repr=False)
+class Audit(Written):
+    """Properties of images, and the problems found (``findings``), the most serious first, with remedies.
 
     Arguments:
         source: objects, cifar10, cifar100, folder, table, the path of a custom class, or the object given in Python.
@@ -148,6 +156,7 @@ class Audit:
         groups: number of groups in each split; empty without groups.
         pairs: similar images, the most serious problem first; None if they were not searched for.
         pictures: both images of some pairs side by side, ``(rows, cols, channels)``, by the index of the pair.
+        written: files of the report.
     """
 
     source: str
@@ -159,14 +168,15 @@ class Audit:
     skips_unreadable: bool
     counts: Mapping[str, Mapping[str, int]]
     files: tuple[ImageFileInfo, ...]
-    class_of: Mapping[str, str] = field(repr=False)
+    class_of: Mapping[str, str]
     problems: tuple[FileProblem, ...]
     other_files: tuple[str, ...]
     blank: tuple[str, ...]
     mean_colors: Mapping[str, tuple[float, ...]]
     groups: Mapping[str, int]
     pairs: tuple[DuplicatePair, ...] | None
-    pictures: Mapping[int, UInt8[np.ndarray, "_ _ _"]] = field(repr=False)
+    pictures: Mapping[int, UInt8[np.ndarray, "_ _ _"]]
+    written: tuple[Path, ...] = ()
 
     @property
     def images(self) -> int:
@@ -223,6 +233,38 @@ class Audit:
         """All problems, the most serious first."""
         findings = [finding for check in _CHECKS for finding in check(self)]
         return tuple(sorted(findings, key=lambda finding: list(Severity).index(finding.severity)))
+
+    @property
+    def lines(self) -> list[str]:
+        """One line for each finding."""
+        return [visible(finding.line) for finding in self.findings] or ["No problems were found."]
+
+    def frame(self) -> "pandas.DataFrame":
+        """One row for each class: its images in each split, and their mean color, 0 to 255 for each channel."""
+        import pandas
+
+        rows = [
+            {"class": name, **{split: by_class[name] for split, by_class in self.counts.items()}, "images": count}
+            | {"mean_color": [round(value, 1) for value in self.mean_colors.get(name, ())]}
+            for name, count in self.by_class.items()
+        ]
+        return pandas.DataFrame(rows)
+
+    def to_dict(self) -> dict[str, Any]:
+        values = field_values(self)
+        del values["pictures"]
+        values["majority"] = dict(zip(("class", "test_accuracy"), self.majority, strict=True))
+        values["pairs"] = None if self.pairs is None else [dataclasses.asdict(pair) for pair in self.pairs]
+        values |= {name: [item._asdict() for item in getattr(self, name)] for name in ("files", "problems")}
+        values["findings"] = [dataclasses.asdict(finding) for finding in self.findings]
+        return values | {"leaked": self.leaked, "written": [*map(str, self.written)]}
+
+    def __repr__(self) -> str:
+        return "\n".join(self.lines)
+
+    def _repr_html_(self) -> str:
+        lines = "".join(f"<p>{html.escape(line)}</p>" for line in self.lines)
+        return lines + self.frame().to_html(index=False)
 
 
 def audit_images(data: Data, tell: Callable[[str], None] = lambda text: None, *, trust: bool = False) -> Audit:

@@ -27,7 +27,7 @@ from vit_vs_cnn.runs.experiment_folder import read_finished_results, read_run_na
 from vit_vs_cnn.runs.held_out import HeldOut, read_held_out
 from vit_vs_cnn.runs.networks import network_from_checkpoint, timm_network
 from vit_vs_cnn.runs.overlap import UNKNOWN_TRAINING_IMAGES, TrainingImageHashes, read_training_hashes
-from vit_vs_cnn.runs.prediction import Predicted, Tally
+from vit_vs_cnn.runs.prediction import ImagePredictions
 from vit_vs_cnn.runs.run import Run, read_run, run_from_dict
 from vit_vs_cnn.training.checkpoints import CheckpointInfo, read_checkpoint
 
@@ -119,7 +119,7 @@ class TrainedNetwork:
         """What was fitted on its validation images: a temperature and an out-of-distribution score."""
         return read_held_out(self.path, self.network)
 
-    def predict(self, images: Any, *, top: int = 1) -> Predicted:
+    def predict(self, images: Any, *, top: int = 1) -> ImagePredictions:
         """The class of each image, with the probabilities of all classes: ``softmax(logits / T)``.
 
         The temperature T is the one with the least cross entropy on validation images, found when the training ended;
@@ -141,15 +141,11 @@ class TrainedNetwork:
         Raises:
             InputError: no image, none that can be read, values that are no bytes, another number of channels.
         """
-        parts = list(self.answers(parse_input_images(images, channels=self.image_shape[0]), top=top))
-        tally = Tally()
-        for part in parts:
-            tally.add(part)
-        tally.require_some()
-        return Predicted.joined(parts)
+        inputs = parse_input_images(images, channels=self.image_shape[0])
+        return ImagePredictions.concatenate(list(self.predict_batches(inputs, top=top)))
 
-    def answers(self, pictures: Iterable[InputImage], *, top: int = 1) -> Iterator[Predicted]:
-        """``predict`` of pictures as they come, in batches: no more than two are held at a time.
+    def predict_batches(self, images: Iterable[InputImage], *, top: int = 1) -> Iterator[ImagePredictions]:
+        """``predict`` in batches. No more than two batches of decoded images are in memory.
 
         Raises:
             InputError: ``top`` is less than 1.
@@ -158,10 +154,10 @@ class TrainedNetwork:
         top = min(top, len(self.class_names))
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", module="PIL")  # remarks on odd but readable files, as in training
-            for batch in decode_in_background(pictures, self.image_shape, self.resize):
-                yield self._answer(batch, top)
+            for batch in decode_in_background(images, self.image_shape, self.resize):
+                yield self._predict_batch(batch, top)
 
-    def _answer(self, batch: list[tuple[InputImage, Tensor | str]], top: int) -> Predicted:
+    def _predict_batch(self, batch: list[tuple[InputImage, Tensor | str]], top: int) -> ImagePredictions:
         errors = {number: error for number, (_, error) in enumerate(batch) if isinstance(error, str)}
         readable = [number for number in range(len(batch)) if number not in errors]
         probabilities = np.full((len(batch), len(self.class_names)), np.nan)
@@ -179,7 +175,7 @@ class TrainedNetwork:
             if score is not None and scores is not None and said.features is not None:
                 scores[readable] = score.scores(pixels, said.features)
         names = [picture.name for picture, _ in batch]
-        return Predicted(names, self.class_names, probabilities, scores, errors, self.held_out, top)
+        return ImagePredictions(names, self.class_names, probabilities, scores, errors, self.held_out, top)
 
     def decoded(self, pictures: list[InputImage]) -> UInt8[Tensor, "count channels rows cols"]:
         """Pictures as bytes of the shape that the network takes.
