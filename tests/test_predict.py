@@ -25,7 +25,7 @@ from vit_vs_cnn.models.features import find_classifier
 from vit_vs_cnn.regimes.analysis import read_analysis
 from vit_vs_cnn.runs import held_out
 from vit_vs_cnn.runs.calibration import fit_temperature
-from vit_vs_cnn.runs.evaluation import Predictions, predict
+from vit_vs_cnn.runs.evaluation import predict
 from vit_vs_cnn.runs.held_out import examine
 from vit_vs_cnn.runs.out_of_distribution import unlike_images
 from vit_vs_cnn.runs.prediction import ImagePredictions
@@ -73,14 +73,6 @@ def test_a_finished_cell_keeps_the_temperature_of_its_validation_images(cell, vi
     said = predict(vit.network, held, vit.normalise)
     assert temperature == pytest.approx(fit_temperature(said.logits, held.labels), rel=1e-3)
     assert vit.held_out.to_dict() == {"temperature": temperature, "validation_images": 30}
-
-
-def test_probabilities_are_those_of_the_logits_over_the_temperature(cell, vit):
-    test, stored = vit.pool().test(vit.cell.seed), Predictions.load(cell / "predictions.npz")
-    logits = predict(vit.network, test, vit.normalise).logits
-    np.testing.assert_allclose(logits.double().softmax(1).amax(1), stored.probability, atol=1e-5)
-    expected = (logits.double() / vit.held_out.temperature).softmax(1)
-    np.testing.assert_allclose(vit.predict(test.images).probabilities, expected, atol=1e-5)
 
 
 def test_few_usual_images_are_flagged_and_the_threshold_is_that_of_validation(vit):

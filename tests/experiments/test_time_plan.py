@@ -12,7 +12,7 @@ from rich.console import Console
 
 from tests.experiments.tiny import tiny_config, tiny_experiment
 from tests.results import make_result
-from vit_vs_cnn.config.experiment import Budget, Experiment, Protocol, experiment_from_dict, read_config
+from vit_vs_cnn.config.experiment import Budget, Experiment, Protocol, experiment_from_dict
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments.grids import (
     LEAST_RATIO,
@@ -193,12 +193,6 @@ def test_the_plan_prints_when_more_seeds_come(pool, monkeypatch, tmp_path):
     assert "More seeds" not in text
 
 
-def test_few_images_give_fewer_sizes():
-    few = ExperimentData(_experiment(Path("runs"), data={"objects": {"train_images": 130, "image_size": 8}}).data)
-    assert spread_sizes(few, 5) == [130]
-    assert spread_sizes(few, 1) == [130]
-
-
 def test_more_minutes_never_give_a_smaller_grid(pool):
     grids = [_grid(pool, minutes) for minutes in (1, 2, 4, 8, 16, 32, 64, 500)]
     cells = [len(g.train_sizes) * len(g.seeds) * g.steps[0] for g in grids]
@@ -206,25 +200,6 @@ def test_more_minutes_never_give_a_smaller_grid(pool):
     assert cells[0] < cells[-1]
     assert len(grids[-1].seeds) == 5
     assert grids[-1].steps == (400,)
-
-
-@pytest.mark.parametrize("minutes", [2.0, 7.0, 30.0])
-def test_the_estimate_lies_within_the_minutes(pool, minutes):
-    assert _grid(pool, minutes).seconds <= 60 * minutes
-
-
-def test_a_conclusion_comes_before_longer_runs(pool):
-    grid = _grid(pool, 1)
-    assert len(grid.seeds) >= 3
-    assert len(grid.train_sizes) >= 2
-    assert grid.steps[0] < 100
-
-
-def test_a_slower_contender_gets_a_smaller_grid(pool):
-    slow, quick = _grid(pool, 10, resnet=1.0), _grid(pool, 10)
-    assert slow.steps[0] * len(slow.seeds) * len(slow.train_sizes) < quick.steps[0] * len(quick.seeds) * len(
-        quick.train_sizes
-    )
 
 
 def test_too_few_minutes_are_refused_with_what_it_takes(pool):
@@ -401,12 +376,6 @@ def test_a_folder_of_other_images_is_refused(tmp_path):
         match=r"holds an experiment with other images \(the folder elsewhere, not drawn objects\); give this one",
     ):
         plan_for_time(begun, console=Console(quiet=True))
-
-
-def test_the_config_for_a_folder_plans(tmp_path):
-    experiment = experiment_from_dict(read_config(CONFIGS / "decide.yaml"))
-    assert experiment.minutes == 60
-    assert experiment.data.source == "folder"
 
 
 def _recommended(output: Path, minutes: float, **changes) -> Experiment:
