@@ -338,7 +338,7 @@ def test_images_that_are_not_those_of_the_run_are_refused(refused, experiment):
         contents["vit_vs_cnn"]["origin"]["experiment"]["data"]["objects"]["seed"] = 5
 
     _rewritten(cell / "checkpoints" / "last.ckpt", change)
-    assert "is not what" in refused(cell)
+    assert "these are not the images that" in refused(cell)
 
 
 def test_a_test_set_that_was_to_stay_shut_is_opened_on_demand_only(refused, experiment):
