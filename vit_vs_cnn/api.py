@@ -26,7 +26,7 @@ from vit_vs_cnn.console import open_console
 from vit_vs_cnn.errors import InputError, RunsFailed
 from vit_vs_cnn.process import preserve_process_state
 from vit_vs_cnn.strict_yaml import field_values, plain_of
-from vit_vs_cnn.workers.server import start_early
+from vit_vs_cnn.workers import start_early
 
 if TYPE_CHECKING:
     from rich.console import Console

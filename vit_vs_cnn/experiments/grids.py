@@ -9,10 +9,10 @@ import torch
 from vit_vs_cnn.config.experiment import Budget, Experiment
 from vit_vs_cnn.console import format_count
 from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.experiments.timing import runs_at_a_time
 from vit_vs_cnn.experiments.tuning import count_splits
 from vit_vs_cnn.runs.experiment_data import ExperimentData
 from vit_vs_cnn.statistics.pair_comparison import MIN_SEEDS_FOR_CONCLUSION
-from vit_vs_cnn.workers.step_time import runs_at_a_time
 
 #: Number of sizes, number of seeds and share of the config's steps, the best first. With more minutes a plan gets three
 #: seeds for a conclusion, four sizes for a trend, the config's steps, a fifth size, seeds 4 and 5, and longer runs.

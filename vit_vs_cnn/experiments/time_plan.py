@@ -16,7 +16,7 @@ from vit_vs_cnn.console import format_count, join_names
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments import grids
 from vit_vs_cnn.experiments.grids import SIZES_FOR_A_TREND, GridPlan, GridTimeModel, free_of, steps_of
-from vit_vs_cnn.experiments.precision import choose_precision, reuse_saved_precision
+from vit_vs_cnn.experiments.timing import choose_precision, reuse_saved_precision, seconds_per_step
 from vit_vs_cnn.experiments.width_matching import match_macs
 from vit_vs_cnn.process import quiet_lightning
 from vit_vs_cnn.runs.analysis_plan import find_binding_plan
@@ -26,7 +26,6 @@ from vit_vs_cnn.runs.result import read_result
 from vit_vs_cnn.runs.run import Run
 from vit_vs_cnn.runs.status import duration
 from vit_vs_cnn.statistics.pair_comparison import MIN_SEEDS_FOR_CONCLUSION, too_few_images
-from vit_vs_cnn.workers.step_time import seconds_per_step
 from vit_vs_cnn.workers.trainer import is_helper_process, is_launched_from_outside, world_size
 
 
