@@ -254,7 +254,7 @@ def test_classes_that_differ_in_case_or_unicode_form_alone_are_reported():
     audit = Audit(
         source="table", root="", layout="table", folds=0, image_size=(5, 7), resize=None, skips_unreadable=False,
         counts={"train": dict.fromkeys(names, 40), "test": dict.fromkeys(names, 40)}, files=(), class_of={},
-        problems=(), other_files=(), blank=(), mean_colors={}, groups={}, pairs=None, pictures={},
+        problems=(), other_files=(), blank=(), pairs=None, pictures=(),
     )  # fmt: skip
     (finding,) = [one for one in audit.findings if one.title == "Similar class names"]
     assert finding.description.startswith(r"'Cat' and 'cat', 'Caf\xe9' and 'Cafe\u0301' differ only in case")
