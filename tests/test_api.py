@@ -214,8 +214,8 @@ def test_cells_that_fail_are_raised_with_what_the_others_found(config, tmp_path)
     broken = {"output": str(tmp_path), "contenders.vit.optimizer.lr": 1e30, "protocol.train_sizes": [60]}
     with pytest.raises(RunsFailed, match="vit-n60-s3") as caught:
         vc.train(config, broken, quiet=True)
-    assert {result.contender for result in caught.value.found.results} == {"resnet"}
-    assert caught.value.found.page.exists()
+    assert {result.contender for result in caught.value.findings.results} == {"resnet"}
+    assert caught.value.findings.page.exists()
 
 
 @pytest.fixture(scope="module")

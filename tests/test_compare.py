@@ -16,7 +16,7 @@ from tests.results import changed
 from vit_vs_cnn.cli import main
 from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.runs.evaluation import Predictions
-from vit_vs_cnn.runs.overlap import KEY, TrainingImageHashes
+from vit_vs_cnn.runs.overlap import CHECKPOINT_KEY_TRAINING_HASHES, TrainingImageHashes
 from vit_vs_cnn.runs.result import read_result
 from vit_vs_cnn.runs.trained_network import open_network
 
@@ -319,13 +319,15 @@ def test_a_network_that_was_trained_on_the_test_images_is_not_compared(refused, 
     cell = _cell(experiment, "vit-n120-s3")
     hashes = open_network(cell).pool().test_hashes(0)
     seen = TrainingImageHashes(hashes[:7]).to_dict()
-    _rewritten(cell / "checkpoints" / "last.ckpt", lambda c: c["vit_vs_cnn"].update({KEY: seen}))
+    _rewritten(
+        cell / "checkpoints" / "last.ckpt", lambda c: c["vit_vs_cnn"].update({CHECKPOINT_KEY_TRAINING_HASHES: seen})
+    )
     assert "was trained on 7 of the 60 test images" in refused(cell)
 
 
 def test_a_network_that_does_not_say_what_it_was_trained_on_is_warned_of(experiment, capsys):
     cells = [_cell(experiment, "vit-n120-s3"), _cell(experiment, "resnet-n120-s3")]
-    _rewritten(cells[0] / "checkpoints" / "last.ckpt", lambda c: c["vit_vs_cnn"].pop(KEY))
+    _rewritten(cells[0] / "checkpoints" / "last.ckpt", lambda c: c["vit_vs_cnn"].pop(CHECKPOINT_KEY_TRAINING_HASHES))
     assert _compare(*cells, "--parts", "differences", "--json") == 0
     warned = json.loads(capsys.readouterr().out)["differences"]["warnings"]
     assert "it is not known on which images vit was trained: test images may be among them" in warned

@@ -77,7 +77,7 @@ def train(
 
     Raises:
         InputError: unusable config, images or settings; finished runs with other settings, unless ``force`` is set.
-        RunsFailed: some runs failed and the others finished. ``found`` holds the findings of the finished runs.
+        RunsFailed: some runs failed and the others finished. ``findings`` holds those of the finished runs.
         Interrupted: the user stopped the training.
     """
     overrides = _overrides(overrides)
@@ -104,7 +104,7 @@ def train(
         results = run_experiment(experiment, console=console, pool=pool, force=force, missing_weights=missing)
     except RunsFailed as error:
         if read_finished_results(experiment.folder, some=False):
-            error.found = report(experiment.folder, quiet=quiet)
+            error.findings = report(experiment.folder, quiet=quiet)
         raise
     return report(experiment.folder, quiet=quiet) if results else None
 

@@ -11,7 +11,7 @@ from jaxtyping import Float
 
 from vit_vs_cnn.console import format_count
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.runs.calibration import LEAST
+from vit_vs_cnn.runs.calibration import MIN_VALIDATION_IMAGES
 from vit_vs_cnn.runs.held_out import HeldOut
 from vit_vs_cnn.runs.out_of_distribution import MAX_FALSE_ALARM_RATE
 
@@ -162,8 +162,9 @@ class ImagePredictions:
     def _flags_line(self) -> str:
         if self.ood_scores is None:
             return (
-                f"Out-of-distribution flags are not offered for this network: they need {LEAST} validation images, a "
-                "last linear layer, and a score that separates noise and blank images from validation images"
+                f"Out-of-distribution flags are not offered for this network: they need {MIN_VALIDATION_IMAGES} "
+                "validation images, a last linear layer, and a score that separates noise and blank images from "
+                "validation images"
             )
         count = self.is_out_of_distribution.count(True)
         return (
@@ -174,7 +175,7 @@ class ImagePredictions:
     @property
     def _calibration_line(self) -> str:
         if self.held_out.temperature is None:
-            return f"Probabilities are not calibrated: that needs {LEAST} validation images"
+            return f"Probabilities are not calibrated: that needs {MIN_VALIDATION_IMAGES} validation images"
         return (
             f"Probabilities are calibrated: temperature {self.held_out.temperature:.3g}, found on "
             f"{self.held_out.images:,} validation images"
