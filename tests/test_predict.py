@@ -321,5 +321,5 @@ def test_the_code_of_the_docs_runs_as_written(trained_once, photos, tmp_path, mo
     names = {}
     with pytest.warns(UserWarning, match="could not be read"):
         exec(code, names)
-    assert len(names["said"]) == 8 and len(names["written"]) == 8
-    assert names["written"].page.name == "said.html"
+    assert len(names["predictions"]) == 8 and len(names["written"]) == 8
+    assert names["written"].page.name == "predictions.html"

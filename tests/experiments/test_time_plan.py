@@ -45,7 +45,7 @@ def pool() -> ExperimentData:
 
 def _values(output: Path, **changes) -> dict:
     values = tiny_config(output, minutes=3.0)
-    values["data"]["objects"] = {"train_images": 1300, "test_images": 60, "image_size": 8}
+    values["data"]["synthetic"] = {"train_images": 1300, "test_images": 60, "image_size": 8}
     values["contenders"]["vit"]["model"] |= {"patch_size": 2, "embed_dim": 12}  # matched to the ResNet
     values["protocol"] |= {"budget": {"steps": 100}, "batch_size": 14}
     return values | {"executor": "local"} | changes
@@ -117,18 +117,18 @@ def test_what_a_plan_says_is_enough_is_enough(pool, monkeypatch, tmp_path):
 
 
 def test_too_few_images_for_a_trend_are_told_of_with_their_number(monkeypatch, tmp_path):
-    few = _experiment(tmp_path, data={"objects": {"train_images": 130, "image_size": 8}}, minutes=9.0)
+    few = _experiment(tmp_path, data={"synthetic": {"train_images": 130, "image_size": 8}}, minutes=9.0)
     assert _short_of_images(*_told(monkeypatch, few, ExperimentData(few.data)))
     named = _told(monkeypatch, few, ExperimentData(few.data), fixed=["protocol.train_sizes"])
     assert not _short_of_images(*named)
     needed = images_for(ExperimentData(few.data), 4)
     assert needed == 10 * images_per_class(4) - 2  # 337.5 of ten classes of one frequency
-    enough = _experiment(tmp_path, data={"objects": {"train_images": needed, "image_size": 8}}, minutes=9.0)
+    enough = _experiment(tmp_path, data={"synthetic": {"train_images": needed, "image_size": 8}}, minutes=9.0)
     assert len(spread_sizes(ExperimentData(enough.data), 4)) == 4
     assert (
         len(
             spread_sizes(
-                ExperimentData(replace(enough.data, objects=replace(enough.data.objects, train_images=330))), 4
+                ExperimentData(replace(enough.data, synthetic=replace(enough.data.synthetic, train_images=330))), 4
             )
         )
         == 3
@@ -137,7 +137,7 @@ def test_too_few_images_for_a_trend_are_told_of_with_their_number(monkeypatch, t
 
 def test_where_the_test_images_can_show_nothing_that_is_all_that_is_told(monkeypatch, tmp_path):
     experiment = _experiment(tmp_path, minutes=9.0)
-    few = replace(experiment.data, objects=replace(experiment.data.objects, test_images=5))
+    few = replace(experiment.data, synthetic=replace(experiment.data.synthetic, test_images=5))
     _, text = _told(monkeypatch, replace(experiment, data=few), ExperimentData(few))
     assert "Too few images for an answer: 5 test images cannot show any difference" in " ".join(text.split())
     assert "allow both" not in text
@@ -373,7 +373,7 @@ def test_a_folder_of_other_images_is_refused(tmp_path):
     (begun.folder / "experiment.yaml").write_text(yaml.safe_dump(other))
     with pytest.raises(
         InputError,
-        match=r"holds an experiment with other images \(the folder elsewhere, not drawn objects\); give this one",
+        match=r"holds an experiment with other images \(the folder elsewhere, not synthetic images\); give this one",
     ):
         plan_for_time(begun, console=Console(quiet=True))
 
@@ -422,7 +422,7 @@ def test_an_interrupted_search_is_resumed_with_its_grid(pool, monkeypatch, tmp_p
 def test_linear_probes_are_fine_tuned_too_where_the_minutes_allow(pool, monkeypatch, tmp_path, minutes, is_tuned):
     """The fine-tuned pair is then the primary comparison, and the same command keeps it."""
     values = _values(tmp_path, minutes=minutes)
-    probe = {"model": {"name": "timm/test_vit"}, "weights": {"hub": True, "optional": True}, "tune": "head"}
+    probe = {"model": {"name": "timm/test_vit"}, "weights": {"hub": True, "optional": True}, "finetune": "head"}
     cnn = probe | {"model": {"name": "timm/test_convnext"}}
     values["contenders"] |= {"vit_pretrained": probe, "cnn_pretrained": cnn}
     values["protocol"]["pairs"] = [["vit_pretrained", "cnn_pretrained"], ["vit", "resnet"]]
@@ -432,7 +432,7 @@ def test_linear_probes_are_fine_tuned_too_where_the_minutes_allow(pool, monkeypa
     assert tuned & experiment.contenders.keys() == (tuned if is_tuned else set())
     assert experiment.protocol.pairs is not None
     assert (experiment.protocol.pairs[0] == ["vit_finetuned", "cnn_finetuned"]) == is_tuned
-    assert experiment.contenders["vit_pretrained"].tune.head
+    assert experiment.contenders["vit_pretrained"].finetune.head
     _write(experiment)
     again, _ = _told(monkeypatch, experiment_from_dict(values), pool)
     assert again == experiment

@@ -48,7 +48,7 @@ CLASSES_STAND = (
         for setting in (("augmentation", "transform"), ("model",), ("loss",))
     ),
     ("trainer", "*"),
-    ("execution", "watchers"),
+    ("execution", "passive_callbacks"),
     ("execution", "metrics", "*"),
 )
 
@@ -256,7 +256,7 @@ def experiment_from_dict(values: Mapping[str, Any], *, trusted: bool = True, rec
         output=output,
         protocol=protocol,
         contenders=contenders,
-        trainer=Plain(read_trainer(trainer, built["execution"].watchers, trusted=trusted)),
+        trainer=Plain(read_trainer(trainer, built["execution"].passive_callbacks, trusted=trusted)),
         minutes=None if minutes is None else float(minutes),
         trusted=trusted,
         **built,
@@ -296,7 +296,7 @@ _REMOVED_SETTINGS = {
     "execution": ("keep_logits",),
     "executor": ("slurm",),
 }
-_REMOVED_CONTENDER_SETTINGS = {"tune": ("unfreeze",), "weights": ("partial",)}
+_REMOVED_CONTENDER_SETTINGS = {"finetune": ("unfreeze",), "weights": ("partial",)}
 
 
 def _without_removed_settings(values: Mapping[str, Any]) -> dict[str, Any]:

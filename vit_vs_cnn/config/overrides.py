@@ -8,7 +8,7 @@ from typing import Any
 from vit_vs_cnn.config import reading as typed
 from vit_vs_cnn.config.merging import merge, override
 from vit_vs_cnn.config.recipes import with_recommended
-from vit_vs_cnn.config.schema import Contender, Protocol, Tune
+from vit_vs_cnn.config.schema import Contender, Finetuning, Protocol
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.strict_yaml import Plain
 
@@ -55,13 +55,15 @@ def _refuse_trials(values: Mapping[str, Any], where: str) -> None:
 
 
 def _with_tune_in_full(values: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """``tune: head`` is short for ``tune: {head: true}``, and ``tune: full`` for its defaults."""
-    short = values.get("tune")
+    """``finetune: head`` is short for ``finetune: {head: true}``, and ``finetune: full`` for its defaults."""
+    short = values.get("finetune")
     if not isinstance(short, str):
         return dict(values)
     if short not in ("full", "head"):
-        raise InputError(f"{where}.tune: expected full, head, or names with values such as {{last: 2}}, got {short!r}")
-    return {**values, "tune": dataclasses.asdict(Tune(head=short == "head"))}
+        raise InputError(
+            f"{where}.finetune: expected full, head, or names with values such as {{last: 2}}, got {short!r}"
+        )
+    return {**values, "finetune": dataclasses.asdict(Finetuning(head=short == "head"))}
 
 
 def with_overrides(contender: Contender, over: Any, *, where: str) -> Contender:

@@ -30,9 +30,9 @@ class Data:
     """Where the images come from, and what every contender does with them.
 
     Args:
-        source: objects (drawn), cifar10, cifar100, folder, table, or {class_path, init_args}; given stands for data= of
-            Python.
-        root: The folder of the data set or of your images, or your table; objects needs none.
+        source: synthetic, cifar10, cifar100, folder, table, or a custom class as {class_path, init_args}. Data that is
+            passed from Python (data=) has the source given.
+        root: The folder of the data set or of your images, or your table; synthetic needs none.
         validation_fraction: Share of a training size that is set apart for validation; it counts into that size.
         augmentation: How training images are varied, for every contender that does not say otherwise.
         shuffle_labels: Train on labels in random order, for the sanity check of maps (inspect --shuffled); nothing
@@ -40,21 +40,21 @@ class Data:
         permute_blocks: Side in pixels of blocks that are permuted in all images, after augmentation, in a fixed order.
             Smaller blocks leave less local structure. model.permute_blocks sets it for one contender. null: none.
         permutation_seed: Seed of the permutation.
-        objects: Settings of the source objects.
+        synthetic: Settings of the source synthetic.
         cifar: Settings of the sources cifar10 and cifar100.
         folder: Settings of the source folder.
         table: Settings of the source table.
         own: Settings of images that a class of your own or Python gives.
     """
 
-    source: Literal["objects", "cifar10", "cifar100", "folder", "table", "given"] | Plain = "objects"
+    source: Literal["synthetic", "cifar10", "cifar100", "folder", "table", "given"] | Plain = "synthetic"
     root: str = "data"
     validation_fraction: float = 0.1
     augmentation: Augmentation = field(default_factory=Augmentation)
     shuffle_labels: bool = False
     permute_blocks: int | None = None
     permutation_seed: int = 0
-    objects: SyntheticOptions = field(default_factory=SyntheticOptions)
+    synthetic: SyntheticOptions = field(default_factory=SyntheticOptions)
     cifar: CifarOptions = field(default_factory=CifarOptions)
     folder: FolderOptions = field(default_factory=FolderOptions)
     table: TableOptions = field(default_factory=TableOptions)
@@ -72,7 +72,11 @@ class Data:
             return f"{self.own.description} given as data= ({self.own.fingerprint})"
         if not isinstance(self.source, str):
             return self.source["class_path"]
-        texts = {"objects": "drawn objects", "folder": f"the folder {self.root}", "table": f"the table {self.root}"}
+        texts = {
+            "synthetic": "synthetic images",
+            "folder": f"the folder {self.root}",
+            "table": f"the table {self.root}",
+        }
         return texts.get(self.source, f"{self.source} in {self.root}")
 
     def __post_init__(self) -> None:
@@ -208,10 +212,10 @@ class Protocol:
         threads: PyTorch's threads in every run. They decide how sums are rounded, and rounding alone moves a run: with
             as many it ends with the same weights whoever runs it. With --executor processes several runs go at a time.
         scored_on: test, or validation while recipes are being chosen: then the test set stays shut.
-        primary: Which comparison decides. It, seeds and equivalence_points are fixed before the first analysis.
+        primary: Which comparison decides. It, seeds and equivalence_margin are fixed before the first analysis.
         pairs: Which contenders are compared with each other, as [[vit, resnet], ...]; null for all with all. Fewer
             comparisons leave each of them more of the 5 % of error.
-        equivalence_points: Contenders that are surely closer than these points of accuracy are called equivalent.
+        equivalence_margin: Contenders that are surely closer than these points of accuracy are called equivalent.
     """
 
     budget: Budget
@@ -222,7 +226,7 @@ class Protocol:
     scored_on: Literal["test", "validation"] = "test"
     primary: Primary = field(default_factory=Primary)
     pairs: list[list[str]] | None = None
-    equivalence_points: float = 1.0
+    equivalence_margin: float = 1.0
 
     def without_pairs_of(self, names: Collection[str]) -> "Protocol":
         """The same without the pairs in which one of some contenders is, who are not there.
@@ -251,7 +255,7 @@ class Protocol:
             vars(self),
             batch_size=Bounds(at_least=1, at_most=MOST_AT_ONCE),
             threads=Bounds(at_least=1, at_most=MOST_THREADS),
-            equivalence_points=Bounds(above=0, at_most=100),
+            equivalence_margin=Bounds(above=0, at_most=100),
         )
         if self.pairs is not None and (
             not self.pairs or not all(len({*pair}) == len(pair) == 2 for pair in self.pairs)
@@ -277,8 +281,8 @@ class Weights:
         file: A .safetensors or .pth file with the weights of the model: ours, timm's, torchvision's.
         hub: The weights that timm has for the model, timm/NAME or timm/NAME.TAG; downloaded once, and kept by timm.
         optional: Leave the contender out where its weights cannot be had, and say so.
-        may_have_seen: How many of the images that validate or score it the weights may have been trained on, where that
-            is known; the report tells their number. More are an error.
+        max_known_overlap: Largest number of validation and scored images that the weights may have been trained on, as
+            far as it is known. The report states the number. More images are an error.
         mean: Of each channel, in units where white is 1, where the file does not tell how images were normalised.
         std: The same.
     """
@@ -288,7 +292,7 @@ class Weights:
     file: str | None = None
     hub: bool = False
     optional: bool = False
-    may_have_seen: int = 0
+    max_known_overlap: int = 0
     mean: list[float] | None = None
     std: list[float] | None = None
 
@@ -296,7 +300,7 @@ class Weights:
         values = [name for name in ("cell", "file", "hub") if getattr(self, name)]
         if len(values) != 1:
             raise InputError(f"weights takes exactly one of cell, file, hub; given: {', '.join(values) or 'none'}")
-        check_numbers(vars(self), "weights.{name} {value} must be {bounds}", may_have_seen=AT_LEAST_0)
+        check_numbers(vars(self), "weights.{name} {value} must be {bounds}", max_known_overlap=AT_LEAST_0)
         if self.contender is not None and self.cell is None:
             raise InputError("weights.contender belongs to weights.cell, of an experiment")
         if (self.mean is None) != (self.std is None) or len(self.mean or ()) != len(self.std or ()):
@@ -306,8 +310,8 @@ class Weights:
 
 
 @dataclass(frozen=True)
-class Tune:
-    """What of a contender is trained; `tune: full` is all of it, `tune: head` the head alone.
+class Finetuning:
+    """What of a contender is trained; `finetune: full` is all of it, `finetune: head` the head alone.
 
     Args:
         head: Fit the head alone, by multinomial logistic regression on the features of the images as they are, which
@@ -323,8 +327,8 @@ class Tune:
 
     def __post_init__(self) -> None:
         if self.head and (self.last is not None or self.freeze_norms):
-            raise InputError("tune: head fits the head alone; last and freeze_norms do not go with it")
-        check_numbers(vars(self), "tune.{name} {value} must be {bounds}", last=AT_LEAST_0)
+            raise InputError("finetune: head fits the head alone; last and freeze_norms do not go with it")
+        check_numbers(vars(self), "finetune.{name} {value} must be {bounds}", last=AT_LEAST_0)
 
     @property
     def text(self) -> str:
@@ -401,7 +405,7 @@ class Contender:
         starts_from: Begin with trained weights instead of drawn ones: those of another contender (its name) at the same
             size and seed, or of a checkpoint (its path). A model attention/<name> is compiled from <name>.
         weights: Begin with pretrained weights, for a task of its own: the head is drawn anew.
-        tune: What of it is trained: full, head (a linear probe), {last: k}.
+        finetune: What of it is trained: full, head (a linear probe), {last: k}.
         by_size: What is different at a training size, laid over the rest: {500: {optimizer: {lr: 0.02}}, all: {...}}.
         by_budget: What is different with one of several budgets, laid over that: {1600: {optimizer: {lr: 0.01}}}; a
             by_size may stand in it.
@@ -418,7 +422,7 @@ class Contender:
     augmentation: Augmentation | None = None
     starts_from: str | None = None
     weights: Weights | None = None
-    tune: Tune = field(default_factory=Tune)
+    finetune: Finetuning = field(default_factory=Finetuning)
     by_size: Plain = field(default_factory=Plain)
     by_budget: Plain = field(default_factory=Plain)
 
@@ -432,8 +436,8 @@ class Contender:
                 raise InputError(f"model.{key} must be a text, got {self.model[key]!r}")
         if self.weights is not None and self.starts_from is not None:
             raise InputError("weights and starts_from both say what it begins with; name one of them")
-        if self.tune.head and self.weights is None and self.starts_from is None:
-            raise InputError("tune: head needs weights to compute features with (weights, or starts_from)")
+        if self.finetune.head and self.weights is None and self.starts_from is None:
+            raise InputError("finetune: head needs weights to compute features with (weights, or starts_from)")
         if self.loss is not None:
             _check_spec("loss", self.loss)
             if self.label_smoothing or self.class_weights is not None:
@@ -461,7 +465,7 @@ class Execution:
         metrics: Metrics of torchmetrics to watch beside accuracy, each by its name as {class_path, init_args}; given
             logits and labels, logged as val/NAME, and of the scored images in result.json under metrics. num_classes is
             handed over where it is taken.
-        watchers: Callbacks of your own that leave training as it is, each as {class_path, init_args}. Those in
+        passive_callbacks: Custom callbacks that do not change training, each as {class_path, init_args}. Those in
             trainer.callbacks are taken to change a result, and rename its cell, but for Lightning's that only watch.
     """
 
@@ -471,7 +475,7 @@ class Execution:
     validation_interval: int | None = None
     gradient_checkpointing: bool = False
     metrics: Plain = field(default_factory=Plain)
-    watchers: list[Plain] = field(default_factory=list)
+    passive_callbacks: list[Plain] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         check_numbers(vars(self), checkpoint_interval=AT_LEAST_1, validation_interval=AT_LEAST_1)

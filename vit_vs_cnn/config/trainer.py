@@ -37,7 +37,7 @@ DECISIVE = (
 )
 #: Short names of precisions, as Lightning reads them.
 PRECISIONS = {"16": "16-mixed", "bf16": "bf16-mixed", "32": "32-true", "64": "64-true"}
-#: Callbacks that leave training as it is, by module and name. Others of one's own go into ``execution.watchers``.
+#: Callbacks that do not change training, by module and name. Custom ones go into ``execution.passive_callbacks``.
 WATCHING_CALLBACKS = {
     "lightning.pytorch.callbacks": {
         *("DeviceStatsMonitor", "LearningRateMonitor", "ModelCheckpoint", "ModelSummary", "OnExceptionCheckpoint"),
@@ -66,12 +66,12 @@ AUTO = "auto"
 _OF_CLASSES = ("callbacks", "plugins", "strategy")
 
 
-def read_trainer(values: Any, watchers: Any = None, *, trusted: bool) -> dict[str, Any]:
+def read_trainer(values: Any, passive_callbacks: Any = None, *, trusted: bool) -> dict[str, Any]:
     """The block with every class under its full name.
 
     Arguments:
         values: of the config.
-        watchers: ``execution.watchers``.
+        passive_callbacks: ``execution.passive_callbacks``.
         trusted: whether the classes that it names may be imported, to see that they fit.
 
     Raises:
@@ -83,21 +83,24 @@ def read_trainer(values: Any, watchers: Any = None, *, trusted: bool) -> dict[st
         if name in values:
             raise InputError(f"trainer.{name} is decided by {instead}; set that instead")
     theirs = {name: value for name, value in values.items() if (name, value) != ("precision", AUTO)}
-    if not trusted or not (theirs or watchers):
+    if not trusted or not (theirs or passive_callbacks):
         return dict(values)
     from lightning import Trainer
 
     if "precision" in theirs:
         trainer_settings()["precision"].read(theirs.pop("precision"), "trainer.precision")
     checked = typed.check(Trainer, theirs, where="trainer")
-    watching = typed.settings_of(Trainer)["callbacks"].read(watchers or [], "execution.watchers")
+    watching = typed.settings_of(Trainer)["callbacks"].read(passive_callbacks or [], "execution.passive_callbacks")
     named = {name: _in_full(values[name], checked[name]) for name in _OF_CLASSES if name in values}
     for logger in as_list(values.get("logger")):
         module, _, kind = _name(logger).rpartition(".")
         package = LOGGER_PACKAGES.get(kind) if module.partition(".")[0] in ("", "lightning") else None
         if package is not None and importlib.util.find_spec(package) is None:
             raise InputError(f"trainer.logger: {kind} needs {package}, which is not installed: pip install {package}")
-    in_full = {"trainer.callbacks": named.get("callbacks"), "execution.watchers": _in_full(watchers or [], watching)}
+    in_full = {
+        "trainer.callbacks": named.get("callbacks"),
+        "execution.passive_callbacks": _in_full(passive_callbacks or [], watching),
+    }
     for where, callbacks in in_full.items():
         for callback in as_list(callbacks):
             _refuse_budget_callback(_name(callback), where)

@@ -98,7 +98,7 @@ class Steps:
             network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self._contender = contender
         self._fabric = _fabric(experiment)
-        if recipe.tune.head:
+        if recipe.finetune.head:
             self._model, self._optimizer = self._fabric.setup(network), None
         else:
             optimizer = recipe.optimizer.build(network, trust=experiment.trusted)
@@ -185,7 +185,7 @@ def choose_precision(experiment: Experiment, pool: ExperimentData, *, console: C
     experiment = reuse_saved_precision(experiment)
     if experiment.trainer.get("precision") != AUTO:
         return experiment
-    trained = [name for name, contender in experiment.contenders.items() if not contender.tune.head]
+    trained = [name for name, contender in experiment.contenders.items() if not contender.finetune.head]
     if not trained or is_helper_process() or is_launched_from_outside() or world_size(experiment) > 1:
         return _in(experiment, SINGLE_PRECISION)
     experiment.folder.mkdir(parents=True, exist_ok=True)  # an unwritable folder is reported before the timing

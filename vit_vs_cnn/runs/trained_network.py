@@ -216,7 +216,7 @@ def open_network(
     place: str | os.PathLike[str],
     *,
     contender: str | None = None,
-    like: TrainedNetwork | LabelledImages | None = None,
+    classes_from: TrainedNetwork | LabelledImages | None = None,
     trust: bool | str = False,
 ) -> TrainedNetwork:
     """Open the network of a file or folder, or of timm.
@@ -227,7 +227,7 @@ def open_network(
         place: a checkpoint, the folder of a run or an experiment, an exported .safetensors file with its config.json,
             or ``timm/NAME``, with ``=FILE`` for its weights (randomly initialized without).
         contender: model of an experiment. Its run with the largest training size and the first seed is opened.
-        like: network or images with the classes and image shape of a model of timm.
+        classes_from: network or images with the classes and image shape of a model of timm.
         trust: whether a user-defined class of the model may be imported; or which one.
 
     Raises:
@@ -236,7 +236,7 @@ def open_network(
     """
     word, path = os.fspath(place), Path(place)
     if word.startswith(TIMM_PREFIX):
-        return _open_timm(word, like)
+        return _open_timm(word, classes_from)
     if path.suffix in PROGRAMS and path.is_file():
         raise InputError(f"{word} holds a program, which would be run; give the .ckpt or .safetensors file")
     network = _open_run(_choose_run(path, contender) if (path / "grid.json").exists() else path, trust)
@@ -245,13 +245,15 @@ def open_network(
     return network
 
 
-def _open_timm(word: str, like: TrainedNetwork | LabelledImages | None) -> TrainedNetwork:
-    if like is None:
-        raise InputError(f"{word}: its classes and images are not known; --like names a network that has them (like=)")
+def _open_timm(word: str, classes_from: TrainedNetwork | LabelledImages | None) -> TrainedNetwork:
+    if classes_from is None:
+        raise InputError(
+            f"{word}: its classes and image size are not known; name a network that has them by --classes-from"
+        )
     name, _, file = word.partition("=")
     weights = Path(file) if file else None
-    network, about = timm_network(name, weights, like.class_names, like.image_shape)
-    resize = "crop" if isinstance(like, LabelledImages) else like.resize
+    network, about = timm_network(name, weights, classes_from.class_names, classes_from.image_shape)
+    resize = "crop" if isinstance(classes_from, LabelledImages) else classes_from.resize
     if weights is None:
         message = f"{word}: no weights were named, so it is untrained"
         return TrainedNetwork(name, Path(name), network, about, resize, warnings=(message,))
