@@ -64,7 +64,7 @@ def build_network(
     permuting = {name: value for name, value in model.items() if name in PERMUTING}
     if resizing and "input_size" not in resizing:
         raise InputError(f"{where}: {', '.join(sorted(resizing))} go with input_size alone")
-    block_size = permuting.get("permute_blocks")
+    block_size: Any = permuting.get("permute_blocks")
     if permuting and not (isinstance(block_size, int) and all(type(value) is int for value in permuting.values())):
         raise InputError(f"{where}.permute_blocks: expected a whole number of pixels, got {block_size!r}")
     channels, *size = image_shape
