@@ -10,12 +10,11 @@ from typing import Any
 
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.files import atomic_write
-from vit_vs_cnn.optional_deps import import_optional
 from vit_vs_cnn.reporting.document import Document, Gallery, Picture, Table, Text
 from vit_vs_cnn.runs.prediction import MAX_SHOWN_ROWS, ImagePredictions
 
-#: Formats of a file of predictions.
-SUFFIXES = (".csv", ".json", ".jsonl", ".parquet")
+#: Formats of files of predictions: CSV and JSON lines.
+SUFFIXES = (".csv", ".jsonl")
 
 
 def predictions_document(predictions: ImagePredictions) -> Document:
@@ -60,35 +59,21 @@ def _cell(column: str, value: Any) -> str:
     return str(value)
 
 
-def check_output(path: Path) -> None:
-    """Check the format of a file of predictions before the work.
-
-    Raises:
-        InputError: an unknown suffix, or a missing library.
-    """
+def check_suffix(path: Path) -> None:
+    """Raise InputError for another format than CSV or JSON lines."""
     if path.suffix not in SUFFIXES:
-        raise InputError(f"output {path}: it must end in {', '.join(SUFFIXES)}")
-    if path.suffix == ".parquet":
-        _pyarrow()
+        raise InputError(f"output {path}: it must end in {' or '.join(SUFFIXES)}")
 
 
 def write_predictions(predictions: ImagePredictions, path: Path) -> None:
-    """Write all rows in the format that the suffix names."""
-    rows = list(predictions.rows())
-    with atomic_write(path, contested=True) as partial:
-        if path.suffix == ".parquet":
-            _write_parquet(partial, rows, predictions.columns)
+    """Write all rows in the format of the suffix."""
+    with atomic_write(path, contested=True) as partial, partial.open("w", newline="", encoding="utf-8") as file:
+        if path.suffix == ".jsonl":
+            file.writelines(json.dumps(row) + "\n" for row in predictions.rows())
             return
-        with partial.open("w", newline="", encoding="utf-8") as file:
-            match path.suffix:
-                case ".csv":
-                    writer = csv.DictWriter(file, predictions.columns, lineterminator="\n")
-                    writer.writeheader()
-                    writer.writerows({name: _csv_value(value) for name, value in row.items()} for row in rows)
-                case ".json":
-                    json.dump(rows, file, indent=0)
-                case _:
-                    file.writelines(json.dumps(row) + "\n" for row in rows)
+        writer = csv.DictWriter(file, predictions.columns, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows({name: _csv_value(value) for name, value in row.items()} for row in predictions.rows())
 
 
 def _csv_value(value: Any) -> Any:
@@ -98,20 +83,6 @@ def _csv_value(value: Any) -> Any:
         case float():
             return f"{value:.6g}"
     return value
-
-
-def _write_parquet(path: Path, rows: list[dict[str, Any]], columns: list[str]) -> None:
-    arrow, parquet = _pyarrow()
-    kinds = {"is_out_of_distribution": arrow.bool_(), "ood_score": arrow.float64()}
-    kinds |= {name: arrow.float64() for name in columns if "probability" in name}
-    schema = arrow.schema([(name, kinds.get(name, arrow.string())) for name in columns])
-    parquet.write_table(arrow.Table.from_pylist(rows, schema=schema), path)
-
-
-def _pyarrow() -> tuple[Any, Any]:
-    names = ("pyarrow", "pyarrow.parquet")
-    arrow, parquet = (import_optional(name, needed_by="a .parquet file") for name in names)
-    return arrow, parquet
 
 
 def write_explained(path: Path, images: Sequence[tuple[str, bytes]], *, lines: Sequence[str], method: str) -> Path:
