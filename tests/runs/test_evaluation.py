@@ -2,7 +2,6 @@
 
 import ast
 import json
-import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -52,9 +51,6 @@ def test_predictions_survive_the_way_to_disk_without_pickle(tmp_path):
     assert _about_the_same(again, predictions)
     for name in ("accuracy", "loss", "calibration_error", "classes_named"):
         assert getattr(again, name) == getattr(predictions, name)
-    with zipfile.ZipFile(tmp_path / "p.npz") as archive:
-        packed = {one.filename for one in archive.infolist() if one.compress_type != zipfile.ZIP_STORED}
-    assert packed == {"sample_ids.npy"}
 
 
 def test_the_rank_of_the_true_class_is_0_exactly_where_the_answer_is_right():

@@ -4,8 +4,6 @@
 """
 
 import hashlib
-import io
-import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,7 +56,7 @@ class ClassPredictions:
 
     @property
     def correct(self) -> Bool[Tensor, "count"]:
-        """Whether each image is classified rightly."""
+        """Mask of the correctly classified images."""
         return self.classes == self.labels
 
     @property
@@ -67,12 +65,12 @@ class ClassPredictions:
 
     @property
     def class_counts(self) -> Int64[np.ndarray, "classes"]:
-        """How many of the images are of each class."""
+        """Number of images of each class."""
         return torch.bincount(self.labels, minlength=self.num_classes).numpy()
 
     @property
     def classes_named(self) -> int:
-        """How many classes the network names at least once."""
+        """Number of classes that are predicted at least once."""
         return int((torch.bincount(self.classes) > 0).sum())
 
     @property
@@ -126,32 +124,28 @@ class Predictions(ClassPredictions):
         return ((self.logits > own) | ((self.logits == own) & earlier)).sum(1)
 
     def save(self, path: Path, *, of: str = "") -> None:
-        """Write an .npz file, whole or not at all. Only the names of the images are compressed.
+        """Write an .npz file atomically.
 
         Arguments:
-            of: weights and images that the predictions are of, for ``load_of``.
+            of: weights and images of the predictions, for ``load_of``.
         """
-        whole = np.min_scalar_type(self.num_classes)
-        arrays = {
-            "classes": self.classes.numpy().astype(whole),
-            "probability": self.probability.numpy(),
-            "label_log_probability": self.label_log_probability.numpy(),
-            "label_rank": self.label_rank.numpy().astype(whole),
-            "labels": self.labels.numpy().astype(whole),
-            "num_classes": np.array(self.num_classes),
-            "of": np.array(of),
-            "sample_ids": np.array([str(name) for name in self.sample_ids]),
-        }
-        with atomic_write(path) as partial, zipfile.ZipFile(partial, "w") as archive:
-            for name, array in arrays.items():
-                member = zipfile.ZipInfo(f"{name}.npy")
-                member.compress_type = zipfile.ZIP_DEFLATED if name == "sample_ids" else zipfile.ZIP_STORED
-                np.lib.format.write_array(content := io.BytesIO(), array, allow_pickle=False)
-                archive.writestr(member, content.getbuffer())
+        integer = np.min_scalar_type(self.num_classes)
+        with atomic_write(path) as partial, partial.open("wb") as file:
+            np.savez_compressed(
+                file,
+                classes=self.classes.numpy().astype(integer),
+                probability=self.probability.numpy(),
+                label_log_probability=self.label_log_probability.numpy(),
+                label_rank=self.label_rank.numpy().astype(integer),
+                labels=self.labels.numpy().astype(integer),
+                num_classes=np.array(self.num_classes),
+                of=np.array(of),
+                sample_ids=np.array([str(name) for name in self.sample_ids]),
+            )
 
     @staticmethod
     def load_of(path: Path, of: str) -> "ClassPredictions | None":
-        """Read what ``save`` wrote of these weights and images; None if there is no such file, or it is not whole."""
+        """Read what ``save`` wrote of these weights and images; None if the file is missing, damaged or of others."""
         try:
             with np.load(path, allow_pickle=False) as arrays:
                 is_same = "of" in arrays and arrays["of"].item() == of
@@ -184,10 +178,10 @@ def hash_tensors(state: Mapping[str, Tensor]) -> str:
 
 
 def check_finite(logits: Float[Tensor, "count classes"], what: str) -> None:
-    """``refuse_broken`` for logits.
+    """Refuse logits that are not finite (``refuse_broken``).
 
     Raises:
-        TrainingDiverged: some are no finite numbers.
+        TrainingDiverged: a logit that is not finite.
     """
     refuse_broken(int((~logits.isfinite()).any(dim=1).sum()), len(logits), what)
 
@@ -202,13 +196,13 @@ def predict(
     batch_size: int = 500,
     classifier: nn.Linear | None = None,
 ) -> Predictions:
-    """The network's logits for every image, in evaluation mode, on the network's device.
+    """Predict images in evaluation mode, on the device of the network.
 
     Arguments:
-        classifier: the network's last linear map, if its features are asked for.
+        classifier: the last linear layer of the network, to return its input as features.
 
     Raises:
-        TrainingDiverged: an answer that is no finite number.
+        TrainingDiverged: a logit that is not finite.
     """
     device = next(network.parameters()).device
     with evaluation_mode(network):
