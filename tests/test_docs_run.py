@@ -166,9 +166,7 @@ def normal(said: str) -> str:
         r"(?s)\n *Warning: .*?(?=\n\n|$)": "",
         r"significant|not enough evidence": "conclusion",
         r"\s+": " ",
-        r"(More seeds come after [^.]*\. )?0 minutes allow a conclusion and no trend; --minutes 0 allows both": (
-            "0 minutes allow both"
-        ),
+        r"0 minutes allow a conclusion and no trend; --minutes 0 allows both": ("0 minutes allow both"),
     }.items():
         said = re.sub(pattern, sign, said)
     return said.strip()

@@ -203,7 +203,7 @@ def _overrun(chosen: GridPlan, minutes: float) -> list[str]:
 
 
 def _answers(chosen: GridPlan, others: Sequence[GridPlan], costs: GridTimeModel, fixed: Collection[str]) -> list[str]:
-    """Lines on what a grid can answer, on the time of a conclusion, a trend and more seeds, and on missing images.
+    """Lines on the answers that a grid allows, on the time of a conclusion and a trend, and on missing images.
 
     Arguments:
         others: larger and smaller grids, whose times are printed.
@@ -219,14 +219,9 @@ def _answers(chosen: GridPlan, others: Sequence[GridPlan], costs: GridTimeModel,
         most = max(len(grid_plan.seeds) for grid_plan in candidates)
         needed = f"a conclusion needs at least {MIN_SEEDS_FOR_CONCLUSION} seeds"
         return [f"No conclusion: {needed}, and {most} will be run (protocol.seeds)", *images]
-    more = [
-        grid_plan for grid_plan in candidates if chosen.allows_conclusion and len(grid_plan.seeds) > len(chosen.seeds)
-    ]
     line = f"A conclusion takes about {duration(conclusion.seconds)} here ({conclusion.counts})"
     if trend is not None:
         line += f", a trend over the number of images about {duration(trend.seconds)} ({trend.counts})"
-    if more:
-        line += f". More seeds come after sizes and steps: {more[0].counts} take about {duration(more[0].seconds)}"
     if not chosen.allows_conclusion:
         line += f". {minutes:g} minutes allow no conclusion, only a description of single runs"
         line += f"; --minutes {_enough(conclusion)} allows one"
