@@ -88,7 +88,7 @@ def plan_for_time(
     return _with_grid(experiment, chosen, fixed)
 
 
-#: End of the name of a pretrained contender, and of that of the same network fine-tuned.
+#: Suffixes of the names of a pretrained contender and of the same network fine-tuned.
 _PRETRAINED, _FINETUNED = "_pretrained", "_finetuned"
 
 
@@ -267,7 +267,7 @@ def _with_matched_models(
 
 
 def _begun_experiment(experiment: Experiment) -> Experiment | None:
-    """The experiment that was started in the folder of this one; None if there is none.
+    """The experiment that was started in the folder of this one, or None.
 
     Raises:
         InputError: it has other images.
@@ -276,7 +276,7 @@ def _begun_experiment(experiment: Experiment) -> Experiment | None:
     if not path.exists():
         return None
     from_dict = experiment_from_dict(read_config(path), trusted=False, recorded=True)
-    sources = [replace(one.data, root=os.path.abspath(one.data.root)).whence for one in (from_dict, experiment)]
+    sources = [replace(data, root=os.path.abspath(data.root)).whence for data in (from_dict.data, experiment.data)]
     if sources[0] != sources[1]:
         raise InputError(
             f"{experiment.folder} holds an experiment with other images ({from_dict.data.whence}, not "

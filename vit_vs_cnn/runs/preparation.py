@@ -92,7 +92,7 @@ class PreparedRun:
 
 
 def prepare(run: Run, data: ExperimentData) -> PreparedRun:
-    """Sample the images of a run, check what its start weights were trained on, and build its network with them.
+    """Sample the images of a run, check its start weights, and build its network with these weights.
 
     Raises:
         InputError: as ``check_start_overlap``, ``prepare_network`` and ``load_start_weights``.

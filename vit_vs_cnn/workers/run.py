@@ -44,13 +44,13 @@ from vit_vs_cnn.workers.loggers import close_loggers, log_settings, open_loggers
 from vit_vs_cnn.workers.probe import fit_head
 from vit_vs_cnn.workers.trainer import is_helper_process, is_launched_from_outside
 
-#: Parts of the identity of a run that have fields of their own in its result.
+#: Parts of the identity of a run that are separate fields of its result.
 _OWN_FIELDS = ("contender", "budget", "batch_size", "train_size", "seed", "scored_on")
 
 
 @dataclass(frozen=True)
 class RetryLimit:
-    """How many times a command restarts a run whose process died.
+    """Number of times that a command restarts a run whose process died.
 
     Each attempt is recorded in the folder of the run while the run is locked, and the record is removed when the
     attempt ends. A record that exists when an attempt begins was left by a process that died.
@@ -163,7 +163,7 @@ def _state_without_work(run: Run, command_started: datetime | None) -> RunState 
 
 
 def run_in_own_process(run: Run) -> RunState:
-    """Bring a run that several devices share to its result, as a program of its own.
+    """Execute a run that several devices share, as a separate program.
 
     Lightning starts the other processes of a shared run by starting the program again, so the program must be the run.
     A request to stop reaches it, and it saves its state first.
@@ -280,7 +280,7 @@ def _compute_metrics(
 
 
 def _describe_start(prepared: PreparedRun, data: ExperimentData) -> RunStart:
-    """How the training began, and how many scored images the start weights had been trained on."""
+    """Describe the start weights, and count the scored images that they had been trained on."""
     run, pretrained = prepared.run, prepared.pretrained
     recipe = run.recipe
     if recipe.finetune.head:

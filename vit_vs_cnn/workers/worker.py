@@ -44,7 +44,11 @@ class WorkRequest:
     sys_path: list[str] = field(default_factory=lambda: [str(Path(path).absolute()) for path in sys.path])
 
     def unfinished(self, runs: Sequence[Run] | None = None) -> list[Run]:
-        """Those of some runs, or of all, that are neither finished nor have failed since the command started."""
+        """Select the runs that are neither finished nor have failed since the command started.
+
+        Arguments:
+            runs: candidates. Default: all runs.
+        """
         started = self.retries.command_started
         return [
             run
@@ -83,7 +87,7 @@ def take_runs(request: WorkRequest, data: ExperimentData, *, console: Console, w
 
 
 def _take(run: Run, request: WorkRequest, data: ExperimentData, console: Console) -> bool:
-    """Whether a run has a result or a failure after this attempt."""
+    """Execute a run, and report if it has a result or a failure now."""
     if run.world_size == 1 or is_launched_from_outside():
         state = run_one(run, data, console=console, retries=request.retries)
         _release_memory()
@@ -102,7 +106,7 @@ def _release_memory() -> None:
 
 
 class ExitReason(StrEnum):
-    """How a worker in another process ended."""
+    """Reason why a worker in another process ended."""
 
     DONE = "done"  # nothing was left that it could take
     STOPPED = "stopped"  # on request, with its state saved
@@ -123,7 +127,7 @@ class WorkerExit:
 
 
 def work(request: WorkRequest) -> WorkerExit:
-    """Take runs in a process of its own, which reads the images again.
+    """Take runs in a worker process, which reads the images again.
 
     Modules are found in the same places as by the command, and in the same order.
     """
