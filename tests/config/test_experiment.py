@@ -49,8 +49,6 @@ def test_the_head_of_every_config_gives_command_time_and_expectation(path):
     ("key", "value", "message"),
     [
         ("protocol.seed", 1, "protocol.seed: there is no such setting; did you mean seeds?"),
-        ("protocol.max_seeds", 10, "protocol.max_seeds: there is no such setting; name the seeds in protocol.seeds"),
-        ("protocol.until_decided", True, "there is no such setting; name the seeds in protocol.seeds"),
         ("datta", {}, "datta: there is no such setting"),
         ("data.augmentation.flop", True, "data.augmentation.flop: there is no such setting; did you mean"),
         ("contenders.vit.optimizer.lrr", 1, "contenders.vit.optimizer.lrr: there is no such setting"),
@@ -81,6 +79,7 @@ def test_the_head_of_every_config_gives_command_time_and_expectation(path):
         ("protocol.batch_size", 0, "batch_size 0 must be from 1 to"),
         ("trainer.precision", "float8", "trainer.precision: expected"),
         ("trainer.max_epochs", 3, "trainer.max_epochs is decided by protocol.budget.epochs"),
+        ("trainer.max_steps", 3, "trainer.max_steps is decided by protocol.budget.steps"),
         (
             "trainer.callbacks",
             [{"class_path": "GradientAccumulationScheduler", "init_args": {"scheduling": {0: 2}}}],
@@ -133,12 +132,6 @@ def test_a_wrong_setting_is_named_in_one_line(tmp_path, key, value, message):
         experiment_from_dict(values)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-def test_max_steps_of_the_trainer_is_a_budget(tmp_path):
-    experiment = tiny_experiment(tmp_path, trainer={"max_steps": 50})
-    assert experiment.protocol.budget == Budget(steps=50)
-    assert "max_steps" not in experiment.trainer
 
 
 def _told(*words: str) -> Experiment:

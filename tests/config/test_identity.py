@@ -70,7 +70,6 @@ def test_one_value_in_two_spellings_is_one_run(values, first, second):
         ("trainer.gradient_clip_val", 0.0),
         ("trainer.sync_batchnorm", False),
         ("protocol.threads", 1),
-        ("data.shuffle_labels", False),
         ("contenders.vit.loss", None),
         ("contenders.vit.model.dropout", 0.0),
         ("contenders.vit.model.position", "learned"),

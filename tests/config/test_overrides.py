@@ -160,20 +160,6 @@ def test_what_tuning_cannot_be_given_is_one_line(tmp_path, place, value, message
     assert "\n" not in str(caught.value)
 
 
-def test_records_of_an_earlier_version_are_read_without_removed_settings(tmp_path):
-    values = _values(tmp_path, {60: {"label_smoothing": 0.2}})
-    today = experiment_from_dict(values)
-    override(values, "contenders.vit.trials", 12)
-    override(values, "contenders.vit.by_size.60.trials", 12)
-    override(values, "contenders.vit.search", {"optimizer.lr": [0.1]})
-    override(values, "tuning.seeds", [100])
-    override(values, "tuning.record", "tuning.csv")
-    override(values, "protocol.trials", None)
-    override(values, "protocol.max_seeds", 10)
-    override(values, "protocol.until_decided", False)
-    assert experiment_from_dict(values, recorded=True) == today
-
-
 def test_dotted_values_reach_every_depth(tmp_path):
     contender = experiment_from_dict(_values(tmp_path, {})).contenders["vit"]
     changed = with_values(contender, {"optimizer.lr": 0.5, "model.patch_size": 4, "schedule.warmup": 0.2}, where="x")

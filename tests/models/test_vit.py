@@ -5,7 +5,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from vit_vs_cnn.models import ResNet, VisionTransformer, create_model
+from vit_vs_cnn.models import VisionTransformer, create_model
 from vit_vs_cnn.models.attention_options import POSITIONS
 from vit_vs_cnn.models.cost import count_macs, count_parameters
 
@@ -310,41 +310,6 @@ def test_a_position_is_trained_through_its_interpolation():
     model = build(dynamic_image_size=True)
     model(images((8, 28))).sum().backward()
     assert model.position.encoding.grad.any()
-
-
-def _trained_step(network, *, checkpoint):
-    network.train().set_grad_checkpointing(checkpoint)
-    torch.manual_seed(7)
-    kept = 0
-
-    def count(tensor):
-        nonlocal kept
-        kept += tensor.numel()
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
-        loss = F.cross_entropy(network(images((16, 24))), torch.tensor([1, 4]))
-    loss.backward()
-    drawn = torch.rand(3)
-    return loss, [parameter.grad for parameter in network.parameters()], dict(network.named_buffers()), drawn, kept
-
-
-@pytest.mark.parametrize("kind", ["vit", "resnet"])
-def test_checkpointed_gradients_are_bit_equal_and_less_is_kept(kind):
-    def network():
-        torch.manual_seed(3)
-        if kind == "resnet":
-            return ResNet(18, 5, CLASSES, zero_init_residual=False).double()
-        rates = {"dropout": 0.3, "attention_dropout": 0.2, "drop_path": 0.3}
-        return build(image_size=(16, 24), depth=3, position="conditional", **rates)
-
-    plain, lean = (_trained_step(network(), checkpoint=checkpoint) for checkpoint in (False, True))
-    assert torch.equal(plain[0], lean[0])
-    assert all(torch.equal(one, other) for one, other in zip(plain[1], lean[1], strict=True))
-    assert plain[2].keys() == lean[2].keys()
-    assert all(torch.equal(value, lean[2][name]) for name, value in plain[2].items())
-    assert torch.equal(plain[3], lean[3])
-    assert lean[4] < plain[4] / 3
 
 
 def test_names_draws_and_default_options_are_those_of_before():

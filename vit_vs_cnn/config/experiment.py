@@ -3,7 +3,7 @@
 import dataclasses
 import itertools
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from graphlib import CycleError, TopologicalSorter
@@ -173,7 +173,6 @@ class Experiment:
             "data": {
                 "fingerprint": fingerprint,
                 "validation_fraction": self.data.validation_fraction,
-                "shuffle_labels": self.data.shuffle_labels,
             },
             "train_size": train_size,
             "seed": seed,
@@ -213,19 +212,17 @@ class Experiment:
         return [[name for name in depth if depth[name] == level] for level in range(max(depth.values()) + 1)]
 
 
-def experiment_from_dict(values: Mapping[str, Any], *, trusted: bool = True, recorded: bool = False) -> Experiment:
+def experiment_from_dict(values: Mapping[str, Any], *, trusted: bool = True) -> Experiment:
     """An experiment from plain values, every one checked. No class that it names is made.
 
     Arguments:
         values: of a config.
         trusted: whether the user wrote them; of a file that was trained elsewhere nothing is imported.
-        recorded: whether a run wrote them, maybe of an earlier version: what was a setting then is passed over.
 
     Raises:
         InputError: what is wrong, where in the config, and what is allowed.
     """
     check_plain(values, where="")
-    values = _without_removed_settings(values) if recorded else values
     refuse_classes(values, but_in=CLASSES_STAND)
     typed.refuse_unknown(values, settings_of_a_config(), where="")
     values = with_executor_named(values)
@@ -241,8 +238,7 @@ def experiment_from_dict(values: Mapping[str, Any], *, trusted: bool = True, rec
         raise InputError(f"output: expected the path of a folder, got {output!r}")
     minutes = values.get("minutes")
     check_numbers({"minutes": minutes}, "{name}: expected a number {bounds}, got {value!r}", minutes=Bounds(above=0))
-    protocol_values, trainer = _budget_from_trainer(_block(values, "protocol"), _block(values, "trainer"))
-    protocol = typed.build(Protocol, protocol_values, where="protocol")
+    protocol = typed.build(Protocol, _block(values, "protocol"), where="protocol")
     data = _block(values, "data")
     shares_augmentation = isinstance(data, Mapping) and data.get("augmentation") is not None
     contender_values = _with_permutation(values.get("contenders"), data)
@@ -256,7 +252,7 @@ def experiment_from_dict(values: Mapping[str, Any], *, trusted: bool = True, rec
         output=output,
         protocol=protocol,
         contenders=contenders,
-        trainer=Plain(read_trainer(trainer, built["execution"].watchers, trusted=trusted)),
+        trainer=Plain(read_trainer(_block(values, "trainer"), built["execution"].watchers, trusted=trusted)),
         minutes=None if minutes is None else float(minutes),
         trusted=trusted,
         **built,
@@ -287,37 +283,6 @@ def _check_tuning(tuning: Tuning, protocol: Protocol, contenders: Mapping[str, C
     if wrong := [size for size in tuning.sizes or [] if size not in protocol.train_sizes]:
         known = ", ".join(map(str, protocol.train_sizes))
         raise InputError(f"tuning.sizes: {wrong[0]} is not one of protocol.train_sizes ({known})")
-
-
-#: Settings that were removed, by block. An ``experiment.yaml`` or a checkpoint of an earlier version may have them.
-_REMOVED_SETTINGS = {
-    "protocol": ("max_seeds", "until_decided", "trials"),
-    "tuning": ("seeds", "equal", "budgets", "pruner", "draw_seed", "record"),
-    "execution": ("keep_logits",),
-    "executor": ("slurm",),
-}
-_REMOVED_CONTENDER_SETTINGS = {"tune": ("unfreeze",), "weights": ("partial",)}
-
-
-def _without_removed_settings(values: Mapping[str, Any]) -> dict[str, Any]:
-    def without(block: Any, names: Collection[str]) -> Any:
-        return {k: v for k, v in block.items() if k not in names} if isinstance(block, Mapping) else block
-
-    def without_inside(block: Mapping[str, Any], removed: Mapping[str, Collection[str]]) -> dict[str, Any]:
-        return {name: without(inner, removed.get(name, ())) for name, inner in block.items()}
-
-    def contender(block: Any) -> Any:
-        if not isinstance(block, Mapping):
-            return block
-        here = without_inside(without(block, ("trials", "search")), _REMOVED_CONTENDER_SETTINGS)
-        if isinstance(sizes := here.get("by_size"), Mapping):
-            here["by_size"] = {size: without(over, ("trials",)) for size, over in sizes.items()}
-        return {"recipe": {"name": "none"}, **here}  # all settings are written out
-
-    kept = without_inside(values, _REMOVED_SETTINGS)
-    if isinstance(contenders := values.get("contenders"), Mapping):
-        kept["contenders"] = {name: contender(block) for name, block in contenders.items()}
-    return kept
 
 
 def _block(values: Mapping[str, Any], name: str) -> Any:
@@ -375,14 +340,6 @@ def _check_starts(contenders: Mapping[str, Contender]) -> None:
     except CycleError as error:
         circle = " starts from ".join(reversed(error.args[1]))
         raise InputError(f"contenders: {circle}: none of them could be first") from error
-
-
-def _budget_from_trainer(protocol: Any, trainer: Any) -> tuple[Any, Any]:
-    """``trainer.max_steps`` is Lightning's word for a budget in steps: it takes the place of the protocol's."""
-    if not isinstance(trainer, Mapping) or trainer.get("max_steps") is None or not isinstance(protocol, Mapping):
-        return protocol, trainer
-    rest = {name: value for name, value in trainer.items() if name != "max_steps"}
-    return {**protocol, "budget": {"steps": trainer["max_steps"]}}, rest
 
 
 def _is_file_name(name: str) -> bool:

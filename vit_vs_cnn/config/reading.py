@@ -35,8 +35,6 @@ WORDS = {
     list: "a list",
     Plain: "names with values",
 }
-#: Settings that were removed, by dotted name, and what to use instead.
-REMOVED_SETTINGS = dict.fromkeys(("protocol.max_seeds", "protocol.until_decided"), "name the seeds in protocol.seeds")
 #: The default of what has to be given.
 REQUIRED: Any = ...
 REFUSED = (ArgumentError, ImportError, KeyError, OverflowError, TypeError, ValueError)
@@ -274,7 +272,6 @@ def refuse_unknown(names: Iterable[Any], settings: Mapping[str, Setting], where:
         close = difflib.get_close_matches(str(name), settings, n=1) or deeper[:1]
         place = f"{where}.{name}" if where else name
         hint = f"; did you mean {close[0]}?" if close else ""
-        hint = f"; {REMOVED_SETTINGS[place]}" if place in REMOVED_SETTINGS else hint
         raise UnknownSetting(f"{place}: there is no such setting{hint} (there are: {', '.join(sorted(settings))})")
 
 

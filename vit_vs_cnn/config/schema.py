@@ -35,8 +35,6 @@ class Data:
         root: The folder of the data set or of your images, or your table; objects needs none.
         validation_fraction: Share of a training size that is set apart for validation; it counts into that size.
         augmentation: How training images are varied, for every contender that does not say otherwise.
-        shuffle_labels: Train on labels in random order, for the sanity check of maps (inspect --shuffled); nothing
-            can be learned of them but by heart.
         permute_blocks: Side in pixels of blocks that are permuted in all images, after augmentation, in a fixed order.
             Smaller blocks leave less local structure. model.permute_blocks sets it for one contender. null: none.
         permutation_seed: Seed of the permutation.
@@ -51,7 +49,6 @@ class Data:
     root: str = "data"
     validation_fraction: float = 0.1
     augmentation: Augmentation = field(default_factory=Augmentation)
-    shuffle_labels: bool = False
     permute_blocks: int | None = None
     permutation_seed: int = 0
     objects: SyntheticOptions = field(default_factory=SyntheticOptions)
@@ -314,16 +311,14 @@ class Tune:
             are computed once; its penalty is chosen on validation images. Neither budget, optimizer nor augmentation
             count then.
         last: Train the head and so many layers before it (blocks, or as the network groups them); null for all.
-        freeze_norms: Keep the mean and variance of all batch norms; those of frozen layers are always kept.
     """
 
     head: bool = False
     last: int | None = None
-    freeze_norms: bool = False
 
     def __post_init__(self) -> None:
-        if self.head and (self.last is not None or self.freeze_norms):
-            raise InputError("tune: head fits the head alone; last and freeze_norms do not go with it")
+        if self.head and self.last is not None:
+            raise InputError("tune: head fits the head alone; last does not go with it")
         check_numbers(vars(self), "tune.{name} {value} must be {bounds}", last=AT_LEAST_0)
 
     @property
@@ -456,8 +451,6 @@ class Execution:
             CPU for 1x1 convolutions with a stride and fewer than 8 input channels, where PyTorch 2.15 crashes.
         checkpoint_interval: Steps between checkpoints, the most that a kill can lose; null for a twentieth of the run.
         validation_interval: Steps between validations; null for a fifth of the run.
-        gradient_checkpointing: Compute activations a second time in the backward pass instead of keeping them: less
-            memory, more time, the same numbers. For our networks, and those of others that can.
         metrics: Metrics of torchmetrics to watch beside accuracy, each by its name as {class_path, init_args}; given
             logits and labels, logged as val/NAME, and of the scored images in result.json under metrics. num_classes is
             handed over where it is taken.
@@ -469,7 +462,6 @@ class Execution:
     channels_last: bool | None = None
     checkpoint_interval: int | None = None
     validation_interval: int | None = None
-    gradient_checkpointing: bool = False
     metrics: Plain = field(default_factory=Plain)
     watchers: list[Plain] = field(default_factory=list)
 

@@ -13,6 +13,7 @@ from vit_vs_cnn.errors import InputError
 DECIDED_BY_PROTOCOL = {
     "max_epochs": "protocol.budget.epochs",
     "min_epochs": "protocol.budget.epochs",
+    "max_steps": "protocol.budget.steps",
     "min_steps": "protocol.budget.steps",
     "max_time": "protocol.budget.steps (a budget in seconds would depend on the machine)",
     "limit_train_batches": "protocol.budget.steps",

@@ -1,6 +1,5 @@
 """Labelled images as bytes, in memory or in a memory-mapped file, and the interface of image sources."""
 
-import copy
 import errno
 import hashlib
 import math
@@ -112,12 +111,6 @@ class LabelledImages:
         if len(indices) * math.prod(self.image_shape) > MAX_COPIED_BYTES:
             return LazySubset((self,), indices, **fields)
         return LabelledImages(self.take(indices), **fields)
-
-    def with_labels(self, labels: Int64[Tensor, "count"]) -> "LabelledImages":
-        """The same images with other labels."""
-        changed = copy.copy(self)
-        vars(changed)["labels"] = labels  # the dataclass is frozen
-        return changed
 
     def with_pixels(self, images: ImageBytes) -> "LabelledImages":
         """Other pixels, in memory, with the same labels and names."""

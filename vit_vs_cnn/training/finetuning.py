@@ -13,18 +13,17 @@ from vit_vs_cnn.models.features import find_batch_norms, list_layers
 class FrozenLayers(Callback):
     """Trains the head and the last layers of a network. The weights of the other layers do not change.
 
-    Batch norms of frozen layers use the mean and variance that they came with, and so do all with ``freeze_norms``.
+    Batch norms of frozen layers use the mean and variance that they came with.
 
     Arguments:
         network: its parameters are frozen at construction, before an optimizer is made.
         last: number of layers before the head that train; None for all.
-        freeze_norms: whether the batch norms of trained layers keep their statistics, too.
 
     Raises:
         InputError: the network has fewer layers, or only one.
     """
 
-    def __init__(self, network: nn.Module, *, last: int | None, freeze_norms: bool) -> None:
+    def __init__(self, network: nn.Module, *, last: int | None) -> None:
         layers = list_layers(network)
         if last is not None and len(layers) == 1:
             raise InputError(
@@ -38,9 +37,7 @@ class FrozenLayers(Callback):
                 parameter.requires_grad_(False)
         names = {name for layer in layers for name in layer}
         self._norms = [
-            norm
-            for name, norm in find_batch_norms(network).items()
-            if freeze_norms or _is_frozen(name, names=names, frozen=frozen)
+            norm for name, norm in find_batch_norms(network).items() if _is_frozen(name, names=names, frozen=frozen)
         ]
 
     def on_train_batch_start(self, trainer: lightning.Trainer, *_: Any) -> None:

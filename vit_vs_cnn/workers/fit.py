@@ -167,7 +167,7 @@ def fit(prepared: PreparedRun, loggers: Sequence[Logger], console: Console) -> F
         transform=make_transform(experiment.augmentation(recipe), trust=experiment.trusted),
     )
     tune = recipe.tune
-    freezing = [] if tune == Tune() else [FrozenLayers(unwrap(network), last=tune.last, freeze_norms=tune.freeze_norms)]
+    freezing = [] if tune == Tune() else [FrozenLayers(unwrap(network), last=tune.last)]
     module = Classifier(
         network,
         num_classes=images.training.num_classes,

@@ -172,7 +172,6 @@ def test_unfit_mean_and_std_are_refused(std):
         ("erasing", 1.5),
         ("mixup", -0.1),
         ("cutmix", float("inf")),
-        ("mix_probability", float("nan")),
     ],
 )
 def test_values_out_of_range_are_refused_by_name(field, value):

@@ -31,7 +31,7 @@ NUM_UNIFORM_DRAWS = {
     "flip": 1,
     "erasing": 5,  # decision, area, aspect ratio, row, column
     "unused": 2,
-    "mixing": 5,  # decision, mixup or CutMix, share, row, column
+    "mixing": 5,  # unused, mixup or CutMix, share, row, column
     "policy": 3,  # operation, strength, sign; again for each round
     "resized_crop": 4,  # area, aspect ratio, row, column
     "unused too": 5,
@@ -143,8 +143,7 @@ class Augmenter:
         if config.erasing:
             plan["erasing"] = erasing_boxes(uniform["erasing"], config.erasing, grid_size)
         if config.mixes:
-            mixing = (config.mixup, config.cutmix, config.mix_probability)
-            plan["mixing"] = mixing_plan(uniform["mixing"], *mixing, grid_size)
+            plan["mixing"] = mixing_plan(uniform["mixing"], config.mixup, config.cutmix, grid_size)
         if not config.num_policy_ops:
             return plan, []
         operation, strength, sign = uniform["policy"].unflatten(0, (-1, 3)).unbind(1)
