@@ -248,26 +248,6 @@ def test_a_jpeg_on_its_side_keeps_the_detail_that_a_wide_image_needs(tmp_path):
     assert np.abs(side.astype(int) - upright).max() < 20
 
 
-@pytest.mark.parametrize(
-    ("bits", "color_type", "pixels", "transparent", "expected"),
-    [
-        (16, 0, struct.pack(">HHH", 0x1234, 0x1300, 0xFFFF), struct.pack(">H", 0x1234), [255, 19, 255]),
-        (8, 0, bytes([7, 8, 0]), struct.pack(">H", 7), [255, 8, 0]),
-        (4, 0, bytes([0x56, 0x00]), struct.pack(">H", 5), [255, 102, 0]),
-        (2, 0, bytes([0b01100000]), struct.pack(">H", 1), [255, 170, 0]),
-        (16, 2, struct.pack(">9H", *[0x1234] * 3, *[0x3412] * 3, *[0] * 3), b"\x12\x34" * 3, [255, 52, 0]),
-        (16, 2, struct.pack(">9H", *[0x00C8] * 3, *[0x3412] * 3, *[0x0100] * 3), b"\x00\xc8" * 3, [255, 52, 1]),
-    ],
-)
-def test_the_transparent_colour_of_a_png_becomes_white_at_any_depth(
-    tmp_path, bits, color_type, pixels, transparent, expected
-):
-    header = struct.pack(">IIBBBBB", 3, 1, bits, color_type, 0, 0, 0)
-    parts = (b"IHDR", header), (b"tRNS", transparent), (b"IDAT", zlib.compress(b"\0" + pixels)), (b"IEND", b"")
-    (tmp_path / "x.png").write_bytes(png(*parts))
-    assert decode_image(tmp_path / "x.png", (1, 3))[0, 0].tolist() == expected
-
-
 def test_a_broken_exif_block_does_not_lose_the_image(tmp_path):
     save(tmp_path / "x.png", GREEN, exif=b"Exif\x00\x00garbage")
     assert decode_image(tmp_path / "x.png", 1)[:, 0, 0].tolist() == list(GREEN)
@@ -777,17 +757,6 @@ def test_images_are_what_the_decoder_gives(root, options):
     train = open_folder(root, options(resize="pad")).train()
     for image, name in zip(train.images, train.sample_ids, strict=True):
         assert torch.equal(image, torch.from_numpy(decode_image(root / name, SIZE, "pad")))
-
-
-def test_wide_images_are_converted_in_strips_with_the_same_bytes(tmp_path, monkeypatch):
-    rng = np.random.default_rng(0)
-    Image.fromarray(rng.integers(256, size=(53, 41, 4), dtype=np.uint8), "RGBA").save(tmp_path / "alpha.png")
-    Image.fromarray(rng.integers(1 << 16, size=(53, 41), dtype=np.uint16)).save(tmp_path / "wide.png")
-    Image.fromarray(rng.normal(0, 1000, (53, 41)).astype(np.float32)).save(tmp_path / "float.tif")
-    whole = [decode_image(path, SIZE) for path in sorted(tmp_path.iterdir())]
-    monkeypatch.setattr(decoding, "STRIP", 5 * 41)
-    for path, expected in zip(sorted(tmp_path.iterdir()), whole, strict=True):
-        np.testing.assert_array_equal(decode_image(path, SIZE), expected)
 
 
 def test_a_class_whose_name_is_no_text_is_refused_before_anything_trains(root, options):

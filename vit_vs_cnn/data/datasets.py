@@ -12,12 +12,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import UInt8
-from PIL import Image
 from torch import Tensor
 from torch.utils.data import Subset
 
-from vit_vs_cnn.data.decoding import FORMATS, array_to_image, resize_image, to_array, to_uint8, value_range
+from vit_vs_cnn.data.decoding import to_pixels
 from vit_vs_cnn.data.image_cache import (
     CachedImages,
     create_image_file,
@@ -29,7 +27,7 @@ from vit_vs_cnn.data.image_cache import (
 )
 from vit_vs_cnn.data.images import LabelledImages, Source
 from vit_vs_cnn.data.listing import ImageListing, check_disjoint_groups
-from vit_vs_cnn.data.options import ArraysOptions, rows_and_cols_of
+from vit_vs_cnn.data.options import ArraysOptions
 from vit_vs_cnn.data.table import SPLIT_NAMES
 from vit_vs_cnn.errors import InputError, one_line
 
@@ -72,7 +70,7 @@ class Part:
             reason = f"{type(error).__name__}: {one_line(error)}"
             raise InputError(f"{self.description}: image {index}: {reason}") from error
         try:
-            return to_pixels(image, options), parse_label(label)
+            return to_pixels(image, options.image_size, options.resize), parse_label(label)
         except InputError as error:
             raise InputError(f"{self.description}, {split} image {index}: {error}") from error
 
@@ -276,57 +274,6 @@ def _plain(value: Any) -> Any:
     if not isinstance(value, np.generic | np.ndarray | Tensor) or np.prod(value.shape) != 1:
         return value
     return value if isinstance(value, Tensor) and value.is_meta else value.item()
-
-
-def to_pixels(image: Any, options: ArraysOptions) -> UInt8[np.ndarray, "channels rows cols"]:
-    """An image as bytes, resized to ``options.image_size`` if that is set.
-
-    Pillow images and files become RGB. Floats must be bytes divided by 255.
-
-    Raises:
-        InputError: no image, or other values.
-    """
-    size, resize = options.image_size, options.resize
-    if isinstance(image, str | Path):
-        try:
-            with Image.open(image, formats=FORMATS) as file:
-                return to_pixels(file, options)
-        except OSError as error:
-            raise InputError(f"{image}: {error.strerror or 'no image, or none in a supported format'}") from error
-        except InputError as error:
-            raise InputError(f"{image}: {error}") from error
-    if isinstance(image, Image.Image):
-        try:
-            copy = image.copy()  # it is turned upright in place
-            copy.format = image.format
-            return resize_image(copy, size, resize)
-        except InputError:
-            raise
-        except Exception as error:  # readers fail in many ways on damaged files, with SyntaxError among them
-            raise InputError(f"cannot be read: {one_line(error, 80)}") from error
-    if not isinstance(image, np.ndarray | Tensor):
-        raise InputError(f"an image is a {type(image).__name__}; expected a picture of Pillow, an array or a tensor")
-    pixels = _channels_first(image)
-    if size is None or pixels.shape[1:] == rows_and_cols_of(size):
-        return pixels
-    return resize_image(array_to_image(pixels), size, resize)[: len(pixels)]
-
-
-def _channels_first(image: np.ndarray | Tensor) -> UInt8[np.ndarray, "channels rows cols"]:
-    """Bytes, channels first. If both ends may be the channels, these are last in an array and first in a tensor."""
-    values = to_array(image)
-    values = values[None] if values.ndim == 2 else values
-    if values.ndim != 3 or not {values.shape[0], values.shape[2]} & {1, 3} or not values.size:
-        raise InputError(f"an image has shape {tuple(image.shape)}; expected (rows, cols) with 1 or 3 channels or none")
-    is_tensor = isinstance(image, Tensor) or image.ndim == 2
-    is_first = values.shape[0] in (1, 3) and (is_tensor or values.shape[2] not in (1, 3))
-    pixels = to_uint8(values if is_first else values.transpose(2, 0, 1))
-    if pixels is None:
-        raise InputError(
-            f"an image has {value_range(values)}; expected bytes (uint8), or floats that are bytes / 255, as ToTensor "
-            "gives them: leave normalisation and augmentation to the package"
-        )
-    return pixels
 
 
 def _write_pixels(parts: Mapping[str, Part], options: ArraysOptions, path: Path) -> list[int | str]:
