@@ -17,7 +17,7 @@ from vit_vs_cnn.config.experiment import (
     read_config,
 )
 from vit_vs_cnn.config.identity import hash_of, identity_of
-from vit_vs_cnn.config.merging import override
+from vit_vs_cnn.config.reading import override
 from vit_vs_cnn.errors import InputError
 
 CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*.yaml"))

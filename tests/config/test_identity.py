@@ -9,7 +9,7 @@ from tests.experiments.tiny import tiny_config
 from vit_vs_cnn.config import identity
 from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.config.identity import default_options, default_settings, hash_of, identity_of
-from vit_vs_cnn.config.merging import override
+from vit_vs_cnn.config.reading import override
 from vit_vs_cnn.models.presets import PRESETS
 
 STORED = json.loads(Path(__file__).with_name("identity.json").read_text(encoding="utf-8"))

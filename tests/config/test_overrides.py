@@ -8,8 +8,8 @@ from vit_vs_cnn.api import load_experiment
 from vit_vs_cnn.commands import COMMANDS
 from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.config.identity import hash_of, identity_of
-from vit_vs_cnn.config.merging import override
 from vit_vs_cnn.config.overrides import with_values
+from vit_vs_cnn.config.reading import override
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.runs.experiment_data import ExperimentData
 from vit_vs_cnn.runs.preparation import grid

@@ -204,14 +204,14 @@ def test_images_of_several_sizes_need_one(options):
         ((PIXELS, ["", "a"] * 18 + ["a"]), "image 0: data: the label is ''; numbers below 0"),
         (
             table_of(img=ImageType, camera=Camera, kind=ClassLabel),
-            "each of the columns camera, kind may hold the labels",
+            "no single column of labels: each of camera, kind may be it",
         ),
-        (table_of(img=ImageType, camera=Camera, label=int), "each of the columns camera, label may hold the labels"),
+        (table_of(img=ImageType, camera=Camera, label=int), "labels: each of camera, label may be it"),
         (
             table_of(left=ImageType, right=ImageType, label=ClassLabel),
-            "each of the columns left, right may hold the images",
+            "no single column of images: each of left, right may be it",
         ),
-        (table_of(img=ImageType, kind=int), "no column of labels among img, kind"),
+        (table_of(img=ImageType, kind=int), "no single column of labels: there are img, kind"),
         (_numbered({"a": 1, "b": 2, "c": 3}), "class_to_idx of the dataset must number its classes 0, 1, ..."),
         ({"images": PIXELS, "labels": LABELS, "groups": [1]}, "1 groups and 37 images"),
         ({"train": (PIXELS, LABELS), "holdout": (PIXELS, LABELS)}, "got names train, holdout"),
@@ -310,11 +310,6 @@ def _crop(size):
     return RandomResizedCrop(size, scale=(0.2, 0.6))
 
 
-def _crop_from_one_state(image):
-    with torch.random.fork_rng(devices=[]):
-        return RandomResizedCrop((ROWS, COLS), scale=(0.2, 0.6))(image)
-
-
 def _mirror_some(image):
     return image.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if random.random() < 0.5 else image
 
@@ -323,7 +318,7 @@ def _shift(image):
     return Image.fromarray(np.roll(np.asarray(image), np.random.randint(1000), axis=1))
 
 
-@pytest.mark.parametrize("transform", [_crop((ROWS, COLS)), _crop_from_one_state, _mirror_some, _shift])
+@pytest.mark.parametrize("transform", [_crop((ROWS, COLS)), _mirror_some, _shift])
 def test_a_dataset_with_a_random_transform_is_refused(options, transform):
     torch.manual_seed(0)
     given = {"train": Pictures(), "test": Pictures(transform=transform)}
@@ -331,11 +326,7 @@ def test_a_dataset_with_a_random_transform_is_refused(options, transform):
         open_dataset(given, options())
 
 
-def test_random_labels_are_refused_and_global_random_states_are_kept(options):
-    given = Pictures(transform=pil_to_tensor)
-    before = torch.get_rng_state(), np.random.get_state()[1].tolist()  # of random's the type checks make use
-    open_dataset(given, options())
-    assert torch.equal(torch.get_rng_state(), before[0]) and np.random.get_state()[1].tolist() == before[1]
+def test_random_labels_are_refused(options):
     numbers = np.random.default_rng(0)
 
     class RandomLabels(Pictures):

@@ -445,7 +445,7 @@ def test_a_folder_of_other_images_is_refused(tmp_path):
     (begun.folder / "experiment.yaml").write_text(yaml.safe_dump(other))
     with pytest.raises(
         InputError,
-        match=r"holds an experiment with other images \(the folder elsewhere, not drawn objects\); give this one",
+        match=r"holds an experiment with other images \(the folder elsewhere, not synthetic images\); give this one",
     ):
         plan_for_time(begun, console=Console(quiet=True))
 

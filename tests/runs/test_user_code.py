@@ -194,7 +194,7 @@ def test_a_registered_network_is_opened_by_its_name_without_trust(tmp_path, monk
         ({"class_path": f"{OWN}.HardOnly"}, "HardOnly fails on logits and shares of the classes"),
         ({"class_path": f"{OWN}.PerImage"}, "PerImage must give one number"),
         ({"class_path": f"{OWN}.Focal", "init_args": {"gamma": "x"}}, "gamma"),
-        ({"class_path": f"{OWN}.Focal", "arguments": {}}, "takes class_path and init_args, not arguments"),
+        ({"class_path": f"{OWN}.Focal", "arguments": {}}, "loss.arguments: there is no such setting"),
     ],
 )
 def test_a_loss_that_does_not_fit_is_refused_before_anything_trains(tmp_path, loss, message):
@@ -207,9 +207,9 @@ def test_a_loss_that_does_not_fit_is_refused_before_anything_trains(tmp_path, lo
 @pytest.mark.parametrize(
     ("contender", "message"),
     [
-        ({"loss": {"class_path": f"{OWN}.Focal"}, "label_smoothing": 0.1}, "label_smoothing and class_weights are of"),
+        ({"loss": {"class_path": f"{OWN}.Focal"}, "label_smoothing": 0.1}, "label_smoothing and class_weights belong"),
         ({"loss": {"class_path": f"{OWN}.Focal"}, "class_weights": "balanced"}, "label_smoothing and class_weights"),
-        ({"loss": {"init_args": {}}}, "loss must be {class_path, init_args}"),
+        ({"loss": {"init_args": {}}}, "loss: expected {class_path: package.module.Name, init_args"),
         ({"class_weights": "equal"}, "class_weights: expected balanced or a list"),
         ({"class_weights": [1.0, -1.0]}, "must be 0 or more"),
         ({"class_weights": [0.0, 0.0]}, "not all 0"),
@@ -229,7 +229,7 @@ def test_what_cannot_be_is_refused_by_its_place(tmp_path, contender, message):
     [
         ({"loss": {"class_path": f"{OWN}.Named"}}, "metrics.loss: a name is a word"),
         ({"a/b": {"class_path": f"{OWN}.Named"}}, "metrics.a/b: a name is a word"),
-        ({"f1": 3}, "metrics.f1 must be {class_path, init_args}"),
+        ({"f1": 3}, "metrics.f1: expected {class_path: package.module.Name, init_args"),
         ({"f1": {"class_path": f"{OWN}.Focal"}}, "execution.metrics.f1: .*must be a metric of torchmetrics"),
         ({"class_path": f"{OWN}.Named"}, "no class is made here"),
     ],
