@@ -194,7 +194,6 @@ def test_a_registered_network_is_opened_by_its_name_without_trust(tmp_path, monk
         ({"class_path": f"{OWN}.HardOnly"}, "HardOnly fails on logits and shares of the classes"),
         ({"class_path": f"{OWN}.PerImage"}, "PerImage must give one number"),
         ({"class_path": f"{OWN}.Focal", "init_args": {"gamma": "x"}}, "gamma"),
-        ({"class_path": f"{OWN}.Focal", "arguments": {}}, "loss.arguments: there is no such setting"),
     ],
 )
 def test_a_loss_that_does_not_fit_is_refused_before_anything_trains(tmp_path, loss, message):
