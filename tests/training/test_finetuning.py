@@ -17,8 +17,8 @@ from vit_vs_cnn.models import ResNet, VisionTransformer, create_model
 from vit_vs_cnn.models.features import list_layers
 from vit_vs_cnn.models.input_wrappers import ResizedInput
 from vit_vs_cnn.runs.trained_network import open_network
+from vit_vs_cnn.training.callbacks import FrozenLayers
 from vit_vs_cnn.training.classifier import Classifier
-from vit_vs_cnn.training.finetuning import FrozenLayers
 from vit_vs_cnn.training.optimization import Optimizer
 
 STEPS = 12

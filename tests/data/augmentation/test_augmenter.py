@@ -10,8 +10,7 @@ from scipy.stats import chisquare
 from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as TF
 
-from vit_vs_cnn.data.augmentation.augmenter import Augmentation, Augmenter
-from vit_vs_cnn.data.augmentation.custom_transform import CustomTransform
+from vit_vs_cnn.data.augmentation.augmenter import Augmentation, Augmenter, CustomTransform
 from vit_vs_cnn.data.augmentation.geometry import crop_and_resize, resized_crop_boxes
 from vit_vs_cnn.data.augmentation.policy import OPERATIONS
 from vit_vs_cnn.errors import InputError

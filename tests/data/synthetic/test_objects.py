@@ -12,9 +12,15 @@ from vit_vs_cnn.counter_random import counter_key, permutation, split_keys, to_i
 from vit_vs_cnn.data.images import Source
 from vit_vs_cnn.data.options import SyntheticOptions
 from vit_vs_cnn.data.synthetic.scenes import QUARTER_SINES, Placement, sines
-from vit_vs_cnn.data.synthetic.shapes import SHAPE_NAMES, TABLE_SIDE, shape_tables
 from vit_vs_cnn.data.synthetic.source import SyntheticSource, render_objects
-from vit_vs_cnn.data.synthetic.textures import TEXTURE_NAMES, texture_tables, value_noise
+from vit_vs_cnn.data.synthetic.tables import (
+    SHAPE_NAMES,
+    TABLE_SIDE,
+    TEXTURE_NAMES,
+    shape_tables,
+    texture_tables,
+    value_noise,
+)
 from vit_vs_cnn.errors import InputError
 
 
