@@ -299,6 +299,6 @@ def test_an_optimizer_of_ones_own_gets_the_groups_and_rates_of_the_others():
 
 
 def test_a_classifier_of_ones_own_imports_no_optimizer_that_a_file_names():
-    module = Classifier(nn.Linear(2, 3), num_classes=3, optimizer={"name": "evil.Optimizer"}, steps=3)
+    module = Classifier(nn.Linear(2, 3), num_classes=3, optimizer=Optimizer(name="evil.Optimizer"), steps=3)
     with pytest.raises(InputError, match=r"evil\.Optimizer is not imported unless --trust"):
         module.configure_optimizers()
