@@ -1,6 +1,5 @@
 """A config is checked to the last setting, and what it says decides the name of a cell."""
 
-import dataclasses
 from pathlib import Path
 
 import pytest
@@ -154,10 +153,6 @@ def test_overrides_on_the_command_line_reach_every_depth():
     assert experiment.trainer["precision"] == "bf16-mixed"
 
 
-def test_a_budget_named_on_the_command_line_replaces_the_files(tmp_path):
-    assert _told("--protocol.budget.epochs", "2.5").protocol.budget == Budget(epochs=2.5)
-
-
 def test_of_two_settings_on_the_command_line_the_last_one_wins_even_over_a_part_of_it():
     words = ["--contenders.vit.model", "{name: vit_nano}", "--contenders.vit.model.depth", "2"]
     again = [*words, "--contenders.vit.model", "{name: vit_nano, depth: 3}"]
@@ -267,14 +262,6 @@ def test_size_seed_and_images_rename_the_cell(tmp_path):
         _hash(values, world_size=2),
     }
     assert len(hashes) == 6
-
-
-def test_an_augmentation_of_its_own_equal_to_the_shared_one_is_the_same_cell(tmp_path):
-    values = tiny_config(tmp_path)
-    shared = dataclasses.asdict(experiment_from_dict(values).data.augmentation)
-    before = _hash(values)
-    override(values, "contenders.vit.augmentation", shared)
-    assert _hash(values) == before
 
 
 def test_a_config_that_is_missing_or_no_mapping_is_named(tmp_path):

@@ -8,7 +8,6 @@ from vit_vs_cnn.api import load_experiment
 from vit_vs_cnn.commands import COMMANDS
 from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.config.identity import hash_of, identity_of
-from vit_vs_cnn.config.overrides import with_values
 from vit_vs_cnn.config.reading import override
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.runs.experiment_data import ExperimentData
@@ -158,13 +157,6 @@ def test_what_tuning_cannot_be_given_is_one_line(tmp_path, place, value, message
         experiment_from_dict(values)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-def test_dotted_values_reach_every_depth(tmp_path):
-    contender = experiment_from_dict(_values(tmp_path, {})).contenders["vit"]
-    changed = with_values(contender, {"optimizer.lr": 0.5, "model.patch_size": 4, "schedule.warmup": 0.2}, where="x")
-    assert (changed.optimizer.lr, changed.model["patch_size"], changed.schedule.warmup) == (0.5, 4, 0.2)
-    assert changed.model["depth"] == 2
 
 
 def test_each_size_trains_with_its_own_recipe(tmp_path):

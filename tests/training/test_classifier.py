@@ -117,12 +117,6 @@ def test_accumulated_batches_make_the_step_of_one_large_batch():
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
 
 
-def test_the_same_seed_twice_is_bit_equal():
-    first, second = (_fit(_classifier(), _data()) for _ in range(2))
-    for one, other in zip(first.network.parameters(), second.network.parameters(), strict=True):
-        assert torch.equal(one, other)
-
-
 def test_a_loss_that_is_no_number_stops_the_run_and_names_step_and_cause():
     module = _classifier(optimizer=Optimizer(name="sgd", lr=1e30, weight_decay=0.0), schedule=Schedule(warmup=0.0))
     with pytest.raises(TrainingDiverged, match=r"not a number at step \d of 7: likely the learning rate there is"):
@@ -143,25 +137,6 @@ def test_every_parameter_is_in_one_group_and_norms_biases_and_positions_do_not_d
 def test_an_option_that_the_optimizer_lacks_is_named():
     with pytest.raises(InputError, match="optimizer adamw"):
         Optimizer(options=Plain({"wings": 2})).build(_network())
-
-
-@pytest.mark.parametrize("steps", [1, 2, 20, 401])
-@pytest.mark.parametrize("name", ["cosine", "linear", "constant"])
-def test_the_rate_rises_to_its_peak_and_falls_to_its_end(name, steps):
-    schedule = Schedule(name=name, warmup=0.25, final=0.1)
-    factors = [schedule.factor(step, steps) for step in range(steps)]
-    rise = round(0.25 * steps)
-    assert all(0 < factor <= 1 for factor in factors)
-    assert factors[: rise + 1] == sorted(factors[: rise + 1])
-    assert factors[rise:] == sorted(factors[rise:], reverse=True)
-    assert factors[rise] == 1.0
-    if name != "constant":
-        assert schedule.factor(steps, steps) == pytest.approx(0.1)
-
-
-def test_the_cosine_is_the_published_one():
-    schedule = Schedule(warmup=0.0)
-    assert schedule.factor(30, 120) == pytest.approx((1 + math.cos(math.pi / 4)) / 2)
 
 
 @pytest.mark.parametrize("steps", [1, 2, 7, 400])

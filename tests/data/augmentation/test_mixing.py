@@ -58,18 +58,6 @@ def test_each_image_takes_one_of_the_two_with_probability_a_half():
     assert abs(blended.double().mean() - 0.5) < 0.02
 
 
-def test_expected_share_of_the_partner_is_a_half_in_mixup():
-    assert abs(mixing_plan(uniform(5, 9999), 0.4, 0.0, SIZE)[5].mean() - 0.5) < 0.02
-
-
-def test_a_mask_marks_the_slice_of_the_box():
-    boxes = torch.tensor([[2.0, 5, 3, 11], [0, 29, 0, 23], [4, 4, 6, 9]]).T
-    expected = torch.zeros(3, 1, *SIZE)
-    expected[0, :, 2:5, 3:11] = 1
-    expected[1] = 1
-    assert torch.equal(box_mask(boxes, SIZE), expected)
-
-
 @pytest.mark.parametrize(
     "boxes",
     [
