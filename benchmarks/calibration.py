@@ -112,7 +112,7 @@ def analyse(measured: Measurements, world: World, *, added: bool = False) -> lis
         train_sizes=measured.sizes,
         size=measured.sizes[-1],
         pair=("a", "b"),
-        equivalence_points=1.0,
+        equivalence_margin=1.0,
         added_seeds=(later,) if later else (),
     )
     return compare_all(measured, plan)

@@ -3,9 +3,9 @@ texture.
 
     python -m benchmarks.cues FOLDER ...
 
-Each FOLDER is an experiment's on drawn images with ``data.objects.task: shape``. What was drawn is drawn again, and the
-answers are those that are kept with the cells. Only images whose shape and texture are of two classes count, since an
-answer tells nothing where they are of one. Means over seeds, with the smallest and the largest.
+Each FOLDER is an experiment on synthetic images with ``data.synthetic.task: shape``. The images are rendered again, and
+the predictions are read from the runs. Only images whose shape and texture belong to two different classes are counted.
+Prints means over seeds, with the smallest and the largest value.
 """
 
 import argparse
@@ -47,9 +47,9 @@ def answered(folder: Path) -> list[Answered]:
         InputError: no experiment with finished cells there, or one of other images.
     """
     data = experiment_from_dict(read_config(folder / "experiment.yaml"), trusted=False).data
-    if data.source != "objects" or data.objects.task != "shape":
+    if data.source != "synthetic" or data.synthetic.task != "shape":
         raise InputError(f"{folder} is not of drawn images of the task shape, of which alone both cues are known")
-    options = data.objects
+    options = data.synthetic
     shape_agreement, texture_agreement = options.agreements("test")
     drawn = render_objects(
         options.test_images,

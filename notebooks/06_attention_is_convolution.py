@@ -149,7 +149,7 @@ settings = {
     "protocol.train_sizes": ["all"],
     "protocol.seeds": [0],
     "contenders.vit.model.embed_dim": 64,
-    "data.objects": {"train_images": TRAIN_IMAGES, "test_images": TEST_IMAGES, "image_size": 32},
+    "data.synthetic": {"train_images": TRAIN_IMAGES, "test_images": TEST_IMAGES, "image_size": 32},
     "contenders.vit_window": {"model": {"name": "vit_nano", "position": "sincos", "window_size": 3}},
     "contenders.vit_impulse": {"model": {"name": "vit_nano", "position": "sincos", "initialisation": "impulse"}},
     "trainer": {"accelerator": "cpu", "logger": False},

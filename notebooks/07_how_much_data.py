@@ -79,7 +79,7 @@ settings = {
     "protocol.budget": {"steps": STEPS},
     "protocol.batch_size": 32,
     "contenders.vit.model.embed_dim": 64,
-    "data.objects": {"train_images": max(SIZES), "test_images": TEST_IMAGES, "image_size": 32},
+    "data.synthetic": {"train_images": max(SIZES), "test_images": TEST_IMAGES, "image_size": 32},
     "executor": "local",
     "trainer": {"accelerator": "cpu", "logger": False},
 }

@@ -70,7 +70,7 @@ settings = {
     "protocol.train_sizes": ["all"],
     "protocol.seeds": [0],
     "contenders.vit.model.embed_dim": 64,
-    "data.objects": {"train_images": TRAIN_IMAGES, "test_images": TEST_IMAGES, "image_size": 32},
+    "data.synthetic": {"train_images": TRAIN_IMAGES, "test_images": TEST_IMAGES, "image_size": 32},
     "trainer": {"accelerator": "cpu", "logger": False},
 }
 found = vc.train("quickstart", settings, quiet=True)

@@ -114,7 +114,7 @@ print(found.answer)
 # ## Begin with trained weights
 #
 # Few images of your own? Begin with a network that has seen others. We train both networks on the six *other* shapes (given as
-# arrays, by `data=`), and then take them as they are, with a new head for our four classes: `tune: head`, a linear probe.
+# arrays, by `data=`), and then take them as they are, with a new head for our four classes: `finetune: head`, a linear probe.
 
 # %%
 other = render_objects(OTHERS, seed=6).images
@@ -137,7 +137,7 @@ probes = {
     f"contenders.{name}_probe": {
         "model": model,
         "weights": {"cell": str(before.folder), "contender": name},
-        "tune": "head",
+        "finetune": "head",
     }
     for name, model in {
         "vit": {"name": "vit_nano", "embed_dim": 48, "position": "sincos"},
@@ -215,11 +215,11 @@ for path in (photos / "heart").glob("again_*.png"):
 # Some copies would train and others test: the accuracy would be that of remembering.
 
 # %% [markdown]
-# **2. Probe or fine-tune?** Train the ViT from the same weights with `tune: full`, and set it beside the probe at the largest size. What must
+# **2. Probe or fine-tune?** Train the ViT from the same weights with `finetune: full`, and set it beside the probe at the largest size. What must
 # be equal for a fair comparison, and what is not?
 
 # %% tags=["solution", "hide-cell"]
-tuned = {key: value for key, value in probes["contenders.vit_probe"].items() if key != "tune"}
+tuned = {key: value for key, value in probes["contenders.vit_probe"].items() if key != "finetune"}
 alone = {"name": "tuned", "contenders.vit": None, "contenders.resnet": None, "protocol.train_sizes": ["all"]}
 whole = vc.train("decide", {**tiny, **without, **alone, "contenders.vit_tuned": tuned}, quiet=True).frame()
 probe = again.frame().query("contender == 'vit_probe'")

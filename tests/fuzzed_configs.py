@@ -12,10 +12,10 @@ BASE: dict[str, Any] = {
     "name": "fuzzed",
     "output": "runs",
     "data": {
-        "source": "objects",
+        "source": "synthetic",
         "root": "data",
         "validation_fraction": 0.25,
-        "objects": {"train_images": 60, "test_images": 10, "seed": 0, "image_size": 16, "task": "shape"},
+        "synthetic": {"train_images": 60, "test_images": 10, "seed": 0, "image_size": 16, "task": "shape"},
         "cifar": {"download": False, "mirror": None, "verify_checksum": True},
         "folder": {"image_size": 16, "resize": "crop", "cache": "cache"},
         "augmentation": {
@@ -57,7 +57,7 @@ BASE: dict[str, Any] = {
         },
     },
     "trainer": {"accelerator": "cpu", "devices": 1, "precision": "32-true", "accumulate_grad_batches": 1},
-    "execution": {"compile": False, "channels_last": False, "checkpoint_interval": 1, "watchers": []},
+    "execution": {"compile": False, "channels_last": False, "checkpoint_interval": 1, "passive_callbacks": []},
     "executor": {"name": "local", "retries": 1, "resources": {"CPU": 1.0}},
     "tuning": {
         "space": {"optimizer.lr": [0.01]},
@@ -204,7 +204,7 @@ TEXTS: tuple[Callable[[str, random.Random], str], ...] = (
     lambda text, chance: text[: chance.randrange(len(text))],
     lambda text, chance: text + "\nprotocol: {budget: {steps: 3}}\n",
     lambda text, chance: text + "\nloop: &loop [*loop]\n",
-    lambda text, chance: text + "\ndata: &data {objects: *data}\n",
+    lambda text, chance: text + "\ndata: &data {synthetic: *data}\n",
     lambda text, chance: text.replace("1", "9" * 5000, 1),
     lambda text, chance: text + "\ndeep: " + "[" * 3000,
     lambda text, chance: text + "\ndeep: " + "{a: " * 200 + "1" + "}" * 200,

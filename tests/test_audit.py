@@ -238,7 +238,7 @@ def test_sizes_are_those_that_a_reader_sees(tmp_path):
 
 
 def test_drawn_images_have_classes_and_no_pairs(tmp_path):
-    few = {"data.source": "objects", "data.objects.train_images": 40, "data.objects.test_images": 20}
+    few = {"data.source": "synthetic", "data.synthetic.train_images": 40, "data.synthetic.test_images": 20}
     found = vc.audit(overrides=few, output=tmp_path, quiet=True)
     assert (found.pairs, found.files, found.images) == (None, (), 60)
 

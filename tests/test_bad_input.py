@@ -19,7 +19,7 @@ from vit_vs_cnn.config.experiment import experiment_from_dict
 
 CIFAR10 = "cifar-10-batches-py"
 FEW = (
-    "--data.objects.train_images 60 --data.objects.test_images 10 --protocol.train_sizes [all] "
+    "--data.synthetic.train_images 60 --data.synthetic.test_images 10 --protocol.train_sizes [all] "
     "--trainer.accelerator cpu"
 ).split()
 
@@ -101,7 +101,7 @@ def _train_on(root: Path, tmp_path: Path, *more: str) -> list[str]:
             ["train", "--trainer.limit_val_batches", "0.5", "--data.validation_fraction", "0.2"],
             "0.5 of the validation batches",
         ),
-        (["train", "--data.objects.difficulty", "7"], "difficulty"),
+        (["train", "--data.synthetic.difficulty", "7"], "difficulty"),
         (["train", "--trainer.accumulate_grad_batches", "0"], "trainer"),
         (["train", "--trainer.accelerator", "tpu"], "trainer: "),
         (["train", "--trainer.strategy", "ddp_spawn", "--trainer.devices", "2"], "'ddp_spawn' forks; use ddp"),

@@ -158,7 +158,7 @@ def test_a_checkpoint_away_from_its_run_is_compared_and_has_a_ledger_beside_it(
 
 def test_models_of_timm_take_part_with_and_without_weights(experiment, tmp_path, capsys):
     torch.manual_seed(1)
-    network = open_network("timm/resnet10t", like=open_network(_cell(experiment, "vit-n120-s3"))).network
+    network = open_network("timm/resnet10t", classes_from=open_network(_cell(experiment, "vit-n120-s3"))).network
     torch.save({"state_dict": network.state_dict()}, tmp_path / "weights.pth")
     words = [_cell(experiment, "vit-n120-s3"), "timm/resnet10t", f"timm/resnet10t={tmp_path / 'weights.pth'}"]
     assert _compare(*words, "--parts", "accuracy,differences", "--json") == 0
@@ -171,7 +171,7 @@ def test_models_of_timm_take_part_with_and_without_weights(experiment, tmp_path,
 
 def test_files_of_one_name_need_a_label(experiment, tmp_path, capsys, refused):
     cell = _cell(experiment, "vit-n120-s3")
-    network = open_network("timm/resnet10t", like=open_network(cell)).network
+    network = open_network("timm/resnet10t", classes_from=open_network(cell)).network
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         torch.save({"state_dict": network.state_dict()}, tmp_path / name / "w.pth")
@@ -358,7 +358,7 @@ def _elsewhere(experiment: Path, tmp_path: Path, **objects) -> Path:
     target = tmp_path / "other" / "cells" / cell.name
     shutil.copytree(cell, target)
     config = yaml.safe_load((target / "config.yaml").read_text())
-    config["experiment"]["data"]["objects"].update(objects)
+    config["experiment"]["data"]["synthetic"].update(objects)
     (target / "config.yaml").write_text(yaml.safe_dump(config))
     data = read_run(target).experiment.data
     config["cell"]["fingerprint"] = ExperimentData(data).fingerprint
@@ -401,7 +401,7 @@ def test_images_that_are_not_those_of_the_run_are_refused(refused, experiment):
     cell = _cell(experiment, "vit-n120-s3")
 
     def change(contents):
-        contents["vit_vs_cnn"]["origin"]["experiment"]["data"]["objects"]["seed"] = 5
+        contents["vit_vs_cnn"]["origin"]["experiment"]["data"]["synthetic"]["seed"] = 5
 
     _rewritten(cell / "checkpoints" / "last.ckpt", change)
     assert "is not what" in refused(cell)

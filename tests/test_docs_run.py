@@ -41,7 +41,7 @@ NOT_RUN = {
     r"\$ python -m benchmarks\.record": "NAME is an experiment of the reader's own",
     r"\$ (jupyter lab|tensorboard)": "serves until it is stopped",
 }
-SHORT = "--protocol.budget.steps 2 --data.objects.test_images 100"
+SHORT = "--protocol.budget.steps 2 --data.synthetic.test_images 100"
 CIFAR = "--data.cifar.verify_checksum false --protocol.budget.steps 1 --protocol.seeds [0]"
 NANO = "--contenders.vit.model '{name: vit_nano}' --contenders.resnet.model '{name: resnet8}'"
 #: Options that go behind each command that matches, its page and ``$`` before it: the same work on less.

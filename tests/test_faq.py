@@ -14,7 +14,7 @@ from vit_vs_cnn.errors import InputError
 
 PAGE = (Path(__file__).parents[1] / "docs/faq.md").read_text(encoding="utf-8")
 MESSAGES = re.findall(r"^```text\n(.*)\n```$", PAGE, re.MULTILINE)
-TINY = ["--data.objects", "{train_images: 60, test_images: 60}", "--protocol.train_sizes", "[60]"]
+TINY = ["--data.synthetic", "{train_images: 60, test_images: 60}", "--protocol.train_sizes", "[60]"]
 TINY += ["--protocol.budget.steps", "2", "--executor", "local", "--quiet"]
 FOLDER = ["train", "--config", "folder", "--data.folder.cache", "cache", "--data.root"]
 NET = """
@@ -44,7 +44,7 @@ SAID = {
     "patch_size": ["train", "--contenders.vit.model.patch_size", "5", *TINY],
     "num_heads": ["train", "--contenders.vit.model.num_heads", "5", *TINY],
     "model.dept": ["train", "--contenders.vit.model.dept", "4", *TINY],
-    "tune: head": ["train", "--contenders.vit.tune", "head"],
+    "finetune: head": ["train", "--contenders.vit.finetune", "head"],
     "fotos": [*FOLDER, "fotos"],
     "only the class": [*FOLDER, "one"],
     "no train/": [*FOLDER, "half"],

@@ -21,7 +21,7 @@ def experiment(tmp_path_factory) -> Path:
     """A ResNet, a ViT of 4 x 4 patches, and the ResNet as attention that goes on training."""
     root = tmp_path_factory.mktemp("locality")
     values = tiny_config(root)
-    values["data"]["objects"] |= {"image_size": 16}
+    values["data"]["synthetic"] |= {"image_size": 16}
     values["contenders"]["vit"]["model"] |= {"patch_size": 4}
     resnet = {**values["contenders"]["resnet"], "model": {"name": "resnet8", "width": 4, "zero_init_residual": False}}
     released = {**resnet, "model": {**resnet["model"], "name": "attention/resnet8", "released": True}}

@@ -42,12 +42,12 @@ PLACES = (
     "contenders.resnet.model",
     "data",
     "data.augmentation",
-    "data.objects",
+    "data.synthetic",
     "data.folder",
     "protocol",
     "protocol.budget",
     "execution",
-    "execution.watchers",
+    "execution.passive_callbacks",
     "execution.metrics",
     "execution.metrics.f1",
     "executor.resources",
@@ -101,7 +101,7 @@ def _put(values: dict[str, Any], place: str, spec: Any) -> dict[str, Any]:
         if not isinstance(here.get(level), dict):
             here[level] = {}
         here = here[level]
-    here[last] = [spec] if last in ("watchers", "callbacks") or place.endswith("search.model") else spec
+    here[last] = [spec] if last in ("passive_callbacks", "callbacks") or place.endswith("search.model") else spec
     return values
 
 
@@ -163,7 +163,7 @@ def _with_model(cell: Path, file: str, spec: Any) -> Path:
     return cell / "model.safetensors"
 
 
-@pytest.mark.parametrize("place", ["trainer.callbacks", "trainer.logger", "execution.watchers"])
+@pytest.mark.parametrize("place", ["trainer.callbacks", "trainer.logger", "execution.passive_callbacks"])
 def test_a_cell_trains_with_classes_of_its_folder_only_if_trusted(trained, marked, tmp_path, capsys, place):
     cell = tmp_path / "cells" / trained.name
     shutil.copytree(trained, cell)

@@ -450,7 +450,7 @@ def predict(
     top: int = 1,
     explain: bool = False,
     contender: str | None = None,
-    like: Place | None = None,
+    classes_from: Place | None = None,
     device: str = "auto",
     quiet: bool = False,
     trust: bool = False,
@@ -463,13 +463,13 @@ def predict(
 
     Arguments:
         checkpoint: a checkpoint, an exported .safetensors file, the folder of a run or an experiment, or
-            timm/NAME=FILE together with ``like``.
+            timm/NAME=FILE together with ``classes_from``.
         paths: image files and folders.
         output: a .csv, .json, .jsonl or .parquet file, written row by row. Default: all rows are kept in memory.
         top: number of classes in each row.
         explain: also write a page with maps of the first 24 images next to the output: NAME.html.
         contender: model of an experiment. Default: the most accurate one.
-        like: network with the classes and the image size to use for a timm model.
+        classes_from: network with the classes and the image size to use for a timm model.
         device: auto, cpu, cuda, cuda:1, ...
         quiet: hide progress.
         trust: import user-defined classes that the files name. This runs their code: use it for your own files only.
@@ -501,7 +501,9 @@ def predict(
     with _progress(quiet) as tell:
         tell("opening")
         contender = contender or _most_accurate(checkpoint, quiet)
-        network = load(checkpoint, contender, trust, like=None if like is None else load(like, trust=trust))
+        network = load(
+            checkpoint, contender, trust, classes_from=None if classes_from is None else load(classes_from, trust=trust)
+        )
         network.network.to(usable_device(device))
         top = min(top, len(network.class_names))
 
@@ -788,7 +790,7 @@ def load(
     contender: str | None = None,
     trust: bool = False,
     *,
-    like: "TrainedNetwork | LabelledImages | None" = None,
+    classes_from: "TrainedNetwork | LabelledImages | None" = None,
 ) -> "LoadedNetwork":
     """Load a trained network: ``load(path).predict(images)``. No code in the file is executed.
 
@@ -797,7 +799,7 @@ def load(
             ``timm/NAME=FILE``.
         contender: model of an experiment. Its run with the largest training size and the first seed is loaded.
         trust: import a user-defined model class that the file names.
-        like: network or images with the classes and the image shape to use for a timm model.
+        classes_from: network or images with the classes and the image shape to use for a timm model.
 
     Raises:
         InputError: a path that cannot be opened, an unknown model, or an experiment with several models and no choice.
@@ -807,7 +809,7 @@ def load(
 
     if not isinstance(path, str | os.PathLike):
         raise InputError(f"load: expected the path of a checkpoint or a folder, got {path!r}")
-    return LoadedNetwork.of(open_network(path, contender=contender, like=like, trust=trust))
+    return LoadedNetwork.of(open_network(path, contender=contender, classes_from=classes_from, trust=trust))
 
 
 def load_experiment(

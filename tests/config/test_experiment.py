@@ -61,7 +61,7 @@ def test_the_head_of_every_config_gives_command_time_and_expectation(path):
         (
             "data.source",
             "imagenet",
-            "data.source: expected one of objects, cifar10, cifar100, folder, table, given or names with values, "
+            "data.source: expected one of synthetic, cifar10, cifar100, folder, table, given or names with values, "
             "got imagenet",
         ),
         ("data.validation_fraction", 1.5, "validation_fraction 1.5 must be"),
@@ -86,9 +86,9 @@ def test_the_head_of_every_config_gives_command_time_and_expectation(path):
             "the number of optimizer steps; set trainer.accumulate_grad_batches",
         ),
         (
-            "execution.watchers",
+            "execution.passive_callbacks",
             [{"class_path": "tests.workers.killer.CustomTimer", "init_args": {"duration": "00:00:00:01"}}],
-            "execution.watchers: tests.workers.killer.CustomTimer is not allowed: a budget in seconds would depend",
+            "execution.passive_callbacks: tests.workers.killer.CustomTimer is not allowed: a budget in seconds would",
         ),
         ("trainer.epochs", 3, "trainer.epochs: there is no such setting"),
         ("execution.compile", "maybe", "execution.compile: expected true or false, got maybe"),
@@ -102,14 +102,14 @@ def test_the_head_of_every_config_gives_command_time_and_expectation(path):
         (
             "data.source",
             None,
-            "data.source: expected one of objects, cifar10, cifar100, folder, table, given or names with values, "
+            "data.source: expected one of synthetic, cifar10, cifar100, folder, table, given or names with values, "
             "got null",
         ),
-        ("data.objects.seed", None, "data.objects.seed: expected a whole number, got null"),
+        ("data.synthetic.seed", None, "data.synthetic.seed: expected a whole number, got null"),
         ("data.cifar.mirror", "http://[::1", "http://[::1: no URL that can be fetched"),
         ("data.cifar.mirror", "https://", "https://: no URL that can be fetched"),
         ("data.cifar.mirror", "ftp://host:99999/x", "no URL that can be fetched"),
-        ("data.objects.train_images", 10**12, "train_images is 1000000000000; allowed: from 1 to"),
+        ("data.synthetic.train_images", 10**12, "train_images is 1000000000000; allowed: from 1 to"),
         ("contenders.vit.model", {"name": ["vit_nano"]}, "model.name must be a text"),
         ("contenders.vit.model", {"class_path": 3}, "model.class_path must be a text"),
         ("contenders.vit.starts_from", ["resnet"], "contenders.vit.starts_from: expected a text or null"),

@@ -74,7 +74,7 @@ def test_one_value_in_two_spellings_is_one_run(values, first, second):
         ("contenders.vit.model.dropout", 0.0),
         ("contenders.vit.model.position", "learned"),
         ("contenders.vit.model.patch_size", 4),
-        ("contenders.vit.tune", "full"),
+        ("contenders.vit.finetune", "full"),
     ],
 )
 def test_a_default_that_is_written_out_is_the_same_run(values, setting, value):

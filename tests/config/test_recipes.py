@@ -123,6 +123,6 @@ def test_a_shared_augmentation_replaces_the_recommended_one(monkeypatch):
 
 
 def test_a_linear_probe_has_no_recipe():
-    probe = {"model": {"name": "timm/resnet10t"}, "weights": {"hub": True}, "tune": "head"}
+    probe = {"model": {"name": "timm/resnet10t"}, "weights": {"hub": True}, "finetune": "head"}
     assert recipe_source(read(probe)) is None
     assert recipe_search(read(probe)) is None

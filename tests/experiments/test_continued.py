@@ -48,7 +48,7 @@ def test_another_network_under_the_name_of_a_finished_one_is_refused(values):
         ("contenders.resnet.optimizer.lr", 0.07, "contenders.resnet.optimizer.lr 0.05 then, 0.07 now"),
         ("protocol.batch_size", 16, "protocol.batch_size 14 then, 16 now"),
         ("trainer.precision", "bf16-mixed", "trainer.precision default then, bf16-mixed now"),
-        ("data.objects.seed", 5, "other images"),
+        ("data.synthetic.seed", 5, "other images"),
     ],
 )
 def test_other_settings_than_those_of_finished_runs_are_refused_unless_forced(

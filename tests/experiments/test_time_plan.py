@@ -46,7 +46,7 @@ def pool() -> ExperimentData:
 
 def _values(output: Path, **changes) -> dict:
     values = tiny_config(output, minutes=3.0)
-    values["data"]["objects"] = {"train_images": 1300, "test_images": 60, "image_size": 8}
+    values["data"]["synthetic"] = {"train_images": 1300, "test_images": 60, "image_size": 8}
     values["contenders"]["vit"]["model"] |= {"patch_size": 2, "embed_dim": 12}  # matched to the ResNet
     values["protocol"] |= {"budget": {"steps": 100}, "batch_size": 14}
     return values | {"executor": "local"} | changes
@@ -118,18 +118,18 @@ def test_what_a_plan_says_is_enough_is_enough(pool, monkeypatch, tmp_path):
 
 
 def test_too_few_images_for_a_trend_are_told_of_with_their_number(monkeypatch, tmp_path):
-    few = _experiment(tmp_path, data={"objects": {"train_images": 130, "image_size": 8}}, minutes=9.0)
+    few = _experiment(tmp_path, data={"synthetic": {"train_images": 130, "image_size": 8}}, minutes=9.0)
     assert _short_of_images(*_told(monkeypatch, few, ExperimentData(few.data)))
     named = _told(monkeypatch, few, ExperimentData(few.data), fixed=["protocol.train_sizes"])
     assert not _short_of_images(*named)
     needed = images_for(ExperimentData(few.data), 4)
     assert needed == 10 * images_per_class(4) - 2  # 337.5 of ten classes of one frequency
-    enough = _experiment(tmp_path, data={"objects": {"train_images": needed, "image_size": 8}}, minutes=9.0)
+    enough = _experiment(tmp_path, data={"synthetic": {"train_images": needed, "image_size": 8}}, minutes=9.0)
     assert len(spread_sizes(ExperimentData(enough.data), 4)) == 4
     assert (
         len(
             spread_sizes(
-                ExperimentData(replace(enough.data, objects=replace(enough.data.objects, train_images=330))), 4
+                ExperimentData(replace(enough.data, synthetic=replace(enough.data.synthetic, train_images=330))), 4
             )
         )
         == 3
@@ -138,7 +138,7 @@ def test_too_few_images_for_a_trend_are_told_of_with_their_number(monkeypatch, t
 
 def test_where_the_test_images_can_show_nothing_that_is_all_that_is_told(monkeypatch, tmp_path):
     experiment = _experiment(tmp_path, minutes=9.0)
-    few = replace(experiment.data, objects=replace(experiment.data.objects, test_images=5))
+    few = replace(experiment.data, synthetic=replace(experiment.data.synthetic, test_images=5))
     _, text = _told(monkeypatch, replace(experiment, data=few), ExperimentData(few))
     assert "Too few images for an answer: 5 test images cannot show any difference" in " ".join(text.split())
     assert "allow both" not in text
@@ -195,7 +195,7 @@ def test_the_plan_prints_when_more_seeds_come(pool, monkeypatch, tmp_path):
 
 
 def test_few_images_give_fewer_sizes():
-    few = ExperimentData(_experiment(Path("runs"), data={"objects": {"train_images": 130, "image_size": 8}}).data)
+    few = ExperimentData(_experiment(Path("runs"), data={"synthetic": {"train_images": 130, "image_size": 8}}).data)
     assert spread_sizes(few, 5) == [130]
     assert spread_sizes(few, 1) == [130]
 
@@ -365,7 +365,9 @@ def test_grids_for_more_minutes_contain_the_sizes_and_seeds_of_the_folder(pool, 
 
 @pytest.mark.parametrize(("images", "count"), [(338, 1), (450, 1), (600, 1), (600, 2), (600, 3), (1300, 2), (1300, 3)])
 def test_where_there_are_images_enough_sizes_are_added_until_there_are_four(images, count):
-    there = ExperimentData(_experiment(Path("runs"), data={"objects": {"train_images": images, "image_size": 8}}).data)
+    there = ExperimentData(
+        _experiment(Path("runs"), data={"synthetic": {"train_images": images, "image_size": 8}}).data
+    )
     sizes = tuple(spread_sizes(there, count))
     while (more := one_more_size(there, sizes)) is not None:
         assert all(max(more, size) / min(more, size) > 1.45 for size in sizes)
@@ -500,7 +502,7 @@ def test_an_interrupted_search_is_resumed_with_its_grid(pool, monkeypatch, tmp_p
 def test_linear_probes_are_fine_tuned_too_where_the_minutes_allow(pool, monkeypatch, tmp_path, minutes, is_tuned):
     """The fine-tuned pair is then the primary comparison, and the same command keeps it."""
     values = _values(tmp_path, minutes=minutes)
-    probe = {"model": {"name": "timm/test_vit"}, "weights": {"hub": True, "optional": True}, "tune": "head"}
+    probe = {"model": {"name": "timm/test_vit"}, "weights": {"hub": True, "optional": True}, "finetune": "head"}
     cnn = probe | {"model": {"name": "timm/test_convnext"}}
     values["contenders"] |= {"vit_pretrained": probe, "cnn_pretrained": cnn}
     values["protocol"]["pairs"] = [["vit_pretrained", "cnn_pretrained"], ["vit", "resnet"]]
@@ -510,7 +512,7 @@ def test_linear_probes_are_fine_tuned_too_where_the_minutes_allow(pool, monkeypa
     assert tuned & experiment.contenders.keys() == (tuned if is_tuned else set())
     assert experiment.protocol.pairs is not None
     assert (experiment.protocol.pairs[0] == ["vit_finetuned", "cnn_finetuned"]) == is_tuned
-    assert experiment.contenders["vit_pretrained"].tune.head
+    assert experiment.contenders["vit_pretrained"].finetune.head
     _write(experiment)
     again, _ = _told(monkeypatch, experiment_from_dict(values), pool)
     assert again == experiment

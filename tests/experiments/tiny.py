@@ -16,8 +16,8 @@ def tiny_config(output: Path, **changes: Any) -> dict[str, Any]:
         "name": "tiny",
         "output": str(output),
         "data": {
-            "source": "objects",
-            "objects": {"train_images": 120, "test_images": 60},
+            "source": "synthetic",
+            "synthetic": {"train_images": 120, "test_images": 60},
             "validation_fraction": 0.25,
             "augmentation": {"policy": "randaugment", "mixup": 0.8, "cutmix": 1.0, "erasing": 0.5},
         },

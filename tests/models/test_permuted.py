@@ -70,6 +70,6 @@ def test_a_trained_network_permutes_what_it_predicts(tmp_path):
 
 @pytest.mark.parametrize("size", ["5", "32", "half", "true"])
 def test_blocks_that_do_not_divide_the_images_are_refused(size, capsys):
-    words = ["--data.objects.train_images", "60", "--protocol.train_sizes", "[60]"]
+    words = ["--data.synthetic.train_images", "60", "--protocol.train_sizes", "[60]"]
     assert main(["train", "--contenders.vit.model.permute_blocks", size, *words]) == 2
     assert "permute_blocks" in capsys.readouterr().err

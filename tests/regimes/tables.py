@@ -7,7 +7,7 @@ from vit_vs_cnn.runs.analysis_plan import AnalysisPlan
 from vit_vs_cnn.runs.result import RunResult
 
 PLAN = AnalysisPlan(
-    seeds=(0, 1, 2), contenders=("a", "b"), train_sizes=(7, 11), size=11, pair=("b", "a"), equivalence_points=1.0
+    seeds=(0, 1, 2), contenders=("a", "b"), train_sizes=(7, 11), size=11, pair=("b", "a"), equivalence_margin=1.0
 )
 
 

@@ -31,7 +31,7 @@ CURVES = {"vit": (0.9, 0.20), "resnet": (0.8, 0.25), "a<b>": (0.95, 0.15), **dic
 RUN = {
     **{"parameters": 1234, "macs": 56789, "steps": 23, "planned_steps": 23, "images_processed": 322},
     **{"train_seconds": 1.5, "trials": 1, "budget": "23 steps", "batch_size": 14, "recipe": {"augmentation": {}}},
-    **{"model": {"name": "vit_nano"}, "source": "objects", "fingerprint": "f00-ba4", "scored_images": IMAGES},
+    **{"model": {"name": "vit_nano"}, "source": "synthetic", "fingerprint": "f00-ba4", "scored_images": IMAGES},
     **{"validation_images": 11, "validation_curve": [(5, 0.1), (10, 0.3), (15, 0.3), (20, 0.3), (23, 0.3)]},
     **{"test_evaluations": 1, "versions": {"python": "3.11", "torch": "2.9"}},
     **{"hardware": {"cpu": "a & b", "threads": 1, "gpus": [], "system": "Linux"}},

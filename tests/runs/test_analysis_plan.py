@@ -35,13 +35,13 @@ def _rules(plan, *seeds, obstacle=None):
 
 def test_the_first_two_models_with_all_images_are_the_primary_comparison_by_default(tmp_path):
     plan = _plan(tmp_path)
-    assert (plan.size, plan.pair, plan.seeds, plan.equivalence_points) == (120, ("vit", "resnet"), (3, 8), 1.0)
+    assert (plan.size, plan.pair, plan.seeds, plan.equivalence_margin) == (120, ("vit", "resnet"), (3, 8), 1.0)
 
 
 def test_the_config_chooses_another_primary_comparison(tmp_path):
     primary = {"train_size": 60, "contenders": ["resnet", "vit"]}
-    plan = _plan(tmp_path, primary=primary, equivalence_points=2)
-    assert (plan.size, plan.pair, plan.equivalence_points) == (60, ("resnet", "vit"), 2.0)
+    plan = _plan(tmp_path, primary=primary, equivalence_margin=2)
+    assert (plan.size, plan.pair, plan.equivalence_margin) == (60, ("resnet", "vit"), 2.0)
     assert _plan(tmp_path, primary={"train_size": "all"}).size == 120
 
 
@@ -51,7 +51,7 @@ def test_the_config_chooses_another_primary_comparison(tmp_path):
         ({"primary": {"train_size": 70}}, r"protocol\.primary\.train_size: 70 is none of protocol\.train_sizes"),
         ({"primary": {"contenders": ["vit", "mlp"]}}, r"protocol\.primary\.contenders: 'mlp' is none of vit, resnet"),
         ({"primary": {"contenders": ["vit", "vit"]}}, "must name two contenders"),
-        ({"equivalence_points": 0}, "equivalence_points 0.0 must be above 0"),
+        ({"equivalence_margin": 0}, "equivalence_margin 0.0 must be above 0"),
     ],
 )
 def test_an_impossible_plan_is_refused_in_one_line(tmp_path, protocol, message):
@@ -60,7 +60,7 @@ def test_an_impossible_plan_is_refused_in_one_line(tmp_path, protocol, message):
 
 
 def test_the_plan_does_not_change_what_is_run(tmp_path):
-    changes = {"equivalence_points": 3.0, "primary": {"train_size": 60}}
+    changes = {"equivalence_margin": 3.0, "primary": {"train_size": 60}}
     plain, other = (
         tiny_experiment(tmp_path, protocol={"train_sizes": [60], "seeds": [3], "budget": {"steps": 2}} | more)
         for more in ({}, changes)
@@ -108,7 +108,7 @@ def test_the_same_seeds_again_change_nothing():
         ({"seeds": (0, 1)}, DeviationKind.SEEDS),
         ({"size": 7}, DeviationKind.SIZE),
         ({"pair": ("a", "c")}, DeviationKind.PAIR),
-        ({"equivalence_points": 2.0}, DeviationKind.MARGIN),
+        ({"equivalence_margin": 2.0}, DeviationKind.MARGIN),
         ({"budget": "9 steps"}, DeviationKind.BUDGET),
         ({"pairs": (("a", "b"),)}, DeviationKind.PAIRS),
     ],
@@ -116,7 +116,7 @@ def test_the_same_seeds_again_change_nothing():
 def test_a_changed_plan_is_reported_and_the_first_one_stays(change, kind):
     plan = _with_changes(PLAN, dataclasses.replace(PLAN, **change))
     assert [one.kind for one in plan.deviations] == [kind]
-    assert (plan.seeds, plan.size, plan.pair, plan.equivalence_points) == ((0, 1, 2), 11, ("a", "b"), 1.0)
+    assert (plan.seeds, plan.size, plan.pair, plan.equivalence_margin) == ((0, 1, 2), 11, ("a", "b"), 1.0)
     (text,) = plan.deviation_texts
     assert text.endswith("no conclusions." if kind is DeviationKind.BUDGET else "follow the first plan.")
 

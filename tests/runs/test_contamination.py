@@ -127,7 +127,7 @@ def test_missing_or_other_images_are_told(experiment, tmp_path):
 
 @pytest.mark.parametrize(
     ("change", "reason"),
-    [({"scored_on": "validation"}, "No test image has been used"), ({"source": "objects"}, "are synthetic")],
+    [({"scored_on": "validation"}, "No test image has been used"), ({"source": "synthetic"}, "are synthetic")],
 )
 def test_where_there_is_nothing_to_look_for_it_says_so(experiment, change, reason):
     with pytest.raises(InputError, match=reason):

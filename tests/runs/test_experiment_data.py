@@ -13,7 +13,7 @@ from vit_vs_cnn.runs.experiment_data import ExperimentData, find_image_root
 
 @pytest.fixture(scope="module")
 def drawn() -> ExperimentData:
-    return ExperimentData(Data(objects=SyntheticOptions(train_images=210, test_images=30), validation_fraction=0.2))
+    return ExperimentData(Data(synthetic=SyntheticOptions(train_images=210, test_images=30), validation_fraction=0.2))
 
 
 def test_training_and_validation_make_the_size_and_do_not_overlap(drawn):
@@ -36,7 +36,7 @@ def test_another_seed_is_another_subset(drawn):
 
 
 def test_test_images_change_the_fingerprint_only_where_they_are_used(drawn):
-    other = ExperimentData(Data(objects=SyntheticOptions(train_images=210, test_images=31), validation_fraction=0.2))
+    other = ExperimentData(Data(synthetic=SyntheticOptions(train_images=210, test_images=31), validation_fraction=0.2))
     assert other.images.fingerprint() == drawn.images.fingerprint()
     assert other.fingerprint != drawn.fingerprint
 

@@ -17,12 +17,12 @@ from vit_vs_cnn.runs.result import read_result
 from vit_vs_cnn.runs.trained_network import open_network
 from vit_vs_cnn.training.checkpoints import read_checkpoint
 
-IMAGES = {"source": "objects", "objects": {"train_images": 60, "test_images": 60}, "validation_fraction": 0.25}
+IMAGES = {"source": "synthetic", "synthetic": {"train_images": 60, "test_images": 60}, "validation_fraction": 0.25}
 
 
 def _run(output: Path, *, start: Path | None = None, fraction: float = 0.25, seed: int = 0) -> Path:
     """The checkpoint of one small network after one step."""
-    data = {**IMAGES, "objects": {**IMAGES["objects"], "seed": seed}, "validation_fraction": fraction}
+    data = {**IMAGES, "synthetic": {**IMAGES["synthetic"], "seed": seed}, "validation_fraction": fraction}
     contender = {"model": {"name": "resnet8", "width": 2}, "optimizer": {"name": "sgd", "lr": 0.01}}
     contender |= {"starts_from": None if start is None else str(start)}
     protocol = {"train_sizes": [60], "seeds": [3], "budget": {"steps": 1}, "batch_size": 14}

@@ -134,7 +134,7 @@ def test_in_training_images_are_resized_whole():
 def pretrained(tmp_path_factory):
     """An experiment whose cells were trained on images that no other test has."""
     values = tiny_config(tmp_path_factory.mktemp("pretrained"), name="before")
-    values["data"]["objects"] |= {"seed": 7, "image_size": 24}
+    values["data"]["synthetic"] |= {"seed": 7, "image_size": 24}
     values["protocol"]["budget"] = {"steps": 3}
     experiment = experiment_from_dict(values)
     run_quietly(experiment)
@@ -237,7 +237,7 @@ def test_seen_images_that_are_allowed_are_counted_and_told(pretrained, tmp_path)
         "validation_fraction": 0.25,
     }
     values["protocol"]["train_sizes"] = ["all"]
-    values["contenders"]["tuned"]["weights"]["may_have_seen"] = 120
+    values["contenders"]["tuned"]["weights"]["max_known_overlap"] = 120
     (result,) = run_quietly(experiment_from_dict(values))
     assert 0 < result.start.scored_images_in_start <= result.scores.scored_images
     assert any("Start weights were trained on test images" in text for text in analyse([result]).warnings())
@@ -342,7 +342,7 @@ def test_weights_of_timms_are_taken_as_timm_has_them(tmp_path, monkeypatch):
 @pytest.mark.parametrize("model", ["timm/test_convnext", pytest.param("timm/test_vit", marks=pytest.mark.slow)])
 def test_models_of_timms_that_we_train_and_export_are_read_back_from_timms_files(model, tmp_path):
     values = tiny_config(tmp_path, name="before")
-    values["data"]["objects"] |= {"seed": 7}
+    values["data"]["synthetic"] |= {"seed": 7}
     values["protocol"]["budget"] = {"steps": 2}
     values["contenders"] = {"timm": {"model": {"name": model}}}
     before = experiment_from_dict(values)
@@ -357,7 +357,7 @@ def test_models_of_timms_that_we_train_and_export_are_read_back_from_timms_files
     torch.testing.assert_close(theirs(images), given.network(images))
     after = tiny_config(tmp_path, name="after")
     weights = {"file": str(files["timm.safetensors"])}
-    after["contenders"] = {"probe": {"model": {"name": model}, "weights": weights, "tune": "head"}}
+    after["contenders"] = {"probe": {"model": {"name": model}, "weights": weights, "finetune": "head"}}
     (result,) = run_quietly(experiment_from_dict(after))
     assert result.start.start_history_known is True  # the config.json beside it says what they have seen
     probe = open_network(tmp_path / "after")

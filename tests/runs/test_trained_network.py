@@ -45,16 +45,16 @@ def test_a_checkpoint_is_read_once(trained_once, monkeypatch):
 
 def test_a_model_of_timm_takes_its_classes_and_images_from_another_network(trained_once, tmp_path):
     like = open_network(cell_of(trained_once, "vit-n120-s3"))
-    drawn = open_network("timm/resnet10t", like=like)
+    drawn = open_network("timm/resnet10t", classes_from=like)
     torch.save(drawn.network.state_dict(), tmp_path / "mine.pth")
-    loaded = vc.load(f"timm/resnet10t={tmp_path / 'mine.pth'}", like=like)
+    loaded = vc.load(f"timm/resnet10t={tmp_path / 'mine.pth'}", classes_from=like)
     assert hash_weights(drawn.network) == hash_weights(loaded.network)
     assert [one.name for one in (drawn, loaded)] == ["timm/resnet10t", "timm/resnet10t (mine)"]
     assert [len(one.warnings) for one in (drawn, loaded)] == [1, 0]
     assert (drawn.file_bytes, loaded.file_bytes) == (None, (tmp_path / "mine.pth").stat().st_size)
     assert loaded.class_names == like.class_names
     assert len(loaded.predict(torch.zeros(3, 3, 32, 32, dtype=torch.uint8))) == 3
-    assert open_network("timm/resnet10t", like=like.pool().test(like.cell.seed)).image_shape == (3, 32, 32)
+    assert open_network("timm/resnet10t", classes_from=like.pool().test(like.cell.seed)).image_shape == (3, 32, 32)
     with pytest.raises(InputError, match="timm/resnet10t: its classes and images are not known"):
         open_network("timm/resnet10t")
 

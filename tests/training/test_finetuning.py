@@ -125,7 +125,7 @@ def test_an_optimizer_that_needs_second_derivatives_is_refused():
 
 
 def test_more_layers_than_there_are_is_told():
-    with pytest.raises(InputError, match=r"tune.last: 9 is more than the 4 layers"):
+    with pytest.raises(InputError, match=r"finetune.last: 9 is more than the 4 layers before the head"):
         FrozenLayers(_network("vit"), last=9)
 
 
@@ -154,7 +154,7 @@ def test_a_run_of_several_ways_ends_with_the_same_weights_after_an_interruption(
     tuned = {
         **values["contenders"]["resnet"],
         "weights": {"cell": given},
-        "tune": {"last": 2},
+        "finetune": {"last": 2},
         "optimizer": {"name": "sgd", "lr": 0.05, "layer_decay": 0.7},
     }
     whole, parts = (
@@ -162,7 +162,7 @@ def test_a_run_of_several_ways_ends_with_the_same_weights_after_an_interruption(
     )
     run_quietly(experiment_from_dict(whole))
     stop = {"class_path": "tests.training.test_finetuning.StopAt", "init_args": {"step": 6}}
-    first = {**parts, "execution": {**values["execution"], "watchers": [stop]}}
+    first = {**parts, "execution": {**values["execution"], "passive_callbacks": [stop]}}
     with pytest.raises(Interrupted):
         run_quietly(experiment_from_dict(first))
     run_quietly(experiment_from_dict(parts))

@@ -52,7 +52,7 @@ def _stamps(folder: Path) -> dict[Path, int]:
 
 def _config(folder: Path) -> Path:
     values = tiny_config(folder / "runs")
-    values["data"]["objects"] |= {"image_size": 16}
+    values["data"]["synthetic"] |= {"image_size": 16}
     values["protocol"] |= {"train_sizes": [60, 120], "seeds": [3, 4], "budget": {"steps": 20}}
     values["contenders"]["resnet"]["model"]["width"] = 2
     folder.mkdir()

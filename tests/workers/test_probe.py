@@ -16,7 +16,7 @@ from vit_vs_cnn.runs.trained_network import open_network
 @pytest.fixture(scope="module")
 def given(tmp_path_factory):
     values = tiny_config(tmp_path_factory.mktemp("given"), name="given")
-    values["data"]["objects"] |= {"seed": 7}
+    values["data"]["synthetic"] |= {"seed": 7}
     values["protocol"]["budget"] = {"steps": 3}
     experiment = experiment_from_dict(values)
     run_quietly(experiment)
@@ -28,7 +28,8 @@ def _values(given, output, **changes):
     values["protocol"] |= {"train_sizes": [60, 120], "seeds": [3]} | changes
     plain = values["contenders"]
     values["contenders"] = {
-        name: {"model": plain[name]["model"], "weights": {"cell": str(given.folder)}, "tune": "head"} for name in plain
+        name: {"model": plain[name]["model"], "weights": {"cell": str(given.folder)}, "finetune": "head"}
+        for name in plain
     }
     return values
 
@@ -88,14 +89,14 @@ def test_more_images_of_a_class_that_is_linear_in_the_features_are_told_better(p
 def test_without_validation_images_a_probe_is_refused(given, tmp_path):
     values = _values(given, tmp_path)
     values["data"]["validation_fraction"] = 0.0
-    with pytest.raises(InputError, match="tune: head chooses its penalty on validation images"):
+    with pytest.raises(InputError, match="finetune: head chooses its penalty on validation images"):
         run_quietly(experiment_from_dict(values))
 
 
 def test_a_head_without_weights_is_refused(tmp_path):
     values = tiny_config(tmp_path)
-    values["contenders"]["vit"]["tune"] = "head"
-    with pytest.raises(InputError, match="tune: head needs weights to compute features with"):
+    values["contenders"]["vit"]["finetune"] = "head"
+    with pytest.raises(InputError, match="finetune: head needs weights to compute features with"):
         experiment_from_dict(values)
 
 
@@ -110,9 +111,9 @@ def test_a_damaged_file_of_features_is_told(probed, given):
     (folder / "damaged.npz").unlink()
 
 
-@pytest.mark.parametrize("tune", ["none", {"last": -1}, {"head": True, "last": 2}])
-def test_a_wrong_way_to_tune_is_told_in_one_line(tmp_path, tune):
+@pytest.mark.parametrize("finetune", ["none", {"last": -1}, {"head": True, "last": 2}])
+def test_a_wrong_way_to_tune_is_told_in_one_line(tmp_path, finetune):
     values = tiny_config(tmp_path)
-    values["contenders"]["vit"]["tune"] = tune
-    with pytest.raises(InputError, match=r"contenders.vit.*tune"):
+    values["contenders"]["vit"]["finetune"] = finetune
+    with pytest.raises(InputError, match=r"contenders.vit.*finetune"):
         experiment_from_dict(values)

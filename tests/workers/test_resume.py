@@ -38,7 +38,7 @@ def _run(values: dict[str, Any]) -> None:
 
 def _run_and_die(values: dict[str, Any], *, step: int, hook: str) -> int | None:
     killer = {"class_path": "tests.workers.killer.KillAtStep", "init_args": {"step": step, "hook": hook}}
-    values = values | {"execution": values["execution"] | {"watchers": [killer]}}
+    values = values | {"execution": values["execution"] | {"passive_callbacks": [killer]}}
     return _in_child(values)
 
 
@@ -128,7 +128,7 @@ def test_what_a_validation_told_a_callback_is_not_lost_by_a_kill_behind_it(tmp_p
     _run(calm)
     breaker = {"class_path": "tests.workers.killer.RaiseAtStep", "init_args": {"step": 15, "hook": hook}}
     with pytest.raises(Interrupted):
-        _run(killed | {"execution": killed["execution"] | {"watchers": [breaker]}})
+        _run(killed | {"execution": killed["execution"] | {"passive_callbacks": [breaker]}})
     _run(killed)
     _assert_ends_alike(tmp_path, "resnet")
     assert _final_state(tmp_path / "killed", "resnet")[0]["global_step"] == ends
@@ -148,7 +148,7 @@ def test_a_run_that_is_asked_to_stop_ends_like_the_undisturbed_one_with_every_ho
     _run(calm)
     asking = {"class_path": "tests.workers.killer.AskToStop", "init_args": {"step": 4}}
     with pytest.raises(Interrupted):
-        _run(killed | {"execution": killed["execution"] | {"watchers": [asking]}})
+        _run(killed | {"execution": killed["execution"] | {"passive_callbacks": [asking]}})
     _run(killed)
     _assert_ends_alike(tmp_path, "resnet")
     for name in ("calm", "killed"):

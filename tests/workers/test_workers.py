@@ -57,7 +57,7 @@ def _weights(folder: Path) -> dict[str, str]:
 
 def _kills_once(values: dict[str, Any], mark: Path) -> dict[str, Any]:
     killer = {"class_path": "tests.workers.killer.KillOnce", "init_args": {"step": 5, "mark": str(mark)}}
-    return {**values, "execution": {**values["execution"], "watchers": [killer]}}
+    return {**values, "execution": {**values["execution"], "passive_callbacks": [killer]}}
 
 
 @pytest.fixture(scope="module")
@@ -125,7 +125,7 @@ def test_a_ray_cluster_of_two_nodes_survives_the_death_of_a_worker(tmp_path, cal
     """In a program of its own: a cluster leaves threads and sockets behind."""
     values = _kills_once(_values(tmp_path, name="ray", address="CLUSTER"), tmp_path / "struck")
     noting = {"class_path": "tests.workers.ray_cluster.NoteNode", "init_args": {"folder": str(tmp_path)}}
-    values["execution"]["watchers"].append(noting)
+    values["execution"]["passive_callbacks"].append(noting)
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(values))
     command = [sys.executable, "-m", "tests.workers.ray_cluster", str(tmp_path / "config.yaml")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=500)

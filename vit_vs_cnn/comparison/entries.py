@@ -211,7 +211,7 @@ def load_entries(
         if place in ours:
             entries.append(_entry_of_run(ours[place], names[id(ours[place])], data, place))
             continue
-        other = open_network(place, like=first)
+        other = open_network(place, classes_from=first)
         other = replace(other, name=label or other.name)
         _check_classes(other, test, where=place, like=first)
         if other.name in groups:

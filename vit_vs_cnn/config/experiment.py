@@ -48,7 +48,7 @@ CLASS_PLACES = (
         for setting in (("augmentation", "transform"), ("model",), ("loss",))
     ),
     ("trainer", "*"),
-    ("execution", "watchers"),
+    ("execution", "passive_callbacks"),
     ("execution", "metrics", "*"),
 )
 
@@ -251,7 +251,7 @@ def experiment_from_dict(values: Mapping[str, Any], *, trusted: bool = True) -> 
         output=output,
         protocol=protocol,
         contenders=contenders,
-        trainer=Plain(read_trainer(_block(values, "trainer"), built["execution"].watchers, trusted=trusted)),
+        trainer=Plain(read_trainer(_block(values, "trainer"), built["execution"].passive_callbacks, trusted=trusted)),
         minutes=None if minutes is None else float(minutes),
         trusted=trusted,
         **built,

@@ -20,7 +20,7 @@ from vit_vs_cnn.strict_yaml import Plain
 #: To be raised when a default changes, as runs that rely on the default then give other results.
 IDENTITY_VERSION = 1
 #: Settings that were renamed: dotted name today, and the last part of the name that the identity keeps.
-FORMER_NAMES: Mapping[str, str] = {}
+FORMER_NAMES: Mapping[str, str] = {"contender.finetune": "tune"}
 #: Values of trainer settings that change nothing.
 TRAINER_DEFAULTS = {
     "precision": "32-true",

@@ -8,7 +8,7 @@ from typing import Any
 from vit_vs_cnn.config import reading as typed
 from vit_vs_cnn.config.reading import merge, override
 from vit_vs_cnn.config.recipes import with_recommended
-from vit_vs_cnn.config.schema import Contender, Protocol, Tune
+from vit_vs_cnn.config.schema import Contender, Finetuning, Protocol
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.strict_yaml import Plain
 
@@ -35,7 +35,7 @@ def read_contender(values: Any, protocol: Protocol, *, shares_augmentation: bool
     _refuse_trials(values, where)
     plain = {key: value for key, value in values.items() if key not in _OVERRIDES}
     full = with_recommended(
-        _with_tune_in_full(plain, where),
+        _with_full_finetuning(plain, where),
         batch_size=protocol.batch_size,
         shares_augmentation=shares_augmentation,
         where=f"{where}.recipe",
@@ -54,14 +54,16 @@ def _refuse_trials(values: Mapping[str, Any], where: str) -> None:
         )
 
 
-def _with_tune_in_full(values: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Values with ``tune: head`` written as ``tune: {head: true}``, and ``tune: full`` as its defaults."""
-    short = values.get("tune")
+def _with_full_finetuning(values: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Values with ``finetune: head`` written as ``finetune: {head: true}``, and ``finetune: full`` as its defaults."""
+    short = values.get("finetune")
     if not isinstance(short, str):
         return dict(values)
     if short not in ("full", "head"):
-        raise InputError(f"{where}.tune: expected full, head, or names with values such as {{last: 2}}, got {short!r}")
-    return {**values, "tune": dataclasses.asdict(Tune(head=short == "head"))}
+        raise InputError(
+            f"{where}.finetune: expected full, head, or names with values such as {{last: 2}}, got {short!r}"
+        )
+    return {**values, "finetune": dataclasses.asdict(Finetuning(head=short == "head"))}
 
 
 def with_overrides(contender: Contender, over: Any, *, where: str) -> Contender:
@@ -76,7 +78,7 @@ def with_overrides(contender: Contender, over: Any, *, where: str) -> Contender:
     if wrong := [key for key in over if key in SHARED_SETTINGS]:
         raise InputError(f"{where}.{wrong[0]}: a contender has this for all sizes and budgets alike")
     values = dataclasses.asdict(contender)
-    merge(values, _with_tune_in_full(over, where))
+    merge(values, _with_full_finetuning(over, where))
     selected = {name: getattr(contender, name) for name in _OVERRIDES}
     built = typed.build(Contender, {k: v for k, v in values.items() if k not in selected}, where=where)
     return dataclasses.replace(built, **selected)

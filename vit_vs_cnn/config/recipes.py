@@ -17,7 +17,7 @@ from vit_vs_cnn.strict_yaml import read_yaml
 
 #: Settings of a contender that make up its recipe. A recommended recipe may also set options of the model, such as
 #: ``zero_init_residual``.
-RECIPE_SETTINGS = ("optimizer", "schedule", "label_smoothing", "ema_half_life", "augmentation", "tune")
+RECIPE_SETTINGS = ("optimizer", "schedule", "label_smoothing", "ema_half_life", "augmentation", "finetune")
 _FILE = Path(__file__).with_name("recipes.yaml")
 
 
@@ -114,8 +114,8 @@ def with_recommended(
         raise InputError(f"{where}: expected default or none, got {given!r}; a recipe cannot be chosen by its name")
     filled["recipe"] = {"name": "none"}
     model = filled.get("model")
-    tune = filled.get("tune")
-    is_probe = isinstance(tune, Mapping) and tune.get("head") is True
+    finetune = filled.get("finetune")
+    is_probe = isinstance(finetune, Mapping) and finetune.get("head") is True
     if name == "none" or is_probe or not isinstance(model, Mapping):
         return filled
     is_pretrained = filled.get("weights") is not None or filled.get("starts_from") is not None
@@ -126,7 +126,7 @@ def with_recommended(
         return filled
     if shares_augmentation or "augmentation" in filled:
         settings.pop("augmentation", None)
-    by_hand = {name for name in RECIPE_SETTINGS if name != "tune" and name in values}
+    by_hand = {name for name in RECIPE_SETTINGS if name != "finetune" and name in values}
     by_hand |= settings.get("model", {}).keys() & model.keys()
     merge(settings, filled)
     settings["recipe"] = {"name": recipe.name}
@@ -145,7 +145,7 @@ def recipe_hash(contender: Contender) -> str:
 
 def recipe_source(contender: Contender) -> RecipeSource | None:
     """Where the recipe of a contender came from; None for a linear probe, which is fitted without one."""
-    if contender.tune.head:
+    if contender.finetune.head:
         return None
     recipe = contender.recipe
     if recipe.source is None or recipe.settings != recipe_hash(contender):

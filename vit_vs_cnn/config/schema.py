@@ -30,28 +30,28 @@ class Data:
     """Source of the images, and their changes that all contenders share.
 
     Args:
-        source: objects (synthetic images), cifar10, cifar100, folder, table, or {class_path, init_args} of a custom
+        source: synthetic, cifar10, cifar100, folder, table, or {class_path, init_args} of a custom
             class. given: images given in Python with data=.
-        root: Folder of the data set or of your images, or your table; unused for objects.
+        root: Folder of the data set or of your images, or your table; unused for synthetic.
         validation_fraction: Share of a training size that is held out for validation. It counts as part of that size.
         augmentation: Augmentation of all contenders without their own.
         permute_blocks: Side in pixels of blocks that are permuted in all images, after augmentation, in a fixed order.
             Smaller blocks leave less local structure. model.permute_blocks sets it for one contender. null: none.
         permutation_seed: Seed of the permutation.
-        objects: Settings of synthetic images.
+        synthetic: Settings of synthetic images.
         cifar: Settings of cifar10 and cifar100.
         folder: Settings of a folder of images.
         table: Settings of a table of images.
         own: Settings of images from a custom class or from Python.
     """
 
-    source: Literal["objects", "cifar10", "cifar100", "folder", "table", "given"] | Plain = "objects"
+    source: Literal["synthetic", "cifar10", "cifar100", "folder", "table", "given"] | Plain = "synthetic"
     root: str = "data"
     validation_fraction: float = 0.1
     augmentation: Augmentation = field(default_factory=Augmentation)
     permute_blocks: int | None = None
     permutation_seed: int = 0
-    objects: SyntheticOptions = field(default_factory=SyntheticOptions)
+    synthetic: SyntheticOptions = field(default_factory=SyntheticOptions)
     cifar: CifarOptions = field(default_factory=CifarOptions)
     folder: FolderOptions = field(default_factory=FolderOptions)
     table: TableOptions = field(default_factory=TableOptions)
@@ -69,7 +69,11 @@ class Data:
             return f"{self.own.description} given as data= ({self.own.fingerprint})"
         if not isinstance(self.source, str):
             return self.source["class_path"]
-        texts = {"objects": "synthetic images", "folder": f"the folder {self.root}", "table": f"the table {self.root}"}
+        texts = {
+            "synthetic": "synthetic images",
+            "folder": f"the folder {self.root}",
+            "table": f"the table {self.root}",
+        }
         return texts.get(self.source, f"{self.source} in {self.root}")
 
     def __post_init__(self) -> None:
@@ -201,10 +205,10 @@ class Protocol:
         threads: Threads of PyTorch in every run. They decide how sums are rounded, so a run gives the same weights with
             the same number on every machine. With --executor processes several runs train at the same time.
         scored_on: test, or validation while recipes are being chosen; the test images are then not used.
-        primary: Primary comparison. Like seeds and equivalence_points, it is fixed before the first analysis.
+        primary: Primary comparison. Like seeds and equivalence_margin, it is fixed before the first analysis.
         pairs: Contenders that are compared with each other, as [[vit, resnet], ...]; null for all pairs. Fewer
             comparisons leave more of the 5 % of error for each.
-        equivalence_points: Largest difference of two equivalent contenders, in percentage points of accuracy.
+        equivalence_margin: Largest difference of two equivalent contenders, in percentage points of accuracy.
     """
 
     budget: Budget
@@ -215,7 +219,7 @@ class Protocol:
     scored_on: Literal["test", "validation"] = "test"
     primary: Primary = field(default_factory=Primary)
     pairs: list[list[str]] | None = None
-    equivalence_points: float = 1.0
+    equivalence_margin: float = 1.0
 
     def without_pairs_of(self, names: Collection[str]) -> "Protocol":
         """Protocol without the pairs of some contenders.
@@ -244,7 +248,7 @@ class Protocol:
             vars(self),
             batch_size=Bounds(at_least=1, at_most=MAX_BATCH_SIZE),
             threads=Bounds(at_least=1, at_most=MAX_THREADS),
-            equivalence_points=Bounds(above=0, at_most=100),
+            equivalence_margin=Bounds(above=0, at_most=100),
         )
         if self.pairs is not None and (
             not self.pairs or not all(len({*pair}) == len(pair) == 2 for pair in self.pairs)
@@ -265,8 +269,8 @@ class Weights:
         file: .safetensors or .pth file with weights of the model, in the layout of this package, timm or torchvision.
         hub: Weights that timm has for the model timm/NAME or timm/NAME.TAG, downloaded once.
         optional: Leave the contender out, with a note, if its weights are not available.
-        may_have_seen: Allowed number of validation and test images that the weights were trained on, as far as this is
-            known. The report contains their number. More are an error.
+        max_known_overlap: Largest number of validation and scored images that the weights may have been trained on, as
+            far as it is known. The report contains the number. More images are an error.
         mean: Per-channel mean for the normalization, in [0, 1], if the file does not contain it.
         std: Per-channel standard deviation, in the same units.
     """
@@ -276,7 +280,7 @@ class Weights:
     file: str | None = None
     hub: bool = False
     optional: bool = False
-    may_have_seen: int = 0
+    max_known_overlap: int = 0
     mean: list[float] | None = None
     std: list[float] | None = None
 
@@ -284,7 +288,7 @@ class Weights:
         values = [name for name in ("cell", "file", "hub") if getattr(self, name)]
         if len(values) != 1:
             raise InputError(f"weights takes exactly one of cell, file, hub; given: {', '.join(values) or 'none'}")
-        check_numbers(vars(self), "weights.{name} {value} must be {bounds}", may_have_seen=AT_LEAST_0)
+        check_numbers(vars(self), "weights.{name} {value} must be {bounds}", max_known_overlap=AT_LEAST_0)
         if self.contender is not None and self.cell is None:
             raise InputError("weights.contender belongs to weights.cell, of an experiment")
         if (self.mean is None) != (self.std is None) or len(self.mean or ()) != len(self.std or ()):
@@ -294,8 +298,8 @@ class Weights:
 
 
 @dataclass(frozen=True)
-class Tune:
-    """Layers that are trained; `tune: full` trains all of them, `tune: head` the head alone.
+class Finetuning:
+    """Layers that are trained; `finetune: full` trains all of them, `finetune: head` the head alone.
 
     Args:
         head: Fit the head alone, a linear probe: multinomial logistic regression on features of the images without
@@ -309,8 +313,8 @@ class Tune:
 
     def __post_init__(self) -> None:
         if self.head and self.last is not None:
-            raise InputError("tune: head fits the head alone; last does not go with it")
-        check_numbers(vars(self), "tune.{name} {value} must be {bounds}", last=AT_LEAST_0)
+            raise InputError("finetune: head fits the head alone; last does not go with it")
+        check_numbers(vars(self), "finetune.{name} {value} must be {bounds}", last=AT_LEAST_0)
 
     @property
     def text(self) -> str:
@@ -388,7 +392,7 @@ class Contender:
         starts_from: Start from trained weights: of another contender (its name) at the same size and seed, or of a
             checkpoint (its path). A model attention/<name> is converted from <name>.
         weights: Start from pretrained weights, with a new head.
-        tune: Layers that are trained: full, head (a linear probe), {last: k}.
+        finetune: Layers that are trained: full, head (a linear probe), {last: k}.
         by_size: Settings that differ at a training size: {500: {optimizer: {lr: 0.02}}, all: {...}}.
         by_budget: Settings that differ with one of several budgets: {1600: {optimizer: {lr: 0.01}}}. They may contain
             by_size. They take precedence over by_size outside of them.
@@ -405,7 +409,7 @@ class Contender:
     augmentation: Augmentation | None = None
     starts_from: str | None = None
     weights: Weights | None = None
-    tune: Tune = field(default_factory=Tune)
+    finetune: Finetuning = field(default_factory=Finetuning)
     by_size: Plain = field(default_factory=Plain)
     by_budget: Plain = field(default_factory=Plain)
 
@@ -419,8 +423,8 @@ class Contender:
                 raise InputError(f"model.{key} must be a text, got {self.model[key]!r}")
         if self.weights is not None and self.starts_from is not None:
             raise InputError("weights and starts_from are two starts; name one of them")
-        if self.tune.head and self.weights is None and self.starts_from is None:
-            raise InputError("tune: head needs weights to compute features with (weights, or starts_from)")
+        if self.finetune.head and self.weights is None and self.starts_from is None:
+            raise InputError("finetune: head needs weights to compute features with (weights, or starts_from)")
         if self.loss is not None:
             check_class(self.loss, "loss")
             if self.label_smoothing or self.class_weights is not None:
@@ -446,7 +450,7 @@ class Execution:
         metrics: Metrics of torchmetrics in addition to accuracy, by name, each as {class_path, init_args}. They get
             logits and labels, and num_classes if they have that argument. They are logged as val/NAME and, for the
             scored images, written to result.json.
-        watchers: Custom callbacks that do not change training, each as {class_path, init_args}. Callbacks in
+        passive_callbacks: Custom callbacks that do not change training, each as {class_path, init_args}. Callbacks in
             trainer.callbacks are part of the name of a run, except for Lightning's own passive ones.
     """
 
@@ -455,7 +459,7 @@ class Execution:
     checkpoint_interval: int | None = None
     validation_interval: int | None = None
     metrics: Plain = field(default_factory=Plain)
-    watchers: list[Plain] = field(default_factory=list)
+    passive_callbacks: list[Plain] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         check_numbers(vars(self), checkpoint_interval=AT_LEAST_1, validation_interval=AT_LEAST_1)

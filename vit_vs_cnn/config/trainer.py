@@ -38,7 +38,7 @@ DECISIVE = (
 )
 #: Short names of precisions, as Lightning reads them.
 PRECISIONS = {"16": "16-mixed", "bf16": "bf16-mixed", "32": "32-true", "64": "64-true"}
-#: Passive callbacks, by module and name. Custom ones belong in ``execution.watchers``.
+#: Passive callbacks, by module and name. Custom ones belong in ``execution.passive_callbacks``.
 PASSIVE_CALLBACKS = {
     "lightning.pytorch.callbacks": {
         *("DeviceStatsMonitor", "LearningRateMonitor", "ModelCheckpoint", "ModelSummary", "OnExceptionCheckpoint"),
@@ -67,12 +67,12 @@ AUTO = "auto"
 _OF_CLASSES = ("callbacks", "plugins", "strategy")
 
 
-def read_trainer(values: Any, watchers: Any = None, *, trusted: bool) -> dict[str, Any]:
+def read_trainer(values: Any, passive_callbacks: Any = None, *, trusted: bool) -> dict[str, Any]:
     """The checked block, with full names of all classes.
 
     Arguments:
         values: block of the config.
-        watchers: ``execution.watchers``.
+        passive_callbacks: ``execution.passive_callbacks``.
         trusted: whether the classes may be imported, to check their arguments.
 
     Raises:
@@ -84,14 +84,16 @@ def read_trainer(values: Any, watchers: Any = None, *, trusted: bool) -> dict[st
         if name in values:
             raise InputError(f"trainer.{name} is decided by {instead}; set that instead")
     theirs = {name: value for name, value in values.items() if (name, value) != ("precision", AUTO)}
-    if not trusted or not (theirs or watchers):
+    if not trusted or not (theirs or passive_callbacks):
         return dict(values)
     from lightning import Trainer
 
     if "precision" in theirs:
         trainer_settings()["precision"].read(theirs.pop("precision"), "trainer.precision")
     checked = typed.check(Trainer, theirs, where="trainer")
-    checked_watchers = typed.settings_of(Trainer)["callbacks"].read(watchers or [], "execution.watchers")
+    checked_callbacks = typed.settings_of(Trainer)["callbacks"].read(
+        passive_callbacks or [], "execution.passive_callbacks"
+    )
     named = {name: _in_full(values[name], checked[name]) for name in _OF_CLASSES if name in values}
     for logger in as_list(values.get("logger")):
         module, _, kind = _name(logger).rpartition(".")
@@ -100,7 +102,7 @@ def read_trainer(values: Any, watchers: Any = None, *, trusted: bool) -> dict[st
             raise InputError(f"trainer.logger: {kind} needs {package}, which is not installed: pip install {package}")
     in_full = {
         "trainer.callbacks": named.get("callbacks"),
-        "execution.watchers": _in_full(watchers or [], checked_watchers),
+        "execution.passive_callbacks": _in_full(passive_callbacks or [], checked_callbacks),
     }
     for where, callbacks in in_full.items():
         for callback in as_list(callbacks):

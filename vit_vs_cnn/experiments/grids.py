@@ -137,7 +137,7 @@ class GridTimeModel:
         return [
             self._run_seconds(name, size, max(grid.steps))
             for name in self.times
-            if not self.experiment.contenders[name].tune.head
+            if not self.experiment.contenders[name].finetune.head
             for size in sizes
             for _ in range(tuning.trials * count_splits(self.experiment, size))
         ]
@@ -148,7 +148,7 @@ class GridTimeModel:
         For a linear probe, the time to compute all features, which other runs may have computed already.
         """
         step, protocol = self.times[contender], self.experiment.protocol
-        if self.experiment.contenders[contender].tune.head:
+        if self.experiment.contenders[contender].finetune.head:
             return (train_size + self.pool.test_count) * step / (3 * protocol.batch_size) + STARTUP_SECONDS
         validation = _VALIDATIONS * self.experiment.data.validation_fraction * train_size
         test = self.pool.test_count if protocol.scored_on == "test" else 0

@@ -61,7 +61,7 @@ def choose_precision(experiment: Experiment, pool: ExperimentData, *, console: C
     experiment = reuse_saved_precision(experiment)
     if experiment.trainer.get("precision") != AUTO:
         return experiment
-    trained = [name for name, contender in experiment.contenders.items() if not contender.tune.head]
+    trained = [name for name, contender in experiment.contenders.items() if not contender.finetune.head]
     if not trained or is_helper_process() or is_launched_from_outside() or world_size(experiment) > 1:
         return _in(experiment, SINGLE_PRECISION)
     experiment.folder.mkdir(parents=True, exist_ok=True)  # an unwritable folder is reported before the timing

@@ -133,7 +133,7 @@ def _finetuned_too(experiment: Experiment) -> Experiment:
     probes = {
         name: name.removesuffix(_PRETRAINED) + _FINETUNED
         for name, contender in experiment.contenders.items()
-        if name.endswith(_PRETRAINED) and contender.tune.head and contender.weights and contender.weights.optional
+        if name.endswith(_PRETRAINED) and contender.finetune.head and contender.weights and contender.weights.optional
     }
     if not probes:
         return experiment
@@ -184,7 +184,7 @@ def _with_search(
 
 def _trained_models(experiment: Experiment) -> list[str]:
     """Models with a recipe: all but linear probes."""
-    return [name for name, contender in experiment.contenders.items() if not contender.tune.head]
+    return [name for name, contender in experiment.contenders.items() if not contender.finetune.head]
 
 
 def _timed(experiment: Experiment, pool: ExperimentData, console: Console) -> dict[str, float]:

@@ -83,7 +83,7 @@ def tune(experiment: Experiment, *, console: Console) -> Experiment:
     experiment = choose_precision(experiment, pool, console=console)
     tuned, trials = experiment, list[Trial]()
     for generation in experiment.generations():
-        names = [name for name in generation if not experiment.contenders[name].tune.head]  # a probe has no recipe
+        names = [name for name in generation if not experiment.contenders[name].finetune.head]  # a probe has no recipe
         attempts = [
             attempt
             for size in tuned_sizes(experiment, pool)

@@ -22,7 +22,7 @@ from vit_vs_cnn.statistics.pair_comparison import (
 )
 
 #: Names of data sets in sentences, by ``data.source``.
-_DATA_NAMES = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "objects": "synthetic images", None: "unknown images"}
+_DATA_NAMES = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "synthetic": "synthetic images", None: "unknown images"}
 #: Largest number of models that a title names.
 MAX_MODELS_IN_TITLE = 3
 #: Warnings below the answer.

@@ -217,7 +217,7 @@ def _protocol(config: Mapping[str, Any], findings: Findings) -> dict[str, Cell]:
     source = f"{data['source']}, {first.data.fingerprint}"
     return {
         "experiment": config["name"],
-        "images": source if data["source"] == "objects" else f"{source}, in {data['root']}",
+        "images": source if data["source"] == "synthetic" else f"{source}, in {data['root']}",
         **_left_out(findings.results),
         "training-set sizes": ", ".join(f"{size:,}" for size in findings.analysis.sizes),
         "seeds": ", ".join(map(str, sorted({result.seed for result in findings.results}))),

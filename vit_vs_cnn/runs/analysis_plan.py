@@ -31,7 +31,7 @@ class DeviationKind(StrEnum):
     SEEDS = "seeds"
     SIZE = "size"
     PAIR = "pair"
-    MARGIN = "equivalence_points"
+    MARGIN = "equivalence_margin"
     BUDGET = "budget"
     PAIRS = "pairs"
 
@@ -80,7 +80,7 @@ class AnalysisPlan:
         train_sizes: training-set sizes of the experiment.
         size: training-set size of the primary comparison; None if there is only one model.
         pair: models of the primary comparison; None if there is only one model.
-        equivalence_points: models that differ by less, in percentage points, are equivalent.
+        equivalence_margin: models that differ by less, in percentage points, are equivalent.
         budget: the longest one, by which models are compared; empty where older versions did not record it.
         pairs: pairs of models that are compared; None for all.
         added_seeds: seeds that were added after the first analysis was possible, one entry for each addition.
@@ -93,7 +93,7 @@ class AnalysisPlan:
     train_sizes: tuple[int, ...]
     size: int | None
     pair: tuple[str, str] | None
-    equivalence_points: float
+    equivalence_margin: float
     budget: str = ""
     pairs: tuple[tuple[str, str], ...] | None = None
     added_seeds: tuple[tuple[int, ...], ...] = ()
@@ -165,7 +165,7 @@ class AnalysisPlan:
             missing = f"{len(finished)} of the {len(chosen)} planned seeds are finished"
             obstacle = Obstacle(ObstacleKind.UNFINISHED, missing)
         return PlannedAnalysis(
-            finished, ComparisonRules(self.equivalence_points / 100, error_rate, obstacle, is_primary)
+            finished, ComparisonRules(self.equivalence_margin / 100, error_rate, obstacle, is_primary)
         )
 
 
@@ -196,7 +196,7 @@ def make_analysis_plan(
         train_sizes=tuple(sorted({*sizes.values()})),
         size=int(size) if len(names) > 1 else None,
         pair=(names[0], names[1]) if len(names) > 1 else None,
-        equivalence_points=protocol.equivalence_points,
+        equivalence_margin=protocol.equivalence_margin,
         budget=protocol.budget.largest.text,
         pairs=None if pairs is None else tuple((pair[0], pair[1]) for pair in pairs),
         missing_weights=tuple((missing_weights or {}).items()),
@@ -305,6 +305,6 @@ def read_plan(folder: Path) -> AnalysisPlan | None:
 
 
 def _checked(plan: AnalysisPlan) -> AnalysisPlan:
-    if not plan.seeds or not plan.equivalence_points > 0:
-        raise ValueError("it must have some seeds, and equivalence_points above 0")
+    if not plan.seeds or not plan.equivalence_margin > 0:
+        raise ValueError("it must have some seeds, and equivalence_margin above 0")
     return plan

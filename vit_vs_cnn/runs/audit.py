@@ -131,7 +131,7 @@ class Audit:
     """Properties of images, and the problems found (``findings``).
 
     Arguments:
-        source: objects, cifar10, cifar100, folder, table, the path of a custom class, or the object given in Python.
+        source: synthetic, cifar10, cifar100, folder, table, the path of a custom class, or the object given in Python.
         root: folder or table of the images; empty for sources without one.
         layout: "class folders", "split folders", "table" or "splits of the source".
         folds: number of test folds; 0 if all seeds have the same test images.
@@ -251,7 +251,7 @@ def audit_images(data: Data, tell: Callable[[str], None] = lambda text: None, *,
     means, deviations = channel_means_and_deviations(images)
     blank = deviations <= MAX_BLANK_DEVIATION
     pairs, pictures = None, {}
-    if data.source != "objects":  # each synthetic image is generated anew
+    if data.source != "synthetic":  # each synthetic image is generated anew
         tell("searching for duplicates")
         pairs, pictures = _find_pairs(images, split_of, blank, tell)
     options = None if cached is None else cached.options
@@ -261,7 +261,7 @@ def audit_images(data: Data, tell: Callable[[str], None] = lambda text: None, *,
     listing = None if cached is None else cached.listing
     return Audit(
         source=data.whence if data.kind in ("own", "given") else data.kind,
-        root="" if data.kind in ("objects", "own", "given") else data.root,
+        root="" if data.kind in ("synthetic", "own", "given") else data.root,
         layout="splits of the source" if listing is None else listing.layout,
         folds=0 if folds is None else len(set(folds)),
         image_size=images.image_shape[1:],

@@ -68,8 +68,8 @@ def open_source(data: Data, *, trust: bool = False, fingerprint: str | None = No
             what it gives cannot be used.
     """
     match data.source:
-        case "objects":
-            return SyntheticSource(data.objects)
+        case "synthetic":
+            return SyntheticSource(data.synthetic)
         case "folder":
             return open_folder(data.root, data.folder)
         case "table":

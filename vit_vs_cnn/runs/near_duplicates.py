@@ -105,7 +105,7 @@ def reason_not_searched(results: Sequence[RunResult]) -> str | None:
     """Reason why there can be no near-duplicates, without a full stop; None if there may be some."""
     if any(result.scores.scored_on is not ScoredOn.TEST for result in results):
         return "No test image has been used, so near-duplicates were not searched for"
-    if any(result.data.source == "objects" for result in results):
+    if any(result.data.source == "synthetic" for result in results):
         return "All images are synthetic, so there are no near-duplicates"
     return None
 

@@ -210,7 +210,7 @@ def check_start_overlap(run: Run, images: RunImages, data: ExperimentData) -> Tr
 
     Raises:
         InputError: weights that cannot be read, or that were trained on more of the validation or test images than
-            ``weights.may_have_seen`` allows.
+            ``weights.max_known_overlap`` allows.
     """
     if (pretrained := read_pretrained(run.experiment, run.contender)) is not None:
         setting, source, start_images = "weights", pretrained.source, pretrained.seen
@@ -218,13 +218,13 @@ def check_start_overlap(run: Run, images: RunImages, data: ExperimentData) -> Tr
         setting, source, start_images = "starts_from", path, read_training_hashes(read_checkpoint(path)["vit_vs_cnn"])
     else:
         return NOTHING
-    allowed = 0 if run.recipe.weights is None else run.recipe.weights.may_have_seen
+    allowed = 0 if run.recipe.weights is None else run.recipe.weights.max_known_overlap
     uses = {"validated with": (images.validation.hashes(), images.training.hashes())}
     if run.scored_on is ScoredOn.TEST:
         uses["tested on"] = (data.test_hashes(run.seed), data.trainable_hashes(run.seed))
     for use, (scored, own) in uses.items():
         if (count := start_images.among(scored, but=own)) > allowed:
-            hint = f"; weights.may_have_seen: {count} allows it, and the report tells it"
+            hint = f"; weights.max_known_overlap: {count} allows it, and the report tells it"
             raise InputError(
                 f"contenders.{run.contender}.{setting}: the weights of {source} were trained on {count:,} of the "
                 f"{len(scored):,} images that {run.name} is {use}; it needs others"

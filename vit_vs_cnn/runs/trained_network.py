@@ -228,7 +228,7 @@ def open_network(
     place: str | os.PathLike[str],
     *,
     contender: str | None = None,
-    like: TrainedNetwork | LabelledImages | None = None,
+    classes_from: TrainedNetwork | LabelledImages | None = None,
     trust: bool | str = False,
 ) -> TrainedNetwork:
     """The network of a file or a folder, or of timm.
@@ -239,7 +239,7 @@ def open_network(
         place: a checkpoint, the folder of a cell or of an experiment, an exported .safetensors with the config.json
             beside it, or ``timm/NAME``, with ``=FILE`` for its weights and untrained without.
         contender: whose network, of an experiment: of its largest training size and, of that, of its first seed.
-        like: whose classes and image shape a model of timm has.
+        classes_from: network or images with the classes and the image shape for a timm model.
         trust: whether the class of a model that is not the package's own may be imported; or which one.
 
     Raises:
@@ -248,7 +248,7 @@ def open_network(
     """
     word, path = os.fspath(place), Path(place)
     if word.startswith(TIMM_PREFIX):
-        return _of_timm(word, like)
+        return _of_timm(word, classes_from)
     if path.suffix in PROGRAMS and path.is_file():
         raise InputError(f"{word} holds a program, which would be run; give the .ckpt or .safetensors file")
     found = _of_run(_choose_cell(path, contender) if (path / "grid.json").exists() else path, trust)
@@ -263,13 +263,16 @@ def _resize_of(cell: Run) -> Resize:
     return ways.get(data.kind, data.own.resize)
 
 
-def _of_timm(word: str, like: TrainedNetwork | LabelledImages | None) -> TrainedNetwork:
-    if like is None:
-        raise InputError(f"{word}: its classes and images are not known; --like names a network that has them (like=)")
+def _of_timm(word: str, classes_from: TrainedNetwork | LabelledImages | None) -> TrainedNetwork:
+    if classes_from is None:
+        raise InputError(
+            f"{word}: its classes and image size are not known; name a network that has them: --classes-from "
+            "(classes_from=)"
+        )
     name, _, file = word.partition("=")
     weights = Path(file) if file else None
-    network, about = timm_network(name, weights, like.class_names, like.image_shape)
-    resize = "crop" if isinstance(like, LabelledImages) else like.resize
+    network, about = timm_network(name, weights, classes_from.class_names, classes_from.image_shape)
+    resize = "crop" if isinstance(classes_from, LabelledImages) else classes_from.resize
     if weights is None:
         message = f"{word}: no weights were named, so it is untrained"
         return TrainedNetwork(name, Path(name), network, about, resize, warnings=(message,))

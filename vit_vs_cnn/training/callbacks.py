@@ -216,10 +216,10 @@ class FrozenLayers(Callback):
         layers = list_layers(network)
         if last is not None and len(layers) == 1:
             raise InputError(
-                f"tune: {type(network).__name__} is one layer, so there are none to freeze before its head"
+                f"finetune: {type(network).__name__} is one layer, so there are none to freeze before its head"
             )
         if last is not None and last > len(layers) - 1:
-            raise InputError(f"tune.last: {last} is more than the {len(layers) - 1} layers that it has before its head")
+            raise InputError(f"finetune.last: {last} is more than the {len(layers) - 1} layers before the head")
         frozen = {name for layer in ([] if last is None else layers[: len(layers) - 1 - last]) for name in layer}
         for name, parameter in network.named_parameters():
             if name in frozen:

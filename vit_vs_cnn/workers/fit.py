@@ -12,7 +12,7 @@ from lightning.pytorch.loggers import Logger
 from rich.console import Console
 from torch import nn
 
-from vit_vs_cnn.config.schema import Tune
+from vit_vs_cnn.config.schema import Finetuning
 from vit_vs_cnn.config.trainer import as_list
 from vit_vs_cnn.data.batches import TrainingData
 from vit_vs_cnn.data.images import LabelledImages
@@ -166,8 +166,8 @@ def fit(prepared: PreparedRun, loggers: Sequence[Logger], console: Console) -> F
         normalisation=prepared.normalisation,
         transform=make_transform(experiment.augmentation(recipe), trust=experiment.trusted),
     )
-    tune = recipe.tune
-    freezing = [] if tune == Tune() else [FrozenLayers(unwrap(network), last=tune.last)]
+    finetune = recipe.finetune
+    freezing = [] if finetune == Finetuning() else [FrozenLayers(unwrap(network), last=finetune.last)]
     module = Classifier(
         network,
         num_classes=images.training.num_classes,

@@ -47,7 +47,7 @@ def fit_head(prepared: PreparedRun, console: Console) -> FittedNetwork:
         InputError: there are no validation images, or the last layer is not linear with a bias.
     """
     run, images, network = prepared.run, prepared.images, prepared.network
-    where = f"contenders.{run.contender}.tune: head"
+    where = f"contenders.{run.contender}.finetune: head"
     if not len(images.validation):
         raise InputError(
             f"{where} chooses its penalty on validation images, of which data.validation_fraction leaves none at "
@@ -161,7 +161,7 @@ class FeatureCache:
                 logits, features = logits_and_features(self.network, self.normalise(batch.to(device)), self.classifier)
                 if not torch.allclose(self.classifier(features), logits, rtol=1e-3, atol=1e-3):
                     raise InputError(
-                        f"{self.label}: its logits are not a linear map of its features; tune: head needs one"
+                        f"{self.label}: its logits are not a linear map of its features; finetune: head needs one"
                     )
                 parts.append(features.float().cpu())
         features = torch.cat(parts)

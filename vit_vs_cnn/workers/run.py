@@ -139,7 +139,7 @@ def run_one(run: Run, data: ExperimentData, *, console: Console, retries: RetryL
             prepared = prepare(run, data)
             loggers = open_loggers(run)
             log_settings(run, loggers)
-            fitted = fit_head(prepared, console) if run.recipe.tune.head else fit(prepared, loggers, console)
+            fitted = fit_head(prepared, console) if run.recipe.finetune.head else fit(prepared, loggers, console)
             result = score(prepared, fitted, data, began)
             close_loggers(loggers, result)
             run.write_result(result)
@@ -241,7 +241,7 @@ def score(prepared: PreparedRun, fitted: FittedNetwork, data: ExperimentData, be
         validation.save(run.predictions)
     if held_out.out_of_distribution is not None:
         held_out.out_of_distribution.save(run.folder / FILE, of=weights)
-    has_curve = validation is not None and not run.recipe.tune.head
+    has_curve = validation is not None and not run.recipe.finetune.head
     identity, source = run.identity, data.source.provenance()
     return RunResult(
         run=run.folder.name,
@@ -300,7 +300,7 @@ def _describe_start(prepared: PreparedRun, data: ExperimentData) -> RunStart:
     """How the training began, and how many scored images the start weights had been trained on."""
     run, pretrained = prepared.run, prepared.pretrained
     recipe = run.recipe
-    if recipe.tune.head:
+    if recipe.finetune.head:
         kind = StartKind.LINEAR_PROBE
     elif pretrained is not None:
         kind = StartKind.FINETUNED
@@ -311,7 +311,7 @@ def _describe_start(prepared: PreparedRun, data: ExperimentData) -> RunStart:
     name = run.start.name if isinstance(run.start, Run) else run.start and str(run.start)
     return RunStart(
         start_kind=kind,
-        finetune=recipe.tune.text,
+        finetune=recipe.finetune.text,
         architecture=hash_of({key: value for key, value in recipe.model.items() if key not in RESIZING}),
         start_name=name if pretrained is None else pretrained.name,
         start_source=None if pretrained is None else pretrained.source,

@@ -77,7 +77,7 @@ class Steps:
             network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self._contender = contender
         self._fabric = _fabric(experiment)
-        if recipe.tune.head:
+        if recipe.finetune.head:
             self._model, self._optimizer = self._fabric.setup(network), None
         else:
             optimizer = recipe.optimizer.build(network, trust=experiment.trusted)

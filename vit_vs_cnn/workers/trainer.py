@@ -40,9 +40,9 @@ def trainer_arguments(experiment: Experiment, **instead: Any) -> dict[str, Any]:
     values = {**experiment.trainer, **instead}
     if values.get("precision") == AUTO:
         del values["precision"]  # chosen after everything else was checked
-    watchers = experiment.execution.watchers
-    if watchers and "callbacks" not in instead:
-        values["callbacks"] = [*as_list(values.get("callbacks")), *watchers]
+    passive_callbacks = experiment.execution.passive_callbacks
+    if passive_callbacks and "callbacks" not in instead:
+        values["callbacks"] = [*as_list(values.get("callbacks")), *passive_callbacks]
     return typed.instantiate_arguments(lightning.Trainer, values, where="trainer")
 
 

@@ -116,7 +116,7 @@ def test_source_draws_what_its_options_say():
     expected = render_objects(20, seed=5, split="test", image_size=16, texture_agreement=1.0).images
     assert torch.equal(test.images, expected.images)
     assert train.fingerprint() == SyntheticSource(options).train().fingerprint() != test.fingerprint()
-    assert source.provenance() == {"source": "objects", **dataclasses.asdict(options)}
+    assert source.provenance() == {"source": "synthetic", **dataclasses.asdict(options)}
 
 
 @pytest.mark.parametrize(

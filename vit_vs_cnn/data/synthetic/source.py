@@ -62,7 +62,7 @@ class SyntheticSource:
 
     def provenance(self) -> dict[str, Any]:
         """The source and all options, which decide the images."""
-        return {"source": "objects", **asdict(self.options)}
+        return {"source": "synthetic", **asdict(self.options)}
 
     def _render(self, count: int, split: Split) -> LabelledImages:
         options = self.options
