@@ -283,7 +283,7 @@ def _begun_experiment(experiment: Experiment) -> Experiment | None:
     path = experiment.folder / "experiment.yaml"
     if not path.exists():
         return None
-    from_dict = experiment_from_dict(read_config(path), trusted=False, recorded=True)
+    from_dict = experiment_from_dict(read_config(path), trusted=False)
     sources = [replace(one.data, root=os.path.abspath(one.data.root)).whence for one in (from_dict, experiment)]
     if sources[0] != sources[1]:
         raise InputError(
