@@ -75,8 +75,8 @@ CALLS = {
     "vc.status(5)": "expected the path of a file or folder, got 5",
     "vc.compare(5)": "compare: expected paths, got int",
     "vc.load(5)": "load: expected the path of a checkpoint or a folder, got 5",
-    "vc.Classifier(None, num_classes=2, optimizer=print)": "optimizer: expected a name, settings or",
-    "vc.Classifier(None, num_classes=2, schedule=[5])": "schedule: expected a name, settings or",
+    "vc.Classifier(None, num_classes=2, optimizer=print)": "optimizer: expected Optimizer of vit_vs_cnn",
+    "vc.Classifier(None, num_classes=2, schedule=[5])": "schedule: expected Schedule of vit_vs_cnn",
 }
 
 
@@ -316,7 +316,7 @@ def test_images_that_a_network_cannot_read_are_one_line(vit, tmp_path):
     (tmp_path / "text.png").write_text("no image")
     with pytest.raises(InputError, match=r"text\.png: no image"):
         vit.predict(tmp_path)
-    with pytest.raises(InputError, match="expected 3 channels"):
+    with pytest.raises(InputError, match="with 3 channels"):
         vit.predict(np.zeros((32, 32, 1), np.uint8))
 
 

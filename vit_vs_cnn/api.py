@@ -21,7 +21,7 @@ from vit_vs_cnn.config.experiment import (
     find_config,
     read_config,
 )
-from vit_vs_cnn.config.merging import merge, override
+from vit_vs_cnn.config.reading import merge, override
 from vit_vs_cnn.console import open_console
 from vit_vs_cnn.errors import InputError, RunsFailed
 from vit_vs_cnn.process import preserve_process_state

@@ -1,6 +1,7 @@
 """Whoever runs the cells, each is run once and ends with the same weights."""
 
 import importlib.util
+import io
 import os
 import signal
 import socket
@@ -239,6 +240,17 @@ def test_workers_are_started_until_every_cell_is_through(tmp_path):
     supervise(request, stub, _View())
     assert stub.taken == ["resnet-n120-s3", "later-n120-s3", "resnet-n120-s4", "later-n120-s4"]
     assert stub.queue == []
+
+
+def test_each_run_but_the_last_is_followed_by_the_progress_of_the_experiment(tmp_path, monkeypatch):
+    monkeypatch.setattr("vit_vs_cnn.workers.worker._take", lambda run, *_: bool(_finish(run)))
+    request, output = _request(tmp_path), io.StringIO()
+    take_runs(request, ExperimentData(request.runs[0].experiment.data), console=Console(file=output))
+    assert [line.split(", about")[0] for line in output.getvalue().splitlines()] == [
+        "1 of 4 runs done",
+        "2 of 4 runs done",
+        "3 of 4 runs done",
+    ]
 
 
 @pytest.mark.parametrize(("seconds", "stopped"), [(5.0, 0), (0.0, 1)], ids=["seen out", "still queue"])

@@ -155,9 +155,7 @@ class GridTimeModel:
 
 def free_of(fixed: Collection[str]) -> list[str]:
     """The settings of the grid that the user did not name."""
-    names = {
-        "budget" if name == "trainer.max_steps" else name.removeprefix("protocol.").split(".")[0] for name in fixed
-    }
+    names = {name.removeprefix("protocol.").split(".")[0] for name in fixed}
     return [name for name in ("train_sizes", "seeds", "budget") if name not in names]
 
 

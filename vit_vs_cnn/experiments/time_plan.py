@@ -275,7 +275,7 @@ def _begun_experiment(experiment: Experiment) -> Experiment | None:
     path = experiment.folder / "experiment.yaml"
     if not path.exists():
         return None
-    from_dict = experiment_from_dict(read_config(path), trusted=False, recorded=True)
+    from_dict = experiment_from_dict(read_config(path), trusted=False)
     sources = [replace(data, root=os.path.abspath(data.root)).whence for data in (from_dict.data, experiment.data)]
     if sources[0] != sources[1]:
         raise InputError(

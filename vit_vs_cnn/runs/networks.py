@@ -64,9 +64,10 @@ def build_network(
     permuting = {name: value for name, value in model.items() if name in PERMUTING}
     if resizing and "input_size" not in resizing:
         raise InputError(f"{where}: {', '.join(sorted(resizing))} go with input_size alone")
-    block_size: Any = permuting.get("permute_blocks")
-    if permuting and not (isinstance(block_size, int) and all(type(value) is int for value in permuting.values())):
-        raise InputError(f"{where}.permute_blocks: expected a whole number of pixels, got {block_size!r}")
+    if permuting and not ("permute_blocks" in permuting and all(type(value) is int for value in permuting.values())):
+        raise InputError(
+            f"{where}.permute_blocks: expected a whole number of pixels, got {permuting.get('permute_blocks')!r}"
+        )
     channels, *size = image_shape
     try:
         rows, cols = as_rows_and_cols("input_size", resizing.pop("input_size", tuple(size)))
@@ -78,7 +79,9 @@ def build_network(
         if "input_size" in model:
             network = ResizedInput(network, (rows, cols), **resizing)
         if permuting:
-            network = PermutedInput(network, image_shape[1:], block_size, permuting.get("permutation_seed", 0))
+            network = PermutedInput(
+                network, image_shape[1:], permuting["permute_blocks"], permuting.get("permutation_seed", 0)
+            )
     except (ValueError, TypeError) as error:
         raise error if isinstance(error, InputError) else InputError(f"{where}: {error}") from error
     return network

@@ -10,7 +10,6 @@ from torchmetrics import Metric
 
 from vit_vs_cnn.config.experiment import Experiment
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.models.checkpointing import enable_checkpointing
 from vit_vs_cnn.models.cost import count_parameters
 from vit_vs_cnn.models.input_wrappers import unwrap
 from vit_vs_cnn.runs.experiment_data import ExperimentData, RunImages
@@ -113,7 +112,7 @@ def prepare_network(run: Run, images: RunImages) -> PreparedRun:
         InputError: a model, optimizer, loss or metric that cannot be made or does not fit the images, or weights that
             do not fit.
     """
-    recipe, execution, trust = run.recipe, run.experiment.execution, run.experiment.trusted
+    recipe, trust = run.recipe, run.experiment.trusted
     where = f"contenders.{run.contender}"
     shape, num_classes = images.training.image_shape, images.training.num_classes
     pretrained, model = read_pretrained(run.experiment, run.contender), dict(recipe.model)
@@ -129,11 +128,6 @@ def prepare_network(run: Run, images: RunImages) -> PreparedRun:
         recipe.optimizer.build(network, trust=trust)  # an error is found before anything trains
     except InputError as error:
         raise InputError(f"{where}.{error}") from error
-    if execution.gradient_checkpointing:
-        try:
-            enable_checkpointing(unwrap(network))
-        except ValueError as error:
-            raise InputError(f"execution.gradient_checkpointing: {where}.model: {error}") from error
     batch_size = run.experiment.protocol.batch_size
     augmentation = run.experiment.augmentation(recipe)
     return PreparedRun(
@@ -152,7 +146,7 @@ def prepare_network(run: Run, images: RunImages) -> PreparedRun:
             trust=trust,
         ),
         class_weights=_class_weights(run, images),
-        metrics=make_metrics(execution.metrics, num_classes=num_classes, trust=trust),
+        metrics=make_metrics(run.experiment.execution.metrics, num_classes=num_classes, trust=trust),
         pretrained=pretrained,
     )
 

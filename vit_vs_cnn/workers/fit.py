@@ -30,6 +30,7 @@ from vit_vs_cnn.seeds import derive_seed
 from vit_vs_cnn.training.callbacks import (
     CHECKPOINT_KEY_ENDED_EARLY,
     CHECKPOINT_KEY_LAST_METRICS,
+    FrozenLayers,
     LastCheckpoint,
     LostValidation,
     StopOnSignal,
@@ -37,7 +38,6 @@ from vit_vs_cnn.training.callbacks import (
 )
 from vit_vs_cnn.training.checkpoints import read_checkpoint
 from vit_vs_cnn.training.classifier import Classifier
-from vit_vs_cnn.training.finetuning import FrozenLayers
 from vit_vs_cnn.training.metrics_csv import MetricsCsv
 from vit_vs_cnn.training.progress import ProgressFile, RunProgress
 from vit_vs_cnn.workers.trainer import make_trainer, trainer_arguments, uses_channels_last
@@ -167,11 +167,7 @@ def fit(prepared: PreparedRun, loggers: Sequence[Logger], console: Console) -> F
         transform=make_transform(experiment.augmentation(recipe), trust=experiment.trusted),
     )
     finetune = recipe.finetune
-    freezing = (
-        []
-        if finetune == Finetuning()
-        else [FrozenLayers(unwrap(network), last=finetune.last, freeze_norms=finetune.freeze_norms)]
-    )
+    freezing = [] if finetune == Finetuning() else [FrozenLayers(unwrap(network), last=finetune.last)]
     module = Classifier(
         network,
         num_classes=images.training.num_classes,
