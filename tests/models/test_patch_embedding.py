@@ -56,15 +56,6 @@ def test_the_stem_of_convolutions_and_pools_is_the_papers_and_has_no_bias(count)
     assert [kernel.shape[:2] for kernel in embedding.parameters()] == [*zip(widths[1:], widths[:-1], strict=True)]
 
 
-def test_images_of_any_size_have_to_be_tiled_by_patches():
-    embedding = PatchEmbedding((8, 12), 4, CHANNELS, DIM, dynamic_image_size=True)
-    assert embedding(torch.zeros(BATCH, CHANNELS, 12, 20)).shape == (BATCH, 15, DIM)
-    with pytest.raises(ValueError, match=r"image_size=\(12, 22\) and patch_size=\(4, 4\)"):
-        embedding(torch.zeros(BATCH, CHANNELS, 12, 22))
-    with pytest.raises(ValueError, match=r"\(3, 12, 20\).*5, 12, 20"):
-        embedding(torch.zeros(BATCH, 5, 12, 20))
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

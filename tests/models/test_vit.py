@@ -242,25 +242,6 @@ def test_sequence_pool_follows_its_equation(norm_before_pool):
     torch.testing.assert_close(model.forward_head(tokens), expected, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("window", [{}, {"window_size": 3}, {"window_size": 2, "window_kind": "block"}])
-@pytest.mark.parametrize("position", POSITIONS)
-def test_images_of_another_size_are_seen_on_their_own_grid(position, window):
-    options = {"position": position, "pool": "class", "registers": 2, **window}
-    model = _grown(build(dynamic_image_size=True, **options))
-    plain = build(**options).eval()
-    plain.load_state_dict(model.state_dict())
-    batch, other = images(), images((8, 28))
-    assert torch.equal(model(batch), plain(batch))
-    built = plain.resize((8, 28))
-    if position == "relative":  # resizing interpolates the table; here offsets beyond it read the nearest
-        for moved, block in zip(built.encoder.blocks, plain.encoder.blocks, strict=True):
-            table = block.attention.relative_position.bias_at_offsets(range(-1, 2), range(-6, 7))
-            moved.attention.relative_position.table = torch.nn.Parameter(table)
-    torch.testing.assert_close(model(other), built(other), rtol=0, atol=1e-6)
-    assert torch.equal(model(batch), plain(batch))
-    torch.testing.assert_close(model(other, return_attention=True)[0], model(other), rtol=0, atol=1e-12)
-
-
 def test_names_draws_and_default_options_are_those_of_before():
     """What a name of a weight, its shape and its draw were before there were registers, pools and norms to choose."""
     drawn = {}
@@ -380,13 +361,6 @@ def test_a_gated_model_starts_nearer_than_a_plain_one_and_its_heads_cost_four_nu
 def test_what_cannot_be_built_says_which_argument_and_why(options, message):
     with pytest.raises(ValueError, match=message):
         build(**options)
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_a_learned_position_moves_to_another_grid_in_half_precision(dtype):
-    model = create_model("vit_nano", num_classes=7, image_size=16, dynamic_image_size=True).to(dtype)
-    wide = model.float()(torch.ones(1, 3, 24, 16))
-    torch.testing.assert_close(model.to(dtype)(torch.ones(1, 3, 24, 16, dtype=dtype)).float(), wide, rtol=0.1, atol=0.1)
 
 
 def test_bytes_are_no_images():
