@@ -55,7 +55,7 @@ def test_a_model_of_timm_takes_its_classes_and_images_from_another_network(train
     assert loaded.class_names == like.class_names
     assert len(loaded.predict(torch.zeros(3, 3, 32, 32, dtype=torch.uint8))) == 3
     assert open_network("timm/resnet10t", classes_from=like.pool().test(like.cell.seed)).image_shape == (3, 32, 32)
-    with pytest.raises(InputError, match="timm/resnet10t: its classes and images are not known"):
+    with pytest.raises(InputError, match="timm/resnet10t: its classes and image size are not known"):
         open_network("timm/resnet10t")
 
 

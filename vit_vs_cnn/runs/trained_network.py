@@ -266,8 +266,7 @@ def _resize_of(cell: Run) -> Resize:
 def _of_timm(word: str, classes_from: TrainedNetwork | LabelledImages | None) -> TrainedNetwork:
     if classes_from is None:
         raise InputError(
-            f"{word}: its classes and image size are not known; name a network that has them: --classes-from "
-            "(classes_from=)"
+            f"{word}: its classes and image size are not known; name a network that has them by --classes-from"
         )
     name, _, file = word.partition("=")
     weights = Path(file) if file else None
