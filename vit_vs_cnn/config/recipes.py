@@ -144,7 +144,7 @@ def recipe_hash(contender: Contender) -> str:
 
 
 def recipe_source(contender: Contender) -> RecipeSource | None:
-    """Where the recipe of a contender came from; None for a linear probe, which is fitted without one."""
+    """Origin of the recipe of a contender; None for a linear probe, which has no recipe."""
     if contender.finetune.head:
         return None
     recipe = contender.recipe

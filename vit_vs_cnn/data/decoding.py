@@ -257,7 +257,7 @@ def _upright(image: Image.Image) -> Image.Image:
 
 
 def _is_rotated(image: Image.Image) -> bool:
-    """Whether rows and columns of a JPEG or WebP file are swapped to turn it upright."""
+    """True if rows and columns of a JPEG or WebP file are swapped to turn it upright."""
     if image.format not in ("JPEG", "MPO", "WEBP"):  # of others, EXIF may follow the pixels, which would be decoded
         return False
     try:

@@ -75,7 +75,7 @@ class Augmentation:
 
     @property
     def mixes(self) -> bool:
-        """Whether targets are soft labels."""
+        """True if targets are soft labels."""
         return self.mixup > 0 or self.cutmix > 0
 
     @property
@@ -170,7 +170,7 @@ class CifarOptions:
 
 
 def rows_and_cols_of(image_size: int | tuple[int, int]) -> tuple[int, int]:
-    """Rows and columns; one number stands for both."""
+    """Rows and columns; one number means both."""
     return (image_size, image_size) if isinstance(image_size, int) else image_size
 
 
@@ -236,7 +236,7 @@ class FolderOptions(FileOptions):
             try:
                 re.compile(self.group)
             except re.error as error:
-                raise InputError(f"group: {self.group!r} is no regular expression: {error}") from error
+                raise InputError(f"group: {self.group!r} is not a regular expression: {error}") from error
 
 
 @dataclass(frozen=True)
@@ -273,7 +273,7 @@ class ArraysOptions(ImageOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.fingerprint is not None and not re.fullmatch("[0-9a-f]{16}(-[0-9a-f]{16})?", self.fingerprint):
-            raise InputError(f"fingerprint: {self.fingerprint!r} is none; train writes it")
+            raise InputError(f"fingerprint: {self.fingerprint!r} is not a fingerprint; train writes it")
 
 
 def check_url(url: str) -> None:

@@ -119,14 +119,14 @@ def hold_out_groups(
     fraction: float,
     order: Sequence[int],
 ) -> Bool[Tensor, "count"]:
-    """Which images are set apart, so that about a fraction f of every class is and no group is parted.
+    """Mask of held-out images: about a fraction f of every class, in whole groups.
 
     With ``h`` of the ``m`` images of each class set apart, the groups are gone through in ``order``, and one is set
     apart if that lowers
 
         sum over classes of (h / m - f)^2
 
-    and leaves every class images in other groups. Exact: no group stands on both sides, and a class that is in one
+    and leaves every class images in other groups. Exact: no group is on both sides, and a class that is in one
     group alone is never set apart. Approximate: the fraction, by up to a group or so.
 
     Arguments:
@@ -167,21 +167,21 @@ def stratified_folds(
     """Number of the fold of each image, from 0.
 
     Two folds differ by one image at most, and by one image of each class at most. The images of a class, in ``order``,
-    are cut into consecutive blocks. Blocks that are one image longer begin behind those of the class before.
+    are cut into consecutive blocks. Blocks that are one image longer begin after the longer blocks of the class before.
 
     Arguments:
         order: all images, by their indices.
     """
-    found = torch.empty_like(labels)
+    result = torch.empty_like(labels)
     longer = 0  # fold that gets the next block with one image more
     for label in labels.unique().tolist():
         members = order[labels[order] == label]
         size, more = divmod(len(members), folds)
         sizes = torch.full((folds,), size)
         sizes[(longer + torch.arange(more)) % folds] += 1
-        found[members] = torch.arange(folds).repeat_interleave(sizes)
+        result[members] = torch.arange(folds).repeat_interleave(sizes)
         longer = (longer + more) % folds
-    return found
+    return result
 
 
 def grouped_folds(
