@@ -259,8 +259,9 @@ def _read_pair(stem: Path) -> tuple[ImageListing, Pixels]:
     pixels = open_image_file(stem.with_suffix(".npy"))
     if _checksum(index["listing"], pixels[: len(listing.names)]) != index["crc32"]:
         raise ValueError("damaged")
+    mapped: Any = pixels
     if hasattr(mmap, "MADV_RANDOM"):  # else the system reads the neighbours of each image as well
-        pixels._mmap.madvise(mmap.MADV_RANDOM)
+        mapped._mmap.madvise(mmap.MADV_RANDOM)
     return listing, pixels
 
 
