@@ -8,13 +8,12 @@ from torchmetrics.functional.classification import multiclass_f1_score
 
 from tests import own_classes as own
 from tests.experiments.tiny import run_quietly, tiny_config
-from vit_vs_cnn.cli import main
 from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.config.identity import hash_of, identity_of
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.data.options import Augmentation
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.models import create_model, presets, register_model
+from vit_vs_cnn.models import create_model
 from vit_vs_cnn.runs.evaluation import Predictions
 from vit_vs_cnn.runs.experiment_data import ExperimentData, RunImages
 from vit_vs_cnn.runs.networks import build_network
@@ -153,6 +152,7 @@ def test_a_loss_an_optimizer_and_metrics_of_ones_own_train_and_are_recorded(trai
     assert "metrics" not in mine
 
 
+<<<<<<< HEAD
 @pytest.mark.parametrize("command", ["inspect", "compare", "export"])
 def test_commands_open_a_network_of_ones_own_if_it_is_trusted(trained, tmp_path, capsys, command):
     cell, _ = trained
@@ -167,25 +167,13 @@ def test_commands_open_a_network_of_ones_own_if_it_is_trusted(trained, tmp_path,
     assert main([command, str(cell), *output, *options, "--trust"]) == 0
 
 
+=======
+>>>>>>> 98a50f0f625e450c4d06afc2b6fcbc379719bd61
 def test_a_trusted_network_of_ones_own_predicts(trained):
     cell, _ = trained
     answers = open_network(cell, trust=True).predict(torch.zeros(2, 3, 32, 32, dtype=torch.uint8))
     assert len(answers) == 2
     assert open_network(cell, trust=True).cell.recipe.optimizer.is_custom
-
-
-def test_a_registered_network_is_opened_by_its_name_without_trust(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(presets, "REGISTERED", {})
-    register_model("mine", own.SmallCnn)
-    run_quietly(_experiment(tmp_path, {"name": "mine", "width": 3}))
-    (cell,) = tmp_path.glob("tiny/cells/*")
-    assert open_network(cell).network.head.in_features == 3
-    out = ["--output", str(tmp_path / "out")]
-    assert main(["inspect", str(cell), "--count", "3", "--methods", "grad_cam", "integrated_gradients", *out]) == 0
-    assert main(["export", str(cell), "--format", "safetensors", *out]) == 0
-    presets.REGISTERED.clear()
-    with pytest.raises(InputError, match=r'there is no model "mine".*register_model'):
-        open_network(cell)
 
 
 @pytest.mark.parametrize(

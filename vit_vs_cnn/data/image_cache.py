@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import PIL
@@ -259,9 +259,8 @@ def _read_pair(stem: Path) -> tuple[ImageListing, Pixels]:
     pixels = open_image_file(stem.with_suffix(".npy"))
     if _checksum(index["listing"], pixels[: len(listing.names)]) != index["crc32"]:
         raise ValueError("damaged")
-    mapped: Any = pixels
     if hasattr(mmap, "MADV_RANDOM"):  # else the system reads the neighbours of each image as well
-        mapped._mmap.madvise(mmap.MADV_RANDOM)
+        cast(Any, pixels)._mmap.madvise(mmap.MADV_RANDOM)
     return listing, pixels
 
 

@@ -19,7 +19,7 @@ from vit_vs_cnn.config.schema import Recipe, TuningProvenance, nearest
 from vit_vs_cnn.config.search_space import DEFAULT_SPACE, read_space, sample_recipe
 from vit_vs_cnn.data.options import Augmentation
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.experiments.precision import choose_precision
+from vit_vs_cnn.experiments.timing import choose_precision
 from vit_vs_cnn.files import write_text
 from vit_vs_cnn.process import quiet_lightning
 from vit_vs_cnn.runs.experiment_data import ExperimentData

@@ -1,21 +1,30 @@
-"""Predictions as a table for a terminal, and the page of ``predict --explain``."""
+"""Predictions as a table for a terminal, as a file, and with maps on a page."""
 
+import csv
+import json
 import os
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.files import atomic_write
+from vit_vs_cnn.optional_deps import import_optional
 from vit_vs_cnn.reporting.document import Document, Gallery, Picture, Table, Text
-from vit_vs_cnn.runs.prediction import SHOWN, Predicted, columns_of
+from vit_vs_cnn.runs.prediction import MAX_SHOWN_ROWS, ImagePredictions
+
+#: Formats of a file of predictions.
+SUFFIXES = (".csv", ".json", ".jsonl", ".parquet")
 
 
-def predictions_document(found: Predicted) -> Document:
+def predictions_document(predictions: ImagePredictions) -> Document:
     """The first rows, without empty columns, and without the folder that all images are in."""
-    folder = _common_folder(found.names)
-    rows = [row | {"image": str(row["image"]).removeprefix(folder)} for row in islice(found.rows(), SHOWN)]
-    columns = [name for name in columns_of(found.top) if any(row.get(name) is not None for row in rows)]
-    title = f"{len(rows)} of {len(found):,} images" if len(found) > len(rows) else "Images"
+    folder, count = _common_folder(predictions.names), len(predictions)
+    first = islice(predictions.rows(), MAX_SHOWN_ROWS)
+    rows = [row | {"image": str(row["image"]).removeprefix(folder)} for row in first]
+    columns = [name for name in predictions.columns if any(row.get(name) is not None for row in rows)]
+    title = f"{len(rows)} of {count:,} images" if count > len(rows) else "Images"
     document = Document("Predictions")
     heads = [_HEADS.get(name, name.replace("_", " ")) for name in columns]
     document.add(
@@ -23,7 +32,7 @@ def predictions_document(found: Predicted) -> Document:
             f"{title} in {folder}" if folder else title,
             heads,
             [[_cell(name, row.get(name)) for name in columns] for row in rows],
-            note="All rows: --output FILE.csv" if len(found) > len(rows) else "",
+            note="All rows: --output FILE.csv" if count > len(rows) else "",
         )
     )
     return document
@@ -51,23 +60,77 @@ def _cell(column: str, value: Any) -> str:
     return str(value)
 
 
-def write_explained(path: Path, pictures: Sequence[tuple[str, bytes]], *, lines: Sequence[str], method: str) -> Path:
-    """Write one page that holds all of its pictures.
+def check_output(path: Path) -> None:
+    """Check the format of a file of predictions before the work.
+
+    Raises:
+        InputError: an unknown suffix, or a missing library.
+    """
+    if path.suffix not in SUFFIXES:
+        raise InputError(f"output {path}: it must end in {', '.join(SUFFIXES)}")
+    if path.suffix == ".parquet":
+        _pyarrow()
+
+
+def write_predictions(predictions: ImagePredictions, path: Path) -> None:
+    """Write all rows in the format that the suffix names."""
+    rows = list(predictions.rows())
+    with atomic_write(path, contested=True) as partial:
+        if path.suffix == ".parquet":
+            _write_parquet(partial, rows, predictions.columns)
+            return
+        with partial.open("w", newline="", encoding="utf-8") as file:
+            match path.suffix:
+                case ".csv":
+                    writer = csv.DictWriter(file, predictions.columns, lineterminator="\n")
+                    writer.writeheader()
+                    writer.writerows({name: _csv_value(value) for name, value in row.items()} for row in rows)
+                case ".json":
+                    json.dump(rows, file, indent=0)
+                case _:
+                    file.writelines(json.dumps(row) + "\n" for row in rows)
+
+
+def _csv_value(value: Any) -> Any:
+    match value:
+        case bool():
+            return str(value).lower()
+        case float():
+            return f"{value:.6g}"
+    return value
+
+
+def _write_parquet(path: Path, rows: list[dict[str, Any]], columns: list[str]) -> None:
+    arrow, parquet = _pyarrow()
+    kinds = {"is_out_of_distribution": arrow.bool_(), "ood_score": arrow.float64()}
+    kinds |= {name: arrow.float64() for name in columns if "probability" in name}
+    schema = arrow.schema([(name, kinds.get(name, arrow.string())) for name in columns])
+    parquet.write_table(arrow.Table.from_pylist(rows, schema=schema), path)
+
+
+def _pyarrow() -> tuple[Any, Any]:
+    names = ("pyarrow", "pyarrow.parquet")
+    arrow, parquet = (import_optional(name, needed_by="a .parquet file") for name in names)
+    return arrow, parquet
+
+
+def write_explained(path: Path, images: Sequence[tuple[str, bytes]], *, lines: Sequence[str], method: str) -> Path:
+    """Write one page that contains all of its images.
 
     Arguments:
-        pictures: the name of each, and a PNG of it with its map.
-        lines: on all pictures of which these are the first.
+        images: name and PNG with its map of each.
+        lines: summary of all predictions.
     """
     from vit_vs_cnn.reporting.page import write_document  # loads matplotlib
 
     document = Document("Predictions", lines)
-    drawn = [Picture(content, name, f"{name} with a map of {method} over it") for name, content in pictures]
+    pictures = [Picture(content, name, f"{name} with a map of {method} over it") for name, content in images]
     document.section(
-        "Where the network looks",
+        "Image regions that influence the prediction",
         Text(
-            f"The first {len(drawn)} pictures that could be read; the map is that of {method}, for the class that is "
-            "named over it. How far such maps can be trusted is measured by inspect --score."
+            f"The first {len(pictures)} readable images, with maps of {method} for the class above each. inspect "
+            "--score measures how far such maps can be trusted."
         ),
-        Gallery(drawn, width=420),
+        Gallery(pictures, width=420),
     )
     return write_document(document, path.parent, page=path.name)[-1]

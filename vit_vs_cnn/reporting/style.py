@@ -125,8 +125,3 @@ def value_text(value: Any) -> str:
     if isinstance(value, float) or (isinstance(value, int) and abs(value) >= 1e8):
         return f"{value:.4g}"
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
-
-
-def visible(name: str) -> str:
-    """A name that files or folders were given: what cannot be printed, line breaks among it, by its code."""
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in name)

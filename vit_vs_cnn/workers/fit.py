@@ -21,7 +21,7 @@ from vit_vs_cnn.models.input_wrappers import unwrap
 from vit_vs_cnn.process import quiet_lightning
 from vit_vs_cnn.runs.evaluation import Normalise, Predictions, predict
 from vit_vs_cnn.runs.held_out import called_classifier
-from vit_vs_cnn.runs.overlap import KEY, TrainingImageHashes
+from vit_vs_cnn.runs.overlap import CHECKPOINT_KEY_TRAINING_HASHES, TrainingImageHashes
 from vit_vs_cnn.runs.preparation import PreparedRun
 from vit_vs_cnn.runs.result import TrainingCost
 from vit_vs_cnn.runs.run import Run
@@ -138,7 +138,7 @@ def checkpoint_metadata(prepared: PreparedRun, mean: Sequence[float], std: Seque
         "image_shape": list(training.image_shape),
         "mean": list(mean),
         "std": list(std),
-        KEY: (prepared.start_images | TrainingImageHashes(training.hashes())).to_dict(),
+        CHECKPOINT_KEY_TRAINING_HASHES: (prepared.start_images | TrainingImageHashes(training.hashes())).to_dict(),
     }
 
 
