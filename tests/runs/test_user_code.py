@@ -152,23 +152,6 @@ def test_a_loss_an_optimizer_and_metrics_of_ones_own_train_and_are_recorded(trai
     assert "metrics" not in mine
 
 
-<<<<<<< HEAD
-@pytest.mark.parametrize("command", ["inspect", "compare", "export"])
-def test_commands_open_a_network_of_ones_own_if_it_is_trusted(trained, tmp_path, capsys, command):
-    cell, _ = trained
-    output = ["--output", str(tmp_path)]
-    options = {
-        "inspect": ["--count", "3"],
-        "compare": ["--quick", "--parts", "accuracy"],
-        "export": ["--format", "safetensors"],
-    }[command]
-    assert main([command, str(cell), *output, *options]) == 2
-    assert f"{OWN}.SmallCnn is not imported without --trust" in capsys.readouterr().err
-    assert main([command, str(cell), *output, *options, "--trust"]) == 0
-
-
-=======
->>>>>>> 98a50f0f625e450c4d06afc2b6fcbc379719bd61
 def test_a_trusted_network_of_ones_own_predicts(trained):
     cell, _ = trained
     answers = open_network(cell, trust=True).predict(torch.zeros(2, 3, 32, 32, dtype=torch.uint8))
