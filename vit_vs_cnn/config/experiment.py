@@ -90,7 +90,7 @@ class Experiment:
 
     @property
     def searches_recipes(self) -> bool:
-        """Whether recipes are or were searched for on the images of this experiment."""
+        """True if recipes are or were searched for on the images of this experiment."""
         blocks = [plain_values(contender) for contender in self.contenders.values()]
         overs = [over for block in blocks for over in (block, *block["by_size"].values())]
         return self.tuning.trials is not None or any((over.get("recipe") or {}).get("search") for over in overs)

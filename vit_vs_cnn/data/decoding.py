@@ -113,7 +113,7 @@ def channels_first(image: np.ndarray | Tensor, channels: Collection[int] = (1, 3
         channels: allowed numbers of channels.
 
     Raises:
-        InputError: another shape, or values that are no bytes.
+        InputError: another shape, or values that are not bytes.
     """
     values = to_array(image)
     values = values[None] if values.ndim == 2 else values

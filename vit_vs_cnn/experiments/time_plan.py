@@ -281,11 +281,11 @@ def _begun_experiment(experiment: Experiment) -> Experiment | None:
     if not path.exists():
         return None
     from_dict = experiment_from_dict(read_config(path), trusted=False)
-    sources = [replace(one.data, root=os.path.abspath(one.data.root)).whence for one in (from_dict, experiment)]
+    sources = [replace(one.data, root=os.path.abspath(one.data.root)).description for one in (from_dict, experiment)]
     if sources[0] != sources[1]:
         raise InputError(
-            f"{experiment.folder} holds an experiment with other images ({from_dict.data.whence}, not "
-            f"{experiment.data.whence}); give this one a --name"
+            f"{experiment.folder} holds an experiment with other images ({from_dict.data.description}, not "
+            f"{experiment.data.description}); give this one a --name"
         )
     return from_dict
 

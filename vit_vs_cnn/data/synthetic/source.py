@@ -105,8 +105,8 @@ def render_objects(
         seed: family of images.
         split: one of the two independent random streams of the family.
         image_size: side in pixels, or (rows, cols); each 8 to 1024.
-        shape_agreement: probability that the shape is that of the label; otherwise another, uniformly.
-        texture_agreement: probability that the texture is that of the label; otherwise another, uniformly.
+        shape_agreement: probability of the shape of the label; otherwise another shape, uniformly.
+        texture_agreement: probability of the texture of the label; otherwise another texture, uniformly.
         difficulty: 0 to 1, as in ``SyntheticOptions``.
     """
     rows, cols = (image_size, image_size) if isinstance(image_size, int) else image_size
