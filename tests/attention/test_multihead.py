@@ -165,7 +165,7 @@ def test_head_dim_may_stand_apart_from_embed_dim():
 
 def test_rotary_acts_on_projected_queries_and_keys():
     class Swap(nn.Module):
-        def forward(self, queries, keys, grid_size):
+        def forward(self, queries, keys):
             return -queries, keys
 
     plain, _ = ours_and_torchs()

@@ -123,14 +123,6 @@ def test_what_a_learned_mean_reads_is_the_query_of_its_maps():
     assert not maps.query[:, :2].any()
 
 
-def test_images_of_another_size_have_maps_on_their_own_grid():
-    model = vit(dynamic_image_size=True, registers=2)
-    other = torch.randn(2, 3, 8, 28, dtype=torch.float64)
-    maps = attention_maps(model, other)
-    assert (maps.grid_size, maps.weights[0].shape) == ((2, 7), (2, 2, 16, 16))
-    assert attention_maps(model, images()).grid_size == (3, 5)
-
-
 def test_weights_are_had_whether_timm_fuses_or_not_and_the_model_is_left_as_it_was():
     fused, slow = timm_vit(), timm_vit()
     for block in slow.blocks:

@@ -26,7 +26,6 @@ class WindowLayer(GridLayer):
         values: HeadValues,
         *,
         relative_position: RelativePosition | None = None,
-        grid_size: tuple[int, int] | None = None,
         return_weights: bool = False,
     ) -> tuple[HeadValues, TokenWeights | None]:
         """Output, and the weights ``(batch, heads, tokens, tokens)`` with ``return_weights``, else None."""
@@ -59,10 +58,9 @@ class SlidingWindow(WindowLayer):
         values: HeadValues,
         *,
         relative_position: RelativePosition | None = None,
-        grid_size: tuple[int, int] | None = None,
         return_weights: bool = False,
     ) -> tuple[HeadValues, TokenWeights | None]:
-        neighbourhood = make_neighbourhood(grid_size or self.grid_size, self.window_size, self.boundary)
+        neighbourhood = make_neighbourhood(self.grid_size, self.window_size, self.boundary)
         bias = prefix_bias = None
         if relative_position is not None:
             bias = relative_position.bias_at_offsets(*neighbourhood.offsets)
@@ -117,17 +115,16 @@ class BlockWindow(WindowLayer):
         values: HeadValues,
         *,
         relative_position: RelativePosition | None = None,
-        grid_size: tuple[int, int] | None = None,
         return_weights: bool = False,
     ) -> tuple[HeadValues, TokenWeights | None]:
-        rows, cols = size = grid_size or self.grid_size
+        rows, cols = size = self.grid_size
         window = min(self.window_size[0], rows), min(self.window_size[1], cols)
         shift = (
             window[0] // 2 if self.shifted and window[0] < rows else 0,
             window[1] // 2 if self.shifted and window[1] < cols else 0,
         )
         if self.num_prefix_tokens or return_weights:
-            bias = None if relative_position is None else relative_position.token_bias(size)
+            bias = None if relative_position is None else relative_position.token_bias()
             mask = self._pad(token_mask(size, window, shift)).to(queries.device)
             return attend(queries, keys, values, mask=mask, bias=bias, return_weights=return_weights)
         bias = None
