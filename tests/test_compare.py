@@ -60,9 +60,8 @@ def test_two_cells_give_every_part_a_page_and_tables(request, figures, experimen
     assert all(result[part] for part in PARTS)
     assert {network["is_reused"] for network in result["networks"]} == {True}
     assert result["corruptions"]["images"] == 10
-    assert result["similarity"]["attention_distance"]["vit"]["uniform"] > 0
     page = (tmp_path / "out" / "index.html").read_text()
-    assert page.count("<img") >= 7
+    assert page.count("<img") >= 6
     assert 'src="http' not in page
     assert len(list((tmp_path / "out" / "figures").glob("*.png"))) == page.count("<img")
     table = (tmp_path / "out" / "tables" / "accuracy.csv").read_text().splitlines()

@@ -12,13 +12,10 @@ from vit_vs_cnn.comparison.similarity import (
     features_of,
     gram_matrix,
     layer_names,
-    mean_attention_distance,
     unbiased_hsic,
 )
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.inspection.attention_weights import attention_distances, attention_maps
 from vit_vs_cnn.models import create_model
-from vit_vs_cnn.models.input_wrappers import ResizedInput, visible_size
 
 
 def _features(count: int, width: int, seed: int) -> torch.Tensor:
@@ -138,27 +135,6 @@ def test_a_network_is_more_like_itself_than_like_another(tmp_path):
 def test_images_of_a_last_batch_that_is_too_small_are_not_said_to_be_looked_at(tmp_path):
     assert compare_similarity({"a": entry(tmp_path)}, drawn_images(130)).images == 128
     assert compare_similarity({"a": entry(tmp_path)}, drawn_images(132)).images == 132
-
-
-def test_attention_of_few_images_at_a_time_reaches_as_far_as_that_of_all(tmp_path):
-    network, images = create_model("vit_nano", num_classes=7, image_size=32, depth=2).eval(), drawn_images(19, (32, 32))
-    one, batches = entry(tmp_path, network=network), []
-    whole, uniform = attention_distances(attention_maps(network, one.trained.normalise(images.images)), (32, 32))
-    network.register_forward_pre_hook(lambda _, inputs: batches.append(len(inputs[0])))
-    found = mean_attention_distance(one, images)
-    assert {*batches} == {16, 3}
-    assert (found.uniform, found.images) == (uniform, 19)
-    torch.testing.assert_close(torch.tensor(found.by_layer), torch.stack(whole).float())
-
-
-def test_patches_of_a_network_that_sees_the_middle_are_as_near_as_the_middle_is_small(tmp_path):
-    network, images = create_model("vit_nano", num_classes=7, image_size=24, depth=2).eval(), drawn_images(5, (36, 60))
-    whole, middle = (
-        mean_attention_distance(entry(tmp_path, network=ResizedInput(network, 24, crop_pct=crop_pct)), images)
-        for crop_pct in (1.0, 0.5)
-    )
-    assert visible_size(ResizedInput(network, 24, crop_pct=0.5), (36, 60)) == (18.0, 30.0)
-    assert middle.uniform == pytest.approx(whole.uniform / 2)
 
 
 def test_a_network_that_cannot_be_looked_into_is_left_out(tmp_path):

@@ -43,7 +43,6 @@ WATCHING_CALLBACKS = {
         *("DeviceStatsMonitor", "LearningRateMonitor", "ModelCheckpoint", "ModelSummary", "OnExceptionCheckpoint"),
         *("RichModelSummary", "RichProgressBar", "ThroughputMonitor", "TQDMProgressBar"),
     },
-    "vit_vs_cnn.inspection": {"AttentionLogger"},
 }
 #: Callbacks of Lightning's that change the budget of a run, and why each is refused.
 BUDGET_CALLBACKS = {

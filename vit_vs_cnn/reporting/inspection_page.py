@@ -20,7 +20,7 @@ from torch import Tensor
 from vit_vs_cnn.console import format_count, join_names
 from vit_vs_cnn.files import write_text
 from vit_vs_cnn.inspection.attention_weights import AttentionMaps
-from vit_vs_cnn.inspection.inspect import Inspection, MethodMaps, NetworkInspection, maps_over_training
+from vit_vs_cnn.inspection.inspect import Inspection, MethodMaps, NetworkInspection
 from vit_vs_cnn.inspection.map_scores import (
     BASELINE_METHODS,
     MAX_RANDOMIZATION_IMAGES,
@@ -271,19 +271,6 @@ def _add_figures(document: Document, inspection: Inspection) -> None:
         caption = "Cosine similarity of the position at (row, column) with those of all patches."
         figure = figures.position_figure(network.network.network, f"{name}: similarity of positions")
         add(f"positions_{_slug(name)}", figure, f"Positions of {name}", caption)
-        caption = "Filters of the first layer, each scaled on its own. Zero is grey."
-        add(
-            f"filters_{_slug(name)}",
-            figures.filter_figure(network.network.network, name),
-            f"Filters of {name}",
-            caption,
-        )
-        if len(network.network.checkpoints) > 1:
-            maps = network.methods[0]
-            stages = maps_over_training(network.network, images, maps.method)
-            caption = f"{maps.label} at steps {join_names([f'{step:,}' for step, _ in stages])}."
-            figure = figures.training_figure(images, stages, f"{name}: {maps.method}")
-            add(f"training_{_slug(name)}", figure, f"{name} over training", caption, is_photograph=True)
 
 
 def _write_scores(scores: Scores, folder: Path) -> list[Path]:

@@ -1,15 +1,13 @@
-"""Figures of an inspection: maps over images, heads, attention distances, positions, filters, maps over training."""
+"""Figures of an inspection: maps over images, heads, attention distances, positions."""
 
 from collections.abc import Sequence
 
 import matplotlib as mpl
 import numpy as np
 import torch
-from einops import rearrange
 from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.layout_engine import ConstrainedLayoutEngine
 from torch import Tensor, nn
 
 from vit_vs_cnn.attention.positions import position_similarity
@@ -53,21 +51,6 @@ def _draw_images(images: InspectedImages, axes: Sequence[Axes]) -> list[Float[np
         axis.imshow(drawn[-1], interpolation="nearest")
         axis.set_title(wrapped(images.label(column) or "class not known"), fontsize=7)
     return drawn
-
-
-def training_figure(
-    images: InspectedImages, stages: Sequence[tuple[int, Float[Tensor, "images map_rows map_cols"]]], title: str
-) -> Figure:
-    """Maps at the checkpoints of a run, a row for each step."""
-    count = min(COLUMNS, len(images.data))
-    figure, axes = plain_axes(1.2 * count + 0.8, 1.22 * (1 + len(stages)) + 0.5, count, 1 + len(stages), ruled=False)
-    for column, pixels in enumerate(_draw_images(images, axes[:count])):
-        for axis, (_, maps) in zip(axes[count + column :: count], stages, strict=True):
-            axis.imshow(overlay(pixels, maps[column]), interpolation="nearest")
-    for axis, (step, _) in zip(axes[count::count], stages, strict=True):
-        axis.set_ylabel(f"step {step:,}", fontsize=7)
-    figure.suptitle(title, fontsize=9)
-    return figure
 
 
 def describe_prediction(images: InspectedImages, network: NetworkInspection, index: int) -> str:
@@ -133,35 +116,6 @@ def position_figure(network: nn.Module, title: str) -> Figure | None:
     )
 
 
-def filter_figure(network: nn.Module, title: str) -> Figure | None:
-    """Filters of the first layer: the principal components of patch filters, or the filters of a convolution, the
-    largest first; None for another first layer.
-
-    Reference: Dosovitskiy et al. 2021, figure 7 (left).
-    Differs: the filters of a convolution are not decomposed.
-    """
-    filters = _first_filters(unwrap(network))
-    if filters is None or filters.shape[1] not in (1, 3):
-        return None
-    few = filters.shape[2] * filters.shape[3] <= 9
-    drawn = filters if few else _components(filters)
-    order = drawn.flatten(1).norm(dim=1).argsort(descending=True)[:FILTERS] if few else torch.arange(len(drawn))
-    drawn = drawn[order]
-    drawn = 0.5 + 0.5 * drawn / drawn.flatten(1).abs().amax(dim=1).clamp_min(1e-12)[:, None, None, None]
-    columns = min(len(drawn), 14 if not few else 16)
-    rows = -(-len(drawn) // columns)
-    layout = ConstrainedLayoutEngine(w_pad=0.03, h_pad=0.03)
-    figure = Drawing(figsize=(0.55 * columns + 0.2, 0.57 * rows + 0.35), layout=layout)
-    axes = figure.subplots(rows, columns, squeeze=False)
-    for axis in axes.flat:
-        axis.set_axis_off()
-    for axis, one in zip(axes.flat, drawn, strict=False):
-        axis.imshow(one.permute(1, 2, 0).squeeze(-1).numpy(), cmap="gray", vmin=0, vmax=1, interpolation="nearest")
-    what = "filters" if few else f"first principal components of {len(filters)} filters"
-    figure.suptitle(f"{title}: {len(drawn)} {what}", fontsize=9)
-    return figure
-
-
 def _mosaic(
     maps: Sequence[Tensor],
     title: str,
@@ -212,20 +166,3 @@ def _position(network: nn.Module) -> tuple[Float[Tensor, "tokens dim"], tuple[in
         return None
     rows, cols = patches.grid_size  # pyright: ignore[reportOptionalMemberAccess, reportGeneralTypeIssues]
     return encoding.detach()[0, -rows * cols :], (rows, cols)
-
-
-def _first_filters(network: nn.Module) -> Float[Tensor, "filters channels rows cols"] | None:
-    """The weights that the pixels meet first."""
-    embedding = network.patch_embedding if isinstance(network, VisionTransformer) else None
-    if embedding is not None and embedding.stem is None and embedding.projection is not None:
-        rows, cols = embedding.patch_size
-        weight = embedding.projection.weight.detach()
-        return rearrange(weight, "d (c y x) -> d c y x", y=rows, x=cols).cpu()
-    first = next((module for module in network.modules() if isinstance(module, nn.Conv2d)), None)
-    return None if first is None else first.weight.detach().cpu()
-
-
-def _components(filters: Float[Tensor, "filters channels rows cols"]) -> Float[Tensor, "components channels rows cols"]:
-    flat = filters.flatten(1)
-    _, _, directions = torch.linalg.svd(flat - flat.mean(dim=0), full_matrices=False)
-    return directions[:COMPONENTS].unflatten(1, filters.shape[1:])

@@ -18,7 +18,6 @@ from vit_vs_cnn.reporting.figures.drawing import (
     in_colours,
     panels,
     plain_axes,
-    plot_distances,
     plot_shares,
     wrapped,
 )
@@ -44,8 +43,8 @@ def comparison_figures(comparison: NetworkComparison, entries: Sequence[TestedEn
         drawn["reliability"] = reliability_figure(ordered, comparison.calibration, known)
     if comparison.corruptions is not None:
         drawn["corruptions"] = corruptions_figure(comparison.corruptions, known)
-    if comparison.similarity is not None:
-        drawn |= similarity_figures(comparison.similarity, known)
+    if comparison.similarity is not None and comparison.similarity.cka:
+        drawn["cka"] = cka_figure(comparison.similarity)
     return drawn
 
 
@@ -169,15 +168,6 @@ def corruptions_figure(corruptions: CorruptionAccuracy, known: Looks) -> Figure:
     return figure
 
 
-def similarity_figures(similarity: SimilarityComparison, known: Looks) -> dict[str, Figure]:
-    drawn = {}
-    if similarity.cka:
-        drawn["cka"] = cka_figure(similarity)
-    if similarity.attention_distance:
-        drawn["attention_distance"] = attention_distance_figure(similarity, known)
-    return drawn
-
-
 def cka_figure(similarity: SimilarityComparison) -> Figure:
     """CKA between all layers: of two networks, and of each with itself; the pairs of different ones first."""
     ordered = sorted(similarity.cka, key=lambda one: one.first == one.second)[:MOST]
@@ -190,17 +180,4 @@ def cka_figure(similarity: SimilarityComparison) -> Figure:
             set_ticks(range(0, len(names), every), names[::every], fontsize=6)
         axis.tick_params(axis="x", labelrotation=90)
     figure.colorbar(axes[0].images[0], ax=axes, shrink=0.7, label="CKA")
-    return figure
-
-
-def attention_distance_figure(similarity: SimilarityComparison, known: Looks) -> Figure:
-    found = dict(list(similarity.attention_distance.items())[:MOST])
-    figure, axes = plain_axes(3.4 * len(found) + 0.6, 2.9, len(found))
-    for axis, (name, distances) in zip(axes, found.items(), strict=True):
-        plot_distances(axis, distances.by_layer, known[name], name)
-        depth = len(distances.by_layer)
-        axis.axhline(distances.uniform, color=GREY, linestyle=":")
-        axis.text(depth + 0.4, distances.uniform, "uniform attention", fontsize=7, ha="right", va="bottom")
-        axis.set(xlim=(0.5, depth + 0.5), ylim=(0, max(1.35 * distances.uniform, axis.get_ylim()[1])))
-        axis.set_title(name, fontsize=10)
     return figure
