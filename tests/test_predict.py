@@ -19,7 +19,6 @@ from tests.results import changed
 from vit_vs_cnn.cli import main
 from vit_vs_cnn.data.decoding import decode_image
 from vit_vs_cnn.data.input_images import MAX_BATCH_IMAGES, InputImage, decode_in_background, find_input_files
-from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.inspection.inspect import select_methods
 from vit_vs_cnn.models.features import find_classifier
 from vit_vs_cnn.regimes.analysis import read_analysis
@@ -233,27 +232,11 @@ def test_the_command_writes_a_row_for_each_picture_and_tells_those_that_cannot_b
     assert os.listdir(tmp_path / "new") == ["out.csv"]
 
 
-def test_every_kind_of_file_holds_the_same_rows(vit, photos, tmp_path):
+def test_a_file_of_json_lines_has_the_same_rows(vit, photos, tmp_path):
     expected = vc.predict(vit.path, photos / "b", top=2, quiet=True).to_dict()["pictures"]
-    for suffix in (".json", ".jsonl"):
-        found = vc.predict(vit.path, photos / "b", output=tmp_path / f"out{suffix}", top=2, quiet=True)
-        text = found.path.read_text()
-        assert (json.loads(text) if suffix == ".json" else [*map(json.loads, text.splitlines())]) == expected
+    found = vc.predict(vit.path, photos / "b", output=tmp_path / "out.jsonl", top=2, quiet=True)
+    assert [*map(json.loads, found.path.read_text().splitlines())] == expected
     assert found.by_class == {name: count for name, count in found.by_class.items() if count} and found.pictures == 2
-
-
-def test_a_parquet_file_holds_them_too(vit, photos, tmp_path):
-    parquet = pytest.importorskip("pyarrow.parquet")
-    with pytest.warns(UserWarning, match="could not be read"):
-        expected = vc.predict(vit.path, photos, quiet=True).to_dict()["pictures"]
-        vc.predict(vit.path, photos, output=tmp_path / "out.parquet", quiet=True)
-    assert parquet.read_table(tmp_path / "out.parquet").to_pylist() == expected
-
-
-def test_without_pyarrow_a_parquet_file_is_refused_in_one_line(vit, photos, monkeypatch):
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(InputError, match=r"a \.parquet file needs pyarrow, which is not installed: pip install"):
-        vc.predict(vit.path, photos, output="out.parquet")
 
 
 def test_without_an_output_the_table_and_the_json_are_printed(vit, photos, capsys, monkeypatch):
@@ -288,7 +271,7 @@ def test_most_accurate_model_of_an_experiment_predicts_unless_one_is_named(train
         (["{photos}/broken.jpg"], "broken.jpg: no image"),
         (["{photos}/notes.md"], "notes.md: no image"),
         (["{photos}", "--top", "0"], "top: 0; it must be a whole number, at least 1"),
-        (["{photos}", "--output", "out.xls"], "out.xls: it must end in .csv, .json, .jsonl, .parquet"),
+        (["{photos}", "--output", "out.xls"], "out.xls: it must end in .csv or .jsonl"),
         (["{photos}", "--explain"], "name one (--output answers.csv)"),
     ],
 )

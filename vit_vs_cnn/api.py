@@ -465,7 +465,7 @@ def predict(
         checkpoint: a checkpoint, an exported .safetensors file, the folder of a run or an experiment, or
             timm/NAME=FILE together with ``classes_from``.
         paths: image files and folders.
-        output: a .csv, .json, .jsonl or .parquet file, written row by row. Default: all rows are kept in memory.
+        output: a .csv or .jsonl file, written row by row. Default: all rows are kept in memory.
         top: number of classes in each row.
         explain: also write a page with maps of the first 24 images next to the output: NAME.html.
         contender: model of an experiment. Default: the most accurate one.
@@ -483,7 +483,7 @@ def predict(
     with _loading(quiet):
         from vit_vs_cnn.data.input_images import find_input_files
         from vit_vs_cnn.devices import usable_device
-        from vit_vs_cnn.reporting.prediction_file import check_suffix, prediction_file
+        from vit_vs_cnn.reporting.predictions import check_suffix, prediction_file
         from vit_vs_cnn.results import PredictionFile
         from vit_vs_cnn.runs.prediction import Predicted, Tally
 

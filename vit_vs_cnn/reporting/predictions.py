@@ -1,13 +1,21 @@
-"""Predictions as a table for a terminal, and the page of ``predict --explain``."""
+"""Predictions as a table for a terminal, as a file, and the page of ``predict --explain``."""
 
+import csv
+import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.files import atomic_write
 from vit_vs_cnn.reporting.document import Document, Gallery, Picture, Table, Text
 from vit_vs_cnn.runs.prediction import SHOWN, Predicted, columns_of
+
+#: Formats of files of predictions: CSV and JSON lines.
+SUFFIXES = (".csv", ".jsonl")
 
 
 def predictions_document(found: Predicted) -> Document:
@@ -49,6 +57,38 @@ def _cell(column: str, value: Any) -> str:
         case float():
             return f"{value:.1%}" if "probability" in column else f"{value:.2f}"
     return str(value)
+
+
+def check_suffix(path: Path) -> None:
+    """Raise InputError for another format than CSV or JSON lines."""
+    if path.suffix not in SUFFIXES:
+        raise InputError(f"output {path}: it must end in {' or '.join(SUFFIXES)}")
+
+
+@contextmanager
+def prediction_file(path: Path, *, top: int) -> Iterator[Callable[[Sequence[Mapping[str, Any]]], None]]:
+    """Function that writes rows into a file, which exists when the block ends, and not if the block fails.
+
+    Arguments:
+        path: its suffix is one of ``SUFFIXES``.
+        top: number of classes in a row.
+    """
+    with atomic_write(path, contested=True) as partial, partial.open("w", newline="", encoding="utf-8") as file:
+        if path.suffix == ".jsonl":
+            yield lambda rows: file.writelines(json.dumps(row) + "\n" for row in rows)
+            return
+        writer = csv.DictWriter(file, columns_of(top), lineterminator="\n")
+        writer.writeheader()
+        yield lambda rows: writer.writerows({name: _csv_value(value) for name, value in row.items()} for row in rows)
+
+
+def _csv_value(value: Any) -> Any:
+    match value:
+        case bool():
+            return str(value).lower()
+        case float():
+            return f"{value:.6g}"
+    return value
 
 
 def write_explained(path: Path, pictures: Sequence[tuple[str, bytes]], *, lines: Sequence[str], method: str) -> Path:
