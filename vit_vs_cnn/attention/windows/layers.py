@@ -7,7 +7,7 @@ from vit_vs_cnn.attention.arguments import Heads, HeadValues, Size2d, TokenWeigh
 from vit_vs_cnn.attention.functional import attend
 from vit_vs_cnn.attention.positions import GridLayer
 from vit_vs_cnn.attention.relative import RelativePosition
-from vit_vs_cnn.attention.windows.blocks import block_attention, token_mask
+from vit_vs_cnn.attention.windows.blocks import block_attention, window_mask
 from vit_vs_cnn.attention.windows.neighbourhood import make_neighbourhood
 from vit_vs_cnn.attention.windows.sliding import local_attention, masked_window_attention
 
@@ -128,13 +128,12 @@ class BlockWindow(WindowLayer):
         )
         if self.num_prefix_tokens or return_weights:
             bias = None if relative_position is None else relative_position.token_bias(size)
-            mask = self._pad(token_mask(size, window, shift)).to(queries.device)
+            mask = self._pad(window_mask(size, window, shift)).to(queries.device)
             return attend(queries, keys, values, mask=mask, bias=bias, return_weights=return_weights)
         bias = None
         if relative_position is not None:
             bias = relative_position.bias_at_offsets(range(1 - window[0], window[0]), range(1 - window[1], window[1]))
-        output = block_attention(queries, keys, values, grid_size=size, window_size=window, shift=shift, bias=bias)
-        return output, None
+        return block_attention(queries, keys, values, grid_size=size, window_size=window, shift=shift, bias=bias)
 
     def _pad(self, mask: Tensor) -> Tensor:
         return F.pad(mask, (self.num_prefix_tokens, 0, self.num_prefix_tokens, 0), value=True)
