@@ -32,8 +32,8 @@ CONFIGURATIONS = [
     {"position": "conditional", "pool": "class"},
     {"window_size": 3},
     {"window_size": (None, (3, 2)), "position": "relative", "class_token": True},
-    {"window_size": 2, "window_boundary": "shift", "position": "relative"},
-    {"window_size": 3, "window_boundary": "circular", "position": "quadratic"},
+    {"window_size": 2, "position": "relative"},
+    {"window_size": 3, "position": "quadratic"},
     {"window_size": 2, "window_kind": "block", "position": "relative", "class_token": True},
     {"stem": "conv"},
     {"qk_norm": True, "layer_scale": 0.5, "qkv_bias": False},
@@ -213,13 +213,6 @@ def test_block_windows_are_shifted_in_every_second_layer():
     assert {int(key) for key in weights[0][0, 0, 0].nonzero()} == {0, 1, 5, 6}
     assert {int(key) for key in weights[1][0, 0, 0].nonzero()} == {0}
     assert {int(key) for key in weights[1][0, 0, 6].nonzero()} == {6, 7, 11, 12}
-
-
-def test_circular_windows_with_quadratic_positions_commute_with_rolling():
-    model = build(position="quadratic", window_size=3, window_boundary="circular").eval()
-    batch = images()
-    rolled = batch.roll((4, 8), dims=(2, 3))
-    torch.testing.assert_close(model(rolled), model(batch), rtol=0, atol=1e-12)
 
 
 def test_windows_on_a_large_grid_train_in_lower_precision():
@@ -481,7 +474,7 @@ def test_a_gated_model_starts_nearer_than_a_plain_one_and_its_heads_cost_four_nu
         ({"window_size": (3, None, 3)}, "window_size must be one number or one for each of 2 layers, but has 3"),
         ({"window_size": 0}, r"window_size must be one number or \(rows, cols\), at least 1, but is 0"),
         ({"window_kind": "round"}, 'window_kind must be one of sliding, block, but is "round"'),
-        ({"window_boundary": "edge"}, 'boundary must be one of mask, zero, shift, circular, but is "edge"'),
+        ({"window_boundary": "edge"}, 'boundary must be one of mask, zero, but is "edge"'),
         ({"window_size": 3, "attention_dropout": 0.1}, "dropout must be 0 with a window"),
         ({"pool": "class", "class_token": False}, "class_token=False"),
         ({"embed_dim": 10, "position": "sincos", "num_heads": 2}, "multiple of 4"),

@@ -84,7 +84,7 @@ def test_the_report_is_json_and_flat_rows(convolutional, global_vit):
     "options",
     [
         {"position": "relative", "window_size": 3},
-        {"position": "rotary", "window_size": (5, 3), "window_boundary": "shift", "num_heads": 3, "embed_dim": 12},
+        {"position": "rotary", "window_size": (5, 3), "num_heads": 3, "embed_dim": 12},
         {"position": "sincos", "window_size": 4, "window_kind": "block", "num_heads": 3, "embed_dim": 12},
         {"position": "quadratic", "window_size": 3, "window_boundary": "zero", "pool": "class"},
         {"position": "conditional", "score": "linear"},

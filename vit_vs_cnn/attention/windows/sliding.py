@@ -70,8 +70,8 @@ def local_attention(
     ``O[q] = sum_s w[q, s] V[key(q, s)]``, ``w[q, s] = softmax_s(Q[q] . K[key(q, s)] / sqrt(head_dim) + bias[s])``, with
     ``key`` of ``window_keys`` along the rows and along the columns, and s running over the window.
 
-    Reference: Ramachandran et al. 2019, equation 2 (windows); Hassani et al. 2023 ("shift").
-    Differs: four rules for the edge of the grid; windows may be even, and larger than the grid.
+    Reference: Ramachandran et al. 2019, equation 2.
+    Differs: two rules for the edge of the grid; windows may be even, and larger than the grid.
 
     Small grids use one masked product of all tokens with all. Large grids are cut into tiles, whose time and memory are
     linear in the number of tokens.
@@ -81,10 +81,9 @@ def local_attention(
         grid_size: (rows, cols), or one number for both; a sequence is a grid of one column.
         window_size: (rows, cols) of the window, or one number for both; odd or even.
         boundary: rule for keys outside the grid. "mask": there are none. "zero": their keys and values are zero; their
-            score is the bias, and they take their share of the softmax. "shift": there are none, and windows move
-            inwards to keep their size. "circular": tokens of the opposite side; the window must fit into the grid.
-        bias: added to the scores for each head and offset from query to key, ``(heads, rows, cols)`` of the window,
-            and ``(heads, 2 rows - 1, 2 cols - 1)`` with "shift"; minus infinity masks.
+            score is the bias, and they take their share of the softmax.
+        bias: added to the scores for each head and offset from query to key, ``(heads, rows, cols)`` of the window;
+            minus infinity masks.
         return_weights: also return the weights, tokens x tokens with zeros outside the windows. With "zero" the share
             of the tokens outside the grid is missing from the rows.
 
@@ -134,7 +133,7 @@ def _gathered_attention(
     scores = torch.einsum("bhnd,bhnpd->bhnp", queries * queries.shape[-1] ** -0.5, keys)
     mask = torch.ones_like(tables.inside) if neighbourhood.boundary == "zero" else tables.inside
     if bias is not None:
-        window_bias = bias.flatten(1).to(queries.dtype)[:, tables.bias_index]
+        window_bias = bias.flatten(1).to(queries.dtype).unsqueeze(1)
         scores, mask = scores + window_bias, mask & (window_bias != -torch.inf)
     weights = masked_softmax(scores, mask)
     return torch.einsum("bhnp,bhnpd->bhnd", weights, values), weights
@@ -178,7 +177,7 @@ def _bias_table(
     neighbourhood: Neighbourhood, queries: Tensor, bias: Tensor | None
 ) -> Float[Tensor, "bias_heads entries"]:
     """Flattened bias, and minus infinity for pairs outside the window; one row for all heads without a bias."""
-    rows, cols = neighbourhood.bias_size
+    rows, cols = neighbourhood.window_size
     entries = queries.new_zeros(1, rows * cols) if bias is None else bias.flatten(1).to(queries.dtype)
     return F.pad(entries, (0, 1), value=-torch.inf)
 
@@ -186,7 +185,7 @@ def _bias_table(
 def _outside_scores(neighbourhood: Neighbourhood, table: Tensor) -> Float[Tensor, "bias_heads queries"]:
     """Logarithm of the sum of the exponential scores of the tokens outside the grid."""
     tables = window_tables(neighbourhood, table.device)
-    scores = table[:, tables.bias_index].masked_fill(tables.inside, -torch.inf)
+    scores = table[:, None, :-1].expand(-1, len(tables.inside), -1).masked_fill(tables.inside, -torch.inf)
     empty = (scores == -torch.inf).all(dim=-1)
     # Rows without a token outside bypass the logarithm, whose gradient there is not a number.
     return scores.masked_fill(empty.unsqueeze(-1), 0.0).logsumexp(dim=-1).masked_fill(empty, -torch.inf)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from vit_vs_cnn.errors import InputError
 
 #: Values beyond the edge of a map: "valid" is none, and only outputs that need none are fitted.
-PADDINGS = {"valid": None, "zeros": "constant", "replicate": "replicate", "circular": "circular"}
+PADDINGS = {"valid": None, "zeros": "constant", "replicate": "replicate"}
 #: Share of the mean square of an input that is added to the diagonal: the solution is unique for layer-normed tokens,
 #: whose channels sum to zero, without visible shrinkage.
 RIDGE = 1e-10
@@ -51,7 +51,7 @@ class ConvolutionFit:
     anything.
 
     Arguments:
-        padding: "valid", "zeros", "replicate" or "circular".
+        padding: "valid", "zeros" or "replicate".
     """
 
     def __init__(

@@ -19,9 +19,6 @@ from vit_vs_cnn.models.recording import record_calls
 from vit_vs_cnn.models.resnet import BasicBlock, ResNet
 from vit_vs_cnn.models.vit import VisionTransformer
 
-#: Padding of a convolution that replaces a layer, by the boundary of its windows. Attention that sees nothing beyond
-#: the edge tends to replicate padding (Cordonnier's construction without padding), which is that of other layers.
-PADDING_OF_BOUNDARY = {"zero": "zeros", "circular": "circular"}
 #: Images of a pass for equivariance and receptive fields.
 BATCH_SIZE = 32
 #: (rows, cols) in steps of a feature map: one step each way.
@@ -44,9 +41,12 @@ class AttentionLayer:
 
     @property
     def padding(self) -> str:
-        """The padding of a convolution that replaces the layer."""
-        boundary = getattr(getattr(self.module, "window", None), "boundary", "")
-        return PADDING_OF_BOUNDARY.get(boundary, "replicate")
+        """The padding of a convolution that replaces the layer.
+
+        Attention that sees nothing beyond the edge tends to replicate padding (Cordonnier's construction without
+        padding).
+        """
+        return "zeros" if getattr(getattr(self.module, "window", None), "boundary", "") == "zero" else "replicate"
 
 
 class LayerPass(NamedTuple):
