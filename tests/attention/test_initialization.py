@@ -46,14 +46,6 @@ def test_values_and_output_subtract_what_was_read(start):
     assert noise.std().item() == pytest.approx(68**-0.5, rel=0.05)
 
 
-def test_a_mimetic_layer_answers_with_minus_four_tenths_of_a_token_that_stands_alone():
-    layer = MultiHeadAttention(DIM, HEADS).double()
-    initialize_mimetic(layer)
-    tokens = torch.randn(499, 1, DIM, dtype=torch.float64)
-    along = (layer(tokens)[0] * tokens).sum(-1) / tokens.square().sum(-1)
-    assert along.mean().item() == pytest.approx(-0.4, abs=0.03)
-
-
 def test_mimetic_products_are_the_nearest_of_their_rank_to_the_noisy_identity():
     layer = MultiHeadAttention(DIM, HEADS).double()
     torch.manual_seed(5)
@@ -68,16 +60,6 @@ def test_mimetic_products_are_the_nearest_of_their_rank_to_the_noisy_identity():
         assert np.trace(found) > 0
     mixed = product(layer.value_projection, layer.output_projection).numpy()
     np.testing.assert_allclose(mixed, 0.4 * value_noise - 0.4 * np.eye(DIM), rtol=0, atol=1e-12)
-
-
-def test_mimetic_products_are_split_evenly():
-    layer = MultiHeadAttention(DIM, HEADS).double()
-    initialize_mimetic(layer)
-    for first, second in (
-        (layer.query_projection.weight, layer.key_projection.weight),
-        (layer.value_projection.weight, layer.output_projection.weight.T),
-    ):
-        torch.testing.assert_close(first.norm(dim=1), second.norm(dim=1), rtol=0, atol=1e-12)
 
 
 def test_beside_sinusoidal_positions_a_mimetic_layer_looks_near():
@@ -122,12 +104,6 @@ def test_impulse_targets_are_shifts_in_noise():
     noise = targets[targets < 1000.0]
     assert noise.std().item() == pytest.approx(1.8, rel=0.1)
     assert abs(noise.mean().item()) < 0.2
-
-
-def test_offsets_of_the_impulses_are_a_kernel_centre_first():
-    assert IMPULSE_OFFSETS[0] == (0, 0)
-    assert set(IMPULSE_OFFSETS) == set(itertools.product((-1, 0, 1), repeat=2))
-    assert [sum(map(abs, offset)) for offset in IMPULSE_OFFSETS] == [0, 1, 1, 1, 1, 2, 2, 2, 2]
 
 
 @pytest.mark.parametrize(("grid", "heads"), [((3, 5), 3), ((7, 3), 6)])

@@ -48,11 +48,6 @@ def test_too_few_images_are_told_of_before_any_is_looked_at(tmp_path):
         compare_entries([entry(tmp_path, "one", test=drawn_images(3))])
 
 
-def test_cka_with_itself_is_one():
-    features = _features(53, 11, 0)
-    assert _cka(features, features) == pytest.approx(1, abs=1e-12)
-
-
 def test_cka_sees_neither_rotation_nor_scale_nor_shift():
     features, other = _features(53, 11, 0), _features(53, 7, 1)
     mixed = features[:, :7] + other
@@ -60,11 +55,6 @@ def test_cka_sees_neither_rotation_nor_scale_nor_shift():
     expected = _cka(features, mixed)
     assert 0.1 < expected < 0.9
     assert _cka(3.7 * features @ rotation + 5, mixed) == pytest.approx(expected, abs=1e-9)
-
-
-def test_cka_sees_a_change_that_is_no_rotation():
-    features = _features(53, 11, 0)
-    assert _cka(features, features * torch.linspace(0.05, 1, 11)) < 0.95
 
 
 def test_independent_gaussians_are_near_zero_even_where_the_biased_estimate_is_not():
@@ -111,16 +101,6 @@ def test_features_are_what_the_layers_give_and_no_hook_stays():
     torch.testing.assert_close(found["head"], network(images))
     assert list(found) == ["first", "second", "head"]
     assert not any(module._forward_hooks for module in network.modules())
-
-
-def test_hooks_are_removed_when_the_network_fails():
-    network = TinyCnn().train()
-    with pytest.raises(RuntimeError):
-        features_of(network, torch.zeros(2, 4, 8, 8), ["first"])
-    assert not any(module._forward_hooks for module in network.modules())
-    assert network.training
-    with pytest.raises(ValueError, match="third"):
-        features_of(network, torch.zeros(2, 3, 8, 8), ["third"])
 
 
 def test_a_network_is_more_like_itself_than_like_another(tmp_path):

@@ -13,12 +13,11 @@ import torch
 from tests.browser import DESK, PHONE, assert_readable, look_at, open_browser
 from tests.reporting.inspected import CLASSES, COUNT, GRID, inspection, looked, resnet, shown, vit
 from vit_vs_cnn.inspection.attention_weights import attention_maps
-from vit_vs_cnn.inspection.inspect import inspect_network, read_attention
+from vit_vs_cnn.inspection.inspect import read_attention
 from vit_vs_cnn.inspection.rollout import attention_rollout, normalized_fusion
 from vit_vs_cnn.reporting.inspection_page import (
     MAX_PAGE_BYTES,
     QUANTIZATION_LEVELS,
-    compress_weights,
     write_inspection_page,
 )
 
@@ -63,11 +62,6 @@ def test_weights_on_the_page_are_right_to_half_a_step_of_their_row(written):
     assert f"{explorer.max_error:.1e}" in html
 
 
-def test_a_row_of_one_hot_weights_is_kept_exactly():
-    weights = torch.eye(TOKENS).expand(2, -1, -1)
-    assert compress_weights([weights], 31)[1] == 0
-
-
 def test_less_room_makes_weights_coarser_and_then_images_fewer(tmp_path):
     images = shown(11)
     found = inspection(images, looked(vit(tmp_path), images, "rollout"))
@@ -87,24 +81,6 @@ def test_weights_of_batches_are_those_of_all_images_at_once(tmp_path):
     torch.testing.assert_close(found.query, together.query)
     for ours, theirs in zip(found.weights, together.weights, strict=True):
         torch.testing.assert_close(ours, theirs)
-
-
-def test_every_network_and_method_is_told_while_it_is_looked_into(tmp_path):
-    said, images = [], shown()
-    inspect_network(vit(tmp_path), images, ["rollout", "centre"], grid_size=GRID, tell=said.append)
-    assert said[1:3] == ["vit-n120-s3: rollout (1 of 2)", "vit-n120-s3: centre (2 of 2)"]
-    assert said[0].startswith("vit-n120-s3: predictions") and said[3].endswith("attention weights")
-
-
-@pytest.mark.slow
-def test_32_images_of_a_vit_of_9_layers_and_12_heads_take_less_than_10_mb(tmp_path):
-    images = shown(32, (32, 32))
-    page, _ = write_inspection_page(
-        inspection(images, looked(vit(tmp_path, 9, 12, (32, 32)), images, "rollout")), tmp_path
-    )
-    assert page.images == 32
-    content = re.sub(r"<img[^>]*>", "", page.path.read_text(encoding="utf-8"))
-    assert len(content) < 10_000_000
 
 
 def test_the_page_loads_nothing_and_no_name_of_a_user_becomes_markup(written):

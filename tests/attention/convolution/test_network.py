@@ -10,7 +10,6 @@ from vit_vs_cnn.attention import (
     ConvolutionalAttention,
     conv2d_to_attention,
     scaled_dot_product_attention,
-    sincos_2d_encoding,
 )
 from vit_vs_cnn.attention.convolution import content, unexplained_energy
 from vit_vs_cnn.attention.convolution.content import ContentScores, content_attention_reference
@@ -63,19 +62,6 @@ def test_heads_that_are_not_sharp_convolve_the_blurred_padded_image(alpha):
     assert_equal(conv2d_to_attention(conv, form="quadratic", sharpness=alpha)(x), expected)
 
 
-@pytest.mark.parametrize("alpha", [6.0, 7.0, 8.0, 10.0, 12.0])
-def test_error_at_finite_sharpness_is_the_laplacian_up_to_the_second_order(alpha):
-    conv = convolution(padding=1, bias=False)
-    x = F.pad(images(), (4, 4, 4, 4))
-    error = conv2d_to_attention(conv, form="quadratic", sharpness=alpha)(x) - conv(x)
-    first = torch.tensor([[0, 1, 0], [1, -4, 1], [0, 1, 0]], dtype=torch.float64)
-    second = torch.tensor([[1, -4, 1], [-4, 12, -4], [1, -4, 1]], dtype=torch.float64)
-    laplacians = (F.conv2d(x, k.expand(CHANNELS, 1, 3, 3), padding=1, groups=CHANNELS) for k in (first, second))
-    one, two = (conv(laplacian) for laplacian in laplacians)
-    share = math.exp(-alpha)
-    assert (error - share * one).abs().max() <= 1.05 * share**2 * two.abs().max()
-
-
 @pytest.mark.parametrize("beta", [1.0, 5.0, 10.0, 20.0, math.inf])
 @pytest.mark.parametrize("window_size", [3, 5])
 def test_windows_that_are_not_sharp_have_their_closed_form(beta, window_size):
@@ -116,17 +102,6 @@ def test_the_absolute_code_of_rank_three_gives_the_same_weights():
     keys = torch.cat([grid, grid.square().sum(-1, keepdim=True)], dim=-1).expand(9, -1, -1)
     _, weights = scaled_dot_product_attention(queries[None], keys[None], keys[None], scale=1.0, return_weights=True)
     torch.testing.assert_close(weights[0], expected[0], rtol=0, atol=1e-12)
-
-
-def test_margin_of_the_sinusoidal_code_on_eight_by_eight():
-    encoding = sincos_2d_encoding((8, 8), 192, dtype=torch.float64)
-    scores = encoding @ encoding.mT
-    best, runner_up = scores.topk(2, dim=-1).values.unbind(-1)
-    frequencies = 10000.0 ** (-torch.arange(48, dtype=torch.float64) / 48)
-    margin = (1 - frequencies.cos()).sum()
-    torch.testing.assert_close(best - runner_up, margin.expand(64), rtol=0, atol=1e-12)
-    assert margin == pytest.approx(1.493, abs=5e-4)
-    assert torch.equal(scores.argmax(-1), torch.arange(64))
 
 
 @pytest.mark.parametrize("head_dim", [1, 3, 5])
@@ -309,16 +284,6 @@ def test_autocast_reaches_a_released_layer():
     assert (output - layer(x)).abs().max() < 0.1
     output.float().sum().backward()
     assert layer.position_bias.grad.isfinite().all()
-
-
-def test_saved_and_loaded_gives_the_same_output():
-    first, second = (
-        ConvolutionalAttention(CHANNELS, FILTERS, 3, padding=1, released=True, window_size=5) for _ in range(2)
-    )
-    x = images(dtype=torch.float32)
-    assert not torch.equal(first(x), second(x))
-    second.load_state_dict(first.state_dict())
-    assert torch.equal(first(x), second(x))
 
 
 @pytest.mark.parametrize(

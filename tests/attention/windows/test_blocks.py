@@ -65,12 +65,6 @@ def test_rolling_never_brings_far_sides_together():
     assert (weights[:, :, 3, 4, 2:6, 2:6] > 0).all()
 
 
-def test_window_of_the_grid_equals_global_attention():
-    tensors = inputs(15)
-    output, _ = block_attention(*tensors, grid_size=(3, 5), window_size=(3, 5))
-    torch.testing.assert_close(output, F.scaled_dot_product_attention(*tensors), rtol=0, atol=1e-12)
-
-
 @pytest.mark.parametrize("shifted", [False, True])
 @pytest.mark.parametrize("grid_size", [None, (2, 7)])
 def test_a_layer_without_prefix_tokens_is_the_function_and_prefix_tokens_attend_to_all(shifted, grid_size):

@@ -86,15 +86,6 @@ def test_both_paths_equal_the_reference(monkeypatch, case):
     assert_this_case_equals_the_reference(monkeypatch, *case)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("grid_size", GRIDS)
-@pytest.mark.parametrize("boundary", BOUNDARIES)
-def test_both_paths_equal_the_reference_in_all_combinations(monkeypatch, grid_size, boundary):
-    for case in itertools.product([grid_size], WINDOWS, [boundary], *AXES[3:]):
-        if fits(*case):
-            assert_this_case_equals_the_reference(monkeypatch, *case)
-
-
 def test_chunks_of_any_size_give_the_same(monkeypatch):
     take("tiles", monkeypatch)
     tensors = inputs(33 * 41)
@@ -171,12 +162,6 @@ def test_one_hot_head_at_the_edge_gives_zeros_and_finite_gradients(path):
     torch.testing.assert_close(output[:, :, 1:, 1:], tensors[2].unflatten(2, (rows, cols))[:, :, :-1, :-1])
     gradients = torch.autograd.grad(output.square().sum(), [*tensors, bias])
     assert all(gradient.isfinite().all() for gradient in gradients)
-
-
-def test_full_window_equals_global_attention(path):
-    tensors = inputs(9 * 10)
-    output = local_attention(*tensors, grid_size=(9, 10), window_size=(17, 20))
-    torch.testing.assert_close(output, F.scaled_dot_product_attention(*tensors), rtol=0, atol=1e-12)
 
 
 def test_weights_are_zero_outside_and_sum_to_one_unless_padding_takes_a_share():

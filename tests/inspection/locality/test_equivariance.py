@@ -5,7 +5,7 @@ from torch import nn
 from tests.inspection.locality.layers import tiny_vit
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.inspection.locality.layers import feature_maps, shift_equivariance_errors
-from vit_vs_cnn.models import ResNet, create_model
+from vit_vs_cnn.models import ResNet
 
 
 @pytest.fixture
@@ -65,9 +65,3 @@ def test_maps_of_a_resnet_are_compared_at_their_own_steps():
 def test_a_shift_by_part_of_a_step_raises(images):
     with pytest.raises(InputError, match="a shift by 1 of 14 pixels is no whole number of steps of cut"):
         shift_equivariance_errors(lambda batch: {"cut": batch[:, :, :13]}, images)
-
-
-def test_maps_of_images_of_another_size_have_their_grid():
-    model = create_model("vit_nano", image_size=16, num_classes=3, dynamic_image_size=True).eval()
-    maps = feature_maps(model, torch.rand(1, 3, 24, 16))
-    assert {tuple(one.shape[2:]) for one in maps.values()} == {(6, 4)}
