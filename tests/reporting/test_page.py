@@ -16,6 +16,7 @@ from vit_vs_cnn.reporting.document import (
     Code,
     Document,
     Facts,
+    Fold,
     Gallery,
     Link,
     Picture,
@@ -55,8 +56,7 @@ def _document(folder: Path) -> Document:
     document.add(Table("A wide table", columns, [[NASTY, 1234, *["3.5 %"] * 17]], "wide", f"Note {NASTY}"))
     document.section("First part")
     document.section("Second part")
-    with document.folded("Folded"):
-        document.add(Picture(_plot(), "A plot.", "a line"))
+    document.add(Fold("Folded", [Picture(_plot(), "A plot.", "a line")]))
     (folder / "plot.png").write_bytes(_png())
     document.add(Picture(folder / "plot.png", f"A file {NASTY}", f"grey {NASTY}"))
     tiles = [Picture(_png(5, 3), str(i), f"tile {i}") for i in range(6)]
@@ -180,8 +180,7 @@ def test_a_terminal_shows_tables_then_the_lead_then_warnings_and_no_folded_part(
         "All", Table("T", ["n", "aside", "x"], [["7", "hidden", "[b]1,234[/b]"]], aside=frozenset({"aside"}))
     )
     document.add(Table("Q", ["never"], [["shown"]], terminal=False), Facts({"no": "fact"}), Text("Words."))
-    with document.folded("Folded"):
-        document.add(Table("F", ["no"], [["fold"]]))
+    document.add(Fold("Folded", [Table("F", ["no"], [["fold"]])]))
     text = _printed(document)
     found = [text.index(word) for word in ("T\n", "[b]1,234[/b]", "Words.", "The answer.", "warning: beware")]
     assert found == sorted(found)

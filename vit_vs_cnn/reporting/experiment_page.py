@@ -21,7 +21,6 @@ from vit_vs_cnn.reporting.document import (
     Bullets,
     Cell,
     Code,
-    Contents,
     Document,
     Facts,
     Fold,
@@ -149,7 +148,6 @@ def _document(
 ) -> Document:
     """The first screen, and below it all sections that have something to show."""
     document = answer_document(analysis, leak, urgent)
-    document.add(Contents("Details"))
     drawn = experiment_figures(analysis)
     pictures = {name: Picture(drawn[name], *texts, name) for name, texts in _CAPTIONS.items() if name in drawn}
     answer = write_answer(analysis)

@@ -33,7 +33,7 @@ from vit_vs_cnn.inspection.networks import InspectedImages
 from vit_vs_cnn.inspection.randomized_weights import STAGE_ALL_WEIGHTS, RandomizationStage
 from vit_vs_cnn.inspection.saliency import METHODS, resize_maps
 from vit_vs_cnn.models.input_wrappers import has_center_crop
-from vit_vs_cnn.reporting.document import Bullets, Document, Picture, Raw, Table, Text, csv_of
+from vit_vs_cnn.reporting.document import Bullets, Document, Fold, Picture, Raw, Table, Text, csv_of
 from vit_vs_cnn.reporting.figures import attention as figures
 from vit_vs_cnn.reporting.figures.drawing import in_colours
 from vit_vs_cnn.reporting.page import write_document
@@ -113,10 +113,10 @@ def write_inspection_page(
         document.section("How far the maps can be trusted")
         add_scores(document, inspection.scores)
     _add_figures(document, inspection)
-    with document.folded("Predictions and deletion scores of every image"):
-        rows = _prediction_rows(inspection)
-        cells = [list(row.values()) for row in rows]
-        document.add(Table("Predictions and deletion scores", list(rows[0]), cells, "predictions"))
+    rows = _prediction_rows(inspection)
+    cells = [list(row.values()) for row in rows]
+    table = Table("Predictions and deletion scores", list(rows[0]), cells, "predictions")
+    document.add(Fold("Predictions and deletion scores of every image", [table]))
     scores = _write_scores(inspection.scores, folder) if inspection.scores else []
     return [*scores, *write_document(document, folder)]
 

@@ -13,7 +13,7 @@ from matplotlib.patches import Circle
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.inspection.locality.study import SUMMARY_MEASURES, LayerLocality, LocalityReport, Row, StudiedLayer
 from vit_vs_cnn.regimes.analysis import Analysis
-from vit_vs_cnn.reporting.document import Bullets, Document, Picture, Table
+from vit_vs_cnn.reporting.document import Bullets, Document, Fold, Picture, Table
 from vit_vs_cnn.reporting.figures.drawing import panels, plain_axes, plot_distances
 from vit_vs_cnn.reporting.figures.experiment import accuracy_curves
 from vit_vs_cnn.reporting.style import COLOURS, SERIES, Look, looks
@@ -74,8 +74,7 @@ def locality_document(report: LocalityReport, *, title: str, drawn: bool = True)
         document.section("Figures", *pictures)
     if heads := [_counted(row) for row in report.head_rows()]:
         cells = [[f"{value:.3g}" if isinstance(value, float) else value for value in row.values()] for row in heads]
-        with document.folded("Every head"):
-            document.add(Table("Every head of every layer", list(heads[0]), cells, "heads"))
+        document.add(Fold("Every head", [Table("Every head of every layer", list(heads[0]), cells, "heads")]))
     return document
 
 
