@@ -19,7 +19,7 @@ SUFFIXES = (".csv", ".jsonl")
 
 
 def predictions_document(found: Predicted) -> Document:
-    """The first rows, without empty columns, and without the folder that all images are in."""
+    """The first rows, without empty columns and without the common folder of the images."""
     folder = _common_folder(found.names)
     rows = [row | {"image": str(row["image"]).removeprefix(folder)} for row in islice(found.rows(), SHOWN)]
     columns = [name for name in columns_of(found.top) if any(row.get(name) is not None for row in rows)]
@@ -37,12 +37,12 @@ def predictions_document(found: Predicted) -> Document:
     return document
 
 
-#: Names of columns on the terminal, where they are not those of files.
+#: Names of columns on the terminal that differ from those in files.
 _HEADS = {"ood_score": "OOD score", "is_out_of_distribution": "out of distribution"}
 
 
 def _common_folder(names: Sequence[str]) -> str:
-    """The folder that all files are in, with a slash at its end; empty if there is none."""
+    """The common folder of all files, with a slash at its end; empty without one."""
     folders = {os.path.dirname(name) for name in names}
     common = os.path.commonpath(folders) if len({os.path.isabs(folder) for folder in folders}) == 1 else ""
     return os.path.join(common, "") if common else ""
@@ -92,11 +92,11 @@ def _csv_value(value: Any) -> Any:
 
 
 def write_explained(path: Path, pictures: Sequence[tuple[str, bytes]], *, lines: Sequence[str], method: str) -> Path:
-    """Write one page that holds all of its pictures.
+    """Write a page of the first images with their maps.
 
     Arguments:
-        pictures: the name of each, and a PNG of it with its map.
-        lines: on all pictures of which these are the first.
+        pictures: name of each image, and a PNG of it with its map.
+        lines: summary of all images.
     """
     from vit_vs_cnn.reporting.page import write_document  # loads matplotlib
 

@@ -11,10 +11,9 @@ from matplotlib.figure import Figure
 
 from tests.reporting.inspected import looked, shown, vit
 from vit_vs_cnn.reporting.document import Document, Picture
-from vit_vs_cnn.reporting.figures import fonts
+from vit_vs_cnn.reporting.figures import drawing
 from vit_vs_cnn.reporting.figures.attention import overlay_figure
-from vit_vs_cnn.reporting.figures.drawing import save_figure
-from vit_vs_cnn.reporting.figures.fonts import make_readable
+from vit_vs_cnn.reporting.figures.drawing import make_readable, save_figure
 from vit_vs_cnn.reporting.page import page_of
 
 pytestmark = pytest.mark.usefixtures("real_figures")
@@ -40,9 +39,9 @@ def only_dejavu(monkeypatch):
     """A machine with no other fonts than matplotlib's own."""
     own = [font for font in font_manager.fontManager.ttflist if font.name.startswith("DejaVu")]
     monkeypatch.setattr(font_manager.fontManager, "ttflist", own)
-    fonts._fallback_fonts.cache_clear()
+    drawing._fallback_fonts.cache_clear()
     yield
-    fonts._fallback_fonts.cache_clear()
+    drawing._fallback_fonts.cache_clear()
 
 
 def named_figure():
@@ -79,14 +78,14 @@ def test_a_name_with_dollars_is_no_formula(tmp_path):
 def test_a_font_that_has_the_character_follows_the_default_one(monkeypatch):
     entry = SimpleNamespace(style="normal", weight=400, fname="cats.ttf", name="Cats")
     monkeypatch.setattr(font_manager.fontManager, "ttflist", [entry])
-    monkeypatch.setattr(fonts, "findfont", lambda _: "default.ttf")
+    monkeypatch.setattr(drawing, "findfont", lambda _: "default.ttf")
     known = {"default.ttf": frozenset(map(ord, "é")), "cats.ttf": frozenset(map(ord, "猫"))}
-    monkeypatch.setattr(fonts, "_characters_of", known.get)
-    fonts._fallback_fonts.cache_clear()
-    assert fonts._fallback_fonts(frozenset(map(ord, "é猫狗"))) == ("Cats",)
-    assert fonts._fallback_fonts(frozenset(map(ord, "é"))) == ()
+    monkeypatch.setattr(drawing, "_characters_of", known.get)
+    drawing._fallback_fonts.cache_clear()
+    assert drawing._fallback_fonts(frozenset(map(ord, "é猫狗"))) == ("Cats",)
+    assert drawing._fallback_fonts(frozenset(map(ord, "é"))) == ()
     figure = Figure()
     figure.suptitle("猫")
     make_readable(figure)
     assert figure._suptitle.get_fontfamily() == ["sans-serif", "Cats"]
-    fonts._fallback_fonts.cache_clear()
+    drawing._fallback_fonts.cache_clear()

@@ -23,7 +23,7 @@ from vit_vs_cnn.reporting.figures.drawing import (
 )
 from vit_vs_cnn.reporting.style import COLOUR_MAP, GREY, MOST, Looks, looks, percent
 
-#: In a line of the width of a picture.
+#: Letters of a line that is as wide as an image.
 LETTERS = 22
 
 
@@ -76,7 +76,7 @@ def _differs(accuracy: ClassAccuracy) -> bool:
 
 
 def confusion_figure(confusion: Mapping[str, Sequence[Sequence[int]]], class_names: Sequence[str]) -> Figure:
-    """Confusion of each group in per cent of the true class, one panel for each."""
+    """Confusion matrix of each group in percent of the true class."""
     shown = dict(list(confusion.items())[:MOST])
     figure, axes = plain_axes(0.6 + 3.7 * len(shown), 4.0, len(shown))
     few = len(class_names) <= 20
@@ -104,7 +104,7 @@ def _write_in(axis: Axes, values: np.ndarray) -> None:
 
 
 def pictures_figure(pictures: Mapping[str, list[int]], tested: Sequence[Answered], test: LabelledImages) -> Figure:
-    """Test images that one network alone gets right, and some that all get wrong, with what each says."""
+    """Test images that only one network classifies correctly, or none, with the predictions."""
     first = [members[0] for members in group_entries(tested).values()][:MOST]
     kinds = dict(list(pictures.items())[: MOST + 1])
     columns = max(len(numbers) for numbers in kinds.values())
@@ -125,7 +125,7 @@ def pictures_figure(pictures: Mapping[str, list[int]], tested: Sequence[Answered
 
 
 def _words(number: int, first: Sequence[Answered], test: LabelledImages) -> tuple[str, str]:
-    """What stands above and below a picture, in lines that are no wider."""
+    """Texts above and below an image, in lines that are not wider than it."""
     truth = test.class_names[int(test.labels[number])]
     says = [f"{t.group}: {test.class_names[int(t.predictions.classes[number])]}" for t in first]
     return wrapped(f"it is: {truth}", LETTERS), "\n".join(wrapped(text, LETTERS) for text in says)
@@ -134,7 +134,7 @@ def _words(number: int, first: Sequence[Answered], test: LabelledImages) -> tupl
 def reliability_figure(
     first: Mapping[str, str], calibration: Mapping[str, CalibrationComparison], known: Looks
 ) -> Figure:
-    """Accuracy over confidence in bins of equal mass, before and after the temperature; the first of each group."""
+    """Accuracy over confidence of the first network of each group, before and after temperature scaling."""
     after = {group: calibration[name].after for group, name in first.items()}
     panels = 2 if any(after.values()) else 1
     figure, axes = plain_axes(3.6 * panels + 0.4, 3.6, panels)
@@ -152,7 +152,7 @@ def reliability_figure(
 
 
 def corruptions_figure(corruptions: CorruptionAccuracy, known: Looks) -> Figure:
-    """Accuracy over the level of every corruption, small multiples under one scale."""
+    """Accuracy by level of every corruption, one panel for each."""
     accuracy = corruptions.accuracy
     names = list(next(iter(accuracy.values())))
     figure, axes = panels(len(names), 4, 1.9, 1.55, extra=0.5, share=True)
@@ -169,7 +169,7 @@ def corruptions_figure(corruptions: CorruptionAccuracy, known: Looks) -> Figure:
 
 
 def cka_figure(similarity: SimilarityComparison) -> Figure:
-    """CKA between all layers: of two networks, and of each with itself; the pairs of different ones first."""
+    """CKA between all layers of two networks, and of each network with itself."""
     ordered = sorted(similarity.cka, key=lambda one: one.first == one.second)[:MOST]
     figure, axes = panels(len(ordered), 3, 3.6, 3.5, extra=0.0)
     for axis, one in zip(axes, ordered, strict=True):
