@@ -22,8 +22,6 @@ from vit_vs_cnn.runs.test_set_log import LogSummary, TestSetLog, output_of, summ
 from vit_vs_cnn.runs.trained_network import TrainedNetwork, open_network
 from vit_vs_cnn.statistics.pair_comparison import Obstacle
 
-#: Largest number of characters of the settings in the name of a row.
-MAX_SETTINGS_LENGTH = 60
 #: A setting that one network does not have.
 ABSENT = "-"
 
@@ -358,28 +356,27 @@ def _name_rows(networks: Sequence[tuple[TrainedNetwork, str]]) -> dict[int, tupl
     """Name and row of each network, by ``id``, from the networks with their labels.
 
     A row contains runs that differ by the seed alone. Its name is the shortest one that no other row has: the contender
-    or the label; then with the training size; with the experiment's name; with the settings that differ.
+    or the label; then with the training size; with the experiment's name.
 
     Raises:
-        InputError: the settings that differ are too many for a name.
+        InputError: runs of several recipes have the same name.
     """
     kinds = [_hash_of_row(network, label) for network, label in networks]
     contenders_of = {label: {one.cell.contender for one, other in networks if other == label} for _, label in networks}
-    endings = _settings_in_brackets({kind: _settings(one.cell) for (one, _), kind in zip(networks, kinds, strict=True)})
 
-    def rows(*, experiment: bool = False, size: bool = False, settings: bool = False) -> list[str]:
+    def rows(*, experiment: bool, size: bool) -> list[str]:
         names = []
-        for (one, label), kind in zip(networks, kinds, strict=True):
+        for one, label in networks:
             start = label or (one.cell.experiment.name if experiment else "")
             name = "/".join(
                 filter(None, (start, one.cell.contender if len(contenders_of[label]) > 1 or not label else ""))
             )
             size_text = f"-n{one.cell.train_size}" if size else ""
-            names.append(name + size_text + (endings[kind] if settings else "") + _file_suffix(one))
+            names.append(name + size_text + _file_suffix(one))
         return names
 
-    candidates = [rows(experiment=experiment, size=size) for experiment in (False, True) for size in (False, True)]
-    for groups in (*candidates, rows(settings=True)):
+    candidates = [rows(experiment=longer, size=size) for longer in (False, True) for size in (False, True)]
+    for groups in candidates:
         if len({*groups}) == len({*kinds}) == len({*zip(groups, kinds, strict=True)}):
             named = zip(networks, groups, strict=True)
             return {id(one): (f"{group}-s{one.cell.seed}", group) for (one, _), group in named}
@@ -396,16 +393,6 @@ def _settings(cell: Run) -> dict[str, Any]:
     """Settings except the seed that decide the result of a run, and of the run that it starts from."""
     values = {key: value for key, value in cell.settings.items() if key != "seed"}
     return values | ({"starts_from": _settings(cell.start)} if isinstance(cell.start, Run) else {})
-
-
-def _settings_in_brackets(recipes: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
-    """`` (optimizer.lr 0.1)`` for each recipe; empty if longer than ``MAX_SETTINGS_LENGTH``."""
-    texts: dict[str, list[str]] = {kind: [] for kind in recipes}
-    for setting, values in differing_settings(recipes).items():
-        for kind, value in values.items():
-            texts[kind].append(f"{setting.removeprefix('contender.')} {value}")
-    joined = {kind: f" ({', '.join(text)})" for kind, text in texts.items()}
-    return {kind: text if len(text) <= MAX_SETTINGS_LENGTH else "" for kind, text in joined.items()}
 
 
 def differing_settings(configs: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
