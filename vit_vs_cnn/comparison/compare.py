@@ -183,7 +183,7 @@ def compare_entries(
         )
     weights = {entry.name: hash_weights(entry.trained.network) for entry in entries}
     if Part.DIFFERENCES in parts:
-        times = {entry.name: entry.ledger.count(weights[entry.name]) for entry in entries}
+        times = {entry.name: entry.log.count(weights[entry.name]) for entry in entries}
         times |= {one.name: max(one.evaluations, times[one.name]) for one in tested}
         results["differences"] = list_differences(entries, times)
     reused = {one.name: one.is_reused for one in tested}
@@ -228,7 +228,7 @@ def _corruptions(
     what = f"{len(CORRUPTIONS) * len(LEVELS)} corruptions of {len(chosen)} test images"
     for members in groups.values():
         for member in members:
-            member.ledger.record(
+            member.log.record(
                 weights=hash_weights(member.trained.network),
                 accuracy=found.by_network[member.name],
                 label=f"{member.name} (compare: {what})",

@@ -33,27 +33,27 @@ class ComparisonEntry:
     Arguments:
         group: name of its row; networks of one group differ by the seed alone.
         test: images that it is tested on. Those of another seed may be another fold.
-        ledger: log of these test images.
+        log: log of these test images.
         seed: of its subset and its initialisation; None if not known.
         subset: hash of its training images; None if not known.
         config: settings that decide the result, as plain values.
         result: of its run; None if not known.
         validation: images that it was neither trained nor tested on, or None.
         stored: file of the predictions saved when it was tested, or None.
-        reservation: reason in the log of its test set against a conclusion, or None.
+        objection: reason in the log of its test set against a conclusion, or None.
     """
 
     trained: TrainedNetwork
     group: str
     test: LabelledImages
-    ledger: TestSetLog
+    log: TestSetLog
     seed: int | None = None
     subset: str | None = None
     config: dict[str, Any] = field(default_factory=dict)
     result: RunResult | None = None
     validation: LabelledImages | None = None
     stored: Path | None = None
-    reservation: Obstacle | None = None
+    objection: Obstacle | None = None
 
     @property
     def name(self) -> str:
@@ -62,7 +62,7 @@ class ComparisonEntry:
     @property
     def test_set(self) -> str:
         """Name of its test images."""
-        return self.ledger.test_set
+        return self.log.test_set
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -80,7 +80,7 @@ class TestedEntry(ComparisonEntry):
 
 
 @runtime_checkable
-class Seeded(Protocol):
+class SeededNetwork(Protocol):
     """A network as one seed of a group."""
 
     @property
@@ -97,14 +97,14 @@ class Seeded(Protocol):
 
 
 @runtime_checkable
-class Answered(Seeded, Protocol):
+class ScoredNetwork(SeededNetwork, Protocol):
     """A network as one seed of a group, with its predictions."""
 
     @property
     def predictions(self) -> ClassPredictions: ...
 
 
-One = TypeVar("One", bound=Seeded)
+Network = TypeVar("Network", bound=SeededNetwork)
 
 
 def predict_once(entry: ComparisonEntry) -> TestedEntry:
@@ -112,30 +112,30 @@ def predict_once(entry: ComparisonEntry) -> TestedEntry:
     trained, test, weights = entry.trained, entry.test, hash_weights(entry.trained.network)
     stored = entry.stored and Predictions.load_of(entry.stored, f"{weights} {test.fingerprint()}")
     if stored is not None:
-        times = max(1, entry.ledger.count(weights))
+        times = max(1, entry.log.count(weights))
         return TestedEntry(**vars(entry), predictions=stored, evaluations=times, is_reused=True)
     label = f"{entry.name} (compare)"
     predictions, _ = evaluate_once(
         lambda images: predict(trained.network, images, trained.normalise, what=label),
         test,
-        entry.ledger,
+        entry.log,
         weights=weights,
         label=label,
         run=trained.origin,
     )
-    times = entry.ledger.count(weights)
+    times = entry.log.count(weights)
     return TestedEntry(**vars(entry), predictions=predictions, evaluations=times, is_reused=False)
 
 
-def group_entries(entries: Iterable[One]) -> dict[str, list[One]]:
+def group_entries(entries: Iterable[Network]) -> dict[str, list[Network]]:
     """The entries by group, each group in the order of its seeds."""
-    groups: dict[str, list[One]] = {}
+    groups: dict[str, list[Network]] = {}
     for entry in entries:
         groups.setdefault(entry.group, []).append(entry)
     return {name: sorted(members, key=lambda one: (one.seed is None, one.seed)) for name, members in groups.items()}
 
 
-def on_one_fold(networks: Sequence[One]) -> list[One]:
+def on_one_fold(networks: Sequence[Network]) -> list[Network]:
     """The networks of one test set: of the one on which most groups are tested, the first of several."""
     groups = {
         name: {network.group for network in networks if network.test_set == name} for name in list_test_sets(networks)
@@ -144,12 +144,12 @@ def on_one_fold(networks: Sequence[One]) -> list[One]:
     return [network for network in networks if network.test_set == chosen]
 
 
-def list_test_sets(networks: Iterable[Seeded]) -> list[str | None]:
+def list_test_sets(networks: Iterable[SeededNetwork]) -> list[str | None]:
     """Names of the test sets, in the order of the networks."""
     return list(dict.fromkeys(network.test_set for network in networks))
 
 
-def paired_rows(first: Sequence[Seeded], second: Sequence[Seeded]) -> tuple[list[int], list[int], bool]:
+def paired_rows(first: Sequence[SeededNetwork], second: Sequence[SeededNetwork]) -> tuple[list[int], list[int], bool]:
     """Places of the networks of two groups that are compared, and whether they are paired: same seed, same subset.
 
     Networks without a partner are left out if there are pairs. Otherwise all networks of one test set are compared,
@@ -174,7 +174,7 @@ def paired_rows(first: Sequence[Seeded], second: Sequence[Seeded]) -> tuple[list
     return rows[0], rows[1], False
 
 
-def _same_subset(first: Seeded, second: Seeded) -> bool:
+def _same_subset(first: SeededNetwork, second: SeededNetwork) -> bool:
     return first.subset is not None and (first.subset, first.test_set) == (second.subset, second.test_set)
 
 
@@ -285,7 +285,7 @@ class _TestImages:
     def __init__(self, root: Path | None) -> None:
         self._root = root
         self._pools: dict[str, ExperimentData] = {}
-        self._accounts: dict[tuple[Path, str], LogSummary] = {}
+        self._log_summaries: dict[tuple[Path, str], LogSummary] = {}
 
     def pool(self, trained: TrainedNetwork) -> ExperimentData:
         data = trained.cell.experiment.to_dict()["data"]
@@ -294,21 +294,21 @@ class _TestImages:
             self._pools[key] = trained.pool(self._root)
         return self._pools[key]
 
-    def ledger(self, trained: TrainedNetwork) -> TestSetLog:
+    def log(self, trained: TrainedNetwork) -> TestSetLog:
         """The log in the folder of the cell's experiments; of a file elsewhere, the log in its own folder."""
         experiment = _experiment_folder(trained)
         folder = trained.path.parent if experiment is None else output_of(experiment)
         return TestSetLog(folder, self.pool(trained).test_set(trained.cell.seed))
 
-    def reservation(self, trained: TrainedNetwork) -> Obstacle | None:
+    def objection(self, trained: TrainedNetwork) -> Obstacle | None:
         """Reason in the log against a conclusion on a network of an experiment, or None."""
         experiment = _experiment_folder(trained)
         if experiment is None:
             return None
         place = experiment, self.pool(trained).test_set(trained.cell.seed)
-        if place not in self._accounts:
-            self._accounts[place] = summarize_log(experiment, place[1])
-        return self._accounts[place].concern(trained.cell.contender, trained.cell.experiment.name)
+        if place not in self._log_summaries:
+            self._log_summaries[place] = summarize_log(experiment, place[1])
+        return self._log_summaries[place].concern(trained.cell.contender, trained.cell.experiment.name)
 
 
 def _experiment_folder(trained: TrainedNetwork) -> Path | None:
@@ -441,9 +441,9 @@ def _entry_of_run(trained: TrainedNetwork, names: tuple[str, str], data: _TestIm
         raise InputError(
             f"{place} was trained on {leaked:,} of the {len(test_hashes):,} test images: it is not compared"
         )
-    reservation, warnings = data.reservation(trained), list(_warnings(result, place))
-    if reservation is not None:
-        warnings.append(reservation.text)
+    objection, warnings = data.objection(trained), list(_warnings(result, place))
+    if objection is not None:
+        warnings.append(objection.text)
     if duplicates := trained.seen.among(test_hashes):
         warnings.append(
             f"{place} was trained on {duplicates:,} of the {len(test_hashes):,} test images, which its data hold twice"
@@ -452,8 +452,8 @@ def _entry_of_run(trained: TrainedNetwork, names: tuple[str, str], data: _TestIm
         trained=replace(trained, name=names[0], warnings=tuple(warnings)),
         group=names[1],
         test=pool.test(cell.seed),
-        ledger=data.ledger(trained),
-        reservation=reservation,
+        log=data.log(trained),
+        objection=objection,
         seed=cell.seed,
         subset=drawn.subset_hash,
         config=cell.settings,
@@ -476,6 +476,4 @@ def _external_entry(trained: TrainedNetwork, first: TrainedNetwork, data: _TestI
     pool, cell = data.pool(first), first.cell
     held = pool.draw(cell.train_size, cell.seed).validation
     test, validation = pool.test(cell.seed), held if len(held) else None
-    return ComparisonEntry(
-        trained=trained, group=trained.name, test=test, ledger=data.ledger(first), validation=validation
-    )
+    return ComparisonEntry(trained=trained, group=trained.name, test=test, log=data.log(first), validation=validation)

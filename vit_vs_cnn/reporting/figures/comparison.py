@@ -10,7 +10,7 @@ from vit_vs_cnn.comparison.accuracy import ClassAccuracy
 from vit_vs_cnn.comparison.calibration import CalibrationComparison
 from vit_vs_cnn.comparison.compare import NetworkComparison
 from vit_vs_cnn.comparison.corruptions import CorruptionAccuracy
-from vit_vs_cnn.comparison.entries import Answered, TestedEntry, group_entries, on_one_fold
+from vit_vs_cnn.comparison.entries import ScoredNetwork, TestedEntry, group_entries, on_one_fold
 from vit_vs_cnn.comparison.similarity import SimilarityComparison
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.reporting.figures.drawing import (
@@ -29,26 +29,26 @@ LETTERS = 22
 
 def comparison_figures(comparison: NetworkComparison, entries: Sequence[TestedEntry]) -> dict[str, Figure]:
     """All figures that the comparison has data for, by the name of the file."""
-    drawn: dict[str, Figure] = {}
-    known = looks([network.group for network in comparison.networks])
+    figures: dict[str, Figure] = {}
+    styles = looks([network.group for network in comparison.networks])
     if (accuracy := comparison.accuracy) is not None:
-        drawn["classes"] = classes_figure(accuracy.classes, known)
-        drawn["confusion"] = confusion_figure(accuracy.confusion, comparison.class_names)
+        figures["classes"] = classes_figure(accuracy.classes, styles)
+        figures["confusion"] = confusion_figure(accuracy.confusion, comparison.class_names)
         if comparison.examples:
             shown = on_one_fold(entries)
-            drawn["pictures"] = pictures_figure(comparison.examples, shown, shown[0].test)
+            figures["pictures"] = pictures_figure(comparison.examples, shown, shown[0].test)
     if comparison.calibration:
         first = {network.group: network.name for network in reversed(comparison.networks)}
-        ordered = {group: first[group] for group in known}
-        drawn["reliability"] = reliability_figure(ordered, comparison.calibration, known)
+        ordered = {group: first[group] for group in styles}
+        figures["reliability"] = reliability_figure(ordered, comparison.calibration, styles)
     if comparison.corruptions is not None:
-        drawn["corruptions"] = corruptions_figure(comparison.corruptions, known)
+        figures["corruptions"] = corruptions_figure(comparison.corruptions, styles)
     if comparison.similarity is not None and comparison.similarity.cka:
-        drawn["cka"] = cka_figure(comparison.similarity)
-    return drawn
+        figures["cka"] = cka_figure(comparison.similarity)
+    return figures
 
 
-def classes_figure(classes: Sequence[ClassAccuracy], known: Looks) -> Figure:
+def classes_figure(classes: Sequence[ClassAccuracy], styles: Looks) -> Figure:
     """Accuracy by class, the class where groups differ most on top; at most 30 classes."""
     ordered = sorted(classes, key=lambda c: max(c.accuracy.values()) - min(c.accuracy.values()), reverse=True)
     shown = ordered[:30]
@@ -56,7 +56,7 @@ def classes_figure(classes: Sequence[ClassAccuracy], known: Looks) -> Figure:
     axis.xaxis.set_major_locator(PercentLocator())
     for name in classes[0].accuracy:
         values = [100 * one.accuracy[name] for one in shown]
-        axis.plot(values, range(len(shown)), ls="none", label=name, ms=5, **known[name].line)
+        axis.plot(values, range(len(shown)), ls="none", label=name, ms=5, **styles[name].line)
     for place, one in enumerate(shown):
         ends = [100 * min(one.accuracy.values()), 100 * max(one.accuracy.values())]
         axis.plot(ends, [place, place], color="#bbbbbb", zorder=0, linewidth=1.5)
@@ -103,7 +103,7 @@ def _write_in(axis: Axes, values: np.ndarray) -> None:
         axis.text(col, row, f"{value:.0f}", ha="center", va="center", fontsize=6, color=colour)
 
 
-def pictures_figure(pictures: Mapping[str, list[int]], tested: Sequence[Answered], test: LabelledImages) -> Figure:
+def pictures_figure(pictures: Mapping[str, list[int]], tested: Sequence[ScoredNetwork], test: LabelledImages) -> Figure:
     """Test images that only one network classifies correctly, or none, with the predictions."""
     first = [members[0] for members in group_entries(tested).values()][:MOST]
     kinds = dict(list(pictures.items())[: MOST + 1])
@@ -124,7 +124,7 @@ def pictures_figure(pictures: Mapping[str, list[int]], tested: Sequence[Answered
     return figure
 
 
-def _words(number: int, first: Sequence[Answered], test: LabelledImages) -> tuple[str, str]:
+def _words(number: int, first: Sequence[ScoredNetwork], test: LabelledImages) -> tuple[str, str]:
     """Texts above and below an image, in lines that are not wider than it."""
     truth = test.class_names[int(test.labels[number])]
     says = [f"{t.group}: {test.class_names[int(t.predictions.classes[number])]}" for t in first]
@@ -132,7 +132,7 @@ def _words(number: int, first: Sequence[Answered], test: LabelledImages) -> tupl
 
 
 def reliability_figure(
-    first: Mapping[str, str], calibration: Mapping[str, CalibrationComparison], known: Looks
+    first: Mapping[str, str], calibration: Mapping[str, CalibrationComparison], styles: Looks
 ) -> Figure:
     """Accuracy over confidence of the first network of each group, before and after temperature scaling."""
     after = {group: calibration[name].after for group, name in first.items()}
@@ -140,10 +140,10 @@ def reliability_figure(
     figure, axes = plain_axes(3.6 * panels + 0.4, 3.6, panels)
     for panel, axis in enumerate(axes):
         for group, name in first.items():
-            judged = after[group] if panel else calibration[name].before
-            if judged is not None:
-                label = f"{group}: ECE {percent(judged.ece)} %"
-                axis.plot(judged.confidence, judged.accuracy, label=label, ms=4, **known[group].line)
+            scores = after[group] if panel else calibration[name].before
+            if scores is not None:
+                label = f"{group}: ECE {percent(scores.ece)} %"
+                axis.plot(scores.confidence, scores.accuracy, label=label, ms=4, **styles[group].line)
         axis.plot([0, 1], [0, 1], color=GREY, linestyle=":", zorder=0)
         axis.set(xlim=(0, 1), ylim=(0, 1), aspect="equal", xlabel="confidence", ylabel="accuracy")
         axis.set_title("with a temperature fitted on validation" if panel else "as it is", fontsize=10)
@@ -151,14 +151,14 @@ def reliability_figure(
     return figure
 
 
-def corruptions_figure(corruptions: CorruptionAccuracy, known: Looks) -> Figure:
+def corruptions_figure(corruptions: CorruptionAccuracy, styles: Looks) -> Figure:
     """Accuracy by level of every corruption, one panel for each."""
     accuracy = corruptions.accuracy
     names = list(next(iter(accuracy.values())))
     figure, axes = panels(len(names), 4, 1.9, 1.55, extra=0.5, share=True)
     for axis, name in zip(axes, names, strict=True):
         shares = {group: (corruptions.clean[group], *by_name[name]) for group, by_name in accuracy.items()}
-        plot_shares(axis, range(6), shares, known, ms=3, lw=1.2)
+        plot_shares(axis, range(6), shares, styles, ms=3, lw=1.2)
         axis.set_title(name.replace("_", " "), fontsize=8)
         axis.tick_params(labelsize=7)
         axis.grid(alpha=0.3)
