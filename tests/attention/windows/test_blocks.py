@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 
 from vit_vs_cnn.attention import RelativeBias, block_attention
-from vit_vs_cnn.attention.windows.layers import BlockWindow
+from vit_vs_cnn.attention.windows.blocks import BlockWindow
 
 BATCH, HEADS, DIM, VALUE_DIM = 2, 3, 5, 7
 

@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from tests.pairwise import pairwise
 from vit_vs_cnn.attention import MultiHeadAttention, RelativeBias, local_attention, local_attention_reference
 from vit_vs_cnn.attention.windows import sliding, tiles
-from vit_vs_cnn.attention.windows.layers import SlidingWindow
 from vit_vs_cnn.attention.windows.neighbourhood import make_neighbourhood
+from vit_vs_cnn.attention.windows.sliding import SlidingWindow
 
 BATCH, HEADS, DIM, VALUE_DIM = 2, 3, 5, 7
 BOUNDARIES = ["mask", "zero"]

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from vit_vs_cnn.attention.arguments import Heads, HeadValues, Size2d, TokenWeights, as_rows_and_cols
 from vit_vs_cnn.attention.functional import attend
-from vit_vs_cnn.attention.relative import expand_offsets
+from vit_vs_cnn.attention.positions import GridLayer
+from vit_vs_cnn.attention.relative import RelativePosition, expand_offsets
 from vit_vs_cnn.attention.windows.sliding import OffsetBias
 
 
@@ -149,3 +150,58 @@ def _join(blocks: Blocks, windows: Tensor) -> HeadValues:
     grid = rearrange(windows, "b (heads i j) (y x) d -> b heads (i y) (j x) d", i=i, j=j, y=y, x=x)
     grid = grid.roll(blocks.shift, dims=(2, 3)) if any(blocks.shift) else grid
     return grid[:, :, :rows, :cols].flatten(2, 3)
+
+
+class BlockWindow(GridLayer):
+    """Layer of ``block_attention`` with a fixed window and shift; otherwise as ``SlidingWindow``.
+
+    Reference: Liu et al. 2021 (Swin), section 3.2.
+    Differs: a window is cut to the grid along an axis that is not longer than it, and not shifted there (as in their
+    code, where the shorter axis decides for both).
+
+    Arguments:
+        grid_size, num_prefix_tokens: as in ``GridLayer``.
+        window_size: (rows, cols) of a window, or one number for both.
+        shifted: move the borders by half a window.
+
+    Raises:
+        ValueError: if a size is not positive.
+    """
+
+    def __init__(
+        self, grid_size: tuple[int, int], window_size: Size2d, shifted: bool = False, num_prefix_tokens: int = 0
+    ) -> None:
+        super().__init__(grid_size, num_prefix_tokens)
+        self.window_size = as_rows_and_cols("window_size", window_size)
+        self.shifted = shifted
+
+    def forward(
+        self,
+        queries: Heads,
+        keys: Heads,
+        values: HeadValues,
+        *,
+        relative_position: RelativePosition | None = None,
+        grid_size: tuple[int, int] | None = None,
+        return_weights: bool = False,
+    ) -> tuple[HeadValues, TokenWeights | None]:
+        rows, cols = size = grid_size or self.grid_size
+        window = min(self.window_size[0], rows), min(self.window_size[1], cols)
+        shift = (
+            window[0] // 2 if self.shifted and window[0] < rows else 0,
+            window[1] // 2 if self.shifted and window[1] < cols else 0,
+        )
+        if self.num_prefix_tokens or return_weights:
+            bias = None if relative_position is None else relative_position.token_bias(size)
+            mask = self._pad(window_mask(size, window, shift)).to(queries.device)
+            return attend(queries, keys, values, mask=mask, bias=bias, return_weights=return_weights)
+        bias = None
+        if relative_position is not None:
+            bias = relative_position.bias_at_offsets(range(1 - window[0], window[0]), range(1 - window[1], window[1]))
+        return block_attention(queries, keys, values, grid_size=size, window_size=window, shift=shift, bias=bias)
+
+    def _pad(self, mask: Tensor) -> Tensor:
+        return F.pad(mask, (self.num_prefix_tokens, 0, self.num_prefix_tokens, 0), value=True)
+
+    def extra_repr(self) -> str:
+        return f"window_size={self.window_size}, shifted={self.shifted}"

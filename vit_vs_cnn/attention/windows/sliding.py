@@ -9,7 +9,8 @@ from torch import Tensor
 
 from vit_vs_cnn.attention.arguments import Heads, HeadValues, Size2d, TokenWeights
 from vit_vs_cnn.attention.functional import attend, masked_softmax
-from vit_vs_cnn.attention.relative import add_prefix_bias
+from vit_vs_cnn.attention.positions import GridLayer
+from vit_vs_cnn.attention.relative import RelativePosition, add_prefix_bias
 from vit_vs_cnn.attention.windows.neighbourhood import (
     Neighbourhood,
     bias_index_matrix,
@@ -189,3 +190,61 @@ def _outside_scores(neighbourhood: Neighbourhood, table: Tensor) -> Float[Tensor
     empty = (scores == -torch.inf).all(dim=-1)
     # Rows without a token outside bypass the logarithm, whose gradient there is not a number.
     return scores.masked_fill(empty.unsqueeze(-1), 0.0).logsumexp(dim=-1).masked_fill(empty, -torch.inf)
+
+
+class SlidingWindow(GridLayer):
+    """Layer of ``local_attention`` with a fixed window, in place of global attention.
+
+    With prefix tokens, which attend to all tokens and are attended to by all, and where weights are returned, it is one
+    masked product of all tokens with all.
+
+    Arguments:
+        grid_size, num_prefix_tokens: as in ``GridLayer``.
+        window_size: (rows, cols) of the window, or one number for both.
+        boundary: as in ``local_attention``.
+
+    Raises:
+        ValueError: if a size is not positive, or the boundary is unknown.
+    """
+
+    def __init__(
+        self, grid_size: tuple[int, int], window_size: Size2d, boundary: str = "mask", num_prefix_tokens: int = 0
+    ) -> None:
+        super().__init__(grid_size, num_prefix_tokens)
+        self.window_size = make_neighbourhood(grid_size, window_size, boundary).window_size
+        self.boundary = boundary
+
+    def forward(
+        self,
+        queries: Heads,
+        keys: Heads,
+        values: HeadValues,
+        *,
+        relative_position: RelativePosition | None = None,
+        grid_size: tuple[int, int] | None = None,
+        return_weights: bool = False,
+    ) -> tuple[HeadValues, TokenWeights | None]:
+        """Output, and the weights ``(batch, heads, tokens, tokens)`` with ``return_weights``, else None."""
+        neighbourhood = make_neighbourhood(grid_size or self.grid_size, self.window_size, self.boundary)
+        bias = prefix_bias = None
+        if relative_position is not None:
+            bias = relative_position.bias_at_offsets(*neighbourhood.offsets)
+            prefix_bias = relative_position.prefix_bias()
+        if self.num_prefix_tokens or return_weights:
+            return masked_window_attention(
+                queries,
+                keys,
+                values,
+                neighbourhood,
+                bias=bias,
+                prefix_bias=prefix_bias,
+                return_weights=return_weights,
+            )
+        size, window = neighbourhood.grid_size, neighbourhood.window_size
+        output = local_attention(
+            queries, keys, values, grid_size=size, window_size=window, boundary=self.boundary, bias=bias
+        )
+        return output, None
+
+    def extra_repr(self) -> str:
+        return f'window_size={self.window_size}, boundary="{self.boundary}"'
