@@ -69,7 +69,7 @@ class CompareRequest:
         """The request for the named parts, or for all but the skipped ones.
 
         Arguments:
-            quick: fewer images and rounds if that only makes an estimate less precise.
+            quick: fewer images and rounds, for less precise estimates.
             changes: other fields; None for the default.
         """
         if parts is not None and skip is not None:
