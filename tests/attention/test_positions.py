@@ -4,7 +4,6 @@ import torch
 import torch.nn.functional as F
 
 from vit_vs_cnn.attention import (
-    LearnedPosition,
     SinusoidalPosition,
     position_similarity,
     resize_position,
@@ -46,12 +45,6 @@ def test_sincos_margin_between_neighbours_is_that_of_the_theorem():
     frequencies = 10000.0 ** (-torch.arange(48, dtype=torch.float64) / 48)
     torch.testing.assert_close(margins, (1 - frequencies.cos()).sum().expand(64), rtol=0, atol=1e-12)
     assert margins[0] == pytest.approx(1.493, abs=5e-4)
-
-
-def test_learned_position_is_added_to_its_token():
-    position = LearnedPosition((ROWS, COLS), DIM, num_prefix_tokens=1)
-    tokens = torch.randn(2, 1 + ROWS * COLS, DIM)
-    torch.testing.assert_close(position(tokens) - tokens, position.encoding.expand(2, -1, -1))
 
 
 def test_sinusoidal_position_is_no_parameter_and_not_saved():

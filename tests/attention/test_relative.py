@@ -64,17 +64,6 @@ def test_quadratic_bias_is_the_papers_formula():
         torch.testing.assert_close(bias[:, query, key], expected, rtol=0, atol=1e-12)
 
 
-def test_quadratic_heads_start_as_a_kernel_and_become_its_shifts_when_sharp():
-    position = QuadraticBias((5, 7), 9).double()
-    assert set(map(tuple, position.centres.long().tolist())) == set(itertools.product((-1, 0, 1), repeat=2))
-    with torch.no_grad():
-        position.sharpness.fill_(46.0)
-    weights = position.token_bias().softmax(-1).unflatten(1, (5, 7))
-    for head, (row, col) in enumerate(position.centres.long().tolist()):
-        target = (2 + row) * 7 + 3 + col
-        torch.testing.assert_close(weights[head, 2, 3], F.one_hot(torch.tensor(target), 35).double())
-
-
 def test_multihead_attention_adds_the_bias_to_its_scores():
     position = RelativeBias((ROWS, COLS), 2)
     with_position = MultiHeadAttention(6, 2, relative_position=position).double()

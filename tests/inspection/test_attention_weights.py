@@ -15,7 +15,6 @@ from vit_vs_cnn.inspection import (
     attention_maps,
     attention_rollout,
     rollout_map,
-    saliency_maps,
 )
 from vit_vs_cnn.inspection.attention_weights import attention_distances, has_attention
 from vit_vs_cnn.models import VisionTransformer
@@ -68,23 +67,6 @@ def test_one_head_is_that_of_all_and_the_network_is_left_as_it_was(layout, head_
     torch.testing.assert_close(fused.weights, [reduce_heads(layer, head_fusion) for layer in maps.weights])
 
 
-def test_rollout_asks_for_one_head_of_a_few_images_at_a_time(monkeypatch):
-    """The weights of all heads of a layer are never made, whatever the batch."""
-    asked = []
-    monkeypatch.setattr(head_fusion_module, "MAX_CACHED_WEIGHTS", 15 * 15)
-    monkeypatch.setattr(torch, "softmax", _noting(torch.softmax, asked))
-    saliency_maps(vit(), images(), "rollout")
-    assert asked == [(1, 15, 15)] * (3 * BATCH * 2)
-
-
-def _noting(function, shapes):
-    def call(given, *args, **kwargs):
-        shapes.append(tuple(given.shape))
-        return function(given, *args, **kwargs)
-
-    return call
-
-
 @pytest.mark.parametrize("options, reads, extra", POOLS.values(), ids=POOLS)
 def test_timm_gives_one_map_per_block_whose_rows_sum_to_one(options, reads, extra):
     model = timm_vit(**options)
@@ -118,14 +100,6 @@ def test_what_a_learned_mean_reads_is_the_query_of_its_maps():
     weights = (patches @ model.pooling.score.weight[0] + model.pooling.score.bias).softmax(dim=-1)
     torch.testing.assert_close(maps.query[:, 2:], weights, rtol=1e-10, atol=1e-12)
     assert not maps.query[:, :2].any()
-
-
-def test_images_of_another_size_have_maps_on_their_own_grid():
-    model = vit(dynamic_image_size=True, registers=2)
-    other = torch.randn(2, 3, 8, 28, dtype=torch.float64)
-    maps = attention_maps(model, other)
-    assert (maps.grid_size, maps.weights[0].shape) == ((2, 7), (2, 2, 16, 16))
-    assert attention_maps(model, images()).grid_size == (3, 5)
 
 
 def test_weights_are_had_whether_timm_fuses_or_not_and_the_model_is_left_as_it_was():

@@ -82,13 +82,6 @@ def test_ranks_are_those_of_a_sort_and_ties_fall_where_the_noise_says():
     assert counts.min() > 130
 
 
-def test_noise_depends_on_the_image_the_purpose_and_the_seed_alone():
-    images = _images()
-    assert torch.equal(image_noise(images, "a")[2], image_noise(images.flip(0), "a")[0])
-    assert not torch.equal(image_noise(images, "a"), image_noise(images, "b"))
-    assert not torch.equal(image_noise(images, "a"), image_noise(images, "a", 1))
-
-
 def test_a_grid_finer_than_the_images_is_refused():
     with pytest.raises(
         InputError, match=r"grid_size is \(16, 16\); allowed: no finer than the images, which are \(8, 8\)"

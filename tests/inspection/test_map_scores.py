@@ -199,14 +199,6 @@ def test_rollout_of_a_vision_transformer_says_that_it_is_class_agnostic():
     assert all(math.isfinite(value) for value in rollout.row().values() if isinstance(value, float))
 
 
-def test_a_network_without_a_grid_is_scored_by_tokens_that_have_a_pixel_each():
-    images, request = _images(), ScoreRequest(fills=("mean",), steps=3, stages=0)
-    small = LabelledImages(images.images[:, :, :5, :7], images.labels, images.class_names, images.sample_ids)
-    requests = (request, replace(request, grid_size=(5, 7)))
-    whole, asked = (score_methods(Template(), small, [KNOWS], normalise=_scale, request=one) for one in requests)
-    assert vars(whole[0].measures["deletion_mean"].value) == vars(asked[0].measures["deletion_mean"].value)
-
-
 @pytest.mark.parametrize(
     "change, message",
     [

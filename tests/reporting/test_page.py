@@ -1,5 +1,4 @@
 import io
-import os
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -153,13 +152,6 @@ def test_a_name_that_looks_like_a_number_keeps_its_comma_in_a_file():
         assert Table("c", [column, "n"], rows).to_csv() == f'{column},n\n"1,5",1000\n"2,5",none\n'
 
 
-def test_names_of_files_that_are_no_text_are_spelled(tmp_path):
-    name = os.fsdecode(b"caf\xe9.png")
-    page = write_document(_made(Table("c", ["test image"], [[name]], "names")), tmp_path)[-1]
-    assert "caf\\xe9.png" in page.read_text()
-    assert (tmp_path / "tables" / "names.csv").read_text() == "test image\ncaf\\xe9.png\n"
-
-
 def test_a_contender_has_its_colour_and_its_marker_in_a_table():
     document = Document("t", looks=looks(["resnet", "mine", "vit"]))
     document.add(Table("c", ["who"], [["vit"], ["resnet"], ["mine"], ["others"]]))
@@ -203,12 +195,6 @@ def test_on_a_narrow_terminal_names_stay_and_the_last_columns_go(width):
     assert "10,000" in told
     assert ("66.8 %" in told, "65.8-67.8" in told) == (width >= 31, width >= 47)
     assert ("this terminal is too narrow" in " ".join(told.split())) is (width < 47)
-
-
-def test_parts_of_a_table_stand_apart_on_a_page_and_on_a_terminal():
-    document = _made(Table("T", ["n", "who"], [["1", "a"], ["1", "b"], ["2", "a"]], part_by="n"))
-    assert page_of(document).count('<tr class="parted">') == 1
-    assert re.search(r"1  b *\n *\n *2  a", _printed(document))
 
 
 def test_files_hold_plain_numbers_and_every_picture_in_every_format(tmp_path):

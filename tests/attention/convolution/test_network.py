@@ -127,17 +127,6 @@ def test_unexplained_energy_of_a_random_kernel_is_as_documented():
         assert unexplained_energy(kernel, head_dim).item() == pytest.approx(share, abs=0.015)
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-6), (torch.bfloat16, 2e-2)])
-def test_lower_precision_stays_near_the_convolution(form, dtype, tolerance):
-    conv = convolution(padding=1, dtype=dtype)
-    x = images(rows=31, cols=37, dtype=dtype)
-    expected = F.conv2d(x.double(), conv.weight.double(), conv.bias.double(), padding=1)
-    output = conv2d_to_attention(conv, form=form)(x)
-    assert output.dtype == dtype
-    assert (output - expected).abs().max() / expected.abs().max() <= tolerance
-
-
 # Whatever torch's convolution can do.
 
 
@@ -324,8 +313,3 @@ def test_what_does_not_convolve_as_torch_does_is_refused():
         conv2d_to_attention(Odd(3, 5, 3))
     with pytest.raises(ValueError, match="padding_mode=circular"):
         conv2d_to_attention(nn.Conv2d(3, 5, 3, padding=1, padding_mode="circular"))
-
-
-def test_released_windows_take_an_empty_batch():
-    layer = ConvolutionalAttention(3, 5, 3, padding=1, released=True)
-    assert layer(torch.rand(0, 3, 7, 11)).shape == (0, 5, 7, 11)

@@ -138,14 +138,6 @@ def test_differences_without_a_conclusion_are_hollow(seeds):
     assert len(open_ones) < len(SIZES) if seeds == 3 else len(open_ones) == len(SIZES)
 
 
-def test_an_interval_that_the_data_do_not_determine_is_not_drawn():
-    analysis = analysis_of_crossing()
-    wide = [replace(one, difference=replace(one.difference, low=-1.0)) for one in analysis.comparisons]
-    (axis,) = difference_curve(replace(analysis, comparisons=tuple(wide))).axes
-    spans = axis.containers[0].lines[2][0].get_segments()
-    assert all(np.ptp(segment[:, 1]) == 0 for segment in spans)
-
-
 def test_every_budget_is_a_panel_with_all_models():
     short, long = (
         seeded(law_table(SIZES, **CROSSING), images=10_000, budget=f"{steps} steps", steps=steps, seeds=2)
@@ -155,10 +147,3 @@ def test_every_budget_is_a_panel_with_all_models():
     figure = experiment_figures(analyse(named))["more_training"]
     assert [axis.get_title("left") for axis in figure.axes] == ["100 steps", "400 steps"]
     assert [len(axis.containers) for axis in figure.axes] == [2, 2]
-
-
-def test_a_single_size_has_a_row_for_each_model_and_no_further_figure():
-    analysis = analyse(seeded(law_table((500,), **CROSSING)))
-    (axis,) = accuracy_curves(analysis).axes
-    assert [tick.get_text() for tick in axis.get_yticklabels()] == ["ResNet", "ViT"]
-    assert experiment_figures(analysis) == {}
