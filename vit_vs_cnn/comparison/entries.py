@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, TypeAlias, TypeVar
 
 from vit_vs_cnn.config.identity import hash_of, identity_of
 from vit_vs_cnn.console import join_names
@@ -79,31 +79,19 @@ class TestedEntry(ComparisonEntry):
     is_reused: bool
 
 
-@runtime_checkable
-class SeededNetwork(Protocol):
-    """A network as one seed of a group."""
+@dataclass(frozen=True, eq=False)
+class RunPredictions:
+    """Stored predictions of a run, as one seed of a group; its network is not opened."""
 
-    @property
-    def group(self) -> str: ...
-
-    @property
-    def seed(self) -> int | None: ...
-
-    @property
-    def subset(self) -> str | None: ...
-
-    @property
-    def test_set(self) -> str | None: ...
+    group: str
+    seed: int
+    subset: str | None
+    test_set: str | None
+    predictions: ClassPredictions
 
 
-@runtime_checkable
-class ScoredNetwork(SeededNetwork, Protocol):
-    """A network as one seed of a group, with its predictions."""
-
-    @property
-    def predictions(self) -> ClassPredictions: ...
-
-
+SeededNetwork: TypeAlias = ComparisonEntry | RunPredictions
+ScoredNetwork: TypeAlias = TestedEntry | RunPredictions
 Network = TypeVar("Network", bound=SeededNetwork)
 
 
