@@ -7,7 +7,6 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from vit_vs_cnn.config.identity import hash_of
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.data.input_images import InputImage
 from vit_vs_cnn.data.listing import SUFFIXES
@@ -56,15 +55,9 @@ def open_networks(paths: Sequence[Path], *, trust: bool = False) -> list[Trained
     for trained in results:
         _check_alike(results[0], trained)
     networks = [*{trained.path.resolve(): trained for trained in results}.values()]
-    names = [network.name for network in networks]
-    if len(set(names)) < len(names):
-        names = [
-            f"{network.cell.experiment.name}/{network.name}-{hash_of(network.cell.identity)[:6]}"
-            for network in networks
-        ]
-    if len(set(names)) < len(names):
-        names = [str(network.path) for network in networks]
-    return [replace(network, name=name) for network, name in zip(networks, names, strict=True)]
+    if len({network.name for network in networks}) < len(networks):
+        return [replace(network, name=str(network.path)) for network in networks]
+    return networks
 
 
 def select_images(

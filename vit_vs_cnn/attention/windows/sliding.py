@@ -20,7 +20,7 @@ from vit_vs_cnn.attention.windows.neighbourhood import (
 from vit_vs_cnn.attention.windows.tiles import tiled_attention
 
 #: Number of tokens up to which the masked product of all tokens with all is used. Measured on one thread, forward and
-#: with backward (``benchmarks.local_attention --sweep``).
+#: with backward (results/speed/sweep.txt).
 MAX_DENSE_TOKENS = 575
 #: The same in compiled and exported programs, which gather the windows of more tokens.
 MAX_DENSE_TOKENS_COMPILED = 256
