@@ -82,7 +82,7 @@ def test_an_experiment_gives_an_interactive_page_figures_and_tables(inspected):
     ):
         assert text in printed, text
     drawn = {path.name for path in (folder / "figures").iterdir()}
-    for name in ("heads_vit-n120-s3", "attention_distance", "positions_vit-n120-s3"):
+    for name in ("heads_vit-n120-s3", "attention_distance"):
         assert {f"{name}.png", f"{name}.svg"} <= drawn
     assert "sheet_0.png" in drawn and "sheet_0.svg" not in drawn
     assert not any("heads_resnet" in name for name in drawn)

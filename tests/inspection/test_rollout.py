@@ -134,12 +134,10 @@ def test_a_row_of_zeros_keeps_what_it_has():
     assert torch.equal(result[:, 2], torch.eye(TOKENS)[2].double().expand(BATCH, -1))
 
 
-def test_raw_attention_is_one_layer_read_by_the_query():
+def test_raw_attention_is_the_last_layer_read_by_the_query():
     weights = random_weights()
-    result = raw_attention_map(weights, query="mean", layer=1, extra_tokens=2)
-    torch.testing.assert_close(result, weights[1].mean(dim=1)[:, 2:, 2:].mean(dim=1), **EXACT)
-    with pytest.raises(InputError, match="layer is 5; allowed: 0 to 4"):
-        raw_attention_map(weights, query="mean", layer=LAYERS)
+    result = raw_attention_map(weights, query="mean", extra_tokens=2)
+    torch.testing.assert_close(result, weights[-1].mean(dim=1)[:, 2:, 2:].mean(dim=1), **EXACT)
 
 
 def test_rollout_is_the_same_whatever_the_classifier():

@@ -51,10 +51,6 @@ _CAPTIONS = {
         "Points by which each model is worse than the best one. Hollow: no conclusion, or not enough evidence.",
         "difference in test accuracy between the best model and each other one, by number of training images",
     ),
-    "pairs": (
-        "Differences of the compared pairs. Hollow: no conclusion, or not enough evidence.",
-        "difference in test accuracy of each compared pair, by number of training images",
-    ),
     "more_training": (
         "Mean accuracy with each budget, with 95 % intervals.",
         "test accuracy of each model against the number of training images, one panel for each budget",
@@ -158,7 +154,7 @@ def _document(
     sections: dict[str, Sequence[Block | None]] = {
         "Further limits": [Bullets(limits) if limits else None],
         "Accuracies and differences": [
-            *(pictures.get(name) for name in ("behind_the_best", "pairs", "difference")),
+            *(pictures.get(name) for name in ("behind_the_best", "difference")),
             None if failures is None else Text(failures),
             tables.accuracy_table(analysis, results),
             tables.comparison_table(analysis),

@@ -245,11 +245,6 @@ def _add_figures(document: Document, inspection: Inspection) -> None:
     if attending:
         caption = "Mean attention distance of every head by layer. Dashed: attention with equal weights."
         add("attention_distance", figures.distances_by_depth(attending, size), "Attention distance", caption)
-    for network in networks:
-        name = network.name
-        caption = "Cosine similarity of the position at (row, column) with those of all patches."
-        figure = figures.position_figure(network.network.network, f"{name}: similarity of positions")
-        add(f"positions_{_slug(name)}", figure, f"Positions of {name}", caption)
 
 
 def _write_scores(scores: Scores, folder: Path) -> list[Path]:

@@ -13,9 +13,7 @@ from vit_vs_cnn.reporting.figures.experiment import (
     difference_curve,
     experiment_figures,
     gaps_to_best,
-    pair_differences,
 )
-from vit_vs_cnn.runs.analysis_plan import AnalysisPlan
 from vit_vs_cnn.statistics.pair_comparison import CONCLUSIVE
 
 pytestmark = pytest.mark.usefixtures("real_figures")
@@ -99,21 +97,6 @@ def test_differences_from_the_best_are_ordered_and_filled_only_with_a_conclusion
     assert [is_filled for is_filled, _ in filled] == [expected for _, expected in filled]
     assert {True, False} == {expected for _, expected in filled}
     assert "behind_the_best" not in experiment_figures(analysis_of_crossing())
-
-
-def test_pairs_that_are_not_all_with_the_best_have_a_row_each():
-    named = (("windows", "vit"), ("vit", "cnn"))
-    plan = AnalysisPlan((0, 1, 2), ("cnn", "vit", "windows"), (100, 700), 700, ("vit", "cnn"), 1.0, pairs=named)
-    analysis = analyse(seeded(THREE, images=10**6), plan=plan)
-    assert {"pairs", "behind_the_best"} & experiment_figures(analysis).keys() == {"pairs"}
-    figure = pair_differences(analysis)
-    found = {(c.first, c.second, c.train_size): c.difference.value for c in analysis.comparisons}
-    rows = [label.get_text() for label in figure.axes[0].get_yticklabels()]
-    assert rows == ["CNN - ViT", "ViT - windows"]
-    for axis, size in zip(figure.axes, (100, 700), strict=True):
-        for bars, row in zip(axis.containers, rows, strict=True):
-            first, second = (name.lower() for name in row.split(" - "))
-            assert bars.lines[0].get_xdata()[0] == pytest.approx(100 * found[first, second, size])
 
 
 def test_the_difference_is_best_minus_rival_and_the_crossover_lies_between_two_sizes():

@@ -1,4 +1,4 @@
-"""Figures of an inspection: maps over images, heads, attention distances, positions."""
+"""Figures of an inspection: maps over images, heads, attention distances."""
 
 from collections.abc import Sequence
 
@@ -8,15 +8,13 @@ import torch
 from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from torch import Tensor, nn
+from torch import Tensor
 
-from vit_vs_cnn.attention.positions import position_similarity
 from vit_vs_cnn.inspection.attention_weights import attention_distances
 from vit_vs_cnn.inspection.inspect import NetworkInspection
 from vit_vs_cnn.inspection.networks import InspectedImages
 from vit_vs_cnn.inspection.saliency import resize_maps
-from vit_vs_cnn.models.input_wrappers import unwrap, visible_size
-from vit_vs_cnn.models.vit import VisionTransformer
+from vit_vs_cnn.models.input_wrappers import visible_size
 from vit_vs_cnn.reporting.figures.drawing import Drawing, in_colours, plain_axes, plot_distances, wrapped
 from vit_vs_cnn.reporting.style import COLOUR_MAP, looks
 
@@ -75,13 +73,30 @@ def head_grid(network: NetworkInspection, title: str) -> Figure:
     """Attention of each head of each layer to the patches of the first image, mean over the tokens that are read."""
     attention = network.attention
     assert attention is not None, "of networks with attention"
-    maps = [
-        torch.einsum("q,hqk->hk", attention.query[0].to(layer), layer[0])[:, attention.extra_tokens :].unflatten(
-            1, attention.grid_size
-        )
-        for layer in attention.weights
-    ]
-    return _mosaic(maps, title, "mean weight of a patch")
+    rows, cols = attention.grid_size
+    gap = max(1, round(0.06 * min(rows, cols)))
+    layers, heads = len(attention.weights), max(layer.shape[1] for layer in attention.weights)
+    sheet = np.full((layers * (rows + gap) - gap, heads * (cols + gap) - gap), np.nan)
+    for down, layer in enumerate(attention.weights):
+        maps = torch.einsum("q,hqk->hk", attention.query[0].to(layer), layer[0])[:, attention.extra_tokens :]
+        for right, tile in enumerate(maps.unflatten(1, attention.grid_size)):
+            y, x = down * (rows + gap), right * (cols + gap)
+            sheet[y : y + rows, x : x + cols] = tile.detach().float().cpu().numpy()
+    width = min(12.0, max(5.0, 0.75 * heads + 1.4))
+    figure = Drawing(figsize=(width, (width - 1.4) * sheet.shape[0] / sheet.shape[1] + 0.8), layout="constrained")
+    axis = figure.subplots()
+    image = axis.imshow(sheet, cmap=COLOUR_MAP, vmin=0.0, interpolation="nearest")
+    for count, side, set_ticks in ((layers, rows, axis.set_yticks), (heads, cols, axis.set_xticks)):
+        places = [i * (side + gap) + side / 2 - 0.5 for i in range(count)]
+        set_ticks(places, list(map(str, range(1, count + 1))), fontsize=8)
+    axis.set(ylabel="layer", xlabel="head")
+    axis.spines[:].set_visible(False)
+    axis.tick_params(length=0)
+    colours = figure.colorbar(image, ax=axis, shrink=0.8, pad=0.02)
+    colours.set_label("mean weight of a patch", fontsize=8)
+    colours.ax.tick_params(labelsize=8)
+    figure.suptitle(title, fontsize=10)
+    return figure
 
 
 def distances_by_depth(networks: Sequence[NetworkInspection], image_size: tuple[int, int]) -> Figure:
@@ -102,67 +117,3 @@ def distances_by_depth(networks: Sequence[NetworkInspection], image_size: tuple[
     axis.grid(axis="y", alpha=0.3, linewidth=0.5)
     figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", fontsize=8, ncols=2)
     return figure
-
-
-def position_figure(network: nn.Module, title: str) -> Figure | None:
-    """Cosine similarity of each patch's position with all others; None if no position is added to the tokens."""
-    found = _position(unwrap(network))
-    if found is None:
-        return None
-    encoding, grid_size = found
-    similarity = position_similarity(encoding, grid_size)
-    return _mosaic(
-        list(similarity), title, "cosine similarity", names=("row", "column"), first=0, low=float(similarity.min())
-    )
-
-
-def _mosaic(
-    maps: Sequence[Tensor],
-    title: str,
-    bar: str,
-    *,
-    names: tuple[str, str] = ("layer", "head"),
-    first: int = 1,
-    low: float = 0.0,
-) -> Figure:
-    """Maps as tiles under one colour scale: ``maps[row]`` is (tiles, rows, cols), all of one size, counted from
-    ``first``: layers and heads from 1, as people count, places in an image from 0."""
-    rows, cols = maps[0].shape[1:]
-    gap = max(1, round(0.06 * min(rows, cols)))
-    columns = max(len(row) for row in maps)
-    sheet = np.full((len(maps) * (rows + gap) - gap, columns * (cols + gap) - gap), np.nan)
-    for down, row in enumerate(maps):
-        for right, tile in enumerate(row):
-            y, x = down * (rows + gap), right * (cols + gap)
-            sheet[y : y + rows, x : x + cols] = tile.detach().float().cpu().numpy()
-    width = min(12.0, max(5.0, 0.75 * columns + 1.4))
-    figure = Drawing(figsize=(width, (width - 1.4) * sheet.shape[0] / sheet.shape[1] + 0.8), layout="constrained")
-    axis = figure.subplots()
-    image = axis.imshow(sheet, cmap=COLOUR_MAP, vmin=low, interpolation="nearest")
-    for count, side, set_ticks in ((len(maps), rows, axis.set_yticks), (columns, cols, axis.set_xticks)):
-        set_ticks(
-            [i * (side + gap) + side / 2 - 0.5 for i in range(count)],
-            list(map(str, range(first, first + count))),
-            fontsize=8,
-        )
-    axis.set(ylabel=names[0], xlabel=names[1])
-    axis.spines[:].set_visible(False)
-    axis.tick_params(length=0)
-    colours = figure.colorbar(image, ax=axis, shrink=0.8, pad=0.02)
-    colours.set_label(bar, fontsize=8)
-    colours.ax.tick_params(labelsize=8)
-    figure.suptitle(title, fontsize=10)
-    return figure
-
-
-def _position(network: nn.Module) -> tuple[Float[Tensor, "tokens dim"], tuple[int, int]] | None:
-    """What is added to the patches, and their grid."""
-    if isinstance(network, VisionTransformer):
-        if network.position is None:
-            return None
-        return network.position.encoding.detach()[network.position.num_prefix_tokens :], network.grid_size
-    encoding, patches = getattr(network, "pos_embed", None), getattr(network, "patch_embed", None)
-    if not isinstance(encoding, Tensor) or encoding.ndim != 3 or getattr(patches, "grid_size", None) is None:
-        return None
-    rows, cols = patches.grid_size  # pyright: ignore[reportOptionalMemberAccess, reportGeneralTypeIssues]
-    return encoding.detach()[0, -rows * cols :], (rows, cols)
