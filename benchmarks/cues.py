@@ -46,7 +46,7 @@ def answered(folder: Path) -> list[Answered]:
     Raises:
         InputError: no experiment with finished cells there, or one of other images.
     """
-    data = experiment_from_dict(read_config(folder / "experiment.yaml"), trusted=False, recorded=True).data
+    data = experiment_from_dict(read_config(folder / "experiment.yaml"), trusted=False).data
     if data.source != "synthetic" or data.synthetic.task != "shape":
         raise InputError(f"{folder} is not of drawn images of the task shape, of which alone both cues are known")
     options = data.synthetic

@@ -23,7 +23,7 @@ from vit_vs_cnn.data.options import CifarOptions
 from vit_vs_cnn.data.synthetic.source import render_objects
 from vit_vs_cnn.models.features import find_classifier
 from vit_vs_cnn.runs.evaluation import Predictions, predict
-from vit_vs_cnn.runs.held_out import MOST_KEPT
+from vit_vs_cnn.runs.held_out import MAX_STORED_FEATURES
 from vit_vs_cnn.runs.out_of_distribution import OutOfDistributionScore, auroc, unlike_images
 from vit_vs_cnn.runs.trained_network import TrainedNetwork, open_network
 
@@ -62,7 +62,7 @@ def judge(trained: TrainedNetwork, cifar: Path, count: int) -> None:
 
     pool, cell = trained.pool(), trained.cell
     subset, test = pool.draw(cell.train_size, cell.seed), pool.test(cell.seed)
-    kept = torch.linspace(0, len(subset.training) - 1, min(MOST_KEPT, len(subset.training))).long()
+    kept = torch.linspace(0, len(subset.training) - 1, min(MAX_STORED_FEATURES, len(subset.training))).long()
     training, labels = subset.training.images[kept], subset.training.labels[kept]
     features, held = predicted(training).features, predicted(subset.validation.images).features
     assert features is not None and held is not None

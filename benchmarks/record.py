@@ -24,7 +24,6 @@ import yaml
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.files import atomic_write, write_text
 from vit_vs_cnn.runs.experiment_folder import read_finished_results
-from vit_vs_cnn.runs.predictions_file import read_predictions
 from vit_vs_cnn.runs.record import (
     CONFIG,
     PREDICTIONS,
@@ -32,6 +31,7 @@ from vit_vs_cnn.runs.record import (
     PackedPredictions,
     is_record,
     load_run_predictions,
+    read_predictions,
     table_text,
 )
 from vit_vs_cnn.runs.result import RunResult

@@ -58,7 +58,7 @@ ONLY_NAMES = (
     *(
         "attention.windows.blocks.BlockOptions",
         "data.input_images.InputImage",
-        "data.augmentation.custom_transform.CustomTransform",
+        "data.augmentation.augmenter.CustomTransform",
         "strict_yaml.Plain",
     ),
     *("inspection.saliency.SaliencyRequest", "inspection.map_scores.MapMeasure", "inspection.map_scores.MapNote"),

@@ -4,16 +4,16 @@ from collections.abc import Callable
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from vit_vs_cnn.workers import server
+from vit_vs_cnn import workers
 
-server.PRELOADED_MODULES.append(
+workers.PRELOADED_MODULES.append(
     "tests.experiments.tiny"
 )  # before any test starts the server that children are forked from
 
 
 def start(target: Callable[..., object], *given: Any) -> BaseProcess:
     """A child that runs a function of a test module."""
-    child = server.process_context().Process(target=target, args=given)
+    child = workers.process_context().Process(target=target, args=given)
     child.start()
     return child
 

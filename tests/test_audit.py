@@ -15,7 +15,6 @@ from PIL import Image, ImageEnhance
 import vit_vs_cnn as vc
 from tests.browser import DESK, PHONE, assert_readable, look_at, open_browser
 from vit_vs_cnn.cli import main
-from vit_vs_cnn.data import near_duplicates
 from vit_vs_cnn.data.decoding import read_file_info
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.data.near_duplicates import find_copies
@@ -255,18 +254,7 @@ def test_classes_that_differ_in_case_or_unicode_form_alone_are_reported():
     audit = Audit(
         source="table", root="", layout="table", folds=0, image_size=(5, 7), resize=None, skips_unreadable=False,
         counts={"train": dict.fromkeys(names, 40), "test": dict.fromkeys(names, 40)}, files=(), class_of={},
-        problems=(), other_files=(), blank=(), mean_colors={}, groups={}, pairs=None, pictures={},
+        problems=(), other_files=(), blank=(), pairs=None, pictures=(),
     )  # fmt: skip
     (finding,) = [one for one in audit.findings if one.title == "Similar class names"]
     assert finding.description.startswith(r"'Cat' and 'cat', 'Caf\xe9' and 'Cafe\u0301' differ only in case")
-
-
-def test_the_search_for_copies_reports_how_far_it_is(monkeypatch):
-    monkeypatch.setattr(near_duplicates, "_CHUNK", 5)
-    images = torch.from_numpy(RNG.integers(0, 256, (11, 3, 5, 7), dtype=np.uint8))
-    texts: list[str] = []
-    near_duplicates.near_duplicate_pairs_within([torch.cat([images, images[:2]])], texts.append)
-    progress = [text.partition(": ")[2] for text in texts if text.startswith("searching")]
-    assert progress[:3] == ["5 of 13 images", "10 of 13 images", "13 of 13 images"]
-    assert progress[3:] == ["5 of 13 mirrored images", "10 of 13 mirrored images", "13 of 13 mirrored images"]
-    assert any("pairs of images" in text for text in texts)

@@ -43,7 +43,7 @@ def _without_network(name: str, where: str):
 
 
 def test_a_folder_goes_to_a_report_and_the_same_command_keeps_its_grid(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(pretrained, "_of_hub", _without_network)
+    monkeypatch.setattr(pretrained, "_read_hub", _without_network)
     _photographs(tmp_path / "photos", classes=(0, 3), of_each=31, side=32)
     small = (
         "--data.folder.image_size 16 --contenders.vit.model.patch_size 4 --protocol.batch_size 6 --trainer.logger false"

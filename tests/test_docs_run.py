@@ -48,7 +48,7 @@ NANO = "--contenders.vit.model '{name: vit_nano}' --contenders.resnet.model '{na
 SMALLER = {
     r"^(?!.*--executor).*\b(train(\.py)?|tune)\b": "--executor local",
     r"train(\.py)?( --name deeper)?( --protocol\.seeds [^-]*| --contenders\.resnet\.model [^-]*| --name duel)?$": SHORT,
-    r"--config (configs/)?(cifar10|regimes)|shuffle_labels": CIFAR,
+    r"--config (configs/)?(cifar10|regimes)": CIFAR,
     r"--config regimes_cpu": "--protocol.train_sizes [5000]",
     r"--config cifar10 ": f"--protocol.train_sizes [400] --protocol.batch_size 32 --execution.compile false {NANO}",
     r"--config (configs/)?(folder|decide)|mine\.yaml": "--protocol.budget.steps 1",

@@ -40,7 +40,6 @@ SAID = {
     "exactly one of": ["train", "--protocol.budget", "{steps: 5, epochs: 5}"],
     "protocol.pairs": ["train", "--protocol.pairs", "[[vit, cnn]]"],
     "vit.trials": ["train", "--contenders.vit.trials", "12"],
-    "max_seeds": ["train", "--protocol.max_seeds", "10", *TINY],
     "patch_size": ["train", "--contenders.vit.model.patch_size", "5", *TINY],
     "num_heads": ["train", "--contenders.vit.model.num_heads", "5", *TINY],
     "model.dept": ["train", "--contenders.vit.model.dept", "4", *TINY],

@@ -24,10 +24,10 @@ from vit_vs_cnn.models.features import find_classifier
 from vit_vs_cnn.regimes.analysis import read_analysis
 from vit_vs_cnn.runs import held_out
 from vit_vs_cnn.runs.calibration import fit_temperature
-from vit_vs_cnn.runs.evaluation import Predictions, predict
+from vit_vs_cnn.runs.evaluation import predict
 from vit_vs_cnn.runs.held_out import examine
 from vit_vs_cnn.runs.out_of_distribution import unlike_images
-from vit_vs_cnn.runs.prediction import Predicted
+from vit_vs_cnn.runs.prediction import ImagePredictions
 from vit_vs_cnn.runs.result import read_result
 
 DOCS = Path(__file__).parents[1] / "docs" / "howto" / "predict.md"
@@ -72,14 +72,6 @@ def test_a_finished_cell_keeps_the_temperature_of_its_validation_images(cell, vi
     said = predict(vit.network, held, vit.normalise)
     assert temperature == pytest.approx(fit_temperature(said.logits, held.labels), rel=1e-3)
     assert vit.held_out.to_dict() == {"temperature": temperature, "validation_images": 30}
-
-
-def test_probabilities_are_those_of_the_logits_over_the_temperature(cell, vit):
-    test, stored = vit.pool().test(vit.cell.seed), Predictions.load(cell / "predictions.npz")
-    logits = predict(vit.network, test, vit.normalise).logits
-    np.testing.assert_allclose(logits.double().softmax(1).amax(1), stored.probability, atol=1e-5)
-    expected = (logits.double() / vit.held_out.temperature).softmax(1)
-    np.testing.assert_allclose(vit.predict(test.images).probabilities, expected, atol=1e-5)
 
 
 def test_few_usual_images_are_flagged_and_the_threshold_is_that_of_validation(vit):
@@ -158,7 +150,7 @@ def test_a_name_that_is_no_utf_8_is_read_and_written(photos, tmp_path, vit):
     except OSError:
         pytest.skip("names are UTF-8 here")
     found = vc.predict(vit.path, tmp_path, output=tmp_path / "out.csv", explain=True, quiet=True)
-    assert found.pictures == 1
+    assert len(found) == 1
     assert _read_csv(tmp_path / "out.csv")[0]["image"].endswith("caf\\xe9.png")
     assert "caf\\xe9.png" in found.page.read_text(encoding="utf-8")
     seen = vc.inspect(vit.path, images=[tmp_path], output=tmp_path / "seen", quiet=True)
@@ -227,16 +219,16 @@ def test_the_command_writes_a_row_for_each_picture_and_tells_those_that_cannot_b
         assert float(row["probability_2"]) == pytest.approx(expected["probability_2"], rel=1e-5)
         assert row["is_out_of_distribution"] == str(expected["is_out_of_distribution"]).lower()
     assert sum(bool(row["error"]) for row in rows) == 1
-    assert "warning: 1 of 8 pictures could not be read" in printed.err
-    assert printed.out.startswith("7 pictures: ") and "temperature" in printed.out
+    assert "warning: 1 of 8 images could not be read" in printed.err
+    assert printed.out.startswith("7 images: ") and "temperature" in printed.out
     assert os.listdir(tmp_path / "new") == ["out.csv"]
 
 
 def test_a_file_of_json_lines_has_the_same_rows(vit, photos, tmp_path):
     expected = vc.predict(vit.path, photos / "b", top=2, quiet=True).to_dict()["pictures"]
     found = vc.predict(vit.path, photos / "b", output=tmp_path / "out.jsonl", top=2, quiet=True)
-    assert [*map(json.loads, found.path.read_text().splitlines())] == expected
-    assert found.by_class == {name: count for name, count in found.by_class.items() if count} and found.pictures == 2
+    assert [*map(json.loads, found.written[0].read_text().splitlines())] == expected
+    assert sum(found.by_class.values()) == len(found) == 2
 
 
 def test_without_an_output_the_table_and_the_json_are_printed(vit, photos, capsys, monkeypatch):
@@ -270,7 +262,7 @@ def test_most_accurate_model_of_an_experiment_predicts_unless_one_is_named(train
         (["{photos}/nowhere.png"], "nowhere.png: no such file or folder"),
         (["{photos}/broken.jpg"], "broken.jpg: no image"),
         (["{photos}/notes.md"], "notes.md: no image"),
-        (["{photos}", "--top", "0"], "top: 0; it must be a whole number, at least 1"),
+        (["{photos}", "--top", "0"], "top: 0 must be a whole number, at least 1"),
         (["{photos}", "--output", "out.xls"], "out.xls: it must end in .csv or .jsonl"),
         (["{photos}", "--explain"], "name one (--output answers.csv)"),
     ],
@@ -287,7 +279,7 @@ def test_a_stop_leaves_no_file_and_is_told_in_one_line(vit, photos, tmp_path, mo
     def stopped(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Predicted, "rows", stopped)
+    monkeypatch.setattr(ImagePredictions, "rows", stopped)
     assert main(["predict", str(vit.path), str(photos), "--output", str(tmp_path / "out.csv"), "--quiet"]) == 130
     assert (os.listdir(tmp_path), capsys.readouterr().err) == ([], "stopped\n")
 
@@ -312,5 +304,5 @@ def test_the_code_of_the_docs_runs_as_written(trained_once, photos, tmp_path, mo
     names = {}
     with pytest.warns(UserWarning, match="could not be read"):
         exec(code, names)
-    assert len(names["said"]) == 8 and names["written"].pictures == 8
-    assert names["written"].page.name == "said.html"
+    assert len(names["predictions"]) == 8 and len(names["written"]) == 8
+    assert names["written"].page.name == "predictions.html"

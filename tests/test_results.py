@@ -55,7 +55,7 @@ def block_of(record: str) -> str:
 
 @pytest.mark.parametrize("path", CONFIGS, ids=_name)
 def test_recorded_configs_can_be_read(path):
-    experiment_from_dict(yaml.safe_load(path.read_text()), recorded=True)
+    experiment_from_dict(yaml.safe_load(path.read_text()))
 
 
 def test_every_record_is_quoted():

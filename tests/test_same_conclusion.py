@@ -127,24 +127,6 @@ def test_two_contenders_and_a_cell_that_is_missing(trained, tmp_path, capsys):
     assert (texts["seeds"], texts["conclusion"]) == (2, "no conclusion")
 
 
-@pytest.mark.slow
-def test_two_single_networks(trained, tmp_path, capsys):
-    folder = _kept(trained, tmp_path / "one", lambda c, s: c != "small" and s == "s4")
-    compared, reported = _both(folder, capsys)
-    _assert_same(compared, reported)
-    ((numbers, texts),) = compared.values()
-    assert texts["test"] == "exact McNemar"
-    assert numbers[3] < 0.05
-    assert texts["conclusion"] == "no conclusion"
-
-
-@pytest.mark.slow
-def test_a_pair_alone_has_the_interval_that_it_has_among_three(trained, tmp_path, capsys):
-    pair = _kept(trained, tmp_path / "pair", lambda c, _: c != "small")
-    among, alone = (_by_pair(_pairs(_compared(folder, capsys))) for folder in (trained, pair))
-    assert alone["resnet", "vit"][0][:4] == pytest.approx(among["resnet", "vit"][0][:4], abs=1e-12)
-
-
 def test_every_table_opens_with_the_most_frequent_class_and_a_constant_network_is_named(trained, tmp_path, capsys):
     """A network that says one class of every image has the accuracy of that class, and nothing else to show."""
     folder = _kept(trained, tmp_path / "constant", lambda c, s: c != "small" and s != "s5")

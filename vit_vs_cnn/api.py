@@ -8,7 +8,7 @@ import json
 import os
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -21,12 +21,12 @@ from vit_vs_cnn.config.experiment import (
     find_config,
     read_config,
 )
-from vit_vs_cnn.config.merging import merge, override
+from vit_vs_cnn.config.reading import merge, override
 from vit_vs_cnn.console import open_console
 from vit_vs_cnn.errors import InputError, RunsFailed
 from vit_vs_cnn.process import preserve_process_state
 from vit_vs_cnn.strict_yaml import field_values, plain_of
-from vit_vs_cnn.workers.server import start_early
+from vit_vs_cnn.workers import start_early
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -35,8 +35,9 @@ if TYPE_CHECKING:
     from vit_vs_cnn.conversion.to_attention import Compilation
     from vit_vs_cnn.data.images import LabelledImages
     from vit_vs_cnn.data.input_images import InputImage
-    from vit_vs_cnn.results import Audited, Compared, Findings, Inspected, LoadedNetwork, Locality, PredictionFile
-    from vit_vs_cnn.runs.prediction import Predicted, Tally
+    from vit_vs_cnn.results import Compared, Findings, Inspected, LoadedNetwork, Locality
+    from vit_vs_cnn.runs.audit import Audit
+    from vit_vs_cnn.runs.prediction import ImagePredictions
     from vit_vs_cnn.runs.status import ExperimentStatus
     from vit_vs_cnn.runs.trained_network import TrainedNetwork
 
@@ -76,7 +77,7 @@ def train(
 
     Raises:
         InputError: unusable config, images or settings; finished runs with other settings, unless ``force`` is set.
-        RunsFailed: some runs failed and the others finished. ``found`` holds the findings of the finished runs.
+        RunsFailed: some runs failed and the others finished. ``findings`` holds those of the finished runs.
         Interrupted: the user stopped the training.
     """
     overrides = _overrides(overrides)
@@ -103,7 +104,7 @@ def train(
         results = run_experiment(experiment, console=console, pool=pool, force=force, missing_weights=missing)
     except RunsFailed as error:
         if read_finished_results(experiment.folder, some=False):
-            error.found = report(experiment.folder, quiet=quiet)
+            error.findings = report(experiment.folder, quiet=quiet)
         raise
     return report(experiment.folder, quiet=quiet) if results else None
 
@@ -204,7 +205,7 @@ def audit(
     data: Any = None,
     output: Place = "audit",
     quiet: bool = False,
-) -> "Audited":
+) -> "Audit":
     """Check images before training: class sizes, unusable files, image sizes, duplicates across classes and splits.
 
     The most serious finding comes first, each with a remedy. Nothing is trained or written to the folder of images.
@@ -228,23 +229,22 @@ def audit(
     return _write_audit(named, folder, quiet, experiment.trusted)
 
 
-def _write_audit(data: Data, folder: Path, quiet: bool, trust: bool) -> "Audited":
+def _write_audit(data: Data, folder: Path, quiet: bool, trust: bool) -> "Audit":
     with _loading(quiet):
         from vit_vs_cnn.reporting.audit_report import audit_document
         from vit_vs_cnn.reporting.page import write_document
-        from vit_vs_cnn.results import Audited
         from vit_vs_cnn.runs.audit import audit_images
 
     with _progress(quiet) as tell:
         audit = audit_images(data, tell, trust=trust)
         tell("writing")
         document = write_document(audit_document(audit), folder)
-    return Audited(**field_values(audit), written=tuple(document))
+    return dataclasses.replace(audit, written=tuple(document))
 
 
 def _audit_first(experiment: Experiment, quiet: bool) -> None:
     """Audit the images of an experiment once and print the three most serious findings."""
-    from vit_vs_cnn.reporting.audit_report import finding_lines, images_line
+    from vit_vs_cnn.reporting.audit_report import images_line
     from vit_vs_cnn.runs.audit import AUDIT_FOLDER
 
     folder = experiment.folder / AUDIT_FOLDER
@@ -252,7 +252,7 @@ def _audit_first(experiment: Experiment, quiet: bool) -> None:
         return
     audit = _write_audit(experiment.data, folder, quiet, experiment.trusted)
     console = open_console(quiet=quiet)
-    for line in (images_line(audit), *finding_lines(audit)[:3]):
+    for line in (images_line(audit), *audit.lines[:3]):
         console.print(line, soft_wrap=True)
     console.print(f"Report on the images: {audit.page}", soft_wrap=True)
 
@@ -397,8 +397,8 @@ def inspect(
     The page has maps over images, each compared with random maps.
 
     Arguments:
-        paths: checkpoints and folders of runs, shown side by side. For an experiment: the first
-            transformer and the first CNN at the largest training size.
+        paths: checkpoints and folders of runs, shown side by side.
+            For an experiment: the first transformer and the first CNN at the largest training size.
         images: files, folders, or numbers of test images. Default: randomly sampled test images.
         count: number of images to sample, or maximum number from a folder.
         methods: rollout, relevance, grad_cam, ... Default: rollout and relevance for transformers, else grad_cam.
@@ -454,7 +454,7 @@ def predict(
     device: str = "auto",
     quiet: bool = False,
     trust: bool = False,
-) -> "Predicted | PredictionFile":
+) -> "ImagePredictions":
     """Predict the classes of images, with calibrated probabilities and out-of-distribution flags.
 
     Images are preprocessed as in training. Each has a row: its class, the probability calibrated on validation images,
@@ -465,7 +465,7 @@ def predict(
         checkpoint: a checkpoint, an exported .safetensors file, the folder of a run or an experiment, or
             timm/NAME=FILE together with ``classes_from``.
         paths: image files and folders.
-        output: a .csv or .jsonl file, written row by row. Default: all rows are kept in memory.
+        output: a .csv or .jsonl file. Default: no file.
         top: number of classes in each row.
         explain: also write a page with maps of the first 24 images next to the output: NAME.html.
         contender: model of an experiment. Default: the most accurate one.
@@ -474,30 +474,26 @@ def predict(
         quiet: hide progress.
         trust: import user-defined classes that the files name. This runs their code: use it for your own files only.
 
-    Returns:
-        the predictions; with ``output`` a summary of the written file.
-
     Raises:
         InputError: a network that cannot be opened, a missing path, no readable image, or an unknown output format.
     """
     with _loading(quiet):
         from vit_vs_cnn.data.input_images import find_input_files
         from vit_vs_cnn.devices import usable_device
-        from vit_vs_cnn.reporting.predictions import check_suffix, prediction_file
-        from vit_vs_cnn.results import PredictionFile
-        from vit_vs_cnn.runs.prediction import Predicted, Tally
+        from vit_vs_cnn.reporting.predictions import check_output, write_predictions
+        from vit_vs_cnn.runs.prediction import ImagePredictions
 
     if explain and output is None:
         raise InputError("explain: its page is put beside the file of answers; name one (--output answers.csv)")
     places = _paths(paths, "predict")
     if not places:
         raise InputError("predict: no picture is named; name files or folders")
-    check_numbers({"top": top}, "{name}: {value}; it must be {bounds}", top=Bounds(at_least=1, is_whole=True))
+    _check_positive(top=top)
     for place in places:
         _existing_path(place)
     if output is not None:
-        check_suffix(Path(output))
-    tally, first, files = Tally(), [], {}
+        check_output(Path(output))
+    parts, count = [], 0
     with _progress(quiet) as tell:
         tell("opening")
         contender = contender or _most_accurate(checkpoint, quiet)
@@ -505,39 +501,25 @@ def predict(
             checkpoint, contender, trust, classes_from=None if classes_from is None else load(classes_from, trust=trust)
         )
         network.network.to(usable_device(device))
-        top = min(top, len(network.class_names))
-
-        def answered() -> "Iterator[Predicted]":
-            start = time.perf_counter()
-            for part in network.answers(_record_files(find_input_files(places), files), top=top):
-                tally.add(part)
-                read = [name for number, name in enumerate(part.names) if number not in part.errors]
-                first.extend(read[: MAX_EXPLAINED_IMAGES - len(first)])
-                rate = tally.pictures / (time.perf_counter() - start)
-                tell(f"predicting: {tally.pictures:,} pictures, {rate:,.0f} a second")
-                yield part
-
-        tell("predicting: the first pictures")
-        if output is None:
-            parts = list(answered())
-            tally.require_some(", ".join(places))
-            found = Predicted.joined(parts)
-        else:
-            with prediction_file(Path(output), top=top) as write:
-                for part in answered():
-                    write(list(part.rows()))
-                tally.require_some(", ".join(places))
-            shown = {name: files.get(name, name) for name in first} if explain else {}
-            page = (
-                _write_explanations(network, shown, Path(output).with_suffix(".html"), tally, tell) if explain else None
-            )
-            found = PredictionFile.of(Path(output), tally, page)
-    if tally.unreadable:
-        message = (
-            f"{tally.unreadable:,} of {tally.pictures:,} pictures could not be read, the first {tally.first_error}"
-        )
+        tell("predicting: the first images")
+        start, images = time.perf_counter(), list(find_input_files(places))
+        for part in network.predict_batches(images, top=top):
+            parts.append(part)
+            count += len(part)
+            tell(f"predicting: {count:,} images, {count / (time.perf_counter() - start):,.0f} a second")
+        predictions = ImagePredictions.concatenate(parts, ", ".join(places))
+        if output is not None:
+            write_predictions(predictions, Path(output))
+            predictions = dataclasses.replace(predictions, written=(Path(output),))
+        if output is not None and explain:
+            readable = [image for index, image in enumerate(images) if index not in predictions.errors]
+            page = Path(output).with_suffix(".html")
+            if _write_explanations(network, readable[:MAX_EXPLAINED_IMAGES], page, predictions.lines, tell):
+                predictions = dataclasses.replace(predictions, written=(Path(output), page))
+    if errors := predictions.errors:
+        message = f"{len(errors):,} of {count:,} images could not be read, the first {predictions.first_error}"
         warnings.warn(message, stacklevel=3)
-    return found
+    return predictions
 
 
 def _most_accurate(place: Place, quiet: bool) -> str | None:
@@ -561,32 +543,24 @@ def _most_accurate(place: Place, quiet: bool) -> str | None:
     return best.key
 
 
-def _record_files(pictures: "Iterable[InputImage]", files: dict[str, Any]) -> "Iterator[InputImage]":
-    """Yield images, and add those whose name differs from their file to ``files``."""
-    for picture in pictures:
-        if picture.name != str(picture.content):
-            files[picture.name] = picture.content
-        yield picture
-
-
 def _write_explanations(
-    network: "LoadedNetwork", pictures: Mapping[str, Place], page: Path, tally: "Tally", tell: Callable[[str], None]
-) -> Path | None:
-    """Write the page of maps; return None with a warning if the method does not apply to the network."""
+    network: "LoadedNetwork", images: "Sequence[InputImage]", page: Path, lines: list[str], tell: Callable[[str], None]
+) -> bool:
+    """Write the page of maps; return False with a warning if the method does not apply to the network."""
     from vit_vs_cnn.inspection.inspect import select_methods
     from vit_vs_cnn.reporting.predictions import write_explained
 
     network.network.cpu()  # where images to explain are
-    method = select_methods(network)[-1]
+    method, maps = select_methods(network)[-1], []
     try:
-        drawn = []
-        for number, (name, file) in enumerate(pictures.items(), start=1):
-            tell(f"explaining: {number} of {len(pictures)} by {method}")
-            drawn.append((name, network.explain(file, method)._repr_png_()))
+        for number, image in enumerate(images, start=1):
+            tell(f"explaining: {number} of {len(images)} by {method}")
+            maps.append((image.name, network.explain(image.content, method)._repr_png_()))
     except InputError as error:
         warnings.warn(f"explain: {error}", stacklevel=4)
-        return None
-    return write_explained(page, drawn, lines=tally.lines, method=method)
+        return False
+    write_explained(page, maps, lines=lines, method=method)
+    return True
 
 
 @preserve_process_state
@@ -809,7 +783,8 @@ def load(
 
     if not isinstance(path, str | os.PathLike):
         raise InputError(f"load: expected the path of a checkpoint or a folder, got {path!r}")
-    return LoadedNetwork.of(open_network(path, contender=contender, classes_from=classes_from, trust=trust))
+    network = open_network(path, contender=contender, classes_from=classes_from, trust=trust)
+    return LoadedNetwork(**field_values(network))
 
 
 def load_experiment(

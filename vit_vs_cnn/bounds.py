@@ -1,4 +1,4 @@
-"""What a number must keep to, and the words for it."""
+"""Bounds of numbers, and messages about them."""
 
 import math
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from vit_vs_cnn.errors import InputError
 
 @dataclass(frozen=True)
 class Bounds:
-    """A lower and an upper end, each of which is allowed itself or not, and whether a number must be whole."""
+    """A lower and an upper bound, each inclusive or exclusive, and whether a number must be whole."""
 
     at_least: int | float | None = None
     above: int | float | None = None
@@ -19,7 +19,7 @@ class Bounds:
     is_whole: bool = False
 
     def hold(self, value: Any) -> bool:
-        """Whether a value is a finite number between the ends."""
+        """Report if a value is a finite number within the bounds."""
         return (
             isinstance(value, int if self.is_whole else int | float)
             and not isinstance(value, bool)
@@ -40,23 +40,23 @@ class Bounds:
 
 AT_LEAST_0, AT_LEAST_1 = Bounds(at_least=0), Bounds(at_least=1)
 SHARE, SHARE_ABOVE_0 = Bounds(at_least=0, at_most=1), Bounds(above=0, at_most=1)
-#: Of a recipe's numbers, in a config and in Python.
+#: Bounds of the numbers of a recipe.
 RECIPE = {"label_smoothing": Bounds(at_least=0, below=1), "ema_half_life": SHARE_ABOVE_0}
 
 
 def check_numbers(
-    values: Mapping[str, Any], told: str = "{name} {value} must be {bounds}", /, **bounds: Bounds
+    values: Mapping[str, Any], message: str = "{name} {value} must be {bounds}", /, **bounds: Bounds
 ) -> None:
-    """See that numbers keep within their bounds: ``check_numbers(vars(self), splits=Bounds(at_least=1, at_most=9))``.
+    """Check numbers: ``check_numbers(vars(self), splits=Bounds(at_least=1, at_most=9))``.
 
     Arguments:
-        values: by name; one that is None is not looked at.
-        told: the line of an error.
-        bounds: of each that is to be looked at.
+        values: numbers by name. None is allowed.
+        message: template of the error.
+        bounds: by the name of the number.
 
     Raises:
-        InputError: one that is not within its bounds, or no finite number.
+        InputError: a number outside of its bounds, or not finite.
     """
-    for name, its in bounds.items():
-        if (value := values[name]) is not None and not its.hold(value):
-            raise InputError(told.format(name=name, value=value, bounds=its))
+    for name, limits in bounds.items():
+        if (value := values[name]) is not None and not limits.hold(value):
+            raise InputError(message.format(name=name, value=value, bounds=limits))

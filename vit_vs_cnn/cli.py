@@ -114,8 +114,8 @@ def run_command(command: "Command", words: "Words") -> None:
     try:
         result = command.call(words)
     except RunsFailed as error:
-        if error.found is not None:
-            _print(command, error.found, words)
+        if error.findings is not None:
+            _print(command, error.findings, words)
         raise
     if result is not None:  # None in the other processes of a training on several devices
         _print(command, result, words)

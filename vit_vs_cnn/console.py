@@ -41,3 +41,8 @@ def format_count(count: int, what: str) -> str:
 def join_names(names: Sequence[str]) -> str:
     """``a, b and c``."""
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def visible(name: str) -> str:
+    """The name of a file or class, with unprintable characters and line breaks as escape sequences."""
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in name)

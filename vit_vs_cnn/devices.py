@@ -1,15 +1,15 @@
-"""What is the same on every device."""
+"""Devices by name, and waiting for their work."""
 
 import torch
 
 from vit_vs_cnn.errors import InputError
 
-#: Kinds of devices that may be named.
+#: Types of devices.
 DEVICES = ("cpu", "cuda", "mps", "xpu")
 
 
 def synchronize(device: torch.device | str) -> None:
-    """Return when all that was asked of a device is done; an accelerator queues its work and answers before it is."""
+    """Wait for the queued work of a device."""
     device = torch.device(device)
     accelerator = torch.accelerator.current_accelerator()
     if accelerator is not None and accelerator.type == device.type:
@@ -17,10 +17,10 @@ def synchronize(device: torch.device | str) -> None:
 
 
 def usable_device(name: str) -> str:
-    """A device by its name; auto is the GPU where there is one.
+    """Check the name of a device; auto is the GPU if there is one.
 
     Raises:
-        InputError: it is not there, or no device has that name.
+        InputError: an unknown name, or a missing device.
     """
     if name == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"

@@ -1,23 +1,22 @@
-"""What the command line says to a user instead of a traceback, and the exit codes that go with it."""
+"""Errors that the command line prints as one line, and its exit codes."""
 
 import re
 from typing import Any
 
-# Exit codes of the command line: some cells failed and the others have run (or the program failed); nothing could be
-# run; asked to stop.
+#: Exit codes: some runs or the program failed; unusable input; stopped by the user.
 EXIT_RUNS_FAILED, EXIT_BAD_INPUT, EXIT_INTERRUPTED = 1, 2, 130
 
 
 class InputError(ValueError):
-    """Something that the user gave cannot be used: a config value, a file, a folder, an argument.
+    """Unusable input: a config value, a file, a folder, an argument.
 
-    The message is one line that says what is wrong, where, and what is allowed. The command line prints it and exits
-    with code 2; no traceback is shown.
+    The message is one line: the problem, its place, and what is allowed. The command line prints it without a
+    traceback and exits with code 2.
     """
 
 
 class UnknownSetting(InputError):
-    """A name is not that of a setting."""
+    """A setting has an unknown name."""
 
 
 class MissingImages(InputError):
@@ -34,37 +33,38 @@ class MissingImages(InputError):
 
 
 class TrainingDiverged(InputError):
-    """The loss stopped being a number. The message says at which step, and what the likely cause is."""
+    """The loss is not a number any more. The message has the step and the likely cause."""
 
 
 class DamagedFile(InputError):
-    """A file of one cell cannot be used; the other cells can. The message names the file and says what helps."""
+    """A file of one run cannot be used, while other runs can. The message has the file and a remedy."""
 
 
 class ProcessLost(InputError):
-    """A cell has lost its process as often as it may."""
+    """A run has lost its process too often."""
 
 
 class RunsFailed(Exception):
-    """Some cells have no result; the others were run all the same. The same command tries these again.
+    """Some runs have no result, while the others were executed. The same command retries the failed ones.
 
     Arguments:
-        failures: a line for each.
+        failures: one line for each run.
 
-    ``found`` are the findings of those that have a result, where ``vit_vs_cnn.train`` has been able to say any.
+    Attributes:
+        findings: of the finished runs, from ``vit_vs_cnn.train``; None if no run is finished.
     """
 
     def __init__(self, failures: list[str]) -> None:
         super().__init__("; ".join(failures))
         self.failures = failures
-        self.found: Any = None
+        self.findings: Any = None  # ``Findings``, whose module imports this one
 
 
 class Interrupted(Exception):
-    """The user asked the run to stop; all that is needed to go on has been written."""
+    """The user stopped a run, whose state is saved."""
 
 
 def one_line(error: BaseException, at_most: int = 300) -> str:
-    """An error's message in one line of no more characters than that, without colours; its type where it is empty."""
+    """Message of an error in one line, shortened and without terminal colors; its type if there is no message."""
     message = " ".join(re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", str(error)).split()) or type(error).__name__
     return message if len(message) <= at_most else f"{message[: at_most - 6]} [...]"

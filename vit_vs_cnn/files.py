@@ -1,4 +1,4 @@
-"""Files that are whole at any moment: written beside their place, then moved there. Texts are in UTF-8."""
+"""Atomic writes: a file is written next to its place, then moved there. Texts are in UTF-8."""
 
 import csv
 import json
@@ -10,18 +10,28 @@ from pathlib import Path
 from typing import Any
 
 
+class Written:
+    """Files that a command wrote."""
+
+    written: tuple[Path, ...]
+
+    @property
+    def page(self) -> Path | None:
+        """The page to open in a browser; None if none was written."""
+        return next((path for path in self.written if path.name == "index.html"), None)
+
+
 def partial_of(path: Path, *, contested: bool = False) -> Path:
-    """Where the content of ``path`` is written until it is whole.
+    """Temporary file for the content of ``path``.
 
     Arguments:
-        path: the file's own place.
-        contested: whether several writers may meet; then each gets a place of its own.
+        contested: whether several processes may write at a time. Then each has another temporary file.
     """
     return path.with_name(f"{path.name}.{uuid.uuid4().hex}.partial" if contested else f"{path.name}.partial")
 
 
 def file_state(path: Path) -> tuple[int, int, int, int]:
-    """Size, modification time, change time and inode of a file: any replacement or edit changes at least one.
+    """Size, modification time, change time and inode of a file, of which an edit or a replacement changes one.
 
     The modification time alone can be set back, as ``cp -p``, ``tar`` and ``rsync`` do.
     """
@@ -30,7 +40,7 @@ def file_state(path: Path) -> tuple[int, int, int, int]:
 
 
 def publish_file(partial: Path, path: Path) -> None:
-    """Give a file that is whole its name; a power cut does not find the new name before the new content."""
+    """Rename a complete file. After a power cut, the new name never has incomplete content."""
     with partial.open("rb+") as file:
         os.fsync(file.fileno())
     os.replace(partial, path)
@@ -38,10 +48,10 @@ def publish_file(partial: Path, path: Path) -> None:
 
 @contextmanager
 def atomic_write(path: Path, *, contested: bool = False) -> Iterator[Path]:
-    """A place to write the content of ``path`` to; it gets its name when the block ends, and none if the block fails.
+    """Temporary file for the content of ``path``, renamed when the block ends, and removed if the block fails.
 
     Arguments:
-        path: the file's own place; folders that are missing are made.
+        path: the file. Missing folders are created.
         contested: whether several processes may write it at a time.
     """
     with naming(path):
@@ -56,7 +66,7 @@ def atomic_write(path: Path, *, contested: bool = False) -> Iterator[Path]:
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """What cannot be written in this block names the file: a full disk or a limit on sizes raises without a name."""
+    """Add the name of a file to errors that have none, such as a full disk or a limit on sizes."""
     try:
         yield
     except OSError as error:
@@ -66,35 +76,35 @@ def naming(path: Path) -> Iterator[None]:
 
 
 def remove_partials(folder: Path) -> None:
-    """Remove what writers left that were killed. For a folder that nobody else writes to."""
+    """Remove the temporary files of killed writers from a folder without other writers."""
     for partial in folder.rglob("*.partial"):
         partial.unlink(missing_ok=True)
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file whole or not at all, also where several processes write it at a time."""
+    """Write a file atomically, also if several processes write it at a time."""
     with atomic_write(path, contested=True) as partial:
         partial.write_text(text, encoding="utf-8")
 
 
 def spelled(file: str | os.PathLike[str]) -> str:
-    """The name of a file as text that can be written: bytes that are no UTF-8 as ``\\xe4``."""
+    """The name of a file as text, with bytes that are invalid in UTF-8 as ``\\xe4``."""
     return os.fsencode(file).decode("utf-8", "backslashreplace")
 
 
 def read_mapping(path: Path) -> dict[str, Any]:
-    """The mapping that a JSON file holds; an empty one where there is no such file, or it cannot be read as one."""
+    """The mapping in a JSON file; empty if the file is missing or cannot be read as a mapping."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        values = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return values if isinstance(values, dict) else {}
 
 
 def read_rows(path: Path, columns: int = 3) -> list[list[str]]:
-    """The whole rows of a CSV file whose first column counts, without its header; none where there is no file.
+    """The complete rows of a CSV file of which the first column is a number; none if the file is missing.
 
-    Whatever befell the file, what can be read of it is given: a run does not depend on what it logged.
+    Damaged rows are left out, as runs do not depend on their logs.
     """
     try:
         text = path.read_text(encoding="utf-8", errors="replace").replace("\0", "")
@@ -107,5 +117,5 @@ def read_rows(path: Path, columns: int = 3) -> list[list[str]]:
 def _row(line: str) -> list[str]:
     try:
         return next(csv.reader([line]), [])
-    except csv.Error:  # longer than any that was written
+    except csv.Error:  # longer than the limit of the reader
         return []

@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     from vit_vs_cnn.conversion.to_attention import Compilation
     from vit_vs_cnn.regimes.analysis import Analysis
     from vit_vs_cnn.reporting.document import Document
-    from vit_vs_cnn.results import Audited, Compared, Findings, Inspected, Locality, PredictionFile
-    from vit_vs_cnn.runs.prediction import Predicted
+    from vit_vs_cnn.results import Compared, Findings, Inspected, Locality
+    from vit_vs_cnn.runs.audit import Audit
+    from vit_vs_cnn.runs.prediction import ImagePredictions
     from vit_vs_cnn.runs.result import RunResult
     from vit_vs_cnn.runs.status import ExperimentStatus
 
@@ -100,7 +101,7 @@ def _print_tune(experiment: "Experiment") -> None:
     print(f"Train with these recipes: vit-vs-cnn train --config {experiment.folder / 'tuned.yaml'}")
 
 
-def _print_audit(audit: "Audited") -> None:
+def _print_audit(audit: "Audit") -> None:
     from vit_vs_cnn.reporting.audit_report import summary
 
     _print_document(summary(audit))
@@ -134,18 +135,15 @@ def _print_inspect(inspected: "Inspected") -> None:
     _print_paths(inspected.written)
 
 
-def _print_predict(predictions: "Predicted | PredictionFile") -> None:
-    from vit_vs_cnn.results import PredictionFile
-
-    if isinstance(predictions, PredictionFile):
-        _print_lines([*predictions.lines, f"All {predictions.pictures:,} rows are in {predictions.path}"])
-        if predictions.page is not None:
-            _print_paths([predictions.page])
-        return
+def _print_predict(predictions: "ImagePredictions") -> None:
     from vit_vs_cnn.reporting.predictions import predictions_document
 
-    _print_document(predictions_document(predictions))
+    if not predictions.written:
+        _print_document(predictions_document(predictions))
     _print_lines(predictions.lines)
+    if predictions.written:
+        print(f"All {len(predictions):,} rows are in {predictions.written[0]}")
+        _print_paths(predictions.written[1:])
 
 
 def _print_locality(locality: "Locality") -> None:

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.reporting.findings import Findings, Written
-from vit_vs_cnn.runs.audit import Audit
-from vit_vs_cnn.runs.prediction import Tally
+from vit_vs_cnn.files import Written
+from vit_vs_cnn.reporting.findings import Findings
 from vit_vs_cnn.runs.trained_network import TrainedNetwork
 from vit_vs_cnn.statistics.intervals import wilson_interval
 
@@ -27,50 +26,6 @@ if TYPE_CHECKING:
     from vit_vs_cnn.inspection.inspect import Inspection
     from vit_vs_cnn.inspection.locality.study import LocalityReport, StudiedLayer
     from vit_vs_cnn.reporting.figures.drawing import Drawing
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Audited(Audit, Written):
-    """Audit of images, with the files of its report. ``findings`` has problems and remedies, the most serious first."""
-
-    written: tuple[Path, ...]
-
-    def frame(self) -> "pandas.DataFrame":
-        """One row for each class: its images in each split, and their mean color, 0 to 255 for each channel."""
-        import pandas
-
-        rows = [
-            {"class": name, **{split: by_class[name] for split, by_class in self.counts.items()}, "images": count}
-            | {"mean_color": [round(value, 1) for value in self.mean_colors.get(name, ())]}
-            for name, count in self.by_class.items()
-        ]
-        return pandas.DataFrame(rows)
-
-    def to_dict(self) -> dict[str, Any]:
-        skipped = ("files", "problems", "pictures")
-        values = {
-            field.name: getattr(self, field.name) for field in dataclasses.fields(Audit) if field.name not in skipped
-        }
-        values["majority"] = dict(zip(("class", "test_accuracy"), self.majority, strict=True))
-        values["pairs"] = None if self.pairs is None else [dataclasses.asdict(pair) for pair in self.pairs]
-        values |= {name: [item._asdict() for item in getattr(self, name)] for name in ("files", "problems")}
-        return {
-            "findings": [dataclasses.asdict(finding) for finding in self.findings],
-            **values,
-            "leaked": self.leaked,
-            "written": [str(path) for path in self.written],
-        }
-
-    def __repr__(self) -> str:
-        from vit_vs_cnn.reporting.audit_report import finding_lines
-
-        return "\n".join(finding_lines(self))
-
-    def _repr_html_(self) -> str:
-        from vit_vs_cnn.reporting.audit_report import summary
-        from vit_vs_cnn.reporting.page import fragment_of
-
-        return fragment_of(summary(self))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -234,13 +189,8 @@ class Explanation:
         return f'<img alt="{said}" src="data:image/png;base64,{base64.b64encode(self._repr_png_()).decode()}">'
 
 
-@dataclass(frozen=True, eq=False, repr=False)
 class LoadedNetwork(TrainedNetwork):
-    """A trained network that says of an image what it is, and where it looks for that."""
-
-    @classmethod
-    def of(cls, network: TrainedNetwork) -> "LoadedNetwork":
-        return cls(**{field.name: getattr(network, field.name) for field in dataclasses.fields(TrainedNetwork)})
+    """A trained network that predicts the classes of images and explains its predictions."""
 
     def explain(self, image: Any, method: str | None = None, class_name: str | int | None = None) -> Explanation:
         """Where the network looks on an image.
@@ -270,46 +220,6 @@ class LoadedNetwork(TrainedNetwork):
         shown = decoded[0].permute(1, 2, 0).numpy()
         name, share = self.class_names[index], float(probabilities[index])
         return Explanation(shown, found.detach().cpu().numpy(), method, name, share)
-
-
-@dataclass(frozen=True, eq=False)
-class PredictionFile:
-    """What was written of a network's answers to pictures.
-
-    Arguments:
-        path: of the table; ``vit_vs_cnn.runs.prediction.Predicted.frame`` says its columns.
-        pictures: how many rows it has; ``unreadable`` of them have an error instead of a class.
-        by_class: how many pictures were said to be of each class that was named.
-        out_of_distribution: number of flagged images; None if flags are not offered for the network.
-        temperature: of the probabilities; None where they are not calibrated.
-        page: of ``explain``.
-        lines: all this in a few sentences.
-    """
-
-    path: Path
-    pictures: int
-    unreadable: int
-    by_class: dict[str, int]
-    out_of_distribution: int | None
-    temperature: float | None
-    page: Path | None
-    lines: list[str]
-
-    @classmethod
-    def of(cls, path: Path, tally: Tally, page: Path | None) -> "PredictionFile":
-        return cls(
-            path,
-            tally.pictures,
-            tally.unreadable,
-            dict(tally.by_class.most_common()),
-            tally.out_of_distribution,
-            tally.held_out.temperature,
-            page,
-            tally.lines,
-        )
-
-    def __repr__(self) -> str:
-        return "\n".join([*self.lines, f"wrote all {self.pictures:,} rows to {self.path}"])
 
 
 @dataclass(frozen=True, eq=False, repr=False)

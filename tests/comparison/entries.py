@@ -9,7 +9,7 @@ from tests.results import make_result
 from vit_vs_cnn.comparison.entries import ComparisonEntry, TestedEntry
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.runs.evaluation import Predictions
-from vit_vs_cnn.runs.overlap import NOTHING
+from vit_vs_cnn.runs.overlap import NO_TRAINING_IMAGES
 from vit_vs_cnn.runs.test_set_log import TestSetLog
 from vit_vs_cnn.runs.trained_network import TrainedNetwork
 from vit_vs_cnn.training.checkpoints import CheckpointInfo
@@ -53,7 +53,7 @@ def entry(
         "path": Path("nowhere.ckpt"),
         "network": changes.pop("network", None) or TinyCnn(seed=seed).eval(),
         "about": CheckpointInfo({"name": name}, CLASSES, (3, 16, 24), [mean] * 3, [std] * 3),
-        "seen": NOTHING,
+        "seen": NO_TRAINING_IMAGES,
     }
     trained |= {key: changes.pop(key) for key in [*trained, "warnings"] if key in changes}
     values = {

@@ -1,6 +1,5 @@
 """A config is checked to the last setting, and what it says decides the name of a cell."""
 
-import dataclasses
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,7 @@ from vit_vs_cnn.config.experiment import (
     read_config,
 )
 from vit_vs_cnn.config.identity import hash_of, identity_of
-from vit_vs_cnn.config.merging import override
+from vit_vs_cnn.config.reading import override
 from vit_vs_cnn.errors import InputError
 
 CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*.yaml"))
@@ -49,8 +48,6 @@ def test_the_head_of_every_config_gives_command_time_and_expectation(path):
     ("key", "value", "message"),
     [
         ("protocol.seed", 1, "protocol.seed: there is no such setting; did you mean seeds?"),
-        ("protocol.max_seeds", 10, "protocol.max_seeds: there is no such setting; name the seeds in protocol.seeds"),
-        ("protocol.until_decided", True, "there is no such setting; name the seeds in protocol.seeds"),
         ("datta", {}, "datta: there is no such setting"),
         ("data.augmentation.flop", True, "data.augmentation.flop: there is no such setting; did you mean"),
         ("contenders.vit.optimizer.lrr", 1, "contenders.vit.optimizer.lrr: there is no such setting"),
@@ -81,6 +78,7 @@ def test_the_head_of_every_config_gives_command_time_and_expectation(path):
         ("protocol.batch_size", 0, "batch_size 0 must be from 1 to"),
         ("trainer.precision", "float8", "trainer.precision: expected"),
         ("trainer.max_epochs", 3, "trainer.max_epochs is decided by protocol.budget.epochs"),
+        ("trainer.max_steps", 3, "trainer.max_steps is decided by protocol.budget.steps"),
         (
             "trainer.callbacks",
             [{"class_path": "GradientAccumulationScheduler", "init_args": {"scheduling": {0: 2}}}],
@@ -135,12 +133,6 @@ def test_a_wrong_setting_is_named_in_one_line(tmp_path, key, value, message):
     assert "\n" not in str(caught.value)
 
 
-def test_max_steps_of_the_trainer_is_a_budget(tmp_path):
-    experiment = tiny_experiment(tmp_path, trainer={"max_steps": 50})
-    assert experiment.protocol.budget == Budget(steps=50)
-    assert "max_steps" not in experiment.trainer
-
-
 def _told(*words: str) -> Experiment:
     """The experiment that the words of ``train`` describe."""
     given = COMMANDS["train"].read(list(words))
@@ -159,10 +151,6 @@ def test_overrides_on_the_command_line_reach_every_depth():
     assert (model["name"], model["position"], model["patch_size"]) == ("vit_nano", "sincos", 8)
     assert experiment.protocol.train_sizes == [100, 200]
     assert experiment.trainer["precision"] == "bf16-mixed"
-
-
-def test_a_budget_named_on_the_command_line_replaces_the_files(tmp_path):
-    assert _told("--protocol.budget.epochs", "2.5").protocol.budget == Budget(epochs=2.5)
 
 
 def test_of_two_settings_on_the_command_line_the_last_one_wins_even_over_a_part_of_it():
@@ -274,14 +262,6 @@ def test_size_seed_and_images_rename_the_cell(tmp_path):
         _hash(values, world_size=2),
     }
     assert len(hashes) == 6
-
-
-def test_an_augmentation_of_its_own_equal_to_the_shared_one_is_the_same_cell(tmp_path):
-    values = tiny_config(tmp_path)
-    shared = dataclasses.asdict(experiment_from_dict(values).data.augmentation)
-    before = _hash(values)
-    override(values, "contenders.vit.augmentation", shared)
-    assert _hash(values) == before
 
 
 def test_a_config_that_is_missing_or_no_mapping_is_named(tmp_path):

@@ -9,7 +9,7 @@ from tests.experiments.tiny import tiny_config
 from vit_vs_cnn.config import identity
 from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.config.identity import default_options, default_settings, hash_of, identity_of
-from vit_vs_cnn.config.merging import override
+from vit_vs_cnn.config.reading import override
 from vit_vs_cnn.models.presets import PRESETS
 
 STORED = json.loads(Path(__file__).with_name("identity.json").read_text(encoding="utf-8"))
@@ -70,7 +70,6 @@ def test_one_value_in_two_spellings_is_one_run(values, first, second):
         ("trainer.gradient_clip_val", 0.0),
         ("trainer.sync_batchnorm", False),
         ("protocol.threads", 1),
-        ("data.shuffle_labels", False),
         ("contenders.vit.loss", None),
         ("contenders.vit.model.dropout", 0.0),
         ("contenders.vit.model.position", "learned"),

@@ -8,8 +8,7 @@ from vit_vs_cnn.api import load_experiment
 from vit_vs_cnn.commands import COMMANDS
 from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.config.identity import hash_of, identity_of
-from vit_vs_cnn.config.merging import override
-from vit_vs_cnn.config.overrides import with_values
+from vit_vs_cnn.config.reading import override
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.runs.experiment_data import ExperimentData
 from vit_vs_cnn.runs.preparation import grid
@@ -158,27 +157,6 @@ def test_what_tuning_cannot_be_given_is_one_line(tmp_path, place, value, message
         experiment_from_dict(values)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-def test_records_of_an_earlier_version_are_read_without_removed_settings(tmp_path):
-    values = _values(tmp_path, {60: {"label_smoothing": 0.2}})
-    today = experiment_from_dict(values)
-    override(values, "contenders.vit.trials", 12)
-    override(values, "contenders.vit.by_size.60.trials", 12)
-    override(values, "contenders.vit.search", {"optimizer.lr": [0.1]})
-    override(values, "tuning.seeds", [100])
-    override(values, "tuning.record", "tuning.csv")
-    override(values, "protocol.trials", None)
-    override(values, "protocol.max_seeds", 10)
-    override(values, "protocol.until_decided", False)
-    assert experiment_from_dict(values, recorded=True) == today
-
-
-def test_dotted_values_reach_every_depth(tmp_path):
-    contender = experiment_from_dict(_values(tmp_path, {})).contenders["vit"]
-    changed = with_values(contender, {"optimizer.lr": 0.5, "model.patch_size": 4, "schedule.warmup": 0.2}, where="x")
-    assert (changed.optimizer.lr, changed.model["patch_size"], changed.schedule.warmup) == (0.5, 4, 0.2)
-    assert changed.model["depth"] == 2
 
 
 def test_each_size_trains_with_its_own_recipe(tmp_path):

@@ -10,14 +10,14 @@ from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.models.presets import PRESETS
 
 
-def experiment(contender, *, batch_size=128, recorded=False, **changes):
+def experiment(contender, *, batch_size=128, **changes):
     values = {
         "name": "x",
         "protocol": {"budget": {"steps": 7}, "batch_size": batch_size},
         "contenders": {"a": contender},
         **changes,
     }
-    return experiment_from_dict(values, recorded=recorded)
+    return experiment_from_dict(values)
 
 
 def read(contender, **changes):
@@ -108,11 +108,6 @@ def test_the_written_config_gives_the_same_experiment_and_source():
     changed = yaml.safe_load(text)
     changed["contenders"]["a"]["optimizer"]["lr"] = 0.5
     assert recipe_source(experiment_from_dict(changed).contenders["a"]) is RecipeSource.GIVEN
-
-
-def test_a_recorded_experiment_is_not_filled_in():
-    contender = read({"model": {"name": "resnet8"}}, recorded=True)
-    assert (contender.optimizer.name, "zero_init_residual" in contender.model) == ("adamw", False)
 
 
 def test_a_shared_augmentation_replaces_the_recommended_one(monkeypatch):

@@ -1,7 +1,6 @@
 """A trained network in the formats that others read."""
 
 import json
-import shutil
 import sys
 
 import pytest
@@ -36,18 +35,6 @@ def test_exported_weights_are_a_checkpoint_again(cells, contender, tmp_path, cap
         torch.testing.assert_close(after.network(after.normalise(images)), expected, rtol=0, atol=0)
     assert (after.class_names, after.cell.identity) == (before.class_names, before.cell.identity)
     assert isinstance(before.pool().test(before.cell.seed), LabelledImages)
-
-
-def test_a_checkpoint_that_names_no_run_is_exported_with_the_name_of_its_folders(cells, tmp_path):
-    checkpoint = tmp_path / cells["resnet"].name / "checkpoints" / "last.ckpt"
-    checkpoint.parent.mkdir(parents=True)
-    shutil.copy(cells["resnet"] / "config.yaml", checkpoint.parents[1])
-    contents = torch.load(cells["resnet"] / "checkpoints" / "last.ckpt", weights_only=True)
-    contents["vit_vs_cnn"].pop("origin", None)
-    torch.save(contents, checkpoint)
-    export(open_network(checkpoint), ["safetensors"], tmp_path / "elsewhere")
-    again = open_network(tmp_path / "elsewhere" / "model.safetensors")
-    assert again.cell.identity == open_network(cells["resnet"]).cell.identity
 
 
 @pytest.mark.slow

@@ -47,11 +47,6 @@ def test_permutations_differ_from_one_another_and_from_seed_to_seed():
     assert stream != other
 
 
-def test_labels_stay_with_their_images():
-    for images, labels in _batches():
-        assert labels.tolist() == [i % 7 for i in _who(images)]
-
-
 def test_a_batch_may_be_larger_than_the_data():
     images, _ = next(iter(_batches(batch_size=101)))
     assert set(Counter(_who(images)).values()) == {3, 4}

@@ -86,16 +86,6 @@ def test_numbers_as_labels_are_sorted_as_numbers(rows, source):
     assert source(rows).listing.class_names == ("--5", "3", "4")
 
 
-def test_tables_of_one_folder_keep_their_decoded_images_side_by_side(rows, tmp_path):
-    for name, part in {"all": rows, "some": rows[rows.label != "cat"]}.items():
-        part.assign(kind=part.label).to_csv(tmp_path / f"{name}.csv", index=False)
-        for label in ("label", "kind"):
-            open_table(
-                tmp_path / f"{name}.csv", TableOptions(image_size=5, label=label, cache=tmp_path / "cache")
-            ).train()
-    assert len(list((tmp_path / "cache").glob("*.npy"))) == 4
-
-
 @pytest.mark.parametrize(
     ("change", "options", "says"),
     [

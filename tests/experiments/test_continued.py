@@ -15,7 +15,7 @@ import vit_vs_cnn as vc
 from tests.experiments.tiny import run_quietly, tiny_config
 from tests.results import make_result
 from vit_vs_cnn.config.experiment import experiment_from_dict
-from vit_vs_cnn.config.merging import override
+from vit_vs_cnn.config.reading import override
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments import runner
 from vit_vs_cnn.runs.experiment_data import ExperimentData

@@ -5,9 +5,9 @@ import pytest
 from rich.console import Console
 
 from tests.experiments.tiny import tiny_experiment
-from vit_vs_cnn.experiments import precision
-from vit_vs_cnn.experiments.precision import choose_precision, reuse_saved_precision
+from vit_vs_cnn.experiments import timing
 from vit_vs_cnn.experiments.runner import run_experiment
+from vit_vs_cnn.experiments.timing import choose_precision, reuse_saved_precision
 from vit_vs_cnn.files import write_text
 from vit_vs_cnn.runs.experiment_data import ExperimentData
 from vit_vs_cnn.strict_yaml import Plain
@@ -30,7 +30,7 @@ def speeds(monkeypatch):
         def seconds(self, position: int) -> float:
             return asked[self.key] * (100 if position == 0 else 1)  # the first one warms up
 
-    monkeypatch.setattr(precision, "Steps", Steps)
+    monkeypatch.setattr(timing, "Steps", Steps)
     return asked
 
 
@@ -75,6 +75,6 @@ def test_real_steps_are_timed(experiment):
     chosen, told = _asked(experiment)
     assert chosen in (None, "bf16-mixed")
     assert "(vit) and" in told
-    times = precision._seconds(experiment, "vit", ExperimentData(experiment.data))
+    times = timing._precision_seconds(experiment, "vit", ExperimentData(experiment.data))
     assert set(times) == {"32-true", "bf16-mixed"}
     assert all(0 < seconds < 60 for seconds in times.values())

@@ -85,9 +85,9 @@ def test_weights_of_another_network_are_refused_in_one_line(finished, tmp_path):
     "starts, message",
     [
         ({"vit": "resnett"}, "contenders.vit.starts_from: 'resnett' is neither another contender"),
-        ({"vit": "."}, "for networks trained before: contenders.vit.weights.cell"),
-        ({"vit": "resnet", "resnet": "vit"}, "none of them could be first"),
-        ({"vit": "vit"}, "none of them could be first"),
+        ({"vit": "."}, "for trained networks use contenders.vit.weights.cell"),
+        ({"vit": "resnet", "resnet": "vit"}, "none of them can be trained first"),
+        ({"vit": "vit"}, "none of them can be trained first"),
     ],
 )
 def test_a_start_that_cannot_be(tmp_path, starts, message):

@@ -23,16 +23,6 @@ def test_patch_stem_equals_conv2d_with_the_same_weights_in_outputs_and_gradients
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
 
 
-def test_tokens_are_in_row_major_order():
-    embedding = PatchEmbedding((6, 10), 2, 1, 1)
-    with torch.no_grad():
-        embedding.projection.weight.fill_(1.0)
-        embedding.projection.bias.zero_()
-    images = torch.zeros(1, 1, 6, 10)
-    images[0, 0, 5, 2] = 1.0  # row 2, column 1 of a 3 x 5 grid
-    assert embedding(images).flatten().nonzero().item() == 2 * 5 + 1
-
-
 @pytest.mark.parametrize(("patch_size", "convolutions"), [(1, 1), (2, 1), (4, 2), (8, 3)])
 def test_conv_stem_has_the_stride_of_the_patch(patch_size, convolutions):
     embedding = PatchEmbedding((3 * patch_size, 5 * patch_size), patch_size, CHANNELS, 12, stem="conv")

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.models import ResNet, VisionTransformer, create_model, list_models, presets, register_model
+from vit_vs_cnn.models import VisionTransformer, create_model, list_models, presets, register_model
 from vit_vs_cnn.models.presets import PRESETS
 
 
@@ -23,22 +23,10 @@ def test_options_replace_the_arguments_of_the_preset():
     assert model(torch.randn(2, 1, 12, 20)).shape == (2, 7)
 
 
-def test_a_resnet_takes_any_image_size():
-    model = create_model("resnet8", num_classes=7, image_size=32, in_channels=1)
-    assert isinstance(model, ResNet)
-    assert model(torch.randn(2, 1, 12, 20)).shape == (2, 7)
-
-
 @pytest.mark.parametrize("name", ["timm/vit_tiny_patch16_224", "timm/convnext_atto", "timm/resnet10t"])
 def test_timm_models_are_made_for_the_images(name):
     model = create_model(name, num_classes=7, image_size=(64, 32), in_channels=1).eval()
     assert model(torch.randn(2, 1, 64, 32)).shape == (2, 7)
-
-
-def test_options_reach_timm():
-    model = create_model("timm/vit_tiny_patch16_224", num_classes=7, image_size=32, depth=2, patch_size=4)
-    assert len(model.blocks) == 2
-    assert model.patch_embed.grid_size == (8, 8)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import torch
 from netcal.metrics import ECE
 from torchmetrics.functional.classification import multiclass_calibration_error
 
-from vit_vs_cnn.runs.calibration import equal_mass_bins, expected_calibration_error, reliability
+from vit_vs_cnn.runs.calibration import equal_mass_bins, expected_calibration_error
 
 
 def _random(count: int = 997):
@@ -35,15 +35,6 @@ def test_where_no_confidence_ties_the_error_is_that_of_netcal(count):
     probabilities, labels = _random(count)
     theirs = ECE(bins=15, equal_intervals=False).measure(probabilities.numpy(), labels.numpy())
     assert expected_calibration_error(probabilities, labels) == pytest.approx(float(theirs), abs=1e-6)
-
-
-def test_images_of_one_confidence_share_a_bin_so_that_their_order_is_of_no_account():
-    """A coin of 3/5 that says 3/5 is calibrated, however its images are sorted."""
-    probabilities = torch.tensor([[0.6, 0.4]], dtype=torch.float64).repeat(1000, 1)
-    labels = torch.cat([torch.zeros(600), torch.ones(400)]).long()
-    for order in (torch.arange(1000), torch.randperm(1000, generator=torch.Generator().manual_seed(0))):
-        assert expected_calibration_error(probabilities, labels[order]) == pytest.approx(0.0, abs=1e-12)
-        assert reliability(probabilities, labels[order])[2] == [1000]
 
 
 def test_some_ties_give_the_bins_and_the_error_that_one_finds_by_hand():

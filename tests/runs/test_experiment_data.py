@@ -1,15 +1,10 @@
 """A cell gets the images that its size and seed promise, and no test image."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
-from tests.experiments.tiny import tiny_experiment
 from vit_vs_cnn.config.experiment import Data
-from vit_vs_cnn.config.identity import identity_of
 from vit_vs_cnn.data.options import FolderOptions, SyntheticOptions
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.runs.experiment_data import ExperimentData, find_image_root
@@ -32,11 +27,6 @@ def test_larger_subsets_contain_the_smaller_ones_part_by_part(drawn):
     small, large = drawn.draw(70, seed=1), drawn.draw(190, seed=1)
     assert set(small.training.sample_ids) < set(large.training.sample_ids)
     assert set(small.validation.sample_ids) < set(large.validation.sample_ids)
-
-
-def test_another_seed_is_another_subset(drawn):
-    assert drawn.draw(70, seed=1).subset_hash != drawn.draw(70, seed=2).subset_hash
-    assert drawn.draw(70, seed=1).subset_hash == drawn.draw(70, seed=1).subset_hash
 
 
 def test_test_images_change_the_fingerprint_only_where_they_are_used(drawn):
@@ -76,29 +66,6 @@ def test_a_validation_folder_gives_the_validation_share_and_bounds_the_size(tmp_
 def test_a_class_without_a_training_image_is_named(drawn):
     with pytest.raises(InputError, match="has none to train on"):
         drawn.draw(8, seed=0)
-
-
-def test_every_class_has_its_share(drawn):
-    counts = torch.bincount(drawn.draw(130, seed=5).training.labels)
-    assert counts.tolist() == [11] * 10
-
-
-def test_shuffled_labels_are_those_of_the_training_images_in_another_order_and_change_the_name_of_a_cell(drawn):
-    shuffled = ExperimentData(replace(drawn.data, shuffle_labels=True))
-    before, after, again = drawn.draw(130, seed=1), shuffled.draw(130, seed=1), shuffled.draw(130, seed=1)
-    assert torch.equal(before.training.images, after.training.images)
-    assert torch.equal(before.validation.labels, after.validation.labels)
-    assert torch.equal(before.training.labels.bincount(), after.training.labels.bincount())
-    assert torch.equal(after.training.labels, again.training.labels)
-    share = (before.training.labels == after.training.labels).float().mean()
-    assert share < 3 / drawn.images.num_classes  # what chance leaves
-
-
-def test_shuffled_labels_are_part_of_the_identity(tmp_path):
-    plain = tiny_experiment(tmp_path)
-    shuffled = replace(plain, data=replace(plain.data, shuffle_labels=True))
-    one, other = (identity_of(it.run_settings("vit", 60, 3, fingerprint="f"))["data"] for it in (plain, shuffled))
-    assert other == one | {"shuffle_labels": True} != one
 
 
 def test_images_at_a_relative_path_are_found_from_elsewhere(tmp_path, monkeypatch):

@@ -1,7 +1,6 @@
 """Each seed is tested on another fold of images that have no test set of their own."""
 
 import json
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +10,6 @@ import torch
 from PIL import Image
 
 import vit_vs_cnn as vc
-from benchmarks.record import record
 from tests.experiments.tiny import tiny_config, tiny_experiment
 from vit_vs_cnn.config.experiment import Data, Experiment, experiment_from_dict
 from vit_vs_cnn.config.schema import Tuning
@@ -193,12 +191,6 @@ def test_each_fold_has_a_log_and_the_report_counts_all(trained):
     assert account.text in page and "Accuracy by class" in page
 
 
-def test_a_run_is_not_repeated(trained, photos):
-    before = {path: path.stat().st_mtime_ns for path in trained.glob("cells/*/result.json")}
-    vc.train(_experiment(photos, photos.parent / "runs"), quiet=True)
-    assert {path: path.stat().st_mtime_ns for path in trained.glob("cells/*/result.json")} == before
-
-
 def test_networks_are_compared_on_the_folds_of_their_seeds(trained, tmp_path):
     parts = ["accuracy", "similarity", "differences"]
     found = vc.compare(trained, parts=parts, output=tmp_path / "compared", quiet=True)
@@ -216,16 +208,6 @@ def test_networks_are_compared_on_the_folds_of_their_seeds(trained, tmp_path):
     (note,) = (note for note in found.notes if "tested on" in note)
     assert "tested on 3 folds" in note and "of one fold: 15 images, vit-s0 and resnet-s0" in note
     assert note in (tmp_path / "compared" / "index.html").read_text()
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:.*have now been tested")
-def test_corruptions_and_calibration_are_measured_on_folds(trained, tmp_path):
-    shutil.copytree(trained.parent, tmp_path / "runs")  # with the logs, to which corruptions add
-    given = tmp_path / "runs" / trained.name
-    found = vc.compare(given, parts=["corruptions", "calibration", "cost"], quick=True, count=5, quiet=True).comparison
-    assert set(found.corruptions.by_network) == {"vit-s0", "resnet-s0"}
-    assert set(found.calibration) == {f"{name}-s{seed}" for name in ("vit", "resnet") for seed in SEEDS}
 
 
 def test_networks_of_different_folds_alone_are_not_compared(trained):
@@ -256,29 +238,3 @@ def test_near_duplicates_are_those_of_a_runs_own_fold(trained, photos):
         seen = [value in used for value in pool.test(result.seed).hashes().tolist()]
         assert (~found.clean(result)).tolist() == seen
     assert json.loads((trained / "duplicates.json").read_text())["test_images"] == 15
-
-
-def test_a_record_keeps_the_predictions_of_each_fold(trained, tmp_path):
-    kept = tmp_path / "results" / "tiny"
-    assert record(trained, kept) == 6
-    assert len([*(kept.parent / "test-sets").glob("*.jsonl")]) == 3
-    for result in _results(trained):
-        there, here = (load_run_predictions(folder, result.run) for folder in (trained, kept))
-        for name in ("classes", "labels", "sample_ids"):
-            assert there[name].tolist() == here[name].tolist()
-    assert {result.data.fold for result in read_findings(kept).results} == {0, 1, 2}
-
-
-def test_the_audit_finds_copies_in_two_folds(photos, tmp_path):
-    found = vc.audit(data=str(photos), overrides={"data.folder.image_size": 16}, output=tmp_path / "audit", quiet=True)
-    source = ExperimentData(_data(photos)).source
-    folds = dict(zip(source.listed.names, source.folds, strict=True))
-    copies = [
-        (f"{name}/{name}8_copy.png", f"{name}/{name}{(count - 1) % 9}_{count - 1}.png")
-        for name, count in CLASSES.items()
-    ]
-    leaked = {image for pair in copies for image in pair if folds[pair[0]] != folds[pair[1]]}
-    assert found.folds == 5 and found.tested_images == 74
-    assert {name for pair in found.pairs for name in pair.leaked_test_images} == leaked
-    assert found.leaked == len(leaked)
-    assert "each seed is tested on one of 5 folds" in found.page.read_text()

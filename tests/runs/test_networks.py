@@ -86,14 +86,6 @@ def test_weights_without_usable_values_are_refused(trained_once, tmp_path, spoil
         open_network(tmp_path / "spoiled.ckpt")
 
 
-def test_top_is_a_whole_number(trained_once):
-    (cell,) = trained_once.glob("cells/resnet-*-s3-*")
-    loaded = open_network(cell)
-    for top in (0, True):  # 1.5 is refused by the type checks of the tests already
-        with pytest.raises(InputError, match=f"top: {top}; it must be a whole number, at least 1"):
-            loaded.predict(torch.zeros(loaded.image_shape, dtype=torch.uint8), top=top)
-
-
 @pytest.mark.parametrize(
     "error", [OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), SafetensorError("No space left on device")]
 )

@@ -12,7 +12,12 @@ from vit_vs_cnn.data.synthetic.source import SyntheticSource
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.regimes.analysis import analyse
 from vit_vs_cnn.runs.experiment_data import ExperimentData
-from vit_vs_cnn.runs.overlap import KEY, UNKNOWN_TRAINING_IMAGES, TrainingImageHashes, read_training_hashes
+from vit_vs_cnn.runs.overlap import (
+    CHECKPOINT_KEY_TRAINING_HASHES,
+    UNKNOWN_TRAINING_IMAGES,
+    TrainingImageHashes,
+    read_training_hashes,
+)
 from vit_vs_cnn.runs.result import read_result
 from vit_vs_cnn.runs.trained_network import open_network
 from vit_vs_cnn.training.checkpoints import read_checkpoint
@@ -69,7 +74,7 @@ def test_weights_that_have_seen_the_validation_images_are_refused(tmp_path):
 
 def test_weights_of_which_nothing_is_known_are_warned_of(swapped, tmp_path):
     contents = read_checkpoint(swapped)
-    del contents["vit_vs_cnn"][KEY]
+    del contents["vit_vs_cnn"][CHECKPOINT_KEY_TRAINING_HASHES]
     torch.save(contents, tmp_path / "older.ckpt")
     after = _run(tmp_path, start=tmp_path / "older.ckpt")
     assert not open_network(after).seen.is_whole
@@ -80,11 +85,13 @@ def test_weights_of_which_nothing_is_known_are_warned_of(swapped, tmp_path):
 
 @pytest.mark.parametrize("said", [None, 3, {}, {"images": "?", "whole": True}, {"images": "AAA=", "whole": True}])
 def test_a_record_that_is_none_is_not_believed(said):
-    assert read_training_hashes({KEY: said}) is UNKNOWN_TRAINING_IMAGES
+    assert read_training_hashes({CHECKPOINT_KEY_TRAINING_HASHES: said}) is UNKNOWN_TRAINING_IMAGES
 
 
 def test_an_image_that_the_own_data_hold_twice_is_no_finding_of_the_start():
     held, own = np.array([1, 2, 3], dtype=np.uint64), np.array([3, 4], dtype=np.uint64)
-    assert TrainingImageHashes(held).among(held) == 3
-    assert TrainingImageHashes(held).among(held, but=own) == 2
-    assert np.array_equal(read_training_hashes({KEY: TrainingImageHashes(held).to_dict()}).hashes, held)
+    assert TrainingImageHashes(held).count_in(held) == 3
+    assert TrainingImageHashes(held).count_in(held, except_for=own) == 2
+    assert np.array_equal(
+        read_training_hashes({CHECKPOINT_KEY_TRAINING_HASHES: TrainingImageHashes(held).to_dict()}).hashes, held
+    )

@@ -1,6 +1,5 @@
 """Images of one's own in an experiment: given in Python, by a class, by a table; found again by later processes."""
 
-import itertools
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -183,13 +182,6 @@ def test_a_table_is_given_by_its_path(tmp_path):
     assert with_given(data, str(tmp_path)).source == "folder"
 
 
-def test_the_audit_counts_groups(tmp_path):
-    pixels, labels = images_and_labels(60)
-    found = vc.audit(data={"images": pixels, "labels": labels, "groups": np.arange(60) // 4}, output=tmp_path / "audit")
-    assert sum(found.groups.values()) == 15
-    assert "15 groups, none in two splits" in (tmp_path / "audit" / "index.html").read_text()
-
-
 @pytest.mark.parametrize("kill_at", [1, 4])
 def test_a_run_with_ones_own_transform_resumes_exactly(tmp_path, kill_at, monkeypatch):
     transform = {"class_path": f"{HERE}.Noise", "init_args": {"most": 90}}
@@ -272,16 +264,3 @@ def test_what_the_api_gives_is_taken_where_a_path_is(tmp_path, monkeypatch):
         vc.export(network, format="tarch", quiet=True)
     with pytest.raises(InputError, match="got bytes; a file in memory is"):
         network.predict(b"no picture")
-
-
-SEEDS = itertools.count()
-
-
-def other_images() -> tuple[np.ndarray, np.ndarray]:
-    """Other images at each call."""
-    return images_and_labels(60, seed=next(SEEDS))
-
-
-def test_each_pool_of_a_process_reads_the_source_again():
-    data = experiment_from_dict(_values(Path("runs"), source={"class_path": f"{HERE}.other_images"})).data
-    assert ExperimentData(data, trust=True).fingerprint != ExperimentData(data, trust=True).fingerprint

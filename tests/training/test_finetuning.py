@@ -17,8 +17,8 @@ from vit_vs_cnn.models import ResNet, VisionTransformer, create_model
 from vit_vs_cnn.models.features import list_layers
 from vit_vs_cnn.models.input_wrappers import ResizedInput
 from vit_vs_cnn.runs.trained_network import open_network
+from vit_vs_cnn.training.callbacks import FrozenLayers
 from vit_vs_cnn.training.classifier import Classifier
-from vit_vs_cnn.training.finetuning import FrozenLayers
 from vit_vs_cnn.training.optimization import Optimizer
 
 STEPS = 12
@@ -31,13 +31,13 @@ def _network(kind):
     return ResNet(8, 4, num_classes=3, zero_init_residual=False)
 
 
-def _trained(network, *, last=None, freeze_norms=False):
+def _trained(network, *, last=None):
     """The network after a run with ``FrozenLayers``."""
     generator = torch.Generator().manual_seed(3)
     images = torch.randint(0, 256, (23, 3, 8, 8), generator=generator, dtype=torch.uint8)
     labels = torch.arange(23) % 3
     data = LabelledImages(images, labels, ("a", "b", "c"), [str(i) for i in range(23)])
-    freezing = FrozenLayers(network, last=last, freeze_norms=freeze_norms)
+    freezing = FrozenLayers(network, last=last)
     optimizer = Optimizer(name="sgd", lr=0.01, weight_decay=0.0)
     module = Classifier(network, num_classes=3, optimizer=optimizer, steps=STEPS)
     batches = TrainingData(data, None, augmentation=Augmentation(), batch_size=7, steps=STEPS)
@@ -95,14 +95,6 @@ def test_batch_norms_of_frozen_layers_keep_their_statistics():
     assert not {name for name in moved if "running" in name and not name.startswith("stages.2.")}
 
 
-def test_all_batch_norms_keep_their_statistics_where_asked():
-    network = _network("resnet")
-    before = _copied(network)
-    moved = _moved(before, _trained(network, freeze_norms=True))
-    assert not {name for name in moved if "running" in name}
-    assert "stages.0.0.norm1.weight" in moved
-
-
 @pytest.mark.parametrize("last", [0, 1])
 def test_a_compiled_network_has_the_layers_of_the_network_that_was_compiled(last):
     network = create_model("attention/resnet8", num_classes=3, image_size=8, width=4, released=True)
@@ -122,7 +114,7 @@ def test_a_network_within_one_module_has_the_layers_of_that():
 
 def test_a_network_of_one_layer_has_none_to_freeze():
     with pytest.raises(InputError, match="Linear is one layer"):
-        FrozenLayers(torch.nn.Linear(3, 2), last=0, freeze_norms=False)
+        FrozenLayers(torch.nn.Linear(3, 2), last=0)
     with pytest.raises(InputError, match="layer_decay: Linear is one layer"):
         Optimizer(layer_decay=0.5).build(torch.nn.Linear(3, 2))
 
@@ -134,7 +126,7 @@ def test_an_optimizer_that_needs_second_derivatives_is_refused():
 
 def test_more_layers_than_there_are_is_told():
     with pytest.raises(InputError, match=r"finetune.last: 9 is more than the 4 layers before the head"):
-        FrozenLayers(_network("vit"), last=9, freeze_norms=False)
+        FrozenLayers(_network("vit"), last=9)
 
 
 @pytest.mark.parametrize("wrapped", [False, True])
@@ -194,5 +186,5 @@ def test_a_norm_without_parameters_goes_with_what_is_around_it():
     for _ in range(2):
         network.append(torch.nn.Sequential(torch.nn.Conv2d(3, 3, 3), torch.nn.BatchNorm2d(3, affine=False)))
     network.append(torch.nn.Linear(3, 2))
-    (still,) = FrozenLayers(network, last=1, freeze_norms=False)._norms
+    (still,) = FrozenLayers(network, last=1)._norms
     assert still is network[0][1]

@@ -1,6 +1,5 @@
 """A worker keeps the memory that a step frees for the next step."""
 
-import ctypes
 import platform
 from statistics import median
 
@@ -22,13 +21,3 @@ def test_memory_that_is_freed_is_not_asked_of_the_system_again():
         faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
     # Most times: now and then something else lies in the hole that five have left.
     assert median(faults) < 2_000, faults  # 20,448 with glibc's own thresholds
-
-
-def test_where_there_is_no_such_library_nothing_happens(monkeypatch):
-    class Other:
-        """A C library without ``mallopt``."""
-
-    real = ctypes.CDLL
-    for library in (lambda _: Other(), lambda _: real("no such library"), lambda _: None + 1):  # Windows: TypeError
-        monkeypatch.setattr(ctypes, "CDLL", library)
-        process.keep_freed_memory()

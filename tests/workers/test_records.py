@@ -122,7 +122,7 @@ def test_how_runs_are_validated_is_part_of_the_identity_where_callbacks_act_by_i
     assert identity({}) == plain({})
 
 
-def test_watchers_of_ones_own_leave_the_identity_as_it_is(tmp_path):
+def test_passive_callbacks_leave_the_identity_as_it_is(tmp_path):
     watcher = {"class_path": "tests.workers.killer.KillAtStep", "init_args": {"step": 99, "hook": "none"}}
     watched = experiment_from_dict(_resnet(tmp_path, execution={"passive_callbacks": [watcher]}))
     assert len(trainer_arguments(watched)["callbacks"]) == 1

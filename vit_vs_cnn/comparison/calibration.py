@@ -6,7 +6,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 from torch.nn import functional as F
 
-from vit_vs_cnn.runs.calibration import LEAST, expected_calibration_error, fit_temperature, reliability
+from vit_vs_cnn.runs.calibration import MIN_VALIDATION_IMAGES, expected_calibration_error, fit_temperature, reliability
 
 
 @dataclass(frozen=True)
@@ -70,10 +70,10 @@ def compare_calibration(
 
     Arguments:
         validation_logits, validation_labels: of images that were neither trained nor tested on, or None. Fewer than
-            ``LEAST`` fit no temperature.
+            ``MIN_VALIDATION_IMAGES`` fit no temperature.
     """
     before = calibration_scores(logits, labels)
-    if validation_logits is None or validation_labels is None or len(validation_labels) < LEAST:
+    if validation_logits is None or validation_labels is None or len(validation_labels) < MIN_VALIDATION_IMAGES:
         return CalibrationComparison(before, None, None, 0)
     temperature = fit_temperature(validation_logits, validation_labels)
     after = calibration_scores(logits.double() / temperature, labels)

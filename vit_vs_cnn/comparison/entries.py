@@ -425,14 +425,14 @@ def _entry_of_run(trained: TrainedNetwork, names: tuple[str, str], data: _TestIm
     is_in_its_folder = folder.name == cell.folder.name and (folder / "result.json").exists()
     result = read_result(folder / "result.json") if is_in_its_folder else None
     drawn, test_hashes = pool.draw(cell.train_size, cell.seed), pool.test_hashes(cell.seed)
-    if leaked := trained.seen.among(test_hashes, but=pool.trainable_hashes(cell.seed)):
+    if leaked := trained.seen.count_in(test_hashes, except_for=pool.trainable_hashes(cell.seed)):
         raise InputError(
             f"{place} was trained on {leaked:,} of the {len(test_hashes):,} test images: it is not compared"
         )
     objection, warnings = data.objection(trained), list(_warnings(result, place))
     if objection is not None:
         warnings.append(objection.text)
-    if duplicates := trained.seen.among(test_hashes):
+    if duplicates := trained.seen.count_in(test_hashes):
         warnings.append(
             f"{place} was trained on {duplicates:,} of the {len(test_hashes):,} test images, which its data hold twice"
         )

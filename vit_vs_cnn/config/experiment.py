@@ -1,9 +1,9 @@
-"""The config: an experiment as a controlled comparison, with what the contenders share written once."""
+"""An experiment: a controlled comparison, read from a config in which shared settings are written once."""
 
 import dataclasses
 import itertools
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from graphlib import CycleError, TopologicalSorter
@@ -14,7 +14,7 @@ from vit_vs_cnn.bounds import Bounds, check_numbers
 from vit_vs_cnn.config import overrides
 from vit_vs_cnn.config import reading as typed
 from vit_vs_cnn.config.identity import plain_values
-from vit_vs_cnn.config.merging import with_executor_named
+from vit_vs_cnn.config.reading import with_executor_named
 from vit_vs_cnn.config.schema import Budget, Contender, Data, Execution, Executor, Protocol, Tuning
 from vit_vs_cnn.config.search_space import check_space, read_space
 from vit_vs_cnn.config.trainer import decisive, read_trainer
@@ -38,8 +38,8 @@ __all__ = [
     "settings_of_a_config",
 ]
 
-# Where a config may name a class of the user's own.
-CLASSES_STAND = (
+#: Places of a config that may name custom classes; ``*`` is any name.
+CLASS_PLACES = (
     ("data", "source"),
     ("data", "augmentation", "transform"),
     *(
@@ -55,22 +55,21 @@ CLASSES_STAND = (
 
 @dataclass(frozen=True)
 class Experiment:
-    """A grid of cells: contenders x training sizes x budgets x seeds.
+    """Grid of runs: contenders x training sizes x budgets x seeds.
 
     Args:
-        name: Names the folder of the results.
-        protocol: What the contenders share.
-        contenders: Who competes, by name.
-        output: The folder in which that folder lies.
-        data: Where the images come from.
+        name: Name of the folder of results.
+        protocol: Conditions that are the same for all contenders.
+        contenders: Contenders, by name.
+        output: Folder that contains the folder of results.
+        data: Source of the images.
         trainer: Any argument of lightning.Trainer: precision, devices, strategy, gradient_clip_val, logger, ...
-        execution: How the work is done.
-        executor: Who does it: this process, several, or a Ray cluster.
-        tuning: How recipes are searched for.
+        execution: Settings of the execution.
+        executor: Processes that make the runs.
+        tuning: Search for recipes.
         minutes: Choose sizes, seeds and steps that take about this long; more minutes later plan a larger grid. null
-            for sizes, seeds and steps as they are named.
-        trusted: Whether its classes may be imported: they were named by who gave the command, not by a file that was
-            trained elsewhere. No setting.
+            for sizes, seeds and steps as they are set.
+        trusted: Whether classes may be imported, because the user named them and not a file from elsewhere. No setting.
     """
 
     name: str
@@ -91,16 +90,16 @@ class Experiment:
 
     @property
     def searches_recipes(self) -> bool:
-        """Whether recipes are, or were, searched for on the images of this experiment."""
+        """Whether recipes are or were searched for on the images of this experiment."""
         blocks = [plain_values(contender) for contender in self.contenders.values()]
         overs = [over for block in blocks for over in (block, *block["by_size"].values())]
-        return self.tuning.trials is not None or any((one.get("recipe") or {}).get("search") for one in overs)
+        return self.tuning.trials is not None or any((over.get("recipe") or {}).get("search") for over in overs)
 
     def recipe(self, contender: str, train_size: int, budget: Budget | None = None) -> Contender:
-        """A contender as it is trained at a size with a budget: what is different there laid over the rest.
+        """Contender with its settings for a training size and a budget.
 
         Arguments:
-            budget: one, of those of the protocol; None for the longest.
+            budget: one of the budgets of the protocol; None for the longest.
         """
         budget = budget or self.protocol.budget.largest
         key = (contender, train_size, budget.short)
@@ -123,7 +122,7 @@ class Experiment:
         return by_size.get(str(train_size), unnamed)
 
     def with_budget(self, budget: Budget) -> "Experiment":
-        """The experiment with one of its budgets alone."""
+        """Experiment with one of its budgets alone."""
         contenders = {
             name: dataclasses.replace(
                 contender,
@@ -135,7 +134,7 @@ class Experiment:
         return dataclasses.replace(self, protocol=protocol, contenders=contenders)
 
     def augmentation(self, recipe: Contender) -> Augmentation:
-        """The recipe's own augmentation, or the shared one."""
+        """Augmentation of the recipe, or the shared one."""
         return recipe.augmentation or self.data.augmentation
 
     def to_dict(self) -> dict[str, Any]:
@@ -157,23 +156,22 @@ class Experiment:
         """All settings that decide the result of a run, as plain values.
 
         Arguments:
-            budget: one of those of the protocol; None for the longest.
-            fingerprint: hash of the images, wherever they are stored.
+            budget: one of the budgets of the protocol; None for the longest.
+            fingerprint: hash of the images.
             world_size: processes that share a run; each has its own random numbers for its share of a batch.
-            starts_from: hash of the weights that the run begins with; None for randomly initialized ones.
-            weights: hash of the pretrained weights that it begins with, and how they take images.
+            starts_from: hash of the weights of the start; None for randomly initialized weights.
+            weights: hash of the pretrained weights, and the input that they need.
         """
         budget = budget or self.protocol.budget.largest
         recipe = self.recipe(contender, train_size, budget)
-        mine = plain_values(dataclasses.replace(recipe, augmentation=self.augmentation(recipe)))
-        # How a recipe was found changes no result; weights are named by their hash; overrides are applied by now.
+        settings = plain_values(dataclasses.replace(recipe, augmentation=self.augmentation(recipe)))
+        # The source of a recipe changes no result, weights are named by their hash, and overrides are applied.
         for name in ("recipe", "starts_from", "weights", "by_size", "by_budget"):
-            del mine[name]
+            del settings[name]
         return {
             "data": {
                 "fingerprint": fingerprint,
                 "validation_fraction": self.data.validation_fraction,
-                "shuffle_labels": self.data.shuffle_labels,
             },
             "train_size": train_size,
             "seed": seed,
@@ -181,52 +179,50 @@ class Experiment:
             "batch_size": self.protocol.batch_size,
             "threads": self.protocol.threads,
             "scored_on": self.protocol.scored_on,
-            "contender": mine,
+            "contender": settings,
             "world_size": world_size,
             "trainer": decisive(self.trainer),
-            **self._validated_how(),
+            **self._validation_settings(),
             "starts_from": starts_from,
             "weights": None if weights is None else dict(weights),
         }
 
-    def _validated_how(self) -> dict[str, Any]:
-        """When and on how much runs are validated, as far as it is set: where a callback may act by what it sees."""
+    def _validation_settings(self) -> dict[str, Any]:
+        """Settings of validation that change a result, because a callback may act on validation metrics."""
         if "callbacks" not in decisive(self.trainer):
             return {}
-        asked = {
+        settings = {
             "validation_interval": self.execution.validation_interval,
             "limit_val_batches": self.trainer.get("limit_val_batches"),
         }
-        return {name: value for name, value in asked.items() if value is not None}
+        return {name: value for name, value in settings.items() if value is not None}
 
     def in_order(self) -> list[str]:
-        """The contenders, each behind the one that it starts from."""
+        """Contenders, each after the one that it starts from."""
         named = {name: contender.starts_from for name, contender in self.contenders.items()}
         starts = {name: [start] if start in named and start is not None else [] for name, start in named.items()}
         return list(TopologicalSorter(starts).static_order())
 
     def generations(self) -> list[list[str]]:
-        """The contenders in groups, each group behind those that its members start from."""
+        """Contenders in groups, each group after those that its members start from."""
         depth: dict[str, int] = {}
         for name in self.in_order():
             depth[name] = depth.get(self.contenders[name].starts_from or "", -1) + 1
         return [[name for name in depth if depth[name] == level] for level in range(max(depth.values()) + 1)]
 
 
-def experiment_from_dict(values: Mapping[str, Any], *, trusted: bool = True, recorded: bool = False) -> Experiment:
-    """An experiment from plain values, every one checked. No class that it names is made.
+def experiment_from_dict(values: Mapping[str, Any], *, trusted: bool = True) -> Experiment:
+    """Experiment from checked plain values. Classes that it names are not created.
 
     Arguments:
-        values: of a config.
-        trusted: whether the user wrote them; of a file that was trained elsewhere nothing is imported.
-        recorded: whether a run wrote them, maybe of an earlier version: what was a setting then is passed over.
+        values: a config.
+        trusted: whether the user wrote it; nothing is imported for a config from elsewhere.
 
     Raises:
-        InputError: what is wrong, where in the config, and what is allowed.
+        InputError: a value that is not allowed, with its place and the rule.
     """
     check_plain(values, where="")
-    values = _without_removed_settings(values) if recorded else values
-    refuse_classes(values, but_in=CLASSES_STAND)
+    refuse_classes(values, but_in=CLASS_PLACES)
     typed.refuse_unknown(values, settings_of_a_config(), where="")
     values = with_executor_named(values)
     if values.get("name") is None:
@@ -234,20 +230,19 @@ def experiment_from_dict(values: Mapping[str, Any], *, trusted: bool = True, rec
     if not isinstance(values["name"], str) or not _is_file_name(values["name"]):
         raise InputError(
             f"name: expected a text that can name a folder, got {values['name']!r}; allowed are letters, digits, "
-            "underscores, and behind the first of these dots and dashes"
+            "underscores, and after the first of these dots and dashes"
         )
     output = values.get("output", "runs")
     if not isinstance(output, str) or not output:
         raise InputError(f"output: expected the path of a folder, got {output!r}")
     minutes = values.get("minutes")
     check_numbers({"minutes": minutes}, "{name}: expected a number {bounds}, got {value!r}", minutes=Bounds(above=0))
-    protocol_values, trainer = _budget_from_trainer(_block(values, "protocol"), _block(values, "trainer"))
-    protocol = typed.build(Protocol, protocol_values, where="protocol")
+    protocol = typed.build(Protocol, _block(values, "protocol"), where="protocol")
     data = _block(values, "data")
     shares_augmentation = isinstance(data, Mapping) and data.get("augmentation") is not None
     contender_values = _with_permutation(values.get("contenders"), data)
     contenders = _contenders(contender_values, protocol, shares_augmentation=shares_augmentation)
-    protocol = protocol.without_pairs_of({name for name, given in values["contenders"].items() if given is None})
+    protocol = protocol.without_pairs_of({name for name, block in values["contenders"].items() if block is None})
     _check_primary(protocol, contenders)
     built = {name: typed.build(class_, _block(values, name), where=name) for name, class_ in BLOCKS.items()}
     _check_tuning(built["tuning"], protocol, contenders)
@@ -256,7 +251,7 @@ def experiment_from_dict(values: Mapping[str, Any], *, trusted: bool = True, rec
         output=output,
         protocol=protocol,
         contenders=contenders,
-        trainer=Plain(read_trainer(trainer, built["execution"].passive_callbacks, trusted=trusted)),
+        trainer=Plain(read_trainer(_block(values, "trainer"), built["execution"].passive_callbacks, trusted=trusted)),
         minutes=None if minutes is None else float(minutes),
         trusted=trusted,
         **built,
@@ -264,7 +259,7 @@ def experiment_from_dict(values: Mapping[str, Any], *, trusted: bool = True, rec
 
 
 def _with_permutation(contenders: Any, data: Any) -> Any:
-    """Contenders whose models permute the blocks of their images as the data block sets it."""
+    """Contenders whose models permute blocks of pixels as the data block sets it."""
     if not isinstance(data, Mapping) or data.get("permute_blocks") is None or not isinstance(contenders, Mapping):
         return contenders
     shared = {name: data[name] for name in ("permute_blocks", "permutation_seed") if data.get(name)}
@@ -276,7 +271,7 @@ def _with_permutation(contenders: Any, data: Any) -> Any:
     }
 
 
-#: Blocks that are read by their class alone.
+#: Blocks that their classes check completely.
 BLOCKS: dict[str, Any] = {"data": Data, "execution": Execution, "executor": Executor, "tuning": Tuning}
 
 
@@ -287,37 +282,6 @@ def _check_tuning(tuning: Tuning, protocol: Protocol, contenders: Mapping[str, C
     if wrong := [size for size in tuning.sizes or [] if size not in protocol.train_sizes]:
         known = ", ".join(map(str, protocol.train_sizes))
         raise InputError(f"tuning.sizes: {wrong[0]} is not one of protocol.train_sizes ({known})")
-
-
-#: Settings that were removed, by block. An ``experiment.yaml`` or a checkpoint of an earlier version may have them.
-_REMOVED_SETTINGS = {
-    "protocol": ("max_seeds", "until_decided", "trials"),
-    "tuning": ("seeds", "equal", "budgets", "pruner", "draw_seed", "record"),
-    "execution": ("keep_logits",),
-    "executor": ("slurm",),
-}
-_REMOVED_CONTENDER_SETTINGS = {"finetune": ("unfreeze",), "weights": ("partial",)}
-
-
-def _without_removed_settings(values: Mapping[str, Any]) -> dict[str, Any]:
-    def without(block: Any, names: Collection[str]) -> Any:
-        return {k: v for k, v in block.items() if k not in names} if isinstance(block, Mapping) else block
-
-    def without_inside(block: Mapping[str, Any], removed: Mapping[str, Collection[str]]) -> dict[str, Any]:
-        return {name: without(inner, removed.get(name, ())) for name, inner in block.items()}
-
-    def contender(block: Any) -> Any:
-        if not isinstance(block, Mapping):
-            return block
-        here = without_inside(without(block, ("trials", "search")), _REMOVED_CONTENDER_SETTINGS)
-        if isinstance(sizes := here.get("by_size"), Mapping):
-            here["by_size"] = {size: without(over, ("trials",)) for size, over in sizes.items()}
-        return {"recipe": {"name": "none"}, **here}  # all settings are written out
-
-    kept = without_inside(values, _REMOVED_SETTINGS)
-    if isinstance(contenders := values.get("contenders"), Mapping):
-        kept["contenders"] = {name: contender(block) for name, block in contenders.items()}
-    return kept
 
 
 def _block(values: Mapping[str, Any], name: str) -> Any:
@@ -360,29 +324,21 @@ def _check_primary(protocol: Protocol, contenders: Mapping[str, Contender]) -> N
 
 
 def _check_starts(contenders: Mapping[str, Contender]) -> None:
-    """A start is another contender, by a way that does not lead back, or a file that is there."""
+    """Raise InputError if a start is neither a contender nor a file, or if contenders start in a circle."""
     starts = {name: contender.starts_from for name, contender in contenders.items()}
     for name, start in starts.items():
         where = f"contenders.{name}.starts_from"
         if start is not None and start not in contenders and not Path(start).is_file():
             others = ", ".join(other for other in contenders if other != name)
-            meant = f"; for networks trained before: contenders.{name}.weights.cell" if Path(start).is_dir() else ""
+            hint = f"; for trained networks use contenders.{name}.weights.cell" if Path(start).is_dir() else ""
             raise InputError(
-                f"{where}: {start!r} is neither another contender ({others}) nor the file of a checkpoint{meant}"
+                f"{where}: {start!r} is neither another contender ({others}) nor the file of a checkpoint{hint}"
             )
     try:
         TopologicalSorter({name: [start] for name, start in starts.items()}).prepare()
     except CycleError as error:
         circle = " starts from ".join(reversed(error.args[1]))
-        raise InputError(f"contenders: {circle}: none of them could be first") from error
-
-
-def _budget_from_trainer(protocol: Any, trainer: Any) -> tuple[Any, Any]:
-    """``trainer.max_steps`` is Lightning's word for a budget in steps: it takes the place of the protocol's."""
-    if not isinstance(trainer, Mapping) or trainer.get("max_steps") is None or not isinstance(protocol, Mapping):
-        return protocol, trainer
-    rest = {name: value for name, value in trainer.items() if name != "max_steps"}
-    return {**protocol, "budget": {"steps": trainer["max_steps"]}}, rest
+        raise InputError(f"contenders: {circle}: none of them can be trained first") from error
 
 
 def _is_file_name(name: str) -> bool:
@@ -390,10 +346,10 @@ def _is_file_name(name: str) -> bool:
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """The plain values of a YAML file.
+    """Plain values of a YAML file.
 
     Raises:
-        InputError: no such file, not YAML, a name that stands twice, or not a mapping.
+        InputError: no such file, no YAML, a repeated name, or no mapping.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -408,31 +364,31 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 def find_config(name: str | os.PathLike[str] = "quickstart") -> Path:
-    """The file of a config: at that path, or else the one of that name which comes with the package.
+    """Path of a config: that file, or else the config of that name in the package.
 
     Raises:
-        InputError: there is neither.
+        InputError: neither exists.
     """
     package = Path(__file__).parents[1]
     checkout = package.parent / "configs"
     folder = checkout if (checkout / "quickstart.yaml").exists() else package / "configs"
-    ours = {path.stem: path for path in sorted(folder.glob("*.yaml"))}
+    configs = {path.stem: path for path in sorted(folder.glob("*.yaml"))}
     path = Path(name)
-    if not path.is_file() and str(name) in ours:
-        return ours[str(name)]
+    if not path.is_file() and str(name) in configs:
+        return configs[str(name)]
     if not path.exists():
-        raise InputError(f"config {name}: No such file; by name there are {', '.join(ours)}")
+        raise InputError(f"config {name}: No such file; by name there are {', '.join(configs)}")
     return path
 
 
 def settings_of_a_config() -> dict[str, typed.Setting]:
-    """The top level of a config."""
+    """Settings at the top level of a config."""
     return {name: setting for name, setting in typed.settings_of(Experiment).items() if name != "trusted"}
 
 
 @cache
 def dotted_settings() -> dict[str, typed.Setting]:
-    """All settings by dotted name but those of Lightning's Trainer. ``NAME`` stands for each contender."""
+    """All settings by dotted name, without those of Lightning's Trainer. ``NAME`` is the name of a contender."""
     blocks = settings_of_a_config()
     del blocks["contenders"], blocks["trainer"]
     return dict([*typed.walk(blocks), *typed.walk(typed.settings_of(Contender), "contenders.NAME.")])

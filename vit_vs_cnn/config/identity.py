@@ -60,7 +60,7 @@ def default_settings() -> dict[str, Any]:
     data, protocol, contender = Data(), plain_values(Protocol(Budget(steps=1))), plain_values(Contender(Plain(name="")))
     del contender["recipe"]  # where the settings came from
     return {
-        "data": {"validation_fraction": data.validation_fraction, "shuffle_labels": data.shuffle_labels},
+        "data": {"validation_fraction": data.validation_fraction},
         "budget": {"steps": None, "epochs": None, "flops": None},
         "threads": protocol["threads"],
         "world_size": 1,

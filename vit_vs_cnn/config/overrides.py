@@ -1,4 +1,4 @@
-"""Contenders read from a config, and the settings that differ at some training sizes or with some budgets."""
+"""Contenders read from a config, with settings that differ at a training size or with a budget."""
 
 import copy
 import dataclasses
@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from vit_vs_cnn.config import reading as typed
-from vit_vs_cnn.config.merging import merge, override
+from vit_vs_cnn.config.reading import merge, override
 from vit_vs_cnn.config.recipes import with_recommended
 from vit_vs_cnn.config.schema import Contender, Finetuning, Protocol
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.strict_yaml import Plain
 
-#: What a contender is at every size and with every budget.
-OF_ALL_SIZES = ("by_size", "by_budget", "starts_from", "weights")
-#: What is kept as it is written, and read apart.
-_KEPT = ("by_size", "by_budget")
+#: Settings of a contender that are the same at all sizes and with all budgets.
+SHARED_SETTINGS = ("by_size", "by_budget", "starts_from", "weights")
+#: Settings that are read after the others.
+_OVERRIDES = ("by_size", "by_budget")
 
 
 def read_contender(values: Any, protocol: Protocol, *, shares_augmentation: bool, where: str) -> Contender:
@@ -28,20 +28,20 @@ def read_contender(values: Any, protocol: Protocol, *, shares_augmentation: bool
             recommended recipes.
 
     Raises:
-        InputError: what is wrong, ``where`` in the config, and what is allowed.
+        InputError: a value that is not allowed, with its place (after ``where``) and the rule.
     """
     if not isinstance(values, Mapping):
         return typed.build(Contender, values, where=where)
     _refuse_trials(values, where)
-    plain = {key: value for key, value in values.items() if key not in _KEPT}
+    plain = {key: value for key, value in values.items() if key not in _OVERRIDES}
     full = with_recommended(
-        _with_tune_in_full(plain, where),
+        _with_full_finetuning(plain, where),
         batch_size=protocol.batch_size,
         shares_augmentation=shares_augmentation,
         where=f"{where}.recipe",
     )
     contender = typed.build(Contender, full, where=where)
-    over_sizes, over_budgets = ({} if values.get(name) is None else values[name] for name in _KEPT)
+    over_sizes, over_budgets = ({} if values.get(name) is None else values[name] for name in _OVERRIDES)
     by_size = _by_size(over_sizes, contender, protocol, where=f"{where}.by_size")
     by_budget = _by_budget(over_budgets, contender, protocol, where=f"{where}.by_budget")
     return dataclasses.replace(contender, by_size=Plain(by_size), by_budget=Plain(by_budget))
@@ -54,8 +54,8 @@ def _refuse_trials(values: Mapping[str, Any], where: str) -> None:
         )
 
 
-def _with_tune_in_full(values: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """``finetune: head`` is short for ``finetune: {head: true}``, and ``finetune: full`` for its defaults."""
+def _with_full_finetuning(values: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Values with ``finetune: head`` written as ``finetune: {head: true}``, and ``finetune: full`` as its defaults."""
     short = values.get("finetune")
     if not isinstance(short, str):
         return dict(values)
@@ -67,42 +67,37 @@ def _with_tune_in_full(values: Mapping[str, Any], where: str) -> dict[str, Any]:
 
 
 def with_overrides(contender: Contender, over: Any, *, where: str) -> Contender:
-    """The contender with some values laid over its own, level by level.
+    """Contender updated by other values, level by level.
 
     Raises:
-        InputError: a value that a contender cannot have, or not at one size or with one budget alone.
+        InputError: a value that is not allowed, or a setting that cannot differ between sizes or budgets.
     """
     if not isinstance(over, Mapping):
         raise InputError(f"{where}: expected settings of the contender as `name: value`, got {over!r}")
     _refuse_trials(over, where)
-    if wrong := [key for key in over if key in OF_ALL_SIZES]:
+    if wrong := [key for key in over if key in SHARED_SETTINGS]:
         raise InputError(f"{where}.{wrong[0]}: a contender has this for all sizes and budgets alike")
     values = dataclasses.asdict(contender)
-    merge(values, _with_tune_in_full(over, where))
-    selected = {name: getattr(contender, name) for name in _KEPT}
+    merge(values, _with_full_finetuning(over, where))
+    selected = {name: getattr(contender, name) for name in _OVERRIDES}
     built = typed.build(Contender, {k: v for k, v in values.items() if k not in selected}, where=where)
     return dataclasses.replace(built, **selected)
 
 
 def with_values(contender: Contender, chosen: Mapping[str, Any], *, where: str) -> Contender:
-    """The contender with the values of some dotted names, such as ``{"optimizer.lr": 0.01}``.
+    """Contender updated by values with dotted names, such as ``{"optimizer.lr": 0.01}``.
 
     Raises:
-        InputError: a value that it cannot have.
+        InputError: a value that is not allowed.
     """
-    return with_overrides(contender, nested(chosen), where=where)
-
-
-def nested(chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """``{"optimizer.lr": 1}`` as ``{"optimizer": {"lr": 1}}``."""
     values: dict[str, Any] = {}
     for name, value in chosen.items():
         override(values, name, copy.deepcopy(value))
-    return values
+    return with_overrides(contender, values, where=where)
 
 
 def _by_size(value: Any, contender: Contender, protocol: Protocol, *, where: str) -> dict[str, Any]:
-    """Keys as texts, as JSON has them."""
+    """Checked settings of ``by_size``, with keys as texts, as in JSON."""
     if not isinstance(value, Mapping):
         raise InputError(f"{where}: expected training sizes with settings, got {value!r}")
     sizes: dict[str, Any] = {}
@@ -119,12 +114,12 @@ def _by_size(value: Any, contender: Contender, protocol: Protocol, *, where: str
 
 
 def _by_budget(value: Any, contender: Contender, protocol: Protocol, *, where: str) -> dict[str, Any]:
-    """Keys as texts of the amounts of the protocol's budget."""
+    """Checked settings of ``by_budget``, with the amounts of the protocol's budget as keys."""
     if not isinstance(value, Mapping):
         raise InputError(f"{where}: expected amounts of protocol.budget with settings, got {value!r}")
     budgets: dict[str, Any] = {}
     for named, over in value.items():
-        amount = next((one for one in protocol.budget.amounts if str(named) == str(one) or named == one), None)
+        amount = next((value for value in protocol.budget.amounts if str(named) == str(value) or named == value), None)
         if amount is None:
             raise InputError(f"{where}: {named} is not one of protocol.budget ({protocol.budget.text})")
         if str(amount) in budgets:

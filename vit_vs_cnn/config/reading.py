@@ -1,6 +1,6 @@
-"""Settings as type hints and docstrings define them, and plain values checked against these.
+"""Settings as type hints and docstrings define them, plain values checked against these, and configs merged.
 
-What a name may be is read from a class or a function before any value is looked at; jsonargparse reads single values.
+Allowed names are read from a class or a function; jsonargparse reads single values.
 """
 
 import copy
@@ -8,6 +8,7 @@ import dataclasses
 import difflib
 import functools
 import inspect
+import re
 import types
 import typing
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -25,7 +26,7 @@ from vit_vs_cnn.errors import InputError, UnknownSetting
 from vit_vs_cnn.strict_yaml import Plain, check_plain
 
 Built = TypeVar("Built")
-#: The types that a line of an error has words for; of others it says what jsonargparse says.
+#: Words for types in error messages; for other types these contain the message of jsonargparse.
 WORDS = {
     int: "a whole number",
     float: "a number",
@@ -35,12 +36,10 @@ WORDS = {
     list: "a list",
     Plain: "names with values",
 }
-#: Settings that were removed, by dotted name, and what to use instead.
-REMOVED_SETTINGS = dict.fromkeys(("protocol.max_seeds", "protocol.until_decided"), "name the seeds in protocol.seeds")
-#: The default of what has to be given.
+#: Default of required settings.
 REQUIRED: Any = ...
 REFUSED = (ArgumentError, ImportError, KeyError, OverflowError, TypeError, ValueError)
-_KEY = "it"  # the one key of a setting's parser
+_KEY = "it"  # the only key of a setting's parser
 
 
 #: jsonargparse's settings, which hold for the whole process; it has no public way to read them.
@@ -62,19 +61,18 @@ def strict_parsing() -> Iterator[None]:
 
 
 def new_parser() -> ArgumentParser:
-    """A parser that raises where argparse would end the program; to be used within ``strict_parsing``."""
+    """Parser that raises errors instead of ending the program; to be used within ``strict_parsing``."""
     register_type(Plain, serializer=dict, deserializer=Plain.of, type_check=isinstance)
     return ArgumentParser(exit_on_error=False)
 
 
 @dataclass(frozen=True, eq=False)
 class Setting:
-    """What may be given under one name.
+    """A setting: its name, type, default and description.
 
     Arguments:
-        hint: its type.
-        default: ``REQUIRED`` where it has to be given.
-        help: its entry in the docstring.
+        default: ``REQUIRED`` if there is none.
+        help: entry in the docstring.
     """
 
     name: str
@@ -84,13 +82,13 @@ class Setting:
 
     @cached_property
     def block(self) -> type | None:
-        """The dataclass of a setting that has settings of its own."""
-        found = (kind for kind in kinds_of(self.hint) if isinstance(kind, type) and dataclasses.is_dataclass(kind))
-        return next(found, None)
+        """Dataclass of a setting that is a block of settings; None for other settings."""
+        classes = (kind for kind in kinds_of(self.hint) if isinstance(kind, type) and dataclasses.is_dataclass(kind))
+        return next(classes, None)
 
     @cached_property
     def _words(self) -> tuple[Any, ...]:
-        """The values of a setting that is one of a few."""
+        """Allowed values of a setting with a few of them."""
         return get_args(self.hint) if get_origin(self.hint) is Literal else ()
 
     @cached_property
@@ -100,10 +98,10 @@ class Setting:
         return parser
 
     def read(self, value: Any, where: str) -> Any:
-        """The value with its type; a block is built, a class that it names is not made.
+        """The value with its type. Blocks are built; objects of classes that it names are not created.
 
         Raises:
-            InputError: it is of another type; ``where`` is the place that the line names.
+            InputError: another type; the message begins with ``where``.
         """
         if value is None:
             if type(None) not in kinds_of(self.hint):
@@ -119,7 +117,7 @@ class Setting:
         return read
 
     def make(self, value: Any, where: str) -> Any:
-        """The value as ``read`` gives it, with objects where it names classes: these are imported and made."""
+        """The value as ``read`` returns it, with objects created for the classes that it names."""
         return self._by_parser(value, where, self._parser.instantiate)
 
     def _by_parser(self, value: Any, where: str, then: Callable[[Namespace], Namespace] = lambda read: read) -> Any:
@@ -130,7 +128,7 @@ class Setting:
             raise InputError(f"{where}: {self._refusal(value, str(error))}") from error
 
     def _refusal(self, value: Any, message: str) -> str:
-        """Why: of a list because of the first that does not fit, of a class by what is wrong with it."""
+        """Reason why a value is refused: of a list the first wrong item, of a class its first wrong argument."""
         kinds, parts = kinds_of(self.hint), []
         if isinstance(value, list | tuple) and (inner := element_of(self.hint)) is not None:
             parts = [(inner, one) for one in value]
@@ -157,18 +155,18 @@ def _short(value: Any, most: int = 150) -> str:
 
 
 def kinds_of(hint: Any) -> tuple[Any, ...]:
-    """The members of a union, or the one type."""
+    """Members of a union, or the one type."""
     return get_args(hint) if get_origin(hint) in (types.UnionType, typing.Union) else (hint,)
 
 
 def element_of(hint: Any) -> Any:
-    """The type of what a list holds; None where there is no list."""
+    """Type of the items of a list; None for other types."""
     lists = (kind for kind in kinds_of(hint) if get_origin(kind) in (list, tuple, Sequence, Iterable))
     return next((get_args(kind)[0] for kind in lists), None)
 
 
 def in_words(hint: Any) -> str:
-    """A type for a reader: ``a whole number or null``."""
+    """Description of a type: ``a whole number or null``."""
     if (kinds := kinds_of(hint)) != (hint,):
         return " or ".join(dict.fromkeys(map(in_words, kinds)))
     match get_origin(hint):
@@ -182,7 +180,7 @@ def in_words(hint: Any) -> str:
 
 
 def _numbers(value: Any) -> Iterator[int | float]:
-    """Every number among typed values."""
+    """All numbers among typed values."""
     if isinstance(value, int | float):
         yield value
     elif isinstance(value, Mapping | Namespace | list | tuple):
@@ -192,36 +190,36 @@ def _numbers(value: Any) -> Iterator[int | float]:
 
 
 @functools.cache
-def settings_of(made: Callable[..., Any]) -> dict[str, Setting]:
-    """The arguments of a class or a function, by name."""
-    is_block = dataclasses.is_dataclass(made)
-    documented = (made.__mro__ if is_block else (made, made.__init__)) if isinstance(made, type) else (made,)
+def settings_of(target: Callable[..., Any]) -> dict[str, Setting]:
+    """Arguments of a class or a function, by name."""
+    is_block = dataclasses.is_dataclass(target)
+    documented = (target.__mro__ if is_block else (target, target.__init__)) if isinstance(target, type) else (target,)
     docs = [docstring_parser.parse(inspect.getdoc(one) or "") for one in reversed(documented)]
     helps = {param.arg_name: param.description or "" for doc in docs for param in doc.params}
-    factories = {f.name: f.default_factory for f in dataclasses.fields(made)} if is_block else {}
+    factories = {f.name: f.default_factory for f in dataclasses.fields(target)} if is_block else {}
     settings = {}
-    for name, parameter in inspect.signature(made).parameters.items():
+    for name, parameter in inspect.signature(target).parameters.items():
         factory = factories.get(name, dataclasses.MISSING)
         default = REQUIRED if parameter.default is parameter.empty else parameter.default
         if factory is not dataclasses.MISSING:
             default = factory()
-        said = " ".join(helps.get(name, "").replace("``", "").split())
+        description = " ".join(helps.get(name, "").replace("``", "").split())
         hint = Any if isinstance(parameter.annotation, str) or not parameter.annotation else parameter.annotation
-        settings[name] = Setting(name, hint, default, said)
+        settings[name] = Setting(name, hint, default, description)
     return settings
 
 
-def check(made: Callable[..., Any], values: Any, *, where: str, skip: Collection[str] = ()) -> dict[str, Any]:
-    """The arguments of a class or a function that ``values`` names, typed.
+def check(target: Callable[..., Any], values: Any, *, where: str, skip: Collection[str] = ()) -> dict[str, Any]:
+    """Arguments of a class or a function from plain values, with their types.
 
     Arguments:
-        skip: arguments that nobody may name here.
+        skip: arguments that are not allowed here.
 
     Raises:
-        InputError: an argument that there is not, a missing one, a value of the wrong type; ``where`` is the place in
-            the config that the line names.
+        InputError: an unknown or missing argument, or a value of the wrong type; the message begins with ``where``, the
+            place in the config.
     """
-    settings = {name: one for name, one in settings_of(made).items() if name not in skip}
+    settings = {name: setting for name, setting in settings_of(target).items() if name not in skip}
     if not isinstance(values, Mapping):
         name = _meant_setting(settings, values)
         hint = f"; did you mean --{where}.{name} {_short(values)}?" if name else ""
@@ -233,7 +231,7 @@ def check(made: Callable[..., Any], values: Any, *, where: str, skip: Collection
 
 
 def _meant_setting(settings: Mapping[str, Setting], value: Any) -> str | None:
-    """The setting of a block that takes a text which was given for the block: one with that choice, or ``root``."""
+    """Setting of a block that accepts a text which was given for the block: one with that choice, or ``root``."""
     if not isinstance(value, str) or not value:
         return None
     chosen = (
@@ -242,31 +240,27 @@ def _meant_setting(settings: Mapping[str, Setting], value: Any) -> str | None:
     return next(chosen, "root" if "root" in settings else None)
 
 
-def build(made: type[Built], values: Any, *, where: str) -> Built:
-    """An object of a class made from plain values.
+def build(target: type[Built], values: Any, *, where: str) -> Built:
+    """Object of a class, from plain values.
 
     Raises:
-        InputError: as ``check``, or what the class itself refuses, with the place in front.
+        InputError: as ``check``, or a value that the class itself refuses.
     """
-    given = check(made, values, where=where)
+    arguments = check(target, values, where=where)
     try:
-        return made(**given)
+        return target(**arguments)
     except (ValueError, TypeError) as error:
         raise InputError(f"{where}: {_short(error, 1000)}") from error
 
 
-def instantiate_arguments(made: Callable[..., Any], values: Mapping[str, Any], *, where: str) -> dict[str, Any]:
-    """Only the arguments that ``values`` names, typed, and objects made where it names a ``class_path``."""
-    check(made, values, where=where)
-    return {name: settings_of(made)[name].make(value, f"{where}.{name}") for name, value in values.items()}
+def instantiate_arguments(target: Callable[..., Any], values: Mapping[str, Any], *, where: str) -> dict[str, Any]:
+    """Arguments as ``check`` returns them, with objects created for each ``class_path``."""
+    check(target, values, where=where)
+    return {name: settings_of(target)[name].make(value, f"{where}.{name}") for name, value in values.items()}
 
 
 def refuse_unknown(names: Iterable[Any], settings: Mapping[str, Setting], where: str) -> None:
-    """See that each name is one of the settings.
-
-    Raises:
-        InputError: one that is not, with the name that comes closest, here or further in.
-    """
+    """Raise InputError for an unknown name, with the closest setting, here or in a block."""
     for name in names:
         if name in settings:
             continue
@@ -274,14 +268,58 @@ def refuse_unknown(names: Iterable[Any], settings: Mapping[str, Setting], where:
         close = difflib.get_close_matches(str(name), settings, n=1) or deeper[:1]
         place = f"{where}.{name}" if where else name
         hint = f"; did you mean {close[0]}?" if close else ""
-        hint = f"; {REMOVED_SETTINGS[place]}" if place in REMOVED_SETTINGS else hint
         raise UnknownSetting(f"{place}: there is no such setting{hint} (there are: {', '.join(sorted(settings))})")
 
 
 def walk(settings: Mapping[str, Setting], prefix: str = "") -> Iterator[tuple[str, Setting]]:
-    """Every setting that has no settings of its own, by its dotted name."""
+    """Every setting that is no block, by its dotted name."""
     for name, setting in settings.items():
         if setting.block is None:
             yield f"{prefix}{name}", setting
         else:
             yield from walk(settings_of(setting.block), f"{prefix}{name}.")
+
+
+def merge(values: dict[str, Any], over: Mapping[str, Any]) -> None:
+    """Update a config by another one, level by level, in place; lists and single values are replaced."""
+    for name, value in over.items():
+        key = _key_of(values, name)
+        if isinstance(value, Mapping) and isinstance(values.get(key), dict) and key != "budget":
+            merge(values[key], value)
+        else:
+            values[key] = value
+
+
+def override(values: dict[str, Any], key: str, value: Any) -> None:
+    """Set ``values["a"]["b"] = value`` for the key ``a.b``, with all missing levels.
+
+    A scalar in place of a level is replaced. A budget has one unit, so a new unit removes the others. A single value of
+    ``executor`` is its name.
+    """
+    short = key == "executor" and not isinstance(value, Mapping)
+    *levels, last = ["executor", "name"] if short else _levels_of(key)
+    here = values
+    for name in levels:
+        level = _key_of(here, name)
+        if not isinstance(here.get(level), dict):
+            here[level] = {}
+        here = here[level]
+    if levels and levels[-1] == "budget":
+        here.clear()
+    here[_key_of(here, last)] = value
+
+
+def _levels_of(key: str) -> list[str]:
+    """Parts of a dotted name; an amount of ``by_budget``, such as 2.5, is one part."""
+    return [part.replace("\0", ".") for part in re.sub(r"(\bby_budget\.\d+)\.(\d)", r"\1\0\2", key).split(".")]
+
+
+def _key_of(values: Mapping[Any, Any], name: Any) -> Any:
+    """Key of a mapping for a name: YAML reads 2000 as a number, the command line as a text."""
+    return name if name in values else next((key for key in values if str(key) == str(name)), name)
+
+
+def with_executor_named(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values with ``executor: ray`` written as ``executor: {name: ray}``."""
+    short = values.get("executor")
+    return {**values, "executor": {"name": short}} if isinstance(short, str) else dict(values)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from vit_vs_cnn.config import reading
 from vit_vs_cnn.config.identity import hash_of, plain_values
-from vit_vs_cnn.config.merging import merge
+from vit_vs_cnn.config.reading import merge
 from vit_vs_cnn.config.schema import Contender, RecipeSource, TuningProvenance
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.strict_yaml import read_yaml

@@ -1,4 +1,4 @@
-"""The blocks of a config: images, protocol, contenders, and how the work is done."""
+"""Blocks of a config: images, protocol, contenders, execution and tuning."""
 
 import dataclasses
 import math
@@ -21,37 +21,34 @@ from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.strict_yaml import Plain, check_class
 from vit_vs_cnn.training.optimization import Optimizer, Schedule
 
-#: Images of one step, trials of one contender and size, splits of a trial, threads: more are a slip of the pen.
-MOST_AT_ONCE, MOST_TRIALS, MOST_SPLITS, MOST_THREADS = 2**20, 10_000, 100, 1024
+#: Upper bounds that find typing errors: images of a step, trials, splits of a trial, threads.
+MAX_BATCH_SIZE, MAX_TRIALS, MAX_SPLITS, MAX_THREADS = 2**20, 10_000, 100, 1024
 
 
 @dataclass(frozen=True)
 class Data:
-    """Where the images come from, and what every contender does with them.
+    """Source of the images, and their changes that all contenders share.
 
     Args:
-        source: synthetic, cifar10, cifar100, folder, table, or a custom class as {class_path, init_args}. Data that is
-            passed from Python (data=) has the source given.
-        root: The folder of the data set or of your images, or your table; synthetic needs none.
-        validation_fraction: Share of a training size that is set apart for validation; it counts into that size.
-        augmentation: How training images are varied, for every contender that does not say otherwise.
-        shuffle_labels: Train on labels in random order, for the sanity check of maps (inspect --shuffled); nothing
-            can be learned of them but by heart.
+        source: synthetic, cifar10, cifar100, folder, table, or {class_path, init_args} of a custom
+            class. given: images given in Python with data=.
+        root: Folder of the data set or of your images, or your table; unused for synthetic.
+        validation_fraction: Share of a training size that is held out for validation. It counts as part of that size.
+        augmentation: Augmentation of all contenders without their own.
         permute_blocks: Side in pixels of blocks that are permuted in all images, after augmentation, in a fixed order.
             Smaller blocks leave less local structure. model.permute_blocks sets it for one contender. null: none.
         permutation_seed: Seed of the permutation.
-        synthetic: Settings of the source synthetic.
-        cifar: Settings of the sources cifar10 and cifar100.
-        folder: Settings of the source folder.
-        table: Settings of the source table.
-        own: Settings of images that a class of your own or Python gives.
+        synthetic: Settings of synthetic images.
+        cifar: Settings of cifar10 and cifar100.
+        folder: Settings of a folder of images.
+        table: Settings of a table of images.
+        own: Settings of images from a custom class or from Python.
     """
 
     source: Literal["synthetic", "cifar10", "cifar100", "folder", "table", "given"] | Plain = "synthetic"
     root: str = "data"
     validation_fraction: float = 0.1
     augmentation: Augmentation = field(default_factory=Augmentation)
-    shuffle_labels: bool = False
     permute_blocks: int | None = None
     permutation_seed: int = 0
     synthetic: SyntheticOptions = field(default_factory=SyntheticOptions)
@@ -62,12 +59,12 @@ class Data:
 
     @property
     def kind(self) -> str:
-        """The source by name; own for a class of one's own."""
+        """Name of the source; own for a custom class."""
         return self.source if isinstance(self.source, str) else "own"
 
     @property
     def whence(self) -> str:
-        """For a reader: which source, and where it is."""
+        """Source and place of the images, for a reader."""
         if self.kind == "given":
             return f"{self.own.description} given as data= ({self.own.fingerprint})"
         if not isinstance(self.source, str):
@@ -82,7 +79,7 @@ class Data:
     def __post_init__(self) -> None:
         check_class(self.source, "source")
         if self.kind == "given" and self.own.fingerprint is None:
-            raise InputError("source given is what train writes; in Python give the images: vc.train(config, data=...)")
+            raise InputError("source given is written by train; in Python pass the images: vc.train(config, data=...)")
         check_numbers(
             vars(self),
             validation_fraction=Bounds(at_least=0, below=1),
@@ -92,12 +89,12 @@ class Data:
 
 @dataclass(frozen=True)
 class Budget:
-    """How long each contender trains; exactly one of the three. A list has every run made with each of its budgets.
+    """Length of training, in one of three units. With a list, every run is made with each of its budgets.
 
     Args:
         steps: Optimizer steps.
-        epochs: Passes over the training images of the cell.
-        flops: Training FLOPs, 3 x 2 x MACs x images.
+        epochs: Passes over the training images of the run.
+        flops: Training FLOPs: 3 x 2 x MACs x images.
     """
 
     steps: int | list[int] | None = None
@@ -118,23 +115,23 @@ class Budget:
 
     @property
     def unit(self) -> Literal["steps", "epochs", "flops"]:
-        """What it is counted in."""
+        """Unit of the amounts."""
         return "steps" if self.steps is not None else "epochs" if self.epochs is not None else "flops"
 
     @property
     def amounts(self) -> list[int] | list[float]:
-        """Ascending; one, unless there are several budgets."""
+        """Amounts, ascending; one, unless there are several budgets."""
         value = getattr(self, self.unit)
         return sorted(value) if isinstance(value, list) else [value]
 
     def each(self) -> list["Budget"]:
-        """One budget for every amount."""
+        """One budget for each amount."""
         values: list[dict[str, Any]] = [{self.unit: amount} for amount in self.amounts]
         return [Budget(**value) for value in values]
 
     @classmethod
     def of_text(cls, text: str) -> "Budget":
-        """The budget of ``short``. Raises InputError: it is none."""
+        """Budget of a text that ``short`` returned. Raises InputError: another text."""
         amount, _, unit = text.partition(" ")
         try:
             values: dict[str, Any] = {unit: int(amount) if unit == "steps" else float(amount)}
@@ -142,34 +139,30 @@ class Budget:
         except (TypeError, ValueError) as error:
             raise InputError(f"{text!r} is no budget; expected one such as 400 steps") from error
 
-    def nearest(self, amount: int | float) -> "Budget":
-        """The one with the ``nearest`` of its amounts."""
-        return Budget(**{self.unit: nearest(amount, self.amounts)})
-
     @property
     def short(self) -> str:
-        """``400 steps``, ``2.5 epochs``, ``1e+15 flops``: one budget, as it stands in a table."""
+        """One budget as tables contain it: ``400 steps``, ``2.5 epochs``, ``1e+15 flops``."""
         (amount,) = self.amounts
         return f"{amount} {self.unit}"
 
     def to_dict(self) -> dict[str, int | float]:
-        """``{steps: 400}``, of one budget."""
+        """One budget as plain values: ``{"steps": 400}``."""
         (amount,) = self.amounts
         return {self.unit: amount}
 
     @property
     def largest(self) -> "Budget":
-        """The longest: the one that an answer is given for."""
+        """Longest of the budgets, for which there is an answer."""
         return self.each()[-1]
 
     @property
     def text(self) -> str:
-        """For a reader: ``400 steps``, ``1e+15 training FLOPs``, ``400 and 1,600 steps``."""
+        """All amounts, for a reader: ``400 steps``, ``1e+15 training FLOPs``, ``400 and 1,600 steps``."""
         lines = [f"{amount:.3g}" if self.unit == "flops" else f"{amount:,}" for amount in self.amounts]
         return f"{join_names(lines)} {'training FLOPs' if self.unit == 'flops' else self.unit}"
 
     def to_steps(self, *, batch_size: int, train_images: int, macs: int) -> int:
-        """Optimizer steps that use the budget up, at least one. Raises ValueError: there are several budgets."""
+        """Optimizer steps of one budget, at least one. Raises ValueError: there are several budgets."""
         (amount,) = self.amounts
         if self.unit == "steps":
             return int(amount)
@@ -178,18 +171,18 @@ class Budget:
         return max(1, round(amount / (3 * 2 * macs * batch_size)))
 
 
-def nearest(value: int | float, among: Iterable[int | float]) -> Any:
-    """The nearest of some numbers by ratio, of two the smaller; None if there are none."""
-    return min(sorted(among), key=lambda one: abs(math.log(one / value)), default=None)
+def nearest(value: int | float, numbers: Iterable[int | float]) -> Any:
+    """Number with the smallest ratio to a value; of two the smaller; None if there are no numbers."""
+    return min(sorted(numbers), key=lambda number: abs(math.log(number / value)), default=None)
 
 
 @dataclass(frozen=True)
 class Primary:
-    """The comparison that decides: half of the error is its own, all others share the other half.
+    """Primary comparison. It has half of the allowed error; all other comparisons share the other half.
 
     Args:
-        train_size: At which training size; null for the largest.
-        contenders: Which two; null for the first two of the config.
+        train_size: Training size; null for the largest.
+        contenders: The two contenders; null for the first two of the config.
     """
 
     train_size: int | Literal["all"] | None = None
@@ -202,20 +195,20 @@ class Primary:
 
 @dataclass(frozen=True)
 class Protocol:
-    """What makes the comparison fair: the same sizes, seeds, budget and batches for every contender.
+    """Conditions that are the same for every contender: sizes, seeds, budget and batches.
 
     Args:
-        budget: How long each run trains; several budgets tell more data from more training.
-        train_sizes: Labelled images that a contender may use, validation included; "all" for every one there is.
-        seeds: One run of every contender and size for each; the seed picks the subset, so contenders are paired.
+        budget: Length of every run.
+        train_sizes: Labelled images that a contender may use, validation images included; "all" for all there are.
+        seeds: One run of every contender and size for each seed. The seed selects the subset, so contenders are paired.
         batch_size: Images of one optimizer step, over all devices.
-        threads: PyTorch's threads in every run. They decide how sums are rounded, and rounding alone moves a run: with
-            as many it ends with the same weights whoever runs it. With --executor processes several runs go at a time.
-        scored_on: test, or validation while recipes are being chosen: then the test set stays shut.
-        primary: Which comparison decides. It, seeds and equivalence_margin are fixed before the first analysis.
-        pairs: Which contenders are compared with each other, as [[vit, resnet], ...]; null for all with all. Fewer
-            comparisons leave each of them more of the 5 % of error.
-        equivalence_margin: Contenders that are surely closer than these points of accuracy are called equivalent.
+        threads: Threads of PyTorch in every run. They decide how sums are rounded, so a run gives the same weights with
+            the same number on every machine. With --executor processes several runs train at the same time.
+        scored_on: test, or validation while recipes are being chosen; the test images are then not used.
+        primary: Primary comparison. Like seeds and equivalence_margin, it is fixed before the first analysis.
+        pairs: Contenders that are compared with each other, as [[vit, resnet], ...]; null for all pairs. Fewer
+            comparisons leave more of the 5 % of error for each.
+        equivalence_margin: Largest difference of two equivalent contenders, in percentage points of accuracy.
     """
 
     budget: Budget
@@ -229,10 +222,10 @@ class Protocol:
     equivalence_margin: float = 1.0
 
     def without_pairs_of(self, names: Collection[str]) -> "Protocol":
-        """The same without the pairs in which one of some contenders is, who are not there.
+        """Protocol without the pairs of some contenders.
 
         Raises:
-            InputError: there are pairs, and none without them.
+            InputError: there are pairs, and none without these contenders.
         """
         selected = [pair for pair in self.pairs or [] if not {*names} & {*pair}]
         if self.pairs and not selected:
@@ -253,8 +246,8 @@ class Protocol:
             raise InputError("train_sizes and seeds must not name a value twice")
         check_numbers(
             vars(self),
-            batch_size=Bounds(at_least=1, at_most=MOST_AT_ONCE),
-            threads=Bounds(at_least=1, at_most=MOST_THREADS),
+            batch_size=Bounds(at_least=1, at_most=MAX_BATCH_SIZE),
+            threads=Bounds(at_least=1, at_most=MAX_THREADS),
             equivalence_margin=Bounds(above=0, at_most=100),
         )
         if self.pairs is not None and (
@@ -263,28 +256,23 @@ class Protocol:
             raise InputError(f"pairs must each name two contenders, got {self.pairs}")
 
 
-def _check_spec(name: str, spec: Any) -> None:
-    if not isinstance(spec, Mapping) or not isinstance(spec.get("class_path"), str):
-        raise InputError(f"{name} must be {{class_path, init_args}} of a class of your own, got {spec!r}")
-
-
 @dataclass(frozen=True)
 class Weights:
-    """Trained weights that a contender begins with, but for its head, which is drawn anew; one of cell, file, hub.
+    """Pretrained weights of a contender, all but its head; exactly one of cell, file, hub.
 
-    Images are normalised as those that the weights were trained on, and resized to their size; model.input_size: data
-    leaves them as they are, and the network is built for that.
+    Images are normalized as for the training of the weights, and resized to their input size. With model.input_size:
+    data they keep their size, and the network is built for that.
 
     Args:
-        cell: A trained network of this package: a cell's folder, a checkpoint, or the folder of an experiment.
-        contender: Whose, of an experiment; null for the one of the same name.
-        file: A .safetensors or .pth file with the weights of the model: ours, timm's, torchvision's.
-        hub: The weights that timm has for the model, timm/NAME or timm/NAME.TAG; downloaded once, and kept by timm.
-        optional: Leave the contender out where its weights cannot be had, and say so.
+        cell: Folder of a run, checkpoint, or folder of an experiment of this package.
+        contender: Contender of that experiment; null for the one with the same name.
+        file: .safetensors or .pth file with weights of the model, in the layout of this package, timm or torchvision.
+        hub: Weights that timm has for the model timm/NAME or timm/NAME.TAG, downloaded once.
+        optional: Leave the contender out, with a note, if its weights are not available.
         max_known_overlap: Largest number of validation and scored images that the weights may have been trained on, as
-            far as it is known. The report states the number. More images are an error.
-        mean: Of each channel, in units where white is 1, where the file does not tell how images were normalised.
-        std: The same.
+            far as it is known. The report contains the number. More images are an error.
+        mean: Per-channel mean for the normalization, in [0, 1], if the file does not contain it.
+        std: Per-channel standard deviation, in the same units.
     """
 
     cell: str | None = None
@@ -311,33 +299,31 @@ class Weights:
 
 @dataclass(frozen=True)
 class Finetuning:
-    """What of a contender is trained; `finetune: full` is all of it, `finetune: head` the head alone.
+    """Layers that are trained; `finetune: full` trains all of them, `finetune: head` the head alone.
 
     Args:
-        head: Fit the head alone, by multinomial logistic regression on the features of the images as they are, which
-            are computed once; its penalty is chosen on validation images. Neither budget, optimizer nor augmentation
-            count then.
-        last: Train the head and so many layers before it (blocks, or as the network groups them); null for all.
-        freeze_norms: Keep the mean and variance of all batch norms; those of frozen layers are always kept.
+        head: Fit the head alone, a linear probe: multinomial logistic regression on features of the images without
+            augmentation. Validation images choose its penalty. Budget and optimizer are not used.
+        last: Train the head and this number of layers before it (blocks, or as the network groups them); null for all.
+            Batch norms of the other layers keep their mean and variance.
     """
 
     head: bool = False
     last: int | None = None
-    freeze_norms: bool = False
 
     def __post_init__(self) -> None:
-        if self.head and (self.last is not None or self.freeze_norms):
-            raise InputError("finetune: head fits the head alone; last and freeze_norms do not go with it")
+        if self.head and self.last is not None:
+            raise InputError("finetune: head fits the head alone; last does not go with it")
         check_numbers(vars(self), "finetune.{name} {value} must be {bounds}", last=AT_LEAST_0)
 
     @property
     def text(self) -> str:
-        """For a reader: ``full``, ``head``, ``last 2``."""
+        """Trained layers, for a reader: ``full``, ``head``, ``last 2``."""
         return "head" if self.head else "full" if self.last is None else f"last {self.last}"
 
 
 class RecipeSource(StrEnum):
-    """Where the recipe of a run came from: a search, the recommended recipes, the config, or a generic fallback."""
+    """Origin of the recipe of a run: a search, the recommended recipes, the config, or a generic fallback."""
 
     SEARCHED = "searched"
     RECOMMENDED = "recommended"
@@ -368,7 +354,7 @@ class TuningProvenance:
 
 @dataclass(frozen=True)
 class Recipe:
-    """The recommended recipe of a contender, and where its settings came from.
+    """The recommended recipe of a contender, and the source of its settings.
 
     Args:
         name: default takes settings that the contender leaves out from the recommended recipe of its model and start,
@@ -386,29 +372,30 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Contender:
-    """What is particular to one contender.
+    """Settings of one contender.
 
     Args:
-        model: The network: {name, ...} with a name from `vit-vs-cnn models` or timm/<name> and any argument of its
-            constructor, or {class_path, init_args} for a class of your own.
-        recipe: default takes what is not set below from the recommended recipe of the model, unless optimizer.name is
-            set; none takes plain defaults.
-        optimizer: Its optimizer.
-        schedule: Its learning rate over the run.
-        label_smoothing: Share of the label's probability spread over all classes.
-        loss: A loss of your own instead of cross entropy, {class_path, init_args}: called with logits and labels, which
-            are shares of the classes where images are mixed. num_classes is handed over where it is taken.
-        class_weights: What an image of each class counts in the cross entropy: balanced, for the number of training
-            images over that of the class and the classes, or a number for each class; null for all alike.
-        ema_half_life: Evaluate a moving average of the weights with this half-life, a share of the run; null for none.
-        augmentation: An augmentation of its own instead of the shared one; the report says so.
-        starts_from: Begin with trained weights instead of drawn ones: those of another contender (its name) at the same
-            size and seed, or of a checkpoint (its path). A model attention/<name> is compiled from <name>.
-        weights: Begin with pretrained weights, for a task of its own: the head is drawn anew.
-        finetune: What of it is trained: full, head (a linear probe), {last: k}.
-        by_size: What is different at a training size, laid over the rest: {500: {optimizer: {lr: 0.02}}, all: {...}}.
-        by_budget: What is different with one of several budgets, laid over that: {1600: {optimizer: {lr: 0.01}}}; a
-            by_size may stand in it.
+        model: The network: {name, ...} with a name from `vit-vs-cnn models` or timm/<name> and arguments of its
+            constructor, or {class_path, init_args} of a custom class.
+        recipe: default takes settings that are not set below from the recommended recipe of the model, unless
+            optimizer.name is set; none takes plain defaults.
+        optimizer: Optimizer.
+        schedule: Learning-rate schedule.
+        label_smoothing: Share of the label's probability that is spread over all classes.
+        loss: Custom loss in place of cross entropy, {class_path, init_args}: called with logits and labels, which are
+            shares of the classes where images are mixed. It gets num_classes if it has that argument.
+        class_weights: Weight of each class in the cross entropy: balanced (n / (C n_c)), or a number for each class;
+            null for equal weights.
+        ema_half_life: Half-life of a moving average of the weights, which is evaluated, as a share of the run; null for
+            no average.
+        augmentation: Augmentation in place of the shared one. The report contains the difference.
+        starts_from: Start from trained weights: of another contender (its name) at the same size and seed, or of a
+            checkpoint (its path). A model attention/<name> is converted from <name>.
+        weights: Start from pretrained weights, with a new head.
+        finetune: Layers that are trained: full, head (a linear probe), {last: k}.
+        by_size: Settings that differ at a training size: {500: {optimizer: {lr: 0.02}}, all: {...}}.
+        by_budget: Settings that differ with one of several budgets: {1600: {optimizer: {lr: 0.01}}}. They may contain
+            by_size. They take precedence over by_size outside of them.
     """
 
     model: Plain
@@ -435,13 +422,13 @@ class Contender:
             if not isinstance(self.model.get(key, ""), str):
                 raise InputError(f"model.{key} must be a text, got {self.model[key]!r}")
         if self.weights is not None and self.starts_from is not None:
-            raise InputError("weights and starts_from both say what it begins with; name one of them")
+            raise InputError("weights and starts_from are two starts; name one of them")
         if self.finetune.head and self.weights is None and self.starts_from is None:
             raise InputError("finetune: head needs weights to compute features with (weights, or starts_from)")
         if self.loss is not None:
-            _check_spec("loss", self.loss)
+            check_class(self.loss, "loss")
             if self.label_smoothing or self.class_weights is not None:
-                raise InputError("loss of your own: label_smoothing and class_weights are of cross entropy alone")
+                raise InputError("loss is custom: label_smoothing and class_weights belong to cross entropy")
         if isinstance(self.class_weights, list) and not (
             all(0 <= class_weight < math.inf for class_weight in self.class_weights) and sum(self.class_weights) > 0
         ):
@@ -451,29 +438,26 @@ class Contender:
 
 @dataclass(frozen=True)
 class Execution:
-    """How the work is done; nothing here changes a result beyond rounding, so nothing here renames a cell.
+    """Settings of the execution. They change no result beyond rounding, and no name of a run.
 
     Args:
         compile: Compile the networks with torch.compile.
-        channels_last: Keep images and convolutions in channels-last layout; null for where that is quicker: in single
-            precision on a processor, and in half precision on a GPU. Never on a
-            CPU for 1x1 convolutions with a stride and fewer than 8 input channels, where PyTorch 2.15 crashes.
+        channels_last: Channels-last layout of images and convolutions; null for where it is faster: in single precision
+            on a CPU, and in half precision on a GPU. Never on a CPU for 1x1 convolutions with a stride and fewer than
+            8 input channels, where PyTorch 2.15 crashes.
         checkpoint_interval: Steps between checkpoints, the most that a kill can lose; null for a twentieth of the run.
         validation_interval: Steps between validations; null for a fifth of the run.
-        gradient_checkpointing: Compute activations a second time in the backward pass instead of keeping them: less
-            memory, more time, the same numbers. For our networks, and those of others that can.
-        metrics: Metrics of torchmetrics to watch beside accuracy, each by its name as {class_path, init_args}; given
-            logits and labels, logged as val/NAME, and of the scored images in result.json under metrics. num_classes is
-            handed over where it is taken.
-        passive_callbacks: Custom callbacks that do not change training, each as {class_path, init_args}. Those in
-            trainer.callbacks are taken to change a result, and rename its cell, but for Lightning's that only watch.
+        metrics: Metrics of torchmetrics in addition to accuracy, by name, each as {class_path, init_args}. They get
+            logits and labels, and num_classes if they have that argument. They are logged as val/NAME and, for the
+            scored images, written to result.json.
+        passive_callbacks: Custom callbacks that do not change training, each as {class_path, init_args}. Callbacks in
+            trainer.callbacks are part of the name of a run, except for Lightning's own passive ones.
     """
 
     compile: bool = False
     channels_last: bool | None = None
     checkpoint_interval: int | None = None
     validation_interval: int | None = None
-    gradient_checkpointing: bool = False
     metrics: Plain = field(default_factory=Plain)
     passive_callbacks: list[Plain] = field(default_factory=list)
 
@@ -482,20 +466,20 @@ class Execution:
         for name, spec in self.metrics.items():
             if not isinstance(name, str) or not name.isidentifier() or name in ("accuracy", "loss"):
                 raise InputError(f"metrics.{name}: a name is a word of letters, digits and _, not accuracy or loss")
-            _check_spec(f"metrics.{name}", spec)
+            check_class(spec if isinstance(spec, Mapping) else {"class_path": spec}, f"metrics.{name}")
 
 
 @dataclass(frozen=True)
 class Executor:
-    """Who runs the cells; nothing here changes a result beyond rounding, so nothing here renames a cell.
+    """Processes that make the runs. These settings change no result beyond rounding, and no name of a run.
 
     Args:
-        name: This process (local), several, or a Ray cluster; auto for local or processes.
-        workers: Workers at a time; null for as many as there are cells, and for processes for one for each GPU, or else
-            as many as the cores have threads for.
-        address: For ray: auto for the cluster that this machine is part of, local for one of its own, or HOST:PORT.
-        resources: For ray: what a worker takes of a node, such as {CPU: 4, GPU: 1}.
-        retries: How often a run whose process was lost is resumed from its last checkpoint.
+        name: local (this process), processes, or ray (a Ray cluster); auto for local or processes.
+        workers: Workers at a time; null for as many as there are runs, and for processes one for each GPU, or else as
+            many as the cores have threads for.
+        address: Ray cluster: auto for the one that this machine is part of, local for a new one, or HOST:PORT.
+        resources: Resources of a Ray worker, such as {CPU: 4, GPU: 1}.
+        retries: Times that a run whose process was lost is resumed from its last checkpoint.
     """
 
     name: Literal["auto", "local", "processes", "ray"] = "auto"
@@ -514,16 +498,17 @@ class Executor:
 
 @dataclass(frozen=True)
 class Tuning:
-    """The search for recipes: equally many for each contender, compared on validation images.
+    """Search for recipes, with the same trials for each contender, compared on validation images.
 
     Args:
-        trials: Recipes to try for each contender before the experiment runs, its own recipe first; null to run the
-            recipes as they are. tune tries 12 then.
-        space: What the other trials vary, the same for each contender: by dotted name a list of values or a range, such
-            as {optimizer.lr: {low: 1e-3, high: 3e-2, log: true}, label_smoothing: [0.0, 0.1]}. A value that is a block
-            of settings may contain ranges. Empty for optimizer, learning rate, weight decay, warm-up and augmentation.
-        sizes: At which of protocol.train_sizes to search; the others take the recipe of the nearest, by ratio. null for
-            the largest alone.
+        trials: Recipes to try for each contender before the experiment, its own recipe first; null for no search. The
+            command tune tries 12 then.
+        space: Settings that the other trials vary, the same for each contender: by dotted name a list of values or a
+            range, such as {optimizer.lr: {low: 1e-3, high: 3e-2, log: true}, label_smoothing: [0.0, 0.1]}. A value that
+            is a block of settings may contain ranges. Empty for optimizer, learning rate, weight decay, warm-up and
+            augmentation.
+        sizes: Members of protocol.train_sizes with a search; the others take the recipe of the nearest, by ratio. null
+            for the largest alone.
         splits: Number of subsets and validation splits of each trial; its accuracy is the mean. null for as many as
             have 1,000 validation images together, at most 5.
         seed: Seed of the sampled recipes.
@@ -540,7 +525,7 @@ class Tuning:
             raise InputError("sizes must name at least one value, and none twice")
         check_numbers(
             vars(self),
-            trials=Bounds(at_least=1, at_most=MOST_TRIALS),
-            splits=Bounds(at_least=1, at_most=MOST_SPLITS),
+            trials=Bounds(at_least=1, at_most=MAX_TRIALS),
+            splits=Bounds(at_least=1, at_most=MAX_SPLITS),
             seed=AT_LEAST_0,
         )

@@ -1,4 +1,4 @@
-"""The ``trainer`` block of a config: what of Lightning's Trainer may be set, and what of it decides a result."""
+"""The ``trainer`` block of a config: allowed arguments of Lightning's Trainer, and those that decide a result."""
 
 import importlib.util
 import pydoc
@@ -9,10 +9,11 @@ from typing import Any, Literal
 from vit_vs_cnn.config import reading as typed
 from vit_vs_cnn.errors import InputError
 
-#: Arguments of lightning.Trainer that the protocol decides, and where it does.
-DECIDED_BY_PROTOCOL = {
+#: Arguments of lightning.Trainer that other settings decide, and these settings.
+DECIDED_ELSEWHERE = {
     "max_epochs": "protocol.budget.epochs",
     "min_epochs": "protocol.budget.epochs",
+    "max_steps": "protocol.budget.steps",
     "min_steps": "protocol.budget.steps",
     "max_time": "protocol.budget.steps (a budget in seconds would depend on the machine)",
     "limit_train_batches": "protocol.budget.steps",
@@ -27,7 +28,7 @@ DECIDED_BY_PROTOCOL = {
     "num_sanity_val_steps": "execution.validation_interval",
     "inference_mode": "nothing: evaluation always runs without gradients",
 }
-#: Arguments that change a result. Loggers and profilers only watch; devices are counted (``world_size``).
+#: Arguments that change a result. Loggers and profilers are passive; devices are counted (``world_size``).
 DECISIVE = (
     "precision",
     "gradient_clip_val",
@@ -37,14 +38,14 @@ DECISIVE = (
 )
 #: Short names of precisions, as Lightning reads them.
 PRECISIONS = {"16": "16-mixed", "bf16": "bf16-mixed", "32": "32-true", "64": "64-true"}
-#: Callbacks that do not change training, by module and name. Custom ones go into ``execution.passive_callbacks``.
-WATCHING_CALLBACKS = {
+#: Passive callbacks, by module and name. Custom ones belong in ``execution.passive_callbacks``.
+PASSIVE_CALLBACKS = {
     "lightning.pytorch.callbacks": {
         *("DeviceStatsMonitor", "LearningRateMonitor", "ModelCheckpoint", "ModelSummary", "OnExceptionCheckpoint"),
         *("RichModelSummary", "RichProgressBar", "ThroughputMonitor", "TQDMProgressBar"),
     },
 }
-#: Callbacks of Lightning's that change the budget of a run, and why each is refused.
+#: Callbacks of Lightning that change the budget of a run, and the reason why each is refused.
 BUDGET_CALLBACKS = {
     "BatchSizeFinder": "it changes the batch size; set protocol.batch_size",
     "GradientAccumulationScheduler": "it changes the number of optimizer steps; set trainer.accumulate_grad_batches",
@@ -56,29 +57,29 @@ LOGGER_PACKAGES = {
     "MLFlowLogger": "mlflow",
     "WandbLogger": "wandb",
 }
-#: Plugins that say where processes run, and strategies that share a batch out, leave training as it is.
-WATCHING_PLUGINS = ("lightning.fabric.plugins.environments", "lightning.pytorch.plugins.environments")
+#: Plugins that place processes, and strategies that distribute a batch, do not change training.
+PASSIVE_PLUGINS = ("lightning.fabric.plugins.environments", "lightning.pytorch.plugins.environments")
 SHARING_STRATEGIES = ("auto", "ddp", "fsdp")
-#: A value of precision beside Lightning's: the fastest here of those that were shown to give equal results.
+#: Additional value of precision: the fastest on this machine of those that were shown to give equal results.
 AUTO = "auto"
 #: Arguments that take classes.
 _OF_CLASSES = ("callbacks", "plugins", "strategy")
 
 
 def read_trainer(values: Any, passive_callbacks: Any = None, *, trusted: bool) -> dict[str, Any]:
-    """The block with every class under its full name.
+    """The checked block, with full names of all classes.
 
     Arguments:
-        values: of the config.
+        values: block of the config.
         passive_callbacks: ``execution.passive_callbacks``.
-        trusted: whether the classes that it names may be imported, to see that they fit.
+        trusted: whether the classes may be imported, to check their arguments.
 
     Raises:
-        InputError: an argument that the Trainer lacks or that the protocol decides, or a value of the wrong type.
+        InputError: an unknown argument, one that other settings decide, or a value of the wrong type.
     """
     if not isinstance(values, Mapping):
         raise InputError(f"trainer: expected names with values, got {values!r}")
-    for name, instead in DECIDED_BY_PROTOCOL.items():
+    for name, instead in DECIDED_ELSEWHERE.items():
         if name in values:
             raise InputError(f"trainer.{name} is decided by {instead}; set that instead")
     theirs = {name: value for name, value in values.items() if (name, value) != ("precision", AUTO)}
@@ -89,7 +90,9 @@ def read_trainer(values: Any, passive_callbacks: Any = None, *, trusted: bool) -
     if "precision" in theirs:
         trainer_settings()["precision"].read(theirs.pop("precision"), "trainer.precision")
     checked = typed.check(Trainer, theirs, where="trainer")
-    watching = typed.settings_of(Trainer)["callbacks"].read(passive_callbacks or [], "execution.passive_callbacks")
+    checked_callbacks = typed.settings_of(Trainer)["callbacks"].read(
+        passive_callbacks or [], "execution.passive_callbacks"
+    )
     named = {name: _in_full(values[name], checked[name]) for name in _OF_CLASSES if name in values}
     for logger in as_list(values.get("logger")):
         module, _, kind = _name(logger).rpartition(".")
@@ -98,7 +101,7 @@ def read_trainer(values: Any, passive_callbacks: Any = None, *, trusted: bool) -
             raise InputError(f"trainer.logger: {kind} needs {package}, which is not installed: pip install {package}")
     in_full = {
         "trainer.callbacks": named.get("callbacks"),
-        "execution.passive_callbacks": _in_full(passive_callbacks or [], watching),
+        "execution.passive_callbacks": _in_full(passive_callbacks or [], checked_callbacks),
     }
     for where, callbacks in in_full.items():
         for callback in as_list(callbacks):
@@ -107,56 +110,56 @@ def read_trainer(values: Any, passive_callbacks: Any = None, *, trusted: bool) -
 
 
 def _refuse_budget_callback(name: str, where: str) -> None:
-    """Refuse a callback that changes the training budget, or that is derived from one. Raises: InputError."""
-    for one in getattr(pydoc.locate(name), "__mro__", ()):
-        if one.__module__.startswith("lightning.") and (reason := BUDGET_CALLBACKS.get(one.__name__)):
+    """Raise InputError for a callback that changes the training budget, or that is derived from one."""
+    for parent in getattr(pydoc.locate(name), "__mro__", ()):
+        if parent.__module__.startswith("lightning.") and (reason := BUDGET_CALLBACKS.get(parent.__name__)):
             raise InputError(f"{where}: {name} is not allowed: {reason}")
 
 
 def trainer_settings() -> dict[str, typed.Setting]:
-    """What of Lightning's Trainer may be set."""
+    """Allowed arguments of Lightning's Trainer."""
     from lightning import Trainer
 
-    settings = {name: one for name, one in typed.settings_of(Trainer).items() if name not in DECIDED_BY_PROTOCOL}
+    settings = {name: setting for name, setting in typed.settings_of(Trainer).items() if name not in DECIDED_ELSEWHERE}
     theirs = settings["precision"]
-    message = f"auto: the faster here of 32-true and bf16-mixed, in which runs were seen to end alike. {theirs.help}"
+    message = f"auto: the faster of 32-true and bf16-mixed, for which equal results were measured. {theirs.help}"
     return {**settings, "precision": replace(theirs, hint=Literal["auto"] | theirs.hint, help=message)}
 
 
 def as_list(value: Any) -> list[Any]:
-    """None, one or several, as a list."""
+    """None, one value or several values as a list."""
     if value is None:
         return []
     return list(value) if isinstance(value, list | tuple) else [value]
 
 
 def _in_full(value: Any, checked: Any) -> Any:
-    """Specs of classes with the full ``class_path`` that they were checked under; all else as it is."""
+    """Specs of classes with their full ``class_path``; other values unchanged."""
     if isinstance(value, list):
-        return [_in_full(one, other) for one, other in zip(value, checked, strict=True)]
+        return [_in_full(item, other) for item, other in zip(value, checked, strict=True)]
     if (full := getattr(checked, "class_path", None)) is None:
         return value
     return {**value, "class_path": full} if isinstance(value, Mapping) else {"class_path": full}
 
 
 def decisive(trainer: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that change a result, as plain values."""
+    """Settings that change a result, as plain values."""
     selected = {name: trainer[name] for name in DECISIVE if trainer.get(name) is not None}
     if "precision" in selected:
         selected["precision"] = PRECISIONS.get(str(selected["precision"]), selected["precision"])
     changing = {
-        "callbacks": [one for one in as_list(trainer.get("callbacks")) if not _watches(one)],
-        "plugins": [one for one in as_list(trainer.get("plugins")) if not _name(one).startswith(WATCHING_PLUGINS)],
+        "callbacks": [spec for spec in as_list(trainer.get("callbacks")) if not _is_passive(spec)],
+        "plugins": [spec for spec in as_list(trainer.get("plugins")) if not _name(spec).startswith(PASSIVE_PLUGINS)],
         "strategy": [
-            one for one in as_list(trainer.get("strategy")) if _name(one).split("_")[0] not in SHARING_STRATEGIES
+            spec for spec in as_list(trainer.get("strategy")) if _name(spec).split("_")[0] not in SHARING_STRATEGIES
         ],
     }
     return selected | {name: values for name, values in changing.items() if values}
 
 
-def _watches(callback: Any) -> bool:
+def _is_passive(callback: Any) -> bool:
     module, _, name = _name(callback).rpartition(".")
-    return any(module.startswith(room) and name in names for room, names in WATCHING_CALLBACKS.items())
+    return any(module.startswith(package) and name in names for package, names in PASSIVE_CALLBACKS.items())
 
 
 def _name(spec: Any) -> str:

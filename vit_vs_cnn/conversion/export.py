@@ -20,8 +20,8 @@ from vit_vs_cnn.models.timm_conversion import convert_to_timm
 from vit_vs_cnn.models.vit import VisionTransformer
 from vit_vs_cnn.optional_deps import import_optional
 from vit_vs_cnn.runs.evaluation import hash_weights
-from vit_vs_cnn.runs.held_out import FILE
-from vit_vs_cnn.runs.overlap import KEY
+from vit_vs_cnn.runs.held_out import OUT_OF_DISTRIBUTION_FILE
+from vit_vs_cnn.runs.overlap import CHECKPOINT_KEY_TRAINING_HASHES
 from vit_vs_cnn.runs.trained_network import TrainedNetwork
 
 #: Largest difference of the logits of a file, relative to the largest logit or 1: rounding errors of float32.
@@ -83,10 +83,15 @@ def _written(trained: TrainedNetwork, formats: list[str], folder: Path) -> list[
     with torch.no_grad():
         expected = deployable(images)
     held_out = trained.held_out
-    config = {**asdict(about), "origin": origin, KEY: trained.seen.to_dict(), **held_out.to_dict()}
+    config = {
+        **asdict(about),
+        "origin": origin,
+        CHECKPOINT_KEY_TRAINING_HASHES: trained.seen.to_dict(),
+        **held_out.to_dict(),
+    }
     (folder / "config.json").write_text(json.dumps({"vit_vs_cnn": config}, indent=1) + "\n", encoding="utf-8")
     if held_out.out_of_distribution is not None:
-        held_out.out_of_distribution.save(folder / FILE, of=hash_weights(network))
+        held_out.out_of_distribution.save(folder / OUT_OF_DISTRIBUTION_FILE, of=hash_weights(network))
     written = []
     for name in formats:
         path, read_back = FORMATS[name](deployable, images, folder)

@@ -15,7 +15,7 @@ from vit_vs_cnn.models.cost import count_macs, count_parameters
 from vit_vs_cnn.models.presets import ATTENTION_PREFIX
 from vit_vs_cnn.runs.evaluation import hash_weights, predict
 from vit_vs_cnn.runs.networks import build_network, start_from
-from vit_vs_cnn.runs.overlap import KEY
+from vit_vs_cnn.runs.overlap import CHECKPOINT_KEY_TRAINING_HASHES
 from vit_vs_cnn.runs.trained_network import TrainedNetwork
 from vit_vs_cnn.training.checkpoints import write_checkpoint
 
@@ -62,7 +62,7 @@ def compile_network(
     shape, where = trained.image_shape, f"checkpoint {trained.path}"
     compiled = build_network(model, num_classes=len(trained.class_names), image_shape=shape, where=where).eval()
     start_from(compiled, trained.network, where=f"checkpoint {trained.path}")
-    origin = {"origin": trained.cell.to_dict(), KEY: trained.seen.to_dict()}
+    origin = {"origin": trained.cell.to_dict(), CHECKPOINT_KEY_TRAINING_HASHES: trained.seen.to_dict()}
     origin |= {"compiled_from": hash_weights(trained.network)}
     normalise = trained.normalise
     before, after = (predict(network, images, normalise).logits for network in (trained.network, compiled))

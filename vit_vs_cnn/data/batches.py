@@ -9,8 +9,7 @@ import torch
 from jaxtyping import Float, Int64, UInt8
 from torch import Tensor
 
-from vit_vs_cnn.data.augmentation.augmenter import Augmentation, Augmenter
-from vit_vs_cnn.data.augmentation.custom_transform import CustomTransform
+from vit_vs_cnn.data.augmentation.augmenter import Augmentation, Augmenter, CustomTransform
 from vit_vs_cnn.data.images import ImageBytes, LabelledImages
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.seeds import derive_seed

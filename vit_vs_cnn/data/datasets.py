@@ -1,8 +1,6 @@
 """Arrays, columns, PyTorch and Hugging Face datasets, and custom sources, stored in the cache of decoded images."""
 
-import contextlib
 import os
-import random
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
@@ -12,12 +10,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import UInt8
-from PIL import Image
 from torch import Tensor
 from torch.utils.data import Subset
 
-from vit_vs_cnn.data.decoding import FORMATS, array_to_image, resize_image, to_array, to_uint8, value_range
+from vit_vs_cnn.data.decoding import to_pixels
 from vit_vs_cnn.data.image_cache import (
     CachedImages,
     create_image_file,
@@ -29,7 +25,7 @@ from vit_vs_cnn.data.image_cache import (
 )
 from vit_vs_cnn.data.images import LabelledImages, Source
 from vit_vs_cnn.data.listing import ImageListing, check_disjoint_groups
-from vit_vs_cnn.data.options import ArraysOptions, rows_and_cols_of
+from vit_vs_cnn.data.options import ArraysOptions
 from vit_vs_cnn.data.table import SPLIT_NAMES
 from vit_vs_cnn.errors import InputError, one_line
 
@@ -72,7 +68,7 @@ class Part:
             reason = f"{type(error).__name__}: {one_line(error)}"
             raise InputError(f"{self.description}: image {index}: {reason}") from error
         try:
-            return to_pixels(image, options), parse_label(label)
+            return to_pixels(image, options.image_size, options.resize), parse_label(label)
         except InputError as error:
             raise InputError(f"{self.description}, {split} image {index}: {error}") from error
 
@@ -147,9 +143,10 @@ def _part(value: Any) -> Part:
     if not is_sequence or isinstance(value, str | Tensor | np.ndarray):
         raise InputError(f"data: expected {DATASET_FORMS}; got {name}")
     columns = _find_columns(value)
-    class_names = _class_names(value) if columns is None else columns.class_names
+    class_names = _class_names(value) if columns is None else columns[2]
     groups = _as_texts(getattr(value, "groups", None), len(value))
-    return Part(len(value), lambda index: _pair_of(value[index], columns), class_names, groups, name)
+    image_and_label = None if columns is None else columns[:2]
+    return Part(len(value), lambda index: _pair_of(value[index], image_and_label), class_names, groups, name)
 
 
 def _part_of_columns(values: Mapping[str, Any], name: str) -> Part:
@@ -182,17 +179,11 @@ def _as_texts(values: Any, count: int) -> list[str] | None:
     return [str(_plain(value)) for value in values]
 
 
-@dataclass(frozen=True)
-class _Columns:
-    """The columns of a Hugging Face dataset with images and labels, and the names of its classes."""
+def _find_columns(value: Any) -> tuple[str, str, tuple[str, ...] | None] | None:
+    """The columns of images and of labels of a Hugging Face dataset, or of one inside of a ``Subset``, and class names.
 
-    image: str
-    label: str
-    class_names: tuple[str, ...] | None
-
-
-def _find_columns(value: Any) -> _Columns | None:
-    """The columns of a Hugging Face dataset, or of one inside of a ``Subset``. None for other datasets."""
+    None for other datasets.
+    """
     if isinstance(value, Subset):
         return _find_columns(value.dataset)
     if not (hasattr(value, "features") and hasattr(value, "column_names")):
@@ -205,7 +196,7 @@ def _find_columns(value: Any) -> _Columns | None:
     image = _choose_column("images", IMAGE_COLUMNS, columns, of_type("Image"))
     label = _choose_column("labels", LABEL_COLUMNS, columns, of_type("ClassLabel"))
     names = getattr(features.get(label), "names", None)
-    return _Columns(image, label, None if names is None else tuple(names))
+    return image, label, None if names is None else tuple(names)
 
 
 def _choose_column(content: str, usual: Sequence[str], columns: Sequence[str], typed: Sequence[str] = ()) -> str:
@@ -216,23 +207,21 @@ def _choose_column(content: str, usual: Sequence[str], columns: Sequence[str], t
     """
     names = [name for name in columns if name in usual]
     fitting = [name for name in names if name in typed] or list(dict.fromkeys([*typed, *names]))
-    if len(fitting) == 1:
-        return fitting[0]
-    if not fitting:
+    if len(fitting) != 1:
+        reason = f"each of {', '.join(fitting)} may be it" if fitting else f"there are {', '.join(map(str, columns))}"
         raise InputError(
-            f"data: no column of {content} among {', '.join(map(str, columns))}; name it {' or '.join(usual)}: "
-            "dataset.rename_column(...)"
+            f"data: no single column of {content}: {reason}; keep one named {' or '.join(usual)}, with "
+            "dataset.select_columns and dataset.rename_column"
         )
-    raise InputError(
-        f"data: each of the columns {', '.join(fitting)} may hold the {content}; keep one of images and one of labels: "
-        "dataset.select_columns([...])"
-    )
+    return fitting[0]
 
 
-def _pair_of(item: Any, columns: _Columns | None) -> tuple[Any, Any]:
+def _pair_of(item: Any, columns: tuple[str, str] | None) -> tuple[Any, Any]:
     if isinstance(item, Mapping):
-        image = _choose_column("images", IMAGE_COLUMNS, [*item]) if columns is None else columns.image
-        label = _choose_column("labels", LABEL_COLUMNS, [*item]) if columns is None else columns.label
+        image, label = columns or (
+            _choose_column("images", IMAGE_COLUMNS, [*item]),
+            _choose_column("labels", LABEL_COLUMNS, [*item]),
+        )
         return item[image], item[label]
     if isinstance(item, tuple | list) and len(item) == 2:
         return item[0], item[1]
@@ -256,7 +245,7 @@ def _class_names(value: Any) -> tuple[str, ...] | None:
     if inner is None:
         return None
     columns = _find_columns(inner)
-    return _class_names(inner) if columns is None or columns.class_names is None else columns.class_names
+    return _class_names(inner) if columns is None or columns[2] is None else columns[2]
 
 
 def parse_label(value: Any) -> int | str:
@@ -276,57 +265,6 @@ def _plain(value: Any) -> Any:
     if not isinstance(value, np.generic | np.ndarray | Tensor) or np.prod(value.shape) != 1:
         return value
     return value if isinstance(value, Tensor) and value.is_meta else value.item()
-
-
-def to_pixels(image: Any, options: ArraysOptions) -> UInt8[np.ndarray, "channels rows cols"]:
-    """An image as bytes, resized to ``options.image_size`` if that is set.
-
-    Pillow images and files become RGB. Floats must be bytes divided by 255.
-
-    Raises:
-        InputError: no image, or other values.
-    """
-    size, resize = options.image_size, options.resize
-    if isinstance(image, str | Path):
-        try:
-            with Image.open(image, formats=FORMATS) as file:
-                return to_pixels(file, options)
-        except OSError as error:
-            raise InputError(f"{image}: {error.strerror or 'no image, or none in a supported format'}") from error
-        except InputError as error:
-            raise InputError(f"{image}: {error}") from error
-    if isinstance(image, Image.Image):
-        try:
-            copy = image.copy()  # it is turned upright in place
-            copy.format = image.format
-            return resize_image(copy, size, resize)
-        except InputError:
-            raise
-        except Exception as error:  # readers fail in many ways on damaged files, with SyntaxError among them
-            raise InputError(f"cannot be read: {one_line(error, 80)}") from error
-    if not isinstance(image, np.ndarray | Tensor):
-        raise InputError(f"an image is a {type(image).__name__}; expected a picture of Pillow, an array or a tensor")
-    pixels = _channels_first(image)
-    if size is None or pixels.shape[1:] == rows_and_cols_of(size):
-        return pixels
-    return resize_image(array_to_image(pixels), size, resize)[: len(pixels)]
-
-
-def _channels_first(image: np.ndarray | Tensor) -> UInt8[np.ndarray, "channels rows cols"]:
-    """Bytes, channels first. If both ends may be the channels, these are last in an array and first in a tensor."""
-    values = to_array(image)
-    values = values[None] if values.ndim == 2 else values
-    if values.ndim != 3 or not {values.shape[0], values.shape[2]} & {1, 3} or not values.size:
-        raise InputError(f"an image has shape {tuple(image.shape)}; expected (rows, cols) with 1 or 3 channels or none")
-    is_tensor = isinstance(image, Tensor) or image.ndim == 2
-    is_first = values.shape[0] in (1, 3) and (is_tensor or values.shape[2] not in (1, 3))
-    pixels = to_uint8(values if is_first else values.transpose(2, 0, 1))
-    if pixels is None:
-        raise InputError(
-            f"an image has {value_range(values)}; expected bytes (uint8), or floats that are bytes / 255, as ToTensor "
-            "gives them: leave normalisation and augmentation to the package"
-        )
-    return pixels
 
 
 def _write_pixels(parts: Mapping[str, Part], options: ArraysOptions, path: Path) -> list[int | str]:
@@ -350,32 +288,13 @@ def _read_parts(parts: Mapping[str, Part], options: ArraysOptions) -> Iterator[t
         for index in range(part.count):
             pixels, label = part.read(split, index, options)
             if index < IMAGES_READ_TWICE:
-                with _other_random_numbers():
-                    pixels_again, label_again = part.read(split, index, options)
+                pixels_again, label_again = part.read(split, index, options)
                 if label != label_again or not np.array_equal(pixels, pixels_again):
                     raise InputError(
                         f"{part.description}, {split} image {index} differs when it is read again; give the dataset "
                         "deterministic transforms (Resize, CenterCrop) and set random ones by data.augmentation"
                     )
             yield pixels, label
-
-
-@contextlib.contextmanager
-def _other_random_numbers() -> Iterator[None]:
-    """A block with new seeds of the global random generators, whose states are restored after it.
-
-    A dataset that restores these states after each image gives other images in the block, too.
-    """
-    states = random.getstate(), np.random.get_state()
-    with torch.random.fork_rng(devices=[]):
-        try:
-            seed = torch.default_generator.seed() % 2**32
-            random.seed(seed)
-            np.random.seed(seed)
-            yield
-        finally:
-            random.setstate(states[0])
-            np.random.set_state(states[1])
 
 
 def _list_parts(parts: Mapping[str, Part], labels: list[int | str], options: ArraysOptions) -> ImageListing:

@@ -1,20 +1,20 @@
-"""Image files, Pillow images and arrays as RGB bytes of one size, and facts from the headers of files."""
+"""Image files, Pillow images, arrays and tensors as bytes of one size, and facts from the headers of files."""
 
+import contextlib
 import errno
 import os
 import stat
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
-from threading import Condition
-from typing import NamedTuple
+from threading import Lock
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from jaxtyping import UInt8
-from PIL import ExifTags, Image, ImageFile, ImageOps, UnidentifiedImageError
+from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
 from vit_vs_cnn.data.options import Resize, rows_and_cols_of
@@ -22,35 +22,16 @@ from vit_vs_cnn.errors import InputError, one_line
 
 #: The readers that Pillow may use. Others start programs (EPS) or are so rare that they are likely a mistake.
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
-STRIP = 1 << 20  # pixels that are converted at one time
 REDUCING_GAP = 3.0  # reduction by a whole number first, then the filter; the difference to the filter alone is small
+#: Threads decode an image of more pixels one at a time, to limit the memory.
+MAX_SHARED_PIXELS = 16_000_000
 ALLOWED_PIXEL_VALUES = "bytes (uint8) from 0 to 255, or floats that are bytes / 255, as ToTensor gives them"
 #: Largest distance to a byte of 255 times a float that was a byte / 255, by the type of the float.
 _ROUNDING_TOLERANCE = {np.dtype(np.float16): 0.25, np.dtype(np.float32): 1e-4, np.dtype(np.float64): 1e-4}
 #: EXIF orientations that swap rows and columns.
 _ROTATED = (5, 6, 7, 8)
-
-
-class PixelBudget:
-    """Lets threads hold ``limit`` pixels together. A thread that wants more waits until it is alone."""
-
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
-        self._held = 0
-        self._changed = Condition()
-
-    @contextmanager
-    def holding(self, pixels: int) -> Iterator[None]:
-        """Wait until that many pixels are free, and hold them."""
-        with self._changed:
-            self._changed.wait_for(lambda: not self._held or self._held + pixels <= self.limit)
-            self._held += pixels
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._held -= pixels
-                self._changed.notify_all()
+_large_image_lock = Lock()
+ChannelsFirst = UInt8[np.ndarray, "channels rows cols"]
 
 
 class UnreadableImage(InputError):
@@ -63,16 +44,15 @@ class UnreadableImage(InputError):
 
 
 def decode_image(
-    path: Path, image_size: int | tuple[int, int], resize: Resize = "crop", budget: PixelBudget | None = None
+    path: Path, image_size: int | tuple[int, int] | None, resize: Resize = "crop"
 ) -> UInt8[np.ndarray, "3 rows cols"]:
     """The image in a file, upright, on white where it is transparent, at ``image_size``.
 
     Arguments:
         path: a file in one of ``FORMATS``; of an animation the first frame is used.
-        image_size: rows and columns of the result, in pixels; one number for a square.
+        image_size: rows and columns of the result, in pixels; one number for a square; None for the size of the image.
         resize: ``crop`` keeps the proportions and the middle, ``squash`` keeps the whole image but not its
             proportions, ``pad`` keeps both and adds black bars.
-        budget: limit on the pixels that are decoded at one time, shared by threads. Default: no limit.
 
     Raises:
         UnreadableImage: a file that is missing, forbidden, no regular file, empty, damaged, no image, or larger than
@@ -82,18 +62,72 @@ def decode_image(
         if not stat.S_ISREG(path.stat().st_mode):  # opening a pipe would wait for its writer
             raise UnreadableImage(path, "special file", "a folder, pipe, socket or device, and no file")
         with Image.open(path, formats=FORMATS) as file:
-            original = file.width * file.height
-            rows, cols = rows_and_cols_of(image_size)
-            size = (2 * rows, 2 * cols) if _is_rotated(file) else (2 * cols, 2 * rows)
-            file.draft(None, size)  # JPEG: decode no more than is needed
-            is_progressive = "progressive" in file.info  # then its reader keeps every coefficient
-            pixels = original if is_progressive else file.width * file.height
-            with (budget or PixelBudget(pixels)).holding(pixels):
+            pixels = file.width * file.height
+            if image_size is not None:
+                rows, cols = rows_and_cols_of(image_size)
+                size = (2 * rows, 2 * cols) if _is_rotated(file) else (2 * cols, 2 * rows)
+                file.draft(None, size)  # JPEG: decode no more than is needed
+            if "progressive" not in file.info:  # else its reader keeps every coefficient
+                pixels = file.width * file.height
+            with _large_image_lock if pixels > MAX_SHARED_PIXELS else contextlib.nullcontext():
                 return resize_image(file, image_size, resize)
     except InputError:
         raise
     except Exception as error:  # Pillow's readers fail in many ways on damaged bytes
         raise UnreadableImage(path, *_kind_and_reason(path, error)) from None
+
+
+def to_pixels(image: Any, image_size: int | tuple[int, int] | None = None, resize: Resize = "crop") -> ChannelsFirst:
+    """A file, a Pillow image, an array or a tensor as bytes, at ``image_size`` if that is given.
+
+    Files and Pillow images become RGB. Arrays and tensors keep their one or three channels.
+
+    Raises:
+        InputError: no image, one that cannot be read, or other values than bytes and bytes divided by 255.
+    """
+    if isinstance(image, str | Path):
+        return decode_image(Path(image), image_size, resize)
+    if isinstance(image, Image.Image):
+        try:
+            copy = image.copy()  # it is turned upright in place
+            copy.format = image.format
+            return resize_image(copy, image_size, resize)
+        except InputError:
+            raise
+        except Exception as error:  # readers fail in many ways on damaged files, with SyntaxError among them
+            raise InputError(f"cannot be read: {one_line(error, 80)}") from error
+    if not isinstance(image, np.ndarray | Tensor):
+        raise InputError(f"an image is a {type(image).__name__}; expected a path, a Pillow image, an array or a tensor")
+    pixels = channels_first(image)
+    if image_size is None or pixels.shape[1:] == rows_and_cols_of(image_size):
+        return pixels
+    return resize_image(array_to_image(pixels), image_size, resize)[: len(pixels)]
+
+
+def channels_first(image: np.ndarray | Tensor, channels: Collection[int] = (1, 3)) -> ChannelsFirst:
+    """An array or a tensor as bytes, channels first. Two dimensions are a grey image.
+
+    If both ends may be the channels, these are last in an array and first in a tensor.
+
+    Arguments:
+        channels: allowed numbers of channels.
+
+    Raises:
+        InputError: another shape, or values that are no bytes.
+    """
+    values = to_array(image)
+    values = values[None] if values.ndim == 2 else values
+    is_first, is_last = (values.ndim == 3 and values.shape[end] in channels for end in (0, -1))
+    is_first = is_first or image.ndim == 2
+    if not (is_first or is_last) or not values.size:
+        allowed = " or ".join(map(str, channels))
+        raise InputError(f"shape {tuple(image.shape)}; expected (rows, cols), or with {allowed} channels first or last")
+    if is_last and image.ndim == 3 and not (is_first and isinstance(image, Tensor)):
+        values = values.transpose(2, 0, 1)
+    pixels = to_uint8(values)
+    if pixels is None:
+        raise InputError(f"{value_range(values)}; expected {ALLOWED_PIXEL_VALUES}")
+    return np.array(pixels, order="C")
 
 
 def resize_image(
@@ -113,7 +147,6 @@ def to_rgb(image: Image.Image) -> Image.Image:
     """An opened image upright, in RGB, on white where it is transparent. Raises InputError: it has no pixels."""
     if not image.width or not image.height:
         raise InputError(f"it has {image.width} x {image.height} pixels")
-    _scale_transparent_color(image)
     return _composite_on_white(_eight_bit(_upright(image)))
 
 
@@ -233,66 +266,29 @@ def _is_rotated(image: Image.Image) -> bool:
         return False
 
 
-def _scale_transparent_color(image: Image.Image) -> None:
-    """Scale the transparent colour of a PNG of 2, 4 or 3 x 16 bits as Pillow scales the pixels, but not the colour."""
-    color = image.info.get("transparency")
-    stored = str(image.tile[0].args) if isinstance(image, ImageFile.ImageFile) and image.tile else ""
-    if isinstance(color, tuple) and (stored == "RGB;16B" or max(color) > 255):
-        image.info["transparency"] = tuple(value >> 8 for value in color)
-    elif isinstance(color, int):
-        image.info["transparency"] = color * {"L;2": 85, "L;4": 17}.get(stored, 1)
-
-
 def _eight_bit(image: Image.Image) -> Image.Image:
-    """Grey of 16 or 32 bits scaled to 8 bits, with its transparency. Other modes stay as they are."""
-    if image.mode.startswith("I;16"):
-        values = np.asarray(image)
-        grey = _grey(values, 0.0, 65535.0)
-        color = image.info.get("transparency")
-        return grey if color is None else Image.merge("LA", (grey, Image.fromarray(np.uint8(255) * (values != color))))
-    if image.mode not in ("I", "F"):
+    """Grey of 16 or 32 bits scaled to 8 bits. Other modes stay as they are.
+
+    Black and white are 0 and 65535 for 16 bits. For 32 bits they are the narrowest usual range that holds all values,
+    else the range of the values.
+    """
+    if not image.mode.startswith("I") and image.mode != "F":
         return image
-    values = np.asarray(image)
-    ranges = [(float(part.min()), float(part.max())) for part in map(_finite, _strips(values))]
-    return _grey(values, *_value_range(image, min(low for low, _ in ranges), max(high for _, high in ranges)))
-
-
-def _strips(values: np.ndarray) -> Iterator[np.ndarray]:
-    """A few rows at a time: 64-bit numbers of a whole image would take many times its memory."""
-    rows = max(1, STRIP // values.shape[1])
-    return (values[top : top + rows] for top in range(0, len(values), rows))
-
-
-def _finite(values: np.ndarray) -> np.ndarray:
-    return np.nan_to_num(values.astype(np.float64), posinf=0.0, neginf=0.0)
-
-
-def _value_range(image: Image.Image, lowest: float, highest: float) -> tuple[float, float]:
-    """Black and white of 32-bit grey: the narrowest usual range that holds all values, else the range of the values."""
-    usual = {"I": (255.0, 65535.0), "F": (1.0, 255.0, 65535.0)}[image.mode]
-    if image.format == "PPM" and image.mode == "I":  # Pillow scales more than 8 bits to 16
+    values = np.nan_to_num(np.asarray(image).astype(np.float64), posinf=0.0, neginf=0.0)
+    lowest, highest = float(values.min()), float(values.max())
+    usual = {"I": (255.0, 65535.0), "F": (1.0, 255.0, 65535.0)}.get(image.mode, (65535.0,))
+    if image.format == "PPM":  # Pillow scales more than 8 bits to 16
         usual = (65535.0,)
-    fitting = [white for white in usual if lowest >= 0 and highest <= white]
-    return (0.0, fitting[0]) if fitting else (lowest, highest)
-
-
-def _grey(values: np.ndarray, black: float, white: float) -> Image.Image:
-    scale = 255 / ((white - black) or 1)
-    return Image.fromarray(
-        np.concatenate([np.rint((_finite(part) - black) * scale).astype(np.uint8) for part in _strips(values)])
-    )
+    white = next((white for white in usual if lowest >= 0 and highest <= white), None)
+    black, white = (lowest, highest) if white is None else (0.0, white)
+    return Image.fromarray(np.rint((values - black) * (255 / ((white - black) or 1))).astype(np.uint8))
 
 
 def _composite_on_white(image: Image.Image) -> Image.Image:
     if not image.has_transparency_data:
         return image if image.mode == "RGB" else image.convert("RGB")
-    result = Image.new("RGB", image.size)
-    rows = max(1, STRIP // image.width)
-    for top in range(0, image.height, rows):
-        above = image.crop((0, top, image.width, min(top + rows, image.height))).convert("RGBA")
-        mixed = Image.alpha_composite(Image.new("RGBA", above.size, "white"), above)
-        result.paste(mixed.convert("RGB"), (0, top))
-    return result
+    above = image.convert("RGBA")
+    return Image.alpha_composite(Image.new("RGBA", above.size, "white"), above).convert("RGB")
 
 
 def _resized(image: Image.Image, grid_size: tuple[int, int], resize: str) -> Image.Image:

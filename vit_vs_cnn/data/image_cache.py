@@ -5,6 +5,7 @@ import csv
 import errno
 import hashlib
 import json
+import mmap
 import os
 import shutil
 import warnings
@@ -14,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import PIL
@@ -23,23 +24,14 @@ from jaxtyping import UInt8
 from rich.progress import track
 
 from vit_vs_cnn.console import open_console
-from vit_vs_cnn.data.decoding import PixelBudget, UnreadableImage, decode_image
-from vit_vs_cnn.data.images import (
-    MAX_COPIED_BYTES,
-    LabelledImages,
-    MappedImages,
-    concatenate,
-    fingerprint_with_groups,
-    release_pages,
-)
+from vit_vs_cnn.data.decoding import UnreadableImage, decode_image
+from vit_vs_cnn.data.images import LabelledImages, concatenate, fingerprint_with_groups
 from vit_vs_cnn.data.listing import FileProblem, ImageListing, count_by_kind, format_counts, summarize_problems
 from vit_vs_cnn.data.options import FolderOptions, TableOptions, rows_and_cols_of
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.files import atomic_write, file_state, write_text
 
-CACHE_FORMAT = 4
-#: Pixels that may be decoded at one time: 200 MB for each copy that a reader makes. A larger image is decoded alone.
-MAX_DECODED_PIXELS = 50_000_000
+CACHE_FORMAT = 5
 _CHUNK_BYTES = 2**24
 Item = TypeVar("Item")
 Pixels = UInt8[np.ndarray, "count channels rows cols"]
@@ -109,7 +101,8 @@ class CachedImages:
         rows = slice(first, first + listing.splits.count(name))
         labels = torch.tensor(listing.labels[rows], dtype=torch.int64)
         groups = None if listing.groups is None else listing.groups[rows]
-        return MappedImages(pixels, first, labels, listing.class_names, listing.names[rows], groups)
+        images = torch.from_numpy(pixels[rows])
+        return LabelledImages(images, labels, listing.class_names, listing.names[rows], groups=groups)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -253,13 +246,9 @@ def write_listing(stem: Path, listing: ImageListing, pixels: Pixels) -> None:
 
 
 def track_writing(pixels: Pixels, items: Iterable[Item], task: str) -> Iterator[Item]:
-    """Items, one for each image of a file, with a progress bar on a terminal. Written pages are released."""
-    console, chunk = open_console(), max(1, MAX_COPIED_BYTES // max(1, pixels[:1].nbytes))
-    options = {"console": console, "transient": True, "disable": not console.is_terminal}
-    for number, item in enumerate(track(items, task, len(pixels), **options), start=1):
-        yield item
-        if number % chunk == 0:
-            release_pages(pixels)
+    """Items, one for each image of a file, with a progress bar on a terminal."""
+    console = open_console()
+    return iter(track(items, task, len(pixels), console=console, transient=True, disable=not console.is_terminal))
 
 
 def _read_pair(stem: Path) -> tuple[ImageListing, Pixels]:
@@ -270,6 +259,8 @@ def _read_pair(stem: Path) -> tuple[ImageListing, Pixels]:
     pixels = open_image_file(stem.with_suffix(".npy"))
     if _checksum(index["listing"], pixels[: len(listing.names)]) != index["crc32"]:
         raise ValueError("damaged")
+    if hasattr(mmap, "MADV_RANDOM"):  # else the system reads the neighbours of each image as well
+        cast(Any, pixels)._mmap.madvise(mmap.MADV_RANDOM)
     return listing, pixels
 
 
@@ -278,7 +269,6 @@ def _checksum(text: str, pixels: Pixels) -> int:
     chunk = max(1, _CHUNK_BYTES // max(1, pixels[:1].nbytes))
     for first in range(0, len(pixels), chunk):
         crc = zlib.crc32(pixels[first : first + chunk].data, crc)
-        release_pages(pixels)
     return crc
 
 
@@ -331,14 +321,13 @@ def _decode_files(
     root: Path, listing: ImageListing, options: FolderOptions | TableOptions, pixels: Pixels
 ) -> ImageListing:
     """Decode files in threads into the first rows of ``pixels``. Returns the listing of the files that can be read."""
-    budget = PixelBudget(MAX_DECODED_PIXELS)
     assert options.image_size is not None
     image_size = options.image_size
 
     def decode(row: int) -> FileProblem | None:
         name = listing.names[row]
         try:
-            pixels[row] = decode_image(root / name, image_size, options.resize, budget)
+            pixels[row] = decode_image(root / name, image_size, options.resize)
         except UnreadableImage as error:
             return FileProblem(error.kind, name, error.reason)
         return None

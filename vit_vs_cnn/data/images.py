@@ -1,12 +1,7 @@
 """Labelled images as bytes, in memory or in a memory-mapped file, and the interface of image sources."""
 
-import copy
-import errno
 import hashlib
 import math
-import mmap
-import os
-import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
@@ -113,12 +108,6 @@ class LabelledImages:
             return LazySubset((self,), indices, **fields)
         return LabelledImages(self.take(indices), **fields)
 
-    def with_labels(self, labels: Int64[Tensor, "count"]) -> "LabelledImages":
-        """The same images with other labels."""
-        changed = copy.copy(self)
-        vars(changed)["labels"] = labels  # the dataclass is frozen
-        return changed
-
     def with_pixels(self, images: ImageBytes) -> "LabelledImages":
         """Other pixels, in memory, with the same labels and names."""
         return LabelledImages(images, self.labels, self.class_names, self.sample_ids, self.masks, self.groups)
@@ -179,64 +168,6 @@ class LazySubset(LabelledImages):
 
     def batches(self, size: int = _BATCH_IMAGES) -> Iterator[ImageBytes]:
         yield from (self.take(indices) for indices in torch.arange(len(self)).split(size))
-
-
-class MappedImages(LabelledImages):
-    """Consecutive images of a memory-mapped file. ``take`` and ``batches`` keep one batch in memory.
-
-    Arguments:
-        mapped: all pixels of the file. Nothing may be written to them.
-        first: index in the file of the first image. The number of labels is the number of images.
-    """
-
-    def __init__(  # noqa: PLR0917
-        self,
-        mapped: UInt8[np.ndarray, "stored channels rows cols"],
-        first: int,
-        labels: Int64[Tensor, "count"],
-        class_names: tuple[str, ...],
-        sample_ids: Sequence[str],
-        groups: Sequence[str] | None = None,
-    ) -> None:
-        pixels = torch.from_numpy(mapped[first : first + len(labels)])
-        super().__init__(pixels, labels, class_names, sample_ids, groups=groups)
-        vars(self).update(_mapped=mapped, _first=first, _file=_open_file(mapped))  # the base is frozen
-
-    def take(self, indices: Int64[Tensor, "chosen"]) -> UInt8[Tensor, "chosen channels rows cols"]:
-        if self._file is None:
-            return super().take(indices)
-        # Not through the map: a page fault makes the system read the neighbouring images as well.
-        pixels = np.empty((len(indices), *self.image_shape), np.uint8)
-        for row, index in zip(pixels, indices.tolist(), strict=True):
-            if os.preadv(self._file, [row.data], self._mapped.offset + (self._first + index) * row.nbytes) < row.nbytes:
-                raise OSError(errno.EIO, "the file of images has become shorter", str(self._mapped.filename))
-        return torch.from_numpy(pixels)
-
-    def batches(self, size: int = _BATCH_IMAGES) -> Iterator[ImageBytes]:
-        for batch in super().batches(size):
-            yield batch
-            release_pages(self._mapped)
-
-    _mapped: Any
-    _first: int
-    _file: int | None
-
-
-def _open_file(mapped: np.ndarray) -> int | None:
-    """A descriptor of a mapped file, closed with the map. None for other arrays and where ``preadv`` is missing."""
-    path = getattr(mapped, "filename", None)
-    if path is None or not hasattr(os, "preadv"):
-        return None
-    file = os.open(path, os.O_RDONLY)
-    weakref.finalize(mapped, os.close, file)
-    return file
-
-
-def release_pages(images: np.ndarray) -> None:
-    """Release the pages of a mapped file that are in memory. Changes are kept; other arrays stay as they are."""
-    mapped = getattr(images, "_mmap", None)
-    if mapped is not None and hasattr(mmap, "MADV_DONTNEED"):
-        mapped.madvise(mmap.MADV_DONTNEED)
 
 
 def concatenate(first: LabelledImages, second: LabelledImages) -> LabelledImages:

@@ -14,21 +14,10 @@ from jaxtyping import UInt8
 from PIL import Image
 from torch import Tensor
 
-from vit_vs_cnn.data.decoding import (
-    ALLOWED_PIXEL_VALUES,
-    PixelBudget,
-    UnreadableImage,
-    array_to_image,
-    decode_image,
-    resize_image,
-    to_array,
-    to_uint8,
-    value_range,
-)
-from vit_vs_cnn.data.image_cache import MAX_DECODED_PIXELS
+from vit_vs_cnn.data.decoding import UnreadableImage, array_to_image, channels_first, to_pixels
 from vit_vs_cnn.data.listing import SUFFIXES
 from vit_vs_cnn.data.options import Resize
-from vit_vs_cnn.errors import InputError, one_line
+from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.files import spelled
 
 INPUT_FORMS = "the path of an image or a folder, a PIL image, a uint8 array or tensor, or a list of these"
@@ -48,13 +37,8 @@ class InputImage:
     name: str
     content: Path | Image.Image | Tensor
 
-    def decode(
-        self, shape: tuple[int, int, int], resize: Resize, budget: PixelBudget | None = None
-    ) -> UInt8[Tensor, "channels rows cols"]:
+    def decode(self, shape: tuple[int, int, int], resize: Resize) -> UInt8[Tensor, "channels rows cols"]:
         """The bytes at ``shape``. Bytes of another shape are resized as files are, to RGB or its luminance.
-
-        Arguments:
-            budget: as of ``decode_image``.
 
         Raises:
             InputError: an image that cannot be read, or a shape with another number of channels than one or three.
@@ -68,18 +52,16 @@ class InputImage:
                 f"image {self.name}: the network takes images of {channels} x {rows} x {cols}; files, and arrays of "
                 "another shape, get 1 or 3 channels"
             )
-        if isinstance(content, Path):
-            pixels = decode_image(content, (rows, cols), resize, budget)
-        else:
-            image = array_to_image(content.numpy()) if isinstance(content, Tensor) else content
-            try:
-                copy = image.copy()  # it is turned upright in place
-                copy.format = image.format
-                pixels = resize_image(copy, (rows, cols), resize)
-            except Exception as error:  # Pillow's readers fail in many ways on damaged bytes
-                raise InputError(f"image {self.name} cannot be read: {one_line(error, 80)}") from error
-        # Luminance is (299 R + 587 G + 114 B) / 1000 (ITU-R BT.601), as Pillow rounds it: grey keeps its values.
-        return torch.from_numpy(pixels if channels == 3 else np.array(array_to_image(pixels).convert("L"))[None])
+        try:
+            pixels = to_pixels(content, (rows, cols), resize)
+        except UnreadableImage:
+            raise
+        except InputError as error:
+            raise InputError(f"image {self.name} {error}") from error
+        if channels == 1 and len(pixels) == 3:
+            # Luminance is (299 R + 587 G + 114 B) / 1000 (ITU-R BT.601), as Pillow rounds it: grey keeps its values.
+            pixels = np.array(array_to_image(pixels).convert("L"))[None]
+        return torch.from_numpy(pixels).expand(shape)
 
 
 def decode_in_background(
@@ -87,15 +69,13 @@ def decode_in_background(
 ) -> Iterator[list[tuple[InputImage, UInt8[Tensor, "channels rows cols"] | str]]]:
     """Batches of images with their bytes, in order, or with the reason if an image cannot be read.
 
-    Threads decode the next batch meanwhile. Two batches are held, and the pixels that are decoded at one time are
-    limited as in training.
+    Threads decode the next batch meanwhile. Two batches are held.
     """
-    budget = PixelBudget(MAX_DECODED_PIXELS)
     size = max(1, min(MAX_BATCH_IMAGES, MAX_BATCH_PIXELS // (shape[1] * shape[2])))
 
     def read(image: InputImage) -> Tensor | str:
         try:
-            return image.decode(shape, resize, budget)
+            return image.decode(shape, resize)
         except InputError as error:
             return error.reason if isinstance(error, UnreadableImage) else str(error)
 
@@ -170,25 +150,14 @@ def _contents(value: Any, channels: int) -> Sequence[tuple[str, Path | Image.Ima
         case Image.Image():
             return [(str(getattr(value, "filename", "")), value)]
         case np.ndarray() | Tensor():
-            return [("", image) for image in _channels_first(value, channels)]
+            images = value if value.ndim == 4 else [value]
+            try:
+                return [("", torch.from_numpy(channels_first(image, (channels,)))) for image in images]
+            except InputError as error:
+                raise InputError(f"images: {error}") from error
         case bytes() | bytearray():
             hint = "a file in memory is PIL.Image.open(io.BytesIO(it))"
             raise InputError(f"images: expected {INPUT_FORMS}, got bytes; {hint}")
         case Iterable() if not isinstance(value, Mapping):
             return [content for item in value for content in _contents(item, channels)]
     raise InputError(f"images: expected {INPUT_FORMS}, got {type(value).__name__}")
-
-
-def _channels_first(given: np.ndarray | Tensor, channels: int) -> UInt8[Tensor, "count channels rows cols"]:
-    shape, is_array = tuple(given.shape), not isinstance(given, Tensor)
-    values = to_array(given)
-    if (pixels := to_uint8(values)) is None:
-        raise InputError(f"images: {value_range(values)}; expected {ALLOWED_PIXEL_VALUES}")
-    images = torch.from_numpy(np.array(pixels, order="C"))
-    if images.ndim == 2 and images.numel():  # one grey image, with as many channels as the network takes
-        return images.expand(1, channels, *shape)
-    images = images[None] if images.ndim == 3 else images
-    if images.ndim != 4 or channels not in (images.shape[1], images.shape[3]) or not min(images.shape[1:]):
-        raise InputError(f"images: shape {shape}; expected {channels} channels, first or last, of one image or several")
-    is_last = images.shape[3] == channels and (is_array or images.shape[1] != channels)
-    return images.permute(0, 3, 1, 2) if is_last else images

@@ -38,7 +38,6 @@ class Augmentation:
         erasing: probability that a random rectangle (2 to 33 % of the area) is set to the mean color.
         mixup: alpha of mixup's Beta(alpha, alpha); 0 = none.
         cutmix: alpha of CutMix's Beta(alpha, alpha); 0 = none. With mixup and cutmix, each image takes one of them.
-        mix_probability: probability that an image is mixed at all.
         resized_crop: [minimum, maximum] area of a random crop that is resized to the size of the image, as by
             torchvision's RandomResizedCrop; usually [0.08, 1]. It replaces crop_padding. null: none.
         transform: {class_path, init_args} of a custom transform from uint8 images (channels, rows, cols) to uint8
@@ -54,7 +53,6 @@ class Augmentation:
     erasing: float = 0.0
     mixup: float = 0.0
     cutmix: float = 0.0
-    mix_probability: float = 1.0
     resized_crop: tuple[float, float] | None = None
     transform: Plain | None = None
 
@@ -64,7 +62,7 @@ class Augmentation:
         template = "augmentation.{name} = {value!r}: must be {bounds}"
         whole = {"crop_padding": Bounds(at_least=0, at_most=4096, is_whole=True)}
         check_numbers(vars(self), template, **whole, num_ops=Bounds(at_least=0, at_most=64, is_whole=True))
-        bounds = {"magnitude": Bounds(at_least=0, at_most=NUM_BINS - 1), "erasing": SHARE, "mix_probability": SHARE}
+        bounds = {"magnitude": Bounds(at_least=0, at_most=NUM_BINS - 1), "erasing": SHARE}
         bounds |= {"mixup": AT_LEAST_0, "cutmix": AT_LEAST_0}
         check_numbers(vars(self), template, **bounds)
         for name in bounds:  # 1 and 1.0 are one config, and have one hash
@@ -78,7 +76,7 @@ class Augmentation:
     @property
     def mixes(self) -> bool:
         """Whether targets are soft labels."""
-        return (self.mixup > 0 or self.cutmix > 0) and self.mix_probability > 0
+        return self.mixup > 0 or self.cutmix > 0
 
     @property
     def num_policy_ops(self) -> int:

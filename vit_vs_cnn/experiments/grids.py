@@ -3,17 +3,16 @@
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
 import torch
 
 from vit_vs_cnn.config.experiment import Budget, Experiment
 from vit_vs_cnn.console import format_count
 from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.experiments.timing import runs_at_a_time
 from vit_vs_cnn.experiments.tuning import count_splits
 from vit_vs_cnn.runs.experiment_data import ExperimentData
 from vit_vs_cnn.statistics.pair_comparison import MIN_SEEDS_FOR_CONCLUSION
-from vit_vs_cnn.workers.step_time import runs_at_a_time
 
 #: Number of sizes, number of seeds and share of the config's steps, the best first. With more minutes a plan gets three
 #: seeds for a conclusion, four sizes for a trend, the config's steps, a fifth size, seeds 4 and 5, and longer runs.
@@ -21,8 +20,6 @@ GRID_CANDIDATES = (
     *((5, 5, 4.0), (5, 5, 2.0), (5, 5, 1.0), (5, 3, 1.0), (4, 3, 1.0), (4, 3, 0.75), (4, 3, 0.5)),
     *((4, 3, 0.25), (3, 3, 0.25), (2, 3, 0.25), (1, 3, 0.25), (1, 1, 0.25)),
 )
-#: Largest number of sizes and of seeds in a plan.
-MAX_SIZES, MAX_SEEDS = 5, 5
 #: Fewer sizes show no trend over the number of images.
 SIZES_FOR_A_TREND = 4
 #: Images of each class at the smallest size, and the largest ratio of the largest to the smallest size.
@@ -33,7 +30,6 @@ MAX_OVERRUN = 1.25
 STEPS = 600
 #: Smallest and largest ratio of neighbouring sizes: closer ones add little, and the curve between others is unknown.
 LEAST_RATIO, MOST_RATIO = 1.5, 100 ** (1 / 3)
-_CLOSER, _FURTHER = 1.03, 1.1  # tolerance for sizes rounded to two digits
 _VALIDATIONS = 6  # of a run: five in the training and one at its end
 _PROCESS = 12.0  # seconds until a new process has read the images
 _MARGIN = 1.15  # other work on the machine, and the report
@@ -78,9 +74,11 @@ class GridPlan:
         sizes = format_count(len(self.train_sizes), "size")
         return f"{format_count(len(self.seeds), 'seed')}, {sizes}, {Budget(steps=list(self.steps)).text}"
 
-    def same_runs(self, other: "GridPlan") -> bool:
-        """Whether another grid has the same sizes, seeds and steps."""
-        return (self.train_sizes, self.seeds, self.steps) == (other.train_sizes, other.seeds, other.steps)
+    def is_larger_than(self, other: "GridPlan") -> bool:
+        """Whether it has the seeds of another grid, at least as many sizes and as long runs, and more of any."""
+        is_different = (self.train_sizes, self.seeds, self.steps) != (other.train_sizes, other.seeds, other.steps)
+        has_sizes = len(self.train_sizes) >= len(other.train_sizes) and self.train_sizes[-1] >= other.train_sizes[-1]
+        return is_different and has_sizes and {*other.seeds} <= {*self.seeds} and self.steps >= other.steps
 
     @property
     def allows_conclusion(self) -> bool:
@@ -157,15 +155,11 @@ class GridTimeModel:
 
 def free_of(fixed: Collection[str]) -> list[str]:
     """The settings of the grid that the user did not name."""
-    names = {
-        "budget" if name == "trainer.max_steps" else name.removeprefix("protocol.").split(".")[0] for name in fixed
-    }
+    names = {name.removeprefix("protocol.").split(".")[0] for name in fixed}
     return [name for name in ("train_sizes", "seeds", "budget") if name not in names]
 
 
-def candidate_grids(
-    costs: GridTimeModel, fixed: Collection[str] = (), *, begun: GridPlan | None = None, max_seeds: int = MAX_SEEDS
-) -> list[GridPlan]:
+def candidate_grids(costs: GridTimeModel, fixed: Collection[str] = ()) -> list[GridPlan]:
     """The grids that an experiment may have, with their times, the best first.
 
     No grid has fewer sizes, fewer seeds or shorter runs than the next one. Grids with five seeds have five sizes and at
@@ -173,8 +167,6 @@ def candidate_grids(
 
     Arguments:
         fixed: settings that the user gave by name; of these, sizes, seeds and budget are kept.
-        begun: a grid whose sizes and seeds all grids contain.
-        max_seeds: number of seeds that no grid exceeds.
     """
     protocol, pool, free = costs.experiment.protocol, costs.pool, free_of(fixed)
     base = steps_of(protocol.budget) or (STEPS,)
@@ -183,26 +175,12 @@ def candidate_grids(
     for size_count, seed_count, share in GRID_CANDIDATES:
         seeds, sizes = tuple(protocol.seeds), named_sizes
         if "seeds" in free:
-            seeds = _add_seeds(begun.seeds if begun is not None else (), min(seed_count, max_seeds))
+            seeds = tuple(range(seed_count))
         if "train_sizes" in free:
-            sizes = tuple(spread_sizes(pool, size_count)) if begun is None else _add_sizes(pool, begun, size_count)
+            sizes = tuple(spread_sizes(pool, size_count))
         steps = tuple(sorted({max(1, round(one * share)) for one in base})) if "budget" in free else base
         grids.append(GridPlan(sizes, seeds, steps))
     return [costs.of(grid) for grid in dict.fromkeys(grids)]
-
-
-def _add_seeds(seeds: tuple[int, ...], count: int) -> tuple[int, ...]:
-    """Seeds with the numbers that follow the largest, until there are so many."""
-    first = max(seeds, default=-1) + 1
-    return (*seeds, *range(first, first + count - len(seeds)))
-
-
-def _add_sizes(pool: ExperimentData, grid: GridPlan, count: int) -> tuple[int, ...]:
-    """The sizes of a grid with further ones (``one_more_size``), until there are so many or no more fit."""
-    sizes = grid.train_sizes
-    while len(sizes) < count and (size := one_more_size(pool, sizes)) is not None:
-        sizes = tuple(sorted((*sizes, size)))
-    return sizes
 
 
 def choose_grid(grids: Sequence[GridPlan], minutes: float) -> GridPlan:
@@ -250,23 +228,6 @@ def spread_sizes(pool: ExperimentData, count: int) -> list[int]:
         count -= 1
     below = [largest * (smallest / largest) ** (place / (count - 1)) for place in range(1, count)]
     return [*sorted({_two_digits(size) for size in below} - {largest}), largest]
-
-
-def one_more_size(pool: ExperimentData, sizes: Sequence[int]) -> int | None:
-    """A size beside those that are there: of the evenly spread ones or, where none fits, in the middle of a wide gap.
-
-    It is the one that is furthest from its neighbours and no further than a factor of 4.6 from one of them. None where
-    all would come closer to one than a factor of 1.5, or there are five sizes.
-    """
-    if len(sizes) >= MAX_SIZES:
-        return None
-    _, middle = max(((b / a, math.sqrt(a * b)) for a, b in pairwise(sizes)), default=(1.0, 0.0))
-    for wanted in (spread_sizes(pool, max(SIZES_FOR_A_TREND, len(sizes) + 1)), [_two_digits(middle)]):
-        apart = {size: min(max(size, there) / max(1, min(size, there)) for there in sizes) for size in wanted}
-        fitting = [size for size in wanted if LEAST_RATIO / _CLOSER <= apart[size] <= MOST_RATIO * _FURTHER]
-        if fitting:
-            return max(fitting, key=lambda size: (apart[size], -size))
-    return None
 
 
 def _two_digits(size: float) -> int:

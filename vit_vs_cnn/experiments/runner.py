@@ -12,7 +12,7 @@ from vit_vs_cnn.config.experiment import Experiment, read_config
 from vit_vs_cnn.config.trainer import AUTO
 from vit_vs_cnn.console import format_count
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.experiments.precision import choose_precision, reuse_saved_precision
+from vit_vs_cnn.experiments.timing import choose_precision, reuse_saved_precision
 from vit_vs_cnn.experiments.tuning import tune
 from vit_vs_cnn.process import quiet_lightning
 from vit_vs_cnn.runs.analysis_plan import AnalysisPlan, make_analysis_plan, register_plan

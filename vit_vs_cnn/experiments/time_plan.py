@@ -16,7 +16,7 @@ from vit_vs_cnn.console import format_count, join_names
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments import grids
 from vit_vs_cnn.experiments.grids import SIZES_FOR_A_TREND, GridPlan, GridTimeModel, free_of, steps_of
-from vit_vs_cnn.experiments.precision import choose_precision, reuse_saved_precision
+from vit_vs_cnn.experiments.timing import choose_precision, reuse_saved_precision, seconds_per_step
 from vit_vs_cnn.experiments.width_matching import match_macs
 from vit_vs_cnn.process import quiet_lightning
 from vit_vs_cnn.runs.analysis_plan import find_binding_plan
@@ -26,7 +26,6 @@ from vit_vs_cnn.runs.result import read_result
 from vit_vs_cnn.runs.run import Run
 from vit_vs_cnn.runs.status import duration
 from vit_vs_cnn.statistics.pair_comparison import MIN_SEEDS_FOR_CONCLUSION, too_few_images
-from vit_vs_cnn.workers.step_time import seconds_per_step
 from vit_vs_cnn.workers.trainer import is_helper_process, is_launched_from_outside, world_size
 
 
@@ -39,8 +38,8 @@ def plan_for_time(
     exceed the minutes by less than a quarter. More minutes give three seeds first, then four sizes, the config's steps,
     a fifth size, seeds 4 and 5, and longer runs (``grids.GRID_CANDIDATES``).
 
-    If the experiment was started before, the same minutes resume its grid, and more minutes plan a grid that contains
-    its sizes and seeds (``_continue_plan``).
+    If the experiment was started before, the same minutes resume its grid, and more minutes plan a larger one, in which
+    finished runs count (``_continue_plan``).
 
     Arguments:
         experiment: with the sizes, seeds and steps of its config.
@@ -239,17 +238,15 @@ def _answers(chosen: GridPlan, others: Sequence[GridPlan], costs: GridTimeModel,
 
 
 def _too_few_sizes(pool: ExperimentData, candidates: Sequence[GridPlan], fixed: Collection[str]) -> list[str]:
-    """Why no minutes would give a trend, where that is so; nothing where the user named the sizes."""
+    """A line on too few images for a trend; none if the user set the sizes."""
     most = max(len(grid_plan.train_sizes) for grid_plan in candidates)
-    if most >= SIZES_FOR_A_TREND or "train_sizes" not in free_of(fixed):
-        return []
-    message = f"{most} size{'s show' if most > 1 else ' shows'} no trend over the number of images"
     needed, classes = grids.images_for(pool, SIZES_FOR_A_TREND), pool.images.num_classes
-    if pool.largest >= needed:
-        return [f"{message}, and there is no room for {SIZES_FOR_A_TREND} between those that are there"]
+    if most >= SIZES_FOR_A_TREND or "train_sizes" not in free_of(fixed) or pool.largest >= needed:
+        return []
     return [
-        f"{message}, and the images are too few for {SIZES_FOR_A_TREND}: that takes {needed:,} to train on, "
-        f"{math.ceil(needed / classes)} for each of {classes} classes; there are {pool.largest:,}"
+        f"{most} size{'s show' if most > 1 else ' shows'} no trend over the number of images, and the images are too "
+        f"few for {SIZES_FOR_A_TREND}: that takes {needed:,} to train on, {math.ceil(needed / classes)} for each of "
+        f"{classes} classes; there are {pool.largest:,}"
     ]
 
 
@@ -283,7 +280,7 @@ def _begun_experiment(experiment: Experiment) -> Experiment | None:
     path = experiment.folder / "experiment.yaml"
     if not path.exists():
         return None
-    from_dict = experiment_from_dict(read_config(path), trusted=False, recorded=True)
+    from_dict = experiment_from_dict(read_config(path), trusted=False)
     sources = [replace(one.data, root=os.path.abspath(one.data.root)).whence for one in (from_dict, experiment)]
     if sources[0] != sources[1]:
         raise InputError(
@@ -318,69 +315,51 @@ def _value_at(block: Any, path: Sequence[str]) -> Any:
 def _continue_plan(
     experiment: Experiment, begun: Experiment, pool: ExperimentData, *, fixed: Collection[str], console: Console
 ) -> Experiment:
-    """The experiment with the grid of its folder, or with a larger one that contains it, if the minutes allow one.
+    """The experiment with the grid of its folder; if more minutes are given, with a larger one if they allow one.
 
-    Finished runs count with the time that they took. Once an analysis was possible, the budget stays, because
-    conclusions are about the longest budget, and seeds are added only once.
+    Finished runs of the larger grid count with the time that they took. Once an analysis was possible, the budget
+    stays, because conclusions are about the longest budget.
 
     Arguments:
         experiment: with the sizes, seeds and steps of its config.
-        begun: what the folder has.
+        begun: experiment of the folder.
     """
-    minutes = experiment.minutes or 0.0
-    free = free_of(fixed)
-    selected = {name: getattr(begun.protocol, name) for name in free}
-    same = replace(experiment, protocol=replace(experiment.protocol, **selected))
-    may_grow = begun.minutes is None or minutes > begun.minutes
-    if not may_grow or not steps_of(same.protocol.budget):
-        reason = "more --minutes add to it" if not may_grow else f"its budget is in {same.protocol.budget.unit}"
+    minutes, protocol = experiment.minutes or 0.0, experiment.protocol
+    begun_protocol = replace(protocol, **{name: getattr(begun.protocol, name) for name in free_of(fixed)})
+    same = replace(experiment, protocol=begun_protocol)
+    steps, may_grow = steps_of(begun_protocol.budget), begun.minutes is None or minutes > begun.minutes
+    if not may_grow or not steps:
+        reason = "more --minutes plan a larger one" if steps else f"its budget is in {begun_protocol.budget.unit}"
         console.print(f"{_continued_text(same)}; {reason}, another --name begins anew", soft_wrap=True)
         return same if may_grow else replace(same, minutes=begun.minutes)
     cells = grid(same, pool, world_size=world_size(same))
-    plan = find_binding_plan(cells)
-    sizes = {pool.resolve(size): size for size in same.protocol.train_sizes}
-    old = GridPlan(tuple(sorted(sizes)), tuple(same.protocol.seeds), steps_of(same.protocol.budget))
-    planned = (
-        experiment
-        if plan is None
-        else replace(experiment, protocol=replace(experiment.protocol, budget=same.protocol.budget))
-    )
-    costs = GridTimeModel(planned, pool, _timed(same, pool, console), _seconds_of_finished(cells))
-    were_seeds_added = plan is not None and not {*old.seeds} <= {*plan.seeds}
-    names = fixed if plan is None else [*fixed, "protocol.budget"]
-    old = costs.of(old)
-    candidates = grids.candidate_grids(
-        costs, names, begun=old, max_seeds=len(old.seeds) if were_seeds_added else grids.MAX_SEEDS
-    )
-    chosen = next(
-        (grid_plan for grid_plan in candidates if grid_plan.seconds <= 60 * minutes and grid_plan.steps >= old.steps),
-        old,
-    )
+    if find_binding_plan(cells) is not None:
+        fixed = [*fixed, "protocol.budget"]
+        experiment = replace(experiment, protocol=replace(protocol, budget=begun_protocol.budget))
+    costs = GridTimeModel(experiment, pool, _timed(same, pool, console), _seconds_of_finished(cells))
+    sizes = sorted({pool.resolve(size) for size in begun_protocol.train_sizes})
+    old = costs.of(GridPlan(tuple(sizes), tuple(begun_protocol.seeds), steps))
+    candidates = [plan for plan in grids.candidate_grids(costs, fixed) if plan.is_larger_than(old)]
+    chosen = next((plan for plan in candidates if plan.seconds <= 60 * minutes), old)
     if not chosen.allows_conclusion:
         chosen = grids.conclusion_by_overrun(candidates, minutes) or chosen
-    if chosen.same_runs(old):
+    if chosen is old:
         console.print(f"{_continued_text(same)}: {minutes:g} minutes add nothing to it", soft_wrap=True)
+        lines = []
     else:
         left = f"{chosen.runs} runs are left, in about {duration(chosen.seconds - chosen.spent)}"
         spent = f"finished runs took {duration(chosen.spent)}"
         console.print(
             f"Planned anew from {old.counts}: {chosen.text}. {left}, {_how(chosen, same)}; {spent}", soft_wrap=True
         )
-        for line in _overrun(chosen, minutes):
-            console.print(line, soft_wrap=True)
-    for line in _answers(chosen, [old, *candidates], costs, fixed):
+        lines = _overrun(chosen, minutes)
+    for line in (*lines, *_answers(chosen, [old, *candidates], costs, fixed)):
         console.print(line, soft_wrap=True)
-    if plan is not None and (added := chosen.seeds[len(old.seeds) :]):
-        console.print(
-            f"Seeds {', '.join(map(str, added))} are added after a first analysis: the second analysis has an error "
-            "rate of 1 % and 99 % intervals, and seeds added later are exploratory",
-            soft_wrap=True,
-        )
-    return _with_grid(same, chosen, fixed, sizes)
+    return same if chosen is old else _with_grid(same, chosen, fixed)
 
 
 def _seconds_of_finished(cells: Sequence[Run]) -> dict[grids.RunKey, float]:
-    """What each finished run took."""
+    """Seconds that each finished run took."""
     results = {}
     for cell in cells:
         if cell.is_finished:
@@ -398,19 +377,11 @@ def _continued_text(experiment: Experiment) -> str:
     return f"Going on with the grid that was chosen before: {sizes} images, {seeds}, {protocol.budget.text} each"
 
 
-def _with_grid(
-    experiment: Experiment, chosen: GridPlan, fixed: Collection[str], called: Mapping[int, int | str] | None = None
-) -> Experiment:
-    """The experiment with what was chosen, as far as the user did not name it.
-
-    Arguments:
-        called: sizes that are there, as the protocol has them, such as "all".
-    """
+def _with_grid(experiment: Experiment, chosen: GridPlan, fixed: Collection[str]) -> Experiment:
+    """The experiment with the chosen sizes, seeds and budget, except those that the user set."""
     budget = Budget(steps=chosen.steps[0] if len(chosen.steps) == 1 else list(chosen.steps))
-    sizes = [(called or {}).get(size, size) for size in chosen.train_sizes]
-    values: dict[str, Any] = {"train_sizes": sizes, "seeds": list(chosen.seeds), "budget": budget}
-    protocol = replace(experiment.protocol, **{name: values[name] for name in free_of(fixed)})
-    return replace(experiment, protocol=protocol)
+    values: dict[str, Any] = {"train_sizes": list(chosen.train_sizes), "seeds": list(chosen.seeds), "budget": budget}
+    return replace(experiment, protocol=replace(experiment.protocol, **{name: values[name] for name in free_of(fixed)}))
 
 
 def _check_recipes(experiment: Experiment, free: Collection[str]) -> None:

@@ -12,14 +12,14 @@ from rich.console import Console
 
 from vit_vs_cnn.config.experiment import Contender, Experiment
 from vit_vs_cnn.config.identity import plain_values
-from vit_vs_cnn.config.merging import merge
 from vit_vs_cnn.config.overrides import with_values
+from vit_vs_cnn.config.reading import merge
 from vit_vs_cnn.config.recipes import RECIPE_SETTINGS, recipe_hash
 from vit_vs_cnn.config.schema import Recipe, TuningProvenance, nearest
 from vit_vs_cnn.config.search_space import DEFAULT_SPACE, read_space, sample_recipe
 from vit_vs_cnn.data.options import Augmentation
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.experiments.precision import choose_precision
+from vit_vs_cnn.experiments.timing import choose_precision
 from vit_vs_cnn.files import write_text
 from vit_vs_cnn.process import quiet_lightning
 from vit_vs_cnn.runs.experiment_data import ExperimentData

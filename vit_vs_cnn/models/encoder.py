@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 from vit_vs_cnn.attention.arguments import AnyMask, Bias, Tokens, TokenWeights, check_probability
 from vit_vs_cnn.attention.multihead import NORM_EPS, MultiHeadAttention
-from vit_vs_cnn.models.checkpointing import needs_backward, run_checkpointed
 
 Patches = Float[Tensor, "batch patches embed_dim"]
 
@@ -143,7 +142,6 @@ class Encoder(nn.Module):
             for layer, attention in enumerate(attentions)
         )
         self.conditional_position = conditional_position
-        self.grad_checkpointing = False
 
     def forward(
         self,
@@ -156,19 +154,14 @@ class Encoder(nn.Module):
     ) -> tuple[Tokens, list[TokenWeights]]:
         """Tokens after the last block, and the attention weights, first layer first; none without ``return_weights``.
 
-        With ``grad_checkpointing`` blocks are computed a second time in the backward pass of training.
-
         Arguments:
             grid_size: (rows, cols) of the tokens; the grid of positions and windows if None.
         """
         weights = []
-        checkpointing = self.grad_checkpointing and needs_backward(self) and not return_weights
-        options = {"mask": mask, "bias": bias, "grid_size": grid_size, "return_weights": return_weights}
         for layer, block in enumerate(self.blocks):
-            if checkpointing:
-                tokens, layer_weights = run_checkpointed(block, tokens, **options)
-            else:
-                tokens, layer_weights = block(tokens, **options)
+            tokens, layer_weights = block(
+                tokens, mask=mask, bias=bias, grid_size=grid_size, return_weights=return_weights
+            )
             if return_weights:
                 weights.append(layer_weights)
             if layer == 0 and self.conditional_position is not None:

@@ -7,7 +7,6 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from vit_vs_cnn.attention.arguments import Images, Logits
-from vit_vs_cnn.models.checkpointing import needs_backward, run_checkpointed
 from vit_vs_cnn.models.timm_interface import TimmInterface
 
 
@@ -117,7 +116,6 @@ class ResNet(TimmInterface):
             self.stages.append(_stage(channels, width * 2**stage, blocks, 1 if stage == 0 else 2, projection))
             channels = width * 2**stage
         self.head = nn.Linear(channels, num_classes)
-        self.grad_checkpointing = False
         self.init_weights(zero_init_residual)
 
     def init_weights(self, zero_init_residual: bool = True) -> None:
@@ -150,12 +148,7 @@ class ResNet(TimmInterface):
 
     def forward_features(self, images: Images) -> Float[Tensor, "batch features feature_rows feature_cols"]:
         """Feature maps after the last stage."""
-        maps = self.stem(images)
-        if not (self.grad_checkpointing and needs_backward(self)):
-            return self.stages(maps)
-        for stage in self.stages:
-            maps = run_checkpointed(stage, maps)
-        return maps
+        return self.stages(self.stem(images))
 
     def forward_head(
         self, features: Float[Tensor, "batch features feature_rows feature_cols"], pre_logits: bool = False

@@ -57,10 +57,6 @@ class TimmInterface(nn.Module):
         """Names of parameters without weight decay, in addition to biases and norms."""
         return set()
 
-    def set_grad_checkpointing(self, enable: bool = True) -> None:
-        """Compute activations a second time in the backward pass of training, instead of storing them."""
-        self.grad_checkpointing = enable
-
     def forward_features(self, images: Tensor) -> Tensor:
         raise NotImplementedError
 

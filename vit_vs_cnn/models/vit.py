@@ -308,10 +308,6 @@ class VisionTransformer(TimmInterface):
                 layer.resize(resized.grid_size)
         return resized
 
-    def set_grad_checkpointing(self, enable: bool = True) -> None:
-        """Compute blocks a second time in the backward pass of training, instead of storing their activations."""
-        self.encoder.grad_checkpointing = enable
-
     def forward_features(self, images: Images) -> Tokens:
         """Tokens after the encoder, before pool and norm, the prefix tokens first."""
         return self._encode(images)[0]

@@ -9,10 +9,9 @@ import numpy as np
 from jaxtyping import UInt8
 from PIL import Image
 
-from vit_vs_cnn.console import format_count
+from vit_vs_cnn.console import format_count, visible
 from vit_vs_cnn.data.near_duplicates import MAX_BLANK_DEVIATION
 from vit_vs_cnn.reporting.document import Bullets, Cell, Document, Gallery, Picture, Table, Text
-from vit_vs_cnn.reporting.style import Look, visible
 from vit_vs_cnn.runs.audit import Audit, DuplicateKind, DuplicatePair
 
 #: Number of rows of a long table on the page.
@@ -35,11 +34,6 @@ METHOD = (
 )
 
 
-def finding_lines(audit: Audit) -> list[str]:
-    """One line for each finding, the most serious first."""
-    return [visible(finding.line) for finding in audit.findings] or ["No problems were found."]
-
-
 def images_line(audit: Audit) -> str:
     """One line on the images, for a command that trains next."""
     return f"Found in {audit.root or audit.source}: {_overview(audit)}"
@@ -47,15 +41,15 @@ def images_line(audit: Audit) -> str:
 
 def summary(audit: Audit) -> Document:
     """Classes and findings, for a terminal or a notebook."""
-    document = Document(_title(audit), _overview(audit), looks=_color_marks(audit))
-    document.add(_class_table(audit), Bullets(finding_lines(audit)))
+    document = Document(_title(audit), _overview(audit))
+    document.add(_class_table(audit), Bullets(audit.lines))
     return document
 
 
 def audit_document(audit: Audit) -> Document:
     """The whole report."""
-    document = Document(_title(audit), _overview(audit), looks=_color_marks(audit))
-    document.section("Before training", Bullets(finding_lines(audit)))
+    document = Document(_title(audit), _overview(audit))
+    document.section("Before training", Bullets(audit.lines))
     name, accuracy = audit.majority
     baseline = f"Baseline: always predicting {visible(name)} gives {100 * accuracy:.1f} % accuracy on the test images."
     document.section("Classes", _class_table(audit), Text(baseline))
@@ -87,9 +81,7 @@ def _overview(audit: Audit) -> str:
     parts = ", ".join(f"{count:,} {names[split]} images" for split, count in counts.items())
     folds = f" (seed 0; without a test set, each seed is tested on one of {audit.folds} folds)" * (audit.folds > 0)
     first = "Training is not possible yet. " if any(problem.is_fatal for problem in audit.problems) else ""
-    groups = ", ".join(f"{count:,} in {split}" for split, count in audit.groups.items())
-    last = f" {sum(audit.groups.values()):,} groups, none in two splits: {groups}." if audit.groups else ""
-    return f"{first}{audit.images:,} usable images of {len(audit.by_class)} classes: {parts}{folds}.{last}"
+    return f"{first}{audit.images:,} usable images of {len(audit.by_class)} classes: {parts}{folds}."
 
 
 def _class_table(audit: Audit) -> Table:
@@ -100,19 +92,10 @@ def _class_table(audit: Audit) -> Table:
             *(by_class[name] for by_class in audit.counts.values()),
             count,
             f"{100 * count / total:.1f}",
-            _hex_color(audit.mean_colors.get(name)),
         ]
         for name, count in audit.by_class.items()
     ]
-    return Table(_title(audit), ["class", *audit.counts, "all", "share %", "mean color"], rows, "classes")
-
-
-def _hex_color(color: Sequence[float] | None) -> str:
-    return "-" if color is None else "#" + "".join(f"{round(value):02x}" for value in color)
-
-
-def _color_marks(audit: Audit) -> dict[str, Look]:
-    return {_hex_color(color): Look(_hex_color(color), "s") for color in audit.mean_colors.values()}
+    return Table(_title(audit), ["class", *audit.counts, "all", "share %"], rows, "classes")
 
 
 def _size_table(audit: Audit) -> Table:
@@ -146,9 +129,9 @@ def _add_pairs(document: Document, audit: Audit) -> None:
     for kind, heading in HEADINGS.items():
         if pairs := audit.pairs_of(kind):
             shown = [
-                _pair_picture(audit.pairs[index], pixels)
-                for index, pixels in audit.pictures.items()
-                if audit.pairs[index].kind is kind
+                _pair_picture(pair, pixels)
+                for pair, pixels in zip(audit.pairs, audit.pictures, strict=False)
+                if pair.kind is kind
             ]
             note = f"; {len(shown):,} are shown" if len(shown) < len(pairs) else ""
             document.section(

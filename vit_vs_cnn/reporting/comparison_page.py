@@ -21,7 +21,7 @@ from vit_vs_cnn.reporting.figures.comparison import comparison_figures
 from vit_vs_cnn.reporting.page import write_document
 from vit_vs_cnn.reporting.style import bytes_text, in_millions, interval, looks, percent, points, value_text
 from vit_vs_cnn.runs.answers import MAJORITY
-from vit_vs_cnn.runs.calibration import LEAST
+from vit_vs_cnn.runs.calibration import MIN_VALIDATION_IMAGES
 from vit_vs_cnn.statistics.intervals import format_p_value
 
 HEADINGS = {
@@ -177,7 +177,7 @@ def _calibration(calibration: dict[str, CalibrationComparison]) -> Table:
     columns = ["", "ECE %", "NLL", "Brier", "temperature", "fitted on"]
     note = (
         "Before -> after a temperature fitted on so many validation images, of which it needs "
-        f"{LEAST}. ECE: 15 bins of equal mass."
+        f"{MIN_VALIDATION_IMAGES}. ECE: 15 bins of equal mass."
     )
     return Table("Calibration", columns, rows, "calibration", note)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.files import Written
 from vit_vs_cnn.regimes.analysis import Analysis, read_analysis
 from vit_vs_cnn.regimes.answer import MAX_WARNINGS, write_answer
 from vit_vs_cnn.regimes.caveats import Caveat, CaveatKind, CaveatSeverity
@@ -29,17 +30,6 @@ FRAME_COLUMNS = (
 )
 #: Share of the test images that may be near-duplicates of training images before accuracies cannot be relied on.
 MAX_DUPLICATE_SHARE = 0.1
-
-
-class Written:
-    """Files that a command wrote."""
-
-    written: tuple[Path, ...]
-
-    @property
-    def page(self) -> Path | None:
-        """The page to open in a browser; None if none was written."""
-        return next((path for path in self.written if path.name == "index.html"), None)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

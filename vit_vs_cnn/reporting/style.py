@@ -110,8 +110,3 @@ def value_text(value: Any) -> str:
     if isinstance(value, float) or (isinstance(value, int) and abs(value) >= 1e8):
         return f"{value:.4g}"
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
-
-
-def visible(name: str) -> str:
-    """A name of a file or folder, with codes in place of unprintable characters."""
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in name)

@@ -1,12 +1,15 @@
 """Audit of images before training: classes, unusable files, sizes and duplicates. Nothing is trained or changed."""
 
+import dataclasses
 import functools
+import html
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -14,16 +17,21 @@ from jaxtyping import Bool, UInt8
 from torch import Tensor
 
 from vit_vs_cnn.config.experiment import Data
-from vit_vs_cnn.console import format_count
+from vit_vs_cnn.console import format_count, visible
 from vit_vs_cnn.data.decoding import ImageFileInfo, read_file_info
 from vit_vs_cnn.data.image_cache import CachedImages
 from vit_vs_cnn.data.images import LabelledImages, concatenate
 from vit_vs_cnn.data.listing import SPLITS, FileProblem, count_by_kind, format_counts
 from vit_vs_cnn.data.near_duplicates import MAX_BLANK_DEVIATION, channel_means_and_deviations, find_copies
 from vit_vs_cnn.data.options import Resize
+from vit_vs_cnn.files import Written
 from vit_vs_cnn.runs.experiment_data import open_source
 from vit_vs_cnn.statistics.intervals import wilson_interval
 from vit_vs_cnn.statistics.pair_comparison import MIN_TEST_IMAGES_FOR_CONCLUSION
+from vit_vs_cnn.strict_yaml import field_values
+
+if TYPE_CHECKING:
+    import pandas
 
 #: Folder of the audit in the folder of an experiment.
 AUDIT_FOLDER = "audit"
@@ -41,6 +49,8 @@ MIN_AFFECTED_FRACTION = 0.05
 MAX_CROPPED_FRACTION = 0.4
 #: Accuracy above that of the most frequent class from which file formats predict the class, with so many files.
 MIN_FORMAT_GAIN, MIN_FILES_FOR_FORMAT = 0.15, 50
+#: Number of pairs that the page shows as images.
+NUM_SHOWN_PAIRS = 40
 _NUM_EXAMPLES = 3
 
 
@@ -59,10 +69,6 @@ class DuplicateKind(StrEnum):
     TWO_CLASSES = "two classes"
     TWO_SPLITS = "two splits"
     REPEATED = "repeated"
-
-
-#: Number of pairs of each kind that the page shows as images. Unused places go to the other kinds.
-NUM_SHOWN_PAIRS = {DuplicateKind.TWO_CLASSES: 16, DuplicateKind.TWO_SPLITS: 16, DuplicateKind.REPEATED: 8}
 
 
 @dataclass(frozen=True)
@@ -126,9 +132,9 @@ class DuplicatePair:
         return self.same_pixels or self.similarity >= MIN_SURE_SIMILARITY
 
 
-@dataclass(frozen=True, eq=False)
-class Audit:
-    """Properties of images, and the problems found (``findings``).
+@dataclass(frozen=True, eq=False, repr=False)
+class Audit(Written):
+    """Properties of images, and the problems found (``findings``), the most serious first, with remedies.
 
     Arguments:
         source: synthetic, cifar10, cifar100, folder, table, the path of a custom class, or the object given in Python.
@@ -144,10 +150,9 @@ class Audit:
         problems: unusable files and classes, with reasons.
         other_files: ignored files: no images by their suffix, or in no class folder.
         blank: images of one color.
-        mean_colors: mean color of each class, 0 to 255 for each channel.
-        groups: number of groups in each split; empty without groups.
         pairs: similar images, the most serious problem first; None if they were not searched for.
-        pictures: both images of some pairs side by side, ``(rows, cols, channels)``, by the index of the pair.
+        pictures: both images of the first pairs side by side, ``(rows, cols, channels)``.
+        written: files of the report.
     """
 
     source: str
@@ -159,14 +164,13 @@ class Audit:
     skips_unreadable: bool
     counts: Mapping[str, Mapping[str, int]]
     files: tuple[ImageFileInfo, ...]
-    class_of: Mapping[str, str] = field(repr=False)
+    class_of: Mapping[str, str]
     problems: tuple[FileProblem, ...]
     other_files: tuple[str, ...]
     blank: tuple[str, ...]
-    mean_colors: Mapping[str, tuple[float, ...]]
-    groups: Mapping[str, int]
     pairs: tuple[DuplicatePair, ...] | None
-    pictures: Mapping[int, UInt8[np.ndarray, "_ _ _"]] = field(repr=False)
+    pictures: tuple[UInt8[np.ndarray, "_ _ _"], ...]
+    written: tuple[Path, ...] = ()
 
     @property
     def images(self) -> int:
@@ -224,6 +228,37 @@ class Audit:
         findings = [finding for check in _CHECKS for finding in check(self)]
         return tuple(sorted(findings, key=lambda finding: list(Severity).index(finding.severity)))
 
+    @property
+    def lines(self) -> list[str]:
+        """One line for each finding."""
+        return [visible(finding.line) for finding in self.findings] or ["No problems were found."]
+
+    def frame(self) -> "pandas.DataFrame":
+        """One row for each class: the number of its images in each split, and of all."""
+        import pandas
+
+        rows = [
+            {"class": name, **{split: by_class[name] for split, by_class in self.counts.items()}, "images": count}
+            for name, count in self.by_class.items()
+        ]
+        return pandas.DataFrame(rows)
+
+    def to_dict(self) -> dict[str, Any]:
+        values = field_values(self)
+        del values["pictures"]
+        values["majority"] = dict(zip(("class", "test_accuracy"), self.majority, strict=True))
+        values["pairs"] = None if self.pairs is None else [dataclasses.asdict(pair) for pair in self.pairs]
+        values |= {name: [item._asdict() for item in getattr(self, name)] for name in ("files", "problems")}
+        values["findings"] = [dataclasses.asdict(finding) for finding in self.findings]
+        return values | {"leaked": self.leaked, "written": [*map(str, self.written)]}
+
+    def __repr__(self) -> str:
+        return "\n".join(self.lines)
+
+    def _repr_html_(self) -> str:
+        lines = "".join(f"<p>{html.escape(line)}</p>" for line in self.lines)
+        return lines + self.frame().to_html(index=False)
+
 
 def audit_images(data: Data, tell: Callable[[str], None] = lambda text: None, *, trust: bool = False) -> Audit:
     """Read every image of a source once. Files are decoded into the cache that training uses.
@@ -248,9 +283,9 @@ def audit_images(data: Data, tell: Callable[[str], None] = lambda text: None, *,
     if folds is not None:  # training images come first
         split_of[: len(folds)] = [f"fold {fold}" for fold in folds]
         splits = _split_by_fold(images, folds)
-    means, deviations = channel_means_and_deviations(images)
+    _, deviations = channel_means_and_deviations(images)
     blank = deviations <= MAX_BLANK_DEVIATION
-    pairs, pictures = None, {}
+    pairs, pictures = None, ()
     if data.source != "synthetic":  # each synthetic image is generated anew
         tell("searching for duplicates")
         pairs, pictures = _find_pairs(images, split_of, blank, tell)
@@ -273,12 +308,6 @@ def audit_images(data: Data, tell: Callable[[str], None] = lambda text: None, *,
         problems=() if listing is None else tuple(listing.problems),
         other_files=() if listing is None else tuple(listing.others),
         blank=tuple(str(images.sample_ids[index]) for index in torch.nonzero(blank)[:, 0].tolist()),
-        mean_colors={
-            name: tuple(means[images.labels == label].mean(0).tolist())
-            for label, name in enumerate(names)
-            if (images.labels == label).any()
-        },
-        groups={split: len({*part.groups}) for split, part in splits.items() if part.groups is not None},
         pairs=pairs,
         pictures=pictures,
     )
@@ -311,38 +340,26 @@ def _read_files(data: Data, images: LabelledImages, tell: Callable[[str], None])
 
 def _find_pairs(
     images: LabelledImages, split_of: list[str], blank: Bool[Tensor, "count"], tell: Callable[[str], None]
-) -> tuple[tuple[DuplicatePair, ...], dict[int, UInt8[np.ndarray, "_ _ _"]]]:
+) -> tuple[tuple[DuplicatePair, ...], tuple[UInt8[np.ndarray, "_ _ _"], ...]]:
     copies, exact = find_copies(images, split_of, blank, tell)
     names = [str(name) for name in images.sample_ids]
     classes = [images.class_names[label] for label in images.labels.tolist()]
+    pairs: list[tuple[DuplicatePair, tuple[int, int]]] = []
     columns = (copies.test.tolist(), copies.train.tolist(), copies.similarity.tolist(), exact.tolist())
-    pairs = [
-        (
-            DuplicatePair(
-                names[first],
-                names[second],
-                round(similarity, 3),
-                same_pixels,
-                (classes[first], classes[second]),
-                (split_of[first], split_of[second]),
-            ),
-            (first, second),
+    for first, second, similarity, same_pixels in zip(*columns, strict=True):
+        pair = DuplicatePair(
+            names[first],
+            names[second],
+            round(similarity, 3),
+            same_pixels,
+            (classes[first], classes[second]),
+            (split_of[first], split_of[second]),
         )
-        for first, second, similarity, same_pixels in zip(*columns, strict=True)
-    ]
+        pairs.append((pair, (first, second)))
     kinds = list(DuplicateKind)
     pairs.sort(key=lambda item: (kinds.index(item[0].kind), not item[0].is_across_splits, -item[0].similarity))
-    shown = _select_shown([pair.kind for pair, _ in pairs])
-    return tuple(pair for pair, _ in pairs), {index: _side_by_side(images, pairs[index][1]) for index in shown}
-
-
-def _select_shown(kinds: Sequence[DuplicateKind]) -> list[int]:
-    """Indices of the pairs to show: the first ones of each kind, then the others up to the total number."""
-    first: list[int] = []
-    for kind, maximum in NUM_SHOWN_PAIRS.items():
-        first += [index for index, other in enumerate(kinds) if other is kind][:maximum]
-    rest = [index for index in range(len(kinds)) if index not in first]
-    return sorted([*first, *rest[: sum(NUM_SHOWN_PAIRS.values()) - len(first)]])
+    pictures = tuple(_side_by_side(images, indices) for _, indices in pairs[:NUM_SHOWN_PAIRS])
+    return tuple(pair for pair, _ in pairs), pictures
 
 
 def _side_by_side(images: LabelledImages, indices: tuple[int, int]) -> UInt8[np.ndarray, "_ _ _"]:

@@ -1,4 +1,4 @@
-"""How far confidence is from accuracy, in bins that hold equally many images, and the temperature that mends it."""
+"""Calibration error in bins of equal mass, and temperature scaling."""
 
 import numpy as np
 import torch
@@ -7,20 +7,20 @@ from scipy import optimize
 from torch import Tensor
 
 BINS = 15
-#: Fewer validation images tell neither a temperature nor a threshold: of 4 that are all right it would be 0.
-LEAST = 30
-#: Inverse temperatures that are looked at: where validation images are all right, none is too cold.
-COLDEST, HOTTEST = 1e3, 1e-3
+#: Validation images for a temperature or a threshold: with few, all may be classified correctly.
+MIN_VALIDATION_IMAGES = 30
+#: Range of the inverse temperature, which has no optimum if all validation images are classified correctly.
+MAX_INVERSE, MIN_INVERSE = 1e3, 1e-3
 
 
 def equal_mass_bins(confidence: Float[Tensor, "count"], bins: int = BINS) -> Int64[Tensor, "count"]:
-    """The bin of each image: ``bins`` of them, as equal in number as can be, the least confident images in the first.
+    """Bin of each image, with as equal numbers of images as possible, the least confident images in the first bin.
 
-    Images of one confidence share a bin, the one that the middle of them falls into: so bins do not depend on the order
-    of the images, and where many tie there are fewer bins.
+    Images with the same confidence share the bin of their middle one. So bins do not depend on the order of the images,
+    and there are fewer bins if there are many ties.
     """
     _, ties, counts = confidence.unique(return_inverse=True, return_counts=True)
-    middle = counts.cumsum(0) - counts + (counts - 1) // 2  # place of the middle one of each value, all sorted
+    middle = counts.cumsum(0) - counts + (counts - 1) // 2  # index of the middle image of each confidence, sorted
     number = torch.arange(len(confidence)).tensor_split(bins)
     bin_of_place = torch.cat([torch.full_like(part, index) for index, part in enumerate(number)])
     return bin_of_place[middle.cpu()].to(confidence.device)[ties]
@@ -51,22 +51,22 @@ def expected_calibration_error(
     """Mean distance of confidence from accuracy: sum_b |B_b| / N |accuracy(B_b) - confidence(B_b)|.
 
     Reference: Guo et al., "On calibration of modern neural networks", 2017, equation 5.
-    Differs: bins of equal mass (``equal_mass_bins``) instead of equal width, so that none is too empty to be judged.
+    Differs: bins of equal mass (``equal_mass_bins``) instead of equal width, so that no bin has few images.
     """
     confidence, predicted = probabilities.max(1)
     return calibration_error(confidence, predicted.eq(labels), bins)
 
 
 def calibration_error(confidence: Float[Tensor, "count"], right: Bool[Tensor, "count"], bins: int = BINS) -> float:
-    """``expected_calibration_error`` out of the probability of what was said, and whether that is right."""
+    """``expected_calibration_error`` from the probability of the predicted class, and whether it is correct."""
     parts = zip(*_binned(confidence, right, bins), strict=True)
     return sum(count * abs(share - mean) for mean, share, count in parts) / len(right)
 
 
 def fit_temperature(logits: Float[Tensor, "count classes"], labels: Int64[Tensor, "count"]) -> float:
-    """The temperature T with the least cross entropy of ``softmax(logits / T)``.
+    """Temperature T that minimizes the cross entropy of ``softmax(logits / T)``.
 
-    The loss is convex in ``b = 1 / T``; its slope ``mean_i (sum_c p_ic z_ic - z_iy)`` is followed to its zero.
+    The loss is convex in ``b = 1 / T``. T is the root of its slope ``mean_i (sum_c p_ic z_ic - z_iy)``.
 
     Reference: Guo et al., "On calibration of modern neural networks", 2017, section 4.2.
     Differs: a root of the slope instead of a gradient descent; b stays within 0.001 to 1000.
@@ -79,9 +79,9 @@ def fit_temperature(logits: Float[Tensor, "count classes"], labels: Int64[Tensor
         probabilities = (float(np.exp(log_b)) * scores).softmax(1)
         return float(((probabilities * scores).sum(1) - target).mean())
 
-    low, high = np.log(HOTTEST), np.log(COLDEST)
+    low, high = np.log(MIN_INVERSE), np.log(MAX_INVERSE)
     if slope(low) >= 0:
-        return 1 / HOTTEST
+        return 1 / MIN_INVERSE
     if slope(high) <= 0:
-        return 1 / COLDEST
+        return 1 / MAX_INVERSE
     return float(np.exp(-optimize.root_scalar(slope, bracket=(low, high), method="brentq", xtol=1e-12).root))

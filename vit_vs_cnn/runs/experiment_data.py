@@ -25,7 +25,6 @@ from vit_vs_cnn.data.table import TABLE_SUFFIXES, open_table
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.runs.result import RunData, fold_name
 from vit_vs_cnn.runs.user_code import make_object
-from vit_vs_cnn.seeds import derive_seed
 
 
 class RunImages:
@@ -34,22 +33,14 @@ class RunImages:
     Arguments:
         images: all that may be trained on.
         places: of those to train on, and of those to validate with, among them.
-        shuffled_by: a seed, where the training images have each other's labels.
     """
 
-    def __init__(
-        self,
-        images: LabelledImages,
-        places: tuple[Int64[Tensor, "n"], Int64[Tensor, "v"]],
-        shuffled_by: int | None = None,
-    ) -> None:
+    def __init__(self, images: LabelledImages, places: tuple[Int64[Tensor, "n"], Int64[Tensor, "v"]]) -> None:
         self._images, self._parts = images, places
-        self._shuffled_by = shuffled_by
 
     @cached_property
     def training(self) -> LabelledImages:
-        given = self._images.subset(self._parts[0])
-        return given if self._shuffled_by is None else _shuffled(given, self._shuffled_by)
+        return self._images.subset(self._parts[0])
 
     @cached_property
     def validation(self) -> LabelledImages:
@@ -311,13 +302,12 @@ class ExperimentData:
     def draw(self, train_size: int, seed: int) -> RunImages:
         """The nested, stratified subset of a seed, with its validation share set apart; no group is on both sides.
 
-        Where the user set validation images apart, the validation share of the size comes from those. With
-        ``data.shuffle_labels`` the training images have each other's labels; as many of each class, drawn by the seed.
+        Where the user set validation images apart, the validation share of the size comes from those.
 
         Raises:
             InputError: a class would have no training image, or there is nothing to validate with.
         """
-        return RunImages(self.images, self._indices(train_size, seed), seed if self.data.shuffle_labels else None)
+        return RunImages(self.images, self._indices(train_size, seed))
 
     def _indices(self, train_size: int, seed: int) -> tuple[Int64[Tensor, "n"], Int64[Tensor, "v"]]:
         fraction = self.data.validation_fraction
@@ -384,8 +374,3 @@ class ExperimentData:
                 f"protocol.train_sizes: with {train_size} images the class {name!r} has none to train on; "
                 f"take more (there are {len(self.images)} of {self.images.num_classes} classes)"
             )
-
-
-def _shuffled(images: LabelledImages, seed: int) -> LabelledImages:
-    generator = torch.Generator().manual_seed(derive_seed(seed, "shuffled labels"))
-    return images.with_labels(images.labels[torch.randperm(len(images), generator=generator)])

@@ -1,5 +1,6 @@
-"""What is fitted on the validation images of a trained network: a temperature and an out-of-distribution score."""
+"""Temperature and out-of-distribution score of a trained network, fitted on its validation images."""
 
+import contextlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,27 +15,27 @@ from vit_vs_cnn.errors import DamagedFile, InputError
 from vit_vs_cnn.files import read_mapping
 from vit_vs_cnn.models.features import find_classifier, logits_and_features
 from vit_vs_cnn.models.recording import evaluation_mode
-from vit_vs_cnn.runs.calibration import LEAST, fit_temperature
+from vit_vs_cnn.runs.calibration import MIN_VALIDATION_IMAGES, fit_temperature
 from vit_vs_cnn.runs.evaluation import Normalise, Predictions, hash_weights
 from vit_vs_cnn.runs.experiment_data import RunImages
 from vit_vs_cnn.runs.out_of_distribution import MIN_AUROC, OutOfDistributionScore, auroc, unlike_images
 from vit_vs_cnn.runs.result import read_result
 
-#: Largest number of training images whose features are kept.
-MOST_KEPT = 1000
-#: The file of a cell, and beside an exported network.
-FILE = "out_of_distribution.npz"
+#: Largest number of training images whose features are stored.
+MAX_STORED_FEATURES = 1000
+#: File in the folder of a run, and next to an exported network.
+OUT_OF_DISTRIBUTION_FILE = "out_of_distribution.npz"
 
 
 @dataclass(frozen=True, eq=False)
 class HeldOut:
-    """What was fitted on validation images.
+    """Values fitted on validation images.
 
     Arguments:
         images: number of validation images.
-        temperature: logits are divided by it; None if it was not fitted.
-        out_of_distribution: the score; None if the network has no last linear map, if there were too few images, or if
-            the score does not separate noise and blank images from validation images.
+        temperature: divisor of the logits; None if there were too few images.
+        out_of_distribution: None without a last linear layer, with too few images, or if the score does not separate
+            noise and blank images from validation images.
     """
 
     images: int = 0
@@ -46,28 +47,31 @@ class HeldOut:
         return {"temperature": self.temperature, "validation_images": self.images}
 
 
-def examine(answers: Callable[[LabelledImages], Predictions], images: RunImages) -> tuple[Predictions | None, HeldOut]:
+def examine(
+    predict_images: Callable[[LabelledImages], Predictions], images: RunImages
+) -> tuple[Predictions | None, HeldOut]:
     """Predict the validation images of a network, and fit temperature and out-of-distribution score on them.
 
     Arguments:
-        answers: predictions of the network for images, with features if it has a last linear map.
+        predict_images: predictions of the network, with features if it has a last linear layer.
 
     Returns:
-        the predictions, None without validation images, and what was fitted.
+        the predictions, None without validation images, and the fitted values.
 
     Raises:
         TrainingDiverged: a prediction that is not finite.
     """
-    held = images.validation
-    found = answers(held) if len(held) else None
-    if found is None or len(held) < LEAST:
-        return found, HeldOut(len(held))
-    score = None if found.features is None else _fit_score(answers, images, found.features)
-    return found, HeldOut(len(held), fit_temperature(found.logits, found.labels), score)
+    count = len(images.validation)
+    predictions = predict_images(images.validation) if count else None
+    if predictions is None or count < MIN_VALIDATION_IMAGES:
+        return predictions, HeldOut(count)
+    features = predictions.features
+    score = None if features is None else _fit_score(predict_images, images, features)
+    return predictions, HeldOut(count, fit_temperature(predictions.logits, predictions.labels), score)
 
 
 def _fit_score(
-    answers: Callable[[LabelledImages], Predictions], images: RunImages, features: Tensor
+    predict_images: Callable[[LabelledImages], Predictions], images: RunImages, features: Tensor
 ) -> OutOfDistributionScore | None:
     """The out-of-distribution score; None if it does not separate noise and blank images from validation images.
 
@@ -75,26 +79,27 @@ def _fit_score(
         features: of the validation images.
     """
 
-    def features_of(some: LabelledImages) -> Tensor:
-        found = answers(some).features
-        assert found is not None
-        return found
+    def features_of(data: LabelledImages) -> Tensor:
+        computed = predict_images(data).features
+        assert computed is not None
+        return computed
 
-    kept = torch.linspace(0, len(images.training) - 1, min(MOST_KEPT, len(images.training))).long()
-    training, held = images.training.subset(kept), images.validation
-    score = OutOfDistributionScore.fit((training.images, features_of(training)), (held.images, features))
+    count = len(images.training)
+    training = images.training.subset(torch.linspace(0, count - 1, min(MAX_STORED_FEATURES, count)).long())
+    validation = images.validation
+    score = OutOfDistributionScore.fit((training.images, features_of(training)), (validation.images, features))
     if score is None:
         return None
-    usual = score.scores(held.images, features)
-    for unlike in unlike_images(held.image_shape).values():
-        data = LabelledImages(unlike, torch.full((len(unlike),), UNKNOWN), held.class_names)
-        if auroc(usual, score.scores(unlike, features_of(data))) < MIN_AUROC:
+    usual = score.scores(validation.images, features)
+    for pixels in unlike_images(validation.image_shape).values():
+        data = LabelledImages(pixels, torch.full((len(pixels),), UNKNOWN), validation.class_names)
+        if auroc(usual, score.scores(pixels, features_of(data))) < MIN_AUROC:
             return None
     return score
 
 
 def called_classifier(network: nn.Module, images: LabelledImages, normalise: Normalise) -> nn.Linear | None:
-    """The last linear map of a network, if it calls it; None where there are no images to see that by."""
+    """The last linear layer of a network; None if the network does not call it, or if there are no images."""
     if not len(images) or (classifier := find_classifier(network, images.num_classes)) is None:
         return None
     device = next(network.parameters()).device
@@ -106,31 +111,23 @@ def called_classifier(network: nn.Module, images: LabelledImages, normalise: Nor
     return classifier
 
 
-def _held_out_in_result(path: Path, weights: str) -> dict[str, Any]:
-    """Temperature and number of validation images of a run; empty for other weights, or where there is no result."""
-    try:
-        result = read_result(path)
-    except DamagedFile:
-        return {}
-    if result.weights != weights:
-        return {}
-    return {"temperature": result.scores.temperature, "validation_images": result.data.validation_images}
-
-
 def read_held_out(path: Path, network: nn.Module) -> HeldOut:
-    """What was found of the network of a file: in its cell's folder, or beside it, where it was exported to.
+    """Read the fitted values of the network of a file, in the folder of its run or next to an exported file.
 
-    What is of other weights, as of a checkpoint in the middle of a run, or cannot be read, is left out.
+    Values of other weights, such as for a checkpoint in the middle of a run, and unreadable ones are left out.
     """
-    weights = hash_weights(network)
+    weights, values = hash_weights(network), {}
+    folder = path.parent
     if path.suffix == ".ckpt":
-        folder = path.parent.parent if path.parent.name == "checkpoints" else path.parent
-        in_result = _held_out_in_result(folder / "result.json", weights)
-    else:
-        folder = path.parent
-        in_result = read_mapping(folder / "config.json").get("vit_vs_cnn")
-        in_result = in_result if isinstance(in_result, dict) else {}
-    temperature, images = in_result.get("temperature"), in_result.get("validation_images")
+        folder = folder.parent if folder.name == "checkpoints" else folder
+        with contextlib.suppress(DamagedFile):
+            result = read_result(folder / "result.json")
+            if result.weights == weights:
+                values = HeldOut(result.data.validation_images, result.scores.temperature).to_dict()
+    elif isinstance(metadata := read_mapping(folder / "config.json").get("vit_vs_cnn"), dict):
+        values = metadata
+    temperature, images = values.get("temperature"), values.get("validation_images")
     if not isinstance(temperature, float | int) or not 0 < temperature < math.inf or not isinstance(images, int):
         return HeldOut()
-    return HeldOut(images, float(temperature), OutOfDistributionScore.load_of(folder / FILE, weights))
+    score = OutOfDistributionScore.load_of(folder / OUT_OF_DISTRIBUTION_FILE, weights)
+    return HeldOut(images, float(temperature), score)

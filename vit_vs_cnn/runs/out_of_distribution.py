@@ -11,7 +11,7 @@ from jaxtyping import Float, Float16, Float64, UInt8
 from torch import Tensor
 
 from vit_vs_cnn.files import atomic_write
-from vit_vs_cnn.runs.predictions_file import UNREADABLE_FILE_ERRORS
+from vit_vs_cnn.runs.record import UNREADABLE_FILE_ERRORS
 
 #: Number of the neighbour whose distance counts.
 NEIGHBOURS = 5

@@ -1,39 +1,41 @@
-"""Predictions of a network for unlabelled images, one batch after the other."""
+"""Predicted classes of unlabelled images."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float
 
+from vit_vs_cnn.console import format_count
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.runs.calibration import LEAST
+from vit_vs_cnn.runs.calibration import MIN_VALIDATION_IMAGES
 from vit_vs_cnn.runs.held_out import HeldOut
 from vit_vs_cnn.runs.out_of_distribution import MAX_FALSE_ALARM_RATE
 
 if TYPE_CHECKING:
     import pandas
 
-#: Rows of a table that is shown unasked, and classes that are counted one by one.
-SHOWN, COUNTED = 20, 10
+#: Number of rows that are displayed, and of classes that a summary counts.
+MAX_SHOWN_ROWS, MAX_COUNTED_CLASSES = 20, 10
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Predicted:
-    """The classes that a network names.
+class ImagePredictions:
+    """Predicted classes of images.
 
     Arguments:
-        names: of the pictures: paths of files, or numbers.
+        names: paths of files, or numbers.
         class_names: in the order of the probabilities.
-        probabilities: of each class for each picture, calibrated where there is a temperature; a row adds up to 1, or
-            is NaN where the picture could not be read.
-        ood_scores: out-of-distribution score of each image (``OutOfDistributionScore``). None if it is not offered for
-            the network, NaN for an image that could not be read.
-        errors: why, by the number of the picture.
-        held_out: where temperature and threshold come from.
-        top: how many classes the table has for each picture.
+        probabilities: of each class, calibrated if there is a temperature; NaN for unreadable images.
+        ood_scores: out-of-distribution scores (``OutOfDistributionScore``). None if they are not offered for the
+            network, NaN for unreadable images.
+        errors: reason for each unreadable image, by its index.
+        held_out: source of temperature and threshold.
+        top: number of classes in each row of the table.
+        written: files that ``predict`` wrote.
     """
 
     names: Sequence[str]
@@ -43,16 +45,23 @@ class Predicted:
     errors: dict[int, str] = field(default_factory=dict)
     held_out: HeldOut = field(default_factory=HeldOut)
     top: int = 1
+    written: tuple[Path, ...] = ()
 
     @classmethod
-    def joined(cls, parts: Sequence["Predicted"]) -> "Predicted":
-        """Batches of one network, at least one, as one."""
+    def concatenate(cls, parts: Sequence["ImagePredictions"], where: str = "images") -> "ImagePredictions":
+        """Join batches of one network.
+
+        Raises:
+            InputError: no images, or none that can be read; the message names ``where`` they were searched for.
+        """
+        if not parts:
+            raise InputError(f"{where}: there are no images")
         first, errors, count = parts[0], {}, 0
         for part in parts:
-            errors |= {count + number: reason for number, reason in part.errors.items()}
+            errors |= {count + index: reason for index, reason in part.errors.items()}
             count += len(part)
         scores = [part.ood_scores for part in parts if part.ood_scores is not None]
-        return cls(
+        predictions = cls(
             [name for part in parts for name in part.names],
             first.class_names,
             np.concatenate([part.probabilities for part in parts]),
@@ -61,140 +70,118 @@ class Predicted:
             first.held_out,
             first.top,
         )
+        if len(errors) == count:
+            more = f", and {count - 1:,} more that cannot be read" * (count > 1)
+            raise InputError(f"{predictions.first_error}{more}")
+        return predictions
 
     def __len__(self) -> int:
         return len(self.names)
 
     @property
     def classes(self) -> list[str | None]:
-        """The most probable class of each picture; None of one that could not be read."""
+        """The most probable class of each image; None for unreadable ones."""
         best = self.probabilities.argmax(1)
-        return [None if number in self.errors else self.class_names[one] for number, one in enumerate(best)]
+        return [None if index in self.errors else self.class_names[number] for index, number in enumerate(best)]
+
+    @property
+    def by_class(self) -> dict[str, int]:
+        """Number of images of each predicted class, the most frequent first."""
+        return dict(Counter(name for name in self.classes if name is not None).most_common())
 
     @property
     def is_out_of_distribution(self) -> list[bool | None]:
         """Whether each image is less like the training images than 95 % of the validation images; None: unknown."""
         if self.ood_scores is None:
             return [None] * len(self)
-        return [
-            None if number in self.errors else bool(ood_score > 1) for number, ood_score in enumerate(self.ood_scores)
-        ]
+        return [None if index in self.errors else bool(score > 1) for index, score in enumerate(self.ood_scores)]
+
+    @property
+    def first_error(self) -> str:
+        """The first unreadable image, and the reason."""
+        index, reason = next(iter(self.errors.items()))
+        return f"{self.names[index]}: {reason}"
+
+    @property
+    def page(self) -> Path | None:
+        """The page with maps; None if none was written."""
+        return next((path for path in self.written if path.suffix == ".html"), None)
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of the columns of the table."""
+        classes = [name for rank in range(1, self.top + 1) for name in _column_names(rank)]
+        return ["image", *classes, "ood_score", "is_out_of_distribution", "error"]
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """Plain values by the names of the columns; None where there is nothing to say."""
+        """Rows of the table as plain values by the name of the column; None for an empty one."""
         order = np.argsort(-self.probabilities, axis=1, kind="stable")[:, : self.top]
         flags = self.is_out_of_distribution
-        for number, name in enumerate(self.names):
-            error = self.errors.get(number)
+        for index, name in enumerate(self.names):
+            error = self.errors.get(index)
             row: dict[str, Any] = {"image": name}
-            for place, one in enumerate(order[number], start=1):
-                names = (None, None) if error else (self.class_names[one], float(self.probabilities[number, one]))
-                row |= dict(zip(names_of(place), names, strict=True))
-            score = None if error or self.ood_scores is None else float(self.ood_scores[number])
-            yield row | {"ood_score": score, "is_out_of_distribution": flags[number], "error": error}
+            for rank, number in enumerate(order[index], start=1):
+                values = (None, None) if error else (self.class_names[number], float(self.probabilities[index, number]))
+                row |= dict(zip(_column_names(rank), values, strict=True))
+            score = None if error or self.ood_scores is None else float(self.ood_scores[index])
+            yield row | {"ood_score": score, "is_out_of_distribution": flags[index], "error": error}
 
     def frame(self) -> "pandas.DataFrame":
-        """One row for each picture.
+        """One row for each image.
 
         ``image``, ``predicted`` (the most probable class) and its ``probability``; with ``top`` above 1 ``class_2`` and
         ``probability_2`` and so on; ``ood_score``, whose threshold is 1, ``is_out_of_distribution``, and the ``error``
-        of an image that could not be read.
+        of an unreadable image.
         """
         import pandas
 
-        return pandas.DataFrame(list(self.rows()), columns=columns_of(self.top))
+        return pandas.DataFrame(list(self.rows()), columns=self.columns)
 
     def to_dict(self) -> dict[str, Any]:
-        return {**self.held_out.to_dict(), "pictures": list(self.rows())}
-
-    @property
-    def lines(self) -> list[str]:
-        """The whole in a few sentences."""
-        return Tally().add(self).lines
+        return {**self.held_out.to_dict(), "pictures": list(self.rows()), "written": [*map(str, self.written)]}
 
     def __repr__(self) -> str:
-        return self.frame().to_string(index=False, max_rows=SHOWN, na_rep="")
+        return self.frame().to_string(index=False, max_rows=MAX_SHOWN_ROWS, na_rep="")
 
     def _repr_html_(self) -> str:
-        return self.frame().to_html(index=False, max_rows=SHOWN, na_rep="")
-
-
-def names_of(place: int) -> tuple[str, str]:
-    """The columns of the class that stands at a place, from 1 for the most probable."""
-    return ("predicted", "probability") if place == 1 else (f"class_{place}", f"probability_{place}")
-
-
-def columns_of(top: int) -> list[str]:
-    classes = [name for place in range(1, top + 1) for name in names_of(place)]
-    return ["image", *classes, "ood_score", "is_out_of_distribution", "error"]
-
-
-class Tally:
-    """What is counted of pictures as they go by."""
-
-    def __init__(self) -> None:
-        self.pictures = 0
-        self.by_class: Counter[str] = Counter()
-        self.unreadable = 0
-        self.out_of_distribution: int | None = None
-        self.first_error: str | None = None
-        self.held_out = HeldOut()
-
-    def add(self, part: Predicted) -> "Tally":
-        """Count a batch; of one network, as the others."""
-        for number, reason in part.errors.items():
-            self.first_error = self.first_error or f"{part.names[number]}: {reason}"
-        self.pictures += len(part)
-        self.unreadable += len(part.errors)
-        self.by_class.update(name for name in part.classes if name is not None)
-        if part.ood_scores is not None:
-            self.out_of_distribution = (self.out_of_distribution or 0) + part.is_out_of_distribution.count(True)
-        self.held_out = part.held_out
-        return self
-
-    @property
-    def read(self) -> int:
-        return self.pictures - self.unreadable
-
-    def require_some(self, where: str = "images") -> None:
-        """Raises InputError: there was no picture ``where`` they were looked for, or none that could be read."""
-        if not self.pictures:
-            raise InputError(f"{where}: no picture is there")
-        if not self.read:
-            others = self.pictures - 1
-            more = f", and {others:,} more that cannot be read" if others else ""
-            raise InputError(f"{self.first_error}{more}")
+        return self.frame().to_html(index=False, max_rows=MAX_SHOWN_ROWS, na_rep="")
 
     @property
     def lines(self) -> list[str]:
         """Counts of images by class and of flagged ones, and whether probabilities are calibrated."""
-        most = self.by_class.most_common(COUNTED)
-        named = ", ".join(f"{name} {count:,}" for name, count in most)
-        rest = len(self.by_class) - len(most)
-        pictures = "1 picture" if self.read == 1 else f"{self.read:,} pictures"
-        lines = [f"{pictures}: {named}" + (f", and {rest} more classes" if rest else "")]
-        if self.unreadable:
-            lines.append(f"{self.unreadable:,} more could not be read, the first {self.first_error}")
-        return [*lines, self._flags, self._calibration]
+        counts = self.by_class
+        named = ", ".join(f"{name} {count:,}" for name, count in [*counts.items()][:MAX_COUNTED_CLASSES])
+        rest = len(counts) - MAX_COUNTED_CLASSES
+        line = f"{format_count(len(self) - len(self.errors), 'image')}: {named}"
+        lines = [line + (f", and {rest} more classes" if rest > 0 else "")]
+        if self.errors:
+            lines.append(f"{len(self.errors):,} more could not be read, the first {self.first_error}")
+        return [*lines, self._flags_line, self._calibration_line]
 
     @property
-    def _flags(self) -> str:
-        if self.out_of_distribution is None:
+    def _flags_line(self) -> str:
+        if self.ood_scores is None:
             return (
-                f"Out-of-distribution flags are not offered for this network: they need {LEAST} validation images, a "
-                "last linear layer, and a score that separates noise and blank images from validation images"
+                f"Out-of-distribution flags are not offered for this network: they need {MIN_VALIDATION_IMAGES} "
+                "validation images, a last linear layer, and a score that separates noise and blank images from "
+                "validation images"
             )
-        share = f"{self.out_of_distribution / self.read:.0%}"
+        count = self.is_out_of_distribution.count(True)
         return (
-            f"{self.out_of_distribution:,} ({share}) flagged as out of distribution: less like the training images "
-            f"than {1 - MAX_FALSE_ALARM_RATE:.0%} of {self.held_out.images:,} validation images"
+            f"{count:,} ({count / (len(self) - len(self.errors)):.0%}) flagged as out of distribution: less like the "
+            f"training images than {1 - MAX_FALSE_ALARM_RATE:.0%} of {self.held_out.images:,} validation images"
         )
 
     @property
-    def _calibration(self) -> str:
+    def _calibration_line(self) -> str:
         if self.held_out.temperature is None:
-            return f"Probabilities are not calibrated: that needs {LEAST} validation images"
+            return f"Probabilities are not calibrated: that needs {MIN_VALIDATION_IMAGES} validation images"
         return (
             f"Probabilities are calibrated: temperature {self.held_out.temperature:.3g}, found on "
             f"{self.held_out.images:,} validation images"
         )
+
+
+def _column_names(rank: int) -> tuple[str, str]:
+    """Columns of the class with a rank, from 1 for the most probable."""
+    return ("predicted", "probability") if rank == 1 else (f"class_{rank}", f"probability_{rank}")

@@ -12,12 +12,11 @@ from torchmetrics import Metric
 from vit_vs_cnn.config.experiment import Experiment
 from vit_vs_cnn.data.batches import EVALUATION_BATCH
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.models.checkpointing import enable_checkpointing
 from vit_vs_cnn.models.cost import count_parameters
 from vit_vs_cnn.models.input_wrappers import unwrap
 from vit_vs_cnn.runs.experiment_data import ExperimentData, RunImages
 from vit_vs_cnn.runs.networks import build_network, check_logits, network_from_checkpoint, start_from
-from vit_vs_cnn.runs.overlap import NOTHING, TrainingImageHashes, read_training_hashes
+from vit_vs_cnn.runs.overlap import NO_TRAINING_IMAGES, TrainingImageHashes, read_training_hashes
 from vit_vs_cnn.runs.pretrained import PretrainedWeights, fit_weights, read_pretrained, weights_identities
 from vit_vs_cnn.runs.result import ScoredOn
 from vit_vs_cnn.runs.run import Run
@@ -84,7 +83,7 @@ class PreparedRun:
     class_weights: list[float] | None
     metrics: dict[str, Metric]
     pretrained: PretrainedWeights | None = None
-    start_images: TrainingImageHashes = NOTHING
+    start_images: TrainingImageHashes = NO_TRAINING_IMAGES
 
     @property
     def normalisation(self) -> tuple[list[float], list[float]] | None:
@@ -115,7 +114,7 @@ def prepare_network(run: Run, images: RunImages) -> PreparedRun:
         InputError: a model, optimizer, loss or metric that cannot be made or does not fit the images, or weights that
             do not fit.
     """
-    recipe, execution, trust = run.recipe, run.experiment.execution, run.experiment.trusted
+    recipe, trust = run.recipe, run.experiment.trusted
     where = f"contenders.{run.contender}"
     shape, num_classes = images.training.image_shape, images.training.num_classes
     pretrained, model = read_pretrained(run.experiment, run.contender), dict(recipe.model)
@@ -131,11 +130,6 @@ def prepare_network(run: Run, images: RunImages) -> PreparedRun:
         recipe.optimizer.build(network, trust=trust)  # an error is found before anything trains
     except InputError as error:
         raise InputError(f"{where}.{error}") from error
-    if execution.gradient_checkpointing:
-        try:
-            enable_checkpointing(unwrap(network))
-        except ValueError as error:
-            raise InputError(f"execution.gradient_checkpointing: {where}.model: {error}") from error
     batch_size = run.experiment.protocol.batch_size
     augmentation = run.experiment.augmentation(recipe)
     return PreparedRun(
@@ -154,7 +148,7 @@ def prepare_network(run: Run, images: RunImages) -> PreparedRun:
             trust=trust,
         ),
         class_weights=_class_weights(run, images),
-        metrics=make_metrics(execution.metrics, num_classes=num_classes, trust=trust),
+        metrics=make_metrics(run.experiment.execution.metrics, num_classes=num_classes, trust=trust),
         pretrained=pretrained,
     )
 
@@ -223,13 +217,13 @@ def check_start_overlap(run: Run, images: RunImages, data: ExperimentData) -> Tr
     elif (path := run.start_checkpoint) is not None:
         setting, source, start_images = "starts_from", path, read_training_hashes(read_checkpoint(path)["vit_vs_cnn"])
     else:
-        return NOTHING
+        return NO_TRAINING_IMAGES
     allowed = 0 if run.recipe.weights is None else run.recipe.weights.max_known_overlap
     uses = {"validated with": (images.validation.hashes(), images.training.hashes())}
     if run.scored_on is ScoredOn.TEST:
         uses["tested on"] = (data.test_hashes(run.seed), data.trainable_hashes(run.seed))
     for use, (scored, own) in uses.items():
-        if (count := start_images.among(scored, but=own)) > allowed:
+        if (count := start_images.count_in(scored, except_for=own)) > allowed:
             hint = f"; weights.max_known_overlap: {count} allows it, and the report tells it"
             raise InputError(
                 f"contenders.{run.contender}.{setting}: the weights of {source} were trained on {count:,} of the "

@@ -1,4 +1,4 @@
-"""Weights that a contender begins with: read, hashed, and fitted into its network."""
+"""Pretrained weights of contenders: reading, and loading into their networks."""
 
 import json
 import math
@@ -32,7 +32,7 @@ from vit_vs_cnn.runs.overlap import UNKNOWN_TRAINING_IMAGES, TrainingImageHashes
 from vit_vs_cnn.runs.trained_network import TrainedNetwork, open_network
 from vit_vs_cnn.training.checkpoints import CheckpointInfo, read_checkpoint_info
 
-#: What programs put before the names of weights.
+#: Prefixes that programs add to the names of weights.
 PREFIXES = ("module.", "_orig_mod.")
 
 
@@ -75,16 +75,16 @@ class PretrainedWeights:
         }
 
     def model(self, values: Mapping[str, Any], image_size: tuple[int, int]) -> dict[str, Any]:
-        """A ``model`` block for images of a size: it resizes them where these weights were trained on others.
+        """The ``model`` block for images of a size: it resizes images if the weights were trained on another size.
 
         Arguments:
-            given: the block of the config; what it says of input_size, interpolation and crop_pct is kept.
+            values: block of the config, whose input_size, interpolation and crop_pct are kept.
         """
-        wanted = values.get("input_size", self.image_size)
+        input_size = values.get("input_size", self.image_size)
         block = {name: value for name, value in values.items() if name != "input_size"}
-        if wanted in (None, "data"):
+        if input_size in (None, "data"):
             return block
-        size = (wanted, wanted) if isinstance(wanted, int) else tuple(wanted)
+        size = (input_size, input_size) if isinstance(input_size, int) else tuple(input_size)
         crop_pct = block.get("crop_pct", self.crop_pct)
         if size == image_size and crop_pct == 1:
             return {name: value for name, value in block.items() if name not in ("interpolation", "crop_pct")}
@@ -92,20 +92,23 @@ class PretrainedWeights:
 
 
 def weights_identities(experiment: Experiment) -> dict[str, dict[str, Any]]:
-    """What stands for the pretrained weights of each contender that has some.
+    """Identities of the pretrained weights, by contender.
 
     Raises:
-        InputError: weights that can't be had.
+        InputError: weights that cannot be read or downloaded.
     """
-    results = {name: read_pretrained(experiment, name) for name in experiment.contenders}
-    return {name: one.identity for name, one in results.items() if one is not None}
+    pretrained = {name: read_pretrained(experiment, name) for name in experiment.contenders}
+    return {name: weights.identity for name, weights in pretrained.items() if weights is not None}
 
 
 def without_missing_weights(experiment: Experiment) -> tuple[Experiment, dict[str, InputError]]:
-    """The experiment without the contenders whose weights are optional and cannot be loaded, and the errors of these.
+    """Leave out contenders whose weights are optional and cannot be loaded.
+
+    Returns:
+        the experiment, and the errors by contender.
 
     Raises:
-        InputError: there is no contender left.
+        InputError: no contender is left.
     """
     missing: dict[str, InputError] = {}
     for name, contender in experiment.contenders.items():
@@ -116,7 +119,7 @@ def without_missing_weights(experiment: Experiment) -> tuple[Experiment, dict[st
                 missing[name] = error
     if not missing:
         return experiment, {}
-    contenders = {name: one for name, one in experiment.contenders.items() if name not in missing}
+    contenders = {name: contender for name, contender in experiment.contenders.items() if name not in missing}
     if not contenders:
         raise InputError(f"contenders: none is left; {'; '.join(map(str, missing.values()))}")
     protocol = experiment.protocol.without_pairs_of(missing.keys())
@@ -145,26 +148,26 @@ def read_pretrained(experiment: Experiment, contender: str) -> PretrainedWeights
 @lru_cache(maxsize=8)
 def _read(values: str, state: tuple[int, ...] | None, contender: str, where: str) -> PretrainedWeights:
     """Read weights. ``state`` is part of the key of the cache, so that a replaced file is read again."""
-    given, model = json.loads(values)
-    weights = Weights(**given)
+    settings, model = json.loads(values)
+    weights = Weights(**settings)
     if weights.cell is not None:
-        own = model.get("class_path", False)  # the class that the config itself names may be imported
-        of_grid = (Path(weights.cell) / "grid.json").exists()
-        named = weights.contender or (contender if of_grid else None)
-        return _from_own_network(open_network(weights.cell, contender=named, trust=own), weights.cell)
+        trust = model.get("class_path", False)  # the class that the config itself names may be imported
+        is_experiment = (Path(weights.cell) / "grid.json").exists()
+        name = weights.contender or (contender if is_experiment else None)
+        return _from_network(open_network(weights.cell, contender=name, trust=trust), weights.cell)
     if weights.hub:
-        return _of_hub(str(model.get("name", "")), where)
-    return _of_file(Path(weights.file or ""), model, weights, where)
+        return _read_hub(str(model.get("name", "")), where)
+    return _read_file(Path(weights.file or ""), model, weights, where)
 
 
-def _from_own_network(network: TrainedNetwork, source: str) -> PretrainedWeights:
-    return _with_own_metadata(network.name, source, unwrap(network.network).state_dict(), network.about, network.seen)
+def _from_network(network: TrainedNetwork, source: str) -> PretrainedWeights:
+    return _with_metadata(network.name, source, unwrap(network.network).state_dict(), network.about, network.seen)
 
 
-def _with_own_metadata(
+def _with_metadata(
     name: str, source: str, state: Mapping[str, Tensor], about: CheckpointInfo, seen: TrainingImageHashes
 ) -> PretrainedWeights:
-    """Weights of this package, with the preprocessing stored beside them."""
+    """Weights of this package, with the preprocessing stored next to them."""
     return PretrainedWeights(
         name=name,
         source=source,
@@ -179,7 +182,7 @@ def _with_own_metadata(
     )
 
 
-def _of_hub(name: str, where: str) -> PretrainedWeights:
+def _read_hub(name: str, where: str) -> PretrainedWeights:
     import timm
 
     architecture = name.removeprefix(TIMM_PREFIX)
@@ -188,7 +191,7 @@ def _of_hub(name: str, where: str) -> PretrainedWeights:
     try:
         with _offline_without_network():
             network: Any = timm.create_model(architecture, pretrained=True)
-    except Exception as error:  # no network, no such weights, a full disk: each library in between says it its own way
+    except Exception as error:  # libraries raise errors of many types: no network, no such weights, a full disk
         raise InputError(
             f"{where}.hub: the weights of {name} are neither in timm's cache nor could they be fetched "
             f"({one_line(error)}); weights.file takes them from a file"
@@ -198,11 +201,11 @@ def _of_hub(name: str, where: str) -> PretrainedWeights:
 
 @contextmanager
 def _offline_without_network() -> Iterator[None]:
-    """Set the hub's library offline if its host has no address: otherwise it retries for a minute."""
+    """Set the library of the hub offline if its host has no address. Otherwise it retries for a minute."""
     from huggingface_hub import constants
 
     try:
-        if not getproxies():  # a proxy knows addresses that this machine does not
+        if not getproxies():  # a proxy may resolve addresses that this machine cannot
             socket.getaddrinfo(urlsplit(constants.ENDPOINT).hostname, 443)
         offline = constants.HF_HUB_OFFLINE
     except OSError:
@@ -214,24 +217,22 @@ def _offline_without_network() -> Iterator[None]:
         constants.HF_HUB_OFFLINE = before
 
 
-def _of_file(path: Path, model: Mapping[str, Any], weights: Weights, where: str) -> PretrainedWeights:
+def _read_file(path: Path, model: Mapping[str, Any], weights: Weights, where: str) -> PretrainedWeights:
     if not path.is_file():
         raise InputError(f"{where}.file: {path}: no such file")
     if path.suffix == ".ckpt":
-        return _from_own_network(open_network(path, trust=model.get("class_path", False)), str(path))
-    # Which export and timm write beside weights.
-    beside = read_mapping(path.with_name("config.json"))
+        return _from_network(open_network(path, trust=model.get("class_path", False)), str(path))
+    metadata = read_mapping(path.with_name("config.json"))  # export and timm write it next to the weights
     state = {_bare(name): value for name, value in read_weights(path).items()}
-    if isinstance(ours := beside.get("vit_vs_cnn"), Mapping):
+    if isinstance(exported := metadata.get("vit_vs_cnn"), Mapping):
         state = {name.removeprefix("network."): value for name, value in state.items()}
-        return _with_own_metadata(
-            path.stem, str(path), state, read_checkpoint_info({"vit_vs_cnn": ours}, path), read_training_hashes(ours)
-        )
-    if (config := beside.get("pretrained_cfg")) is None and str(model.get("name", "")).startswith(TIMM_PREFIX):
+        about = read_checkpoint_info({"vit_vs_cnn": exported}, path)
+        return _with_metadata(path.stem, str(path), state, about, read_training_hashes(exported))
+    if (config := metadata.get("pretrained_cfg")) is None and str(model.get("name", "")).startswith(TIMM_PREFIX):
         import timm
 
-        known = timm.get_pretrained_cfg(str(model["name"]).removeprefix(TIMM_PREFIX), allow_unregistered=False)
-        config = None if known is None else known.to_dict()
+        default = timm.get_pretrained_cfg(str(model["name"]).removeprefix(TIMM_PREFIX), allow_unregistered=False)
+        config = None if default is None else default.to_dict()
     if weights.mean is not None:
         config = {**(config or {}), "mean": weights.mean, "std": weights.std}
     return _with_timm_config(path.stem, str(path), state, config or {})
@@ -282,7 +283,11 @@ def fit_weights(
                 f"{where}: the weights of {pretrained.source} have learned positions, and position: sincos computes "
                 "them; use position: learned"
             )
-        timm_network = _as_timm(network, pretrained, where)
+        try:
+            timm_network = convert_to_timm(network)
+        except ValueError as error:
+            message = f"{where}: the weights of {pretrained.source} are of timm's Vision Transformer: {error}"
+            raise InputError(message) from error
         fit_weights(timm_network, pretrained, num_classes=num_classes, where=where)
         network.load_state_dict(convert_from_timm(timm_network)[1], strict=False)
         return
@@ -291,58 +296,45 @@ def fit_weights(
     else:
         state = as_timm_reads(network, pretrained.state)
     head = set() if num_classes is None else head_of(network, num_classes, where)
-    own = {name: value for name, value in network.state_dict().items() if name not in head}
+    expected = {name: value for name, value in network.state_dict().items() if name not in head}
     state = {name: value for name, value in state.items() if name not in head}
-    if mismatch := describe_mismatch(own, state):
-        model = "" if pretrained.block is None else f" (they are of model: {_spelt(pretrained.block)})"
+    if mismatch := describe_mismatch(expected, state):
+        model = "" if pretrained.block is None else f" (they are of model: {_to_yaml(pretrained.block)})"
         raise InputError(f"{where}: the weights of {pretrained.source} do not fit: {mismatch}{model}")
     network.load_state_dict(state, strict=False)
 
 
-def _spelt(block: Mapping[str, Any]) -> str:
-    """A ``model`` block as it is written in a config or on a command line: ``{name: vit_nano, pool: mean}``."""
+def _to_yaml(block: Mapping[str, Any]) -> str:
+    """A ``model`` block as in a config or on a command line: ``{name: vit_nano, pool: mean}``."""
     return yaml.safe_dump(dict(block), default_flow_style=True, sort_keys=False, width=math.inf).strip()
 
 
-def _as_timm(network: VisionTransformer, pretrained: PretrainedWeights, where: str) -> nn.Module:
-    """timm's network of the same architecture and weights, into which weights of timm's fit as they are."""
-    try:
-        return convert_to_timm(network)
-    except ValueError as error:
-        raise InputError(
-            f"{where}: the weights of {pretrained.source} are of timm's Vision Transformer: {error}"
-        ) from error
-
-
 def head_of(network: nn.Module, num_classes: int, where: str) -> set[str]:
-    """The names of the weights of the head: of all heads, where a model of timm's has two.
+    """Names of the weights of the head, or of both heads of a model of timm with two.
 
     Raises:
-        InputError: there is no linear map to as many classes.
+        InputError: there is no linear layer with as many outputs.
     """
-    named = (getattr(network, "pretrained_cfg", None) or {}).get("classifier")
-    modules = [named] if isinstance(named, str) else list(named or ())
+    declared = (getattr(network, "pretrained_cfg", None) or {}).get("classifier")
+    modules = [declared] if isinstance(declared, str) else list(declared or ())
     if not modules:
         classifier = find_classifier(network, num_classes)
         modules = [name for name, module in network.named_modules() if module is classifier and classifier is not None]
-    results = {name for name in network.state_dict() if any(name.startswith(f"{module}.") for module in modules)}
-    if not results:
-        raise InputError(f"{where}: {type(network).__name__} has no linear head of {num_classes} classes to draw anew")
-    return results
+    names = {name for name in network.state_dict() if any(name.startswith(f"{module}.") for module in modules)}
+    if not names:
+        raise InputError(f"{where}: {type(network).__name__} has no linear head of {num_classes} classes to replace")
+    return names
 
 
 def _at_size_of(
     network: VisionTransformer, state: Mapping[str, Tensor], image_size: tuple[int, int] | None
 ) -> dict[str, Tensor]:
-    """The weights of our Vision Transformer for images of ``image_size``, for the size that a network takes."""
+    """Weights of a Vision Transformer for images of ``image_size``, moved to the size of a network."""
     if image_size is None or image_size == network.image_size:
         return dict(state)
-    there = network.resize(image_size)
-    fitting = {name: state[name] for name, own in there.state_dict().items() if _fits(state.get(name), own)}
-    there.load_state_dict(fitting, strict=False)
-    moved = there.resize(network.image_size).state_dict()
+    original = network.resize(image_size)
+    shapes = {name: value.shape for name, value in original.state_dict().items()}
+    fitting = {name: state[name] for name, shape in shapes.items() if name in state and state[name].shape == shape}
+    original.load_state_dict(fitting, strict=False)
+    moved = original.resize(network.image_size).state_dict()
     return {**state, **{name: moved[name] for name in fitting}}
-
-
-def _fits(value: Tensor | None, own: Tensor) -> bool:
-    return value is not None and value.shape == own.shape

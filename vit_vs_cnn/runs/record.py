@@ -1,4 +1,4 @@
-"""The record of an experiment: its finished runs as one table, and their predictions in one packed file.
+"""Files of predictions, and the record of an experiment: one table of runs, and one file of packed predictions.
 
 A record is small enough to be committed. It has the class and the probability that each run gave for each scored image,
 but no checkpoints and no logits.
@@ -8,6 +8,8 @@ import csv
 import functools
 import io
 import json
+import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -16,14 +18,18 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int64, UInt, UInt8
 
-from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.errors import InputError, TrainingDiverged
 from vit_vs_cnn.files import atomic_write, file_state
-from vit_vs_cnn.runs.predictions_file import UNREADABLE_FILE_ERRORS, read_predictions
 from vit_vs_cnn.runs.result import RunResult
 
 TABLE, PREDICTIONS, CONFIG = "results.csv", "predictions.npz", "experiment.yaml"
 #: Probabilities are stored as whole numbers from 0 to this.
 MAX_PROBABILITY_LEVEL = 255
+WHOLE_NUMBERS = ("labels", "classes", "num_classes")
+#: Arrays that the predictions of a record lack.
+LABEL_ARRAYS = ("label_rank", "label_log_probability")
+#: Errors of reading a damaged .npz file.
+UNREADABLE_FILE_ERRORS = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error)
 _WORDS = {"": None, "True": True, "False": False}
 
 
@@ -190,6 +196,45 @@ class PackedPredictions:
         values |= {"runs": values["runs"].tolist(), "labels": values["labels"].astype(np.int64)}
         values |= {"num_classes": int(values["num_classes"])}
         return cls(**values)
+
+
+def read_predictions(path: Path) -> dict[str, np.ndarray]:
+    """Read the arrays of a file of predictions, without torch.
+
+    Returns:
+        labels, classes, num_classes, sample_ids and probability; unless from a record, also label_rank and
+        label_log_probability.
+
+    Raises:
+        InputError: no such file, not of this form, or a probability is not a finite number.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name].astype(np.int64) for name in WHOLE_NUMBERS}
+            arrays |= {name: file[name] for name in ("probability", "sample_ids")}
+            if any(name in file for name in LABEL_ARRAYS):
+                arrays["label_rank"] = file["label_rank"].astype(np.int64)
+                arrays["label_log_probability"] = file["label_log_probability"]
+        if len({array.shape for name, array in arrays.items() if name != "num_classes"}) > 1:
+            raise ValueError("its arrays are not of as many images")
+    except UNREADABLE_FILE_ERRORS as error:
+        raise InputError(f"predictions {path}: {error}") from error
+    probability = arrays["probability"]
+    refuse_broken(int((~np.isfinite(probability)).sum()), len(probability), f"predictions {path}")
+    return arrays
+
+
+def refuse_broken(broken: int, count: int, what: str) -> None:
+    """Refuse predictions that are not finite: the argmax of NaN is the first class and looks like an accuracy.
+
+    Raises:
+        TrainingDiverged: the message has ``what`` and the number of such predictions.
+    """
+    if broken:
+        raise TrainingDiverged(
+            f"{what}: its answers to {broken:,} of {count:,} images are not finite numbers (NaN or infinity), so "
+            "they cannot be scored; its weights are damaged or of a training that diverged"
+        )
 
 
 @functools.lru_cache(maxsize=4)

@@ -200,7 +200,7 @@ def run_from_dict(values: Any, *, where: str, trusted: bool = False) -> Run:
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"{where} is not the config of a run: {one_line(error)}") from error
     try:
-        return Run(experiment_from_dict(experiment, trusted=trusted, recorded=True), **arguments)
+        return Run(experiment_from_dict(experiment, trusted=trusted), **arguments)
     except InputError as error:
         raise InputError(f"{where}: {error}") from error
 

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vit_vs_cnn.config import reading as typed
-from vit_vs_cnn.data.augmentation.custom_transform import CustomTransform
+from vit_vs_cnn.data.augmentation.augmenter import CustomTransform
 from vit_vs_cnn.data.options import Augmentation
 from vit_vs_cnn.errors import InputError, one_line
 from vit_vs_cnn.runs.evaluation import Predictions

@@ -1,4 +1,4 @@
-"""Callbacks of a run: checkpoints with exact resume, stop on a signal, counts of seconds and images."""
+"""Callbacks of a run: checkpoints with exact resume, stop on a signal, counts, and frozen layers."""
 
 import signal
 import time
@@ -8,10 +8,12 @@ from typing import Any
 
 import lightning
 from lightning.pytorch.callbacks import Callback, Checkpoint
+from torch import nn
 
 from vit_vs_cnn.devices import synchronize
-from vit_vs_cnn.errors import Interrupted
+from vit_vs_cnn.errors import InputError, Interrupted
 from vit_vs_cnn.files import naming, partial_of, publish_file
+from vit_vs_cnn.models.features import find_batch_norms, list_layers
 from vit_vs_cnn.training.metrics_csv import MetricsCsv
 
 #: Keys of a checkpoint: True if its run ended before its budget; metrics that its last step logged.
@@ -195,3 +197,47 @@ class LostValidation(Callback):
 
     def load_state_dict(self, state_dict: dict[str, int]) -> None:
         self._validated_step = state_dict["validated"]
+
+
+class FrozenLayers(Callback):
+    """Trains the head and the last layers of a network. The weights of the other layers do not change.
+
+    Batch norms of frozen layers use the mean and variance that they came with.
+
+    Arguments:
+        network: its parameters are frozen at construction, before an optimizer is made.
+        last: number of layers before the head that train; None for all.
+
+    Raises:
+        InputError: the network has fewer layers, or only one.
+    """
+
+    def __init__(self, network: nn.Module, *, last: int | None) -> None:
+        layers = list_layers(network)
+        if last is not None and len(layers) == 1:
+            raise InputError(
+                f"finetune: {type(network).__name__} is one layer, so there are none to freeze before its head"
+            )
+        if last is not None and last > len(layers) - 1:
+            raise InputError(f"finetune.last: {last} is more than the {len(layers) - 1} layers before the head")
+        frozen = {name for layer in ([] if last is None else layers[: len(layers) - 1 - last]) for name in layer}
+        for name, parameter in network.named_parameters():
+            if name in frozen:
+                parameter.requires_grad_(False)
+        names = {name for layer in layers for name in layer}
+        self._norms = [
+            norm for name, norm in find_batch_norms(network).items() if _is_frozen(name, names=names, frozen=frozen)
+        ]
+
+    def on_train_batch_start(self, trainer: lightning.Trainer, *_: Any) -> None:
+        for norm in self._norms:
+            norm.eval()
+
+
+def _is_frozen(norm: str, *, names: set[str], frozen: set[str]) -> bool:
+    """Whether the parameters of a norm are frozen; of one without parameters, all of those around it."""
+    while norm:
+        if inside := {name for name in names if name.startswith(f"{norm}.")}:
+            return inside <= frozen
+        norm = norm.rpartition(".")[0]
+    return False

@@ -3,7 +3,6 @@
 import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, fields
 from typing import Any, cast
 
 import lightning
@@ -29,21 +28,6 @@ def balanced_weights(labels: Int64[Tensor, "count"], num_classes: int) -> list[f
     return [len(labels) / (num_classes * count) if count else 0.0 for count in counts]
 
 
-def _read_settings(class_: type, settings: Mapping[str, Any] | str | None) -> Mapping[str, Any]:
-    """Checked settings of an optimizer or a schedule; a string is its name."""
-    kind = class_.__name__
-    if not isinstance(settings, str | Mapping | None):
-        raise InputError(
-            f"{kind.lower()}: expected a name, settings or vit_vs_cnn's {kind}, got {type(settings).__name__}; "
-            'the classifier creates it for the network: optimizer={"name": "adamw", "lr": 1e-3}, schedule="cosine"'
-        )
-    values = {"name": settings} if isinstance(settings, str) else settings or {}
-    known = [field.name for field in fields(class_)]
-    if unknown := [name for name in values if name not in known]:
-        raise InputError(f"{kind.lower()}: there is no setting {unknown[0]!r}; allowed: {', '.join(known)}")
-    return values
-
-
 class Classifier(lightning.LightningModule):
     """Training of any network that maps images to logits.
 
@@ -55,14 +39,14 @@ class Classifier(lightning.LightningModule):
     All random numbers of the network (dropout, stochastic depth) are seeded by the number of the batch, so a resumed
     run uses those of an uninterrupted one.
 
-    Runs are trained by it; it also works with any Lightning Trainer, and ``Classifier.load_from_checkpoint(path,
-    network=...)`` loads the checkpoints of such a Trainer.
+    It trains the runs of experiments, and works with any Lightning Trainer. ``Classifier.load_from_checkpoint(path,
+    network=...)`` loads the checkpoints of such a Trainer; to continue training, give optimizer and schedule again.
 
     Arguments:
         network: images (batch, channels, rows, cols) to logits (batch, classes).
         num_classes: number of classes C.
-        optimizer: an ``Optimizer``, its settings, or its name; the default one if None.
-        schedule: learning-rate schedule: a ``Schedule``, its settings, or its name; the default one if None.
+        optimizer: optimizer; None for ``Optimizer()``.
+        schedule: learning-rate schedule; None for ``Schedule()``.
         steps: optimizer steps of the whole run; those of the Trainer if None.
         label_smoothing: s, from 0 to 1.
         ema_half_life: half-life of the average as a share of ``steps``; None for no average.
@@ -71,7 +55,7 @@ class Classifier(lightning.LightningModule):
         class_weights: weight w of each class; all 1 if None. The mean over a batch is a weighted one, for class numbers
             as in torch, and for shares. A batch of weight 0 has loss 0.
         metrics: torchmetrics of logits and labels, by the names under which they are logged.
-        trust: True if an optimizer that is a custom class may be imported by its path.
+        trust: whether an optimizer that is a custom class may be imported by its path.
 
     Raises:
         InputError: if ``loss`` is combined with ``label_smoothing`` or ``class_weights``, there is not one weight for
@@ -87,8 +71,8 @@ class Classifier(lightning.LightningModule):
         network: nn.Module,
         *,
         num_classes: int,
-        optimizer: Optimizer | Mapping[str, Any] | str | None = None,
-        schedule: Schedule | Mapping[str, Any] | str | None = None,
+        optimizer: Optimizer | None = None,
+        schedule: Schedule | None = None,
         steps: int | None = None,
         label_smoothing: float = 0.0,
         ema_half_life: float | None = None,
@@ -107,10 +91,12 @@ class Classifier(lightning.LightningModule):
         self.network = network
         self.average = None if ema_half_life is None else MovingAverage(network)
         self.num_classes = num_classes
-        self.optimizer = (
-            optimizer if isinstance(optimizer, Optimizer) else Optimizer.from_dict(_read_settings(Optimizer, optimizer))
-        )
-        self.schedule = schedule if isinstance(schedule, Schedule) else Schedule(**_read_settings(Schedule, schedule))
+        for argument, class_ in ((optimizer, Optimizer), (schedule, Schedule)):
+            if argument is not None and not isinstance(argument, class_):
+                name, module = class_.__name__, class_.__module__
+                raise InputError(f"{name.lower()}: expected {name} of {module}, got {argument!r:.80}")
+        self.optimizer = optimizer or Optimizer()
+        self.schedule = schedule or Schedule()
         self.steps = steps
         self.ema_half_life = ema_half_life
         self.label_smoothing = label_smoothing
@@ -230,11 +216,8 @@ class Classifier(lightning.LightningModule):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         self.raise_if_diverged()
-        optimizer = asdict(self.optimizer)
         checkpoint[self.CHECKPOINT_HYPER_PARAMS_KEY] = {  # plain values: a checkpoint carries no classes
             "num_classes": self.num_classes,
-            "optimizer": {**optimizer, "options": dict(optimizer["options"])},
-            "schedule": asdict(self.schedule),
             "steps": self.steps,
             "label_smoothing": self.label_smoothing,
             "ema_half_life": self.ema_half_life,

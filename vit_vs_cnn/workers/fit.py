@@ -21,7 +21,7 @@ from vit_vs_cnn.models.input_wrappers import unwrap
 from vit_vs_cnn.process import quiet_lightning
 from vit_vs_cnn.runs.evaluation import Normalise, Predictions, predict
 from vit_vs_cnn.runs.held_out import called_classifier
-from vit_vs_cnn.runs.overlap import KEY, TrainingImageHashes
+from vit_vs_cnn.runs.overlap import CHECKPOINT_KEY_TRAINING_HASHES, TrainingImageHashes
 from vit_vs_cnn.runs.preparation import PreparedRun
 from vit_vs_cnn.runs.result import TrainingCost
 from vit_vs_cnn.runs.run import Run
@@ -30,6 +30,7 @@ from vit_vs_cnn.seeds import derive_seed
 from vit_vs_cnn.training.callbacks import (
     CHECKPOINT_KEY_ENDED_EARLY,
     CHECKPOINT_KEY_LAST_METRICS,
+    FrozenLayers,
     LastCheckpoint,
     LostValidation,
     StopOnSignal,
@@ -37,7 +38,6 @@ from vit_vs_cnn.training.callbacks import (
 )
 from vit_vs_cnn.training.checkpoints import read_checkpoint
 from vit_vs_cnn.training.classifier import Classifier
-from vit_vs_cnn.training.finetuning import FrozenLayers
 from vit_vs_cnn.training.metrics_csv import MetricsCsv
 from vit_vs_cnn.training.progress import ProgressFile, RunProgress
 from vit_vs_cnn.workers.trainer import make_trainer, trainer_arguments, uses_channels_last
@@ -138,7 +138,7 @@ def checkpoint_metadata(prepared: PreparedRun, mean: Sequence[float], std: Seque
         "image_shape": list(training.image_shape),
         "mean": list(mean),
         "std": list(std),
-        KEY: (prepared.start_images | TrainingImageHashes(training.hashes())).to_dict(),
+        CHECKPOINT_KEY_TRAINING_HASHES: (prepared.start_images | TrainingImageHashes(training.hashes())).to_dict(),
     }
 
 
@@ -167,11 +167,7 @@ def fit(prepared: PreparedRun, loggers: Sequence[Logger], console: Console) -> F
         transform=make_transform(experiment.augmentation(recipe), trust=experiment.trusted),
     )
     finetune = recipe.finetune
-    freezing = (
-        []
-        if finetune == Finetuning()
-        else [FrozenLayers(unwrap(network), last=finetune.last, freeze_norms=finetune.freeze_norms)]
-    )
+    freezing = [] if finetune == Finetuning() else [FrozenLayers(unwrap(network), last=finetune.last)]
     module = Classifier(
         network,
         num_classes=images.training.num_classes,

@@ -23,8 +23,8 @@ from vit_vs_cnn.files import atomic_write
 from vit_vs_cnn.models.features import find_classifier, logits_and_features
 from vit_vs_cnn.models.recording import evaluation_mode
 from vit_vs_cnn.runs.evaluation import Normalise, Predictions, check_finite, hash_tensors
-from vit_vs_cnn.runs.predictions_file import UNREADABLE_FILE_ERRORS
 from vit_vs_cnn.runs.preparation import PreparedRun
+from vit_vs_cnn.runs.record import UNREADABLE_FILE_ERRORS
 from vit_vs_cnn.runs.result import TrainingCost
 from vit_vs_cnn.runs.test_set_log import output_of
 from vit_vs_cnn.statistics.logistic import fit_logistic

@@ -23,7 +23,7 @@ from vit_vs_cnn.process import on_termination
 from vit_vs_cnn.runs.evaluation import ClassPredictions, Predictions, evaluate_once, hash_weights
 from vit_vs_cnn.runs.experiment_data import ExperimentData
 from vit_vs_cnn.runs.failures import FailureKind, has_failed_since, is_locked, write_failure
-from vit_vs_cnn.runs.held_out import FILE, examine
+from vit_vs_cnn.runs.held_out import OUT_OF_DISTRIBUTION_FILE, examine
 from vit_vs_cnn.runs.networks import RESIZING
 from vit_vs_cnn.runs.preparation import PreparedRun, prepare
 from vit_vs_cnn.runs.result import (
@@ -240,7 +240,7 @@ def score(prepared: PreparedRun, fitted: FittedNetwork, data: ExperimentData, be
         predictions = validation
         validation.save(run.predictions)
     if held_out.out_of_distribution is not None:
-        held_out.out_of_distribution.save(run.folder / FILE, of=weights)
+        held_out.out_of_distribution.save(run.folder / OUT_OF_DISTRIBUTION_FILE, of=weights)
     has_curve = validation is not None and not run.recipe.finetune.head
     identity, source = run.identity, data.source.provenance()
     return RunResult(
@@ -326,5 +326,5 @@ def _count_scored_images_in_start(prepared: PreparedRun, data: ExperimentData) -
     if not len(start_images.hashes):
         return 0
     if run.scored_on is ScoredOn.TEST:
-        return start_images.among(data.test_hashes(run.seed), but=data.trainable_hashes(run.seed))
-    return start_images.among(images.validation.hashes(), but=images.training.hashes())
+        return start_images.count_in(data.test_hashes(run.seed), except_for=data.trainable_hashes(run.seed))
+    return start_images.count_in(images.validation.hashes(), except_for=images.training.hashes())

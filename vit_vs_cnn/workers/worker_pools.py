@@ -21,7 +21,7 @@ from rich.console import Console
 from vit_vs_cnn.config.experiment import Executor, Experiment
 from vit_vs_cnn.errors import InputError, one_line
 from vit_vs_cnn.optional_deps import import_optional
-from vit_vs_cnn.workers.server import process_context
+from vit_vs_cnn.workers import process_context
 from vit_vs_cnn.workers.worker import ExitReason, WorkerExit, WorkRequest, work
 
 #: Time for workers that are asked to stop to save their state.

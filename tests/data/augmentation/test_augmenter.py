@@ -10,10 +10,8 @@ from scipy.stats import chisquare
 from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as TF
 
-from vit_vs_cnn.data.augmentation.augmenter import Augmentation, Augmenter
-from vit_vs_cnn.data.augmentation.custom_transform import CustomTransform
+from vit_vs_cnn.data.augmentation.augmenter import Augmentation, Augmenter, CustomTransform
 from vit_vs_cnn.data.augmentation.geometry import crop_and_resize, resized_crop_boxes
-from vit_vs_cnn.data.augmentation.policy import OPERATIONS
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.strict_yaml import Plain
 
@@ -80,39 +78,6 @@ def test_an_image_does_not_depend_on_its_batch(policy, images, labels):
         assert torch.equal(alone[0], together[k])
 
 
-def test_switching_others_on_leaves_the_crops_and_flips_as_they_were():
-    plain, full = augmenter(), augmenter(**EVERYTHING)
-    assert torch.equal(plain.draw(53, generator())[:, :3], full.draw(53, generator())[:, :3])
-
-
-def test_draws_are_resumed_from_the_generators_state():
-    augment, source = augmenter(policy="randaugment"), generator()
-    augment.draw(53, source)
-    state = source.get_state()
-    expected = augment.draw(53, source)
-    resumed = torch.Generator()
-    resumed.set_state(state)
-    assert torch.equal(augment.draw(53, resumed), expected)
-
-
-def test_offsets_are_uniform_and_half_of_the_images_are_flipped():
-    augment = augmenter(crop_padding=2)
-    plan, _ = augment._plan(augment.draw(20_000, generator()), SIZE)
-    for offsets in plan["offsets"]:
-        assert set(offsets.int().tolist()) == {-2, -1, 0, 1, 2}
-        assert chisquare(torch.bincount(offsets.int() + 2).numpy()).pvalue > 0.01
-    assert abs(plan["flips"].double().mean() - 0.5) < 0.01
-
-
-def test_operations_are_uniform_in_every_round():
-    augment = augmenter(policy="randaugment", num_ops=3)
-    _, counts = augment._plan(augment.draw(20_000, generator()), SIZE)
-    assert len(counts) == 3
-    for count in counts:
-        assert len(count) == len(OPERATIONS)
-        assert chisquare(count).pvalue > 0.01
-
-
 def test_trivialaugment_uses_every_strength_and_both_signs():
     augment = augmenter(policy="trivialaugment")
     plan, counts = augment._plan(augment.draw(40_000, generator()), SIZE)
@@ -121,35 +86,12 @@ def test_trivialaugment_uses_every_strength_and_both_signs():
     assert len(counts) == 1
 
 
-def test_no_rounds_of_randaugment_is_no_policy(images, labels):
-    none, plain = augmenter(policy="randaugment", num_ops=0), augmenter()
-    draws = plain.draw(53, generator())
-    assert torch.equal(none(images, labels, draws)[0], plain(images, labels, draws)[0])
-
-
 def test_soft_targets_are_distributions_over_the_classes(images, labels):
     augment = augmenter(mixup=0.8, cutmix=1.0)
     _, targets = augment(images, labels, augment.draw(53, generator()))
     assert targets.shape == (53, 10) and targets.dtype == torch.float32
     assert (targets >= 0).all()
     torch.testing.assert_close(targets.sum(1), torch.ones(53))
-
-
-@pytest.mark.parametrize("channels", [1, 5])
-def test_any_number_of_channels_can_be_cut_covered_and_mixed(channels):
-    config = Augmentation(erasing=0.5, mixup=0.2, cutmix=1.0)
-    augment = Augmenter(config, mean=[0.5] * channels, std=[0.25] * channels, num_classes=3)
-    images = torch.randint(0, 256, (11, channels, *SIZE), dtype=torch.uint8)
-    result, _ = augment(images, torch.arange(11) % 3, augment.draw(11, generator()))
-    assert result.shape == images.shape and result.isfinite().all()
-
-
-@pytest.mark.parametrize("policy", ["randaugment", "trivialaugment"])
-def test_policies_work_on_grey_images(policy):
-    augment = Augmenter(Augmentation(policy=policy), mean=[0.5], std=[0.25], num_classes=3)
-    images = torch.randint(0, 256, (53, 1, *SIZE), dtype=torch.uint8)
-    result, _ = augment(images, torch.arange(53) % 3, augment.draw(53, generator()))
-    assert result.shape == images.shape and result.isfinite().all()
 
 
 def test_policy_on_five_channels_is_refused():
@@ -172,11 +114,14 @@ def test_unfit_mean_and_std_are_refused(std):
         ("erasing", 1.5),
         ("mixup", -0.1),
         ("cutmix", float("inf")),
-        ("mix_probability", float("nan")),
+        ("resized_crop", (0.0, 1.0)),
+        ("resized_crop", (0.5, 1.5)),
+        ("resized_crop", (0.9, 0.2)),
+        ("transform", Plain(class_path="x")),
     ],
 )
 def test_values_out_of_range_are_refused_by_name(field, value):
-    with pytest.raises(InputError, match=f"augmentation.{field} = {value}: must be"):
+    with pytest.raises(InputError, match=rf"augmentation\.{field}"):
         Augmentation(**{field: value})
 
 
@@ -210,10 +155,6 @@ def test_resized_crops_are_torchvisions(tall):
         exact = F.interpolate(image[None, :, top:bottom, left:right].float(), (19, 11), mode="bilinear", antialias=True)
         assert (one.int() - theirs.int()).abs().max() <= 1
         assert (one - exact[0]).abs().max() <= 0.5 + 1e-3
-
-
-def test_the_whole_image_as_its_own_part_is_the_image(tall):
-    assert torch.equal(crop_and_resize(tall, torch.tensor([[0.0], [19.0], [0.0], [11.0]]).expand(4, 23)), tall)
 
 
 def test_parts_have_the_areas_and_ratios_that_are_asked_for():
@@ -263,27 +204,3 @@ def test_a_transform_of_ones_own_is_drawn_for_each_image_alone(tall, transform):
 def test_a_transform_that_gives_something_else_is_refused(tall, transform, says):
     with pytest.raises(InputError, match=says):
         CustomTransform(transform, "mine")(tall, range(23))
-
-
-def test_seeds_of_images_differ_and_stand_behind_all_other_draws(tall):
-    augment = augmenter(policy="randaugment")
-    seeds = []
-    augment.transform = CustomTransform(
-        lambda image, generator: seeds.append(generator.initial_seed()) or image, "mine"
-    )
-    draws = augment.draw(23, generator())
-    augment(tall, torch.zeros(23, dtype=torch.int64), draws)
-    assert len(set(seeds)) == 23 and max(seeds) > 2**40
-    assert seeds == [int(a * 2**24) * 2**24 + int(b * 2**24) for a, b in draws[:, -2:].tolist()]
-
-
-@pytest.mark.parametrize(
-    ("setting", "value"),
-    [
-        *(("resized_crop", value) for value in ((0.0, 1.0), (0.5, 1.5), (0.9, 0.2))),
-        ("transform", {"class_path": "x"}),
-    ],
-)
-def test_settings_out_of_range_are_refused_by_name(setting, value):
-    with pytest.raises(InputError, match=rf"augmentation\.{setting}"):
-        Augmentation(**{setting: Plain(value) if setting == "transform" else value})

@@ -33,46 +33,29 @@ def test_label_shares_are_the_pixel_shares(mixup, cutmix):
     images = torch.zeros(10, 5, *SIZE)
     images[::2] = 1
     labels = torch.arange(10) % 2
-    plan = mixing_plan(uniform(5, 10), mixup, cutmix, 1.0, SIZE).float()
+    plan = mixing_plan(uniform(5, 10), mixup, cutmix, SIZE).float()
     targets = mix_labels(labels, plan, 2)
     torch.testing.assert_close(mix_images(images, plan).mean(dim=(1, 2, 3)), targets[:, 0])
     torch.testing.assert_close(targets.sum(1), torch.ones(10))
 
 
 def test_mixup_joins_with_the_image_before():
-    images, plan = torch.rand(7, 3, *SIZE), mixing_plan(uniform(5, 7), 0.8, 0.0, 1.0, SIZE).float()
+    images, plan = torch.rand(7, 3, *SIZE), mixing_plan(uniform(5, 7), 0.8, 0.0, SIZE).float()
     weights = plan[4][:, None, None, None]
     torch.testing.assert_close(mix_images(images, plan), (1 - weights) * images + weights * images.roll(1, 0))
 
 
 def test_cutmix_pixels_are_either_the_images_or_the_partners():
-    images, plan = torch.rand(7, 3, *SIZE), mixing_plan(uniform(5, 7), 0.0, 1.0, 1.0, SIZE).float()
+    images, plan = torch.rand(7, 3, *SIZE), mixing_plan(uniform(5, 7), 0.0, 1.0, SIZE).float()
     mixed = mix_images(images, plan)
     assert ((mixed == images) | (mixed == images.roll(1, 0))).all()
 
 
 def test_each_image_takes_one_of_the_two_with_probability_a_half():
-    plan = mixing_plan(uniform(5, 9999), 0.8, 1.0, 1.0, SIZE)
+    plan = mixing_plan(uniform(5, 9999), 0.8, 1.0, SIZE)
     boxed, blended = (plan[1] > plan[0]) & (plan[3] > plan[2]), plan[4] > 0
     assert not (boxed & blended).any()
     assert abs(blended.double().mean() - 0.5) < 0.02
-
-
-def test_mix_probability_is_the_share_of_mixed_images():
-    plan = mixing_plan(uniform(5, 9999), 0.8, 0.0, 0.3, SIZE)
-    assert abs((plan[5] > 0).double().mean() - 0.3) < 0.02
-
-
-def test_expected_share_of_the_partner_is_a_half_in_mixup():
-    assert abs(mixing_plan(uniform(5, 9999), 0.4, 0.0, 1.0, SIZE)[5].mean() - 0.5) < 0.02
-
-
-def test_a_mask_marks_the_slice_of_the_box():
-    boxes = torch.tensor([[2.0, 5, 3, 11], [0, 29, 0, 23], [4, 4, 6, 9]]).T
-    expected = torch.zeros(3, 1, *SIZE)
-    expected[0, :, 2:5, 3:11] = 1
-    expected[1] = 1
-    assert torch.equal(box_mask(boxes, SIZE), expected)
 
 
 @pytest.mark.parametrize(

@@ -6,13 +6,17 @@ the CPU (offsets, boxes, entries of the policy's table: whole numbers, for the m
 one transfer, and the CPU does not wait for the device. Each image has parameters of its own.
 """
 
-from collections.abc import Sequence
+import inspect
+import random
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float, Float32, Int64
 from torch import Tensor
 
-from vit_vs_cnn.data.augmentation.custom_transform import CustomTransform
 from vit_vs_cnn.data.augmentation.geometry import crop_and_flip, crop_and_resize, resized_crop_boxes
 from vit_vs_cnn.data.augmentation.mixing import box_mask, erasing_boxes, mix_images, mix_labels, mixing_plan
 from vit_vs_cnn.data.augmentation.policy import (
@@ -24,14 +28,14 @@ from vit_vs_cnn.data.augmentation.policy import (
 )
 from vit_vs_cnn.data.images import ImageBytes
 from vit_vs_cnn.data.options import NUM_BINS, Augmentation
-from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.errors import InputError, one_line
 
 NUM_UNIFORM_DRAWS = {
     "crop": 2,  # row, column
     "flip": 1,
     "erasing": 5,  # decision, area, aspect ratio, row, column
     "unused": 2,
-    "mixing": 5,  # decision, mixup or CutMix, share, row, column
+    "mixing": 5,  # unused, mixup or CutMix, share, row, column
     "policy": 3,  # operation, strength, sign; again for each round
     "resized_crop": 4,  # area, aspect ratio, row, column
     "unused too": 5,
@@ -44,6 +48,68 @@ Unused columns keep the numbers of recorded experiments."""
 Floats = Float32[Tensor, "batch channels rows cols"]
 #: Images, and labels as given, or soft ones where images are mixed.
 Augmented = tuple[Floats, Int64[Tensor, "batch"] | Float32[Tensor, "batch classes"]]
+
+
+class CustomTransform:
+    """Calls ``transform(image, generator=generator)``, or ``transform(image)`` where it takes no generator.
+
+    The image and the result are ``uint8 (channels, rows, cols)``. The generator, on the CPU, is seeded for each image.
+    A transform without the argument, as those of torchvision, uses the global generators of PyTorch, numpy and Python:
+    these are seeded for each image, and their states are restored.
+
+    Arguments:
+        name: name of the transform in error messages.
+    """
+
+    def __init__(self, transform: Callable[..., Any], name: str) -> None:
+        self.transform = transform
+        self.name = name
+        called = transform.forward if isinstance(transform, torch.nn.Module) else transform
+        try:
+            self._takes_generator = "generator" in inspect.signature(called).parameters
+        except (TypeError, ValueError):  # of C
+            self._takes_generator = False
+
+    def __call__(self, images: ImageBytes, seeds: Sequence[int]) -> ImageBytes:
+        """The transformed images, each with its seed.
+
+        Raises:
+            InputError: the transform fails, or returns another shape or no bytes.
+        """
+        with _preserved_random_state():
+            return torch.stack([self._one(image, seed) for image, seed in zip(images, seeds, strict=True)])
+
+    def _one(self, image: Tensor, seed: int) -> Tensor:
+        try:
+            if self._takes_generator:
+                result = self.transform(image, generator=torch.Generator().manual_seed(seed))
+            else:
+                torch.default_generator.manual_seed(seed)
+                random.seed(seed)
+                np.random.seed(seed % 2**32)
+                result = self.transform(image)
+        except Exception as error:  # whatever the code of a user raises
+            raise InputError(
+                f"augmentation.transform: {self.name}: {type(error).__name__}: {one_line(error)}"
+            ) from error
+        if not isinstance(result, Tensor) or result.dtype != torch.uint8 or result.shape != image.shape:
+            got = f"{result.dtype} {tuple(result.shape)}" if isinstance(result, Tensor) else type(result).__name__
+            raise InputError(
+                f"augmentation.transform: {self.name} gives {got} for an image of torch.uint8 {tuple(image.shape)}; "
+                "it has to give bytes of the same shape"
+            )
+        return result
+
+
+@contextmanager
+def _preserved_random_state() -> Iterator[None]:
+    states = torch.default_generator.get_state(), random.getstate(), np.random.get_state()
+    try:
+        yield
+    finally:
+        torch.default_generator.set_state(states[0])
+        random.setstate(states[1])
+        np.random.set_state(states[2])
 
 
 class Augmenter:
@@ -143,8 +209,7 @@ class Augmenter:
         if config.erasing:
             plan["erasing"] = erasing_boxes(uniform["erasing"], config.erasing, grid_size)
         if config.mixes:
-            mixing = (config.mixup, config.cutmix, config.mix_probability)
-            plan["mixing"] = mixing_plan(uniform["mixing"], *mixing, grid_size)
+            plan["mixing"] = mixing_plan(uniform["mixing"], config.mixup, config.cutmix, grid_size)
         if not config.num_policy_ops:
             return plan, []
         operation, strength, sign = uniform["policy"].unflatten(0, (-1, 3)).unbind(1)

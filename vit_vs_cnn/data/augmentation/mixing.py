@@ -80,26 +80,25 @@ def box_mask(boxes: Float[Tensor, "4 batch"], grid_size: tuple[int, int]) -> Flo
 
 
 def mixing_plan(
-    draws: Float64[Tensor, "5 batch"], mixup: float, cutmix: float, probability: float, grid_size: tuple[int, int]
+    draws: Float64[Tensor, "5 batch"], mixup: float, cutmix: float, grid_size: tuple[int, int]
 ) -> Float64[Tensor, "6 batch"]:
     """How each image is mixed: CutMix's box (4 rows), mixup's weight, the share of the partner in the label.
 
     An image takes part in one of the two at most: a mixup has an empty box, a CutMix the weight zero.
 
     Arguments:
-        draws: for the decision, the choice between the two, share, row and column.
+        draws: one that is not used, then for the choice between the two, share, row and column.
         mixup: alpha of mixup; 0 = none.
         cutmix: alpha of CutMix; 0 = none. With both, each image takes one of them with probability 1/2.
     """
-    whether, which, share, *centre = draws
-    mixed = whether < probability
-    boxed = mixed & ((which < 0.5) if mixup > 0 and cutmix > 0 else torch.full_like(mixed, cutmix > 0))
+    _, which, share, *centre = draws
+    boxed = (which < 0.5) if mixup > 0 and cutmix > 0 else torch.full_like(which, cutmix > 0, dtype=torch.bool)
     boxes = torch.zeros_like(draws[:4])
     if cutmix > 0:
         boxes = cutmix_boxes(torch.stack(centre), beta_quantiles(share, cutmix), grid_size) * boxed
     weights = torch.zeros_like(share)
     if mixup > 0:
-        weights = beta_quantiles(share, mixup) * (mixed & ~boxed)
+        weights = beta_quantiles(share, mixup) * ~boxed
     return torch.cat([boxes, weights[None], (weights + box_area_fraction(boxes, grid_size))[None]])
 
 

@@ -12,8 +12,15 @@ import numpy as np
 from jaxtyping import Bool, Int32, Int64, UInt8, UInt64
 
 from vit_vs_cnn.counter_random import split_keys, to_integers
-from vit_vs_cnn.data.synthetic.shapes import FRAGMENT_NAMES, fragment_tables, shape_tables
-from vit_vs_cnn.data.synthetic.textures import TEXTURE_NAMES, TILE_PERIODS, texture_tables, value_noise
+from vit_vs_cnn.data.synthetic.tables import (
+    FRAGMENT_NAMES,
+    TEXTURE_NAMES,
+    TILE_PERIODS,
+    fragment_tables,
+    shape_tables,
+    texture_tables,
+    value_noise,
+)
 
 _CHUNK_PIXELS = 1 << 16  # pixels drawn at a time: bounds the memory, and keeps the work within a processor's cache
 _OBJECT_SAMPLES, _OTHER_SAMPLES = 4, 2  # points along a pixel's side: edges in 16 steps, clutter and surfaces in 4

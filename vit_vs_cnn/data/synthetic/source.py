@@ -21,8 +21,7 @@ from vit_vs_cnn.data.synthetic.scenes import (
     render_pair_scenes,
     render_scenes,
 )
-from vit_vs_cnn.data.synthetic.shapes import SHAPE_NAMES
-from vit_vs_cnn.data.synthetic.textures import TEXTURE_NAMES
+from vit_vs_cnn.data.synthetic.tables import SHAPE_NAMES, TEXTURE_NAMES
 from vit_vs_cnn.errors import InputError
 
 _SPLITS: tuple[Split, ...] = ("train", "test")

@@ -1,15 +1,21 @@
-"""Time of a training step on this machine, and number of runs at a time, for estimates of time."""
+"""Times of training steps on this machine, and the choice of ``trainer.precision: auto``."""
 
 import os
 import statistics
 import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import torch
 from lightning.fabric import Fabric
 from lightning.fabric.utilities.exceptions import MisconfigurationException
+from rich.console import Console
 from torch.nn import functional as F
 
-from vit_vs_cnn.config.experiment import Experiment
+from vit_vs_cnn.config.experiment import Experiment, read_config
+from vit_vs_cnn.config.trainer import AUTO
+from vit_vs_cnn.console import join_names
 from vit_vs_cnn.data.batches import TrainingData
 from vit_vs_cnn.devices import synchronize
 from vit_vs_cnn.errors import InputError, one_line
@@ -18,10 +24,25 @@ from vit_vs_cnn.runs.experiment_data import ExperimentData
 from vit_vs_cnn.runs.preparation import prepare_network
 from vit_vs_cnn.runs.run import Run
 from vit_vs_cnn.runs.user_code import make_transform
-from vit_vs_cnn.workers.trainer import uses_channels_last
+from vit_vs_cnn.strict_yaml import Plain
+from vit_vs_cnn.workers.trainer import (
+    is_helper_process,
+    is_launched_from_outside,
+    on_cpu,
+    uses_channels_last,
+    world_size,
+)
 from vit_vs_cnn.workers.worker_pools import count_workers
 
+#: Steps before and of the timing of a step, and its longest time in seconds.
 _WARM_UP, _TIMED, _SECONDS = 2, 8, 6.0
+SINGLE_PRECISION = "32-true"
+#: Precisions whose runs end with the same accuracies as in single precision (results/speed).
+EQUIVALENT_PRECISIONS = ("bf16-mixed",)
+#: Another precision is chosen only if it is faster by this factor.
+MIN_SPEEDUP = 1.1
+#: Steps that are compared in each precision; the first one is not counted.
+_COMPARED = 3
 
 
 def runs_at_a_time(experiment: Experiment, cells: int) -> float:
@@ -124,3 +145,85 @@ def _fabric(experiment: Experiment) -> Fabric:
         return Fabric(accelerator=accelerator, devices=1, precision=precision)
     except (MisconfigurationException, ValueError, RuntimeError) as error:
         raise InputError(f"trainer: {one_line(error)}") from error
+
+
+def reuse_saved_precision(experiment: Experiment) -> Experiment:
+    """The experiment with the precision of its folder; unchanged if it names one, or has no folder yet.
+
+    Precision is part of the identity of a run, so another machine continues in the same precision.
+
+    Raises:
+        InputError: the config in the folder cannot be read.
+    """
+    if experiment.trainer.get("precision") != AUTO:
+        return experiment
+    for path in (experiment.folder / "experiment.yaml", experiment.folder / "tuning" / "experiment.yaml"):
+        if path.exists():
+            before = read_config(path).get("trainer")
+            return _in(
+                experiment,
+                before.get("precision", SINGLE_PRECISION) if isinstance(before, Mapping) else SINGLE_PRECISION,
+            )
+    return experiment
+
+
+def choose_precision(experiment: Experiment, pool: ExperimentData, *, console: Console) -> Experiment:
+    """The experiment with the precision of its folder, or else with the fastest.
+
+    Each contender makes a few steps in every precision, in turns. All contenders get the precision that is fastest in
+    total. On a CPU as many steps are timed at a time as there will be runs. If several processes share a run, or only
+    heads are fitted, it is single precision.
+
+    Arguments:
+        pool: images of the experiment.
+        console: prints the choice.
+
+    Raises:
+        InputError: images or networks that cannot be used.
+        OSError: the folder of the experiment cannot be made.
+    """
+    experiment = reuse_saved_precision(experiment)
+    if experiment.trainer.get("precision") != AUTO:
+        return experiment
+    trained = [name for name, contender in experiment.contenders.items() if not contender.finetune.head]
+    if not trained or is_helper_process() or is_launched_from_outside() or world_size(experiment) > 1:
+        return _in(experiment, SINGLE_PRECISION)
+    experiment.folder.mkdir(parents=True, exist_ok=True)  # an unwritable folder is reported before the timing
+    at_a_time = int(runs_at_a_time(experiment, len(trained))) if on_cpu(experiment) else 1
+    with torch_threads(experiment.protocol.threads), ThreadPoolExecutor(at_a_time) as timers:
+        times = dict(
+            zip(trained, timers.map(lambda name: _precision_seconds(experiment, name, pool), trained), strict=True)
+        )
+    totals = {
+        one: sum(seconds[one] for seconds in times.values()) for one in (SINGLE_PRECISION, *EQUIVALENT_PRECISIONS)
+    }
+    chosen = min(EQUIVALENT_PRECISIONS, key=totals.__getitem__)
+    if totals[SINGLE_PRECISION] < MIN_SPEEDUP * totals[chosen]:
+        console.print(f"Precision: {SINGLE_PRECISION}; {chosen} is {_ratios(times, chosen)} here", soft_wrap=True)
+        return _in(experiment, SINGLE_PRECISION)
+    console.print(f"Precision: {chosen}, {_ratios(times, chosen)} as {SINGLE_PRECISION} here", soft_wrap=True)
+    return _in(experiment, chosen)
+
+
+def _in(experiment: Experiment, precision: str) -> Experiment:
+    """The experiment in a precision. Single precision is the default, and is not written."""
+    rest = {name: value for name, value in experiment.trainer.items() if name != "precision"}
+    return replace(
+        experiment, trainer=Plain(rest if precision == SINGLE_PRECISION else {**rest, "precision": precision})
+    )
+
+
+def _precision_seconds(experiment: Experiment, contender: str, pool: ExperimentData) -> dict[str, float]:
+    """Time of the fastest step in each precision, timed in turns, so that other programs slow all of them."""
+    steps = {
+        one: Steps(_in(experiment, one), contender, pool, _COMPARED)
+        for one in (SINGLE_PRECISION, *EQUIVALENT_PRECISIONS)
+    }
+    times = [{one: step.seconds(turn) for one, step in steps.items()} for turn in range(_COMPARED)]
+    return {one: min(turn[one] for turn in times[1:]) for one in steps}
+
+
+def _ratios(times: Mapping[str, Mapping[str, float]], precision: str) -> str:
+    """``1.6 (vit) and 2.3 (resnet) times as fast``."""
+    ratios = [f"{seconds[SINGLE_PRECISION] / seconds[precision]:.2g} ({name})" for name, seconds in times.items()]
+    return f"{join_names(ratios)} times as fast"
