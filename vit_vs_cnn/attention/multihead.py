@@ -7,7 +7,8 @@ from torch import Tensor, nn
 from vit_vs_cnn.attention.arguments import AnyMask, Bias, Weights, check_positive, check_probability
 from vit_vs_cnn.attention.functional import attend
 from vit_vs_cnn.attention.relative import RelativePosition
-from vit_vs_cnn.attention.windows.layers import WindowLayer
+from vit_vs_cnn.attention.windows.blocks import BlockWindow
+from vit_vs_cnn.attention.windows.sliding import SlidingWindow
 
 #: Number that every layer norm of the project adds to the variance, as timm's ViT does.
 NORM_EPS = 1e-6
@@ -71,7 +72,7 @@ class MultiHeadAttention(nn.Module):
         output_projection: bool = True,
         rotary_position: nn.Module | None = None,
         relative_position: RelativePosition | None = None,
-        window: WindowLayer | None = None,
+        window: SlidingWindow | BlockWindow | None = None,
         inner_attention: nn.Module | None = None,
     ) -> None:
         super().__init__()

@@ -20,7 +20,7 @@ def errors_of(network, images, **options):
 def test_a_circular_convolution_is_equivariant_and_a_padded_one_nearly(images):
     circular = nn.Conv2d(3, 4, 3, padding=1, padding_mode="circular", dtype=torch.float64)
     padded = nn.Conv2d(3, 4, 3, padding=1, dtype=torch.float64)
-    found = shift_equivariance_errors(lambda x: {"circular": circular(x), "padded": padded(x)}, images, batch_size=2)
+    found = shift_equivariance_errors(lambda x: {"circular": circular(x), "padded": padded(x)}, images)
     assert found["circular"] < 1e-28
     assert 0 < found["padded"] < 0.5
 
@@ -36,11 +36,6 @@ def test_a_vit_with_absolute_positions_does_not(images, pool):
     found = errors_of(tiny_vit(position="learned", pool=pool), images)
     assert list(found) == ["block 1", "block 2"]
     assert min(found.values()) > 0.01
-
-
-def test_attention_in_circular_windows_is_equivariant(images):
-    network = tiny_vit(position="relative", window_size=3, window_boundary="circular")
-    assert max(errors_of(network, images).values()) < 1e-25
 
 
 def test_the_error_is_what_its_equation_says(images):

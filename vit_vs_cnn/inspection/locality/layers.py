@@ -19,9 +19,8 @@ from vit_vs_cnn.models.recording import record_calls
 from vit_vs_cnn.models.resnet import BasicBlock, ResNet
 from vit_vs_cnn.models.vit import VisionTransformer
 
-#: Padding of a convolution that replaces a layer, by the boundary of its windows. Attention that sees nothing beyond
-#: the edge tends to replicate padding (Cordonnier's construction without padding), which is that of other layers.
-PADDING_OF_BOUNDARY = {"zero": "zeros", "circular": "circular"}
+#: Images of a pass for equivariance and receptive fields.
+BATCH_SIZE = 32
 #: (rows, cols) in steps of a feature map: one step each way.
 ONE_STEP = ((1, 0), (-1, 0), (0, 1), (0, -1))
 
@@ -42,9 +41,12 @@ class AttentionLayer:
 
     @property
     def padding(self) -> str:
-        """The padding of a convolution that replaces the layer."""
-        boundary = getattr(getattr(self.module, "window", None), "boundary", "")
-        return PADDING_OF_BOUNDARY.get(boundary, "replicate")
+        """The padding of a convolution that replaces the layer.
+
+        Attention that sees nothing beyond the edge tends to replicate padding (Cordonnier's construction without
+        padding).
+        """
+        return "zeros" if getattr(getattr(self.module, "window", None), "boundary", "") == "zero" else "replicate"
 
 
 class LayerPass(NamedTuple):
@@ -153,7 +155,6 @@ def shift_equivariance_errors(
     images: Images,
     *,
     shifts: Sequence[tuple[int, int]] = ONE_STEP,
-    batch_size: int = 128,
 ) -> dict[str, float]:
     """``E |f(T x) - T f(x)|^2 / E |f(x) - mean|^2`` of every map of ``features``, over all shifts T.
 
@@ -168,7 +169,7 @@ def shift_equivariance_errors(
         InputError: the step of another map does not divide that of the coarsest, or the shift leaves no overlap.
     """
     errors: dict[str, ExplainedVariance] = {}
-    for batch in images.split(batch_size):
+    for batch in images.split(BATCH_SIZE):
         maps = features(batch)
         step = [max(batch.shape[axis] // found.shape[axis] for found in maps.values()) for axis in (2, 3)]
         for shift in shifts:
@@ -199,7 +200,7 @@ def _overlap(maps: Tensor, steps: tuple[int, int]) -> Tensor:
 
 
 def receptive_fields(
-    features: Callable[[Tensor], dict[str, Tensor]], images: Images, *, batch_size: int = 32
+    features: Callable[[Tensor], dict[str, Tensor]], images: Images
 ) -> dict[str, Float[Tensor, "rows cols"]]:
     """``g = E |d sum_c Y_centre / d X|``, summed over the images' channels, of every map of ``features``.
 
@@ -207,7 +208,7 @@ def receptive_fields(
     Differs: the absolute gradient is averaged, as features of either sign would cancel.
     """
     fields: dict[str, Tensor] = {}
-    for batch in images.split(batch_size):
+    for batch in images.split(BATCH_SIZE):
         leaf = batch.detach().clone().requires_grad_()
         with torch.enable_grad():
             for name, found in features(leaf).items():
