@@ -97,6 +97,10 @@ def _train_on(root: Path, tmp_path: Path, *more: str) -> list[str]:
         (["train", "--protocol.train_sizes", "[999999]"], "999999 is not from 1 to the"),
         (["train", "--protocol.train_sizes", "[7]"], "has none to train on"),
         (["train", "--trainer.accumulate_grad_batches", "5"], "must be a multiple of trainer.accumulate_grad_batches"),
+        (
+            ["train", "--trainer.limit_val_batches", "0.5", "--data.validation_fraction", "0.2"],
+            "0.5 of the validation batches",
+        ),
         (["train", "--data.synthetic.difficulty", "7"], "difficulty"),
         (["train", "--trainer.accumulate_grad_batches", "0"], "trainer"),
         (["train", "--trainer.accelerator", "tpu"], "trainer: "),

@@ -1,7 +1,11 @@
 """An experiment that is continued: what may change, and in which order its runs come."""
 
 import io
+import os
+import platform
 import shutil
+from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 from filelock import FileLock
@@ -17,6 +21,7 @@ from vit_vs_cnn.experiments import runner
 from vit_vs_cnn.runs.experiment_data import ExperimentData
 from vit_vs_cnn.runs.preparation import grid
 from vit_vs_cnn.workers import supervisor
+from vit_vs_cnn.workers.run import RetryLimit
 
 
 @pytest.fixture
@@ -80,6 +85,18 @@ def test_more_seeds_sizes_contenders_or_another_budget_continue_an_experiment(va
     assert asked
 
 
+def test_the_primary_comparison_runs_first(values):
+    values["protocol"] |= {"train_sizes": [40, 60, 120], "seeds": [3, 4], "budget": {"steps": [2, 4]}}
+    experiment = experiment_from_dict(values)
+    pool = ExperimentData.of(experiment)
+    plan = runner.make_analysis_plan(experiment, {size: size for size in (40, 60, 120)})
+    later = replace(experiment, protocol=replace(experiment.protocol, seeds=[3, 4, 5]))
+    cells = runner._primary_first(grid(later, pool, world_size=1), plan)
+    first = [(cell.contender, cell.train_size, cell.budget.short, cell.seed) for cell in cells[:4]]
+    assert first == [(name, 120, "4 steps", seed) for seed in (3, 4) for name in ("vit", "resnet")]
+    assert [cell.train_size for cell in cells[4:]] == sorted(cell.train_size for cell in cells[4:])
+
+
 def test_a_second_command_in_a_folder_says_that_another_one_works_there(values, monkeypatch):
     values["protocol"] |= {"seeds": [5]}
     experiment = experiment_from_dict(values)
@@ -89,9 +106,13 @@ def test_a_second_command_in_a_folder_says_that_another_one_works_there(values, 
     supervisor.execute(cells, pool, console=Console(file=told, width=500))
     assert "Another command" not in told.getvalue()
     cells[0].folder.mkdir(parents=True)
+    RetryLimit(datetime(2026, 3, 5, 7, 11, tzinfo=UTC), 1).count_attempt(cells[0])
     with FileLock(cells[0].lock):
         supervisor.execute(cells, pool, console=Console(file=told, width=500))
-    assert f"Another command is training in {experiment.folder}; both share the remaining runs" in told.getvalue()
+    who = f"process {os.getpid()} on {platform.node()}, since 2026-03-05 07:11 UTC"
+    assert (
+        f"Another command is training in {experiment.folder} ({who}); both share the remaining runs" in told.getvalue()
+    )
 
 
 def test_a_folder_that_is_not_there_is_reported_before_weights_are_looked_for(monkeypatch):

@@ -15,7 +15,7 @@ from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments.timing import choose_precision, reuse_saved_precision
 from vit_vs_cnn.experiments.tuning import tune
 from vit_vs_cnn.process import quiet_lightning
-from vit_vs_cnn.runs.analysis_plan import make_analysis_plan, register_plan
+from vit_vs_cnn.runs.analysis_plan import AnalysisPlan, make_analysis_plan, register_plan
 from vit_vs_cnn.runs.experiment_data import ExperimentData, RunImages
 from vit_vs_cnn.runs.experiment_folder import (
     count_other_finished,
@@ -24,7 +24,7 @@ from vit_vs_cnn.runs.experiment_folder import (
     write_experiment,
 )
 from vit_vs_cnn.runs.failures import raise_failures
-from vit_vs_cnn.runs.preparation import check_start_overlap, grid, prepare_network
+from vit_vs_cnn.runs.preparation import check_start_overlap, check_validation_batches, grid, prepare_network
 from vit_vs_cnn.runs.result import RunResult, read_result
 from vit_vs_cnn.runs.run import Run
 from vit_vs_cnn.runs.user_code import make_transform
@@ -84,12 +84,21 @@ def run_experiment(
         if others := count_other_finished(experiment.folder, cells):
             console.print(_describe_others(others, experiment.folder), soft_wrap=True)
         write_experiment(experiment, cells)
-    # The primary comparison is usually at the largest size, so that it is finished first.
-    execute(sorted(cells, key=lambda cell: -cell.train_size), pool, console=console)
+    execute(_primary_first(cells, plan), pool, console=console)
     if is_helper_process():
         return []
     raise_failures(cells)
     return [read_result(cell.folder / "result.json") for cell in cells]
+
+
+def _primary_first(cells: list[Run], plan: AnalysisPlan) -> list[Run]:
+    """Runs at the size, seeds and longest budget of the primary comparison, then the others."""
+    longest = max(cell.budget.amounts[0] for cell in cells)
+
+    def is_primary(cell: Run) -> bool:
+        return cell.train_size == plan.size and cell.seed in plan.seeds and cell.budget.amounts[0] == longest
+
+    return sorted(cells, key=lambda cell: not is_primary(cell))
 
 
 #: Parts of a run's identity in which the runs of one experiment may differ, and its own number.
@@ -181,6 +190,7 @@ def _check_all(cells: list[Run], pool: ExperimentData) -> None:
         if cell.is_finished:
             continue
         images = pool.draw(cell.train_size, cell.seed)
+        check_validation_batches(cell, images)
         if isinstance(cell.start, Path) or cell.recipe.weights is not None:
             check_start_overlap(cell, images, pool)
         if (recipe := (cell.contender, cell.recipe)) not in recipes:

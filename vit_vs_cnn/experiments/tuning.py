@@ -26,7 +26,7 @@ from vit_vs_cnn.runs.experiment_data import ExperimentData
 from vit_vs_cnn.runs.experiment_folder import write_experiment
 from vit_vs_cnn.runs.failures import FailureKind, raise_failures, read_failure
 from vit_vs_cnn.runs.networks import build_network
-from vit_vs_cnn.runs.preparation import prepare_network
+from vit_vs_cnn.runs.preparation import check_validation_batches, prepare_network
 from vit_vs_cnn.runs.pretrained import weights_identities
 from vit_vs_cnn.runs.result import read_result
 from vit_vs_cnn.runs.run import Run
@@ -213,7 +213,7 @@ def _run(attempts: Sequence[_TrialRuns], pool: ExperimentData, console: Console)
     if not cells:
         return
     for cell in cells:
-        pool.draw(cell.train_size, cell.seed)  # refuses sizes without validation images before anything trains
+        check_validation_batches(cell, pool.draw(cell.train_size, cell.seed))
     write_experiment(cells[0].experiment, cells)
     left = sum(not cell.is_finished for cell in cells)
     console.print(

@@ -1,5 +1,6 @@
 """Runs of an experiment, and their preparation: images, network, start weights and number of steps."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -9,6 +10,7 @@ from torch import Tensor, nn
 from torchmetrics import Metric
 
 from vit_vs_cnn.config.experiment import Experiment
+from vit_vs_cnn.data.batches import EVALUATION_BATCH
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.models.cost import count_parameters
 from vit_vs_cnn.models.input_wrappers import unwrap
@@ -149,6 +151,21 @@ def prepare_network(run: Run, images: RunImages) -> PreparedRun:
         metrics=make_metrics(run.experiment.execution.metrics, num_classes=num_classes, trust=trust),
         pretrained=pretrained,
     )
+
+
+def check_validation_batches(cell: Run, images: RunImages) -> None:
+    """Refuse a share of the validation batches that is less than one batch, as Lightning does in every run."""
+    share = cell.experiment.trainer.get("limit_val_batches")
+    if not isinstance(share, float) or not 0 < share < 1:
+        return
+    accumulated = cell.experiment.trainer.get("accumulate_grad_batches") or 1
+    protocol, count = cell.experiment.protocol, len(images.validation)
+    batches = math.ceil(count / cell.world_size / max(protocol.batch_size // accumulated, EVALUATION_BATCH))
+    if count and int(batches * share) < 1:
+        raise InputError(
+            f"trainer.limit_val_batches: {share} of the validation batches (there {'is' if batches == 1 else 'are'} "
+            f"{batches} with {count:,} images) is less than one; take {1 / batches:.2g} or more, or a whole number"
+        )
 
 
 def _check_channels(pretrained: PretrainedWeights, channels: int, where: str) -> None:

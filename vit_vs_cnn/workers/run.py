@@ -2,10 +2,12 @@
 
 import contextlib
 import json
+import os
+import platform
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -58,10 +60,14 @@ class RetryLimit:
     Arguments:
         command_started: when the command started.
         retries: attempts after the first.
+        process: process id of the command.
+        host: name of the machine.
     """
 
     command_started: datetime
     retries: int
+    process: int = field(default_factory=os.getpid)
+    host: str = field(default_factory=platform.node)
 
     def count_attempt(self, run: Run) -> None:
         """Record that an attempt begins.
@@ -74,12 +80,23 @@ class RetryLimit:
         lost = lost if isinstance(lost, int) else 0
         if lost > self.retries:
             raise ProcessLost(f"{lost} times, although retries resume from a checkpoint; perhaps out of memory")
-        write_text(run.attempts, json.dumps({"command": command, "attempts": lost + 1}) + "\n")
+        record = {"command": command, "attempts": lost + 1, "process": self.process, "host": self.host}
+        write_text(run.attempts, json.dumps(record) + "\n")
 
     @staticmethod
     def end_attempt(run: Run) -> None:
         """Remove the record of an attempt, however it ended."""
         run.attempts.unlink(missing_ok=True)
+
+
+def describe_command(run: Run) -> str:
+    """The command that is working on a run: ``process 42 on node1, since 2026-11-26 09:30 UTC``."""
+    record = read_mapping(run.attempts)
+    try:
+        started = datetime.fromisoformat(record["command"])
+        return f"process {record['process']} on {record['host']}, since {started:%Y-%m-%d %H:%M} UTC"
+    except (KeyError, TypeError, ValueError):
+        return "process unknown"
 
 
 def run_one(run: Run, data: ExperimentData, *, console: Console, retries: RetryLimit | None = None) -> RunState:

@@ -13,7 +13,7 @@ from vit_vs_cnn.runs.experiment_data import ExperimentData
 from vit_vs_cnn.runs.failures import is_locked
 from vit_vs_cnn.runs.run import Run
 from vit_vs_cnn.runs.status import LiveStatus, finished_before
-from vit_vs_cnn.workers.run import RetryLimit
+from vit_vs_cnn.workers.run import RetryLimit, describe_command
 from vit_vs_cnn.workers.trainer import is_helper_process, is_launched_from_outside
 from vit_vs_cnn.workers.worker import POLL_SECONDS, ExitReason, WorkerExit, WorkRequest, take_runs
 from vit_vs_cnn.workers.worker_pools import LocalProcesses, RayTasks, WorkerPool, count_workers
@@ -38,9 +38,10 @@ def execute(runs: list[Run], data: ExperimentData, *, console: Console) -> None:
     executor, retries = experiment.executor, RetryLimit(datetime.now(UTC), experiment.executor.retries)
     missing = [run for run in runs if not run.is_finished]
     request = WorkRequest(missing, retries, experiment.protocol.threads)
-    if not is_helper_process() and any(is_locked(run.folder) for run in missing):
-        message = f"Another command is training in {experiment.folder}; both share the remaining runs"
-        console.print(message, soft_wrap=True)
+    running = next((run for run in missing if not is_helper_process() and is_locked(run.folder)), None)
+    if running is not None:
+        command = f"Another command is training in {experiment.folder} ({describe_command(running)})"
+        console.print(f"{command}; both share the remaining runs", soft_wrap=True)
     is_local = executor.name == "local" or (executor.name == "auto" and not worth_multiprocessing(missing, data))
     if not missing or is_local:
         if finished := len(runs) - len(missing):

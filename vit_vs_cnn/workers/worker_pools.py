@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import socket
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -25,8 +26,8 @@ from vit_vs_cnn.workers.worker import ExitReason, WorkerExit, WorkRequest, work
 
 #: Time for workers that are asked to stop to save their state.
 SAVE_TIMEOUT_SECONDS = 60.0
-#: Time for a connection to the address of a Ray cluster.
-CONNECT_SECONDS = 5.0
+#: Time for a connection to the address of a Ray cluster, and for the cluster to start or answer.
+CONNECT_SECONDS, START_SECONDS = 5.0, 120.0
 
 
 @runtime_checkable
@@ -219,14 +220,30 @@ def _connect(ray: Any, address: str, console: Console) -> None:
     """Connect to a Ray cluster, or start one.
 
     Raises:
-        InputError: there is no cluster at the address, or it cannot be started.
+        InputError: there is no cluster at the address, or none that answers within ``START_SECONDS``.
     """
     check_reachable(address)
     cluster = "a Ray cluster on this machine" if address == "local" else f"the Ray cluster at {address}"
-    console.print(f"Waiting for {cluster} ...", soft_wrap=True)
-    try:
-        ray.init(address=address, log_to_driver=False, logging_level="ERROR")
-    except (ConnectionError, ValueError, RuntimeError) as error:
+    console.print(f"Waiting for {cluster}, for {START_SECONDS:g} s at most ...", soft_wrap=True)
+    errors: list[BaseException] = []
+
+    def begin() -> None:
+        try:
+            ray.init(address=address, log_to_driver=False, logging_level="ERROR")
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=begin, daemon=True)  # Ray has no time limit for its start
+    thread.start()
+    thread.join(START_SECONDS)
+    if thread.is_alive():
+        raise InputError(
+            f"executor.address {address}: {cluster} did not start within {START_SECONDS:g} s; see its logs in "
+            "/tmp/ray/session_latest/logs, or use --executor processes"
+        )
+    for error in errors:
+        if not isinstance(error, ConnectionError | ValueError | RuntimeError):
+            raise error
         action = "started" if address == "local" else "joined"
         raise InputError(f"executor.address {address}: {cluster} could not be {action}: {one_line(error)}") from error
 
