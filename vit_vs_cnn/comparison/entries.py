@@ -12,7 +12,7 @@ from vit_vs_cnn.console import join_names
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.models.presets import TIMM_PREFIX
-from vit_vs_cnn.runs.evaluation import ClassPredictions, Predictions, evaluate_once, hash_weights, predict
+from vit_vs_cnn.runs.evaluation import Predictions, evaluate_once, hash_weights, predict
 from vit_vs_cnn.runs.experiment_data import ExperimentData
 from vit_vs_cnn.runs.experiment_folder import longest_budget, read_finished_results, read_run_names
 from vit_vs_cnn.runs.networks import check_logits
@@ -76,7 +76,7 @@ class TestedEntry(ComparisonEntry):
         is_reused: whether the predictions were saved when it was first tested.
     """
 
-    predictions: ClassPredictions
+    predictions: Predictions
     evaluations: int
     is_reused: bool
 
@@ -103,7 +103,7 @@ class Answered(Seeded, Protocol):
     """A network as one seed of a group, with its predictions."""
 
     @property
-    def predictions(self) -> ClassPredictions: ...
+    def predictions(self) -> Predictions: ...
 
 
 One = TypeVar("One", bound=Seeded)
