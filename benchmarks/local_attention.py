@@ -4,13 +4,10 @@
 
 Both ways to the same outputs and gradients are timed in turns, in one process, so that a busy machine slows both:
 ``F.scaled_dot_product_attention`` with a boolean mask that is at hand, and ``local_attention``. Timed are the forward
-pass without gradients, and the forward with the backward pass. Four tables, the last with ``--sweep``:
+pass without gradients, and the forward with the backward pass. Two tables:
 
 1. grids of 64, 1,024 and 4,096 tokens, with peak memory;
-2. blocks and shifted blocks beside dense attention under their masks;
-3. local attention on up to 65,536 tokens: time over that at 4,096, to be set beside the ratio of tokens;
-4. dense over local for windows of 3, 5, 7 and 11, 16 to 4,096 tokens, batches of 1 to 128 (what takes too long is left
-   out), and the least of these ratios.
+2. local attention on up to 65,536 tokens: time over that at 4,096, to be compared with the ratio of tokens.
 
 Peak memory is what torch's allocator hands out above the inputs during a forward and backward pass, outputs and
 gradients included, as torch's profiler records every allocation; not the mask.
@@ -24,8 +21,6 @@ import platform
 import statistics
 import time
 from collections.abc import Callable
-from functools import partial
-from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,13 +29,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from benchmarks.timing import Row, peak_megabytes, processor, tell
-from vit_vs_cnn.attention import block_attention, local_attention
+from vit_vs_cnn.attention import local_attention
 
 SIDES = (8, 32, 64)
 DENSE, LOCAL = "dense, masked", "local"
-SWEPT_WINDOWS, SWEPT_SIDES, SWEPT_BATCHES = (3, 5, 7, 11), (4, 8, 12, 16, 24, 32, 64), (1, 8, 64, 128)
-#: Dense scores of the largest case that is swept.
-SWEPT_SCORES = 2**27
 LONG_SIDES = (64, 128, 256)
 FORWARD, BOTH = "forward", "forward + backward"
 
@@ -56,15 +48,7 @@ class Timing(NamedTuple):
 def near(side: int, window: int) -> Tensor:
     """Which tokens of a square grid see each other through a window."""
     away = torch.arange(side)[:, None] - torch.arange(side)
-    return in_rows_and_cols(away.abs() <= window // 2)
-
-
-def same_block(side: int, window: int, shift: int = 0) -> Tensor:
-    block = (torch.arange(side) - shift).div(window, rounding_mode="floor")
-    return in_rows_and_cols(block[:, None] == block)
-
-
-def in_rows_and_cols(axis: Tensor) -> Tensor:
+    axis = away.abs() <= window // 2
     return (axis[:, None, :, None] & axis[None, :, None, :]).flatten(2).flatten(0, 1)
 
 
@@ -82,10 +66,6 @@ class Case:
 
     def local(self) -> Tensor:
         return local_attention(*self.inputs, grid_size=(self.side, self.side), window_size=self.window)
-
-    def blocks(self, shift: int = 0) -> Tensor:
-        grid = (self.side, self.side)
-        return block_attention(*self.inputs, grid_size=grid, window_size=self.window, shift=shift)
 
     def forward(self, attend: Callable[[], Tensor]) -> None:
         with torch.no_grad():
@@ -137,45 +117,6 @@ def print_case(case: Case, repeats: int) -> list[Row]:
     return rows
 
 
-def ratios_to_dense(case: Case, mask: Tensor, attend: Callable[[], Tensor], repeats: int) -> tuple[float, float]:
-    """Dense over another way: forward, forward and backward."""
-    timings = case.timings({DENSE: case.dense(mask), LOCAL: attend}, repeats)
-    forward, both = (timings[step, DENSE].median / timings[step, LOCAL].median for step in (FORWARD, BOTH))
-    return forward, both
-
-
-def print_sweep(heads: int, head_dim: int, repeats: int) -> None:
-    print(f"\ndense / local, {FORWARD}, {BOTH}\n{'tokens':>8s}{'batch':>7s}", end="")
-    print("".join(f"{f'window {window}':>15s}" for window in SWEPT_WINDOWS))
-    least = []
-    for side, batch_size in product(SWEPT_SIDES, SWEPT_BATCHES):
-        scores = batch_size * heads * side**4
-        if scores > SWEPT_SCORES:
-            continue
-        row = []
-        for window in SWEPT_WINDOWS:
-            case = Case(side, batch_size, heads, head_dim, window)
-            turns = repeats if scores > 2**22 else 8 * repeats
-            row.append(ratios_to_dense(case, near(side, window), case.local, turns))
-        least += row
-        print(
-            f"{side**2:>8d}{batch_size:>7d}" + "".join(f"{f'{forward:.2f} {both:.2f}':>15s}" for forward, both in row)
-        )
-    print(f"least: {FORWARD} {min(least)[0]:.2f}, {BOTH} {min(both for _, both in least):.2f}")
-
-
-def print_blocks(heads: int, head_dim: int, repeats: int) -> None:
-    print(f"\ndense / blocks, {FORWARD}, {BOTH}, batch 1\n{'tokens':>8s}", end="")
-    print(f"{'blocks of 8':>18s}{'shifted by 4':>18s}")
-    for side in SIDES:
-        case = Case(side, 1, heads, head_dim, 8)
-        row = (
-            ratios_to_dense(case, same_block(side, 8), case.blocks, repeats),
-            ratios_to_dense(case, same_block(side, 8, 4), partial(case.blocks, 4), repeats),
-        )
-        print(f"{side**2:>8d}" + "".join(f"{f'{forward:.2f} {both:.2f}':>18s}" for forward, both in row))
-
-
 def print_long(heads: int, head_dim: int, window: int, repeats: int) -> list[Row]:
     """Time as the grid grows, all sizes in turns."""
     rows = []
@@ -209,9 +150,8 @@ def main() -> None:
     parser.add_argument("--head-dim", type=int, default=32)
     parser.add_argument("--window", type=int, default=7, help="rows and cols of the window, odd")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--repeats", type=int, default=15, help="timed passes of each kind; a third of it in the sweep")
+    parser.add_argument("--repeats", type=int, default=15, help="timed passes of each kind")
     parser.add_argument("--json", type=Path, help="write the rows there, too")
-    parser.add_argument("--sweep", action="store_true", help="the fourth table instead of the first three")
     arguments = parser.parse_args()
     heads, head_dim, repeats = arguments.heads, arguments.head_dim, arguments.repeats
     torch.set_num_threads(arguments.threads)
@@ -219,13 +159,9 @@ def main() -> None:
     print(f"{processor()}, {arguments.threads} threads; torch {torch.__version__}, Python {platform.python_version()}")
     print(f"batch {arguments.batch_size}, {heads} heads of {head_dim}, window {arguments.window},")
     print(f"float32; median (quartiles) of {repeats} interleaved passes")
-    if arguments.sweep:
-        print_sweep(heads, head_dim, max(repeats // 3, 2))
-        return
     rows = []
     for side in SIDES:
         rows += print_case(Case(side, arguments.batch_size, heads, head_dim, arguments.window), repeats)
-    print_blocks(heads, head_dim, repeats)
     rows += print_long(heads, head_dim, arguments.window, max(repeats // 3, 2))
     tell(rows, arguments.json)
 

@@ -1,16 +1,14 @@
 """Near-duplicates: how many planted copies are found in CIFAR, and how many of the pairs found are the same picture.
 
     python -m benchmarks.near_duplicates --root FOLDER                                        # recall, time, memory
-    python -m benchmarks.near_duplicates --root FOLDER --sample 100 --sheets FOLDER          # draw pairs to judge
     python -m benchmarks.near_duplicates --root FOLDER --verdicts results/near_duplicates    # precision
 
 * Recall: copies of training images are looked for among all 50,000; a copy counts as found where its original is among
   its pairs. Copies are exact, encoded as JPEG (quality 75 and 50), brought to 24 or 16 pixels and back, enlarged to 64,
   mirrored, and cropped to 30 x 30 or 28 x 28 pixels anywhere and brought back to 32.
-* Precision: the 10,000 test images are looked for among the 50,000. ``--sample`` draws test images that were flagged,
-  each with its most alike training image, and paints them on sheets beside a CSV file without verdicts. Somebody writes
-  ``same`` (one picture, whatever was done to it) or ``different`` behind each. ``--verdicts`` counts them, over the
-  pairs of the file that are flagged now, and again over those that the audit calls unsure.
+* Precision: the 10,000 test images are looked for among the 50,000. ``--verdicts`` is a folder of CSV files of
+  pairs that a person judged: ``same`` (one picture) or ``different``. The flagged pairs are counted, and those of them
+  that the audit calls unsure.
 * Drawn images, of which no two are one picture: the pairs that are found among 1,000 of them, all false.
 
 The thresholds were chosen on the first half of the classes (CIFAR-10: 0 to 4, CIFAR-100: 0 to 49, by the test image);
@@ -30,7 +28,7 @@ from typing import Literal
 import numpy as np
 import PIL
 import torch
-from PIL import Image, ImageDraw
+from PIL import Image
 from torch import Tensor
 
 from vit_vs_cnn.data.cifar import CifarOptions, CifarSource
@@ -46,7 +44,6 @@ from vit_vs_cnn.runs.audit import MIN_SURE_SIMILARITY
 from vit_vs_cnn.statistics.intervals import wilson_interval
 
 SIDE = 32
-COLUMNS = ("source", "test", "train", "verdict")
 Change = Callable[[Image.Image, np.random.Generator], Image.Image]
 
 
@@ -111,34 +108,6 @@ def recall(train: LabelledImages, count: int, seed: int) -> None:
         print(f"  {kind:24s} {told(len(duplicate_pairs.test[own].unique()), count)}", flush=True)
 
 
-def most_alike(pairs: DuplicatePairs, test: LabelledImages) -> list[tuple[int, int]]:
-    """Of every flagged test image of the second half the most alike training image."""
-    best: dict[int, tuple[float, int]] = {}
-    for one, other, alike in zip(pairs.test.tolist(), pairs.train.tolist(), pairs.similarity.tolist(), strict=True):
-        best[one] = max(best.get(one, (-1.0, -1)), (alike, other))
-    wanted = set(second_half(test).tolist())
-    return [(one, other) for one, (_, other) in sorted(best.items()) if one in wanted]
-
-
-def draw_sample(
-    source: str, pairs: list[tuple[int, int]], test: LabelledImages, train: LabelledImages, options: argparse.Namespace
-) -> None:
-    """Sheets of randomly chosen pairs, numbered in the order of the CSV file beside them."""
-    order = np.random.default_rng(options.seed).permutation(len(pairs))[: options.sample]
-    chosen, to = [pairs[place] for place in order], options.sheets
-    to.mkdir(parents=True, exist_ok=True)
-    with (to / f"{source}.csv").open("w", encoding="utf-8", newline="") as file:
-        csv.writer(file).writerows([COLUMNS, *((source, one, other, "") for one, other in chosen)])
-    width, height, columns = 2 * 96 + 12, 96 + 16, 7
-    sheet = Image.new("RGB", (columns * width, -(-len(chosen) // columns) * height), "white")
-    for number, (one, other) in enumerate(chosen):
-        left, top = number % columns * width, number // columns * height
-        pair = torch.cat([test.images[one], train.images[other]], 2).permute(1, 2, 0).numpy()
-        sheet.paste(Image.fromarray(pair).resize((2 * 96, 96), Image.Resampling.NEAREST), (left, top + 12))
-        ImageDraw.Draw(sheet).text((left, top), str(number), fill="black")
-    sheet.save(to / f"{source}.png")
-
-
 def precision(source: str, pairs: DuplicatePairs, verdicts: Path) -> None:
     places = zip(pairs.test.tolist(), pairs.train.tolist(), strict=True)
     alike = dict(zip(places, pairs.similarity.tolist(), strict=True))
@@ -176,8 +145,6 @@ def measure(source: Literal["cifar10", "cifar100"], options: argparse.Namespace)
     print(f"  {len(duplicate_pairs.test)} pairs, {share:.2f} % of the test images; labels differ in {differ} pairs")
     if options.verdicts:
         precision(source, duplicate_pairs, options.verdicts)
-    if options.sheets:
-        draw_sample(source, most_alike(duplicate_pairs, test), test, train, options)
     if options.copies:
         print(f"  recall of {options.copies} copies, by kind:")
         recall(train, options.copies, options.seed)
@@ -189,8 +156,6 @@ def main() -> None:
     parser.add_argument("--sources", nargs="+", default=["cifar10", "cifar100"])
     parser.add_argument("--copies", type=int, default=1000, help="of each kind; 0: none")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--sample", type=int, default=100, help="pairs to draw on --sheets")
-    parser.add_argument("--sheets", type=Path, help="folder for sheets of pairs to judge")
     parser.add_argument("--verdicts", type=Path, help="folder of the judged CSV files")
     options = parser.parse_args()
     versions = f"Python {platform.python_version()}, torch {torch.__version__}, Pillow {PIL.__version__}"

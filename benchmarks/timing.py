@@ -40,11 +40,6 @@ class Row:
     at_most: bool = False
     note: str = ""
 
-    @classmethod
-    def failed(cls, name: str, error: BaseException) -> "Row":
-        """What could not be measured, and why."""
-        return cls(name, None, note=f"{type(error).__name__}: {' '.join(str(error).split())[:200]}")
-
     @property
     def is_met(self) -> bool:
         """Whether it reaches its goal, where it has one."""

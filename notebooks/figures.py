@@ -36,7 +36,7 @@ FEATURE_COUNTS = (16, 32, 64, 128, 256, 512, 1024)
 GRID = (7, 9)
 #: Patches whose view is shown: a corner, one at an edge, one inside.
 VIEWERS = {"corner": (0, 0), "edge": (0, 5), "inside": (4, 4)}
-BOUNDARIES = ("mask", "zero", "shift", "circular")
+BOUNDARIES = ("mask", "zero")
 
 
 def kernel_shapes() -> Figure:

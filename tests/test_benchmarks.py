@@ -1,4 +1,4 @@
-"""Benchmarks: ratios of speed and their table, spread of reruns, cues and scores of maps."""
+"""Benchmarks: the table of speed, spread of reruns, cues and scores of maps."""
 
 import shutil
 from dataclasses import asdict
@@ -7,28 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import cues, guard, maps, reruns
+from benchmarks import cues, maps, reruns
 from benchmarks.__main__ import table
 from benchmarks.timing import Row
 from tests.results import changed, make_result
 from vit_vs_cnn.data.synthetic.source import render_objects
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.runs.record import PackedPredictions, table_text
-
-
-def test_a_ratio_in_bf16_is_not_measured_without_units_for_it(monkeypatch):
-    def fail() -> dict:
-        raise AssertionError
-
-    monkeypatch.setattr(guard, "bf16_units", list)
-    row = guard.Ratio("a ratio", fail, "slow", "fast", needs_bf16=True).measure()
-    assert row.value is None
-    assert row.text.endswith("not measured: no bf16 units")
-
-
-def test_a_ratio_above_one_says_that_the_second_way_is_faster(monkeypatch):
-    monkeypatch.setattr(guard, "in_turns", lambda *_, **__: {"slow": np.full(3, 6.0), "fast": np.full(3, 2.0)})
-    assert guard.Ratio("a ratio", lambda: {}, "slow", "fast").measure().value == 3
 
 
 def test_the_table_of_speed_says_what_missed_its_goal():

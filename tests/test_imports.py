@@ -43,7 +43,6 @@ ONLY_IN = {
         "config/",
         "workers/",
         "experiments/",
-        "inspection/attention_logger.py",
     },
     "timm": {
         "models/registry.py",

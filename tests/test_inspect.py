@@ -1,21 +1,15 @@
-"""``inspect`` from the command line, and attention logged while a network trains."""
+"""``inspect`` from the command line."""
 
 import contextlib
 import csv
 import io
-import shutil
 from dataclasses import replace
 from pathlib import Path
-from unittest.mock import MagicMock
 
-import lightning
-import numpy as np
 import pytest
 import timm
 import torch
-from lightning.pytorch.loggers import TensorBoardLogger
 from PIL import Image
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch import nn
 
 from tests.experiments.tiny import run_quietly, tiny_experiment
@@ -24,8 +18,6 @@ from tests.reporting.inspected import shown
 from vit_vs_cnn.cli import main
 from vit_vs_cnn.conversion.to_attention import compile_network
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.inspection import attention_maps, rollout_map
-from vit_vs_cnn.inspection.attention_logger import AttentionLogger, image_grid
 from vit_vs_cnn.inspection.deletion import area_under_curve, deletion_curves
 from vit_vs_cnn.inspection.inspect import (
     default_folder,
@@ -33,12 +25,10 @@ from vit_vs_cnn.inspection.inspect import (
     find_error,
     images_for,
     inspect_network,
-    maps_over_training,
     select_methods,
 )
 from vit_vs_cnn.inspection.networks import open_networks, select_images
-from vit_vs_cnn.reporting.figures.attention import describe_prediction, training_figure
-from vit_vs_cnn.runs.result import read_result
+from vit_vs_cnn.reporting.figures.attention import describe_prediction
 from vit_vs_cnn.runs.trained_network import open_network
 from vit_vs_cnn.training.checkpoints import CheckpointInfo
 
@@ -47,20 +37,10 @@ STEPS = 5
 
 @pytest.fixture(scope="module")
 def experiment(tmp_path_factory) -> Path:
-    """A ViT and a CNN, with a checkpoint of every second step and attention in TensorBoard."""
+    """A ViT and a CNN."""
     root = tmp_path_factory.mktemp("trained")
-    callbacks = [
-        {
-            "class_path": "vit_vs_cnn.inspection.attention_logger.AttentionLogger",
-            "init_args": {"every_steps": 2, "images": 3},
-        },
-        {
-            "class_path": "lightning.pytorch.callbacks.ModelCheckpoint",
-            "init_args": {"every_n_train_steps": 2, "save_top_k": -1, "filename": "at_{step}"},
-        },
-    ]
     protocol = {"train_sizes": [60, 120], "seeds": [3], "budget": {"steps": STEPS}, "batch_size": 14}
-    trainer = {"accelerator": "cpu", "devices": 1, "callbacks": callbacks}
+    trainer = {"accelerator": "cpu", "devices": 1}
     run_quietly(tiny_experiment(root, protocol=protocol, trainer=trainer, execution={}))
     return root / "tiny"
 
@@ -102,7 +82,7 @@ def test_an_experiment_gives_an_interactive_page_figures_and_tables(inspected):
     ):
         assert text in printed, text
     drawn = {path.name for path in (folder / "figures").iterdir()}
-    for name in ("heads_vit-n120-s3", "attention_distance", "filters_resnet-n120-s3"):
+    for name in ("heads_vit-n120-s3", "attention_distance"):
         assert {f"{name}.png", f"{name}.svg"} <= drawn
     assert "sheet_0.png" in drawn and "sheet_0.svg" not in drawn
     assert not any("heads_resnet" in name for name in drawn)
@@ -223,18 +203,6 @@ def test_maps_for_a_class_that_was_asked_for_are_scored_for_it(tmp_path):
     assert found.predicted.tolist() != [1] * len(images.data)
 
 
-def test_a_logger_leaves_a_network_alone_whose_weights_cannot_be_had(tmp_path):
-    trainer, module = MagicMock(spec=lightning.Trainer), MagicMock(spec=lightning.LightningModule)
-    trainer.is_global_zero, trainer.loggers, trainer.global_step = True, [TensorBoardLogger(tmp_path)], 0
-    trainer.datamodule = MagicMock()
-    trainer.datamodule.val_dataloader.return_value = [(torch.rand(2, 3, 12, 20), torch.zeros(2))]
-    module.network = Mixing()
-    logger = AttentionLogger()
-    with pytest.warns(UserWarning, match="logs no rollout: Mixing has no attention weights"):
-        logger.on_train_start(trainer, module)
-    logger.on_train_end(trainer, module)
-
-
 def test_the_drawn_images_depend_on_the_seed_and_not_on_the_network(experiment):
     one, other = (open_network(_cell(experiment, name)) for name in ("vit-n120-s3", "resnet-n60-s3"))
     seen = [select_images(trained, count=7).data.sample_ids for trained in (one, other)]
@@ -251,25 +219,6 @@ def test_files_have_the_class_that_their_folder_is_named_by(experiment, tmp_path
     assert [shown.label(0), shown.label(1)] == [name, None]
     assert shown.data.images.shape == (2, 3, 32, 32)
     assert shown.data.images[1, :, 3, 4].tolist() == [200, 30, 90]
-
-
-def test_checkpoints_of_one_run_show_its_training_in_order(experiment, tmp_path):
-    cell = _cell(experiment, "vit-n120-s3")
-    early = sorted(cell.rglob("at_*.ckpt"))
-    assert len(early) == 2
-    (run,) = open_networks([cell, early[1], early[0], cell / "checkpoints" / "last.ckpt"])
-    assert [one.step for one in run.checkpoints] == [2, 4, STEPS]
-    assert run.path.name == "last.ckpt"
-    shutil.copy(early[1], again := early[1].with_name("again.ckpt"))
-    (twice,) = open_networks([early[1], again, cell])
-    assert [one.step for one in twice.checkpoints] == [4, STEPS] and twice.checkpoints[0].path == early[1]
-    again.unlink()
-    shown = select_images(run, count=2)
-    stages = maps_over_training(run, shown, "rollout")
-    first = attention_maps(open_network(early[0]).network, run.normalise(shown.data.images))
-    expected = first.to_grid(rollout_map(first.weights, query=first.query))
-    torch.testing.assert_close(stages[0][1], expected)
-    assert len(training_figure(shown, stages, "t").axes) == 4 * 2
 
 
 @pytest.mark.parametrize(
@@ -290,48 +239,3 @@ def test_what_cannot_be_done_is_one_clear_line(experiment, tmp_path, capsys, wor
     assert _inspect(_cell(experiment, "resnet-n120-s3"), *words, "--output", tmp_path / "out") == 2
     assert said in _error(capsys)
     assert not [*(tmp_path / "out").iterdir()]
-
-
-def test_event_files_hold_the_maps_of_the_same_images_every_so_many_steps(experiment):
-    events = EventAccumulator(
-        str(_cell(experiment, "vit-n120-s3") / "tensorboard"), size_guidance={"images": 0}
-    ).Reload()
-    logged = events.Images("attention/rollout")
-    assert [image.step for image in logged] == [0, 2, 4, STEPS]
-    assert (logged[0].width, logged[0].height) == (3 * 96, 2 * 96)
-    first, last = (_decoded(logged[i].encoded_image_string) for i in (0, -1))
-    assert torch.equal(first[:96], last[:96])  # the images above
-    assert not torch.equal(first[96:], last[96:])  # the maps below
-    other = EventAccumulator(str(_cell(experiment, "resnet-n120-s3") / "tensorboard")).Reload()
-    assert other.Tags()["images"] == []
-
-
-def test_logging_attention_changes_no_step_of_training(experiment, tmp_path):
-    protocol = {"train_sizes": [60], "seeds": [3], "budget": {"steps": STEPS}, "batch_size": 14}
-    contenders = tiny_experiment(tmp_path).to_dict()["contenders"]
-    plain = tiny_experiment(
-        tmp_path,
-        protocol=protocol,
-        trainer={"accelerator": "cpu", "devices": 1, "logger": False},
-        contenders={"vit": contenders["vit"]},
-        execution={},
-    )
-    (result,) = run_quietly(plain)
-    assert read_result(_cell(experiment, "vit-n60-s3") / "result.json").weights == result.weights
-
-
-def test_a_sheet_stands_images_above_maps_from_black_to_white():
-    images, maps = torch.rand(2, 3, 5, 7), torch.arange(12.0).view(2, 2, 3)
-    sheet = image_grid(images, maps)
-    assert sheet.shape == (3, 2 * 100, 2 * 140)
-    assert sheet[:, 100, 0].tolist() == [0, 0, 0] and sheet[:, -1, -1].tolist() == [1, 1, 1]
-
-
-@pytest.mark.parametrize("given", [{"every_steps": 0}, {"images": 0}, {"method": "rolout"}])
-def test_a_logger_of_nothing_is_refused(given):
-    with pytest.raises(InputError, match="allowed"):
-        AttentionLogger(**given)
-
-
-def _decoded(data: bytes) -> torch.Tensor:
-    return torch.from_numpy(np.array(Image.open(io.BytesIO(data)).convert("RGB")))

@@ -90,7 +90,7 @@ def test_the_study_stands_before_beside_after_and_is_not_measured_twice(experime
     assert main(["locality", str(experiment), *MEASURED]) == 0
     folder = experiment / "report" / "locality"
     table = (folder / "tables" / "before_and_after.csv").read_text()
-    assert "vit,80" in table
+    assert "vit,80,r2_3" in table
     assert (folder / "locality.html").exists()
     assert (folder / "accuracy.png").exists()
     kept = {path: path.stat().st_mtime_ns for path in folder.glob("*.json")}

@@ -397,7 +397,7 @@ def inspect(
     The page has maps over images, each compared with random maps.
 
     Arguments:
-        paths: checkpoints and folders of runs, shown side by side; several checkpoints of one run show how it trained.
+        paths: checkpoints and folders of runs, shown side by side.
             For an experiment: the first transformer and the first CNN at the largest training size.
         images: files, folders, or numbers of test images. Default: randomly sampled test images.
         count: number of images to sample, or maximum number from a folder.
@@ -438,8 +438,8 @@ def inspect(
     with _progress(quiet) as tell:
         found = inspect_networks([_existing_path(path) for path in paths], request, tell)
         folder = default_folder(Path(paths[0]), found.networks[0].network.path) if output is None else Path(output)
-        page, written = write_inspection_page(found, folder, tell=tell)
-    return Inspected(found, page, tuple(written))
+        written = write_inspection_page(found, folder, tell=tell)
+    return Inspected(found, tuple(written))
 
 
 @preserve_process_state

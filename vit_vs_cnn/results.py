@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from vit_vs_cnn.inspection.inspect import Inspection
     from vit_vs_cnn.inspection.locality.study import LocalityReport, StudiedLayer
     from vit_vs_cnn.reporting.figures.drawing import Drawing
-    from vit_vs_cnn.reporting.inspection_page import ExplorerPage
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -104,11 +103,9 @@ class Inspected(Written):
 
     Arguments:
         inspection: predictions and maps of each network, and the scores of its methods.
-        explorer: what the interactive page contains.
     """
 
     inspection: "Inspection"
-    explorer: "ExplorerPage"
     written: tuple[Path, ...]
 
     @property

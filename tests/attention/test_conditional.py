@@ -28,9 +28,3 @@ def test_resize_needs_no_new_weights():
     image = tokens.mT.unflatten(2, (4, 2))
     expected = tokens + position.convolution(image).flatten(2).mT
     torch.testing.assert_close(position(tokens), expected)
-
-
-def test_gradcheck():
-    position = ConditionalPosition((2, 3), 2, num_prefix_tokens=1).double()
-    tokens = torch.randn(1, 7, 2, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(position, (tokens,))

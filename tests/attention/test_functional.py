@@ -1,4 +1,3 @@
-import math
 from functools import partial
 
 import pytest
@@ -60,13 +59,6 @@ def test_bias_is_added_to_the_scaled_scores(shape):
     )
 
 
-def test_scores_are_divided_by_the_root_of_head_dim():
-    queries, keys, values = tensors(VALUE_DIM)
-    scores = torch.einsum("bhqd,bhkd->bhqk", queries, keys) / math.sqrt(DIM)
-    _, weights = scaled_dot_product_attention(queries, keys, values, return_weights=True)
-    torch.testing.assert_close(weights, scores.softmax(-1), rtol=0, atol=1e-12)
-
-
 @pytest.mark.parametrize("return_weights", [False, True])
 def test_scale_replaces_the_root_of_head_dim(return_weights):
     queries, keys, values = tensors()
@@ -114,14 +106,6 @@ def test_fully_masked_rows_are_exactly_zero_with_finite_gradients(dtype, return_
     assert (gradients[0][0, 1, 2] == 0).all()
 
 
-def test_masking_everything_gives_zeros():
-    mask = torch.zeros(1, 1, dtype=torch.bool)
-    output, weights = scaled_dot_product_attention(*tensors(), mask=mask, return_weights=True)
-    assert not output.any()
-    assert not weights.any()
-    assert not scaled_dot_product_attention(*tensors(), mask=mask).any()
-
-
 def test_bias_of_minus_infinity_is_a_mask():
     inputs = tensors()
     mask = mask_with_empty_rows()
@@ -141,11 +125,6 @@ def test_gradcheck_with_mask_and_bias(return_weights):
         return scaled_dot_product_attention(queries, keys, values, mask=mask, bias=bias, return_weights=return_weights)
 
     assert torch.autograd.gradcheck(attend, (*inputs, bias))
-
-
-def test_rows_of_the_weights_sum_to_one_under_dropout():
-    _, weights = scaled_dot_product_attention(*tensors(), dropout=0.5, return_weights=True)
-    torch.testing.assert_close(weights.sum(-1), torch.ones(BATCH, HEADS, QUERIES, dtype=torch.float64))
 
 
 def test_dropout_keeps_the_mean_of_the_explicit_path():
@@ -171,20 +150,12 @@ def test_masked_softmax_survives_scores_that_overflow_exp():
     torch.testing.assert_close(masked_softmax(scores, None), torch.full_like(scores, 1 / KEYS))
 
 
-def test_a_permutation_of_the_keys_changes_nothing():
-    queries, keys, values = tensors(VALUE_DIM)
-    order = torch.randperm(KEYS)
-    output = scaled_dot_product_attention(queries, keys, values)
-    permuted = scaled_dot_product_attention(queries, keys[:, :, order], values[:, :, order])
-    torch.testing.assert_close(output, permuted, rtol=0, atol=1e-12)
-
-
 def windows(*tensors):
     return local_attention(*tensors, grid_size=(3, 5), window_size=(3, 1))
 
 
 def blocks(*tensors):
-    return block_attention(*tensors, grid_size=(3, 5), window_size=(2, 3), shift=1)
+    return block_attention(*tensors, grid_size=(3, 5), window_size=(2, 3), shift=1)[0]
 
 
 MASK = torch.arange(QUERIES * KEYS).view(QUERIES, KEYS) % 3 > 0
@@ -215,28 +186,6 @@ def test_training_in_half_precision_on_a_processor_takes_no_fused_kernel(monkeyp
     monkeypatch.setattr(F, "scaled_dot_product_attention", fused)
     with torch.no_grad():
         assert attend(*half).dtype == torch.bfloat16
-
-
-def test_a_bias_that_learns_takes_no_fused_kernel_on_a_processor(monkeypatch):
-    """None of torch's gives its gradient; what torch does instead takes longer than our products."""
-    bias = torch.randn(HEADS, QUERIES, KEYS, requires_grad=True)
-    single = [one.float() for one in tensors()]
-    monkeypatch.setattr(F, "scaled_dot_product_attention", None)
-    with pytest.raises(TypeError):
-        scaled_dot_product_attention(*single, bias=bias.detach())
-    scaled_dot_product_attention(*single, bias=bias).square().sum().backward()
-    ours, bias.grad = bias.grad, None
-    scaled_dot_product_attention(*single, bias=bias, return_weights=True)[0].square().sum().backward()
-    torch.testing.assert_close(ours, bias.grad)
-
-
-def test_products_of_many_tokens_stay_fused_in_half_precision(monkeypatch):
-    called = []
-    fused = F.scaled_dot_product_attention
-    monkeypatch.setattr(F, "scaled_dot_product_attention", lambda *a, **b: called.append(1) or fused(*a, **b))
-    monkeypatch.setattr("vit_vs_cnn.attention.functional._MAX_SAVED_WEIGHTS", BATCH * HEADS * QUERIES * KEYS - 1)
-    scaled_dot_product_attention(*[one.detach().bfloat16().requires_grad_() for one in tensors()])
-    assert called
 
 
 @pytest.mark.parametrize(("dtype", "low"), [(torch.float16, -1e9), (torch.bfloat16, torch.finfo(torch.float32).min)])

@@ -1,5 +1,4 @@
 import itertools
-import math
 
 import numpy as np
 import pytest
@@ -13,7 +12,6 @@ from vit_vs_cnn.attention import (
     initialize_gated,
     scaled_dot_product_attention,
 )
-from vit_vs_cnn.attention.gated import OffsetPositionBias
 from vit_vs_cnn.attention.relative import kernel_offsets
 
 BATCH, HEADS, DIM, ROWS, COLS = 2, 3, 4, 5, 7
@@ -41,27 +39,6 @@ def test_every_head_first_prefers_its_offset(heads):
     for head, (down, right) in enumerate(kernel_offsets(heads)):
         for row, col in itertools.product(range(2, 5), range(2, 9)):
             assert by_place[head, row, col].argmax() == (row + down) * 11 + col + right
-
-
-@pytest.mark.parametrize("locality", [0.5, 1.0, 2.0, 4.0])
-def test_weight_of_the_offset_is_that_of_a_discrete_gaussian(locality):
-    """Away from the border it is theta^-2 with theta = sum_m exp(-alpha m^2)."""
-    attention = GatedAttention((17, 19), 4, locality=locality).double()
-    theta = sum(math.exp(-locality * m * m) for m in range(-20, 21))
-    for head, (down, right) in enumerate(kernel_offsets(4)):
-        weight = attention.positional_weights()[head, 8 * 19 + 9, (8 + down) * 19 + 9 + right].item()
-        assert weight == pytest.approx(theta**-2, abs=1e-9)
-
-
-def test_positional_scores_are_products_with_the_offset_and_its_length():
-    position = OffsetPositionBias(GRID, HEADS).double()
-    torch.nn.init.normal_(position.projection)
-    bias = position.token_bias()
-    places = torch.tensor(list(itertools.product(range(ROWS), range(COLS))), dtype=torch.float64)
-    offsets = places - places[:, None]  # [query, key]
-    encodings = torch.cat([offsets.square().sum(-1, keepdim=True), offsets], dim=-1)
-    expected = torch.einsum("hr,qkr->hqk", position.projection, encodings)
-    torch.testing.assert_close(bias, expected, rtol=0, atol=1e-12)
 
 
 def test_weights_are_the_papers_mixture():
@@ -130,13 +107,6 @@ def test_where_a_mask_leaves_no_patch_content_takes_the_whole_row_and_where_noth
     assert all(gradient.isfinite().all() for gradient in gradients)
 
 
-def test_closed_gates_leave_attention_by_content():
-    attention = GatedAttention(GRID, HEADS).double()
-    torch.nn.init.constant_(attention.gate, -60.0)
-    inputs = qkv()
-    torch.testing.assert_close(attention(*inputs)[0], scaled_dot_product_attention(*inputs), rtol=0, atol=1e-12)
-
-
 def test_open_gates_with_sharp_heads_convolve():
     """Head h passes its share of the channels on from D_h, and the output map mixes: one 3 x 3 convolution."""
     dim, heads = 18, 9
@@ -152,36 +122,6 @@ def test_open_gates_with_sharp_heads_convolve():
     expected = F.conv2d(F.pad(image, (1, 1, 1, 1), mode="replicate"), kernel, layer.output_projection.bias)
     output, _ = layer(rearrange(image, "b d rows cols -> b (rows cols) d"))
     torch.testing.assert_close(output, rearrange(expected, "b d rows cols -> b (rows cols) d"), rtol=0, atol=1e-12)
-
-
-def test_moved_to_another_grid_it_is_the_layer_built_for_that_grid():
-    attention = drawn(extra=1)
-    attention.position.resize((3, 11))  # as a model does for every layer of a grid
-    attention.resize((3, 11))
-    built = GatedAttention((3, 11), HEADS, 1).double()
-    built.load_state_dict(attention.state_dict())
-    inputs = qkv(extra=1, grid=(3, 11))
-    assert torch.equal(attention(*inputs)[0], built(*inputs)[0])
-
-
-def test_gradcheck():
-    attention = drawn(extra=1, heads=2, grid=(2, 3))
-    inputs = [tensor[:1] for tensor in qkv(extra=1, heads=2, grid=(2, 3))]
-    wanted = [tensor.detach().requires_grad_() for tensor in inputs]
-    assert torch.autograd.gradcheck(
-        lambda *_: attention(*wanted)[0], (*wanted, *attention.parameters()), fast_mode=True
-    )
-
-
-def test_it_trains_in_lower_precision():
-    layer = MultiHeadAttention(12, HEADS, inner_attention=GatedAttention(GRID, HEADS, 1))
-    with torch.autocast("cpu", torch.bfloat16):
-        output, weights = layer(torch.randn(BATCH, 36, 12), return_weights=True)
-        fused, _ = layer(torch.randn(BATCH, 36, 12))
-    (output.float().sum() + fused.float().sum()).backward()
-    assert weights.isfinite().all()
-    assert all(parameter.grad.isfinite().all() for parameter in layer.parameters() if parameter.grad is not None)
-    assert all(parameter.grad is not None for parameter in layer.inner_attention.parameters())
 
 
 def test_what_cannot_be_built_or_fed_says_why():

@@ -31,10 +31,6 @@ def test_a_length_per_query_shows_each_query_its_own():
     assert not (mask[..., 1:] & ~mask[..., :-1]).any()
 
 
-def test_a_length_beyond_the_tokens_masks_nothing():
-    assert valid_length_mask(torch.tensor([KEYS + 4]), KEYS).all()
-
-
 @pytest.mark.parametrize("per_query", [False, True])
 def test_masked_keys_are_as_if_absent(per_query):
     queries, keys, values = inputs()

@@ -4,7 +4,6 @@ import torch
 import torch.nn.functional as F
 
 from vit_vs_cnn.attention import (
-    LearnedPosition,
     SinusoidalPosition,
     position_similarity,
     resize_position,
@@ -48,23 +47,12 @@ def test_sincos_margin_between_neighbours_is_that_of_the_theorem():
     assert margins[0] == pytest.approx(1.493, abs=5e-4)
 
 
-def test_learned_position_is_added_to_its_token():
-    position = LearnedPosition((ROWS, COLS), DIM, num_prefix_tokens=1)
-    tokens = torch.randn(2, 1 + ROWS * COLS, DIM)
-    torch.testing.assert_close(position(tokens) - tokens, position.encoding.expand(2, -1, -1))
-
-
 def test_sinusoidal_position_is_no_parameter_and_not_saved():
     position = SinusoidalPosition((ROWS, COLS), DIM, num_prefix_tokens=2)
     assert not list(position.parameters())
     assert not position.state_dict()
     assert not position.encoding[:2].any()
     torch.testing.assert_close(position.encoding[2:], sincos_2d_encoding((ROWS, COLS), DIM))
-
-
-def test_resize_to_the_same_grid_is_the_identity():
-    encoding = torch.randn(1 + ROWS * COLS, DIM)
-    assert resize_position(encoding, (ROWS, COLS), (ROWS, COLS), num_prefix_tokens=1) is encoding
 
 
 def test_resize_is_bicubic_by_rows_and_columns_and_keeps_num_prefix_tokens():
@@ -76,13 +64,6 @@ def test_resize_is_bicubic_by_rows_and_columns_and_keeps_num_prefix_tokens():
     for row in range(7):
         for col in range(4):
             torch.testing.assert_close(resized[2 + row * 4 + col], expected[0, :, row, col])
-
-
-def test_resize_of_a_ramp_over_columns_stays_constant_over_rows():
-    ramp = torch.arange(COLS, dtype=torch.float64).expand(ROWS, COLS).reshape(-1, 1)
-    resized = resize_position(ramp, (ROWS, COLS), (2 * ROWS, 2 * COLS)).reshape(2 * ROWS, 2 * COLS)
-    torch.testing.assert_close(resized, resized[:1].expand_as(resized))
-    assert (resized[0].diff() > 0).all()
 
 
 def test_sinusoidal_position_is_recomputed_on_another_grid():

@@ -1,11 +1,9 @@
 import itertools
 
-import pytest
 import torch
 import torch.nn.functional as F
 
 from vit_vs_cnn.attention import MultiHeadAttention, QuadraticBias, RelativeBias
-from vit_vs_cnn.attention.relative import kernel_offsets
 
 ROWS, COLS, HEADS = 3, 5, 7
 
@@ -64,48 +62,6 @@ def test_quadratic_bias_is_the_papers_formula():
         offset = torch.tensor([key_row - row, key_col - col], dtype=torch.float64)
         expected = -position.sharpness * (offset - position.centres).square().sum(-1)
         torch.testing.assert_close(bias[:, query, key], expected, rtol=0, atol=1e-12)
-
-
-def test_quadratic_heads_start_as_a_kernel_and_become_its_shifts_when_sharp():
-    position = QuadraticBias((5, 7), 9).double()
-    assert set(map(tuple, position.centres.long().tolist())) == set(itertools.product((-1, 0, 1), repeat=2))
-    with torch.no_grad():
-        position.sharpness.fill_(46.0)
-    weights = position.token_bias().softmax(-1).unflatten(1, (5, 7))
-    for head, (row, col) in enumerate(position.centres.long().tolist()):
-        target = (2 + row) * 7 + 3 + col
-        torch.testing.assert_close(weights[head, 2, 3], F.one_hot(torch.tensor(target), 35).double())
-
-
-@pytest.mark.parametrize(("count", "reach"), [(1, 0), (4, 1), (9, 1), (12, 2), (25, 2)])
-def test_offsets_of_a_kernel_are_distinct_and_nearest_first(count, reach):
-    offsets = kernel_offsets(count)
-    distances = [row**2 + col**2 for row, col in offsets]
-    assert len(set(offsets)) == count
-    assert distances == sorted(distances)
-    assert max(max(abs(row), abs(col)) for row, col in offsets) <= reach
-
-
-@pytest.mark.parametrize("kind", [RelativeBias, QuadraticBias])
-def test_gradcheck(kind):
-    position = kind((2, 3), 2).double()
-    names, parameters = zip(*position.named_parameters(), strict=True)
-
-    def bias(*values):
-        return torch.func.functional_call(
-            _Bias(position), {f"position.{n}": v for n, v in zip(names, values, strict=True)}, ()
-        )
-
-    assert torch.autograd.gradcheck(bias, [p.detach().clone().requires_grad_() for p in parameters])
-
-
-class _Bias(torch.nn.Module):
-    def __init__(self, position):
-        super().__init__()
-        self.position = position
-
-    def forward(self):
-        return self.position.token_bias()
 
 
 def test_multihead_attention_adds_the_bias_to_its_scores():

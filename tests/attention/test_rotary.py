@@ -28,13 +28,6 @@ def test_scores_depend_on_the_offset_alone():
     assert (scores[0, 0, 1, 0] - scores[0, 0, 0, 1]).abs() > 1e-3
 
 
-def test_norms_are_preserved_and_the_first_place_is_unrotated():
-    query, key = vectors()
-    queries, _ = rotated(query, key, RotaryPosition((ROWS, COLS), DIM).double())
-    torch.testing.assert_close(queries.norm(dim=-1), query.norm().expand(ROWS, COLS), rtol=0, atol=1e-6)
-    assert torch.equal(queries[0, 0], query)
-
-
 def test_channels_turn_as_complex_numbers_rows_first():
     position = RotaryPosition((ROWS, COLS), DIM, base=50.0).double()
     query, key = vectors()
@@ -62,17 +55,6 @@ def test_resize_computes_the_angles_anew_and_nothing_is_saved():
     assert torch.equal(position.cosines, RotaryPosition((2, 3), DIM, num_prefix_tokens=1).cosines)
     assert not position.state_dict()
     assert not list(position.parameters())
-
-
-def test_gradcheck():
-    position = RotaryPosition((2, 3), 4).double()
-    tensors = [torch.randn(1, 2, 6, 4, dtype=torch.float64, requires_grad=True) for _ in range(2)]
-    assert torch.autograd.gradcheck(position, tensors)
-
-
-def test_lower_precision_is_kept():
-    tokens = torch.randn(1, 1, ROWS * COLS, DIM, dtype=torch.bfloat16)
-    assert RotaryPosition((ROWS, COLS), DIM)(tokens, tokens)[0].dtype == torch.bfloat16
 
 
 def test_width_that_cannot_be_split_says_so():

@@ -47,7 +47,7 @@ class TinyCnn(nn.Module):
 def entry(
     tmp_path: Path, name: str = "cnn", *, seed: int | None = 0, mean: float = 0.4, std: float = 0.3, **changes
 ) -> ComparisonEntry:
-    """A small network whose ledger lies in a folder of the test's; ``normalise`` is ``scaled`` unless changed."""
+    """A small network whose log lies in a folder of the test's; ``normalise`` is ``scaled`` unless changed."""
     trained = {
         "name": f"{name}-s{seed}",
         "path": Path("nowhere.ckpt"),
@@ -60,7 +60,7 @@ def entry(
         "trained": TrainedNetwork(**trained),
         "group": name,
         "test": drawn_images(),
-        "ledger": TestSetLog(tmp_path, drawn_images().fingerprint()),
+        "log": TestSetLog(tmp_path, drawn_images().fingerprint()),
         "seed": seed,
         "subset": f"subset{seed}",
         "result": make_result(trials=1),

@@ -10,7 +10,6 @@ from sklearn.metrics import confusion_matrix, top_k_accuracy_score
 from tests.comparison.entries import CLASSES, given_answers
 from vit_vs_cnn.comparison.accuracy import choose_examples, compare_accuracy
 from vit_vs_cnn.runs.evaluation import Predictions
-from vit_vs_cnn.statistics.mean_distribution import SeedScores, accuracy_interval
 from vit_vs_cnn.statistics.pair_comparison import Conclusion
 from vit_vs_cnn.statistics.significance import holm, mcnemar_exact
 
@@ -65,26 +64,12 @@ def test_a_conclusion_needs_three_paired_seeds_and_equal_trials(seeds, trials, s
     assert pair.comparison.difference.low > 0 or len(seeds) == 2
 
 
-def test_no_difference_is_claimed_where_there_is_none():
-    (pair,) = compare_accuracy([given_answers(_right(0.7, 1), "a"), given_answers(_right(0.7, 2), "b")], CLASSES).pairs
-    assert pair.comparison.p_value > 0.05
-    assert pair.comparison.difference.low < 0 < pair.comparison.difference.high
-
-
 def test_several_pairs_are_adjusted_for_each_other():
     tested = [given_answers(_right(0.6 + 0.05 * i, 10 * s + i), f"net{i}", seed=s) for i in range(4) for s in range(3)]
     found = [pair.comparison for pair in compare_accuracy(tested, CLASSES).pairs]
     assert len(found) == 6 and not any(one.is_primary for one in found)
     assert [one.adjusted_p_value for one in found] == pytest.approx(holm([one.p_value for one in found]))
     assert {one.adjusted_for for one in found} == {6}
-
-
-def test_seeds_are_a_group_with_the_interval_of_the_tables():
-    rights = [_right(0.7 + 0.02 * s, s) for s in range(3)]
-    (group,) = compare_accuracy([given_answers(r, "a", seed=s) for s, r in enumerate(rights)], CLASSES).groups
-    assert group.seeds == [0, 1, 2]
-    assert group.top1 == accuracy_interval(SeedScores.of(np.stack(rights)))
-    assert list(group.by_network.values()) == pytest.approx([float(r.mean()) for r in rights])
 
 
 def test_confusion_and_top5_are_those_of_sklearn():

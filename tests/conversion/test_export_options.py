@@ -31,9 +31,6 @@ OPTIONS = {
     "gated": {"score": "gated"},
     "windows": {"window_size": 3, "window_boundary": "mask"},
     "windows in zeros": {"window_size": [3, [2, 5]], "window_boundary": "zero"},
-    "windows shifted": {"window_size": 3, "window_boundary": "shift"},
-    "windows around": {"window_size": [3, (2, 4)], "window_boundary": "circular"},
-    "wide windows around": {"window_size": [(3, 5), (2, 4)], "window_boundary": "circular"},
     "blocks": {"window_size": 2, "window_kind": "block"},
     "norms": {"qk_norm": True, "qkv_bias": False},
     "stem": {"stem": "conv"},
@@ -42,7 +39,6 @@ OPTIONS = {
     "sequence pool": {"pool": "sequence"},
     "norm first": {"pre_norm": True},
     "norm before pool": {"norm_before_pool": True},
-    "any size": {"dynamic_image_size": True},
     "scale": {"layer_scale": 0.1},
     "mimetic": {"initialisation": "mimetic"},
     "impulse": {"initialisation": "impulse"},
@@ -50,9 +46,9 @@ OPTIONS = {
 #: Every option at least once. Those that are slow as well differ by windows and positions that a test below exports,
 #: or by how their weights are drawn.
 TOGETHER = [
-    ("relative", "windows shifted", "class", "stem", "norms", "scale"),
-    ("rotary", "wide windows around", "class token", "sequence pool", "norm before pool", "stem of pools"),
-    ("conditional", "gated", "class token", "registers", "norm first", "any size"),
+    ("relative", "windows in zeros", "class", "stem", "norms", "scale"),
+    ("rotary", "windows", "class token", "sequence pool", "norm before pool", "stem of pools"),
+    ("conditional", "gated", "class token", "registers", "norm first"),
     ("no position", "linear", "class"),
 ]
 TOGETHER_SLOWLY = [
@@ -61,7 +57,7 @@ TOGETHER_SLOWLY = [
     ("relative", "windows in zeros", "class token", "norms"),
     ("relative", "blocks", "class", "scale"),
     ("quadratic", "windows", "class"),
-    ("conditional", "windows around", "class"),
+    ("conditional", "windows", "class"),
     ("sincos", "mimetic"),
     ("learned", "impulse"),
 ]
@@ -157,7 +153,7 @@ def test_every_form_of_a_compiled_network_exports_for_any_number_of_images(form,
     assert_exported("program", compiled(form), tmp_path)
 
 
-ONNX = [("windows shifted", "relative", "class token"), slow(("class",))]
+ONNX = [("windows", "relative", "class token"), slow(("class",))]
 
 
 @pytest.mark.parametrize("names", ONNX, ids=" + ".join)
@@ -166,7 +162,7 @@ def test_onnx_takes_any_number_of_images(names, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("boundary", ["mask", "zero", "shift", "circular"])
+@pytest.mark.parametrize("boundary", ["mask", "zero"])
 @pytest.mark.parametrize("form", ["torch", "onnx"])
 def test_windows_on_large_grids_export_for_any_number_of_images(form, boundary, tmp_path):
     for names in [(), ("class", "relative")]:

@@ -246,16 +246,6 @@ def test_every_unreadable_file_has_its_reason(tmp_path):
         assert reason in caught.value.reason and "\n" not in str(caught.value)
 
 
-def test_a_forbidden_file_has_its_reason(tmp_path, monkeypatch):
-    def forbid(*arguments, **options):
-        raise PermissionError(13, "Permission denied")
-
-    save(tmp_path / "x.png")
-    monkeypatch.setattr(Image, "open", forbid)
-    with pytest.raises(UnreadableImage, match="no permission"):
-        decode_image(tmp_path / "x.png", SIZE)
-
-
 def folds_by_name(source):
     return dict(zip(source.train().sample_ids, source.folds, strict=True))
 
@@ -283,13 +273,6 @@ def test_the_folds_do_not_look_into_files_and_a_new_class_changes_no_other(root,
     assert {name: fold for name, fold in after.items() if not name.startswith("cat")} == before
 
 
-@pytest.mark.parametrize(("fraction", "expected"), [(0.01, 10), (0.3, 3), (0.5, 2), (0.99, 2)])
-def test_the_fraction_gives_the_number_of_folds_from_two_to_one_for_each_image(root, options, fraction, expected):
-    classes(root, count=5)
-    source = open_folder(root, options(test_fraction=fraction))
-    assert {*source.folds} == {*range(expected)} and source.provenance()["folds"] == expected
-
-
 @pytest.mark.parametrize("validation", ["val", "valid", "validation"])
 def test_split_folders_are_taken_as_they_are(root, options, validation):
     for split, count in (("train", 3), (validation, 2), ("test", 1)):
@@ -298,11 +281,6 @@ def test_split_folders_are_taken_as_they_are(root, options, validation):
     assert [len(split) for split in (source.train(), source.validation(), source.test())] == [6, 4, 2]
     assert source.test().sample_ids == ["test/ant/0.png", "test/bee/0.png"] and source.folds is None
     assert source.provenance()["layout"] == "split folders"
-
-
-def test_a_class_called_train_is_a_class(root, options):
-    classes(root, ("bus", "train"))
-    assert open_folder(root, options()).train().class_names == ("bus", "train")
 
 
 def test_nested_folders_count_and_hidden_and_other_files_do_not(root, options):
@@ -444,12 +422,6 @@ def test_an_empty_validation_folder_gives_one_line(root, options):
     assert "val: it holds no images" in message_of(open_folder(root, options()).train)
 
 
-@pytest.mark.parametrize("change", [{"image_size": 0}, {"test_fraction": 0.0}, {"test_fraction": 1.0}])
-def test_bad_options_name_the_option_and_the_rule(change):
-    message = message_of(lambda: FolderOptions(**change))
-    assert message.startswith(f"{next(iter(change))}: ") and "must" in message
-
-
 def test_everything_that_is_wrong_in_any_split_is_listed_at_once(root, options):
     for split in ("train", "val", "test"):
         classes(root / split, count=4)
@@ -465,15 +437,6 @@ def test_everything_that_is_wrong_in_any_split_is_listed_at_once(root, options):
         assert count in message
     assert f"and {len(rows) - 3} more" in message and "--data.folder.skip_unreadable true" in message
     assert message_of(open_folder(root, options()).test) == message
-
-
-def test_names_of_any_bytes_can_be_listed(root, options):
-    classes(root / "train", count=4)
-    classes(root / "test", count=4)
-    with open(os.fsencode(root / "train" / "ant") + b"/gr\xfc\xdfe,.png", "wb"):
-        pass
-    (row,) = listed(message_of(open_folder(root, options()).train))
-    assert row["kind"] == "empty file" and row["name"].startswith("train/ant/gr")
 
 
 def test_unreadable_files_are_left_out_on_request_with_a_warning_each_time(root, options):

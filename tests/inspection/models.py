@@ -14,8 +14,6 @@ LAYOUTS = {
     "windows": {"window_size": 3},
     "windows of several sizes, class": {"window_size": [3, (3, 1), 5], "pool": "class", "position": "relative"},
     "windows, zeros outside": {"window_size": 3, "window_boundary": "zero"},
-    "windows, shifted inwards": {"window_size": 3, "window_boundary": "shift"},
-    "windows, round": {"window_size": 3, "window_boundary": "circular"},
     "blocks, shifted": {"window_size": 2, "window_kind": "block"},
     "blocks, shifted, class": {"window_size": 2, "window_kind": "block", "pool": "class"},
     "linear scores": {"score": "linear"},

@@ -3,7 +3,6 @@
 import pytest
 import timm
 import torch
-from timm.models.vision_transformer import ParallelThingsBlock
 from timm.models.vision_transformer import VisionTransformer as TimmVisionTransformer
 from torch import nn
 
@@ -12,12 +11,10 @@ from vit_vs_cnn.attention import head_fusion as head_fusion_module
 from vit_vs_cnn.attention.head_fusion import reduce_heads
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.inspection import (
-    TokenLayout,
     attention_gradients,
     attention_maps,
     attention_rollout,
     rollout_map,
-    saliency_maps,
 )
 from vit_vs_cnn.inspection.attention_weights import attention_distances, has_attention
 from vit_vs_cnn.models import VisionTransformer
@@ -28,8 +25,7 @@ def timm_vit(**options):
     sizes = {"img_size": (12, 20), "patch_size": 4, "embed_dim": 22, "depth": 3, "num_heads": 2, "num_classes": 7}
     model = TimmVisionTransformer(**{**sizes, **options})
     for block in model.blocks:  # timm starts at 0.02: weights would be all but uniform
-        if hasattr(block, "attn"):
-            block.attn.qkv.weight.data.mul_(30)
+        block.attn.qkv.weight.data.mul_(30)
     return model.double().eval()
 
 
@@ -71,23 +67,6 @@ def test_one_head_is_that_of_all_and_the_network_is_left_as_it_was(layout, head_
     torch.testing.assert_close(fused.weights, [reduce_heads(layer, head_fusion) for layer in maps.weights])
 
 
-def test_rollout_asks_for_one_head_of_a_few_images_at_a_time(monkeypatch):
-    """The weights of all heads of a layer are never made, whatever the batch."""
-    asked = []
-    monkeypatch.setattr(head_fusion_module, "MAX_CACHED_WEIGHTS", 15 * 15)
-    monkeypatch.setattr(torch, "softmax", _noting(torch.softmax, asked))
-    saliency_maps(vit(), images(), "rollout")
-    assert asked == [(1, 15, 15)] * (3 * BATCH * 2)
-
-
-def _noting(function, shapes):
-    def call(given, *args, **kwargs):
-        shapes.append(tuple(given.shape))
-        return function(given, *args, **kwargs)
-
-    return call
-
-
 @pytest.mark.parametrize("options, reads, extra", POOLS.values(), ids=POOLS)
 def test_timm_gives_one_map_per_block_whose_rows_sum_to_one(options, reads, extra):
     model = timm_vit(**options)
@@ -123,14 +102,6 @@ def test_what_a_learned_mean_reads_is_the_query_of_its_maps():
     assert not maps.query[:, :2].any()
 
 
-def test_images_of_another_size_have_maps_on_their_own_grid():
-    model = vit(dynamic_image_size=True, registers=2)
-    other = torch.randn(2, 3, 8, 28, dtype=torch.float64)
-    maps = attention_maps(model, other)
-    assert (maps.grid_size, maps.weights[0].shape) == ((2, 7), (2, 2, 16, 16))
-    assert attention_maps(model, images()).grid_size == (3, 5)
-
-
 def test_weights_are_had_whether_timm_fuses_or_not_and_the_model_is_left_as_it_was():
     fused, slow = timm_vit(), timm_vit()
     for block in slow.blocks:
@@ -164,30 +135,6 @@ def test_relatives_of_the_vision_transformer_give_weights_too(name, options):
     assert rollout_map(maps.weights, query=maps.query, extra_tokens=maps.extra_tokens).shape == (2, 4)
 
 
-def test_attentions_side_by_side_in_a_block_are_one_layer_of_all_their_heads():
-    model = timm_vit(block_fn=ParallelThingsBlock, depth=2)
-    for block in model.blocks:
-        for attention in block.attns:
-            attention.attn.qkv.weight.data.mul_(30)
-    maps = attention_gradients(model, images())
-    assert (
-        [layer.shape for layer in maps.weights] == [layer.shape for layer in maps.gradients] == [(BATCH, 4, 16, 16)] * 2
-    )
-    tokens = model.patch_embed(images())
-    tokens = model._pos_embed(tokens)
-    for number, attention in enumerate(model.blocks[0].attns):
-        queries, keys, _ = attention.attn.qkv(attention.norm(tokens)).unflatten(-1, (3, 2, 11)).permute(2, 0, 3, 1, 4)
-        expected = (queries @ keys.mT / 11**0.5).softmax(dim=-1).detach()
-        torch.testing.assert_close(maps.weights[0][:, 2 * number : 2 * number + 2], expected, rtol=0.0, atol=1e-12)
-
-
-def test_attentions_side_by_side_are_fused_over_the_heads_of_all():
-    model = timm_vit(block_fn=ParallelThingsBlock, depth=2)
-    whole, fused = attention_maps(model, images()), attention_maps(model, images(), head_fusion="mean")
-    for layer, one in zip(whole.weights, fused.weights, strict=True):
-        torch.testing.assert_close(one, layer.mean(dim=1, keepdim=True), rtol=0.0, atol=1e-12)
-
-
 def test_distances_count_the_pixels_of_a_patch_that_is_no_whole_number_of_them():
     maps = attention_maps(vit(), images())
     (ours, uniform), (twice, double) = (attention_distances(maps, size) for size in ((7, 12), (14, 24)))
@@ -209,6 +156,20 @@ class Windowed(nn.Module):
         return attended.mean(dim=(1, 2)).unflatten(0, (len(given), 2)).mean(dim=1)
 
 
+class Sequence(nn.Module):
+    """torch's own encoder, whose tokens have no known place."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Conv2d(3, 10, 4, stride=4)
+        layer = nn.TransformerEncoderLayer(10, 2, 20, batch_first=True)
+        self.encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+        self.head = nn.Linear(10, 3)
+
+    def forward(self, given):
+        return self.head(self.encoder(self.embed(given).flatten(2).mT).mean(dim=1))
+
+
 class Grouped(nn.Module):
     def forward(self, given):
         tokens = given.flatten(2)
@@ -223,6 +184,7 @@ class Grouped(nn.Module):
         (timm.create_model("mixer_s32_224", img_size=32, num_classes=3), "MlpMixer has no attention weights"),
         (Windowed(), "Windowed attends within windows"),
         (Grouped(), "without heads"),
+        (Sequence(), "is no Vision Transformer that is known here"),
         (timm_vit(global_pool="max").float(), "pools its tokens by 'max'"),
         (timm_vit(global_pool="").float(), "one row of logits"),
     ],
@@ -261,36 +223,6 @@ def test_logits_that_are_not_the_networks_own_are_noticed():
     model = Stochastic(img_size=(12, 20), patch_size=4, embed_dim=22, depth=1, num_heads=2, num_classes=3)
     with pytest.raises(InputError, match="differ from the network's own"):
         attention_maps(model, images().float())
-
-
-class Sequence(nn.Module):
-    """torch's own encoder, from which no weights are had by asking."""
-
-    def __init__(self):
-        super().__init__()
-        self.embed = nn.Conv2d(3, 10, 4, stride=4)
-        layer = nn.TransformerEncoderLayer(10, 2, 20, batch_first=True)
-        self.encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
-        self.head = nn.Linear(10, 3)
-
-    def forward(self, given):
-        return self.head(self.encoder(self.embed(given).flatten(2).mT).mean(dim=1))
-
-
-def test_weights_of_torchs_encoder_are_had_with_a_layout_and_gradients_are_refused():
-    torch.manual_seed(0)
-    network, given = Sequence().eval(), images().float()
-    with pytest.raises(InputError, match="give its layout"):
-        attention_maps(network, given)
-    layout = TokenLayout((3, 5))
-    maps = attention_maps(network, given, layout=layout)
-    tokens = network.embed(given).flatten(2).mT
-    expected = network.encoder.layers[0].self_attn(tokens, tokens, tokens, average_attn_weights=False)[1]
-    torch.testing.assert_close(maps.weights[0], expected.detach())
-    with pytest.raises(InputError, match="beside the path"):
-        attention_gradients(network, given, layout=layout)
-    with pytest.raises(InputError, match="has attention of shapes"):
-        attention_maps(network, given, layout=TokenLayout((3, 7)))
 
 
 def test_a_compiled_network_is_seen_through():

@@ -1,6 +1,5 @@
 """Deletion and insertion on networks whose every probability is known."""
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -39,12 +38,6 @@ def test_tokens_go_in_the_order_of_the_map_and_come_back_in_it():
     torch.testing.assert_close(area_under_curve(inserted, 15), torch.tensor([14.5 / 15 / 15]), rtol=0.0, atol=1e-5)
     last = deletion_curves(Counting(), images, -maps, zeros, **options)
     torch.testing.assert_close(last, torch.tensor([[1 / 15] * 15 + [0.0]]), rtol=0.0, atol=1e-5)
-
-
-def test_the_area_is_that_of_trapezes():
-    curves = torch.rand(4, 17, generator=torch.Generator().manual_seed(0))
-    expected = np.trapezoid(curves.numpy(), np.linspace(0, 1, 17), axis=1)  # 64 tokens: equal steps
-    np.testing.assert_allclose(area_under_curve(curves, 64).numpy(), expected, rtol=1e-5)
 
 
 def test_steps_that_do_not_divide_the_tokens_count_for_as_many_tokens_as_they_change():
@@ -87,13 +80,6 @@ def test_ranks_are_those_of_a_sort_and_ties_fall_where_the_noise_says():
     assert (ranks[:, 2] == 1).all()
     counts = torch.stack([(ranks[:, place] == 2).sum() for place in (1, 3, 4)])
     assert counts.min() > 130
-
-
-def test_noise_depends_on_the_image_the_purpose_and_the_seed_alone():
-    images = _images()
-    assert torch.equal(image_noise(images, "a")[2], image_noise(images.flip(0), "a")[0])
-    assert not torch.equal(image_noise(images, "a"), image_noise(images, "b"))
-    assert not torch.equal(image_noise(images, "a"), image_noise(images, "a", 1))
 
 
 def test_a_grid_finer_than_the_images_is_refused():

@@ -69,38 +69,12 @@ def test_gradients_are_those_of_finite_differences(layout):
         torch.testing.assert_close(slope, expected, rtol=1e-6, atol=1e-8)
 
 
-@pytest.mark.parametrize("layer", [0, 1, 2])
-def test_a_layer_that_does_nothing_and_no_other_has_no_gradient(layer):
-    model = vit()
-    model.encoder.blocks[layer].attention.output_projection.weight.data.zero_()
-    maps = attention_gradients(model, images())
-    assert [bool((gradient != 0).any()) for gradient in maps.gradients] == [number != layer for number in range(3)]
-
-
-def claim_a_zeroed_layer_drops_out(gradients_of):
-    """``gradients_of(model, images)`` gives weights and gradients; layer 0 does nothing."""
+def test_gradient_rollout_leaves_out_a_layer_without_gradient():
     model = vit()
     model.encoder.blocks[0].attention.output_projection.weight.data.zero_()
-    weights, gradients = gradients_of(model, images())
-    without = gradient_rollout(weights[1:], gradients[1:], 0.0)
-    torch.testing.assert_close(gradient_rollout(weights, gradients, 0.0), without, **EXACT)
-
-
-def test_gradient_rollout_leaves_out_a_layer_without_gradient():
-    def ours(model, given):
-        maps = attention_gradients(model, given)
-        return maps.weights, maps.gradients
-
-    claim_a_zeroed_layer_drops_out(ours)
-
-
-def test_gradients_in_the_order_of_backward_hooks_are_rejected():
-    def reversed_order(model, given):
-        maps = attention_gradients(model, given)
-        return maps.weights, maps.gradients[::-1]
-
-    with pytest.raises(AssertionError):
-        claim_a_zeroed_layer_drops_out(reversed_order)
+    maps = attention_gradients(model, images())
+    without = gradient_rollout(maps.weights[1:], maps.gradients[1:], 0.0)
+    torch.testing.assert_close(gradient_rollout(maps.weights, maps.gradients, 0.0), without, **EXACT)
 
 
 def test_weights_are_the_same_with_and_without_gradients_and_no_gradient_is_left_behind():
@@ -114,13 +88,6 @@ def test_weights_are_the_same_with_and_without_gradients_and_no_gradient_is_left
     assert torch.equal(maps.classes, maps.logits.argmax(dim=1))
     assert model.training
     assert all(parameter.grad is None for parameter in model.parameters())
-
-
-def test_a_batch_has_the_gradients_of_its_images():
-    maps = attention_gradients(vit(), images(), torch.tensor([1, 1, 4]))
-    alone = attention_gradients(vit(), images()[1:2], torch.tensor([1]))
-    for ours, theirs in zip(maps.gradients, alone.gradients, strict=True):
-        torch.testing.assert_close(ours[1:2], theirs, **EXACT)
 
 
 def test_gradient_rollout_and_relevance_agree_with_loops_in_numpy():
@@ -172,12 +139,6 @@ def test_a_gradient_of_zero_gives_the_identity():
     assert torch.equal(gradient_rollout(maps.weights, nothing), identity)
     assert torch.equal(relevance(maps.weights, nothing), identity)
     assert (positive_attention(maps.weights[0], -maps.weights[0]) == 0).all()
-
-
-def test_maps_differ_from_class_to_class():
-    one, other = (attention_gradients(vit(), images(), torch.full((BATCH,), number)) for number in (0, 1))
-    first, second = (relevance_map(x.weights, x.gradients, query=x.query) for x in (one, other))
-    assert (first - second).abs().max() > 1e-6
 
 
 @pytest.mark.parametrize("classes", [torch.tensor([0, 1, CLASSES]), torch.tensor([0, -1, 1])])

@@ -14,7 +14,6 @@ from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.inspection import SaliencyMethod, ScoreRequest, score_methods
 from vit_vs_cnn.inspection.deletion import FILLS
 from vit_vs_cnn.inspection.map_scores import MapNote, adjust_scores, count_tests, mask_agreement
-from vit_vs_cnn.inspection.randomized_weights import RandomizationStage
 from vit_vs_cnn.inspection.saliency import image_noise, saliency_maps
 from vit_vs_cnn.models import VisionTransformer
 from vit_vs_cnn.statistics.intervals import Estimate
@@ -162,14 +161,6 @@ def test_a_map_that_is_constant_under_random_weights_has_not_moved():
     assert flat.constant_share == 1.0 and flat.is_sensitive is None and MapNote.CONSTANT in flat.notes
 
 
-@pytest.mark.parametrize(
-    "correlations, constant, stays",
-    [((0.4, 0.6), 0.0, True), ((-0.6, 0.6), 0.0, True), ((0.3, -0.4), 0.5, False), ((0.1, 0.1), 0.51, None)],
-)
-def test_a_map_stays_that_keeps_its_order_in_any_redraw(correlations, constant, stays):
-    assert RandomizationStage("all", correlations, constant).is_unchanged is stays
-
-
 def test_a_row_is_flat_and_complete(scores):
     row = scores["knows"].row()
     assert all(value is None or isinstance(value, str | int | float) for value in row.values())
@@ -178,14 +169,6 @@ def test_a_row_is_flat_and_complete(scores):
     assert row["pointing_p_holm"] == scores["knows"].measures["pointing"].adjusted_p_value
     assert row["moves"] is True and row["sanity_head"] == 1.0
     assert set(row) == set(scores["edges"].row())
-
-
-def test_scores_do_not_depend_on_the_batch(scores):
-    request = ScoreRequest(grid_size=(3, 5), steps=5, fills=("noise",), stages=0, batch_size=COUNT)
-    (whole, *_) = score_methods(Template(), _images(), [EDGES], normalise=_scale, request=request)
-    for name, measure in whole.measures.items():
-        assert vars(measure.value) == pytest.approx(vars(scores["edges"].measures[name].value), abs=1e-6), name
-    assert whole.is_sensitive is None
 
 
 def test_empty_masks_are_left_out_and_without_masks_there_are_deletion_and_insertion():
@@ -214,14 +197,6 @@ def test_rollout_of_a_vision_transformer_says_that_it_is_class_agnostic():
     assert rollout.stages[0].mean == 1.0
     assert relevance.stages[0].mean < 1.0
     assert all(math.isfinite(value) for value in rollout.row().values() if isinstance(value, float))
-
-
-def test_a_network_without_a_grid_is_scored_by_tokens_that_have_a_pixel_each():
-    images, request = _images(), ScoreRequest(fills=("mean",), steps=3, stages=0)
-    small = LabelledImages(images.images[:, :, :5, :7], images.labels, images.class_names, images.sample_ids)
-    requests = (request, replace(request, grid_size=(5, 7)))
-    whole, asked = (score_methods(Template(), small, [KNOWS], normalise=_scale, request=one) for one in requests)
-    assert vars(whole[0].measures["deletion_mean"].value) == vars(asked[0].measures["deletion_mean"].value)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ import pytest
 import timm
 import torch
 from scipy.stats import spearmanr
-from torch import nn
 
 from tests.inspection.models import vit
 from vit_vs_cnn.inspection.randomized_weights import (
@@ -40,11 +39,6 @@ def test_stages_grow_from_the_head_alone_to_everything(count):
     assert sets[-1] == {name for name, _ in model.named_parameters()}
     if count > 1:
         assert sets[0] == {"head.weight", "head.bias"}
-
-
-def test_a_part_may_be_a_parameter_that_a_list_holds():
-    model = nn.ParameterList([torch.ones(2), torch.ones(3)])
-    assert randomization_stages(model, 1) == {"all": ["0", "1"]}
 
 
 def test_entries_are_shuffled_in_a_copy_and_nothing_else_is_touched():

@@ -7,7 +7,7 @@ from timm.models.vision_transformer import VisionTransformer as TimmVisionTransf
 
 from tests.inspection.models import images, vit
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.inspection import list_methods, resize_maps, saliency_maps, stream_maps
+from vit_vs_cnn.inspection import list_methods, resize_maps, saliency_maps
 from vit_vs_cnn.inspection.attention_weights import attention_maps
 from vit_vs_cnn.inspection.randomized_weights import rank_correlation
 from vit_vs_cnn.inspection.rollout import rollout_map
@@ -56,21 +56,6 @@ def test_the_map_of_rollout_is_that_of_the_function():
 def test_a_method_says_truly_whether_it_is_for_a_class(method):
     one, other = (saliency_maps(_network("vit"), GIVEN, method, classes=torch.full((3,), c)) for c in (0, 1))
     assert torch.equal(one, other) != METHODS[method].class_specific
-
-
-def test_a_stream_gives_what_one_batch_gives_and_reads_no_batch_before_its_turn():
-    network, read = _network("timm"), []
-
-    def batches():
-        for number in range(3):
-            read.append(number)
-            yield GIVEN[number : number + 1]
-
-    stream = stream_maps(network, batches(), "rollout", size=(6, 10))
-    first = next(stream)
-    assert read == [0]
-    streamed = torch.cat([first, *stream])
-    torch.testing.assert_close(streamed, saliency_maps(network, GIVEN, "rollout", size=(6, 10)))
 
 
 def test_maps_grow_by_interpolation_and_shrink_by_means():

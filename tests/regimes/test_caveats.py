@@ -126,10 +126,6 @@ def test_unequal_compute_concerns_compared_models_with_the_same_start_and_budget
     assert caveats(both(macs=124_000)) == []
 
 
-def test_values_that_differ_between_sizes_alone_have_no_caveat():
-    assert caveats([changed(r, budget=f"{r.train_size} steps") for r in both()]) == []
-
-
 def test_worst_caveat_is_first_also_where_one_is_added():
     results = [changed(r, trials=None) for r in both(2, batch_size=9)]
     severities = [one.severity for one in caveats(results)]

@@ -55,16 +55,6 @@ def test_curve_that_left_its_law_has_a_wider_interval():
     assert widths[1] > 0.9 * (exact[8000] - exact[4000]) > 10 * widths[0]
 
 
-def test_interval_includes_the_accuracy_at_the_largest_size_and_stays_within_0_and_1():
-    found = extrapolate(points({500: 0.5, 1000: 0.9, 2000: 0.98, 4000: 0.99}), 8000).accuracy
-    assert 0 <= found.low <= 0.99 <= found.high <= 1
-
-
-def test_forecast_does_not_depend_on_the_order_of_the_computation():
-    table = points(law_table(SIZES, a=(0.5, 0.3, 0.08))["a"])
-    assert forecast_accuracy(table, 16_000) == forecast_accuracy(table, 16_000) != forecast_accuracy(table, 12_000)
-
-
 def test_forecasts_without_the_largest_recorded_size_contain_it(regimes_cpu):
     results, correct = regimes_cpu
     measured = measure(results, correct).points("")

@@ -7,7 +7,7 @@ import torch
 from tests.experiments.tiny import tiny_experiment
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.inspection.inspect import Inspection, inspect_network
-from vit_vs_cnn.inspection.networks import InspectedImages, InspectedNetwork
+from vit_vs_cnn.inspection.networks import InspectedImages
 from vit_vs_cnn.models import VisionTransformer
 from vit_vs_cnn.models.resnet import ResNet
 from vit_vs_cnn.runs.run import Run
@@ -30,8 +30,7 @@ def run(network, contender, folder):
     experiment = tiny_experiment(folder)
     cell = Run(experiment, contender, 120, experiment.protocol.budget, 3, "none")
     about = CheckpointInfo({"name": contender}, CLASSES, (3, *IMAGE), mean=[0.5] * 3, std=[0.25] * 3)
-    trained = TrainedNetwork(cell.name, Path("last.ckpt"), network.eval(), about, step=1, origin=cell)
-    return InspectedNetwork(**vars(trained), checkpoints=[trained])
+    return TrainedNetwork(cell.name, Path("last.ckpt"), network.eval(), about, step=1, origin=cell)
 
 
 def vit(folder, depth=3, heads=2, size=IMAGE, **options):

@@ -102,19 +102,6 @@ def test_the_report_is_the_same_bytes_when_it_is_written_again(reported):
     assert _bytes(reported / "report") == before
 
 
-@pytest.mark.slow
-def test_measured_times_change_only_the_table_of_runs(tmp_path):
-    folder = _made_up(tmp_path / "up", sizes=(50, 110), seeds=(0, 1))
-    write_experiment_page(read_findings(folder))
-    other = tmp_path / "later" / "up"
-    shutil.copytree(folder, other)
-    shutil.copytree(tmp_path / "test-sets", tmp_path / "later" / "test-sets")
-    _rewrite(other, train_seconds=77.7, began="2027-02-03T00:00:00+00:00")
-    write_experiment_page(read_findings(other))
-    one, two = _bytes(folder / "report"), _bytes(other / "report")
-    assert {name for name in one if one[name] != two[name]} == {"results.csv"}
-
-
 def test_files_that_were_left_out_stand_on_the_page_once(tmp_path):
     folder = _made_up(tmp_path / "up", sizes=(50, 110), seeds=(0, 1))
     skipped = {"counts": {"damaged": 1234, "empty file": 5}, "list": "/cache/unusable.csv"}
@@ -206,12 +193,6 @@ def test_a_report_is_written_of_every_kind_of_grid(kind, tmp_path):
     assert all(path.stat().st_size for path in written)
     assert '<div class="lead"><p>' in (folder / "report" / "index.html").read_text()
     assert "<b>" not in (folder / "report" / "index.html").read_text()
-
-
-def test_many_models_are_counted_in_the_title(tmp_path):
-    folder = _made_up(tmp_path / "e", contenders=("vit", "resnet", *"cdef"), sizes=SIZES[:1], seeds=SEEDS[:1])
-    page = write_experiment_page(read_findings(folder))[-1].read_text()
-    assert ">Which of 6 models on synthetic images?</h1>" in page
 
 
 def test_lost_predictions_are_a_warning_whose_error_is_not_on_the_page(tmp_path):

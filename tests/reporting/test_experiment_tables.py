@@ -41,22 +41,10 @@ def test_seeds_are_one_row_with_the_interval_of_the_analysis():
     assert [row["accuracy, %"], row["from"], row["to"]] == texts
 
 
-def test_runs_that_stopped_early_show_both_numbers_of_steps():
-    results = seeded(PAIR, **COST)
-    results[4] = changed(results[4], steps=37)
-    assert [row["steps"] for row in accuracies_of(results)] == ["40", "37 of 40"]
-
-
 def test_runs_of_unplanned_seeds_alone_have_no_row():
     results = [*seeded(PAIR), changed(seeded({"c": {50: 0.7}}, seeds=1)[0], seed=8)]
     plan = AnalysisPlan((0, 1, 2), ("a", "b", "c"), (50,), 50, ("a", "b"), 1.0)
     assert [row["model"] for row in accuracies_of(results, plan=plan)] == ["a", "b"]
-
-
-@pytest.mark.parametrize(("seeds", "text"), [(1, "covers other test images only"), (3, "covers other seeds and")])
-def test_the_note_describes_the_interval(seeds, text):
-    results = seeded(PAIR, seeds=seeds)
-    assert text in accuracy_table(analyse(results), results).note
 
 
 def test_each_model_has_one_row_with_its_recipe():

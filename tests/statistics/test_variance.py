@@ -58,10 +58,6 @@ def test_size_with_fewer_than_two_seeds_has_no_seed_variance(size):
     assert pool_seed_variance(DIFFERENCES, size) is None
 
 
-def test_single_size_has_the_variance_of_its_seeds():
-    assert pool_seed_variance({5: DIFFERENCES[5]}, 5) == (pytest.approx(1e-4), 2)
-
-
 def accuracies(models: int = 6, seeds: int = 4, spread: float = 0.01) -> np.ndarray:
     rng = np.random.default_rng(1)
     means, effects = rng.normal(0.6, 0.1, (models, 1)), rng.normal(0, 0.02, seeds)

@@ -83,7 +83,6 @@ def test_a_run_that_stopped_early_and_was_killed_behind_it_is_not_trained_on(sto
     [
         ({"callbacks": {"class_path": "LearningRateMonitor"}}, False),
         ({"callbacks": ["lightning.pytorch.callbacks.ModelCheckpoint"]}, False),
-        ({"callbacks": {"class_path": "vit_vs_cnn.inspection.attention_logger.AttentionLogger"}}, False),
         ({"callbacks": [{"class_path": "LearningRateMonitor"}, STOPPING]}, True),
         ({"callbacks": {"class_path": "StochasticWeightAveraging", "init_args": {"swa_lrs": 0.01}}}, True),
         ({"strategy": "ddp"}, False),

@@ -45,14 +45,14 @@ from vit_vs_cnn.attention.scores import (
     score_statistics,
     softmax_jacobian_norm,
 )
-from vit_vs_cnn.attention.windows.blocks import block_attention, block_attention_reference
+from vit_vs_cnn.attention.windows.blocks import block_attention
 from vit_vs_cnn.attention.windows.sliding import local_attention, local_attention_reference
 
 __all__ = ["AdditiveScore", "ConditionalPosition", "ConvolutionalAttention", "DotProductScore"]
 __all__ += ["GatedAttention", "KernelRegression", "KernelScore", "LearnedPosition", "LinearAttention"]
 __all__ += ["MultiHeadAttention", "QuadraticBias", "RandomFeatures", "RelativeBias", "RotaryPosition"]
 __all__ += ["ScoredAttention", "SinusoidalPosition", "attention_from_scores", "block_attention"]
-__all__ += ["block_attention_reference", "causal_mask", "combine_masks", "conv2d_to_attention", "elu_features"]
+__all__ += ["causal_mask", "combine_masks", "conv2d_to_attention", "elu_features"]
 __all__ += ["impulse_targets", "initialize_gated", "initialize_impulse", "initialize_mimetic"]
 __all__ += ["linear_attention", "linear_attention_reference", "local_attention", "local_attention_reference"]
 __all__ += ["log_kernel", "masked_softmax", "network_to_attention", "position_similarity"]

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from vit_vs_cnn.comparison.entries import (
-    Answered,
     ComparisonEntry,
+    ScoredNetwork,
     TestedEntry,
     group_entries,
     list_test_sets,
@@ -241,7 +241,7 @@ def _compare_pair(
         return _compare_pair(second, first, experiment)
     both = [*first, *second]
     obstacle = shared_obstacle(
-        (t.reservation for t in both),
+        (t.objection for t in both),
         {members[0].group: [t.result for t in members] for members in (first, second)},
         (t.result and t.result.cost.ended_early for t in both),
     )
@@ -263,7 +263,7 @@ def _compare_pair(
     )
 
 
-def class_accuracies(groups: Mapping[str, Sequence[Answered]], class_names: Sequence[str]) -> list[ClassAccuracy]:
+def class_accuracies(groups: Mapping[str, Sequence[ScoredNetwork]], class_names: Sequence[str]) -> list[ClassAccuracy]:
     """Every class that occurs among the test images of all groups.
 
     There is no significance test if networks are tested on different folds.
@@ -296,13 +296,13 @@ def class_accuracies(groups: Mapping[str, Sequence[Answered]], class_names: Sequ
     ]
 
 
-def _accuracy_of_class(members: Sequence[Answered], index: int) -> float:
+def _accuracy_of_class(members: Sequence[ScoredNetwork], index: int) -> float:
     """Share of correct predictions on images of a class, over all networks."""
     correct = torch.cat([member.predictions.correct[member.predictions.labels == index] for member in members])
     return float(correct.double().mean())
 
 
-def confusion(members: Sequence[Answered], classes: int) -> list[list[int]]:
+def confusion(members: Sequence[ScoredNetwork], classes: int) -> list[list[int]]:
     """Counts over several networks: rows are true classes, columns predicted ones."""
     matrix = torch.zeros(classes * classes, dtype=torch.int64)
     for predictions in (member.predictions for member in members):
@@ -311,7 +311,7 @@ def confusion(members: Sequence[Answered], classes: int) -> list[list[int]]:
     return matrix.view(classes, classes).tolist()
 
 
-def choose_examples(tested: Sequence[Answered], *, each: int = 8, seed: int = 0) -> dict[str, list[int]]:
+def choose_examples(tested: Sequence[ScoredNetwork], *, each: int = 8, seed: int = 0) -> dict[str, list[int]]:
     """Numbers of randomly chosen test images that one network alone classifies correctly, and that all get wrong.
 
     Arguments:
@@ -329,6 +329,6 @@ def choose_examples(tested: Sequence[Answered], *, each: int = 8, seed: int = 0)
     }
 
 
-def correct_answers(members: Sequence[Answered]) -> np.ndarray:
+def correct_answers(members: Sequence[ScoredNetwork]) -> np.ndarray:
     """Whether each image is classified correctly, ``(networks, images)``."""
     return torch.stack([t.predictions.correct for t in members]).numpy()

@@ -69,7 +69,7 @@ class CompareRequest:
         """The request for the named parts, or for all but the skipped ones.
 
         Arguments:
-            quick: fewer images and rounds if that only makes an estimate less precise.
+            quick: fewer images and rounds, for less precise estimates.
             changes: other fields; None for the default.
         """
         if parts is not None and skip is not None:
@@ -183,7 +183,7 @@ def compare_entries(
         )
     weights = {entry.name: hash_weights(entry.trained.network) for entry in entries}
     if Part.DIFFERENCES in parts:
-        times = {entry.name: entry.ledger.count(weights[entry.name]) for entry in entries}
+        times = {entry.name: entry.log.count(weights[entry.name]) for entry in entries}
         times |= {one.name: max(one.evaluations, times[one.name]) for one in tested}
         results["differences"] = list_differences(entries, times)
     reused = {one.name: one.is_reused for one in tested}
@@ -228,7 +228,7 @@ def _corruptions(
     what = f"{len(CORRUPTIONS) * len(LEVELS)} corruptions of {len(chosen)} test images"
     for members in groups.values():
         for member in members:
-            member.ledger.record(
+            member.log.record(
                 weights=hash_weights(member.trained.network),
                 accuracy=found.by_network[member.name],
                 label=f"{member.name} (compare: {what})",

@@ -6,8 +6,7 @@ random numbers are used at every level, so that a higher level is the same damag
 Reference: Hendrycks & Dietterich, "Benchmarking neural network robustness to common corruptions and perturbations",
 2019.
 Differs: other strengths (no value compares with one on CIFAR-10-C). Lengths are in units of 1/32 of the image's shorter
-side, or of one pixel if that is less, as shorter blurs change nothing. Snow and frost, which need pictures, are left
-out.
+side, at least one pixel, as shorter blurs change nothing. Snow and frost, which need pictures, are left out.
 """
 
 import io
@@ -37,7 +36,7 @@ CHUNK = 50
 
 
 class Corruption(NamedTuple):
-    """A function of images, a strength and a generator; its strengths at the five levels; whether it draws."""
+    """A function of images, strength and generator, its strengths at five levels, and its use of random numbers."""
 
     function: Callable[[Tensor, float, Generator], Tensor]
     strengths: tuple[float, ...]
@@ -52,7 +51,7 @@ def gaussian_noise(images: Tensor, sigma: float, generator: Generator) -> Tensor
 def shot_noise(images: Tensor, photons: float, generator: Generator) -> Tensor:
     """Photon noise: ``x + sqrt(x / photons) n``, Poisson's mean and variance for white = ``photons``.
 
-    Differs: a normal instead of a Poisson distribution, so that the same draw serves every level.
+    Differs: a normal instead of a Poisson distribution, so that all levels use the same random numbers.
     """
     return images + (images / photons).sqrt() * _normal(images, generator)
 
@@ -75,7 +74,7 @@ def gaussian_blur(images: Tensor, sigma: float, generator: Generator) -> Tensor:
 
 
 def defocus_blur(images: Tensor, units: float, generator: Generator) -> Tensor:
-    """The mean over a disc, soft at its edge: a lens out of focus."""
+    """Mean over a disc with a soft edge, as of a lens out of focus."""
     radius = units * _unit(images)
     half = int(radius) + 1
     place = torch.arange(-half, half + 1).float()
@@ -84,14 +83,14 @@ def defocus_blur(images: Tensor, units: float, generator: Generator) -> Tensor:
 
 
 def glass_blur(images: Tensor, units: float, generator: Generator) -> Tensor:
-    """Each pixel shows one from nearby, as through frosted glass, then a slight blur."""
+    """Each pixel is replaced by a nearby one, as through frosted glass, then slightly blurred."""
     reach = units * _unit(images)
     field = 2 * torch.rand(len(images), *images.shape[-2:], 2, generator=generator) - 1
     return _gaussian(_displaced(images, field * reach, mode="nearest"), 0.35 * _unit(images))
 
 
 def motion_blur(images: Tensor, units: float, generator: Generator) -> Tensor:
-    """The mean along a line, in a direction drawn for each image."""
+    """Mean along a line in a random direction for each image."""
     length = units * _unit(images)
     angle = torch.pi * torch.rand(len(images), generator=generator)
     along = torch.linspace(-0.5, 0.5, 2 * int(length) + 3) * length
@@ -104,13 +103,13 @@ def motion_blur(images: Tensor, units: float, generator: Generator) -> Tensor:
 
 
 def zoom_blur(images: Tensor, most: float, generator: Generator) -> Tensor:
-    """The mean over zooms from 1 to 1.06 and up to 1.4."""
+    """Mean over zooms from 1 to the strength."""
     grid = _grid(images).expand(len(images), -1, -1, -1)
     return torch.stack([_sampled(images, grid / zoom) for zoom in torch.linspace(1, most, 9).tolist()]).mean(0)
 
 
 def fog(images: Tensor, thickness: float, generator: Generator) -> Tensor:
-    """Clouds of light, ``x (1 - t) + t c``: noise of every coarseness with amplitudes in proportion to its size."""
+    """Clouds c, ``x (1 - t) + t c``: noise of all scales, with amplitudes proportional to the scale."""
     size, clouds = images.shape[-2:], torch.zeros(len(images), 1, *images.shape[-2:])
     side, amplitude = 2, 1.0
     while side <= max(size):
@@ -134,14 +133,14 @@ def contrast(images: Tensor, factor: float, generator: Generator) -> Tensor:
 
 
 def saturate(images: Tensor, kept: float, generator: Generator) -> Tensor:
-    """Colours run out: a blend with the grey image; an image of one channel gets darker instead."""
+    """A blend with the grey image; an image of one channel gets darker."""
     if images.shape[1] == 1:
         return images * (0.4 + 0.6 * kept)
     return kept * images + (1 - kept) * images.mean(1, keepdim=True)
 
 
 def elastic(images: Tensor, units: float, generator: Generator) -> Tensor:
-    """Smooth displacements drawn for each image, with a standard deviation of 0.4 to 1.6 units."""
+    """Smooth random displacements of each image, with the strength as standard deviation in units."""
     noise = torch.randn(len(images), 2, *images.shape[-2:], generator=generator)
     smooth = _gaussian(noise, 2.5 * _unit(images))
     smooth = smooth / smooth.std((1, 2, 3), keepdim=True)
@@ -150,13 +149,13 @@ def elastic(images: Tensor, units: float, generator: Generator) -> Tensor:
 
 
 def pixelate(images: Tensor, share: float, generator: Generator) -> Tensor:
-    """Blocks of one colour, the mean of what they cover: 0.75 to 0.3 times as many along a side as there are pixels."""
+    """Blocks of their mean colour; the strength is the number of blocks along a side, as a share of the pixels."""
     rows, cols = (_block_means(size, max(1, round(size * share))) for size in images.shape[-2:])
     return rows @ images @ cols
 
 
 def jpeg(images: Tensor, quality: float, generator: Generator) -> Tensor:
-    """Compressed as JPEG and read again, by Pillow; other channels than one or three each by itself."""
+    """JPEG compression by Pillow; each channel separately unless there are one or three."""
     pixels = _bytes(images)
     if images.shape[1] not in (1, 3):
         pixels = pixels.flatten(0, 1)[:, None]
@@ -275,7 +274,7 @@ def _difference(
 
 
 def corrupt(images: Bytes, name: str, level: int, *, seed: int = 0) -> Bytes:
-    """The images with one corruption. The same seed gives the same bytes, and image i does not depend on later ones.
+    """Images with a corruption. The same seed gives the same bytes, and image i does not depend on later ones.
 
     Arguments:
         seed: of the random numbers, which do not depend on the level.
@@ -289,7 +288,7 @@ def corrupt(images: Bytes, name: str, level: int, *, seed: int = 0) -> Bytes:
 
 def _chunks(images: Tensor, name: str, seed: int) -> Iterator[tuple[Tensor, Generator]]:
     for number, part in enumerate(images.split(CHUNK)):
-        filled = part  # a short chunk draws as many numbers as a full one, so that image i never depends on the count
+        filled = part  # a short chunk uses as many numbers as a full one, so that image i does not depend on the count
         if len(part) < CHUNK and CORRUPTIONS[name].draws:
             filled = torch.cat([part, part[-1:].expand(CHUNK - len(part), -1, -1, -1)])
         generator = torch.Generator().manual_seed(derive_seed(seed, "corruption", name, number))
@@ -323,7 +322,7 @@ def _block_means(size: int, blocks: int) -> Tensor:
 
 
 def _filtered(images: Tensor, kernels: Tensor) -> Tensor:
-    """Every channel with one kernel, or each image with its own, of sum 1; the border is repeated outwards."""
+    """Images filtered with a normalised kernel, or each with its own; the border is replicated."""
     channels, (rows, cols) = images.shape[1], (size // 2 for size in kernels.shape[-2:])
     kernels = (kernels / kernels.sum((-2, -1), keepdim=True)).expand(len(images), -1, -1)
     padded = F.pad(images, (cols, cols, rows, rows), mode="replicate").flatten(0, 1)[None]
@@ -332,13 +331,13 @@ def _filtered(images: Tensor, kernels: Tensor) -> Tensor:
 
 
 def _grid(images: Tensor) -> Float[Tensor, "rows cols 2"]:
-    """The centre (col, row) of every pixel, -1 and 1 being the outer edges of the image."""
+    """Centre (col, row) of every pixel; -1 and 1 are the edges of the image."""
     rows, cols = ((2 * torch.arange(size) + 1) / size - 1 for size in images.shape[-2:])
     return torch.stack([cols.expand(len(rows), -1), rows[:, None].expand(-1, len(cols))], dim=-1)
 
 
 def _displaced(images: Tensor, field: Tensor, mode: str = "bilinear") -> Tensor:
-    """Each pixel shows what lies ``field`` pixels (cols, rows) away from it, ``(count, rows, cols, 2)``."""
+    """Each pixel replaced by the value at an offset of ``field`` pixels (cols, rows), ``(count, rows, cols, 2)``."""
     scale = torch.tensor([2 / images.shape[-1], 2 / images.shape[-2]])
     return _sampled(images, _grid(images) + field * scale, mode)
 

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, TypeAlias, TypeVar
 
 from vit_vs_cnn.config.identity import hash_of, identity_of
 from vit_vs_cnn.console import join_names
@@ -22,8 +22,6 @@ from vit_vs_cnn.runs.test_set_log import LogSummary, TestSetLog, output_of, summ
 from vit_vs_cnn.runs.trained_network import TrainedNetwork, open_network
 from vit_vs_cnn.statistics.pair_comparison import Obstacle
 
-#: Largest number of characters of the settings in the name of a row.
-MAX_SETTINGS_LENGTH = 60
 #: A setting that one network does not have.
 ABSENT = "-"
 
@@ -35,27 +33,27 @@ class ComparisonEntry:
     Arguments:
         group: name of its row; networks of one group differ by the seed alone.
         test: images that it is tested on. Those of another seed may be another fold.
-        ledger: log of these test images.
+        log: log of these test images.
         seed: of its subset and its initialisation; None if not known.
         subset: hash of its training images; None if not known.
         config: settings that decide the result, as plain values.
         result: of its run; None if not known.
         validation: images that it was neither trained nor tested on, or None.
         stored: file of the predictions saved when it was tested, or None.
-        reservation: reason in the log of its test set against a conclusion, or None.
+        objection: reason in the log of its test set against a conclusion, or None.
     """
 
     trained: TrainedNetwork
     group: str
     test: LabelledImages
-    ledger: TestSetLog
+    log: TestSetLog
     seed: int | None = None
     subset: str | None = None
     config: dict[str, Any] = field(default_factory=dict)
     result: RunResult | None = None
     validation: LabelledImages | None = None
     stored: Path | None = None
-    reservation: Obstacle | None = None
+    objection: Obstacle | None = None
 
     @property
     def name(self) -> str:
@@ -64,7 +62,7 @@ class ComparisonEntry:
     @property
     def test_set(self) -> str:
         """Name of its test images."""
-        return self.ledger.test_set
+        return self.log.test_set
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -81,32 +79,20 @@ class TestedEntry(ComparisonEntry):
     is_reused: bool
 
 
-@runtime_checkable
-class Seeded(Protocol):
-    """A network as one seed of a group."""
+@dataclass(frozen=True, eq=False)
+class RunPredictions:
+    """Stored predictions of a run, as one seed of a group; its network is not opened."""
 
-    @property
-    def group(self) -> str: ...
-
-    @property
-    def seed(self) -> int | None: ...
-
-    @property
-    def subset(self) -> str | None: ...
-
-    @property
-    def test_set(self) -> str | None: ...
+    group: str
+    seed: int
+    subset: str | None
+    test_set: str | None
+    predictions: Predictions
 
 
-@runtime_checkable
-class Answered(Seeded, Protocol):
-    """A network as one seed of a group, with its predictions."""
-
-    @property
-    def predictions(self) -> Predictions: ...
-
-
-One = TypeVar("One", bound=Seeded)
+SeededNetwork: TypeAlias = ComparisonEntry | RunPredictions
+ScoredNetwork: TypeAlias = TestedEntry | RunPredictions
+Network = TypeVar("Network", bound=SeededNetwork)
 
 
 def predict_once(entry: ComparisonEntry) -> TestedEntry:
@@ -114,30 +100,30 @@ def predict_once(entry: ComparisonEntry) -> TestedEntry:
     trained, test, weights = entry.trained, entry.test, hash_weights(entry.trained.network)
     stored = entry.stored and Predictions.load_of(entry.stored, f"{weights} {test.fingerprint()}")
     if stored is not None:
-        times = max(1, entry.ledger.count(weights))
+        times = max(1, entry.log.count(weights))
         return TestedEntry(**vars(entry), predictions=stored, evaluations=times, is_reused=True)
     label = f"{entry.name} (compare)"
     predictions, _ = evaluate_once(
         lambda images: predict(trained.network, images, trained.normalise, what=label),
         test,
-        entry.ledger,
+        entry.log,
         weights=weights,
         label=label,
         run=trained.origin,
     )
-    times = entry.ledger.count(weights)
+    times = entry.log.count(weights)
     return TestedEntry(**vars(entry), predictions=predictions, evaluations=times, is_reused=False)
 
 
-def group_entries(entries: Iterable[One]) -> dict[str, list[One]]:
+def group_entries(entries: Iterable[Network]) -> dict[str, list[Network]]:
     """The entries by group, each group in the order of its seeds."""
-    groups: dict[str, list[One]] = {}
+    groups: dict[str, list[Network]] = {}
     for entry in entries:
         groups.setdefault(entry.group, []).append(entry)
     return {name: sorted(members, key=lambda one: (one.seed is None, one.seed)) for name, members in groups.items()}
 
 
-def on_one_fold(networks: Sequence[One]) -> list[One]:
+def on_one_fold(networks: Sequence[Network]) -> list[Network]:
     """The networks of one test set: of the one on which most groups are tested, the first of several."""
     groups = {
         name: {network.group for network in networks if network.test_set == name} for name in list_test_sets(networks)
@@ -146,12 +132,12 @@ def on_one_fold(networks: Sequence[One]) -> list[One]:
     return [network for network in networks if network.test_set == chosen]
 
 
-def list_test_sets(networks: Iterable[Seeded]) -> list[str | None]:
+def list_test_sets(networks: Iterable[SeededNetwork]) -> list[str | None]:
     """Names of the test sets, in the order of the networks."""
     return list(dict.fromkeys(network.test_set for network in networks))
 
 
-def paired_rows(first: Sequence[Seeded], second: Sequence[Seeded]) -> tuple[list[int], list[int], bool]:
+def paired_rows(first: Sequence[SeededNetwork], second: Sequence[SeededNetwork]) -> tuple[list[int], list[int], bool]:
     """Places of the networks of two groups that are compared, and whether they are paired: same seed, same subset.
 
     Networks without a partner are left out if there are pairs. Otherwise all networks of one test set are compared,
@@ -176,7 +162,7 @@ def paired_rows(first: Sequence[Seeded], second: Sequence[Seeded]) -> tuple[list
     return rows[0], rows[1], False
 
 
-def _same_subset(first: Seeded, second: Seeded) -> bool:
+def _same_subset(first: SeededNetwork, second: SeededNetwork) -> bool:
     return first.subset is not None and (first.subset, first.test_set) == (second.subset, second.test_set)
 
 
@@ -287,7 +273,7 @@ class _TestImages:
     def __init__(self, root: Path | None) -> None:
         self._root = root
         self._pools: dict[str, ExperimentData] = {}
-        self._accounts: dict[tuple[Path, str], LogSummary] = {}
+        self._log_summaries: dict[tuple[Path, str], LogSummary] = {}
 
     def pool(self, trained: TrainedNetwork) -> ExperimentData:
         data = trained.cell.experiment.to_dict()["data"]
@@ -296,21 +282,21 @@ class _TestImages:
             self._pools[key] = trained.pool(self._root)
         return self._pools[key]
 
-    def ledger(self, trained: TrainedNetwork) -> TestSetLog:
+    def log(self, trained: TrainedNetwork) -> TestSetLog:
         """The log in the folder of the cell's experiments; of a file elsewhere, the log in its own folder."""
         experiment = _experiment_folder(trained)
         folder = trained.path.parent if experiment is None else output_of(experiment)
         return TestSetLog(folder, self.pool(trained).test_set(trained.cell.seed))
 
-    def reservation(self, trained: TrainedNetwork) -> Obstacle | None:
+    def objection(self, trained: TrainedNetwork) -> Obstacle | None:
         """Reason in the log against a conclusion on a network of an experiment, or None."""
         experiment = _experiment_folder(trained)
         if experiment is None:
             return None
         place = experiment, self.pool(trained).test_set(trained.cell.seed)
-        if place not in self._accounts:
-            self._accounts[place] = summarize_log(experiment, place[1])
-        return self._accounts[place].concern(trained.cell.contender, trained.cell.experiment.name)
+        if place not in self._log_summaries:
+            self._log_summaries[place] = summarize_log(experiment, place[1])
+        return self._log_summaries[place].concern(trained.cell.contender, trained.cell.experiment.name)
 
 
 def _experiment_folder(trained: TrainedNetwork) -> Path | None:
@@ -358,28 +344,27 @@ def _name_rows(networks: Sequence[tuple[TrainedNetwork, str]]) -> dict[int, tupl
     """Name and row of each network, by ``id``, from the networks with their labels.
 
     A row contains runs that differ by the seed alone. Its name is the shortest one that no other row has: the contender
-    or the label; then with the training size; with the experiment's name; with the settings that differ.
+    or the label; then with the training size; with the experiment's name.
 
     Raises:
-        InputError: the settings that differ are too many for a name.
+        InputError: runs of several recipes have the same name.
     """
     kinds = [_hash_of_row(network, label) for network, label in networks]
     contenders_of = {label: {one.cell.contender for one, other in networks if other == label} for _, label in networks}
-    endings = _settings_in_brackets({kind: _settings(one.cell) for (one, _), kind in zip(networks, kinds, strict=True)})
 
-    def rows(*, experiment: bool = False, size: bool = False, settings: bool = False) -> list[str]:
+    def rows(*, experiment: bool, size: bool) -> list[str]:
         names = []
-        for (one, label), kind in zip(networks, kinds, strict=True):
+        for one, label in networks:
             start = label or (one.cell.experiment.name if experiment else "")
             name = "/".join(
                 filter(None, (start, one.cell.contender if len(contenders_of[label]) > 1 or not label else ""))
             )
             size_text = f"-n{one.cell.train_size}" if size else ""
-            names.append(name + size_text + (endings[kind] if settings else "") + _file_suffix(one))
+            names.append(name + size_text + _file_suffix(one))
         return names
 
-    candidates = [rows(experiment=experiment, size=size) for experiment in (False, True) for size in (False, True)]
-    for groups in (*candidates, rows(settings=True)):
+    candidates = [rows(experiment=longer, size=size) for longer in (False, True) for size in (False, True)]
+    for groups in candidates:
         if len({*groups}) == len({*kinds}) == len({*zip(groups, kinds, strict=True)}):
             named = zip(networks, groups, strict=True)
             return {id(one): (f"{group}-s{one.cell.seed}", group) for (one, _), group in named}
@@ -396,16 +381,6 @@ def _settings(cell: Run) -> dict[str, Any]:
     """Settings except the seed that decide the result of a run, and of the run that it starts from."""
     values = {key: value for key, value in cell.settings.items() if key != "seed"}
     return values | ({"starts_from": _settings(cell.start)} if isinstance(cell.start, Run) else {})
-
-
-def _settings_in_brackets(recipes: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
-    """`` (optimizer.lr 0.1)`` for each recipe; empty if longer than ``MAX_SETTINGS_LENGTH``."""
-    texts: dict[str, list[str]] = {kind: [] for kind in recipes}
-    for setting, values in differing_settings(recipes).items():
-        for kind, value in values.items():
-            texts[kind].append(f"{setting.removeprefix('contender.')} {value}")
-    joined = {kind: f" ({', '.join(text)})" for kind, text in texts.items()}
-    return {kind: text if len(text) <= MAX_SETTINGS_LENGTH else "" for kind, text in joined.items()}
 
 
 def differing_settings(configs: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -454,9 +429,9 @@ def _entry_of_run(trained: TrainedNetwork, names: tuple[str, str], data: _TestIm
         raise InputError(
             f"{place} was trained on {leaked:,} of the {len(test_hashes):,} test images: it is not compared"
         )
-    reservation, warnings = data.reservation(trained), list(_warnings(result, place))
-    if reservation is not None:
-        warnings.append(reservation.text)
+    objection, warnings = data.objection(trained), list(_warnings(result, place))
+    if objection is not None:
+        warnings.append(objection.text)
     if duplicates := trained.seen.count_in(test_hashes):
         warnings.append(
             f"{place} was trained on {duplicates:,} of the {len(test_hashes):,} test images, which its data hold twice"
@@ -465,8 +440,8 @@ def _entry_of_run(trained: TrainedNetwork, names: tuple[str, str], data: _TestIm
         trained=replace(trained, name=names[0], warnings=tuple(warnings)),
         group=names[1],
         test=pool.test(cell.seed),
-        ledger=data.ledger(trained),
-        reservation=reservation,
+        log=data.log(trained),
+        objection=objection,
         seed=cell.seed,
         subset=drawn.subset_hash,
         config=cell.settings,
@@ -489,6 +464,4 @@ def _external_entry(trained: TrainedNetwork, first: TrainedNetwork, data: _TestI
     pool, cell = data.pool(first), first.cell
     held = pool.draw(cell.train_size, cell.seed).validation
     test, validation = pool.test(cell.seed), held if len(held) else None
-    return ComparisonEntry(
-        trained=trained, group=trained.name, test=test, ledger=data.ledger(first), validation=validation
-    )
+    return ComparisonEntry(trained=trained, group=trained.name, test=test, log=data.log(first), validation=validation)

@@ -1,4 +1,4 @@
-"""Similarity of the layers of two networks (CKA), and attention distances."""
+"""Similarity of the layers of two networks: centred kernel alignment (CKA)."""
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
@@ -11,9 +11,6 @@ from torch import Tensor, nn
 
 from vit_vs_cnn.comparison.entries import ComparisonEntry
 from vit_vs_cnn.data.images import LabelledImages
-from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.inspection.attention_weights import attention_distances, attention_maps
-from vit_vs_cnn.models.input_wrappers import visible_size
 from vit_vs_cnn.models.recording import evaluation_mode, record_calls
 
 BATCH_SIZE = 128
@@ -21,8 +18,6 @@ BATCH_SIZE = 128
 MIN_CKA_BATCH = 4
 #: Share of a layer's largest feature by which features vary through the rounding of float32 alone.
 ROUNDING = 1e-6
-#: Images whose attention distance is measured, and how many of these at a time.
-ATTENTION_IMAGES, ATTENTION_BATCH = 128, 16
 
 
 @dataclass(frozen=True)
@@ -37,31 +32,15 @@ class LayerSimilarity:
 
 
 @dataclass(frozen=True)
-class AttentionDistances:
-    """Mean attention distance in pixels.
-
-    Arguments:
-        by_layer: of every head, ``by_layer[layer][head]``.
-        uniform: of attention with equal weights.
-    """
-
-    by_layer: list[list[float]]
-    uniform: float
-    images: int
-
-
-@dataclass(frozen=True)
 class SimilarityComparison:
     """Similarity on ``images`` test images.
 
     Arguments:
         cka: of every two networks, one of each group, and of each with itself.
-        attention_distance: by network, of those with attention.
     """
 
     images: int
     cka: list[LayerSimilarity]
-    attention_distance: dict[str, AttentionDistances]
 
 
 def unbiased_hsic(
@@ -146,31 +125,10 @@ def compare_similarity(
             grams[name] = torch.stack([gram_matrix(layer).cpu() for layer in features.values()])
         for (a, b), cka in sums.items():
             cka.update(grams[a], grams[b])
-    tell("attention distances")
-    distances = {name: mean_attention_distance(entries[name], test) for name in networks}
     return SimilarityComparison(
         images=sum(map(len, batches)),
         cka=[LayerSimilarity(a, b, layers[a], layers[b], one.compute().tolist()) for (a, b), one in sums.items()],
-        attention_distance={name: found for name, found in distances.items() if found is not None},
     )
-
-
-@torch.no_grad()
-def mean_attention_distance(entry: ComparisonEntry, images: LabelledImages) -> AttentionDistances | None:
-    """Mean attention distance of every head; None for a network without attention weights."""
-    trained = entry.trained
-    device = next(trained.network.parameters()).device
-    chosen = images.images[:ATTENTION_IMAGES]
-    parts, size = chosen.split(ATTENTION_BATCH), visible_size(trained.network, (chosen.shape[2], chosen.shape[3]))
-    try:
-        maps = (attention_maps(trained.network, trained.normalise(part.to(device))) for part in parts)
-        results = [attention_distances(of_part, size) for of_part in maps]
-    except InputError:
-        return None
-    by_layer = zip(*(distances for distances, _ in results), strict=True)
-    shares = torch.tensor([len(part) / len(chosen) for part in parts])[:, None]
-    means = [(shares * torch.stack(of_parts).cpu()).sum(0).tolist() for of_parts in by_layer]
-    return AttentionDistances(means, results[0][1], len(chosen))
 
 
 def _layers_with_features(entry: ComparisonEntry, test: LabelledImages) -> list[str]:

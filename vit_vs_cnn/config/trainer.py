@@ -44,7 +44,6 @@ PASSIVE_CALLBACKS = {
         *("DeviceStatsMonitor", "LearningRateMonitor", "ModelCheckpoint", "ModelSummary", "OnExceptionCheckpoint"),
         *("RichModelSummary", "RichProgressBar", "ThroughputMonitor", "TQDMProgressBar"),
     },
-    "vit_vs_cnn.inspection": {"AttentionLogger"},
 }
 #: Callbacks of Lightning that change the budget of a run, and the reason why each is refused.
 BUDGET_CALLBACKS = {

@@ -1,4 +1,4 @@
-"""A trained network in the formats that others read, each checked against the network itself."""
+"""Export of a trained network to other formats; every file is compared with the network."""
 
 import copy
 import json
@@ -24,27 +24,22 @@ from vit_vs_cnn.runs.held_out import OUT_OF_DISTRIBUTION_FILE
 from vit_vs_cnn.runs.overlap import CHECKPOINT_KEY_TRAINING_HASHES
 from vit_vs_cnn.runs.trained_network import TrainedNetwork
 
-#: Logits of an exported file may differ by this share of the largest, and by as much where all are below 1: the error
-#: of another order of summation in float32.
+#: Largest difference of the logits of a file, relative to the largest logit or 1: rounding errors of float32.
 TOLERANCE = 1e-4
-#: Images that an export is checked on; another number than the example's, so that a fixed batch would not pass.
+#: Images for the check of an export; not as many as in the example, so that a fixed batch size fails.
 CHECKED_IMAGES = 5
 
 
 @dataclass(frozen=True)
 class Exported:
-    """One written file.
-
-    Arguments:
-        difference: largest difference of a logit from the network's own, on random images.
-    """
+    """A file, and the largest difference of its logits from those of the network on random images."""
 
     path: Path
     difference: float
 
 
 def usual_formats() -> list[str]:
-    """Those that are written if none is named; a warning says what is missing for one."""
+    """Default formats; warns if libraries for one are missing."""
     try:
         _need_onnx()
     except InputError as error:
@@ -59,7 +54,7 @@ def _need_onnx() -> None:
 
 
 def export(trained: TrainedNetwork, formats: list[str], folder: Path) -> list[Exported]:
-    """Write a network in each of the formats, with ``config.json`` beside them, and check what was written.
+    """Write a network in some formats, with ``config.json``, and check the files.
 
     Raises:
         InputError: an unknown format, a network that a format cannot hold, a library that is not installed, or a file
@@ -128,7 +123,7 @@ def _onnx(deployable: NormalizedInput, images: Tensor, folder: Path) -> tuple[Pa
     import_optional("onnxscript", needed_by="format onnx")
     runtime = import_optional("onnxruntime", needed_by="format onnx")
     path = folder / "model.onnx"
-    with _told_in_a_line("onnx", deployable):
+    with _one_line_errors("onnx", deployable):
         torch.onnx.export(
             deployable,
             (images[:2],),
@@ -148,7 +143,7 @@ def _program(deployable: NormalizedInput, images: Tensor, folder: Path) -> tuple
     """torch.export's program of pixel values to logits, for any number of images."""
     path = folder / "model.pt2"
     shapes = {"images": {0: torch.export.Dim("batch", min=1)}}
-    with _told_in_a_line("torch", deployable):
+    with _one_line_errors("torch", deployable):
         program = torch.export.export(deployable, (images[:2],), dynamic_shapes=shapes)
         torch.export.save(program, path)
         read = torch.export.load(path).module()
@@ -170,8 +165,8 @@ def _timm(deployable: NormalizedInput, images: Tensor, folder: Path) -> tuple[Pa
 
 
 @contextmanager
-def _told_in_a_line(form: str, deployable: NormalizedInput) -> Iterator[None]:
-    """An exporter's failure, which is a page long, as one line; its warnings are about its own inside."""
+def _one_line_errors(form: str, deployable: NormalizedInput) -> Iterator[None]:
+    """Block in which an error of an exporter is one line, and its warnings are ignored."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

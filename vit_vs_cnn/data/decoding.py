@@ -113,7 +113,7 @@ def channels_first(image: np.ndarray | Tensor, channels: Collection[int] = (1, 3
         channels: allowed numbers of channels.
 
     Raises:
-        InputError: another shape, or values that are no bytes.
+        InputError: another shape, or values that are not bytes.
     """
     values = to_array(image)
     values = values[None] if values.ndim == 2 else values
@@ -257,7 +257,7 @@ def _upright(image: Image.Image) -> Image.Image:
 
 
 def _is_rotated(image: Image.Image) -> bool:
-    """Whether rows and columns of a JPEG or WebP file are swapped to turn it upright."""
+    """True if rows and columns of a JPEG or WebP file are swapped to turn it upright."""
     if image.format not in ("JPEG", "MPO", "WEBP"):  # of others, EXIF may follow the pixels, which would be decoded
         return False
     try:

@@ -276,11 +276,11 @@ def _begun_experiment(experiment: Experiment) -> Experiment | None:
     if not path.exists():
         return None
     from_dict = experiment_from_dict(read_config(path), trusted=False)
-    sources = [replace(data, root=os.path.abspath(data.root)).whence for data in (from_dict.data, experiment.data)]
+    sources = [replace(data, root=os.path.abspath(data.root)).description for data in (from_dict.data, experiment.data)]
     if sources[0] != sources[1]:
         raise InputError(
-            f"{experiment.folder} holds an experiment with other images ({from_dict.data.whence}, not "
-            f"{experiment.data.whence}); give this one a --name"
+            f"{experiment.folder} holds an experiment with other images ({from_dict.data.description}, not "
+            f"{experiment.data.description}); give this one a --name"
         )
     return from_dict
 

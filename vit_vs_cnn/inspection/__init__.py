@@ -1,17 +1,15 @@
 """Inspection of networks: maps of attention and of gradients, scores of these maps, locality of attention."""
 
 from vit_vs_cnn.inspection.attention_weights import AttentionMaps, attention_gradients, attention_maps
-from vit_vs_cnn.inspection.layout import TokenLayout
 from vit_vs_cnn.inspection.map_scores import MethodScore, ScoreRequest, score_methods
 from vit_vs_cnn.inspection.rollout import attention_rollout, rollout_map
-from vit_vs_cnn.inspection.saliency import SaliencyMethod, list_methods, resize_maps, saliency_maps, stream_maps
+from vit_vs_cnn.inspection.saliency import SaliencyMethod, list_methods, resize_maps, saliency_maps
 
 __all__ = [
     "AttentionMaps",
     "MethodScore",
     "SaliencyMethod",
     "ScoreRequest",
-    "TokenLayout",
     "attention_gradients",
     "attention_maps",
     "attention_rollout",
@@ -20,5 +18,4 @@ __all__ = [
     "rollout_map",
     "saliency_maps",
     "score_methods",
-    "stream_maps",
 ]

@@ -69,7 +69,6 @@ def attention_maps(
     network: nn.Module,
     images: Images,
     *,
-    layout: TokenLayout | None = None,
     verify: bool = True,
     head_fusion: str | None = None,
 ) -> AttentionMaps:
@@ -79,10 +78,8 @@ def attention_maps(
     attention is computed explicitly and recorded (see ``AttentionRecorder``): one map for each block, or an error.
 
     Arguments:
-        network: our or timm's Vision Transformer; or any network of global attention, with a ``layout``. It is
-            evaluated without dropout, in any mode.
+        network: our or timm's Vision Transformer. It is evaluated without dropout, in any mode.
         images: normalised, as the network takes them.
-        layout: of the tokens; that of the network if None.
         verify: for recorded weights, compare the logits with those of the fused kernels.
         head_fusion: "mean", "max" or "min" to keep one head in place of all of a layer. Without windows they are fused
             as soon as they are computed: about the time of the forward pass alone, and a fraction of the memory.
@@ -92,9 +89,7 @@ def attention_maps(
             the logits differ; or an unknown fusion.
     """
     with torch.no_grad():
-        # attentions side by side in a block are fused after they are merged
-        early = None if set(_attentions_per_block(network)) - {1} else head_fusion
-        maps = _merge_parallel(network, _compute_maps(network, images, layout, verify, early))
+        maps = _compute_maps(network, images, verify, head_fusion)
         if head_fusion is None:
             return maps
         fused = [layer if layer.shape[1] == 1 else reduce_heads(layer, head_fusion) for layer in maps.weights]
@@ -106,7 +101,6 @@ def attention_gradients(
     images: Images,
     classes: Classes | None = None,
     *,
-    layout: TokenLayout | None = None,
     verify: bool = True,
 ) -> AttentionMaps:
     """As ``attention_maps``, with the gradient of each image's logit of a class with respect to the weights.
@@ -122,7 +116,7 @@ def attention_gradients(
     """
     with torch.enable_grad():
         # Images with gradients, so that a network with frozen parameters has a graph, too.
-        maps = _compute_maps(network, images.detach().clone().requires_grad_(), layout, verify)
+        maps = _compute_maps(network, images.detach().clone().requires_grad_(), verify)
         classes = chosen_classes(maps.logits, classes)
         chosen = maps.logits.gather(1, classes[:, None]).sum()
         gradients = torch.autograd.grad(chosen, maps.weights, allow_unused=True)
@@ -131,7 +125,7 @@ def attention_gradients(
             f"{type(network).__name__}: the weights of layers {missing} are copies beside the path to the logits "
             "(torch's MultiheadAttention gives no others), so there are no gradients with respect to them"
         )
-    detached = replace(
+    return replace(
         maps,
         logits=maps.logits.detach(),
         weights=[layer.detach() for layer in maps.weights],
@@ -139,7 +133,6 @@ def attention_gradients(
         classes=classes,
         gradients=[gradient for gradient in gradients if gradient is not None],
     )
-    return _merge_parallel(network, detached)
 
 
 def chosen_classes(logits: Float[Tensor, "batch classes"], classes: Classes | None) -> Classes:
@@ -163,9 +156,7 @@ def has_attention(network: nn.Module) -> bool:
     return isinstance(getattr(network, "num_prefix_tokens", None), int) and hasattr(network, "patch_embed")
 
 
-def _compute_maps(
-    network: nn.Module, images: Tensor, layout: TokenLayout | None, verify: bool, head_fusion: str | None = None
-) -> AttentionMaps:
+def _compute_maps(network: nn.Module, images: Tensor, verify: bool, head_fusion: str | None = None) -> AttentionMaps:
     whole = _uncompiled(network)
     network = unwrap(whole)
     with evaluation_mode(whole):
@@ -176,32 +167,10 @@ def _compute_maps(
             logits, weights, pooled = _recorded_weights(network, images, head_fusion)
             if verify:
                 _compare_logits(network, images, logits)
-    layout = layout or TokenLayout.of(network, (images.shape[2], images.shape[3]))
+    layout = TokenLayout.of(network, (images.shape[2], images.shape[3]))
     _check_shapes(network, weights, layout, len(images))
     query = _query(network, layout, weights, pooled)
     return AttentionMaps(logits, weights, query, layout.grid_size, layout.extra_tokens)
-
-
-def _merge_parallel(network: nn.Module, maps: AttentionMaps) -> AttentionMaps:
-    """Attentions side by side in a block as one layer of all their heads."""
-    counts = _attentions_per_block(network)
-    if set(counts) <= {1}:
-        return maps
-
-    def merge(layers: list[Tensor]) -> list[Tensor]:
-        parts = iter(layers)
-        return [torch.cat([next(parts) for _ in range(count)], dim=1) for count in counts]
-
-    gradients = None if maps.gradients is None else merge(maps.gradients)
-    return replace(maps, weights=merge(maps.weights), gradients=gradients)
-
-
-def _attentions_per_block(network: nn.Module) -> list[int]:
-    """Number of attentions of each block: timm's parallel blocks list them; empty for a network without blocks."""
-    blocks: Any = getattr(unwrap(_uncompiled(network)), "blocks", None)
-    if not isinstance(blocks, Sequence | nn.ModuleList | nn.Sequential):
-        return []
-    return [len(getattr(block, "attns", (block,))) for block in blocks]
 
 
 def _uncompiled(network: nn.Module) -> nn.Module:
@@ -238,10 +207,11 @@ def _recorded_weights(
         raise InputError(f"{kind} has no attention weights: it does not call torch's attention on these images")
     if not isinstance(logits, Tensor) or logits.ndim != 2:
         raise InputError(f"{kind} does not return one row of logits for each image, so it can't be inspected")
-    if (counts := _attentions_per_block(network)) and len(square) != sum(counts):
+    blocks: Any = getattr(network, "blocks", None)
+    if isinstance(blocks, Sequence | nn.ModuleList | nn.Sequential) and len(square) != len(blocks):
         raise InputError(
-            f"{kind} has {len(counts)} blocks, but {len(square)} of its attentions go from all tokens to all tokens "
-            f"by torch's function; needed: {'one for each block' if set(counts) == {1} else sum(counts)}"
+            f"{kind} has {len(blocks)} blocks, but {len(square)} of its attentions go from all tokens to all tokens "
+            "by torch's function; needed: one for each block"
         )
     if len({layer.shape[2] for layer in square}) != 1 or any(len(layer) != len(images) for layer in square):
         shapes = sorted({tuple(layer.shape) for layer in recorder.weights})

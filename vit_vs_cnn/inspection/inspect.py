@@ -14,7 +14,7 @@ from vit_vs_cnn.inspection.attention_weights import AttentionMaps, attention_map
 from vit_vs_cnn.inspection.deletion import area_under_curve, deletion_curves, limit_grid_size
 from vit_vs_cnn.inspection.layout import Images, TokenLayout
 from vit_vs_cnn.inspection.map_scores import MethodScore, ScoreRequest, adjust_scores, random_maps, score_methods
-from vit_vs_cnn.inspection.networks import InspectedImages, InspectedNetwork, open_networks, select_images
+from vit_vs_cnn.inspection.networks import InspectedImages, open_networks, select_images
 from vit_vs_cnn.inspection.saliency import get_method, list_methods, saliency_maps
 from vit_vs_cnn.runs.evaluation import check_finite
 from vit_vs_cnn.runs.trained_network import TrainedNetwork, folder_of
@@ -92,7 +92,7 @@ class NetworkInspection:
         why_no_attention: reason why the weights are unavailable, or None.
     """
 
-    network: InspectedNetwork
+    network: TrainedNetwork
     probabilities: Float[Tensor, "images classes"]
     target_classes: Int64[Tensor, "images"]
     methods: list[MethodMaps]
@@ -177,17 +177,17 @@ def class_number(name: str | int, class_names: Sequence[str]) -> int:
     return list(class_names).index(str(name))
 
 
-def deletion_grid(networks: Sequence[InspectedNetwork], image_size: tuple[int, int]) -> tuple[int, int]:
+def deletion_grid(networks: Sequence[TrainedNetwork], image_size: tuple[int, int]) -> tuple[int, int]:
     """The tokens that deletion removes, the same for all: those of the first network with tokens, or 8 x 8."""
     for one in networks:
-        if one.has_attention:
+        if has_attention(one.network):
             with contextlib.suppress(InputError):
                 return limit_grid_size(TokenLayout.of(one.network, image_size).grid_size, image_size)
     return limit_grid_size((8, 8), image_size)
 
 
 def inspect_network(
-    network: InspectedNetwork,
+    network: TrainedNetwork,
     images: InspectedImages,
     methods: Sequence[str],
     *,
@@ -227,25 +227,15 @@ def inspect_network(
     return NetworkInspection(network, probabilities, classes, results, attention, reason)
 
 
-def maps_over_training(
-    network: InspectedNetwork, images: InspectedImages, method: str
-) -> list[tuple[int, Float[Tensor, "images map_rows map_cols"]]]:
-    """The maps of one method at every checkpoint of a run, each with its optimizer step."""
-    pixels = images_for(network, images.data.images)
-    return [
-        (checkpoint.step or 0, saliency_maps(checkpoint.network, pixels, method)) for checkpoint in network.checkpoints
-    ]
-
-
 def images_for(trained: TrainedNetwork, images: UInt8[Tensor, "batch channels rows cols"]) -> Images:
     """Images as the network takes them, on its device."""
     normalised = trained.normalise(images)
     return normalised.to(next(trained.network.parameters(), normalised).device)
 
 
-def read_attention(network: InspectedNetwork, pixels: Tensor) -> tuple[AttentionMaps | None, str | None]:
+def read_attention(network: TrainedNetwork, pixels: Tensor) -> tuple[AttentionMaps | None, str | None]:
     """The weights on these images, or the reason why they are unavailable."""
-    if not network.has_attention:
+    if not has_attention(network.network):
         return None, None
     try:
         parts = pixels.split(BATCH_SIZE)
@@ -256,7 +246,7 @@ def read_attention(network: InspectedNetwork, pixels: Tensor) -> tuple[Attention
 
 
 def score_network(
-    network: InspectedNetwork,
+    network: TrainedNetwork,
     request: InspectionRequest,
     grid_size: tuple[int, int],
     tell: Callable[[str], None] = lambda _: None,
@@ -296,7 +286,7 @@ def find_error(trained: TrainedNetwork, method: str) -> str | None:
 
 
 def _deletion_areas(
-    network: InspectedNetwork,
+    network: TrainedNetwork,
     pixels: Tensor,
     maps: Tensor,
     classes: Int64[Tensor, "images"],

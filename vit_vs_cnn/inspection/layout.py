@@ -56,12 +56,11 @@ class TokenLayout:
         if isinstance(network, ResizedInput):
             return cls.of(network.network, network.image_size)
         if isinstance(network, VisionTransformer):
-            grid = network.patch_embedding.grid_of(image_size) if network.dynamic_image_size else network.grid_size
-            return cls(grid, network.num_prefix_tokens, POOLING_TOKENS[network.pool])
+            return cls(network.grid_size, network.num_prefix_tokens, POOLING_TOKENS[network.pool])
         model: Any = network
         if not isinstance(getattr(network, "num_prefix_tokens", None), int) or not hasattr(network, "patch_embed"):
             kind = type(network).__name__
-            raise InputError(f"{kind} is no Vision Transformer that is known here; give its layout (a TokenLayout)")
+            raise InputError(f"{kind} is no Vision Transformer that is known here")
         return cls(_timm_grid(model, image_size), model.num_prefix_tokens, _timm_reads(model))
 
     @property
@@ -83,9 +82,7 @@ def _timm_grid(model: Any, image_size: tuple[int, int]) -> tuple[int, int]:
     elif hasattr(patches, "dynamic_feat_size"):
         rows, cols = patches.dynamic_feat_size(image_size)
     else:
-        raise InputError(
-            f"{type(model).__name__} does not have the grid of its patches; give its layout (a TokenLayout)"
-        )
+        raise InputError(f"{type(model).__name__} does not have the grid of its patches")
     return int(rows), int(cols)
 
 
@@ -96,7 +93,7 @@ def _timm_reads(model: Any) -> TokensRead:
     if pool not in TIMM_POOLS:
         raise InputError(
             f"{type(model).__name__} pools its tokens by {pool!r}, which is no mean of them; "
-            f"known: {', '.join(TIMM_POOLS)}; or give its layout (a TokenLayout)"
+            f"known: {', '.join(TIMM_POOLS)}"
         )
     if pool == "avg" and getattr(model, "pool_include_prefix", False):
         return "all"

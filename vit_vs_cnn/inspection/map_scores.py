@@ -174,7 +174,6 @@ class ScoreRequest:
     redraws: int = 5
     randomization_images: int = MAX_RANDOMIZATION_IMAGES
     batch_size: int = 64
-    layout: TokenLayout | None = None
     seed: int = 0
 
 
@@ -210,7 +209,7 @@ def score_methods(
     check_fills(request.fills)
     named = list({one.name: one for one in map(get_method, (*methods, *BASELINE_METHODS))}.values())
     size = (images.images.shape[2], images.images.shape[3])
-    request = replace(request, grid_size=request.grid_size or _default_grid(network, size, request.layout))
+    request = replace(request, grid_size=request.grid_size or _default_grid(network, size))
     with evaluation_mode(network):
         parts = images.images.split(request.batch_size)
         masks = [None] * len(parts) if images.masks is None else images.masks.split(request.batch_size)
@@ -224,7 +223,7 @@ def score_methods(
             chosen = images.images[: request.randomization_images].split(request.batch_size)
             options = {"stages": request.stages, "redraws": request.redraws, "seed": request.seed}
             batches = [normalise(part) for part in chosen]
-            stages = randomization_test(network, batches, named, layout=request.layout, tell=tell, **options)
+            stages = randomization_test(network, batches, named, tell=tell, **options)
     values = {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
     scores = [_score(method, values, request, stages.get(method.name, ())) for method in named]
     return adjust_scores({"": scores})[""]
@@ -289,10 +288,10 @@ def mask_agreement(
     )
 
 
-def _default_grid(network: nn.Module, size: tuple[int, int], layout: TokenLayout | None) -> tuple[int, int]:
-    if layout is None and has_attention(network):
-        layout = TokenLayout.of(getattr(network, "_orig_mod", network), size)
-    return limit_grid_size((8, 8) if layout is None else layout.grid_size, size)
+def _default_grid(network: nn.Module, size: tuple[int, int]) -> tuple[int, int]:
+    if has_attention(network):
+        return limit_grid_size(TokenLayout.of(getattr(network, "_orig_mod", network), size).grid_size, size)
+    return limit_grid_size((8, 8), size)
 
 
 def _score_batch(
@@ -313,7 +312,7 @@ def _score_batch(
     by_chance = [dict(_areas(test, noise, request.fills)) for noise in random_maps(images)]
     results = {f"chance/{name}": torch.stack([one[name] for one in by_chance]).mean(dim=0) for name in by_chance[0]}
     for method in methods:
-        maps = saliency_maps(network, images, method, classes=classes, layout=request.layout, verify=False)
+        maps = saliency_maps(network, images, method, classes=classes, verify=False)
         numbers = {"constant": is_constant_map(crop_to_model_view(network, maps))}
         numbers |= dict(_areas(test, maps, request.fills))
         if masks is not None:

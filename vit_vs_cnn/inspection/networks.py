@@ -7,7 +7,6 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from vit_vs_cnn.config.identity import hash_of
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.data.input_images import InputImage
 from vit_vs_cnn.data.listing import SUFFIXES
@@ -17,22 +16,6 @@ from vit_vs_cnn.inspection.attention_weights import has_attention
 from vit_vs_cnn.runs.experiment_folder import read_finished_results
 from vit_vs_cnn.runs.trained_network import UNKNOWN, TrainedNetwork, open_network
 from vit_vs_cnn.seeds import derive_seed
-from vit_vs_cnn.strict_yaml import field_values
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class InspectedNetwork(TrainedNetwork):
-    """A network, and earlier checkpoints of its run.
-
-    Arguments:
-        checkpoints: those that were named, by ascending step; the last one is the network itself.
-    """
-
-    checkpoints: list[TrainedNetwork]
-
-    @property
-    def has_attention(self) -> bool:
-        return has_attention(self.network)
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,8 +36,8 @@ class InspectedImages:
         return None if label == UNKNOWN else self.data.class_names[label]
 
 
-def open_networks(paths: Sequence[Path], *, trust: bool = False) -> list[InspectedNetwork]:
-    """The networks at checkpoints and in folders of cells and experiments; several checkpoints of a run are one.
+def open_networks(paths: Sequence[Path], *, trust: bool = False) -> list[TrainedNetwork]:
+    """The networks at checkpoints and in folders of cells and experiments.
 
     Of an experiment: the first finished contender with attention and the first without, of the largest training size
     and the first seed.
@@ -71,21 +54,10 @@ def open_networks(paths: Sequence[Path], *, trust: bool = False) -> list[Inspect
         results += _of_experiment(path, trust) if is_experiment else [open_network(path, trust=trust)]
     for trained in results:
         _check_alike(results[0], trained)
-    runs: dict[str, list[TrainedNetwork]] = {}
-    for trained in {trained.path.resolve(): trained for trained in results}.values():
-        # a converted network, which has no step, is none of its run's checkpoints
-        run = str(trained.path) if trained.step is None else hash_of(trained.cell.identity)
-        runs.setdefault(run, []).append(trained)
-    networks = [_with_checkpoints(checkpoints) for checkpoints in runs.values()]
-    names = [network.name for network in networks]
-    if len(set(names)) < len(names):
-        names = [
-            f"{network.cell.experiment.name}/{network.name}-{hash_of(network.cell.identity)[:6]}"
-            for network in networks
-        ]
-    if len(set(names)) < len(names):
-        names = [str(network.path) for network in networks]
-    return [replace(network, name=name) for network, name in zip(networks, names, strict=True)]
+    networks = [*{trained.path.resolve(): trained for trained in results}.values()]
+    if len({network.name for network in networks}) < len(networks):
+        return [replace(network, name=str(network.path)) for network in networks]
+    return networks
 
 
 def select_images(
@@ -149,14 +121,6 @@ def _check_alike(first: TrainedNetwork, other: TrainedNetwork) -> None:
         raise InputError(f"{first.path} and {other.path} are for images of different shapes: {shapes}")
     if other.origin is None:
         raise InputError(f"{other.path} contains logits only; inspect the checkpoint that it was exported from")
-
-
-def _with_checkpoints(checkpoints: list[TrainedNetwork]) -> InspectedNetwork:
-    by_step = {checkpoint.step or 0: checkpoint for checkpoint in reversed(checkpoints)}  # the first named of each step
-    ordered = [by_step[step] for step in sorted(by_step)]
-    last = ordered[-1]
-    name = last.name if last.step is None else last.cell.name
-    return InspectedNetwork(**field_values(replace(last, name=name)), checkpoints=ordered)
 
 
 def _scored_images(

@@ -13,7 +13,6 @@ from jaxtyping import Bool, Float
 from scipy.stats import pearsonr, rankdata
 from torch import Tensor, nn
 
-from vit_vs_cnn.inspection.layout import TokenLayout
 from vit_vs_cnn.inspection.saliency import Maps, SaliencyMethod, crop_to_model_view, saliency_maps
 from vit_vs_cnn.seeds import derive_seed
 
@@ -73,7 +72,6 @@ def randomization_test(
     *,
     stages: int = 5,
     redraws: int = 5,
-    layout: TokenLayout | None = None,
     seed: int = 0,
     tell: Callable[[str], None] = lambda _: None,
 ) -> dict[str, tuple[RandomizationStage, ...]]:
@@ -96,7 +94,7 @@ def randomization_test(
 
     def maps_of(other: nn.Module, method: SaliencyMethod) -> list[Maps]:
         made = (
-            saliency_maps(other, batch, method, classes=of, layout=layout, verify=False)
+            saliency_maps(other, batch, method, classes=of, verify=False)
             for batch, of in zip(batches, classes, strict=True)
         )
         return [crop_to_model_view(network, maps) for maps in made]

@@ -79,17 +79,11 @@ def rollout_map(
 
 
 def raw_attention_map(
-    weights: Sequence[Weights], *, query: Query, layer: int = -1, head_fusion: str = "mean", extra_tokens: int = 0
+    weights: Sequence[Weights], *, query: Query, head_fusion: str = "mean", extra_tokens: int = 0
 ) -> Float[Tensor, "batch patches"]:
-    """Attention of one layer alone: ``q^T F(A_l)`` over the patches.
-
-    Arguments:
-        layer: number of the layer, the first being 0; -1 for the last.
-    """
+    """Attention of the last layer alone: ``q^T F(A_L)`` over the patches."""
     row = query_row(query, weights, extra_tokens)
-    if not -len(weights) <= layer < len(weights):
-        raise InputError(f"layer is {layer}; allowed: 0 to {len(weights) - 1}, or -1 for the last")
-    return torch.bmm(row, normalized_fusion(weights[layer], head_fusion))[:, 0, extra_tokens:]
+    return torch.bmm(row, normalized_fusion(weights[-1], head_fusion))[:, 0, extra_tokens:]
 
 
 def positive_attention(weights: Weights, gradients: Weights) -> Matrices:

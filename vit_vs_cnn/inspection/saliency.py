@@ -1,7 +1,7 @@
 """Saliency maps, one for each image, by the name of a method: attention, gradients, and two baselines."""
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.inspection.attention_weights import attention_gradients, attention_maps, has_attention
 from vit_vs_cnn.inspection.grad_cam import grad_cam, integrated_gradients
-from vit_vs_cnn.inspection.layout import Classes, Images, TokenLayout
+from vit_vs_cnn.inspection.layout import Classes, Images
 from vit_vs_cnn.inspection.rollout import gradient_rollout_map, raw_attention_map, relevance_map, rollout_map
 from vit_vs_cnn.models.input_wrappers import has_center_crop
 from vit_vs_cnn.seeds import derive_seed
@@ -33,7 +33,6 @@ class SaliencyRequest:
     network: nn.Module
     images: Images
     classes: Classes | None = None
-    layout: TokenLayout | None = None
     verify: bool = True
 
 
@@ -63,7 +62,6 @@ def saliency_maps(
     *,
     classes: Classes | None = None,
     size: tuple[int, int] | None = None,
-    layout: TokenLayout | None = None,
     verify: bool = True,
 ) -> Maps:
     """A map for each image: the larger the value, the more important the place.
@@ -79,23 +77,10 @@ def saliency_maps(
         InputError: there is no such method, or the network does not support it.
     """
     method = get_method(method)
-    maps = method.compute(SaliencyRequest(network, images, classes, layout, verify))
+    maps = method.compute(SaliencyRequest(network, images, classes, verify))
     if method.needs != "any":
         maps = _pad_to_image(network, maps)
     return maps if size is None else resize_maps(maps, size)
-
-
-def stream_maps(
-    network: nn.Module,
-    batches: Iterable[Images],
-    method: str | SaliencyMethod,
-    *,
-    size: tuple[int, int] | None = None,
-    layout: TokenLayout | None = None,
-) -> Iterator[Maps]:
-    """``saliency_maps`` of one batch after the other; only one batch is in memory. The first one is verified."""
-    for number, images in enumerate(batches):
-        yield saliency_maps(network, images, method, size=size, layout=layout, verify=number == 0)
 
 
 def list_methods(network: nn.Module | None = None) -> list[str]:
@@ -161,8 +146,7 @@ def descending_ranks(
 
 def _of_attention(function: Callable[..., Float[Tensor, "batch patches"]]) -> Callable[[SaliencyRequest], Maps]:
     def compute(request: SaliencyRequest) -> Maps:
-        options = {"layout": request.layout, "verify": request.verify}
-        maps = attention_maps(request.network, request.images, head_fusion="mean", **options)
+        maps = attention_maps(request.network, request.images, head_fusion="mean", verify=request.verify)
         return maps.to_grid(function(maps.weights, query=maps.query, extra_tokens=maps.extra_tokens))
 
     return compute
@@ -170,8 +154,7 @@ def _of_attention(function: Callable[..., Float[Tensor, "batch patches"]]) -> Ca
 
 def _of_gradients(function: Callable[..., Float[Tensor, "batch patches"]]) -> Callable[[SaliencyRequest], Maps]:
     def compute(request: SaliencyRequest) -> Maps:
-        options = {"layout": request.layout, "verify": request.verify}
-        maps = attention_gradients(request.network, request.images, request.classes, **options)
+        maps = attention_gradients(request.network, request.images, request.classes, verify=request.verify)
         return maps.to_grid(function(maps.weights, maps.gradients, query=maps.query, extra_tokens=maps.extra_tokens))
 
     return compute

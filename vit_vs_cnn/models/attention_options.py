@@ -9,7 +9,8 @@ from vit_vs_cnn.attention.gated import GatedAttention
 from vit_vs_cnn.attention.linear import LinearAttention
 from vit_vs_cnn.attention.positions import LearnedPosition, SinusoidalPosition
 from vit_vs_cnn.attention.scores import AdditiveScore, KernelScore, ScoredAttention
-from vit_vs_cnn.attention.windows.layers import BlockWindow, SlidingWindow, WindowLayer
+from vit_vs_cnn.attention.windows.blocks import BlockWindow
+from vit_vs_cnn.attention.windows.sliding import SlidingWindow
 
 POOLS = ("mean", "class", "sequence")
 POSITIONS = ("learned", "sincos", "relative", "quadratic", "rotary", "conditional", "none")
@@ -49,7 +50,7 @@ def make_inner_attention(
 
 def make_windows(
     window_size: WindowSize, grid_size: tuple[int, int], num_prefix_tokens: int, *, kind: str, boundary: str, depth: int
-) -> list[WindowLayer | None]:
+) -> list[SlidingWindow | BlockWindow | None]:
     """Window of each layer, None where attention is global."""
     check_choice("window_kind", kind, WINDOW_KINDS)
     sizes = [window_size] * depth if window_size is None or isinstance(window_size, int) else list(window_size)

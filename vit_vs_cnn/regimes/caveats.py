@@ -16,8 +16,8 @@ from vit_vs_cnn.statistics.pair_comparison import MIN_SEEDS_FOR_CONCLUSION, Obst
 
 #: Objections of the test-set log to conclusions on a model, by its key.
 LogObjections = Mapping[str, Obstacle]
-#: Runs that a sentence names.
-_NAMED = 3
+#: Largest number of runs that a sentence names.
+_MAX_NAMED = 3
 
 
 class CaveatSeverity(IntEnum):
@@ -149,7 +149,7 @@ def find_caveats(
     """
     if len({r.scores.scored_on for r in results}) > 1:
         raise InputError("results: some are scored on test images, others on validation images")
-    found = [
+    caveats = [
         *_weights_caveats(plan),
         *_log_caveats(results, log_objections),
         *(Caveat(CaveatKind.PLAN_CHANGED, _WEAKENS, text) for text in (plan.deviation_texts if plan else ())),
@@ -163,7 +163,7 @@ def find_caveats(
         *_seed_caveats(measured),
         *_schedule_caveats(results),
     ]
-    return sorted(found, key=lambda caveat: -caveat.severity)
+    return sorted(caveats, key=lambda caveat: -caveat.severity)
 
 
 _INFORMS, _WEAKENS, _BLOCKS = CaveatSeverity.INFORMS, CaveatSeverity.WEAKENS, CaveatSeverity.BLOCKS
@@ -182,16 +182,16 @@ def _log_caveats(results: Sequence[RunResult], log_objections: LogObjections) ->
 
 
 def _score_caveats(results: Sequence[RunResult]) -> list[Caveat]:
-    found = []
+    caveats = []
     if any(r.scores.scored_on is not ScoredOn.TEST for r in results):
         text = "Accuracies are measured on validation images, which were used to choose recipes: no conclusion."
-        found.append(Caveat(CaveatKind.VALIDATION_SCORES, _BLOCKS, text))
+        caveats.append(Caveat(CaveatKind.VALIDATION_SCORES, _BLOCKS, text))
     if early := [r for r in results if r.cost.ended_early]:
-        runs = [f"{display_name(r.contender)} with {r.train_size:,} images, seed {r.seed}" for r in early[:_NAMED]]
+        runs = [f"{display_name(r.contender)} with {r.train_size:,} images, seed {r.seed}" for r in early[:_MAX_NAMED]]
         steps = f"the first after {early[0].cost.steps} of {early[0].cost.planned_steps} steps"
         text = f"{len(early)} of {len(results)} runs stopped before their budget ended ({'; '.join(runs)}; {steps})."
-        found.append(Caveat(CaveatKind.STOPPED_EARLY, _BLOCKS, text))
-    return found
+        caveats.append(Caveat(CaveatKind.STOPPED_EARLY, _BLOCKS, text))
+    return caveats
 
 
 def _stability_caveats(measured: Measurements) -> list[Caveat]:
@@ -200,9 +200,9 @@ def _stability_caveats(measured: Measurements) -> list[Caveat]:
         failed = [(size, seed) for size in measured.sizes for seed in measured.failed_seeds(model, size)]
         runs = sum(len(measured.shared_seeds(size, model)) for size in measured.sizes)
         if failed:
-            named = ", ".join(f"{size:,} images seed {seed}" for size, seed in failed[:_NAMED])
-            more = ", ..." * (len(failed) > _NAMED)
-            text = f"{len(failed)} of {runs} runs of {display_name(model)} learned nothing ({named}{more})."
+            examples = ", ".join(f"{size:,} images seed {seed}" for size, seed in failed[:_MAX_NAMED])
+            more = ", ..." * (len(failed) > _MAX_NAMED)
+            text = f"{len(failed)} of {runs} runs of {display_name(model)} learned nothing ({examples}{more})."
             results.append(Caveat(CaveatKind.UNSTABLE_TRAINING, _WEAKENS, text))
     return results
 
@@ -213,14 +213,14 @@ def max_unseen_failure_rate(seeds: int) -> float:
 
 
 def _recipe_caveats(results: Sequence[RunResult], pairs: Collection[tuple[str, str]]) -> list[Caveat]:
-    found = []
+    caveats = []
     if all(r.tuning is None and r.recipe_source in (None, RecipeSource.GIVEN) for r in results):
-        found.append(Caveat(CaveatKind.HAND_SET_RECIPES, _INFORMS, "Recipes were set by hand."))
+        caveats.append(Caveat(CaveatKind.HAND_SET_RECIPES, _INFORMS, "Recipes were set by hand."))
     by_reason: dict[str, list[str]] = {}
     for size in sorted({r.train_size for r in results}):
         if (unequal := recipe_obstacle(_by_model([r for r in results if r.train_size == size]))) is not None:
             by_reason.setdefault(unequal.text, []).append(f"{size:,}")
-    found += [
+    caveats += [
         Caveat(CaveatKind.UNEQUAL_RECIPE_CARE, _BLOCKS, f"With {', '.join(sizes)} images {reason}: no conclusion.")
         for reason, sizes in by_reason.items()
     ]
@@ -229,18 +229,18 @@ def _recipe_caveats(results: Sequence[RunResult], pairs: Collection[tuple[str, s
     recommended = [name for name, source in sources.items() if source is RecipeSource.RECOMMENDED]
     if by_hand and recommended:
         text = f"The recipe of {join_names(by_hand)} was set by hand, that of {join_names(recommended)} is recommended."
-        found.append(Caveat(CaveatKind.DIFFERENT_RECIPE_SOURCES, _WEAKENS, text))
-    return found + _sensitivity_caveats(results, pairs)
+        caveats.append(Caveat(CaveatKind.DIFFERENT_RECIPE_SOURCES, _WEAKENS, text))
+    return caveats + _sensitivity_caveats(results, pairs)
 
 
 def _sensitivity_caveats(results: Sequence[RunResult], pairs: Collection[tuple[str, str]]) -> list[Caveat]:
     largest = {r.contender: r for r in sorted(results, key=lambda r: r.train_size)}
-    found = []
+    caveats = []
     for first, second in pairs:
         if (sensitivity := recipe_sensitivity(largest[first], largest[second])) is not None:
             severity = _INFORMS if sensitivity.same_order else _WEAKENS
-            found.append(Caveat(CaveatKind.RECIPE_SENSITIVITY, severity, sensitivity.text))
-    return found
+            caveats.append(Caveat(CaveatKind.RECIPE_SENSITIVITY, severity, sensitivity.text))
+    return caveats
 
 
 def _by_model(results: Iterable[RunResult]) -> dict[str, list[RunResult]]:
@@ -251,7 +251,7 @@ def _by_model(results: Iterable[RunResult]) -> dict[str, list[RunResult]]:
 
 
 def _difference_caveats(results: Sequence[RunResult]) -> list[Caveat]:
-    found = [
+    caveats = [
         *_differing(results, CaveatKind.DIFFERENT_AUGMENTATION, "Augmentation", lambda r: r.augmentation or "defaults"),
         *_differing(results, CaveatKind.DIFFERENT_BUDGETS, "Budget", lambda r: r.budget),
         *_differing(results, CaveatKind.DIFFERENT_BATCH_SIZES, "Batch size", lambda r: r.batch_size),
@@ -261,10 +261,10 @@ def _difference_caveats(results: Sequence[RunResult]) -> list[Caveat]:
     for r in results:
         subsets.setdefault((r.train_size, r.seed), set()).add(r.data.subset)
     if places := sorted(place for place, there in subsets.items() if len(there) > 1):
-        named = ", ".join(f"{size:,} images seed {seed}" for size, seed in places[:_NAMED])
-        text = f"Models were trained on different subsets in {len(places)} cases ({named})."
-        found.append(Caveat(CaveatKind.DIFFERENT_SUBSETS, _BLOCKS, text))
-    return found
+        examples = ", ".join(f"{size:,} images seed {seed}" for size, seed in places[:_MAX_NAMED])
+        text = f"Models were trained on different subsets in {len(places)} cases ({examples})."
+        caveats.append(Caveat(CaveatKind.DIFFERENT_SUBSETS, _BLOCKS, text))
+    return caveats
 
 
 def _differing(
@@ -280,24 +280,24 @@ def _differing(
         for model, own in values.items():
             sides.setdefault(", ".join(sorted(own)), []).append(display_name(model))
         if len(sides) > 1:  # long values, such as those of an augmentation, are left out
-            named = [" and ".join(names) + (f": {own}" if len(own) < 20 else "") for own, names in sides.items()]
-            return [Caveat(kind, _WEAKENS, f"{what} differs between models ({' vs '.join(named)}).")]
+            examples = [" and ".join(names) + (f": {own}" if len(own) < 20 else "") for own, names in sides.items()]
+            return [Caveat(kind, _WEAKENS, f"{what} differs between models ({' vs '.join(examples)}).")]
     return []
 
 
 def _start_caveats(results: Sequence[RunResult]) -> list[Caveat]:
-    found = []
+    caveats = []
     if unknown := dict.fromkeys(display_name(r.contender) for r in results if r.start.start_history_known is False):
         text = (
             f"The training images of the weights that {join_names([*unknown])} started from are not recorded: test "
             "images may be among them."
         )
-        found.append(Caveat(CaveatKind.START_IMAGES_UNKNOWN, _INFORMS, text))
+        caveats.append(Caveat(CaveatKind.START_IMAGES_UNKNOWN, _INFORMS, text))
     if overlap := {display_name(r.contender): count for r in results if (count := r.start.scored_images_in_start)}:
-        named = ", ".join(f"{model}: {count:,}" for model, count in overlap.items())
-        text = f"Start weights were trained on test images ({named}), which the config allows."
-        found.append(Caveat(CaveatKind.START_SAW_TEST_IMAGES, _WEAKENS, text))
-    return found
+        examples = ", ".join(f"{model}: {count:,}" for model, count in overlap.items())
+        text = f"Start weights were trained on test images ({examples}), which the config allows."
+        caveats.append(Caveat(CaveatKind.START_SAW_TEST_IMAGES, _WEAKENS, text))
+    return caveats
 
 
 def _compute_caveats(
@@ -319,7 +319,7 @@ def _compute_caveats(
     ]
     if not ratios:
         return []
-    larger, smaller, ratio = max(ratios, key=lambda found: found[2])
+    larger, smaller, ratio = max(ratios, key=lambda triple: triple[2])
     if ratio <= MAX_EQUAL_MACS_RATIO:
         return []
     text = (

@@ -1,1 +1,1 @@
-"""What was found, for a reader: tables, figures and pages. Nothing here decides what is so."""
+"""Tables, figures and pages of results."""

@@ -43,7 +43,6 @@ CAPTIONS = {
     ),
     "corruptions": (Part.CORRUPTIONS, "Accuracy by level of corruption."),
     "cka": (Part.SIMILARITY, "Centred kernel alignment between layers, unbiased, over minibatches."),
-    "attention_distance": (Part.SIMILARITY, "Mean attention distance of each head. The line is the mean of a layer."),
 }
 
 

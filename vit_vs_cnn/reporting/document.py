@@ -1,11 +1,11 @@
-"""What a report says, before it is shown on a page, on a terminal and in CSV files: text, tables and pictures."""
+"""Content of a report: text, tables and pictures, for an HTML page, a terminal and CSV files."""
 
 import csv
 import io
+import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,21 +14,21 @@ from vit_vs_cnn.reporting.style import Looks
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-#: A number that a person reads: its thousands parted.
+#: A number with thousands separators.
 _NUMBER = re.compile(r"[-+<>~ ]*[\d,]+(\.\d+)?")
-_BEGINS_AS_ONE = re.compile(r"([-+<>~x]\s?)*[\d.,]+(?![\d.,]*[A-Za-z_]{2})|(-|none|never)?$")
+_BEGINS_WITH_NUMBER = re.compile(r"([-+<>~x]\s?)*[\d.,]+(?![\d.,]*[A-Za-z_]{2})|(-|none|never)?$")
 
 
 @dataclass(frozen=True)
 class Link:
-    """A cell or an item that leads somewhere: to an anchor of the page (``#name``) or to a file beside it."""
+    """Text with a target: an anchor of the page (``#name``) or a file next to it."""
 
     text: str
     target: str
 
 
 Cell = str | int | Link | None
-#: Columns of names of classes and images, in which a comma parts no thousands.
+#: Columns of names of classes and images, whose commas are part of the name.
 NAMES = {"class", "label", "says", "for class", "test image", "image used", "label of the first", "of the second"}
 
 
@@ -42,22 +42,15 @@ class Block:
 
 @dataclass(frozen=True)
 class Heading(Block):
-    """The title of what follows, up to the next one; all stand in the table of contents."""
+    """Title of a section, with an entry in the table of contents."""
 
     title: str
     anchor: str
 
 
 @dataclass(frozen=True)
-class Contents(Block):
-    """Links to all sections, under a title; without this block they are at the top of the page."""
-
-    title: str
-
-
-@dataclass(frozen=True)
 class Text(Block):
-    """A paragraph; a note is set smaller and softer."""
+    """A paragraph; notes are smaller and lighter."""
 
     text: str
     note: bool = False
@@ -65,7 +58,7 @@ class Text(Block):
 
 @dataclass(frozen=True)
 class Bullets(Block):
-    """A list. On a terminal each begins with the label, such as ``warning``, and labelled ones come last."""
+    """A list. A terminal prints each item after the label, such as ``warning``, and labelled lists last."""
 
     items: Sequence[str | Link]
     label: str = ""
@@ -73,29 +66,28 @@ class Bullets(Block):
 
 @dataclass(frozen=True)
 class Facts(Block):
-    """Names with their values; for a page."""
+    """Names with values, on a page only."""
 
     facts: Mapping[str, Cell]
 
 
 @dataclass(frozen=True)
 class Code(Block):
-    """Text as it stands: a command, a config; for a page."""
+    """Preformatted text, such as a config, on a page only."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class Table(Block):
-    """A table; a column of numbers is set flush right.
+    """A table; columns of numbers are aligned to the right.
 
     Arguments:
-        name: of its CSV file; none is written if empty.
-        note: what one must know to read it.
-        aside: columns that a terminal has no room for.
-        part_by: the column whose values part the rows.
-        terminal: whether it is shown on a terminal.
-        most: rows that are shown, where not all are; the CSV file has them all.
+        name: of the CSV file; no file if empty.
+        aside: columns that a terminal leaves out.
+        part_by: column whose values separate groups of rows.
+        terminal: whether a terminal prints the table.
+        most: number of rows that are shown; the CSV file has all rows.
     """
 
     title: str
@@ -107,11 +99,6 @@ class Table(Block):
     part_by: str = ""
     terminal: bool = True
     most: int | None = None
-
-    def __post_init__(self) -> None:
-        for row in self.rows:
-            if len(row) != len(self.columns):
-                raise ValueError(f"a row of {len(row)} cells in a table of {len(self.columns)} columns: {row!r}")
 
     @property
     def shown(self) -> Sequence[Sequence[Cell]]:
@@ -131,7 +118,7 @@ class Table(Block):
         return [number > 0 and key != keys[number - 1] for number, key in enumerate(keys)]
 
     def to_csv(self) -> str:
-        """For programs: without the commas that part thousands, but for those of names that were given."""
+        """Columns and rows, without the thousands separators of numbers."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         numbers = [column not in NAMES for column in self.columns]
@@ -141,13 +128,13 @@ class Table(Block):
 
 @dataclass(frozen=True)
 class Picture(Block):
-    """A picture; for a page.
+    """A picture, on a page only.
 
     Arguments:
-        source: a file (.png, or .svg of matplotlib's), the bytes of a PNG, or a figure.
-        alt: what it shows, in words, for who cannot see it.
-        name: of its files; none are written if empty.
-        formats: of these files; the first is shown on the page.
+        source: a file (.png, or .svg from matplotlib), the bytes of a PNG, or a figure.
+        alt: description in words.
+        name: of the files; no files if empty.
+        formats: of the files; the page shows the first one.
     """
 
     source: "Path | bytes | Figure"
@@ -158,13 +145,13 @@ class Picture(Block):
 
     @property
     def is_drawn(self) -> bool:
-        """Whether it is lines and letters, which a page in the dark turns round; photographs stay as they are."""
+        """Whether it consists of lines and letters, which a dark page inverts."""
         return not isinstance(self.source, Path | bytes) and self.formats[0] == "svg"
 
 
 @dataclass(frozen=True)
 class Gallery(Block):
-    """Pictures side by side, as many in a row as fit, each of at least a width in CSS pixels; for a page."""
+    """Pictures side by side, each of at least a width in CSS pixels, on a page only."""
 
     pictures: Sequence[Picture]
     width: int = 160
@@ -172,27 +159,27 @@ class Gallery(Block):
 
 @dataclass(frozen=True)
 class Fold(Block):
-    """Parts that are folded away under a line; for a page."""
+    """Blocks that are hidden until the reader opens them, on a page only."""
 
     summary: str
-    blocks: list[Block] = field(default_factory=list)
+    blocks: Sequence[Block]
 
 
 @dataclass(frozen=True)
 class Raw(Block):
-    """A part of a page with a template of its own, in which every value is escaped."""
+    """A template with its values, which are escaped, on a page only."""
 
     template: str
     values: Mapping[str, Any]
 
 
 class Document:
-    """A report, written from top to bottom.
+    """A report: a title, lead paragraphs and blocks.
 
     Arguments:
-        lead: what a reader must know before all else, one paragraph for each.
-        looks: the colour and marker that stand at a contender's name in tables.
-        assets: the style sheets and scripts of a page's own, by the names of their files.
+        lead: the most important paragraphs.
+        looks: colours and markers of models in tables.
+        assets: file names of additional style sheets and scripts.
     """
 
     def __init__(
@@ -203,49 +190,41 @@ class Document:
         self.looks = looks or {}
         self.assets = assets
         self.blocks: list[Block] = []
-        self._into = self.blocks
-        self._anchors: set[str] = set()
 
     def add(self, *blocks: Block) -> None:
-        """Put parts at the end of the section that was begun last."""
-        self._into.extend(blocks)
+        """Append blocks to the last section."""
+        self.blocks.extend(blocks)
 
     def section(self, title: str, *blocks: Block) -> None:
-        """Begin a section, with its first parts."""
+        """Begin a section with some blocks."""
+        anchors = {heading.anchor for heading in self.contents}
         slug = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-") or "section"
-        anchor, number = slug, 2
-        while anchor in self._anchors:
-            anchor, number = f"{slug}-{number}", number + 1
-        self._anchors.add(anchor)
-        self.add(Heading(title, anchor), *blocks)
+        names = itertools.chain([slug], (f"{slug}-{number}" for number in itertools.count(2)))
+        self.add(Heading(title, next(name for name in names if name not in anchors)), *blocks)
 
-    @contextmanager
-    def folded(self, summary: str) -> Iterator[None]:
-        """What is added inside of the ``with`` block is folded away."""
-        outside, fold = self._into, Fold(summary)
-        self.add(fold)
-        self._into = fold.blocks
-        yield
-        self._into = outside
+    @property
+    def opening(self) -> list[Block]:
+        """Blocks before the first section; the table of contents follows them."""
+        return [*itertools.takewhile(lambda block: not isinstance(block, Heading), self.blocks)]
 
     @property
     def contents(self) -> list[Heading]:
-        """What the table of contents leads to."""
-        return [block for block in _flat(self.blocks) if isinstance(block, Heading)]
+        """Headings of the sections."""
+        return [block for block in self.blocks if isinstance(block, Heading)]
 
     @property
     def tables(self) -> list[Table]:
-        """Those that have a file of their own."""
+        """Tables that are also CSV files."""
         return [block for block in _flat(self.blocks) if isinstance(block, Table) and block.name]
 
     @property
     def pictures(self) -> list[Picture]:
-        """Those that have files of their own."""
+        """Pictures that are also files."""
         return [block for block in _flat(self.blocks) if isinstance(block, Picture) and block.name]
 
 
 def csv_of(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] | None = None) -> str:
-    """Lines for programs, of the columns that are named, else of all that some row has."""
+    """CSV text of the named columns, or of all columns that some row has."""
     text = io.StringIO()
     columns = columns or list(dict.fromkeys(column for row in rows for column in row))
     writer = csv.DictWriter(text, columns, extrasaction="ignore", lineterminator="\n")
@@ -262,7 +241,7 @@ def _flat(blocks: Sequence[Block]) -> Iterator[Block]:
 
 
 def _is_number(value: Cell) -> bool:
-    return not isinstance(value, Link) and (value is None or bool(_BEGINS_AS_ONE.match(str(value))))
+    return not isinstance(value, Link) and (value is None or bool(_BEGINS_WITH_NUMBER.match(str(value))))
 
 
 def _plain(cell: Cell, may_be_number: bool) -> str | int | None:

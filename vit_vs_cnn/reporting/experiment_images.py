@@ -1,10 +1,9 @@
 """Example test images, accuracy by class and confusion matrices of the models of the answer."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from vit_vs_cnn.comparison.accuracy import ClassAccuracy, choose_examples, class_accuracies, confusion
-from vit_vs_cnn.comparison.entries import group_entries, on_one_fold
+from vit_vs_cnn.comparison.entries import RunPredictions, group_entries, on_one_fold
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.regimes.budgets import longest_results
@@ -25,17 +24,6 @@ NOT_AVAILABLE = (
     "Classes and example images are not shown, because the test images or the predictions were not available when this "
     "page was written. Run report again on a machine that has them."
 )
-
-
-@dataclass(frozen=True, eq=False)
-class _CellAnswers:
-    """Predictions of one run, as one seed of its model."""
-
-    group: str
-    seed: int
-    subset: str | None
-    test_set: str | None
-    predictions: Predictions
 
 
 def image_blocks(findings: Findings) -> tuple[list[Block], list[str]]:
@@ -86,12 +74,12 @@ def _compared(findings: Findings) -> list[RunResult]:
     ]
 
 
-def _answers(findings: Findings, result: RunResult) -> _CellAnswers:
+def _answers(findings: Findings, result: RunResult) -> RunPredictions:
     predictions = Predictions.from_arrays(load_run_predictions(findings.folder, result.run))
-    return _CellAnswers(display_name(result.contender), result.seed, result.data.subset, result.test_set, predictions)
+    return RunPredictions(display_name(result.contender), result.seed, result.data.subset, result.test_set, predictions)
 
 
-def _test_images(findings: Findings, cells: Sequence[_CellAnswers]) -> dict[str | None, LabelledImages]:
+def _test_images(findings: Findings, cells: Sequence[RunPredictions]) -> dict[str | None, LabelledImages]:
     """The test images of the runs, by test set. Raises InputError: they are not available, or have changed."""
     pool, tests = open_experiment_data(findings.folder, _compared(findings)[0].data), {}
     for cell in cells:

@@ -21,7 +21,6 @@ from vit_vs_cnn.reporting.document import (
     Bullets,
     Cell,
     Code,
-    Contents,
     Document,
     Facts,
     Fold,
@@ -51,10 +50,6 @@ _CAPTIONS = {
     "behind_the_best": (
         "Points by which each model is worse than the best one. Hollow: no conclusion, or not enough evidence.",
         "difference in test accuracy between the best model and each other one, by number of training images",
-    ),
-    "pairs": (
-        "Differences of the compared pairs. Hollow: no conclusion, or not enough evidence.",
-        "difference in test accuracy of each compared pair, by number of training images",
     ),
     "more_training": (
         "Mean accuracy with each budget, with 95 % intervals.",
@@ -149,7 +144,6 @@ def _document(
 ) -> Document:
     """The first screen, and below it all sections that have something to show."""
     document = answer_document(analysis, leak, urgent)
-    document.add(Contents("Details"))
     drawn = experiment_figures(analysis)
     pictures = {name: Picture(drawn[name], *texts, name) for name, texts in _CAPTIONS.items() if name in drawn}
     answer = write_answer(analysis)
@@ -160,7 +154,7 @@ def _document(
     sections: dict[str, Sequence[Block | None]] = {
         "Further limits": [Bullets(limits) if limits else None],
         "Accuracies and differences": [
-            *(pictures.get(name) for name in ("behind_the_best", "pairs", "difference")),
+            *(pictures.get(name) for name in ("behind_the_best", "difference")),
             None if failures is None else Text(failures),
             tables.accuracy_table(analysis, results),
             tables.comparison_table(analysis),

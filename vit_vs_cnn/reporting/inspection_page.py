@@ -5,7 +5,6 @@ import io
 import json
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -20,7 +19,7 @@ from torch import Tensor
 from vit_vs_cnn.console import format_count, join_names
 from vit_vs_cnn.files import write_text
 from vit_vs_cnn.inspection.attention_weights import AttentionMaps
-from vit_vs_cnn.inspection.inspect import Inspection, MethodMaps, NetworkInspection, maps_over_training
+from vit_vs_cnn.inspection.inspect import Inspection, MethodMaps, NetworkInspection
 from vit_vs_cnn.inspection.map_scores import (
     BASELINE_METHODS,
     MAX_RANDOMIZATION_IMAGES,
@@ -34,7 +33,7 @@ from vit_vs_cnn.inspection.networks import InspectedImages
 from vit_vs_cnn.inspection.randomized_weights import STAGE_ALL_WEIGHTS, RandomizationStage
 from vit_vs_cnn.inspection.saliency import METHODS, resize_maps
 from vit_vs_cnn.models.input_wrappers import has_center_crop
-from vit_vs_cnn.reporting.document import Bullets, Document, Picture, Raw, Table, Text, csv_of
+from vit_vs_cnn.reporting.document import Bullets, Document, Fold, Picture, Raw, Table, Text, csv_of
 from vit_vs_cnn.reporting.figures import attention as figures
 from vit_vs_cnn.reporting.figures.drawing import in_colours
 from vit_vs_cnn.reporting.page import write_document
@@ -42,10 +41,8 @@ from vit_vs_cnn.reporting.style import looks
 
 #: Size of the page without its figures, and the share of it that weights, images and maps may take.
 MAX_PAGE_BYTES, CONTENT_SHARE = 10_000_000, 0.94
-#: Images by which sizes are estimated, the first ones.
-NUM_SIZE_PROBES = 3
-#: Steps from zero to the greatest weight of a row, the finest that fits; and of these greatest weights from 0 to 1.
-QUANTIZATION_LEVELS, SCALE_STEPS = (255, 63, 15), 65535
+#: Steps from zero to the greatest weight of a row, and steps of these greatest weights from 0 to 1.
+WEIGHT_STEPS, SCALE_STEPS = 255, 65535
 #: Largest number of rows and cols of a map; larger maps are averaged.
 MAX_MAP_SIZE = 56
 COLOUR_MAPS = ("viridis", "cividis")
@@ -77,46 +74,29 @@ RANDOMIZATION_LEGEND = (
 )
 
 
-@dataclass(frozen=True)
-class ExplorerPage:
-    """The interactive page.
-
-    Arguments:
-        images: number of images on the page.
-        levels: steps from zero to the greatest weight of a row.
-        max_error: largest difference between a weight on the page and the network's.
-    """
-
-    path: Path
-    images: int
-    levels: int
-    max_error: float
-
-
 def write_inspection_page(
     inspection: Inspection,
     folder: Path,
     *,
     max_bytes: int = MAX_PAGE_BYTES,
     tell: Callable[[str], None] = lambda _: None,
-) -> tuple[ExplorerPage, list[Path]]:
-    """Write figures, tables, scores and ``index.html`` into a folder, which is made; gives also the written files.
+) -> list[Path]:
+    """Write figures, tables, scores and ``index.html`` into a folder, which is made; returns their paths.
 
-    Weights are quantised more coarsely if the page would be larger than ``max_bytes``, and then it has fewer images. A
-    weight is stored as ``round(levels A / s)``, with s the greatest weight of its row (rounded up to a multiple of
-    1/65535). What the page shows is computed from these.
+    The page has fewer images if it would be larger than ``max_bytes``. A weight is stored as ``round(255 A / s)``, with
+    s the greatest weight of its row (rounded up to a multiple of 1/65535). What the page shows is computed from these.
     """
     tell("figures and page")
     images, networks = inspection.images, inspection.networks
     count = min([len(images.data), *(len(n.attention.logits) for n in networks if n.attention is not None)])
-    levels, packed = _pack(networks, count, CONTENT_SHARE * max_bytes - _bytes_of_rest(inspection, count))
+    packed = _pack(networks, count, CONTENT_SHARE * max_bytes - _bytes_of_rest(inspection, count))
     count = len(packed)
     max_error = max([0.0, *(error for one in packed for _, error in one.values())])
     weights = {f"w{number}-{index}": text for index, one in enumerate(packed) for number, (text, _) in one.items()}
     data = {
         "images": [_image(images, index) for index in range(count)],
         "models": [_model(images, network, count) for network in networks],
-        "levels": levels,
+        "levels": WEIGHT_STEPS,
         "scales": SCALE_STEPS,
         "colours": {name: _base64(_colours(name)) for name in COLOUR_MAPS},
     }
@@ -127,19 +107,18 @@ def write_inspection_page(
     )
     document.add(Raw("explorer.html", {"weights": weights, "data": data}))
     classes = _target_classes(inspection)
-    notes = (_page_limits(inspection, count, levels, max_error), ABOUT_LABELS.format(classes=classes), ABOUT_DELETION)
+    notes = (_page_limits(inspection, count, max_error), ABOUT_LABELS.format(classes=classes), ABOUT_DELETION)
     document.add(*(Text(note, note=True) for note in (*notes, ABOUT_AGNOSTIC)))
     if inspection.scores:
         document.section("How far the maps can be trusted")
         add_scores(document, inspection.scores)
     _add_figures(document, inspection)
-    with document.folded("Predictions and deletion scores of every image"):
-        rows = _prediction_rows(inspection)
-        cells = [list(row.values()) for row in rows]
-        document.add(Table("Predictions and deletion scores", list(rows[0]), cells, "predictions"))
+    rows = _prediction_rows(inspection)
+    cells = [list(row.values()) for row in rows]
+    table = Table("Predictions and deletion scores", list(rows[0]), cells, "predictions")
+    document.add(Fold("Predictions and deletion scores of every image", [table]))
     scores = _write_scores(inspection.scores, folder) if inspection.scores else []
-    scores += write_document(document, folder)
-    return ExplorerPage(folder / "index.html", count, levels, max_error), scores
+    return [*scores, *write_document(document, folder)]
 
 
 def summary_lines(inspection: Inspection) -> list[str]:
@@ -266,24 +245,6 @@ def _add_figures(document: Document, inspection: Inspection) -> None:
     if attending:
         caption = "Mean attention distance of every head by layer. Dashed: attention with equal weights."
         add("attention_distance", figures.distances_by_depth(attending, size), "Attention distance", caption)
-    for network in networks:
-        name = network.name
-        caption = "Cosine similarity of the position at (row, column) with those of all patches."
-        figure = figures.position_figure(network.network.network, f"{name}: similarity of positions")
-        add(f"positions_{_slug(name)}", figure, f"Positions of {name}", caption)
-        caption = "Filters of the first layer, each scaled on its own. Zero is grey."
-        add(
-            f"filters_{_slug(name)}",
-            figures.filter_figure(network.network.network, name),
-            f"Filters of {name}",
-            caption,
-        )
-        if len(network.network.checkpoints) > 1:
-            maps = network.methods[0]
-            stages = maps_over_training(network.network, images, maps.method)
-            caption = f"{maps.label} at steps {join_names([f'{step:,}' for step, _ in stages])}."
-            figure = figures.training_figure(images, stages, f"{name}: {maps.method}")
-            add(f"training_{_slug(name)}", figure, f"{name} over training", caption, is_photograph=True)
 
 
 def _write_scores(scores: Scores, folder: Path) -> list[Path]:
@@ -314,7 +275,7 @@ def _prediction_rows(inspection: Inspection) -> list[dict[str, str | None]]:
     ]
 
 
-def compress_weights(weights: Sequence[Float[Tensor, "heads tokens tokens"]], levels: int) -> tuple[bytes, float]:
+def compress_weights(weights: Sequence[Float[Tensor, "heads tokens tokens"]]) -> tuple[bytes, float]:
     """The weights of all layers for one image, compressed, and the largest error.
 
     First the greatest weights of all rows, two bytes each (little-endian), then a byte for each weight, both layer by
@@ -324,41 +285,32 @@ def compress_weights(weights: Sequence[Float[Tensor, "heads tokens tokens"]], le
     for layer in weights:
         values = layer.detach().cpu().double().clamp_min(0.0).numpy()
         scale = np.ceil(np.round(values.max(axis=-1) * SCALE_STEPS, 6)).clip(1, SCALE_STEPS)
-        rounded = np.rint(levels * values * SCALE_STEPS / scale[..., None]).clip(0, levels)
-        error = max(error, float(np.abs(rounded / levels * scale[..., None] / SCALE_STEPS - values).max()))
+        rounded = np.rint(WEIGHT_STEPS * values * SCALE_STEPS / scale[..., None]).clip(0, WEIGHT_STEPS)
+        error = max(error, float(np.abs(rounded / WEIGHT_STEPS * scale[..., None] / SCALE_STEPS - values).max()))
         scales.append(scale.astype("<u2").tobytes())
         bytes_.append(rounded.astype(np.uint8).tobytes())
     return zlib.compress(b"".join([*scales, *bytes_]), 9), error
 
 
-def _pack(networks: Sequence[NetworkInspection], count: int, room: float) -> tuple[int, list[_Packed]]:
-    """The finest levels with which all images probably fit, or the coarsest; and the weights of those that fit."""
+def _pack(networks: Sequence[NetworkInspection], count: int, room: float) -> list[_Packed]:
+    """The weights on the images that fit."""
     attentions = {number: network.attention for number, network in enumerate(networks) if network.attention is not None}
-    levels = QUANTIZATION_LEVELS[0]
-    for levels in QUANTIZATION_LEVELS:
-        probes = [_pack_image(attentions, index, levels) for index in range(min(NUM_SIZE_PROBES, count))]
-        if sum(map(_packed_bytes, probes)) / len(probes) * count <= room:
-            break
     packed: list[_Packed] = []
     for index in range(count):
-        pack_image = _pack_image(attentions, index, levels)
-        room -= _packed_bytes(pack_image)
+        image = _pack_image(attentions, index)
+        room -= sum(len(text) + 60 for text, _ in image.values())
         if packed and room < 0:
             break
-        packed.append(pack_image)
-    return levels, packed
+        packed.append(image)
+    return packed
 
 
-def _pack_image(attentions: Mapping[int, AttentionMaps], index: int, levels: int) -> _Packed:
+def _pack_image(attentions: Mapping[int, AttentionMaps], index: int) -> _Packed:
     compressed = {
-        number: compress_weights([layer[index] for layer in attention.weights], levels)
+        number: compress_weights([layer[index] for layer in attention.weights])
         for number, attention in attentions.items()
     }
     return {number: (_base64(data), error) for number, (data, error) in compressed.items()}
-
-
-def _packed_bytes(packed: _Packed) -> int:
-    return sum(len(text) + 60 for text, _ in packed.values())
 
 
 def _bytes_of_rest(inspection: Inspection, count: int) -> int:
@@ -454,15 +406,15 @@ def _base64(data: bytes) -> str:
     return base64.b64encode(data).decode()
 
 
-def _page_limits(inspection: Inspection, count: int, levels: int, max_error: float) -> str:
+def _page_limits(inspection: Inspection, count: int, max_error: float) -> str:
     total, networks = len(inspection.images.data), inspection.networks
     sentences = [f"The page shows {format_count(count, 'image')}."]
     if count < total:
         sentences.append(f"{total - count} more did not fit.")
     if any(network.attention is not None for network in networks):
         sentences.append(
-            f"Weights are rounded to {levels} steps between zero and the greatest of their row; the largest error is "
-            f"{max_error:.1e}. Attention is not an explanation: read the scores."
+            f"Weights are rounded to {WEIGHT_STEPS} steps between zero and the greatest of their row; the largest "
+            f"error is {max_error:.1e}. Attention is not an explanation: read the scores."
         )
     cropped = [network.name for network in networks if has_center_crop(network.network.network)]
     if cropped:

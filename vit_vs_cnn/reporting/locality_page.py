@@ -5,14 +5,18 @@ import math
 from collections.abc import Sequence
 from statistics import fmean, stdev
 
+import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Circle
 
-from vit_vs_cnn.inspection.locality.study import SUMMARY_MEASURES, LocalityReport, Row, StudiedLayer
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.inspection.locality.study import SUMMARY_MEASURES, LayerLocality, LocalityReport, Row, StudiedLayer
 from vit_vs_cnn.regimes.analysis import Analysis
-from vit_vs_cnn.reporting.document import Bullets, Document, Picture, Table
-from vit_vs_cnn.reporting.figures.drawing import PercentLocator, in_percent, panels, plain_axes
-from vit_vs_cnn.reporting.figures.locality import locality_figures
-from vit_vs_cnn.reporting.style import SERIES, looks
+from vit_vs_cnn.reporting.document import Bullets, Document, Fold, Picture, Table
+from vit_vs_cnn.reporting.figures.drawing import panels, plain_axes, plot_distances
+from vit_vs_cnn.reporting.figures.experiment import accuracy_curves
+from vit_vs_cnn.reporting.style import COLOURS, SERIES, Look, looks
 
 #: Column of the table: the field of a layer's row, and how it is written.
 COLUMNS = {
@@ -39,7 +43,8 @@ ALT = {
     "attention_distances": "Mean attention distance of every head by depth, with that of uniform attention",
     "explained_share": "Share of each layer that convolutions of growing size explain",
 }
-OVER_SEEDS = "Means over layers and seeds, ± standard deviation over seeds"
+#: Panels of a figure side by side.
+PANELS_IN_ROW = 6
 
 
 def locality_document(report: LocalityReport, *, title: str, drawn: bool = True) -> Document:
@@ -69,8 +74,7 @@ def locality_document(report: LocalityReport, *, title: str, drawn: bool = True)
         document.section("Figures", *pictures)
     if heads := [_counted(row) for row in report.head_rows()]:
         cells = [[f"{value:.3g}" if isinstance(value, float) else value for value in row.values()] for row in heads]
-        with document.folded("Every head"):
-            document.add(Table("Every head of every layer", list(heads[0]), cells, "heads"))
+        document.add(Fold("Every head", [Table("Every head of every layer", list(heads[0]), cells, "heads")]))
     return document
 
 
@@ -84,22 +88,94 @@ def _counted(row: Row) -> Row:
     return row | counted
 
 
-def accuracy_by_contender(analysis: Analysis, order: Sequence[str]) -> Figure:
-    """Accuracy with its interval for every contender, one series for each training size."""
-    figure, (axis,) = plain_axes(max(5.6, 0.75 * len(order) + 2.2), 3.8)
-    axis.yaxis.set_major_locator(PercentLocator())
-    for index, size in enumerate(analysis.sizes):
-        shift = (index - (len(analysis.sizes) - 1) / 2) * 0.18
-        of_size = {p.model: p.accuracy for name in order for p in analysis.curve(name) if p.train_size == size}
-        places = [place + shift for place, name in enumerate(order) if name in of_size]
-        values, errors = in_percent([of_size[name] for name in order if name in of_size])
-        form, colour = "osD^v"[index % 5], SERIES[index % len(SERIES)]
-        axis.errorbar(places, values, errors, fmt=form, color=colour, capsize=2, ms=5, label=f"n = {size:,}")
-    axis.set_xticks(range(len(order)), [name.replace("_", "\n") for name in order], fontsize=8)
-    axis.set_ylabel("accuracy (%)")
-    axis.grid(axis="y", alpha=0.3)
-    figure.legend(loc="outside upper center", ncols=len(analysis.sizes), frameon=False, fontsize=9)
+def locality_figures(report: LocalityReport) -> dict[str, Figure]:
+    """All figures of a network with attention, by the name of the file."""
+    return {
+        "head_centres": head_centres(report),
+        "attention_distances": attention_distances(report),
+        "explained_share": explained_share(report),
+    }
+
+
+def head_centres(report: LocalityReport) -> Figure:
+    """Of every layer, the centre of each head on the grid of offsets, with a circle of its width."""
+    layers = _layers(report)
+    figure, axes = panels(len(layers), PANELS_IN_ROW, 2.1, 2.3)
+    far = [
+        max(map(abs, centre)) + width
+        for layer in layers
+        for centre, width in zip(layer.heads["centre"], layer.heads["width"], strict=True)
+    ]
+    for axis, layer in zip(axes, layers, strict=True):
+        _draw_heads(axis, layer, 1.08 * max(1.5, *far))
+    for axis in axes[::PANELS_IN_ROW]:
+        axis.set_ylabel("rows", fontsize=8)
+    legend = "circles: standard deviation; crosses: offsets of a 3 x 3 kernel"
+    figure.suptitle(f"Centre of each head, relative to the query\n{legend}", fontsize=10)
     return figure
+
+
+def attention_distances(report: LocalityReport) -> Figure:
+    """Every head's distance in pixels by layer, their mean, and that of uniform attention."""
+    layers = _layers(report)
+    figure, (axis,) = plain_axes(max(5.4, 0.5 * len(layers) + 3.4), 3.4)
+    heads = [layer.heads["distance"] for layer in layers]
+    plot_distances(axis, heads, Look(COLOURS[0], "o"), "mean of heads")
+    uniform = [layer.uniform_distance for layer in layers]
+    axis.plot(_depths(layers), uniform, "--", color="black", label="uniform attention")
+    axis.set_title("Mean attention distance")
+    axis.set_ylim(0, 1.08 * max(*map(max, heads), *uniform))
+    _finish(figure, axis, layers)
+    return figure
+
+
+def explained_share(report: LocalityReport) -> Figure:
+    """R^2 on held-out images by layer: convolutions of growing size, and the layer's own mean weights."""
+    layers = _layers(report)
+    figure, (axis,) = plain_axes(max(5.6, 0.5 * len(layers) + 3.6), 3.4)
+    sizes = sorted({size for layer in layers for size in layer.explained_by_kernel_size})
+    for size, colour, marker in zip(sizes, (*COLOURS[:1], *COLOURS[2:]), "osDv^", strict=False):
+        heights = [layer.explained_by_kernel_size.get(size, math.nan) for layer in layers]
+        axis.plot(_depths(layers), heights, f"{marker}-", color=colour, ms=4, label=f"convolution {size} x {size}")
+    means = [layer.explained_by_mean_weights for layer in layers]
+    axis.plot(_depths(layers), means, "x--", color=COLOURS[1], ms=5, label="mean weights")
+    axis.set(xlabel="layer", ylabel="R² on held-out images", title="Share of a layer that a convolution explains")
+    values = [*means, *(share for layer in layers for share in layer.explained_by_kernel_size.values())]
+    axis.set_ylim(max(-0.25, min([0.0, *filter(math.isfinite, values)]) - 0.03), 1.03)
+    _finish(figure, axis, layers)
+    return figure
+
+
+def _draw_heads(axis: Axes, layer: LayerLocality, far: float) -> None:
+    steps = np.arange(-1, 2)
+    axis.plot(np.repeat(steps, 3), np.tile(steps, 3), "+", color="grey", ms=6, zorder=1)
+    for head, ((rows, cols), width) in enumerate(zip(layer.heads["centre"], layer.heads["width"], strict=True)):
+        colour = COLOURS[head % len(COLOURS)]
+        axis.add_patch(Circle((cols, rows), width, facecolor=colour, alpha=0.10, edgecolor="none"))
+        axis.add_patch(Circle((cols, rows), width, fill=False, edgecolor=colour, linewidth=0.8))
+        axis.plot(cols, rows, "o", color=colour, ms=4, zorder=3)
+        axis.annotate(str(head + 1), (cols, rows), (3, 3), textcoords="offset points", fontsize=6)
+    axis.set(xlim=(-far, far), ylim=(far, -far), aspect="equal")
+    axis.set_title(f"layer {layer.layer + 1}", fontsize=9)
+    axis.set_xlabel("cols", fontsize=8)
+    axis.tick_params(labelsize=7)
+
+
+def _layers(report: LocalityReport) -> list[LayerLocality]:
+    if not report.layers:
+        raise InputError("the report has no attention layers to draw")
+    return report.layers
+
+
+def _depths(layers: Sequence[LayerLocality]) -> list[int]:
+    return [layer.layer + 1 for layer in layers]
+
+
+def _finish(figure: Figure, axis: Axes, layers: Sequence[LayerLocality]) -> None:
+    axis.set_xticks(_depths(layers))
+    axis.title.set_fontsize(10)
+    axis.grid(axis="y", alpha=0.3, linewidth=0.5)
+    figure.legend(*axis.get_legend_handles_labels(), loc="outside right center", fontsize=8)
 
 
 def before_and_after(layers: Sequence[StudiedLayer], order: Sequence[str], measure: str) -> Figure:
@@ -129,26 +205,24 @@ def _by_depth(layers: Sequence[StudiedLayer], when: str, measure: str) -> tuple[
     ]
 
 
-def summary_rows(layers: Sequence[StudiedLayer], order: Sequence[str]) -> list[list[str]]:
-    """Contender, size, then every measure before and after: mean over layers and seeds, and spread over seeds."""
+def _study_table(layers: Sequence[StudiedLayer], order: Sequence[str]) -> Table:
+    """A row for each contender, size and measure: mean over layers and seeds, and spread over seeds."""
     rows = []
     for size, name in itertools.product(sorted({layer.train_size for layer in layers}), order):
         of_cell = [layer for layer in layers if (layer.contender, layer.train_size) == (name, size)]
-        if of_cell:
-            texts = [
-                _over_seeds(of_cell, when, measure) for measure in SUMMARY_MEASURES for when in ("before", "after")
-            ]
-            rows.append([name, f"{size:,}", *texts])
-    return rows
+        for measure in SUMMARY_MEASURES if of_cell else ():
+            texts = [_over_seeds(of_cell, when, measure) for when in ("before", "after")]
+            rows.append([name, f"{size:,}", measure, *texts])
+    title = "Means over layers and seeds, ± standard deviation over seeds"
+    return Table(title, ["contender", "n", "measure", "before", "after"], rows, "before_and_after", part_by="n")
 
 
 def study_document(analysis: Analysis, layers: Sequence[StudiedLayer], order: Sequence[str], *, title: str) -> Document:
-    """All that there is to say of a study."""
-    lead = "Does locality help, most of all where data are short? And do networks look nearby by themselves?"
+    """The page of a study."""
+    lead = "Does locality help, most of all with few images? Do networks learn to attend locally?"
     document = Document(title, lead, looks=looks(order))
-    caption = "Accuracy on the test images; the bars are 95 % intervals."
-    figure = accuracy_by_contender(analysis, order)
-    document.section("Accuracy", Picture(figure, caption, "Accuracy of every contender", "accuracy"))
+    caption = "Accuracy on the test images with 95 % intervals."
+    document.section("Accuracy", Picture(accuracy_curves(analysis), caption, "Accuracy of every contender", "accuracy"))
     document.section(
         "Before and after training", Bullets([f"{name}: {meaning}" for name, meaning in SUMMARY_MEASURES.items()])
     )
@@ -159,23 +233,10 @@ def study_document(analysis: Analysis, layers: Sequence[StudiedLayer], order: Se
     return document
 
 
-def _study_table(layers: Sequence[StudiedLayer], order: Sequence[str]) -> Table:
-    columns = [
-        "contender",
-        "n",
-        *(f"{measure}, {when}" for measure in SUMMARY_MEASURES for when in ("before", "after")),
-    ]
-    return Table(OVER_SEEDS, columns, summary_rows(layers, order), "before_and_after", part_by="n")
-
-
 def study_summary(layers: Sequence[StudiedLayer]) -> Document:
-    """Every measure of every contender with attention, before and after training; for a terminal a line for each."""
-    order = list(dict.fromkeys(layer.contender for layer in layers))
-    names, rows = [*SUMMARY_MEASURES], []
-    for contender, size, *texts in summary_rows(layers, order):
-        rows += [[contender, size, name, *texts[2 * i : 2 * i + 2]] for i, name in enumerate(names)]
+    """Every measure of every contender with attention, before and after training, for a terminal."""
     document = Document("Before and after training")
-    document.add(Table(OVER_SEEDS, ["contender", "n", "measure", "before", "after"], rows))
+    document.add(_study_table(layers, list(dict.fromkeys(layer.contender for layer in layers))))
     return document
 
 

@@ -1,4 +1,4 @@
-"""A document as a page of HTML that stands alone: one file, no server, no network, nothing to load beside it."""
+"""A document as a self-contained HTML page, which needs no server and no other file."""
 
 import base64
 import functools
@@ -18,7 +18,7 @@ from vit_vs_cnn.reporting.document import Document, Picture
 from vit_vs_cnn.reporting.figures.drawing import picture_of, save_figure
 
 _PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
-#: An option, with its value where that is quoted and the bracket before it, in text that is escaped.
+#: An option in escaped text, with a quoted value and an opening bracket.
 _OPTION = re.compile(r"\(?--[a-z][\w.-]*\w(?: &#39;[^&<]*&#39;)?")
 _VIEW = re.compile(rb'viewBox="0 0 ([\d.]+) ([\d.]+)"')
 
@@ -26,24 +26,24 @@ _VIEW = re.compile(rb'viewBox="0 0 ([\d.]+) ([\d.]+)"')
 def page_of(document: Document, saved: Mapping[str, Path] | None = None) -> str:
     """The whole page.
 
-    All text is escaped. Pictures travel inside the file; a policy in its head forbids it to load anything. The same
-    document gives the same bytes.
+    All text is escaped. The page contains its pictures, and its policy forbids it to load anything. The same document
+    gives the same bytes.
 
     Arguments:
-        saved: files of pictures by their names, where they have been drawn already.
+        saved: files of pictures that are already written, by name.
     """
     return _render("page.html", document, saved)
 
 
 def fragment_of(document: Document) -> str:
-    """The title, the lead and the sections alone, for a page that there is already, such as a notebook."""
+    """Title, lead and sections, to be shown in a notebook."""
     return _render("fragment.html", document, None)
 
 
 def write_document(
     document: Document, folder: Path, *, page: str = "index.html", figures: str = "figures"
 ) -> list[Path]:
-    """The pictures, ``tables/`` of CSV files and the page into a folder, which is made; the page is the last file."""
+    """Write pictures, CSV files in ``tables/`` and the page into a folder, which is made; the page is the last file."""
     written, shown = [], {}
     for picture in document.pictures:
         if isinstance(picture.source, Figure):
@@ -52,7 +52,7 @@ def write_document(
             written += paths
     texts = {f"tables/{table.name}.csv": table.to_csv() for table in document.tables}
     for name, text in {**texts, page: page_of(document, shown)}.items():
-        # Names of files that are no UTF-8 are spelled, as ``files.spelled`` does.
+        # File names that are not UTF-8 are escaped, as in ``files.spelled``.
         write_text(folder / name, text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace"))
         written.append(folder / name)
     return written
@@ -80,12 +80,12 @@ def _templates() -> Environment:
 
 
 def _whole_options(text: str) -> Markup:
-    """A sentence, escaped, whose options (``--protocol.seeds '[0, 1, 2]'``) are not broken where a line ends."""
+    """An escaped sentence whose options (``--protocol.seeds '[0, 1, 2]'``) are not broken at line ends."""
     return Markup(_OPTION.sub(r'<span class="option">\g<0></span>', str(escape(text))))
 
 
 def _embedded(picture: Picture, saved: Mapping[str, Path]) -> dict[str, Any]:
-    """A picture as the source of an ``<img>``, with its size in CSS pixels."""
+    """Source and size in CSS pixels of the ``<img>`` of a picture."""
     data = _bytes(saved.get(picture.name, picture.source))
     kind, (width, height) = (
         ("png", struct.unpack(">II", data[16:24])) if data.startswith(_PNG_MAGIC) else ("svg+xml", _svg_size(data))
@@ -100,7 +100,7 @@ def _bytes(source: Path | bytes | Figure) -> bytes:
 
 
 def _svg_size(data: bytes) -> tuple[int, int]:
-    """Of a drawing of matplotlib's, in whose units an inch has 72."""
+    """Size in CSS pixels of an SVG from matplotlib, which has 72 units an inch."""
     match = _VIEW.search(data[:2000])
     if match is None:
         raise ValueError("a figure must be PNG or matplotlib's SVG")

@@ -1,4 +1,4 @@
-"""How everything looks and how numbers are written: one palette, one colour and marker for each contender."""
+"""Colours and markers of models, and how numbers are written."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -6,29 +6,29 @@ from typing import Any
 
 from vit_vs_cnn.statistics.intervals import Estimate, format_interval
 
-#: Okabe and Ito's colours, told apart by the colour-blind; markers tell them apart in print.
+#: Okabe and Ito's colours, which colour-blind readers can distinguish; markers distinguish them in print.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 GLYPHS: dict[str, str] = dict(zip(MARKERS, "●■▲◆▼✚✖★", strict=True))
-#: Of what is no contender: methods, sizes, kernels.
+#: Colours of other series than models: methods, sizes, kernels.
 SERIES = COLOURS[2:7]
-#: Of what is beside the point: chance, zero, a note.
+#: Colour of reference lines and notes.
 GREY = "#666666"
-#: Of differences, which belong to no single model.
+#: Colour of differences, which belong to no single model.
 INK = "#222222"
-#: Perceptually uniform, and read alike by the colour-blind.
+#: Perceptually uniform colour map that colour-blind readers see alike.
 COLOUR_MAP = "viridis"
-#: Of what is saved as pixels.
+#: Resolution of PNG files.
 DPI = 150
-#: Networks of which there is a row of pictures or a panel; a figure of more could not be read.
+#: Largest number of networks with a panel or a row of images in a figure.
 MOST = 8
-#: What contenders are often called, and the place of their colour: the same on every page of every experiment.
+#: Index of the colour by the beginning of a model's name, the same on all pages.
 FAMILIES = {"vit": 0, "deit": 0, "resnet": 1, "cnn": 1}
 
 
 @dataclass(frozen=True)
 class Look:
-    """The colour and the marker of a contender, of matplotlib."""
+    """Colour and matplotlib marker of a model."""
 
     colour: str
     marker: str
@@ -42,15 +42,14 @@ class Look:
         return GLYPHS[self.marker]
 
 
-#: Of contenders by their names.
+#: Looks of models by name.
 Looks = Mapping[str, Look]
 
 
 def looks(names: Iterable[str]) -> dict[str, Look]:
-    """Colour and marker of every contender; whatever their order, the same.
+    """Colour and marker of every model, whatever the order of the names.
 
-    A ViT is blue and a CNN vermilion; others take what is left, by the alphabet. More than there are colours begin
-    anew with other markers.
+    A ViT is blue and a CNN vermilion. Others have the remaining colours, in alphabetical order.
     """
     given = list(dict.fromkeys(names))
     ordered = sorted(given)
@@ -69,31 +68,27 @@ def _look(place: int) -> Look:
 
 
 def percent(value: float | None, digits: int = 1) -> str:
-    """A share in per cent, without the sign; "-" for none."""
+    """A share in percent, without the sign; "-" for None."""
     return "-" if value is None else f"{100 * value:.{digits}f}"
 
 
 def points(value: float, digits: int = 1) -> str:
-    """A difference of shares in points, with its sign."""
+    """A difference of shares in percentage points, with its sign."""
     return f"{100 * value:+.{digits}f}"
 
 
 def interval(estimate: Estimate, *, sign: bool = False) -> str:
-    """``low to high`` in per cent, or in points with their signs."""
+    """``low to high`` in percent, or in points with signs."""
     if sign:
         return format_interval(estimate, sign=True)
     return f"{percent(estimate.low)} to {percent(estimate.high)}"
 
 
 def in_millions(count: int | None) -> str:
-    """Parameters or MACs in millions or billions; "-" for none."""
+    """A count in millions or billions; "-" for None."""
     if count is None:
         return "-"
     return "".join(_scaled(count, (("G", 1e9), ("M", 1e6))))
-
-
-def seconds(value: float) -> str:
-    return f"{value:.0f} s" if value < 600 else f"{value / 60:.0f} min"
 
 
 def bytes_text(count: int | None) -> str:
@@ -102,24 +97,14 @@ def bytes_text(count: int | None) -> str:
     return " ".join(_scaled(count, (("GB", 1e9), ("MB", 1e6), ("kB", 1e3))))
 
 
-def short(value: float) -> str:
-    """A number of any size in few letters: 2.8M, 3.3T."""
-    return "".join(_scaled(value, (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3), ("", 1.0))))
-
-
 def _scaled(value: int | float, units: Sequence[tuple[str, float]]) -> tuple[str, str]:
-    """Three digits and the largest unit of which it has one, rounded to these; the last for what is smaller."""
+    """Three digits, and the largest unit that is not above the value, or the last one."""
     unit, size = next(((unit, size) for unit, size in units if value >= 0.9995 * size), units[-1])
     return f"{value / size:.3g}", unit
 
 
-def rounded(value: float, digits: int = 2) -> str:
-    """So many digits, and no power of ten."""
-    return f"{float(f'{value:.{digits}g}'):,.0f}" if value >= 10 ** (digits - 1) else f"{value:.{digits}g}"
-
-
 def value_text(value: Any) -> str:
-    """A setting or a measurement of any kind."""
+    """Text of a setting or a measurement."""
     if value is None:
         return "-"
     if isinstance(value, float) or (isinstance(value, int) and abs(value) >= 1e8):

@@ -1,4 +1,4 @@
-"""A document on a terminal: its tables and sentences, and what matters most below them, where the eye is."""
+"""A document on a terminal: tables and texts, then the most important lines."""
 
 from rich import box
 from rich.console import Console
@@ -8,15 +8,15 @@ from rich.text import Text as RichText
 
 from vit_vs_cnn.reporting.document import Bullets, Cell, Document, Link, Table, Text
 
-#: Labelled lines in colours of their own.
+#: Styles of labelled lines.
 _STYLES = {"warning": "yellow"}
-#: Letters of a column of names that is not made narrower.
+#: Smallest width of a column of names.
 _LEAST = 12
 _UNBOUNDED = 10_000
 
 
 def print_document(document: Document, console: Console) -> None:
-    """Tables and texts in their order, then the lead, then labelled lines such as warnings; no folded part."""
+    """Print tables and texts, then the lead, then labelled lines such as warnings; folded blocks are left out."""
     tables = 0
     for block in document.blocks:
         if isinstance(block, Table) and block.terminal:
@@ -50,12 +50,12 @@ def _print_line(console: Console, line: str, style: str = "") -> None:
 
 
 def _columns(table: Table) -> dict[int, str]:
-    """Those that a terminal shows, by their place in a row."""
+    """Columns that a terminal shows, by index."""
     return {number: name for number, name in enumerate(table.columns) if name not in table.aside}
 
 
 def _columns_that_fit(table: Table, width: int) -> list[int]:
-    """From the left, with names folded and numbers whole; the first two in any case."""
+    """Indices of the columns that fit from the left, at least two; names may be folded, numbers not."""
     shown = [*_columns(table)]
     needed = {number: _least_width(table, number) for number in shown}
     while len(shown) > 2 and sum(1 + needed[number] for number in shown) + 1 > width:
@@ -69,7 +69,7 @@ def _least_width(table: Table, number: int) -> int:
 
 
 def _table(table: Table, shown: list[int], document: Document, console: Console) -> RichTable:
-    """As wide as it wants to be; where that is too wide, without the space between columns, and names folded."""
+    """A table at its full width, or with folded names and less space between columns if that is too wide."""
     drawn = RichTable(
         box=box.SIMPLE_HEAD,
         padding=(0, 1, 0, 0),
@@ -82,7 +82,7 @@ def _table(table: Table, shown: list[int], document: Document, console: Console)
             justify="right" if sides[number] else "left",
             no_wrap=sides[number],
             overflow="ellipsis" if sides[number] else "fold",
-            # Names of settings are long, and of no use cut off after three letters.
+            # Names of settings are long and must not be cut off after three letters.
             min_width=None if sides[number] else _least_width(table, number),
         )
     for row, parted in zip(table.shown, table.parted, strict=False):

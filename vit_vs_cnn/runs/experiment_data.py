@@ -82,7 +82,7 @@ def open_source(data: Data, *, trust: bool = False, fingerprint: str | None = No
         if (stored := find_images(fingerprint, folders)) is not None:
             return stored
     if isinstance(data.source, str):
-        raise InputError(f"{data.whence}: these images are no longer in {folders[0]}; give them again (data=)")
+        raise InputError(f"{data.description}: these images are no longer in {folders[0]}; give them again (data=)")
     return open_dataset(make_object(data.source, where="data.source", trust=trust), data.own)
 
 

@@ -120,7 +120,7 @@ def _open_images(folder: Path, results: Sequence[RunResult]) -> ExperimentData:
     """Open the images of an experiment without downloading them."""
     pool = open_experiment_data(folder, results[0].data)
     if {pool.fingerprint} != {result.data.fingerprint for result in results}:
-        raise InputError(f"{pool.data.whence}: the images are not those that the runs were trained and tested on")
+        raise InputError(f"{pool.data.description}: the images are not those that the runs were trained and tested on")
     return pool
 
 

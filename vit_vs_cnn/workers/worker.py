@@ -176,5 +176,5 @@ def _open_images(run: Run) -> ExperimentData:
     """The images of an experiment. Raises InputError: this process finds others than the command found."""
     data = ExperimentData.of(run.experiment, fingerprint=run.fingerprint)
     if data.fingerprint != run.fingerprint:
-        raise InputError(f"{data.data.whence}: the worker finds other images there than the command")
+        raise InputError(f"{data.data.description}: the worker finds other images there than the command")
     return data

@@ -5,7 +5,7 @@ from torch import nn
 from tests.inspection.locality.layers import tiny_vit
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.inspection.locality.layers import feature_maps, shift_equivariance_errors
-from vit_vs_cnn.models import ResNet, create_model
+from vit_vs_cnn.models import ResNet
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def errors_of(network, images, **options):
 def test_a_circular_convolution_is_equivariant_and_a_padded_one_nearly(images):
     circular = nn.Conv2d(3, 4, 3, padding=1, padding_mode="circular", dtype=torch.float64)
     padded = nn.Conv2d(3, 4, 3, padding=1, dtype=torch.float64)
-    found = shift_equivariance_errors(lambda x: {"circular": circular(x), "padded": padded(x)}, images, batch_size=2)
+    found = shift_equivariance_errors(lambda x: {"circular": circular(x), "padded": padded(x)}, images)
     assert found["circular"] < 1e-28
     assert 0 < found["padded"] < 0.5
 
@@ -36,11 +36,6 @@ def test_a_vit_with_absolute_positions_does_not(images, pool):
     found = errors_of(tiny_vit(position="learned", pool=pool), images)
     assert list(found) == ["block 1", "block 2"]
     assert min(found.values()) > 0.01
-
-
-def test_attention_in_circular_windows_is_equivariant(images):
-    network = tiny_vit(position="relative", window_size=3, window_boundary="circular")
-    assert max(errors_of(network, images).values()) < 1e-25
 
 
 def test_the_error_is_what_its_equation_says(images):
@@ -70,9 +65,3 @@ def test_maps_of_a_resnet_are_compared_at_their_own_steps():
 def test_a_shift_by_part_of_a_step_raises(images):
     with pytest.raises(InputError, match="a shift by 1 of 14 pixels is no whole number of steps of cut"):
         shift_equivariance_errors(lambda batch: {"cut": batch[:, :, :13]}, images)
-
-
-def test_maps_of_images_of_another_size_have_their_grid():
-    model = create_model("vit_nano", image_size=16, num_classes=3, dynamic_image_size=True).eval()
-    maps = feature_maps(model, torch.rand(1, 3, 24, 16))
-    assert {tuple(one.shape[2:]) for one in maps.values()} == {(6, 4)}

@@ -52,19 +52,6 @@ def test_a_head_of_one_offset_is_infinitely_sharp_and_a_flat_one_has_no_offset()
     assert found.offset[1].isnan().all()
 
 
-def test_attention_in_blocks_is_no_gaussian_head():
-    block = torch.cartesian_prod(torch.arange(13) // 4, torch.arange(11) // 4)
-    same = (block[:, None] == block).all(-1).double()
-    found = GaussianFit(grid_size=GRID)((same / same.sum(-1, keepdim=True))[None, None])
-    assert found.alpha.isnan().all()
-    assert found.r_squared.isnan().all()
-
-
-def test_random_attention_is_no_gaussian_head():
-    scores = torch.randn(5, 3, 143, 143, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    assert GaussianFit(grid_size=GRID)(scores.softmax(-1)).r_squared.max() < 0.1
-
-
 def test_centre_and_width_of_a_gaussian_head_are_its_offset_and_standard_deviation():
     found = HeadCentreMeasure(grid_size=GRID, max_offset=(5, 4))(quadratic([1.0, 2.0], [(0.0, 0.0), (-1.0, 1.0)]))
     # Variances per axis of a discrete Gaussian: .499 at alpha 1, .215 at alpha 2.

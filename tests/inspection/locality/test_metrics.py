@@ -53,10 +53,6 @@ def test_batches_give_what_all_images_at_once_give_and_memory_stays(measure, wei
     assert len(sizes) == 1
 
 
-def test_mean_weights_are_those_over_images(weights):
-    torch.testing.assert_close(MeanWeights(**PLACE)(weights), weights.mean(0), rtol=1e-13, atol=0)
-
-
 def test_weights_by_offset_are_those_of_the_patch_at_that_offset_with_rows_that_sum_to_one():
     weights = torch.randn(3, 2, 37, 37, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).softmax(-1)
     measure = VarianceShareMeasure(grid_size=(7, 5), extra_tokens=2, max_offset=(2, 1))

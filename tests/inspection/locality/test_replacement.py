@@ -26,7 +26,7 @@ def fitted_to(network, layer, images):
 
 @pytest.mark.parametrize(
     ("options", "padding"),
-    [({}, "replicate"), ({"window_size": 3, "window_boundary": "circular"}, "circular")],
+    [({}, "replicate"), ({"window_size": 3, "window_boundary": "zero"}, "zeros")],
 )
 def test_a_convolution_takes_the_place_of_attention_that_is_one(images, options, padding):
     network = tiny_vit(position="quadratic", **options)

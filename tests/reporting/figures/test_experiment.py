@@ -4,20 +4,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from tests.regimes.tables import law_table, seeded
 from tests.results import changed
 from vit_vs_cnn.regimes.analysis import Analysis, analyse
-from vit_vs_cnn.reporting.figures.drawing import save_figure
 from vit_vs_cnn.reporting.figures.experiment import (
     accuracy_curves,
     difference_curve,
     experiment_figures,
     gaps_to_best,
-    pair_differences,
 )
-from vit_vs_cnn.runs.analysis_plan import AnalysisPlan
 from vit_vs_cnn.statistics.pair_comparison import CONCLUSIVE
 
 pytestmark = pytest.mark.usefixtures("real_figures")
@@ -75,13 +71,6 @@ def test_the_accuracy_of_always_predicting_the_most_frequent_class_is_a_line_unl
     assert not [line for line in axis.lines if line.get_linestyle() == "--"]
 
 
-def test_models_differ_in_marker_as_well_as_colour():
-    (axis,) = accuracy_curves(analyse(seeded({name: {7: 0.5} for name in "abcdefghi"}))).axes
-    styles = [(c.lines[0].get_marker(), c.lines[0].get_color()) for c in axis.containers]
-    assert len(set(styles)) == 9
-    assert len({marker for marker, _ in styles[:7]}) == len({colour for _, colour in styles[:7]}) == 7
-
-
 def test_many_curves_have_intervals_for_the_recommended_pair_alone_and_names_that_do_not_overlap():
     table = {name: {100: 0.4 + gap, 700: 0.6 + gap} for name, gap in zip("abcdef", np.arange(6) / 500, strict=True)}
     analysis = analyse(seeded(table))
@@ -110,29 +99,6 @@ def test_differences_from_the_best_are_ordered_and_filled_only_with_a_conclusion
     assert "behind_the_best" not in experiment_figures(analysis_of_crossing())
 
 
-def test_pairs_that_are_not_all_with_the_best_have_a_row_each():
-    named = (("windows", "vit"), ("vit", "cnn"))
-    plan = AnalysisPlan((0, 1, 2), ("cnn", "vit", "windows"), (100, 700), 700, ("vit", "cnn"), 1.0, pairs=named)
-    analysis = analyse(seeded(THREE, images=10**6), plan=plan)
-    assert {"pairs", "behind_the_best"} & experiment_figures(analysis).keys() == {"pairs"}
-    figure = pair_differences(analysis)
-    found = {(c.first, c.second, c.train_size): c.difference.value for c in analysis.comparisons}
-    rows = [label.get_text() for label in figure.axes[0].get_yticklabels()]
-    assert rows == ["CNN - ViT", "ViT - windows"]
-    for axis, size in zip(figure.axes, (100, 700), strict=True):
-        for bars, row in zip(axis.containers, rows, strict=True):
-            first, second = (name.lower() for name in row.split(" - "))
-            assert bars.lines[0].get_xdata()[0] == pytest.approx(100 * found[first, second, size])
-
-
-def test_the_label_of_a_figure_of_one_size_fits_into_it():
-    table = {"resnet_with_a_long_name": {700: 0.7}, "vit": {700: 0.4}, "windows": {700: 0.69}}
-    figure = gaps_to_best(analyse(seeded(table, images=10**6)))
-    figure.draw_without_rendering()
-    box = figure._supxlabel.get_window_extent()
-    assert box.x0 >= 0 and box.y0 >= 0 and box.x1 <= figure.bbox.width
-
-
 def test_the_difference_is_best_minus_rival_and_the_crossover_lies_between_two_sizes():
     analysis = analysis_of_crossing()
     (axis,) = difference_curve(analysis).axes
@@ -155,14 +121,6 @@ def test_differences_without_a_conclusion_are_hollow(seeds):
     assert len(open_ones) < len(SIZES) if seeds == 3 else len(open_ones) == len(SIZES)
 
 
-def test_an_interval_that_the_data_do_not_determine_is_not_drawn():
-    analysis = analysis_of_crossing()
-    wide = [replace(one, difference=replace(one.difference, low=-1.0)) for one in analysis.comparisons]
-    (axis,) = difference_curve(replace(analysis, comparisons=tuple(wide))).axes
-    spans = axis.containers[0].lines[2][0].get_segments()
-    assert all(np.ptp(segment[:, 1]) == 0 for segment in spans)
-
-
 def test_every_budget_is_a_panel_with_all_models():
     short, long = (
         seeded(law_table(SIZES, **CROSSING), images=10_000, budget=f"{steps} steps", steps=steps, seeds=2)
@@ -172,20 +130,3 @@ def test_every_budget_is_a_panel_with_all_models():
     figure = experiment_figures(analyse(named))["more_training"]
     assert [axis.get_title("left") for axis in figure.axes] == ["100 steps", "400 steps"]
     assert [len(axis.containers) for axis in figure.axes] == [2, 2]
-
-
-def test_a_single_size_has_a_row_for_each_model_and_no_further_figure():
-    analysis = analyse(seeded(law_table((500,), **CROSSING)))
-    (axis,) = accuracy_curves(analysis).axes
-    assert [tick.get_text() for tick in axis.get_yticklabels()] == ["ResNet", "ViT"]
-    assert experiment_figures(analysis) == {}
-
-
-def test_figures_are_written_and_the_same_each_time(tmp_path):
-    analysis = analysis_of_crossing()
-    assert [*experiment_figures(analysis)] == ["difference", "fits"]
-    for name in experiment_figures(analysis):
-        drawn = [experiment_figures(analysis)[name] for _ in range(2)]
-        once, again = (save_figure(figure, tmp_path / str(i), name, ["png"]) for i, figure in enumerate(drawn))
-        assert once[0].read_bytes() == again[0].read_bytes()
-        assert np.asarray(Image.open(once[0])).std() > 10

@@ -11,10 +11,9 @@ from matplotlib.figure import Figure
 
 from tests.reporting.inspected import looked, shown, vit
 from vit_vs_cnn.reporting.document import Document, Picture
-from vit_vs_cnn.reporting.figures import fonts
+from vit_vs_cnn.reporting.figures import drawing
 from vit_vs_cnn.reporting.figures.attention import overlay_figure
-from vit_vs_cnn.reporting.figures.drawing import plain_axes, save_figure
-from vit_vs_cnn.reporting.figures.fonts import make_readable
+from vit_vs_cnn.reporting.figures.drawing import make_readable, save_figure
 from vit_vs_cnn.reporting.page import page_of
 
 pytestmark = pytest.mark.usefixtures("real_figures")
@@ -40,9 +39,9 @@ def only_dejavu(monkeypatch):
     """A machine with no other fonts than matplotlib's own."""
     own = [font for font in font_manager.fontManager.ttflist if font.name.startswith("DejaVu")]
     monkeypatch.setattr(font_manager.fontManager, "ttflist", own)
-    fonts._fallback_fonts.cache_clear()
+    drawing._fallback_fonts.cache_clear()
     yield
-    fonts._fallback_fonts.cache_clear()
+    drawing._fallback_fonts.cache_clear()
 
 
 def named_figure():
@@ -69,17 +68,6 @@ def test_a_figure_with_names_in_any_script_is_saved_without_a_warning(tmp_path):
         assert "狗" in page_of(document)
 
 
-@pytest.mark.usefixtures("only_dejavu")
-def test_pictures_of_classes_in_any_script_are_drawn_without_a_warning(tmp_path):
-    images = shown()
-    data = replace(images.data, class_names=("猫", "बिल्ली", "🐈"), sample_ids=["图 1", "2", "3", "$4"])
-    images, one = replace(images, data=data), vit(tmp_path)
-    found = [looked(replace(one, name="模型"), images, "rollout")]
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        overlay_figure(images, found).savefig(tmp_path / "picture.png")
-
-
 def test_a_name_with_dollars_is_no_formula(tmp_path):
     images = shown()
     data = replace(images.data, class_names=("$\\frac$", "b", "c"), sample_ids=["$_$"] * len(images.data))
@@ -87,40 +75,17 @@ def test_a_name_with_dollars_is_no_formula(tmp_path):
     overlay_figure(images, [looked(vit(tmp_path), images, "rollout")]).savefig(tmp_path / "picture.png")
 
 
-def test_powers_of_ten_at_the_ticks_stay_formulas(tmp_path):
-    figure, (axis,) = plain_axes(3.0, 2.0)
-    axis.plot([1, 1000], [1, 2], label="$_$")
-    axis.set_xscale("log")
-    axis.set_title("$\\frac$")
-    figure.savefig(tmp_path / "log.png")
-    assert all(label.get_parse_math() for label in axis.get_xticklabels())
-    assert not axis.title.get_parse_math()
-
-
 def test_a_font_that_has_the_character_follows_the_default_one(monkeypatch):
     entry = SimpleNamespace(style="normal", weight=400, fname="cats.ttf", name="Cats")
     monkeypatch.setattr(font_manager.fontManager, "ttflist", [entry])
-    monkeypatch.setattr(fonts, "findfont", lambda _: "default.ttf")
+    monkeypatch.setattr(drawing, "findfont", lambda _: "default.ttf")
     known = {"default.ttf": frozenset(map(ord, "é")), "cats.ttf": frozenset(map(ord, "猫"))}
-    monkeypatch.setattr(fonts, "_characters_of", known.get)
-    fonts._fallback_fonts.cache_clear()
-    assert fonts._fallback_fonts(frozenset(map(ord, "é猫狗"))) == ("Cats",)
-    assert fonts._fallback_fonts(frozenset(map(ord, "é"))) == ()
+    monkeypatch.setattr(drawing, "_characters_of", known.get)
+    drawing._fallback_fonts.cache_clear()
+    assert drawing._fallback_fonts(frozenset(map(ord, "é猫狗"))) == ("Cats",)
+    assert drawing._fallback_fonts(frozenset(map(ord, "é"))) == ()
     figure = Figure()
     figure.suptitle("猫")
     make_readable(figure)
     assert figure._suptitle.get_fontfamily() == ["sans-serif", "Cats"]
-    fonts._fallback_fonts.cache_clear()
-
-
-@pytest.mark.usefixtures("only_dejavu")
-def test_figures_of_plain_names_and_numbers_stay_as_they_were():
-    figure = Figure()
-    axis = figure.subplots()
-    axis.plot([-1, 1], [-2, 2])
-    axis.set_title("σ ≥ 0 – always")
-    figure.canvas.draw()
-    before = [label.get_text() for label in axis.get_xticklabels()], axis.xaxis.get_major_formatter()
-    make_readable(figure)
-    assert ([label.get_text() for label in axis.get_xticklabels()], axis.xaxis.get_major_formatter()) == before
-    assert axis.title.get_fontfamily() == ["sans-serif"] and axis.get_title() == "σ ≥ 0 – always"
+    drawing._fallback_fonts.cache_clear()

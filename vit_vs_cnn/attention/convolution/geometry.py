@@ -8,9 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from vit_vs_cnn.attention.arguments import Images, Size2d, as_rows_and_cols, check_choice
-
-PADDING_MODES = ("zeros", "replicate", "circular", "reflect")
+from vit_vs_cnn.attention.arguments import Images, Size2d, as_rows_and_cols
 
 
 class ConvolutionAxis(NamedTuple):
@@ -21,7 +19,6 @@ class ConvolutionAxis(NamedTuple):
             it can be.
         before: tokens of padding before the first token.
         after: tokens of padding after the last token.
-        mode: rule for the values of the padding, one of ``PADDING_MODES``.
     """
 
     kernel: int
@@ -30,7 +27,6 @@ class ConvolutionAxis(NamedTuple):
     dilation: int
     before: int
     after: int
-    mode: str
 
     @property
     def lead(self) -> int:
@@ -51,7 +47,7 @@ class ConvolutionAxis(NamedTuple):
         """Number of queries.
 
         Raises:
-            ValueError: if the kernel is larger than the padded image, or a reflection extends beyond the image.
+            ValueError: if the kernel is larger than the padded image.
         """
         reach = size + self.before + self.after - self.dilation * (self.kernel - 1) - 1
         if reach < 0:
@@ -59,28 +55,15 @@ class ConvolutionAxis(NamedTuple):
                 f"a kernel of {self.kernel} positions, {self.dilation} apart, is larger than the image of {size} "
                 f"tokens with {self.before} + {self.after} of padding"
             )
-        count = reach // self.stride + 1
-        last = self.start + self.span(count) - 1
-        if self.mode == "reflect" and (-self.start >= size or last - (size - 1) >= size):
-            raise ValueError(f'padding_mode="reflect" extends beyond the opposite side of an image of {size} tokens')
-        return count
+        return reach // self.stride + 1
 
     def span(self, count: int) -> int:
         """Number of tokens that the windows of ``count`` queries cover."""
         return (count - 1) * self.stride + (self.window - 1) * self.dilation + 1
 
-    def pad(self, images: Tensor, dim: int, start: int, length: int) -> Tensor:
-        """Tokens at ``length`` coordinates from ``start`` along one dimension."""
-        size = images.shape[dim]
-        if self.mode == "zeros":
-            sides = [0, 0] * (images.ndim - 1 - dim) + [-start, start + length - size]
-            return F.pad(images, sides) if any(sides) else images
-        sources = torch.arange(start, start + length, device=images.device)
-        if self.mode == "circular":
-            sources = sources % size
-        elif self.mode == "reflect":
-            sources = size - 1 - (size - 1 - sources.abs()).abs()
-        return images.index_select(dim, sources.clamp(0, size - 1))
+    def sides_of_windows(self, size: int, num_queries: int) -> tuple[int, int]:
+        """Tokens of padding before and after ``size`` tokens for the windows of ``num_queries`` queries."""
+        return -self.start, self.start + self.span(num_queries) - size
 
     def quadratic_weights(
         self, size: int, sharpness: float, like: Tensor
@@ -124,17 +107,16 @@ class ConvolutionGeometry(NamedTuple):
 
     def pad(self, images: Images) -> Float[Tensor, "batch channels padded_rows padded_cols"]:
         """Images with the padding of the convolution."""
-        for dim, axis in enumerate(self, start=2):
-            images = axis.pad(images, dim, -axis.before, images.shape[dim] + axis.before + axis.after)
-        return images
+        rows, cols = self
+        return F.pad(images, (cols.before, cols.after, rows.before, rows.after))
 
     def pad_for_windows(
         self, images: Images, num_queries: tuple[int, int]
     ) -> Float[Tensor, "batch channels padded_rows padded_cols"]:
         """All tokens in the windows of ``num_queries`` queries."""
-        for dim, (axis, count) in enumerate(zip(self, num_queries, strict=True), start=2):
-            images = axis.pad(images, dim, axis.start, axis.span(count))
-        return images
+        sizes = zip(self, images.shape[2:], num_queries, strict=True)
+        rows, cols = (axis.sides_of_windows(size, count) for axis, size, count in sizes)
+        return F.pad(images, (*cols, *rows)) if any((*cols, *rows)) else images
 
     def unfold_windows(self, padded: Tensor) -> Float[Tensor, "batch channels rows cols window_rows window_cols"]:
         """View of the window of every query, from ``pad_for_windows``."""
@@ -149,11 +131,9 @@ def make_geometry(
     stride: Size2d,
     padding: Size2d | Sequence[Sequence[int]],
     dilation: Size2d,
-    padding_mode: str,
     window_size: Size2d | None,
 ) -> ConvolutionGeometry:
     """Checked geometry, from the arguments of ``ConvolutionalAttention``."""
-    check_choice("padding_mode", padding_mode, PADDING_MODES)
     kernel = as_rows_and_cols("kernel_size", kernel_size)
     window = kernel if window_size is None else as_rows_and_cols("window_size", window_size)
     if kernel == (1, 1):
@@ -165,7 +145,5 @@ def make_geometry(
     pads = [as_rows_and_cols("padding", side, minimum=0) for side in sides]
     if len(pads) != 2:
         raise ValueError(f"padding must be a number or (rows, cols), but is {padding}")
-    rows, cols = (
-        ConvolutionAxis(kernel[i], window[i], strides[i], dilations[i], *pads[i], padding_mode) for i in (0, 1)
-    )
+    rows, cols = (ConvolutionAxis(kernel[i], window[i], strides[i], dilations[i], *pads[i]) for i in (0, 1))
     return ConvolutionGeometry(rows, cols)

@@ -56,13 +56,13 @@ class ConvolutionalAttention(nn.Module):
     which attends to all positions alike.
 
     Reference: Cordonnier, Loukas & Jaggi 2020, theorem 1 and lemma 1; Ramachandran et al. 2019 (windows).
-    Differs: paddings, strides, dilations and groups of ``nn.Conv2d``; without ``head_dim`` the product ``W_V W_O`` of a
+    Differs: strides, dilations and groups of ``nn.Conv2d``; without ``head_dim`` the product ``W_V W_O`` of a
     head is one matrix, and the tokens themselves are the values, shared by all heads; keys are shared, too (Shazeer
     2019). The quadratic softmax is computed as a product of one over the rows and one over the columns.
 
     Arguments:
-        in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias, padding_mode: as those of
-            ``nn.Conv2d``; numbers or (rows, cols). ``padding`` may also be ((before, after), (before, after)).
+        in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias: as those of ``nn.Conv2d``;
+            numbers or (rows, cols). The padding is zero. ``padding`` may also be ((before, after), (before, after)).
         form: "window" or "quadratic".
         sharpness: beta of the window, alpha of the quadratic form; infinity and 46 if None, 5 where released.
         window_size: (rows, cols) of the window or one number, if larger than the kernel; a 1x1 kernel keeps its own.
@@ -70,7 +70,7 @@ class ConvolutionalAttention(nn.Module):
         released: learn positions and content; with form "window" only.
 
     Raises:
-        ValueError: if a form or a padding mode is unknown, a number does not fit, or the sharpness is infinite where
+        ValueError: if a form is unknown, a number does not fit, or the sharpness is infinite where
             it must be finite (quadratic, or released: a one-hot softmax has no gradient).
     """
 
@@ -85,7 +85,6 @@ class ConvolutionalAttention(nn.Module):
         dilation: Size2d = 1,
         groups: int = 1,
         bias: bool = True,
-        padding_mode: str = "zeros",
         form: str = "window",
         sharpness: float | None = None,
         window_size: Size2d | None = None,
@@ -93,7 +92,7 @@ class ConvolutionalAttention(nn.Module):
         released: bool = False,
     ) -> None:
         super().__init__()
-        self.form, self.padding_mode = form, padding_mode
+        self.form = form
         check_choice("form", form, FORMS)
         if form == "quadratic" and (released or window_size is not None):
             raise ValueError(
@@ -109,7 +108,6 @@ class ConvolutionalAttention(nn.Module):
             stride=stride,
             padding=padding,
             dilation=dilation,
-            padding_mode=padding_mode,
             window_size=window_size,
         )
         self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
@@ -195,8 +193,7 @@ class ConvolutionalAttention(nn.Module):
     def attention_weights(self, images: Images) -> Float[Tensor, "batch heads queries tokens"]:
         """Weights of the tokens of these images; the queries are the positions of the output, row by row.
 
-        A token of padding that copies a token of the image adds its weight to it. The share of tokens of zeros is
-        missing from the rows.
+        The share of the padding is missing from the rows.
         """
         tokens = math.prod(images.shape[2:])
         # Gathered from one-hot images, an image for each token, the weights appear in their positions.

@@ -32,19 +32,19 @@ def conv2d_to_attention(
     """Multi-head attention that computes the same as a convolution; see ``ConvolutionalAttention``.
 
     Reference: Cordonnier, Loukas & Jaggi 2020, theorem 1.
-    Differs: any kernel, stride, dilation, padding and number of groups.
+    Differs: any kernel, stride, dilation, number of groups and zero padding.
 
     Arguments:
-        conv: convolution of any kernel size, stride, dilation, padding, padding mode and number of groups.
+        conv: convolution with padding of zeros, if any.
         form, sharpness, window_size, released: as of ``ConvolutionalAttention``.
         head_dim: None for the same function; less than the rank for the best approximation (the singular values
             that are left out are its error, ``unexplained_energy``).
 
     Raises:
-        ValueError: if the module is no plain ``nn.Conv2d``, or as ``ConvolutionalAttention``.
+        ValueError: if the module is no plain ``nn.Conv2d`` with padding of zeros, or as ``ConvolutionalAttention``.
     """
     if not _is_plain(conv):
-        raise ValueError(f"conv must be a plain torch.nn.Conv2d, but is {type(conv).__qualname__}")
+        raise ValueError(f"conv must be a plain torch.nn.Conv2d with padding of zeros, but is {conv}")
     attention = ConvolutionalAttention(
         conv.in_channels,
         conv.out_channels,
@@ -54,7 +54,6 @@ def conv2d_to_attention(
         dilation=conv.dilation,
         groups=conv.groups,
         bias=conv.bias is not None,
-        padding_mode=conv.padding_mode,
         form=form,
         sharpness=sharpness,
         window_size=window_size,
@@ -204,15 +203,15 @@ def _check_layers(model: nn.Module) -> nn.Conv2d:
     convolutions = {name: module for name, module in model.named_modules() if isinstance(module, kinds)}
     first = next((module for module in convolutions.values() if isinstance(module, nn.Conv2d)), None)
     if odd := [f"{name} ({type(layer).__qualname__})" for name, layer in convolutions.items() if not _is_plain(layer)]:
-        raise ValueError(f"these layers do not convolve as torch.nn.Conv2d does: {', '.join(odd)}")
+        raise ValueError(f"these layers do not convolve as torch.nn.Conv2d with zeros as padding: {', '.join(odd)}")
     if first is None:
         raise ValueError(f"the model must have convolutions, but {type(model).__qualname__} has no torch.nn.Conv2d")
     return first
 
 
 def _is_plain(module: nn.Module) -> bool:
-    """True for ``nn.Conv2d`` and subclasses that do not change what it computes."""
-    if not isinstance(module, nn.Conv2d):
+    """True for ``nn.Conv2d`` with padding of zeros, and subclasses that do not change what it computes."""
+    if not isinstance(module, nn.Conv2d) or module.padding_mode != "zeros":
         return False
     kind = type(module)
     return kind.forward is nn.Conv2d.forward and kind._conv_forward is nn.Conv2d._conv_forward

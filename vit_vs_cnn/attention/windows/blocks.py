@@ -1,6 +1,6 @@
 """Attention within blocks: windows that tile the grid and do not overlap; their borders may be shifted."""
 
-from typing import Literal, NamedTuple, Required, TypedDict, Unpack, overload
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -10,112 +10,9 @@ from torch import Tensor
 
 from vit_vs_cnn.attention.arguments import Heads, HeadValues, Size2d, TokenWeights, as_rows_and_cols
 from vit_vs_cnn.attention.functional import attend
-from vit_vs_cnn.attention.relative import expand_offsets
+from vit_vs_cnn.attention.positions import GridLayer
+from vit_vs_cnn.attention.relative import RelativePosition, expand_offsets
 from vit_vs_cnn.attention.windows.sliding import OffsetBias
-
-
-class BlockOptions(TypedDict, total=False):
-    """Keyword arguments of ``block_attention``, for type checkers."""
-
-    grid_size: Required[Size2d]
-    window_size: Required[Size2d]
-    shift: Size2d
-    bias: OffsetBias | None
-
-
-@overload
-def block_attention(
-    queries: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    *,
-    return_weights: Literal[False] = False,
-    **options: Unpack[BlockOptions],
-) -> Tensor: ...
-
-
-@overload
-def block_attention(
-    queries: Tensor, keys: Tensor, values: Tensor, *, return_weights: Literal[True], **options: Unpack[BlockOptions]
-) -> tuple[Tensor, Tensor]: ...
-
-
-def block_attention(
-    queries: Heads,
-    keys: Heads,
-    values: HeadValues,
-    *,
-    grid_size: Size2d,
-    window_size: Size2d,
-    shift: Size2d = 0,
-    bias: OffsetBias | None = None,
-    return_weights: bool = False,
-) -> HeadValues | tuple[HeadValues, TokenWeights]:
-    """Attention of each token to those of its window, the windows tiling the grid.
-
-    Two tokens attend to each other where ``floor((p - shift) / window)`` agrees for their rows and for their columns.
-
-    Reference: Liu et al. 2021 (Swin), section 3.2: the grid is rolled, so that shifted windows are as many as others,
-    and a mask separates tokens that only the rolling brings together.
-    Differs: the window need not divide the grid, which is padded at its end, and the padding masked.
-
-    Arguments:
-        queries, keys, values: ``(batch, heads, tokens, head_dim)``, the tokens of the grid row by row.
-        grid_size: (rows, cols), or one number for both; a sequence is a grid of one column.
-        window_size: (rows, cols) of a window, or one number for both.
-        shift: (rows, cols) by which the borders move down and right, or one number for both; smaller than the window.
-        bias: added to the scores for each head and offset from query to key, ``(heads, 2 rows - 1, 2 cols - 1)``.
-        return_weights: also return the weights, tokens x tokens with zeros outside the windows.
-
-    Raises:
-        ValueError: if a size is not positive, the shift is not smaller than the window, or a shape does not fit.
-    """
-    if return_weights:
-        options: BlockOptions = {"grid_size": grid_size, "window_size": window_size, "shift": shift, "bias": bias}
-        return block_attention_reference(queries, keys, values, **options)
-    blocks = _make_blocks(queries, grid_size, window_size, shift, bias)
-    heads = queries.shape[1]
-    mask = window_bias = None
-    if any(blocks.shift) or any(blocks.margins):
-        mask = _block_mask(blocks, queries.device).repeat(heads, 1, 1)
-    if bias is not None:
-        windows = blocks.counts[0] * blocks.counts[1]
-        window_bias = expand_offsets(bias, blocks.window_size)[:, None].expand(-1, windows, -1, -1).flatten(0, 1)
-    tiles = (_cut(blocks, x) for x in (queries, keys, values))
-    return _join(blocks, attend(*tiles, mask=mask, bias=window_bias)[0])
-
-
-def block_attention_reference(
-    queries: Heads,
-    keys: Heads,
-    values: HeadValues,
-    *,
-    grid_size: Size2d,
-    window_size: Size2d,
-    shift: Size2d = 0,
-    bias: OffsetBias | None = None,
-) -> tuple[HeadValues, TokenWeights]:
-    """Output and weights of ``block_attention`` by one masked product of all tokens with all."""
-    blocks = _make_blocks(queries, grid_size, window_size, shift, bias)
-    token_bias = None
-    if bias is not None:  # pairs of different windows are masked, whatever entry they have
-        rows, cols = (
-            (torch.arange(1 - size, size, device=bias.device) + window - 1).clamp(0, 2 * window - 2)
-            for size, window in zip(blocks.grid_size, blocks.window_size, strict=True)
-        )
-        token_bias = expand_offsets(bias[:, rows][:, :, cols], blocks.grid_size)
-    mask = token_mask(blocks.grid_size, blocks.window_size, blocks.shift).to(queries.device)
-    output, weights = attend(queries, keys, values, mask=mask, bias=token_bias, return_weights=True)
-    assert weights is not None
-    return output, weights
-
-
-def token_mask(
-    grid_size: tuple[int, int], window_size: tuple[int, int], shift: tuple[int, int]
-) -> Bool[Tensor, "tokens tokens"]:
-    """Mask that is True between tokens of the same window."""
-    window = _window_of_tokens(grid_size, window_size, shift)
-    return (window[:, :, None] == window[:, None, :]).all(dim=0)
 
 
 class Blocks(NamedTuple):
@@ -136,6 +33,70 @@ class Blocks(NamedTuple):
         """(rows, cols) of windows."""
         rows, cols = (-(-size // window) for size, window in zip(self.grid_size, self.window_size, strict=True))
         return rows, cols
+
+
+def block_attention(
+    queries: Heads,
+    keys: Heads,
+    values: HeadValues,
+    *,
+    grid_size: Size2d,
+    window_size: Size2d,
+    shift: Size2d = 0,
+    bias: OffsetBias | None = None,
+    return_weights: bool = False,
+) -> tuple[HeadValues, TokenWeights | None]:
+    """Attention of each token to those of its window, the windows tiling the grid: output, and weights or None.
+
+    Two tokens attend to each other where ``floor((p - shift) / window)`` agrees for their rows and for their columns.
+
+    Reference: Liu et al. 2021 (Swin), section 3.2: the grid is rolled, so that shifted windows are as many as others,
+    and a mask separates tokens that only the rolling brings together.
+    Differs: the window need not divide the grid, which is padded at its end, and the padding masked.
+
+    Arguments:
+        queries, keys, values: ``(batch, heads, tokens, head_dim)``, the tokens of the grid row by row.
+        grid_size: (rows, cols), or one number for both; a sequence is a grid of one column.
+        window_size: (rows, cols) of a window, or one number for both.
+        shift: (rows, cols) by which the borders move down and right, or one number for both; smaller than the window.
+        bias: added to the scores for each head and offset from query to key, ``(heads, 2 rows - 1, 2 cols - 1)``.
+        return_weights: compute all tokens with all under a mask, and return the weights, tokens x tokens with zeros
+            outside the windows.
+
+    Raises:
+        ValueError: if a size is not positive, the shift is not smaller than the window, or a shape does not fit.
+    """
+    blocks = _make_blocks(queries, grid_size, window_size, shift, bias)
+    if return_weights:
+        token_mask = window_mask(blocks.grid_size, blocks.window_size, blocks.shift).to(queries.device)
+        token_bias = None if bias is None else _expand_bias(blocks, bias)
+        return attend(queries, keys, values, mask=token_mask, bias=token_bias, return_weights=True)
+    heads = queries.shape[1]
+    mask = window_bias = None
+    if any(blocks.shift) or any(blocks.margins):
+        mask = _block_mask(blocks, queries.device).repeat(heads, 1, 1)
+    if bias is not None:
+        windows = blocks.counts[0] * blocks.counts[1]
+        window_bias = expand_offsets(bias, blocks.window_size)[:, None].expand(-1, windows, -1, -1).flatten(0, 1)
+    tiles = (_cut(blocks, x) for x in (queries, keys, values))
+    return _join(blocks, attend(*tiles, mask=mask, bias=window_bias)[0]), None
+
+
+def _expand_bias(blocks: Blocks, bias: Tensor) -> Tensor:
+    """Bias between all tokens; pairs of different windows, which are masked, have that of some offset."""
+    rows, cols = (
+        (torch.arange(1 - size, size, device=bias.device) + window - 1).clamp(0, 2 * window - 2)
+        for size, window in zip(blocks.grid_size, blocks.window_size, strict=True)
+    )
+    return expand_offsets(bias[:, rows][:, :, cols], blocks.grid_size)
+
+
+def window_mask(
+    grid_size: tuple[int, int], window_size: tuple[int, int], shift: tuple[int, int]
+) -> Bool[Tensor, "tokens tokens"]:
+    """Mask that is True between tokens of the same window."""
+    window = _window_of_tokens(grid_size, window_size, shift)
+    return (window[:, :, None] == window[:, None, :]).all(dim=0)
 
 
 def _make_blocks(queries: Tensor, grid_size: Size2d, window_size: Size2d, shift: Size2d, bias: Tensor | None) -> Blocks:
@@ -189,3 +150,57 @@ def _join(blocks: Blocks, windows: Tensor) -> HeadValues:
     grid = rearrange(windows, "b (heads i j) (y x) d -> b heads (i y) (j x) d", i=i, j=j, y=y, x=x)
     grid = grid.roll(blocks.shift, dims=(2, 3)) if any(blocks.shift) else grid
     return grid[:, :, :rows, :cols].flatten(2, 3)
+
+
+class BlockWindow(GridLayer):
+    """Layer of ``block_attention`` with a fixed window and shift; otherwise as ``SlidingWindow``.
+
+    Reference: Liu et al. 2021 (Swin), section 3.2.
+    Differs: a window is cut to the grid along an axis that is not longer than it, and not shifted there (as in their
+    code, where the shorter axis decides for both).
+
+    Arguments:
+        grid_size, num_prefix_tokens: as in ``GridLayer``.
+        window_size: (rows, cols) of a window, or one number for both.
+        shifted: move the borders by half a window.
+
+    Raises:
+        ValueError: if a size is not positive.
+    """
+
+    def __init__(
+        self, grid_size: tuple[int, int], window_size: Size2d, shifted: bool = False, num_prefix_tokens: int = 0
+    ) -> None:
+        super().__init__(grid_size, num_prefix_tokens)
+        self.window_size = as_rows_and_cols("window_size", window_size)
+        self.shifted = shifted
+
+    def forward(
+        self,
+        queries: Heads,
+        keys: Heads,
+        values: HeadValues,
+        *,
+        relative_position: RelativePosition | None = None,
+        return_weights: bool = False,
+    ) -> tuple[HeadValues, TokenWeights | None]:
+        rows, cols = size = self.grid_size
+        window = min(self.window_size[0], rows), min(self.window_size[1], cols)
+        shift = (
+            window[0] // 2 if self.shifted and window[0] < rows else 0,
+            window[1] // 2 if self.shifted and window[1] < cols else 0,
+        )
+        if self.num_prefix_tokens or return_weights:
+            bias = None if relative_position is None else relative_position.token_bias()
+            mask = self._pad(window_mask(size, window, shift)).to(queries.device)
+            return attend(queries, keys, values, mask=mask, bias=bias, return_weights=return_weights)
+        bias = None
+        if relative_position is not None:
+            bias = relative_position.bias_at_offsets(range(1 - window[0], window[0]), range(1 - window[1], window[1]))
+        return block_attention(queries, keys, values, grid_size=size, window_size=window, shift=shift, bias=bias)
+
+    def _pad(self, mask: Tensor) -> Tensor:
+        return F.pad(mask, (self.num_prefix_tokens, 0, self.num_prefix_tokens, 0), value=True)
+
+    def extra_repr(self) -> str:
+        return f"window_size={self.window_size}, shifted={self.shifted}"

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from vit_vs_cnn.attention.arguments import Heads, HeadValues, Size2d, TokenWeights
 from vit_vs_cnn.attention.functional import attend, masked_softmax
-from vit_vs_cnn.attention.relative import add_prefix_bias
+from vit_vs_cnn.attention.positions import GridLayer
+from vit_vs_cnn.attention.relative import RelativePosition, add_prefix_bias
 from vit_vs_cnn.attention.windows.neighbourhood import (
     Neighbourhood,
     bias_index_matrix,
@@ -19,7 +20,7 @@ from vit_vs_cnn.attention.windows.neighbourhood import (
 from vit_vs_cnn.attention.windows.tiles import tiled_attention
 
 #: Number of tokens up to which the masked product of all tokens with all is used. Measured on one thread, forward and
-#: with backward (``benchmarks.local_attention --sweep``).
+#: with backward (results/speed/sweep.txt).
 MAX_DENSE_TOKENS = 575
 #: The same in compiled and exported programs, which gather the windows of more tokens.
 MAX_DENSE_TOKENS_COMPILED = 256
@@ -70,8 +71,8 @@ def local_attention(
     ``O[q] = sum_s w[q, s] V[key(q, s)]``, ``w[q, s] = softmax_s(Q[q] . K[key(q, s)] / sqrt(head_dim) + bias[s])``, with
     ``key`` of ``window_keys`` along the rows and along the columns, and s running over the window.
 
-    Reference: Ramachandran et al. 2019, equation 2 (windows); Hassani et al. 2023 ("shift").
-    Differs: four rules for the edge of the grid; windows may be even, and larger than the grid.
+    Reference: Ramachandran et al. 2019, equation 2.
+    Differs: two rules for the edge of the grid; windows may be even, and larger than the grid.
 
     Small grids use one masked product of all tokens with all. Large grids are cut into tiles, whose time and memory are
     linear in the number of tokens.
@@ -81,10 +82,9 @@ def local_attention(
         grid_size: (rows, cols), or one number for both; a sequence is a grid of one column.
         window_size: (rows, cols) of the window, or one number for both; odd or even.
         boundary: rule for keys outside the grid. "mask": there are none. "zero": their keys and values are zero; their
-            score is the bias, and they take their share of the softmax. "shift": there are none, and windows move
-            inwards to keep their size. "circular": tokens of the opposite side; the window must fit into the grid.
-        bias: added to the scores for each head and offset from query to key, ``(heads, rows, cols)`` of the window,
-            and ``(heads, 2 rows - 1, 2 cols - 1)`` with "shift"; minus infinity masks.
+            score is the bias, and they take their share of the softmax.
+        bias: added to the scores for each head and offset from query to key, ``(heads, rows, cols)`` of the window;
+            minus infinity masks.
         return_weights: also return the weights, tokens x tokens with zeros outside the windows. With "zero" the share
             of the tokens outside the grid is missing from the rows.
 
@@ -134,7 +134,7 @@ def _gathered_attention(
     scores = torch.einsum("bhnd,bhnpd->bhnp", queries * queries.shape[-1] ** -0.5, keys)
     mask = torch.ones_like(tables.inside) if neighbourhood.boundary == "zero" else tables.inside
     if bias is not None:
-        window_bias = bias.flatten(1).to(queries.dtype)[:, tables.bias_index]
+        window_bias = bias.flatten(1).to(queries.dtype).unsqueeze(1)
         scores, mask = scores + window_bias, mask & (window_bias != -torch.inf)
     weights = masked_softmax(scores, mask)
     return torch.einsum("bhnp,bhnpd->bhnd", weights, values), weights
@@ -178,7 +178,7 @@ def _bias_table(
     neighbourhood: Neighbourhood, queries: Tensor, bias: Tensor | None
 ) -> Float[Tensor, "bias_heads entries"]:
     """Flattened bias, and minus infinity for pairs outside the window; one row for all heads without a bias."""
-    rows, cols = neighbourhood.bias_size
+    rows, cols = neighbourhood.window_size
     entries = queries.new_zeros(1, rows * cols) if bias is None else bias.flatten(1).to(queries.dtype)
     return F.pad(entries, (0, 1), value=-torch.inf)
 
@@ -186,7 +186,64 @@ def _bias_table(
 def _outside_scores(neighbourhood: Neighbourhood, table: Tensor) -> Float[Tensor, "bias_heads queries"]:
     """Logarithm of the sum of the exponential scores of the tokens outside the grid."""
     tables = window_tables(neighbourhood, table.device)
-    scores = table[:, tables.bias_index].masked_fill(tables.inside, -torch.inf)
+    scores = table[:, None, :-1].expand(-1, len(tables.inside), -1).masked_fill(tables.inside, -torch.inf)
     empty = (scores == -torch.inf).all(dim=-1)
     # Rows without a token outside bypass the logarithm, whose gradient there is not a number.
     return scores.masked_fill(empty.unsqueeze(-1), 0.0).logsumexp(dim=-1).masked_fill(empty, -torch.inf)
+
+
+class SlidingWindow(GridLayer):
+    """Layer of ``local_attention`` with a fixed window, in place of global attention.
+
+    With prefix tokens, which attend to all tokens and are attended to by all, and where weights are returned, it is one
+    masked product of all tokens with all.
+
+    Arguments:
+        grid_size, num_prefix_tokens: as in ``GridLayer``.
+        window_size: (rows, cols) of the window, or one number for both.
+        boundary: as in ``local_attention``.
+
+    Raises:
+        ValueError: if a size is not positive, or the boundary is unknown.
+    """
+
+    def __init__(
+        self, grid_size: tuple[int, int], window_size: Size2d, boundary: str = "mask", num_prefix_tokens: int = 0
+    ) -> None:
+        super().__init__(grid_size, num_prefix_tokens)
+        self.window_size = make_neighbourhood(grid_size, window_size, boundary).window_size
+        self.boundary = boundary
+
+    def forward(
+        self,
+        queries: Heads,
+        keys: Heads,
+        values: HeadValues,
+        *,
+        relative_position: RelativePosition | None = None,
+        return_weights: bool = False,
+    ) -> tuple[HeadValues, TokenWeights | None]:
+        """Output, and the weights ``(batch, heads, tokens, tokens)`` with ``return_weights``, else None."""
+        neighbourhood = make_neighbourhood(self.grid_size, self.window_size, self.boundary)
+        bias = prefix_bias = None
+        if relative_position is not None:
+            bias = relative_position.bias_at_offsets(*neighbourhood.offsets)
+            prefix_bias = relative_position.prefix_bias()
+        if self.num_prefix_tokens or return_weights:
+            return masked_window_attention(
+                queries,
+                keys,
+                values,
+                neighbourhood,
+                bias=bias,
+                prefix_bias=prefix_bias,
+                return_weights=return_weights,
+            )
+        size, window = neighbourhood.grid_size, neighbourhood.window_size
+        output = local_attention(
+            queries, keys, values, grid_size=size, window_size=window, boundary=self.boundary, bias=bias
+        )
+        return output, None
+
+    def extra_repr(self) -> str:
+        return f'window_size={self.window_size}, boundary="{self.boundary}"'

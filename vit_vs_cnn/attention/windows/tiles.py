@@ -72,23 +72,20 @@ def tile_axis(neighbourhood: Neighbourhood, axis: int, max_tile: int) -> TiledAx
     for first in range(0, size, tile):
         # Padding queries attend as the last query does. Coordinates are relative to the first query of the tile.
         queries = [min(query, size - 1) - first for query in range(first, first + tile)]
-        starts = [query if neighbourhood.has_halo else query - (window - 1) // 2 for query in queries]
-        origins = starts
-        if neighbourhood.boundary == "shift":
-            starts = [max(-first, min(start, size - window - first)) for start in starts]
-            origins = [query - window + 1 for query in queries]
+        halo = neighbourhood.boundary == "zero"
+        starts = [query if halo else query - (window - 1) // 2 for query in queries]
         low, high = starts[0], starts[-1] + window
-        if not neighbourhood.has_halo:
+        if not halo:
             low, high = max(low, -first), min(high, size - first)
-        layouts.append((tuple(starts), tuple(origins), low, high))
+        layouts.append((tuple(starts), low, high))
     distinct = list(dict.fromkeys(layouts))
-    low, high = min(layout[2] for layout in distinct), max(layout[3] for layout in distinct)
+    low, high = min(layout[1] for layout in distinct), max(layout[2] for layout in distinct)
     patterns = tuple(
         tuple(
-            tuple(key - origin if 0 <= key - start < window and first <= key < last else -1 for key in range(low, high))
-            for start, origin in zip(starts, origins, strict=True)
+            tuple(key - start if 0 <= key - start < window and first <= key < last else -1 for key in range(low, high))
+            for start in starts
         )
-        for starts, origins, first, last in distinct
+        for starts, first, last in distinct
     )
     kinds = tuple(distinct.index(layout) for layout in layouts)
     return TiledAxis(len(layouts), tile, high - low, -low, kinds, patterns)
@@ -125,8 +122,8 @@ def tile_grid(neighbourhood: Neighbourhood, device: torch.device) -> TiledGrid:
     kinds = torch.tensor(rows.kinds)[:, None] * len(cols.patterns) + torch.tensor(cols.kinds)
     row = torch.tensor(rows.patterns)[:, None, :, None, :, None]
     col = torch.tensor(cols.patterns)[None, :, None, :, None, :]
-    entries = neighbourhood.bias_size[0] * neighbourhood.bias_size[1]
-    index = (row * neighbourhood.bias_size[1] + col).where((row >= 0) & (col >= 0), entries)
+    entries = neighbourhood.window_size[0] * neighbourhood.window_size[1]
+    index = (row * neighbourhood.window_size[1] + col).where((row >= 0) & (col >= 0), entries)
     return TiledGrid(rows, cols, kinds.to(device), index.flatten(4).flatten(2, 3).flatten(0, 1).to(device))
 
 
@@ -328,11 +325,11 @@ def tiled_attention(
     if is_cast:  # the backward pass is not under autocast: its inputs must be of one type
         queries, keys, values = (x.to(torch.get_autocast_dtype(device)) for x in (queries, keys, values))
     grid = tile_grid(neighbourhood, queries.device)
-    entries = queries.new_zeros(1, neighbourhood.bias_size[0] * neighbourhood.bias_size[1])
+    entries = queries.new_zeros(1, neighbourhood.window_size[0] * neighbourhood.window_size[1])
     entries = F.pad(entries if bias is None else bias.flatten(1).to(queries.dtype), (0, 1), value=-torch.inf)
     patterns = entries.index_select(1, grid.bias_index.flatten()).view(-1, *grid.bias_index.shape)
     inputs = [x.unflatten(2, neighbourhood.grid_size) for x in (queries, keys, values)]
-    if neighbourhood.has_halo:
+    if neighbourhood.boundary == "zero":
         inputs[1:] = (_add_halo(x, neighbourhood) for x in inputs[1:])
     saves_weights = _saves_weights(grid, (queries, keys, values))
     with torch.autocast(device, enabled=False) if is_cast else nullcontext():  # CUDA's would make softmax float32
@@ -342,14 +339,9 @@ def tiled_attention(
 
 
 def _add_halo(grid: Tensor, neighbourhood: Neighbourhood) -> Tensor:
-    """Grid of keys, and the keys around it in the windows of the outermost queries."""
+    """Grid of keys, and the zeros around it in the windows of the outermost queries."""
     rows, cols = (((window - 1) // 2, window // 2) for window in neighbourhood.window_size)
-    if neighbourhood.boundary == "zero":
-        return F.pad(grid, (0, 0, *cols, *rows))
-    for axis, (before, after) in enumerate((rows, cols), start=2):
-        size = grid.shape[axis]
-        grid = grid.index_select(axis, torch.arange(-before, size + after, device=grid.device) % size)
-    return grid
+    return F.pad(grid, (0, 0, *cols, *rows))
 
 
 def _saves_weights(grid: TiledGrid, inputs: tuple[Tensor, Tensor, Tensor]) -> bool:

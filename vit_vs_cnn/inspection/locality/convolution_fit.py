@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from vit_vs_cnn.errors import InputError
 
 #: Values beyond the edge of a map: "valid" is none, and only outputs that need none are fitted.
-PADDINGS = {"valid": None, "zeros": "constant", "replicate": "replicate", "circular": "circular"}
+PADDINGS = {"valid": None, "zeros": "constant", "replicate": "replicate"}
 #: Share of the mean square of an input that is added to the diagonal: the solution is unique for layer-normed tokens,
 #: whose channels sum to zero, without visible shrinkage.
 RIDGE = 1e-10
@@ -51,13 +51,14 @@ class ConvolutionFit:
     anything.
 
     Arguments:
-        padding: "valid", "zeros", "replicate" or "circular".
+        padding: "valid", "zeros" or "replicate".
     """
 
     def __init__(
         self, kernel_sizes: Sequence[int] = (1, 3, 5), *, padding: str = "valid", ridge: float = RIDGE
     ) -> None:
-        check_kernel_sizes(kernel_sizes)
+        if not kernel_sizes or any(size < 1 or size % 2 == 0 for size in kernel_sizes):
+            raise InputError(f"kernel sizes must be odd and at least one, but are {list(kernel_sizes)}")
         if padding not in PADDINGS:
             raise InputError(f'padding must be one of {", ".join(PADDINGS)}, but is "{padding}"')
         if ridge <= 0.0:
@@ -160,9 +161,3 @@ def crop_map(maps: Tensor, margin: int) -> Tensor:
     """The map without its outermost rows and cols."""
     rows, cols = maps.shape[-2:]
     return maps[..., margin : rows - margin, margin : cols - margin]
-
-
-def check_kernel_sizes(kernel_sizes: Sequence[int]) -> None:
-    """Raises InputError: sizes that are not odd and positive, or none."""
-    if not kernel_sizes or any(size < 1 or size % 2 == 0 for size in kernel_sizes):
-        raise InputError(f"kernel sizes must be odd and at least one, but are {list(kernel_sizes)}")

@@ -19,9 +19,8 @@ from vit_vs_cnn.models.recording import record_calls
 from vit_vs_cnn.models.resnet import BasicBlock, ResNet
 from vit_vs_cnn.models.vit import VisionTransformer
 
-#: Padding of a convolution that replaces a layer, by the boundary of its windows. Attention that sees nothing beyond
-#: the edge tends to replicate padding (Cordonnier's construction without padding), which is that of other layers.
-PADDING_OF_BOUNDARY = {"zero": "zeros", "circular": "circular"}
+#: Images of a pass for equivariance and receptive fields.
+BATCH_SIZE = 32
 #: (rows, cols) in steps of a feature map: one step each way.
 ONE_STEP = ((1, 0), (-1, 0), (0, 1), (0, -1))
 
@@ -42,9 +41,12 @@ class AttentionLayer:
 
     @property
     def padding(self) -> str:
-        """The padding of a convolution that replaces the layer."""
-        boundary = getattr(getattr(self.module, "window", None), "boundary", "")
-        return PADDING_OF_BOUNDARY.get(boundary, "replicate")
+        """The padding of a convolution that replaces the layer.
+
+        Attention that sees nothing beyond the edge tends to replicate padding (Cordonnier's construction without
+        padding).
+        """
+        return "zeros" if getattr(getattr(self.module, "window", None), "boundary", "") == "zero" else "replicate"
 
 
 class LayerPass(NamedTuple):
@@ -103,16 +105,15 @@ class TokenConvolution(nn.Module):
         *,
         mask: Tensor | None = None,
         bias: Tensor | None = None,
-        grid_size: tuple[int, int] | None = None,
         return_weights: bool = False,
     ) -> tuple[Float[Tensor, "batch tokens embed_dim"], None]:
         if mask is not None or bias is not None or return_weights:
             raise InputError("a convolution in the place of attention has no weights, and takes no mask and no bias")
-        convolved = self.convolution(to_map(queries, grid_size or self.grid_size, self.extra_tokens))
+        convolved = self.convolution(to_map(queries, self.grid_size, self.extra_tokens))
         tokens = rearrange(convolved, "b d rows cols -> b (rows cols) d")
         if self.attention is None:
             return tokens, None
-        return torch.cat([self.attention(queries, grid_size=grid_size)[0][:, : self.extra_tokens], tokens], dim=1), None
+        return torch.cat([self.attention(queries)[0][:, : self.extra_tokens], tokens], dim=1), None
 
 
 def replace_attention(network: nn.Module, layer: AttentionLayer, fitted: FittedConvolution) -> nn.Module:
@@ -134,8 +135,8 @@ def feature_maps(
         network(images)
     outputs = {name: output[0] if isinstance(output, tuple) else output for name, _, output in calls}
     if isinstance(network, VisionTransformer):
-        grid_size = network.grid_of(images)
-        return {name: to_map(tokens, grid_size, network.num_prefix_tokens) for name, tokens in outputs.items()}
+        grid_size, prefix = network.grid_size, network.num_prefix_tokens
+        return {name: to_map(tokens, grid_size, prefix) for name, tokens in outputs.items()}
     return outputs
 
 
@@ -154,7 +155,6 @@ def shift_equivariance_errors(
     images: Images,
     *,
     shifts: Sequence[tuple[int, int]] = ONE_STEP,
-    batch_size: int = 128,
 ) -> dict[str, float]:
     """``E |f(T x) - T f(x)|^2 / E |f(x) - mean|^2`` of every map of ``features``, over all shifts T.
 
@@ -169,7 +169,7 @@ def shift_equivariance_errors(
         InputError: the step of another map does not divide that of the coarsest, or the shift leaves no overlap.
     """
     errors: dict[str, ExplainedVariance] = {}
-    for batch in images.split(batch_size):
+    for batch in images.split(BATCH_SIZE):
         maps = features(batch)
         step = [max(batch.shape[axis] // found.shape[axis] for found in maps.values()) for axis in (2, 3)]
         for shift in shifts:
@@ -200,7 +200,7 @@ def _overlap(maps: Tensor, steps: tuple[int, int]) -> Tensor:
 
 
 def receptive_fields(
-    features: Callable[[Tensor], dict[str, Tensor]], images: Images, *, batch_size: int = 32
+    features: Callable[[Tensor], dict[str, Tensor]], images: Images
 ) -> dict[str, Float[Tensor, "rows cols"]]:
     """``g = E |d sum_c Y_centre / d X|``, summed over the images' channels, of every map of ``features``.
 
@@ -208,7 +208,7 @@ def receptive_fields(
     Differs: the absolute gradient is averaged, as features of either sign would cancel.
     """
     fields: dict[str, Tensor] = {}
-    for batch in images.split(batch_size):
+    for batch in images.split(BATCH_SIZE):
         leaf = batch.detach().clone().requires_grad_()
         with torch.enable_grad():
             for name, found in features(leaf).items():

@@ -18,7 +18,6 @@ from vit_vs_cnn.files import write_text
 from vit_vs_cnn.inspection.locality.convolution_fit import (
     ConvolutionFit,
     ExplainedVariance,
-    check_kernel_sizes,
     crop_map,
 )
 from vit_vs_cnn.inspection.locality.layers import (
@@ -44,7 +43,6 @@ from vit_vs_cnn.inspection.locality.measures import (
     RunningMean,
     VarianceShareMeasure,
     default_max_offset,
-    interior_queries,
 )
 from vit_vs_cnn.models.attention_network import AttentionNetwork
 from vit_vs_cnn.models.input_wrappers import resize_for, unwrap
@@ -63,6 +61,10 @@ SUMMARY_MEASURES = {
     "distance_ratio": "mean attention distance over that of uniform attention",
 }
 Row: TypeAlias = dict[str, Any]
+#: Sizes of the fitted convolutions, as far as they fit on the grid, and the largest size that replaces a layer.
+KERNEL_SIZES, MAX_REPLACEMENT_SIZE = (1, 3, 5), 3
+#: Numbers of held-out images for equivariance and receptive fields.
+PROBES, PROBES_OF_SUMMARY = 64, 4
 
 
 @dataclass(frozen=True)
@@ -172,10 +174,7 @@ def measure_locality(
     labels: Int64[Tensor, "images"] | None = None,
     *,
     batch_size: int = 64,
-    kernel_sizes: Sequence[int] | None = None,
-    max_offset: MaxOffset | None = None,
-    replace: Sequence[int] | None = None,
-    probes: int = 64,
+    summary_only: bool = False,
 ) -> LocalityReport:
     """All measures of a network, which is left unchanged.
 
@@ -188,14 +187,10 @@ def measure_locality(
             images than (channels K^2) / (interior patches).
         held_out: others like them, on which the fits are tested.
         labels: of the held-out images, if known.
-        kernel_sizes: odd; 1, 3 and 5 if None, as far as they fit on a layer's grid.
-        max_offset: largest offset of the measures; ``default_max_offset`` if None.
-        replace: kernel sizes of the convolutions that replace a layer, with a pass over ``held_out`` for each. 3 if
-            None, or 1 on a smaller grid; none if empty.
-        probes: number of held-out images for equivariance and receptive fields.
+        summary_only: only ``SUMMARY_MEASURES`` are needed, which takes a fraction of the time.
 
     Raises:
-        InputError: another network, an offset or a kernel too large for the grid, or no images.
+        InputError: another network, or no images.
     """
     if not len(images) or not len(held_out):
         raise InputError("there are no images to measure on")
@@ -203,35 +198,14 @@ def measure_locality(
     data = images.to(like).split(batch_size), held_out.to(like).split(batch_size)
     truth = None if labels is None else labels.to(like.device)
     with evaluation_mode(network):
-        layers, plans = find_attention_layers(network), []
-        for layer in layers:
-            fitted, replaced = _kernel_sizes(kernel_sizes, replace, layer.grid_size)
-            offset = default_max_offset(layer.grid_size) if max_offset is None else max_offset
-            interior_queries(layer.grid_size, offset)
-            plans.append({"max_offset": offset, "kernel_sizes": fitted, "replace": replaced})
-        features = _measure_features(network, torch.cat(data[1])[:probes])
+        features = _measure_features(network, torch.cat(data[1])[: PROBES_OF_SUMMARY if summary_only else PROBES])
         predicted = _predict(network, data[1])
         results = [
-            _measure_layer(network, index, layer, data, (predicted, truth), **plan)
-            for index, (layer, plan) in enumerate(zip(layers, plans, strict=True))
+            _measure_layer(network, index, layer, data, (predicted, truth), summary_only=summary_only)
+            for index, layer in enumerate(find_attention_layers(network))
         ]
     accuracy = None if truth is None else float((predicted == truth).double().mean())
     return LocalityReport(len(images), len(held_out), accuracy, results, features)
-
-
-def _kernel_sizes(
-    kernel_sizes: Sequence[int] | None, replace: Sequence[int] | None, grid_size: tuple[int, int]
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Kernel sizes of the fit and of the replacements."""
-    for name, given in {"kernel_sizes": kernel_sizes, "replace": replace or None}.items():
-        if given is not None:
-            check_kernel_sizes(given)
-            if max(given) > min(grid_size):
-                grid = f"a grid of {grid_size[0]} x {grid_size[1]}"
-                raise InputError(f"{name} must be at most {min(grid_size)} on {grid}, but one is {max(given)}")
-    possible = tuple(size for size in (1, 3, 5) if size <= min(grid_size))
-    fitted = possible if kernel_sizes is None else tuple(sorted({*kernel_sizes}))
-    return fitted, (max(size for size in possible if size < 5),) if replace is None else tuple(replace)
 
 
 def _measure_layer(
@@ -241,28 +215,30 @@ def _measure_layer(
     data: tuple[Sequence[Tensor], Sequence[Tensor]],
     predictions: tuple[Tensor, Tensor | None],
     *,
-    max_offset: MaxOffset,
-    kernel_sizes: tuple[int, ...],
-    replace: tuple[int, ...],
+    summary_only: bool,
 ) -> LayerLocality:
-    """A pass over the images to measure and fit, one over those held out, and one for each replacement.
+    """A pass over the images to measure and fit, one over those held out, and one with the layer replaced.
 
     Arguments:
         predictions: of the network on the held-out images, and their labels.
     """
+    kernel_sizes = [size for size in KERNEL_SIZES if size <= min(layer.grid_size)]
+    replaced_by = max(size for size in kernel_sizes if size <= MAX_REPLACEMENT_SIZE)
+    kernel_sizes = [replaced_by] if summary_only else kernel_sizes
+    max_offset = default_max_offset(layer.grid_size)
     tokens = {"grid_size": layer.grid_size, "extra_tokens": layer.extra_tokens}
     distance = AttentionDistance(**tokens, patch_size=layer.patch_size)
     measures = {
-        "shares": RunningMean(VarianceShareMeasure(**tokens, max_offset=max_offset)),
-        "gaussian": RunningMean(GaussianFit(**tokens, max_offset=max_offset)),
-        "centres": RunningMean(HeadCentreMeasure(**tokens, max_offset=max_offset)),
+        "shares": RunningMean(VarianceShareMeasure(**tokens)),
+        "gaussian": RunningMean(GaussianFit(**tokens)),
+        "centres": RunningMean(HeadCentreMeasure(**tokens)),
         "distance": RunningMean(distance),
         "mean_weights": RunningMean(MeanWeights(**tokens)),
     }
     if min(max_offset) > 0:
-        measures["assignment"] = RunningMean(HeadAssignmentMeasure(**tokens, max_offset=max_offset))
+        measures["assignment"] = RunningMean(HeadAssignmentMeasure(**tokens))
     fit = ConvolutionFit(kernel_sizes)
-    replacement = ConvolutionFit(replace, padding=layer.padding) if replace else None
+    replacement = None if summary_only else ConvolutionFit([replaced_by], padding=layer.padding)
 
     def as_map(of: Tensor) -> Tensor:
         return to_map(of, layer.grid_size, layer.extra_tokens)
@@ -389,7 +365,7 @@ def measure_network(
         resize_for(whole, trained.normalise(fitted.images)),
         resize_for(whole, trained.normalise(held_out.images)),
         held_out.labels,
-        **({"kernel_sizes": (3,), "replace": (), "probes": 4} if summary_only else {}),
+        summary_only=summary_only,
     )
 
 

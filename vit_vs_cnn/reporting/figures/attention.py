@@ -1,24 +1,20 @@
-"""Figures of an inspection: maps over images, heads, attention distances, positions, filters, maps over training."""
+"""Figures of an inspection: maps over images, heads, attention distances."""
 
 from collections.abc import Sequence
 
 import matplotlib as mpl
 import numpy as np
 import torch
-from einops import rearrange
 from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.layout_engine import ConstrainedLayoutEngine
-from torch import Tensor, nn
+from torch import Tensor
 
-from vit_vs_cnn.attention.positions import position_similarity
 from vit_vs_cnn.inspection.attention_weights import attention_distances
 from vit_vs_cnn.inspection.inspect import NetworkInspection
 from vit_vs_cnn.inspection.networks import InspectedImages
 from vit_vs_cnn.inspection.saliency import resize_maps
-from vit_vs_cnn.models.input_wrappers import unwrap, visible_size
-from vit_vs_cnn.models.vit import VisionTransformer
+from vit_vs_cnn.models.input_wrappers import visible_size
 from vit_vs_cnn.reporting.figures.drawing import Drawing, in_colours, plain_axes, plot_distances, wrapped
 from vit_vs_cnn.reporting.style import COLOUR_MAP, looks
 
@@ -55,21 +51,6 @@ def _draw_images(images: InspectedImages, axes: Sequence[Axes]) -> list[Float[np
     return drawn
 
 
-def training_figure(
-    images: InspectedImages, stages: Sequence[tuple[int, Float[Tensor, "images map_rows map_cols"]]], title: str
-) -> Figure:
-    """Maps at the checkpoints of a run, a row for each step."""
-    count = min(COLUMNS, len(images.data))
-    figure, axes = plain_axes(1.2 * count + 0.8, 1.22 * (1 + len(stages)) + 0.5, count, 1 + len(stages), ruled=False)
-    for column, pixels in enumerate(_draw_images(images, axes[:count])):
-        for axis, (_, maps) in zip(axes[count + column :: count], stages, strict=True):
-            axis.imshow(overlay(pixels, maps[column]), interpolation="nearest")
-    for axis, (step, _) in zip(axes[count::count], stages, strict=True):
-        axis.set_ylabel(f"step {step:,}", fontsize=7)
-    figure.suptitle(title, fontsize=9)
-    return figure
-
-
 def describe_prediction(images: InspectedImages, network: NetworkInspection, index: int) -> str:
     """The predicted class, its probability, and whether it is right."""
     predicted, label = int(network.predicted[index]), images.label(index)
@@ -92,13 +73,30 @@ def head_grid(network: NetworkInspection, title: str) -> Figure:
     """Attention of each head of each layer to the patches of the first image, mean over the tokens that are read."""
     attention = network.attention
     assert attention is not None, "of networks with attention"
-    maps = [
-        torch.einsum("q,hqk->hk", attention.query[0].to(layer), layer[0])[:, attention.extra_tokens :].unflatten(
-            1, attention.grid_size
-        )
-        for layer in attention.weights
-    ]
-    return _mosaic(maps, title, "mean weight of a patch")
+    rows, cols = attention.grid_size
+    gap = max(1, round(0.06 * min(rows, cols)))
+    layers, heads = len(attention.weights), max(layer.shape[1] for layer in attention.weights)
+    sheet = np.full((layers * (rows + gap) - gap, heads * (cols + gap) - gap), np.nan)
+    for down, layer in enumerate(attention.weights):
+        maps = torch.einsum("q,hqk->hk", attention.query[0].to(layer), layer[0])[:, attention.extra_tokens :]
+        for right, tile in enumerate(maps.unflatten(1, attention.grid_size)):
+            y, x = down * (rows + gap), right * (cols + gap)
+            sheet[y : y + rows, x : x + cols] = tile.detach().float().cpu().numpy()
+    width = min(12.0, max(5.0, 0.75 * heads + 1.4))
+    figure = Drawing(figsize=(width, (width - 1.4) * sheet.shape[0] / sheet.shape[1] + 0.8), layout="constrained")
+    axis = figure.subplots()
+    image = axis.imshow(sheet, cmap=COLOUR_MAP, vmin=0.0, interpolation="nearest")
+    for count, side, set_ticks in ((layers, rows, axis.set_yticks), (heads, cols, axis.set_xticks)):
+        places = [i * (side + gap) + side / 2 - 0.5 for i in range(count)]
+        set_ticks(places, list(map(str, range(1, count + 1))), fontsize=8)
+    axis.set(ylabel="layer", xlabel="head")
+    axis.spines[:].set_visible(False)
+    axis.tick_params(length=0)
+    colours = figure.colorbar(image, ax=axis, shrink=0.8, pad=0.02)
+    colours.set_label("mean weight of a patch", fontsize=8)
+    colours.ax.tick_params(labelsize=8)
+    figure.suptitle(title, fontsize=10)
+    return figure
 
 
 def distances_by_depth(networks: Sequence[NetworkInspection], image_size: tuple[int, int]) -> Figure:
@@ -119,113 +117,3 @@ def distances_by_depth(networks: Sequence[NetworkInspection], image_size: tuple[
     axis.grid(axis="y", alpha=0.3, linewidth=0.5)
     figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", fontsize=8, ncols=2)
     return figure
-
-
-def position_figure(network: nn.Module, title: str) -> Figure | None:
-    """Cosine similarity of each patch's position with all others; None if no position is added to the tokens."""
-    found = _position(unwrap(network))
-    if found is None:
-        return None
-    encoding, grid_size = found
-    similarity = position_similarity(encoding, grid_size)
-    return _mosaic(
-        list(similarity), title, "cosine similarity", names=("row", "column"), first=0, low=float(similarity.min())
-    )
-
-
-def filter_figure(network: nn.Module, title: str) -> Figure | None:
-    """Filters of the first layer: the principal components of patch filters, or the filters of a convolution, the
-    largest first; None for another first layer.
-
-    Reference: Dosovitskiy et al. 2021, figure 7 (left).
-    Differs: the filters of a convolution are not decomposed.
-    """
-    filters = _first_filters(unwrap(network))
-    if filters is None or filters.shape[1] not in (1, 3):
-        return None
-    few = filters.shape[2] * filters.shape[3] <= 9
-    drawn = filters if few else _components(filters)
-    order = drawn.flatten(1).norm(dim=1).argsort(descending=True)[:FILTERS] if few else torch.arange(len(drawn))
-    drawn = drawn[order]
-    drawn = 0.5 + 0.5 * drawn / drawn.flatten(1).abs().amax(dim=1).clamp_min(1e-12)[:, None, None, None]
-    columns = min(len(drawn), 14 if not few else 16)
-    rows = -(-len(drawn) // columns)
-    layout = ConstrainedLayoutEngine(w_pad=0.03, h_pad=0.03)
-    figure = Drawing(figsize=(0.55 * columns + 0.2, 0.57 * rows + 0.35), layout=layout)
-    axes = figure.subplots(rows, columns, squeeze=False)
-    for axis in axes.flat:
-        axis.set_axis_off()
-    for axis, one in zip(axes.flat, drawn, strict=False):
-        axis.imshow(one.permute(1, 2, 0).squeeze(-1).numpy(), cmap="gray", vmin=0, vmax=1, interpolation="nearest")
-    what = "filters" if few else f"first principal components of {len(filters)} filters"
-    figure.suptitle(f"{title}: {len(drawn)} {what}", fontsize=9)
-    return figure
-
-
-def _mosaic(
-    maps: Sequence[Tensor],
-    title: str,
-    bar: str,
-    *,
-    names: tuple[str, str] = ("layer", "head"),
-    first: int = 1,
-    low: float = 0.0,
-) -> Figure:
-    """Maps as tiles under one colour scale: ``maps[row]`` is (tiles, rows, cols), all of one size, counted from
-    ``first``: layers and heads from 1, as people count, places in an image from 0."""
-    rows, cols = maps[0].shape[1:]
-    gap = max(1, round(0.06 * min(rows, cols)))
-    columns = max(len(row) for row in maps)
-    sheet = np.full((len(maps) * (rows + gap) - gap, columns * (cols + gap) - gap), np.nan)
-    for down, row in enumerate(maps):
-        for right, tile in enumerate(row):
-            y, x = down * (rows + gap), right * (cols + gap)
-            sheet[y : y + rows, x : x + cols] = tile.detach().float().cpu().numpy()
-    width = min(12.0, max(5.0, 0.75 * columns + 1.4))
-    figure = Drawing(figsize=(width, (width - 1.4) * sheet.shape[0] / sheet.shape[1] + 0.8), layout="constrained")
-    axis = figure.subplots()
-    image = axis.imshow(sheet, cmap=COLOUR_MAP, vmin=low, interpolation="nearest")
-    for count, side, set_ticks in ((len(maps), rows, axis.set_yticks), (columns, cols, axis.set_xticks)):
-        set_ticks(
-            [i * (side + gap) + side / 2 - 0.5 for i in range(count)],
-            list(map(str, range(first, first + count))),
-            fontsize=8,
-        )
-    axis.set(ylabel=names[0], xlabel=names[1])
-    axis.spines[:].set_visible(False)
-    axis.tick_params(length=0)
-    colours = figure.colorbar(image, ax=axis, shrink=0.8, pad=0.02)
-    colours.set_label(bar, fontsize=8)
-    colours.ax.tick_params(labelsize=8)
-    figure.suptitle(title, fontsize=10)
-    return figure
-
-
-def _position(network: nn.Module) -> tuple[Float[Tensor, "tokens dim"], tuple[int, int]] | None:
-    """What is added to the patches, and their grid."""
-    if isinstance(network, VisionTransformer):
-        if network.position is None:
-            return None
-        return network.position.encoding.detach()[network.position.num_prefix_tokens :], network.grid_size
-    encoding, patches = getattr(network, "pos_embed", None), getattr(network, "patch_embed", None)
-    if not isinstance(encoding, Tensor) or encoding.ndim != 3 or getattr(patches, "grid_size", None) is None:
-        return None
-    rows, cols = patches.grid_size  # pyright: ignore[reportOptionalMemberAccess, reportGeneralTypeIssues]
-    return encoding.detach()[0, -rows * cols :], (rows, cols)
-
-
-def _first_filters(network: nn.Module) -> Float[Tensor, "filters channels rows cols"] | None:
-    """The weights that the pixels meet first."""
-    embedding = network.patch_embedding if isinstance(network, VisionTransformer) else None
-    if embedding is not None and embedding.stem is None and embedding.projection is not None:
-        rows, cols = embedding.patch_size
-        weight = embedding.projection.weight.detach()
-        return rearrange(weight, "d (c y x) -> d c y x", y=rows, x=cols).cpu()
-    first = next((module for module in network.modules() if isinstance(module, nn.Conv2d)), None)
-    return None if first is None else first.weight.detach().cpu()
-
-
-def _components(filters: Float[Tensor, "filters channels rows cols"]) -> Float[Tensor, "components channels rows cols"]:
-    flat = filters.flatten(1)
-    _, _, directions = torch.linalg.svd(flat - flat.mean(dim=0), full_matrices=False)
-    return directions[:COMPONENTS].unflatten(1, filters.shape[1:])

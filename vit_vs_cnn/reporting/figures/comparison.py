@@ -10,7 +10,7 @@ from vit_vs_cnn.comparison.accuracy import ClassAccuracy
 from vit_vs_cnn.comparison.calibration import CalibrationComparison
 from vit_vs_cnn.comparison.compare import NetworkComparison
 from vit_vs_cnn.comparison.corruptions import CorruptionAccuracy
-from vit_vs_cnn.comparison.entries import Answered, TestedEntry, group_entries, on_one_fold
+from vit_vs_cnn.comparison.entries import ScoredNetwork, TestedEntry, group_entries, on_one_fold
 from vit_vs_cnn.comparison.similarity import SimilarityComparison
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.reporting.figures.drawing import (
@@ -18,38 +18,37 @@ from vit_vs_cnn.reporting.figures.drawing import (
     in_colours,
     panels,
     plain_axes,
-    plot_distances,
     plot_shares,
     wrapped,
 )
 from vit_vs_cnn.reporting.style import COLOUR_MAP, GREY, MOST, Looks, looks, percent
 
-#: In a line of the width of a picture.
+#: Letters of a line that is as wide as an image.
 LETTERS = 22
 
 
 def comparison_figures(comparison: NetworkComparison, entries: Sequence[TestedEntry]) -> dict[str, Figure]:
     """All figures that the comparison has data for, by the name of the file."""
-    drawn: dict[str, Figure] = {}
-    known = looks([network.group for network in comparison.networks])
+    figures: dict[str, Figure] = {}
+    styles = looks([network.group for network in comparison.networks])
     if (accuracy := comparison.accuracy) is not None:
-        drawn["classes"] = classes_figure(accuracy.classes, known)
-        drawn["confusion"] = confusion_figure(accuracy.confusion, comparison.class_names)
+        figures["classes"] = classes_figure(accuracy.classes, styles)
+        figures["confusion"] = confusion_figure(accuracy.confusion, comparison.class_names)
         if comparison.examples:
             shown = on_one_fold(entries)
-            drawn["pictures"] = pictures_figure(comparison.examples, shown, shown[0].test)
+            figures["pictures"] = pictures_figure(comparison.examples, shown, shown[0].test)
     if comparison.calibration:
         first = {network.group: network.name for network in reversed(comparison.networks)}
-        ordered = {group: first[group] for group in known}
-        drawn["reliability"] = reliability_figure(ordered, comparison.calibration, known)
+        ordered = {group: first[group] for group in styles}
+        figures["reliability"] = reliability_figure(ordered, comparison.calibration, styles)
     if comparison.corruptions is not None:
-        drawn["corruptions"] = corruptions_figure(comparison.corruptions, known)
-    if comparison.similarity is not None:
-        drawn |= similarity_figures(comparison.similarity, known)
-    return drawn
+        figures["corruptions"] = corruptions_figure(comparison.corruptions, styles)
+    if comparison.similarity is not None and comparison.similarity.cka:
+        figures["cka"] = cka_figure(comparison.similarity)
+    return figures
 
 
-def classes_figure(classes: Sequence[ClassAccuracy], known: Looks) -> Figure:
+def classes_figure(classes: Sequence[ClassAccuracy], styles: Looks) -> Figure:
     """Accuracy by class, the class where groups differ most on top; at most 30 classes."""
     ordered = sorted(classes, key=lambda c: max(c.accuracy.values()) - min(c.accuracy.values()), reverse=True)
     shown = ordered[:30]
@@ -57,7 +56,7 @@ def classes_figure(classes: Sequence[ClassAccuracy], known: Looks) -> Figure:
     axis.xaxis.set_major_locator(PercentLocator())
     for name in classes[0].accuracy:
         values = [100 * one.accuracy[name] for one in shown]
-        axis.plot(values, range(len(shown)), ls="none", label=name, ms=5, **known[name].line)
+        axis.plot(values, range(len(shown)), ls="none", label=name, ms=5, **styles[name].line)
     for place, one in enumerate(shown):
         ends = [100 * min(one.accuracy.values()), 100 * max(one.accuracy.values())]
         axis.plot(ends, [place, place], color="#bbbbbb", zorder=0, linewidth=1.5)
@@ -77,7 +76,7 @@ def _differs(accuracy: ClassAccuracy) -> bool:
 
 
 def confusion_figure(confusion: Mapping[str, Sequence[Sequence[int]]], class_names: Sequence[str]) -> Figure:
-    """Confusion of each group in per cent of the true class, one panel for each."""
+    """Confusion matrix of each group in percent of the true class."""
     shown = dict(list(confusion.items())[:MOST])
     figure, axes = plain_axes(0.6 + 3.7 * len(shown), 4.0, len(shown))
     few = len(class_names) <= 20
@@ -104,8 +103,8 @@ def _write_in(axis: Axes, values: np.ndarray) -> None:
         axis.text(col, row, f"{value:.0f}", ha="center", va="center", fontsize=6, color=colour)
 
 
-def pictures_figure(pictures: Mapping[str, list[int]], tested: Sequence[Answered], test: LabelledImages) -> Figure:
-    """Test images that one network alone gets right, and some that all get wrong, with what each says."""
+def pictures_figure(pictures: Mapping[str, list[int]], tested: Sequence[ScoredNetwork], test: LabelledImages) -> Figure:
+    """Test images that only one network classifies correctly, or none, with the predictions."""
     first = [members[0] for members in group_entries(tested).values()][:MOST]
     kinds = dict(list(pictures.items())[: MOST + 1])
     columns = max(len(numbers) for numbers in kinds.values())
@@ -125,26 +124,26 @@ def pictures_figure(pictures: Mapping[str, list[int]], tested: Sequence[Answered
     return figure
 
 
-def _words(number: int, first: Sequence[Answered], test: LabelledImages) -> tuple[str, str]:
-    """What stands above and below a picture, in lines that are no wider."""
+def _words(number: int, first: Sequence[ScoredNetwork], test: LabelledImages) -> tuple[str, str]:
+    """Texts above and below an image, in lines that are not wider than it."""
     truth = test.class_names[int(test.labels[number])]
     says = [f"{t.group}: {test.class_names[int(t.predictions.classes[number])]}" for t in first]
     return wrapped(f"it is: {truth}", LETTERS), "\n".join(wrapped(text, LETTERS) for text in says)
 
 
 def reliability_figure(
-    first: Mapping[str, str], calibration: Mapping[str, CalibrationComparison], known: Looks
+    first: Mapping[str, str], calibration: Mapping[str, CalibrationComparison], styles: Looks
 ) -> Figure:
-    """Accuracy over confidence in bins of equal mass, before and after the temperature; the first of each group."""
+    """Accuracy over confidence of the first network of each group, before and after temperature scaling."""
     after = {group: calibration[name].after for group, name in first.items()}
     panels = 2 if any(after.values()) else 1
     figure, axes = plain_axes(3.6 * panels + 0.4, 3.6, panels)
     for panel, axis in enumerate(axes):
         for group, name in first.items():
-            judged = after[group] if panel else calibration[name].before
-            if judged is not None:
-                label = f"{group}: ECE {percent(judged.ece)} %"
-                axis.plot(judged.confidence, judged.accuracy, label=label, ms=4, **known[group].line)
+            scores = after[group] if panel else calibration[name].before
+            if scores is not None:
+                label = f"{group}: ECE {percent(scores.ece)} %"
+                axis.plot(scores.confidence, scores.accuracy, label=label, ms=4, **styles[group].line)
         axis.plot([0, 1], [0, 1], color=GREY, linestyle=":", zorder=0)
         axis.set(xlim=(0, 1), ylim=(0, 1), aspect="equal", xlabel="confidence", ylabel="accuracy")
         axis.set_title("with a temperature fitted on validation" if panel else "as it is", fontsize=10)
@@ -152,14 +151,14 @@ def reliability_figure(
     return figure
 
 
-def corruptions_figure(corruptions: CorruptionAccuracy, known: Looks) -> Figure:
-    """Accuracy over the level of every corruption, small multiples under one scale."""
+def corruptions_figure(corruptions: CorruptionAccuracy, styles: Looks) -> Figure:
+    """Accuracy by level of every corruption, one panel for each."""
     accuracy = corruptions.accuracy
     names = list(next(iter(accuracy.values())))
     figure, axes = panels(len(names), 4, 1.9, 1.55, extra=0.5, share=True)
     for axis, name in zip(axes, names, strict=True):
         shares = {group: (corruptions.clean[group], *by_name[name]) for group, by_name in accuracy.items()}
-        plot_shares(axis, range(6), shares, known, ms=3, lw=1.2)
+        plot_shares(axis, range(6), shares, styles, ms=3, lw=1.2)
         axis.set_title(name.replace("_", " "), fontsize=8)
         axis.tick_params(labelsize=7)
         axis.grid(alpha=0.3)
@@ -169,17 +168,8 @@ def corruptions_figure(corruptions: CorruptionAccuracy, known: Looks) -> Figure:
     return figure
 
 
-def similarity_figures(similarity: SimilarityComparison, known: Looks) -> dict[str, Figure]:
-    drawn = {}
-    if similarity.cka:
-        drawn["cka"] = cka_figure(similarity)
-    if similarity.attention_distance:
-        drawn["attention_distance"] = attention_distance_figure(similarity, known)
-    return drawn
-
-
 def cka_figure(similarity: SimilarityComparison) -> Figure:
-    """CKA between all layers: of two networks, and of each with itself; the pairs of different ones first."""
+    """CKA between all layers of two networks, and of each network with itself."""
     ordered = sorted(similarity.cka, key=lambda one: one.first == one.second)[:MOST]
     figure, axes = panels(len(ordered), 3, 3.6, 3.5, extra=0.0)
     for axis, one in zip(axes, ordered, strict=True):
@@ -190,17 +180,4 @@ def cka_figure(similarity: SimilarityComparison) -> Figure:
             set_ticks(range(0, len(names), every), names[::every], fontsize=6)
         axis.tick_params(axis="x", labelrotation=90)
     figure.colorbar(axes[0].images[0], ax=axes, shrink=0.7, label="CKA")
-    return figure
-
-
-def attention_distance_figure(similarity: SimilarityComparison, known: Looks) -> Figure:
-    found = dict(list(similarity.attention_distance.items())[:MOST])
-    figure, axes = plain_axes(3.4 * len(found) + 0.6, 2.9, len(found))
-    for axis, (name, distances) in zip(axes, found.items(), strict=True):
-        plot_distances(axis, distances.by_layer, known[name], name)
-        depth = len(distances.by_layer)
-        axis.axhline(distances.uniform, color=GREY, linestyle=":")
-        axis.text(depth + 0.4, distances.uniform, "uniform attention", fontsize=7, ha="right", va="bottom")
-        axis.set(xlim=(0.5, depth + 0.5), ylim=(0, max(1.35 * distances.uniform, axis.get_ylim()[1])))
-        axis.set_title(name, fontsize=10)
     return figure

@@ -1,9 +1,11 @@
-"""Figures without a display: how they begin, how they are saved, and how a notebook shows one."""
+"""Figures without a display: axes, common plots, files, and fonts for names in any script."""
 
 import io
 import textwrap
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -12,20 +14,28 @@ import matplotlib as mpl
 import numpy as np
 from jaxtyping import UInt8
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.category import StrCategoryFormatter
 from matplotlib.figure import Figure
-from matplotlib.ticker import AutoLocator, MaxNLocator
+from matplotlib.font_manager import FontProperties, findfont, fontManager
+from matplotlib.ft2font import FT2Font
+from matplotlib.text import Text
+from matplotlib.ticker import AutoLocator, FixedFormatter, FuncFormatter, MaxNLocator
 
 from vit_vs_cnn.files import atomic_write
-from vit_vs_cnn.reporting.figures.fonts import boxes_without_warning, make_readable
 from vit_vs_cnn.reporting.style import DPI, Look, Looks
 from vit_vs_cnn.statistics.intervals import Estimate
 
-#: Of each contender, from 0 to 1.
+#: Formatters of ticks that are names; other formatters write numbers, as formulas.
+_NAME_FORMATTERS = (FixedFormatter, FuncFormatter, StrCategoryFormatter)
+#: Fonts that draw a box for every character.
+_LAST_RESORT = ("Last Resort", "LastResort")
+#: Values of each model, from 0 to 1.
 Shares = Mapping[str, Sequence[float]]
 
 
 class PercentLocator(AutoLocator):
-    """Ticks of shares in per cent, on an axis that ends at 0 and 100, with room for a mark."""
+    """Ticks of an axis in percent, which ends at 0 and 100 with room for a mark."""
 
     def view_limits(self, dmin: float, dmax: float) -> tuple[float, float]:
         low, high = super().view_limits(dmin, dmax)
@@ -36,7 +46,7 @@ class PercentLocator(AutoLocator):
 
 
 class Drawing(Figure):
-    """A figure outside of pyplot that draws itself where it is the result of a notebook's cell, with no backend set."""
+    """A figure outside of pyplot, which a notebook shows as the result of a cell."""
 
     def savefig(self, *args: Any, **options: Any) -> None:
         make_readable(self)
@@ -50,8 +60,11 @@ class Drawing(Figure):
 def plain_axes(
     width: float, height: float, columns: int = 1, rows: int = 1, *, share: bool = False, ruled: bool = True
 ) -> tuple[Drawing, list[Axes]]:
-    """A figure of that size in inches with panels row by row, ruled at the left and below, or for pictures not at all;
-    ``share`` for all to have one scale.
+    """A figure of a size in inches, and its panels row by row.
+
+    Arguments:
+        share: one scale for all panels.
+        ruled: draw the left and the lower axis; pictures have none.
     """
     figure = Drawing(figsize=(width, height), layout="constrained")
     axes = list(figure.subplots(rows, columns, squeeze=False, sharex=share, sharey=share).flat)
@@ -66,14 +79,14 @@ def plain_axes(
 
 
 def wrapped(text: str, letters: int = 24) -> str:
-    """In lines of so many letters: as many as fit over a picture of a card."""
+    """Text in lines of at most so many letters."""
     return "\n".join(textwrap.wrap(text, letters, break_on_hyphens=False))
 
 
 def panels(
     count: int, most: int, width: float, height: float, *, extra: float = 0.6, share: bool = False
 ) -> tuple[Drawing, list[Axes]]:
-    """So many panels of that size, at most so many abreast, with some room besides."""
+    """A figure with panels of a size, at most ``most`` in a row; ``extra`` is its additional height."""
     columns = min(most, count)
     rows = -(-count // columns)
     figure, axes = plain_axes(width * columns + 0.6, height * rows + extra, columns, rows, share=share)
@@ -83,7 +96,7 @@ def panels(
 
 
 def plot_distances(axis: Axes, heads: Sequence[Sequence[float]], look: Look, label: str) -> None:
-    """How far every head of every layer looks, and the mean of a layer's; the first layer is 1."""
+    """Plot the attention distance of every head by layer, and the mean of each layer."""
     for layer, distances in enumerate(heads, start=1):
         axis.plot([layer] * len(distances), distances, ls="none", alpha=0.45, ms=4, **look.line)
     axis.plot(range(1, len(heads) + 1), [fmean(distances) for distances in heads], color=look.colour, label=label)
@@ -94,7 +107,7 @@ def plot_distances(axis: Axes, heads: Sequence[Sequence[float]], look: Look, lab
 def plot_shares(
     axis: Axes, across: Sequence[float] | Sequence[int], shares: Shares, looks: Looks, **options: Any
 ) -> None:
-    """A line in per cent for each contender."""
+    """Plot a line in percent for each model."""
     axis.yaxis.set_major_locator(PercentLocator())
     for name, values in shares.items():
         style: dict[str, Any] = {"ms": 4, **looks[name].line, **options}
@@ -102,13 +115,13 @@ def plot_shares(
 
 
 def in_colours(image: Any) -> UInt8[np.ndarray, "rows cols 3"]:
-    """The first three channels of a tensor (channels, rows, cols) of bytes; where it has fewer the first, in grey."""
+    """The first three channels of an image, or its first one in grey if it has fewer."""
     colours = image[:3] if len(image) >= 3 else image[:1].expand(3, -1, -1)
     return colours.permute(1, 2, 0).contiguous().numpy()
 
 
 def in_percent(estimates: Sequence[Estimate]) -> tuple[np.ndarray, np.ndarray]:
-    """The values, and how far their intervals reach below and above: as error bars take them."""
+    """Values, and lengths of their error bars below and above."""
     values, low, high = (100 * np.array([getattr(e, end) for e in estimates]) for end in ("value", "low", "high"))
     return values, np.maximum([values - low, high - values], 0)
 
@@ -119,10 +132,10 @@ def plot_rows(
     mark: Mapping[str, Any],
     **options: Any,
 ) -> None:
-    """A row for each name: its accuracy with an interval and, below it, those of single seeds where there are several.
+    """Plot a row for each name: its accuracy with an interval, and below it the accuracies of several seeds.
 
     Arguments:
-        mark: how a single seed is drawn.
+        mark: style of a single seed.
         options: of the error bars.
     """
     axis.xaxis.set_major_locator(PercentLocator())
@@ -136,7 +149,7 @@ def plot_rows(
 
 
 def picture_of(figure: Figure, kind: str = "svg", *, dpi: int = DPI) -> bytes:
-    """The bytes of a figure as a file; the same figure gives the same ones."""
+    """Bytes of a file of a figure; the same figure gives the same bytes."""
     with _laid_out(figure):
         return _bytes(figure, kind, "page", dpi)
 
@@ -153,7 +166,7 @@ def save_figure(figure: Figure, folder: Path, name: str, formats: Sequence[str] 
 
 @contextmanager
 def _laid_out(figure: Figure) -> Iterator[None]:
-    """Places are found once, without drawing: matplotlib would find them anew for each file."""
+    """Lay out a figure once, which matplotlib otherwise does for each file."""
     make_readable(figure)
     engine = figure.get_layout_engine()
     with boxes_without_warning():
@@ -173,3 +186,55 @@ def _bytes(figure: Figure, kind: str, name: str, dpi: int) -> bytes:
         metadata = {"Date": None} if kind == "svg" else None
         figure.savefig(file, format=kind, dpi=dpi, metadata=metadata, facecolor="white")
     return file.getvalue()
+
+
+def make_readable(figure: Figure) -> None:
+    """Let every text of a figure use installed fonts that have its characters, and read no name as a formula.
+
+    A character that no font has is drawn as a box.
+    """
+    axes = figure.findobj(Axis)
+    numbers: set[Text] = set()
+    for axis in axes:
+        labels = [*axis.get_ticklabels(), *axis.get_ticklabels(minor=True)]
+        numbers |= {*labels} if not isinstance(axis.get_major_formatter(), _NAME_FORMATTERS) else set()
+    texts = figure.findobj(Text)
+    for text in texts:
+        text.set_parse_math(text in numbers)
+    characters = frozenset(ord(sign) for text in texts for sign in text.get_text() if sign > "\x7f")
+    if fallbacks := _fallback_fonts(characters):
+        for axis in axes:  # labels of ticks are made anew by each drawing
+            axis.set_tick_params(which="both", labelfontfamily=["sans-serif", *fallbacks])
+        for text in texts:
+            text.set_fontfamily([*dict.fromkeys([*text.get_fontfamily(), *fallbacks])])
+
+
+@contextmanager
+def boxes_without_warning() -> Iterator[None]:
+    """A block in which characters that no font has, and scripts that matplotlib cannot shape, are no warnings."""
+    with warnings.catch_warnings():
+        for message in ("Glyph .* missing from", "Matplotlib currently does not support"):
+            warnings.filterwarnings("ignore", message)
+        yield
+
+
+@lru_cache(maxsize=256)
+def _fallback_fonts(characters: frozenset[int]) -> tuple[str, ...]:
+    """Families of installed fonts with the characters that the default font lacks."""
+    results, missing = [], characters - _characters_of(findfont(FontProperties()))
+    plain = (font for font in fontManager.ttflist if font.style == "normal" and font.weight in (400, "normal"))
+    for name, path in sorted((font.name, font.fname) for font in plain if not font.name.startswith(_LAST_RESORT)):
+        if known := missing and missing & _characters_of(path):
+            results.append(name)
+            missing -= known
+    return tuple(results)
+
+
+@lru_cache(maxsize=512)
+def _characters_of(path: str) -> frozenset[int]:
+    """The characters that a font draws at any size; none for one that cannot be read."""
+    try:
+        font = FT2Font(path)
+        return frozenset(font.get_charmap()) if font.scalable else frozenset()
+    except (OSError, RuntimeError):
+        return frozenset()

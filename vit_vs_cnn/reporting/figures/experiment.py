@@ -33,8 +33,6 @@ def experiment_figures(analysis: Analysis) -> dict[str, Figure]:
         figures["difference"] = difference_curve(analysis)
     if 1 < len(_gaps_to_best(analysis)) == len(analysis.models) - 1:
         figures["behind_the_best"] = gaps_to_best(analysis)
-    elif len({comparison.names for comparison in analysis.comparisons}) > 1:
-        figures["pairs"] = pair_differences(analysis)
     if analysis.forecasts:
         figures["fits"] = accuracy_curves(analysis, fits=True)
     return figures
@@ -173,15 +171,6 @@ def gaps_to_best(analysis: Analysis) -> Figure:
     gaps, names = _gaps_to_best(analysis), analysis.display_names
     order = sorted(gaps, key=lambda key: gaps[key][max(gaps[key])][0].value)
     return _forest([(names[key], gaps[key]) for key in order], f"points behind the {names[_best(analysis)]}")
-
-
-def pair_differences(analysis: Analysis) -> Figure:
-    """Differences of the compared pairs: a row a pair, a panel a training-set size."""
-    names, rows = analysis.display_names, dict[str, dict[int, tuple[Estimate, bool]]]()
-    for one in analysis.comparisons:
-        row = rows.setdefault(f"{names[one.first]} - {names[one.second]}", {})
-        row[one.train_size or 0] = one.difference, one.conclusion in CONCLUSIVE
-    return _forest([*rows.items()], "difference, points of test accuracy")
 
 
 def _forest(rows: Sequence[_Row], label: str) -> Figure:

@@ -1,4 +1,4 @@
-"""Matrices of attention as a grid of heat maps, drawn without a display."""
+"""Grids of heat maps of attention matrices."""
 
 from collections.abc import Sequence
 
@@ -24,12 +24,12 @@ def attention_heatmaps(
     limits: tuple[float, float] | None = None,
     cell_size: float = 1.9,
 ) -> Drawing:
-    """A grid of matrices, queries downwards and keys to the right, under one colour scale with one colour bar.
+    """A grid of matrices with one colour scale, queries downwards and keys to the right.
 
     Arguments:
         weights: ``weights[row][column]`` is a matrix ``(queries, keys)``; for the heads of every layer, ``(layers,
             heads, queries, keys)``. The matrices may differ in size.
-        titles: of every matrix, ``titles[row][column]``; in their place or beside them labels of rows and columns.
+        titles: of every matrix, ``titles[row][column]``.
         limits: of the colour scale; zero (or the least, if negative) to the greatest value if None.
         cell_size: of a matrix, in inches.
 

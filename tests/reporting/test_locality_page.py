@@ -9,7 +9,7 @@ from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.inspection.locality.study import measure_locality
 from vit_vs_cnn.models import ResNet, VisionTransformer
 from vit_vs_cnn.reporting.figures.drawing import save_figure
-from vit_vs_cnn.reporting.figures.locality import (
+from vit_vs_cnn.reporting.locality_page import (
     attention_distances,
     explained_share,
     head_centres,
@@ -24,9 +24,7 @@ def report():
     torch.manual_seed(0)
     network = VisionTransformer((14, 15), (2, 3), embed_dim=10, depth=3, num_heads=5, num_classes=3)
     images = torch.randn(53, 3, 14, 15)
-    return measure_locality(
-        network, images[:40], images[40:], torch.arange(13) % 3, kernel_sizes=(1, 3), replace=(1, 3), probes=2
-    )
+    return measure_locality(network, images[:40], images[40:], torch.arange(13) % 3)
 
 
 def test_every_figure_is_drawn_and_nothing_is_clipped(report, tmp_path):
@@ -57,6 +55,6 @@ def test_the_figures_show_the_numbers_of_the_report(report):
 
 def test_a_network_without_attention_has_no_figures():
     images = torch.randn(3, 3, 20, 20, generator=torch.Generator().manual_seed(0))
-    report = measure_locality(ResNet(8, width=2, num_classes=3), images, images, probes=2)
+    report = measure_locality(ResNet(8, width=2, num_classes=3), images, images)
     with pytest.raises(InputError, match=re.escape("no attention layers")):
         head_centres(report)
