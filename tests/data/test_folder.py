@@ -584,3 +584,32 @@ def test_a_class_whose_name_is_no_text_is_refused_before_anything_trains(root, o
     os.rename(root / "train" / "ant", os.fsencode(root / "train") + b"/caf\xe9")
     with pytest.raises(InputError, match=r"class whose name is no UTF-8: 1 .*class 'caf\\xe9' needs another name"):
         open_folder(root / "train", options(skip_unreadable=True)).train()
+
+
+def test_half_transparent_pixels_are_mixed_with_white(tmp_path):
+    Image.new("RGBA", (3, 3), (0, 100, 200, 51)).save(tmp_path / "x.png")
+    np.testing.assert_allclose(decode_image(tmp_path / "x.png", 3)[:, 0, 0], (204, 224, 244), atol=1)
+
+
+def test_shrinking_is_antialiased(tmp_path):
+    checkers = np.indices((640, 640)).sum(0) % 2 * 255
+    Image.fromarray(checkers.astype(np.uint8)).save(tmp_path / "x.png")
+    np.testing.assert_allclose(decode_image(tmp_path / "x.png", 16), 127.5, atol=2)
+
+
+def test_a_jpeg_on_its_side_keeps_the_detail_that_a_wide_image_needs(tmp_path):
+    stripes = Image.fromarray((np.indices((2048, 512))[1] // 8 % 2 * 255).astype(np.uint8))
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    stripes.transpose(Image.Transpose.ROTATE_90).save(tmp_path / "side.jpg", exif=exif, quality=95)
+    stripes.save(tmp_path / "upright.jpg", quality=95)
+    side, upright = (decode_image(tmp_path / f"{name}.jpg", (4, 128), "squash") for name in ("side", "upright"))
+    assert np.abs(side.astype(int) - upright).max() < 20
+
+
+def test_the_transparent_color_of_a_grey_png_of_16_bits_becomes_white(tmp_path):
+    pixels, transparent = struct.pack(">HHH", 0x1234, 0x1300, 0xFFFF), struct.pack(">H", 0x1234)
+    header = struct.pack(">IIBBBBB", 3, 1, 16, 0, 0, 0, 0)
+    parts = (b"IHDR", header), (b"tRNS", transparent), (b"IDAT", zlib.compress(b"\0" + pixels)), (b"IEND", b"")
+    (tmp_path / "x.png").write_bytes(png(*parts))
+    assert decode_image(tmp_path / "x.png", (1, 3))[0, 0].tolist() == [255, 19, 255]
