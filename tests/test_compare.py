@@ -111,7 +111,7 @@ def test_answers_of_other_weights_are_not_taken_for_these(experiment, capsys):
     cell = _cell(experiment, "resnet-n120-s3")
     right = Predictions.load(cell / "predictions.npz")
     wrong = torch.nn.functional.one_hot((right.classes + 1) % 10, 10).float()
-    Predictions(wrong, right.labels, right.sample_ids).save(cell / "predictions.npz")
+    Predictions.from_logits(wrong, right.labels, right.sample_ids).save(cell / "predictions.npz")
     result = read_result(cell / "result.json")
     (cell / "result.json").write_text(changed(result, weights="0123456789abcdef").to_json())
     assert _compare(cell, "--parts", "accuracy", "--json") == 0

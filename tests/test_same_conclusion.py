@@ -48,7 +48,9 @@ def _make_up(cell: Path) -> None:
 def _replace_answers(cell: Path, answers: torch.Tensor) -> None:
     """Give a run other answers, and the accuracy that they have."""
     before, result = Predictions.load(cell / "predictions.npz"), read_result(cell / "result.json")
-    made_up = Predictions(torch.nn.functional.one_hot(answers, 10).float(), before.labels, before.sample_ids)
+    made_up = Predictions.from_logits(
+        torch.nn.functional.one_hot(answers, 10).float(), before.labels, before.sample_ids
+    )
     made_up.save(cell / "predictions.npz", of=f"{result.weights} {result.test_set}")
     accuracy = float((answers == before.labels).double().mean())
     (cell / "result.json").write_text(changed(result, accuracy=accuracy).to_json())

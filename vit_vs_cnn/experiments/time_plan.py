@@ -141,7 +141,7 @@ def _finetuned_too(experiment: Experiment) -> Experiment:
         settings = values["contenders"][probe]
         values["contenders"].setdefault(name, {key: settings[key] for key in ("model", "weights")})
     if pairs := values["protocol"]["pairs"]:
-        tuned = [[probes[one] for one in pair] for pair in pairs if {*pair} <= probes.keys()]
+        tuned = [[probes[name] for name in pair] for pair in pairs if {*pair} <= probes.keys()]
         values["protocol"]["pairs"] = [*tuned, *pairs, *([name, probe] for probe, name in probes.items())]
     return experiment_from_dict(values, trusted=experiment.trusted)
 
@@ -163,8 +163,8 @@ def _with_search(
     """
     experiment, minutes = costs.experiment, costs.experiment.minutes or 0.0
     sources = {recipe_source(experiment.contenders[name]) for name in _trained_models(experiment)}
-    named = any(key.startswith("tuning") for key in fixed) or experiment.tuning.trials is not None
-    if named or not sources or RecipeSource.GIVEN in sources or RecipeSource.SEARCHED in sources:
+    is_set = any(key.startswith("tuning") for key in fixed) or experiment.tuning.trials is not None
+    if is_set or not sources or RecipeSource.GIVEN in sources or RecipeSource.SEARCHED in sources:
         return None
     for trials in SEARCH_TRIALS:
         searching = replace(experiment, tuning=replace(experiment.tuning, trials=trials))
@@ -291,7 +291,7 @@ def _with_searched_recipes(experiment: Experiment, begun: Experiment, fixed: Col
     A contender is left as it is if the user now names other settings for it than those in the folder.
     """
     contenders = dict(experiment.contenders)
-    now, before = (plain_values(one)["contenders"] for one in (experiment, begun))
+    now, before = (plain_values(values)["contenders"] for values in (experiment, begun))
     for name in experiment.contenders.keys() & begun.contenders.keys():
         place = f"contenders.{name}."
         names = [key.removeprefix(place).split(".") for key in fixed if key.startswith(place)]
@@ -342,10 +342,11 @@ def _continue_plan(
         console.print(f"{_continued_text(same)}: {minutes:g} minutes add nothing to it", soft_wrap=True)
         lines = []
     else:
-        left = f"{chosen.runs} runs are left, in about {duration(chosen.seconds - chosen.spent)}"
-        spent = f"finished runs took {duration(chosen.spent)}"
         console.print(
-            f"Planned anew from {old.counts}: {chosen.text}. {left}, {_how(chosen, same)}; {spent}", soft_wrap=True
+            f"Planned anew from {old.counts}: {chosen.text}. {chosen.runs} runs are left, in about "
+            f"{duration(chosen.seconds - chosen.spent)}, {_how(chosen, same)}; finished runs took "
+            f"{duration(chosen.spent)}",
+            soft_wrap=True,
         )
         lines = _overrun(chosen, minutes)
     for line in (*lines, *_answers(chosen, [old, *candidates], costs, fixed)):

@@ -20,7 +20,7 @@ from vit_vs_cnn.config.recipes import recipe_search, recipe_source
 from vit_vs_cnn.errors import EXIT_INTERRUPTED, EXIT_RUNS_FAILED, InputError, Interrupted, ProcessLost
 from vit_vs_cnn.files import read_mapping, write_text
 from vit_vs_cnn.process import on_termination
-from vit_vs_cnn.runs.evaluation import ClassPredictions, Predictions, evaluate_once, hash_weights
+from vit_vs_cnn.runs.evaluation import Predictions, evaluate_once, hash_weights
 from vit_vs_cnn.runs.experiment_data import ExperimentData
 from vit_vs_cnn.runs.failures import FailureKind, has_failed_since, is_locked, write_failure
 from vit_vs_cnn.runs.held_out import OUT_OF_DISTRIBUTION_FILE, examine
@@ -286,12 +286,12 @@ def score(prepared: PreparedRun, fitted: FittedNetwork, data: ExperimentData, be
 
 
 def _compute_metrics(
-    prepared: PreparedRun, fitted: FittedNetwork, predictions: ClassPredictions, data: ExperimentData
+    prepared: PreparedRun, fitted: FittedNetwork, predictions: Predictions, data: ExperimentData
 ) -> Mapping[str, Any]:
     """User-defined metrics. They need logits, which a file that a killed run left does not have."""
     if not prepared.metrics:
         return {}
-    if not isinstance(predictions, Predictions):
+    if predictions.computed_logits is None:
         predictions = fitted.predict(data.test(prepared.run.seed))
     return compute_metrics(prepared.metrics, predictions)
 

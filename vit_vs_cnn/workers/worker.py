@@ -19,6 +19,7 @@ from vit_vs_cnn.runs.experiment_data import ExperimentData
 from vit_vs_cnn.runs.failures import has_failed_since, is_locked, read_failure
 from vit_vs_cnn.runs.result import RunState
 from vit_vs_cnn.runs.run import Run
+from vit_vs_cnn.runs.status import duration
 from vit_vs_cnn.workers.run import RetryLimit, run_in_own_process, run_one
 from vit_vs_cnn.workers.trainer import is_helper_process, is_launched_from_outside
 
@@ -93,7 +94,7 @@ def take_runs(request: WorkRequest, data: ExperimentData, *, console: Console, w
 
 
 class _ExperimentProgress:
-    """Prints how many of several runs have ended, and the time left, after each run of this process."""
+    """Number of finished runs and the time left, printed after each run of this process."""
 
     def __init__(self, runs: int, console: Console) -> None:
         self.runs = runs
@@ -105,9 +106,8 @@ class _ExperimentProgress:
         self.own_runs += 1
         if left == 0 or is_helper_process():
             return
-        seconds = (time.monotonic() - self.start) / self.own_runs * left
-        duration = f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
-        self.console.print(f"{self.runs - left} of {self.runs} runs done, about {duration} left", soft_wrap=True)
+        time_left = duration((time.monotonic() - self.start) / self.own_runs * left)
+        self.console.print(f"{self.runs - left} of {self.runs} runs done, about {time_left} left", soft_wrap=True)
 
 
 def _take(run: Run, request: WorkRequest, data: ExperimentData, console: Console) -> bool:
