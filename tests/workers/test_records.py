@@ -3,6 +3,7 @@
 import contextlib
 import csv
 import json
+import os
 import resource
 import shutil
 import signal
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests import children
 from tests.experiments.tiny import run_quietly, tiny_config, tiny_experiment
 from tests.results import make_result
 from vit_vs_cnn.cli import main
@@ -23,7 +25,7 @@ from vit_vs_cnn.runs.experiment_folder import read_finished_results
 from vit_vs_cnn.runs.result import RunResult
 from vit_vs_cnn.runs.status import read_status
 from vit_vs_cnn.training.checkpoints import read_checkpoint
-from vit_vs_cnn.training.metrics_csv import read_rows
+from vit_vs_cnn.training.metrics_csv import MetricsCsv, read_rows
 from vit_vs_cnn.workers import fit, run
 from vit_vs_cnn.workers.loggers import close_loggers
 from vit_vs_cnn.workers.trainer import trainer_arguments
@@ -279,3 +281,27 @@ def test_a_logger_that_fails_does_not_leave_the_runs_of_others_open(monkeypatch)
     with pytest.raises(OSError, match="no connection"):
         close_loggers([other, broken, other], make_result())
     assert run.is_over
+
+
+def _run_and_die_before_it_logs(values: dict[str, Any], step: int) -> None:
+    def log_metrics(self: MetricsCsv, metrics: dict[str, float], step_: int | None = None, **named: Any) -> None:
+        if named.get("step", step_) == step:
+            os.kill(os.getpid(), signal.SIGKILL)
+        plain(self, metrics, named.get("step", step_))
+
+    plain, MetricsCsv.log_metrics = MetricsCsv.log_metrics, log_metrics
+    run_quietly(experiment_from_dict(values))
+
+
+@pytest.mark.slow  # test_resume.py kills by default
+def test_a_kill_between_a_checkpoint_and_its_line_of_the_log_loses_no_line(tmp_path):
+    (calm, killed) = (_resnet(tmp_path / name) for name in ("calm", "killed"))
+    _run(calm)
+    child = children.start(_run_and_die_before_it_logs, killed, 5)
+    assert children.exit_code(child) == -signal.SIGKILL
+    (checkpoint,) = tmp_path.glob("killed/tiny/cells/*/checkpoints/last.ckpt")
+    assert read_checkpoint(checkpoint)["global_step"] == 6  # the step that logs as number 5
+    _run(killed)
+    logs = [sorted(map(tuple, read_rows(next(tmp_path.glob(f"{name}/tiny/cells/*/metrics.csv")))))
+            for name in ("calm", "killed")]  # fmt: skip
+    assert logs[0] == logs[1]
