@@ -266,6 +266,17 @@ def test_workers_are_started_until_every_cell_is_through(tmp_path):
     assert stub.queue == []
 
 
+def test_each_run_but_the_last_is_followed_by_the_progress_of_the_experiment(tmp_path, monkeypatch):
+    monkeypatch.setattr("vit_vs_cnn.workers.worker._take", lambda run, *_: bool(_finish(run)))
+    request, output = _request(tmp_path), io.StringIO()
+    take_runs(request, ExperimentData(request.runs[0].experiment.data), console=Console(file=output))
+    assert [line.split(", about")[0] for line in output.getvalue().splitlines()] == [
+        "1 of 4 runs done",
+        "2 of 4 runs done",
+        "3 of 4 runs done",
+    ]
+
+
 @pytest.mark.parametrize(("seconds", "stopped"), [(5.0, 0), (0.0, 1)], ids=["seen out", "still queue"])
 def test_workers_that_have_nothing_left_end_by_themselves(tmp_path, monkeypatch, seconds, stopped):
     monkeypatch.setattr("vit_vs_cnn.workers.supervisor.SECONDS_TO_END", seconds)

@@ -66,9 +66,15 @@ def take_runs(request: WorkRequest, data: ExperimentData, *, console: Console, w
     """
     announced: set[Path] = set()
     waiting = request.unfinished()
+    progress = _ExperimentProgress(len(request.runs), console)
     with frozen_garbage_collection():
         while waiting:
-            busy = [run for run in waiting if not _take(run, request, data, console)]
+            busy = []
+            for number, run in enumerate(waiting, 1):
+                if _take(run, request, data, console):
+                    progress.count_run(left=len(busy) + len(waiting) - number)
+                else:
+                    busy.append(run)
             if is_helper_process():
                 return
             for run in busy:
@@ -80,6 +86,24 @@ def take_runs(request: WorkRequest, data: ExperimentData, *, console: Console, w
                     return
                 time.sleep(POLL_SECONDS)
             waiting = request.unfinished(busy)
+
+
+class _ExperimentProgress:
+    """Prints how many of several runs have ended, and the time left, after each run of this process."""
+
+    def __init__(self, runs: int, console: Console) -> None:
+        self.runs = runs
+        self.console = console
+        self.start = time.monotonic()
+        self.own_runs = 0
+
+    def count_run(self, *, left: int) -> None:
+        self.own_runs += 1
+        if left == 0 or is_helper_process():
+            return
+        seconds = (time.monotonic() - self.start) / self.own_runs * left
+        duration = f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
+        self.console.print(f"{self.runs - left} of {self.runs} runs done, about {duration} left", soft_wrap=True)
 
 
 def _take(run: Run, request: WorkRequest, data: ExperimentData, console: Console) -> bool:
