@@ -19,7 +19,7 @@ from vit_vs_cnn.config.experiment import experiment_from_dict, read_config
 from vit_vs_cnn.data.synthetic.source import render_objects
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.regimes.budgets import Budgets
-from vit_vs_cnn.runs.evaluation import ClassPredictions
+from vit_vs_cnn.runs.evaluation import Predictions
 from vit_vs_cnn.runs.experiment_folder import read_finished_results
 from vit_vs_cnn.runs.record import load_run_predictions
 
@@ -64,7 +64,7 @@ def answered(folder: Path) -> list[Answered]:
     shares = defaultdict(list)
     budgets = Budgets(list(read_finished_results(folder).values()))
     for result in budgets.groups[budgets.names[-1]]:
-        from_arrays = ClassPredictions.from_arrays(load_run_predictions(folder, result.run))
+        from_arrays = Predictions.from_arrays(load_run_predictions(folder, result.run))
         if list(from_arrays.sample_ids) != list(drawn.images.sample_ids) or not from_arrays.labels.equal(
             drawn.images.labels
         ):

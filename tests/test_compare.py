@@ -2,6 +2,7 @@
 
 import csv
 import json
+import pickle
 import shutil
 import warnings
 from pathlib import Path
@@ -111,7 +112,7 @@ def test_answers_of_other_weights_are_not_taken_for_these(experiment, capsys):
     cell = _cell(experiment, "resnet-n120-s3")
     right = Predictions.load(cell / "predictions.npz")
     wrong = torch.nn.functional.one_hot((right.classes + 1) % 10, 10).float()
-    Predictions(wrong, right.labels, right.sample_ids).save(cell / "predictions.npz")
+    Predictions.from_logits(wrong, right.labels, right.sample_ids).save(cell / "predictions.npz")
     result = read_result(cell / "result.json")
     (cell / "result.json").write_text(changed(result, weights="0123456789abcdef").to_json())
     assert _compare(cell, "--parts", "accuracy", "--json") == 0
@@ -394,3 +395,46 @@ def test_weights_that_do_not_fit_or_carry_code_are_refused(refused, experiment, 
     torch.save({"fc.weight": _Evil()}, tmp_path / "evil.pth")
     assert "the weights do not fit" in refused(cell, f"timm/resnet10t={tmp_path / 'few.pth'}")
     assert "holds more than tensors" in refused(cell, f"timm/resnet10t={tmp_path / 'evil.pth'}")
+
+
+def test_a_label_of_an_experiment_names_the_rows_of_its_contenders(experiment, capsys):
+    assert _compare(f"mine={experiment}", "--parts", "differences", "--json") == 0
+    groups = {network["group"] for network in json.loads(capsys.readouterr().out)["networks"]}
+    assert groups == {"mine/vit", "mine/resnet"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "says"),
+    [
+        ("code", "holds more than tensors and plain values"),
+        ("truncated", "is damaged or no checkpoint"),
+        ("text", "checkpoint"),
+        ("foreign", "was not written by vit_vs_cnn"),
+        ("architecture", "does not fit its own model: of "),
+        ("pickle", "holds more than tensors and plain values"),
+        ("empty", "is damaged or no checkpoint: EOFError"),
+        ("nonsense", "lacks what is needed"),
+    ],
+)
+def test_a_checkpoint_that_cannot_be_trusted_is_refused_and_runs_nothing(refused, experiment, kind, says):
+    checkpoint = _cell(experiment, "resnet-n120-s3") / "checkpoints" / "last.ckpt"
+    match kind:
+        case "code":
+            torch.save({"vit_vs_cnn": {}, "state_dict": _Evil()}, checkpoint)
+        case "truncated":
+            checkpoint.write_bytes(checkpoint.read_bytes()[:1000])
+        case "pickle":
+            checkpoint.write_bytes(pickle.dumps(_Evil()))
+        case "empty":
+            checkpoint.write_bytes(b"")
+        case "text":
+            checkpoint.write_text("not a checkpoint")
+        case "foreign":
+            torch.save({"weights": torch.zeros(3)}, checkpoint)
+        case "architecture":
+            _rewritten(checkpoint, lambda c: c["vit_vs_cnn"].update(model={"name": "resnet20"}))
+        case "nonsense":
+            _rewritten(checkpoint, lambda c: c["vit_vs_cnn"].update(image_shape="square"))
+    line = refused(checkpoint, _cell(experiment, "vit-n120-s3"))
+    assert says in line
+    assert "last.ckpt" in line

@@ -1,7 +1,6 @@
 """Every notebook runs from top to bottom, and is committed with what its source prints."""
 
 import matplotlib.pyplot as plt
-import nbformat
 import pytest
 
 from notebooks.make import HERE, execute, is_current, made_from, sources
@@ -74,19 +73,6 @@ def test_a_notebook_is_committed_as_its_source_says_and_names_no_machine(source)
     text = path.read_text()
     assert "/tmp/" not in text
     assert "/home/" not in text
-
-
-def test_a_notebook_lags_behind_a_source_that_was_changed(tmp_path):
-    source = tmp_path / "01_mean.py"
-    source.write_text("# %% [markdown]\n# # A mean\n\n# %%\nprint(sum([2, 3, 5]) / 3)\n")
-    notebook = made_from(source)
-    nbformat.write(notebook, source.with_suffix(".ipynb"))
-    assert not is_current(source), "nothing was run"
-    notebook.cells[1].execution_count = 1
-    nbformat.write(notebook, source.with_suffix(".ipynb"))
-    assert is_current(source)
-    source.write_text(source.read_text().replace("5", "7"))
-    assert not is_current(source)
 
 
 def test_the_accuracies_written_into_a_notebook_are_those_recorded():

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.strict_yaml import DEEPEST, LARGEST, check_plain, plain_of, read_yaml, refuse_classes
+from vit_vs_cnn.strict_yaml import LARGEST, MAX_LEVELS, check_plain, plain_of, read_yaml, refuse_classes
 
 BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"{new}: &{new} [{', '.join([f'*{old}'] * 9)}]\n" for old, new in zip("abcdefghijkl", "bcdefghijklm", strict=True)
@@ -58,7 +58,7 @@ def test_a_date_is_a_text():
 
 def test_the_bounds_themselves_are_allowed():
     nested = 1
-    for _ in range(DEEPEST):
+    for _ in range(MAX_LEVELS):
         nested = [nested]
     check_plain({"a": nested[0], "b": LARGEST, "c": -LARGEST, 500: None}, where="it")
 

@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 from docs import translations
-from docs.translations import ROOT, SearchBoth, lagging, main, pages
+from docs.translations import ROOT, SearchBoth, lagging, pages
 
 FENCE = re.compile(r"^```+([^\n]*)\n(.*?)^```+$", re.MULTILINE | re.DOTALL)
 FORMULA = re.compile(r"\$\$.+?\$\$|\$[^$\n]+\$", re.DOTALL)
@@ -46,20 +46,6 @@ def test_both_have_the_same(page, part):
 
 def test_no_page_lags_behind():
     assert "\n".join(lagging()) == ""
-
-
-def test_a_changed_english_page_is_told_and_can_be_marked(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(translations, "ROOT", tmp_path)
-    english, chinese = tmp_path / "README.md", tmp_path / "README.zh-CN.md"
-    english.write_text("one\ntwo\n")
-    chinese.write_text("<!-- translates README.md 000000000000 -->\n一二\n", "utf-8")
-    assert main([]) == 1
-    assert "README.zh-CN.md lags behind README.md" in capsys.readouterr().out
-    assert main([str(chinese)]) == 0
-    english.write_text("one two\n")
-    assert main([]) == 0, "another line break is no change"
-    english.write_text("one three\n")
-    assert main([]) == 1
 
 
 def test_a_page_links_to_chinese_pages_where_there_are_any():

@@ -218,7 +218,7 @@ def test_a_file_with_a_model_of_ones_own_is_opened_if_trusted(tmp_path):
     values["contenders"] = {"own": {"model": own}}
     run_quietly(experiment_from_dict(values))
     (checkpoint,) = tmp_path.rglob("last.ckpt")
-    with pytest.raises(InputError, match=r"vit_vs_cnn\.models\.ResNet is not imported unless --trust says so"):
+    with pytest.raises(InputError, match=r"vit_vs_cnn\.models\.ResNet is not imported without --trust"):
         open_network(checkpoint)
     assert type(open_network(checkpoint, trust=True).network).__name__ == "ResNet"
 

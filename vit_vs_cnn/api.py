@@ -480,7 +480,7 @@ def predict(
     with _loading(quiet):
         from vit_vs_cnn.data.input_images import find_input_files
         from vit_vs_cnn.devices import usable_device
-        from vit_vs_cnn.reporting.predictions import check_output, write_predictions
+        from vit_vs_cnn.reporting.predictions import check_suffix, write_predictions
         from vit_vs_cnn.runs.prediction import ImagePredictions
 
     if explain and output is None:
@@ -492,7 +492,7 @@ def predict(
     for place in places:
         _existing_path(place)
     if output is not None:
-        check_output(Path(output))
+        check_suffix(Path(output))
     parts, count = [], 0
     with _progress(quiet) as tell:
         tell("opening")

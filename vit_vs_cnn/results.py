@@ -1,4 +1,4 @@
-"""What the functions of the API give: each says itself, draws itself in a notebook, and is a table or plain values."""
+"""Results of the functions of the API, as text, as HTML in notebooks, as tables and as plain values."""
 
 import base64
 import dataclasses
@@ -33,8 +33,8 @@ class Compared(Written):
     """Networks compared on the same test images.
 
     Arguments:
-        notes: what was chosen on the user's behalf.
-        sizes: parameters and multiply-accumulates of one image, by group; None where these cannot be counted.
+        notes: automatic choices, one sentence each.
+        sizes: parameters and multiply-accumulates (MACs) of one image, by group. MACs are None if unknown.
     """
 
     comparison: "compare.NetworkComparison"
@@ -44,7 +44,7 @@ class Compared(Written):
 
     @property
     def text(self) -> str:
-        """The short tables and what they say, as ``compare`` prints them."""
+        """Tables and conclusions, as ``compare`` prints them."""
         from rich.console import Console
 
         from vit_vs_cnn.reporting.comparison_page import comparison_document
@@ -56,30 +56,31 @@ class Compared(Written):
         return file.getvalue()
 
     def frame(self) -> "pandas.DataFrame":
-        """One row for each network: ``network``, ``group``, ``seed``, ``parameters``, ``macs`` (of one image), and of
-        the parts that were asked for:
+        """One row for each network: ``network``, ``group``, ``seed``, ``parameters``, ``macs`` of one image.
 
-        - accuracy: ``accuracy`` with its 95 % interval ``low`` to ``high``, Wilson's, of this network on these images;
-        - calibration: ``ece``, ``nll`` and ``brier``, as it is;
-        - cost: ``latency_ms`` of one image (median) and ``images_per_second``, measured on one network of the group.
+        Requested parts add columns:
+
+        - accuracy: ``accuracy`` with its 95 % interval (Wilson), ``low`` to ``high``;
+        - calibration: ``ece``, ``nll`` and ``brier``, without a temperature;
+        - cost: median ``latency_ms`` of one image, and ``images_per_second``, of one network of the group.
         """
         import pandas
 
         return pandas.DataFrame([self._row(network) for network in self.comparison.networks])
 
     def _row(self, network: "compare.ComparedNetwork") -> dict[str, Any]:
-        said, name, group = self.comparison, network.name, network.group
+        parts, name, group = self.comparison, network.name, network.group
         row: dict[str, Any] = {"network": name, "group": group, "seed": network.seed}
-        if said.accuracy is not None:
-            accuracy = next(one.by_network[name] for one in said.accuracy.groups if one.name == group)
+        if parts.accuracy is not None:
+            accuracy = next(row.by_network[name] for row in parts.accuracy.groups if row.name == group)
             interval = wilson_interval(round(accuracy * network.images), network.images)
             row |= {"accuracy": accuracy, "low": interval.low, "high": interval.high}
         row["parameters"], row["macs"] = self.sizes[group]
-        if said.calibration is not None:
-            before = said.calibration[name].before
+        if parts.calibration is not None:
+            before = parts.calibration[name].before
             row |= {"ece": before.ece, "nll": before.nll, "brier": before.brier}
-        if said.cost is not None:
-            cost = said.cost[group]
+        if parts.cost is not None:
+            cost = parts.cost[group]
             row |= {"latency_ms": 1000 * cost.latency_p50, "images_per_second": cost.throughput[cost.best_batch]}
         return row
 
@@ -136,18 +137,18 @@ class Inspected(Written):
         return "\n".join(self.lines)
 
     def _repr_html_(self) -> str:
-        said = "".join(f"<p>{html.escape(line)}</p>" for line in self.lines)
-        return said + self.frame().round(3).to_html(index=False, na_rep="")
+        lines = "".join(f"<p>{html.escape(line)}</p>" for line in self.lines)
+        return lines + self.frame().round(3).to_html(index=False, na_rep="")
 
 
 @dataclass(frozen=True, eq=False)
 class Explanation:
-    """Where a network looks on one image.
+    """Saliency map of one image.
 
     Arguments:
-        image: as the network takes it, as bytes.
-        map: the larger, the more a place counts; on the method's own grid.
-        class_name: of the class that the map is for; methods that know no class give the same one for all.
+        image: bytes in the shape of the input.
+        map: importance of each place, on the grid of the method.
+        class_name: class that the map explains. Class-agnostic methods give the same map for all classes.
     """
 
     image: np.ndarray
@@ -157,7 +158,7 @@ class Explanation:
     probability: float
 
     def plot(self) -> "Drawing":
-        """The image, and the map over it."""
+        """Draw the image, and the map over it."""
         from vit_vs_cnn.reporting.figures.drawing import Drawing
         from vit_vs_cnn.reporting.style import COLOUR_MAP
 
@@ -172,7 +173,7 @@ class Explanation:
         return figure
 
     def show(self) -> None:
-        """Draw it: below the cell of a notebook, elsewhere with the program that shows images."""
+        """Display it in a notebook, elsewhere in the image viewer."""
         shell = sys.modules.get("IPython")
         if shell is not None and shell.get_ipython() is not None:
             shell.display.display(self)
@@ -185,51 +186,55 @@ class Explanation:
         return self.plot()._repr_png_()
 
     def _repr_html_(self) -> str:
-        said = html.escape(f"{self.method}: {self.class_name} {self.probability:.0%}")
-        return f'<img alt="{said}" src="data:image/png;base64,{base64.b64encode(self._repr_png_()).decode()}">'
+        alt = html.escape(f"{self.method}: {self.class_name} {self.probability:.0%}")
+        return f'<img alt="{alt}" src="data:image/png;base64,{base64.b64encode(self._repr_png_()).decode()}">'
 
 
 class LoadedNetwork(TrainedNetwork):
     """A trained network that predicts the classes of images and explains its predictions."""
 
     def explain(self, image: Any, method: str | None = None, class_name: str | int | None = None) -> Explanation:
-        """Where the network looks on an image.
+        """Compute a saliency map of an image.
 
         Arguments:
-            image: one, as ``predict`` takes it.
-            method: rollout, relevance, gradient_rollout, ... of a network with attention; grad_cam of a CNN;
-                integrated_gradients of any. None for the one that suits the network: relevance or grad_cam.
-            class_name: of the class that is asked for, or its number; the one that the network says if None.
+            image: one image, as for ``predict``.
+            method: rollout, relevance, gradient_rollout, ... for a network with attention; grad_cam for a CNN;
+                integrated_gradients for any. Default: relevance or grad_cam.
+            class_name: name or number of the class to explain. Default: the predicted class.
 
         Raises:
-            InputError: not one image, no such class, or a method that the network cannot answer.
+            InputError: not one image, an unknown class, or a method that does not apply to the network.
         """
         from vit_vs_cnn.data.input_images import parse_input_images
         from vit_vs_cnn.inspection.inspect import class_number, images_for, select_methods
         from vit_vs_cnn.inspection.saliency import saliency_maps
 
         method = method or select_methods(self)[-1]
-        pictures = parse_input_images(image, channels=self.image_shape[0])
-        if len(pictures) != 1:
-            raise InputError(f"explain takes one image, got {len(pictures)}")
-        decoded = self.decoded(pictures)
+        images = parse_input_images(image, channels=self.image_shape[0])
+        if len(images) != 1:
+            raise InputError(f"explain takes one image, got {len(images)}")
+        decoded = self.decoded(images)
         probabilities = self.predict(decoded).probabilities[0]
         index = int(probabilities.argmax()) if class_name is None else class_number(class_name, self.class_names)
         pixels = images_for(self, decoded)
-        found = saliency_maps(self.network, pixels, method, classes=pixels.new_full((1,), index).long())[0]
-        shown = decoded[0].permute(1, 2, 0).numpy()
-        name, share = self.class_names[index], float(probabilities[index])
-        return Explanation(shown, found.detach().cpu().numpy(), method, name, share)
+        saliency = saliency_maps(self.network, pixels, method, classes=pixels.new_full((1,), index).long())[0]
+        return Explanation(
+            image=decoded[0].permute(1, 2, 0).numpy(),
+            map=saliency.detach().cpu().numpy(),
+            method=method,
+            class_name=self.class_names[index],
+            probability=float(probabilities[index]),
+        )
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Locality:
-    """How convolution-like a network's attention is, or that of every network of an experiment.
+    """Similarity of attention to convolution, for one network or for all networks of an experiment.
 
     Arguments:
-        report: of one network; None of an experiment.
-        findings: of the experiment; None of one network.
-        layers: every layer of every network of the experiment, before and after training.
+        report: of one network; None for an experiment.
+        findings: of the experiment; None for one network.
+        layers: all layers of the networks of the experiment, before and after training.
     """
 
     title: str
@@ -239,7 +244,7 @@ class Locality:
     written: tuple[Path, ...]
 
     def frame(self) -> "pandas.DataFrame":
-        """One row for each layer; of an experiment with its cell, and each measure before and after training."""
+        """One row for each layer; for an experiment with its run, and each measure before and after training."""
         import pandas
 
         if self.report is not None:
@@ -264,5 +269,5 @@ class Locality:
 
 
 def records(frame: "pandas.DataFrame") -> list[dict[str, Any]]:
-    """The rows of a table as plain values: a number that there is not is None."""
+    """The rows of a table as plain values; missing numbers are None."""
     return json.loads(str(frame.to_json(orient="records", double_precision=15)))

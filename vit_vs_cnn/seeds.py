@@ -1,4 +1,4 @@
-"""Seeds derived from names: every random draw of a run is a pure function of where it stands in the run."""
+"""Seeds derived from names, so that each random number of a run depends only on its place in the run."""
 
 import hashlib
 

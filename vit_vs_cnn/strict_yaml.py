@@ -1,4 +1,4 @@
-"""Plain values, as a config holds them: YAML read strictly, within bounds, and no class where none may stand."""
+"""Plain values of configs: YAML that is read strictly, bounded values, and classes only at allowed places."""
 
 import dataclasses
 import math
@@ -10,28 +10,27 @@ import yaml
 
 from vit_vs_cnn.errors import InputError, one_line
 
-#: The largest whole number; more digits fit into no tensor.
+#: Largest whole number: that of a tensor.
 LARGEST = 2**63 - 1
-#: Levels of a config, and values in it with every alias written out; configs of people have 6 and 300.
-DEEPEST, MOST = 32, 100_000
+#: Levels and values of a config, with aliases expanded. Usual configs have 6 and 300.
+MAX_LEVELS, MAX_VALUES = 32, 100_000
 _Place = tuple[Any, ...]
 
 
 class Plain(dict[str, Any]):
-    """Names with values whose types somebody else knows: a model's options, an optimizer's.
+    """Names with values of any type, such as the options of a model.
 
-    Of ``dict[str, Any]``, jsonargparse would make an object wherever a value looks like ``{class_path, init_args}``.
-    Of this it makes nothing.
+    jsonargparse makes objects of values like ``{class_path, init_args}`` in a ``dict[str, Any]``, but not in this.
     """
 
-    __slots__ = ()  # jsonargparse copies what has a __dict__ by that alone
+    __slots__ = ()  # jsonargparse copies only the __dict__ of objects that have one
 
     @classmethod
     def of(cls, values: Any) -> "Plain":
-        """The mapping ``values``.
+        """Copy a mapping.
 
         Raises:
-            ValueError: it is none.
+            ValueError: not a mapping.
         """
         if not isinstance(values, Mapping):
             raise ValueError(f"expected names with values, got {values!r}")
@@ -39,21 +38,21 @@ class Plain(dict[str, Any]):
 
 
 class _Strict(yaml.SafeLoader):
-    """YAML's plain values. A name that stands twice in one place is an error, and a date is a text."""
+    """Loader of plain values. A repeated name is an error, and a date is a text."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: dict[str, Any] = {}
+        names: dict[str, Any] = {}
         for key_node, _ in node.value:
             if key_node.tag == "tag:yaml.org,2002:merge":
                 continue
             key = self.construct_object(key_node, deep=True)
             if not isinstance(key, str | int | float):
                 continue
-            if str(key) in seen or key in seen.values():  # 1, "1" and 1.0
+            if str(key) in names or key in names.values():  # 1, "1" and 1.0
                 raise yaml.constructor.ConstructorError(
                     None, None, f"{key!r} stands twice, the second time", key_node.start_mark
                 )
-            seen[str(key)] = key
+            names[str(key)] = key
         return super().construct_mapping(node, deep)
 
 
@@ -64,14 +63,14 @@ _Strict.yaml_implicit_resolvers = {
 
 
 def read_yaml(text: str, *, where: str, kind: str = "YAML") -> Any:
-    """The plain values of a YAML text.
+    """Read plain values from a YAML text.
 
     Arguments:
-        where: beginning of the line of an error.
-        kind: what the text is expected to be, for that line.
+        where: beginning of an error message.
+        kind: name of the expected kind of text, for the message.
 
     Raises:
-        InputError: no YAML, or values that no config can hold (``check_plain``); the line begins with ``where``.
+        InputError: invalid YAML, or values that a config cannot have (``check_plain``).
     """
     try:
         values = yaml.load(text, _Strict)
@@ -82,9 +81,9 @@ def read_yaml(text: str, *, where: str, kind: str = "YAML") -> Any:
 
 
 def plain_of(value: Any) -> Any:
-    """A copy in which a path is its text, and a tuple, a range, an array or a number of NumPy what a config has for it.
+    """A copy with plain values in place of paths, tuples, ranges, and arrays and numbers of NumPy.
 
-    Whatever else there is stays as it is, for ``check_plain`` to refuse.
+    Other values are unchanged: ``check_plain`` refuses them.
     """
     match value:
         case Mapping():
@@ -97,54 +96,55 @@ def plain_of(value: Any) -> Any:
 
 
 def check_plain(values: Any, *, where: str) -> None:
-    """See that values are those of YAML and JSON, and bounded: texts, numbers, true, false, null, lists, mappings.
+    """Check that values are plain and bounded: texts, numbers, true, false, null, lists, mappings.
 
     Raises:
-        InputError: another kind of value, a number that is not finite or too large, a text that no file can hold, too
-            many levels or values; the line begins with ``where``.
+        InputError: another type, a number that is not finite or too large, an unprintable text, too many levels or
+            values. The message begins with ``where``.
     """
     for count, (path, value) in enumerate(_walk(values, ())):
-        if count > MOST:
-            raise InputError(f"{where}: holds more than {MOST:,} values")
-        if len(path) > DEEPEST:
-            raise InputError(f"{where}: has more than {DEEPEST} levels, or leads back into itself")
-        if fault := _fault(value):
-            raise InputError(f"{': '.join(part for part in (where, dotted(path)) if part)}: {fault}")
+        if count > MAX_VALUES:
+            raise InputError(f"{where}: holds more than {MAX_VALUES:,} values")
+        if len(path) > MAX_LEVELS:
+            raise InputError(f"{where}: has more than {MAX_LEVELS} levels, or leads back into itself")
+        if problem := _problem(value):
+            raise InputError(f"{': '.join(part for part in (where, dotted(path)) if part)}: {problem}")
 
 
 def refuse_classes(values: Any, *, but_in: Sequence[_Place]) -> None:
-    """See that no class is named but where one may stand.
+    """Refuse classes at other places of a config than the allowed ones.
 
     Arguments:
         values: of a config.
-        but_in: the places where a class, or a list of them, may stand; ``*`` is any one name or number. What a class is
-            given is its own.
+        but_in: places of a class or a list of classes; ``*`` is any one name or number. Below a class, classes are
+            allowed.
 
     Raises:
-        InputError: a ``class_path`` elsewhere, by its place.
+        InputError: a ``class_path`` elsewhere.
     """
 
     by_length: dict[int, list[_Place]] = {}
     for place in but_in:
         by_length.setdefault(len(place), []).append(place)
 
-    def may_stand(path: _Place, value: Any) -> bool:
+    def is_allowed(path: _Place, value: Any) -> bool:
         is_one = not isinstance(value, Mapping) or "class_path" in value
         places = by_length.get(len(path), ()) if is_one else ()
         return any(all(p in ("*", str(n)) for p, n in zip(place, path, strict=True)) for place in places)
 
-    for path, value in _walk(values, (), stop=may_stand):
-        if isinstance(value, Mapping) and "class_path" in value and not may_stand(path, value):
+    for path, value in _walk(values, (), stop=is_allowed):
+        if isinstance(value, Mapping) and "class_path" in value and not is_allowed(path, value):
             places = ", ".join(dotted(place).replace("*", "NAME") for place in but_in)
             raise InputError(f"{dotted(path)}: no class is made here, as {value['class_path']!r}; only in {places}")
 
 
 def check_class(value: Any, where: str) -> None:
-    """See that names with values are {class_path, init_args}. Raises InputError: they are others."""
+    """Check the names of a mapping for a class: class_path and init_args. Raises InputError: other names."""
     if not isinstance(value, Mapping):
         return
-    named, given = value.get("class_path"), value.get("init_args", {})
-    if not isinstance(named, str) or "." not in named.strip(".") or not isinstance(given, Mapping | None):
+    class_path, init_args = value.get("class_path"), value.get("init_args", {})
+    is_path = isinstance(class_path, str) and "." in class_path.strip(".")
+    if not is_path or not isinstance(init_args, Mapping | None):
         raise InputError(
             f"{where}: expected {{class_path: package.module.Name, init_args: {{...}}}}, got {dict(value)}"
         )
@@ -158,9 +158,9 @@ def dotted(path: tuple[Any, ...]) -> str:
 
 
 def _walk(value: Any, path: _Place, stop: Callable[[_Place, Any], bool] | None = None) -> Iterator[tuple[_Place, Any]]:
-    """Every value with its place, a mapping before what it holds; nothing below a place where ``stop`` says so."""
+    """Every value with its place, a mapping before its values, and no values below a place where ``stop`` is true."""
     yield path, value
-    if (stop is not None and stop(path, value)) or len(path) > DEEPEST:
+    if (stop is not None and stop(path, value)) or len(path) > MAX_LEVELS:
         return
     if isinstance(value, Mapping):
         for name, inside in value.items():
@@ -173,12 +173,12 @@ def _walk(value: Any, path: _Place, stop: Callable[[_Place, Any], bool] | None =
 
 
 def field_values(instance: Any) -> dict[str, Any]:
-    """The fields of a dataclass by name. ``vars`` also has what a ``cached_property`` has stored."""
+    """The fields of a dataclass by name, without the values of ``cached_property`` that are in ``vars``."""
     return {field.name: getattr(instance, field.name) for field in dataclasses.fields(instance)}
 
 
 def to_json_values(value: Any) -> Any:
-    """Nested values as JSON knows them: keys are texts, of pairs with a comma; what is not a finite number is null."""
+    """Nested values for JSON: keys are texts, pairs are joined by a comma, and numbers that are not finite are null."""
     if isinstance(value, Mapping):
         return {
             ",".join(map(str, key)) if isinstance(key, tuple) else str(key): to_json_values(item)
@@ -189,14 +189,14 @@ def to_json_values(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _fault(value: Any) -> str | None:
-    """What a value has that no config can hold."""
+def _problem(value: Any) -> str | None:
+    """Reason why a config cannot have a value; None for a plain one."""
     match value:
         case None | bool() | Mapping() | list() | tuple():
             return None
         case str():
-            whole = "\0" not in value and value == value.encode("utf-8", "ignore").decode()
-            return None if whole else f"{value[:80]!r} holds a character that no file name or text has"
+            is_valid = "\0" not in value and value == value.encode("utf-8", "ignore").decode()
+            return None if is_valid else f"{value[:80]!r} holds a character that no file name or text has"
         case int():
             short = value if abs(value) < 10**40 else f"a number of about {value.bit_length() * 3 // 10} digits"
             return None if abs(value) <= LARGEST else f"{short} is too large; whole numbers go up to {LARGEST}"

@@ -150,7 +150,7 @@ def test_qk_norm_is_a_layer_norm_over_head_dim_on_queries_and_keys():
 
 def test_rotary_acts_on_projected_queries_and_keys():
     class Swap(nn.Module):
-        def forward(self, queries, keys, grid_size):
+        def forward(self, queries, keys):
             return -queries, keys
 
     plain, _ = ours_and_torchs()

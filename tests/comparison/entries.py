@@ -78,5 +78,5 @@ def given_answers(
     logits = nn.functional.one_hot(torch.where(correct, labels, (labels + 1) % 7), 7).float()
     what = {"seed": seed, "network": nn.Identity(), "subset": subset, "config": {}}
     one = entry(Path("nowhere"), group, result=make_result(trials=trials), **what)
-    predictions = Predictions(logits, labels, [str(i) for i in range(len(labels))])
+    predictions = Predictions.from_logits(logits, labels, [str(i) for i in range(len(labels))])
     return TestedEntry(**vars(one), predictions=predictions, evaluations=1, is_reused=False)

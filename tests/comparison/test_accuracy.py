@@ -1,11 +1,15 @@
 """Accuracy in groups and pairs: what is claimed, and what is not."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+import torch
 from sklearn.metrics import confusion_matrix, top_k_accuracy_score
 
 from tests.comparison.entries import CLASSES, given_answers
 from vit_vs_cnn.comparison.accuracy import choose_examples, compare_accuracy
+from vit_vs_cnn.runs.evaluation import Predictions
 from vit_vs_cnn.statistics.pair_comparison import Conclusion
 from vit_vs_cnn.statistics.significance import holm, mcnemar_exact
 
@@ -73,10 +77,11 @@ def test_confusion_and_top5_are_those_of_sklearn():
     accuracy = compare_accuracy([one], CLASSES)
     labels, logits = one.predictions.labels.numpy(), one.predictions.logits.numpy()
     assert accuracy.confusion["a"] == confusion_matrix(labels, logits.argmax(1), labels=range(7)).tolist()
-    noisy = logits + np.random.default_rng(4).normal(0, 1e-3, logits.shape)
-    one.predictions.logits.copy_(one.predictions.logits.new_tensor(noisy))
-    theirs = top_k_accuracy_score(labels, one.predictions.logits.numpy(), k=5)
-    assert compare_accuracy([one], CLASSES).groups[0].top5.value == pytest.approx(theirs)
+    noisy = torch.from_numpy(logits + np.random.default_rng(4).normal(0, 1e-3, logits.shape).astype(np.float32))
+    predictions = Predictions.from_logits(noisy, one.predictions.labels, one.predictions.sample_ids)
+    theirs = top_k_accuracy_score(labels, noisy.numpy(), k=5)
+    found = compare_accuracy([replace(one, predictions=predictions)], CLASSES)
+    assert found.groups[0].top5.value == pytest.approx(theirs)
 
 
 def test_classes_are_judged_one_by_one_and_corrected_for_their_number():

@@ -41,11 +41,6 @@ def test_a_range_with_log_is_even_in_factors():
     assert [sum(low <= rate < 10 * low for rate in rates) for low in (1e-4, 1e-3, 1e-2, 1e-1)] == [16] * 4
 
 
-def test_whole_numbers_are_sampled_by_factors_too():
-    widths = [r["width"] for r in sampled({"width": {"low": 1, "high": 63, "log": True}}, trials=60)]
-    assert [sum(low <= width < 2 * low for width in widths) for low in (1, 2, 4, 8, 16, 32)] == [10] * 6
-
-
 def test_sixteen_trials_of_the_built_in_space_try_every_optimizer_four_times():
     names = [r["optimizer"]["name"] for r in sampled(read_space(DEFAULT_SPACE), trials=17)[1:]]
     assert min(names.count(name) for name in ("adamw", "muon", "sgd")) >= 4

@@ -39,7 +39,6 @@ OPTIONS = {
     "sequence pool": {"pool": "sequence"},
     "norm first": {"pre_norm": True},
     "norm before pool": {"norm_before_pool": True},
-    "any size": {"dynamic_image_size": True},
     "scale": {"layer_scale": 0.1},
     "mimetic": {"initialisation": "mimetic"},
     "impulse": {"initialisation": "impulse"},
@@ -49,7 +48,7 @@ OPTIONS = {
 TOGETHER = [
     ("relative", "windows in zeros", "class", "stem", "norms", "scale"),
     ("rotary", "windows", "class token", "sequence pool", "norm before pool", "stem of pools"),
-    ("conditional", "gated", "class token", "registers", "norm first", "any size"),
+    ("conditional", "gated", "class token", "registers", "norm first"),
     ("no position", "linear", "class"),
 ]
 TOGETHER_SLOWLY = [

@@ -40,18 +40,6 @@ def test_every_image_comes_equally_often_and_once_in_each_permutation():
         assert sorted(stream[31 * epoch : 31 * (epoch + 1)]) == list(range(31))
 
 
-def test_permutations_differ_from_one_another_and_from_seed_to_seed():
-    stream = [i for images, _ in _batches(length=31) for i in _who(images)]
-    other = [i for images, _ in _batches(length=31, seed=6) for i in _who(images)]
-    assert stream[:31] != stream[31:62]
-    assert stream != other
-
-
-def test_a_batch_may_be_larger_than_the_data():
-    images, _ = next(iter(_batches(batch_size=101)))
-    assert set(Counter(_who(images)).values()) == {3, 4}
-
-
 @pytest.mark.parametrize("config", [PLAIN, Augmentation(mixup=0.5, erasing=0.5)], ids=["plain", "mixed"])
 def test_a_stream_that_is_resumed_goes_on_where_it_stopped(config):
     whole = list(_batches(config))

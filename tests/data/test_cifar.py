@@ -11,7 +11,6 @@ import pytest
 import torch
 from torchvision import datasets
 
-from vit_vs_cnn.data import cifar
 from vit_vs_cnn.data.cifar import CifarOptions, CifarSource, extract_members
 from vit_vs_cnn.errors import InputError
 
@@ -254,18 +253,6 @@ def test_links_and_paths_in_an_archive_have_no_effect(tmp_path):
 def test_a_root_that_is_a_file_gives_one_line(tmp_path):
     (tmp_path / "file").touch()
     assert "cannot be written" in message_of(CifarSource("cifar10", tmp_path / "file", CifarOptions()))
-
-
-def test_a_member_larger_than_any_published_file_is_not_written(tmp_path, monkeypatch):
-    with tarfile.open(tmp_path / "large.tar.gz", "w:gz") as tar:
-        header = tarfile.TarInfo("x/a")
-        header.size = 5000
-        tar.addfile(header, io.BytesIO(bytes(5000)))
-    (tmp_path / "out").mkdir()
-    monkeypatch.setattr(cifar, "MAX_FILE_BYTES", 4999)
-    with pytest.raises(InputError, match="5,000 bytes, which no published file has"):
-        extract_members(tmp_path / "large.tar.gz", ["x/a"], tmp_path / "out")
-    assert list((tmp_path / "out").iterdir()) == []
 
 
 def test_a_batch_file_that_is_larger_than_any_is_not_read(tmp_path):

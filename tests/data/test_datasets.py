@@ -140,16 +140,6 @@ def test_the_same_images_are_the_same_in_every_form(options, form):
     assert train.labels.tolist() == LABELS[places].tolist()
 
 
-def test_folds_have_a_share_of_each_class_and_the_seed_draws_them(options):
-    kept = [open_dataset(FORMS["arrays"](), options(split_seed=seed)) for seed in (0, 0, 1)]
-    assert kept[0].folds == kept[1].folds != kept[2].folds
-    assert kept[0].fingerprint == kept[1].fingerprint != kept[2].fingerprint
-    assert kept[0].test() is None and len(kept[0].train()) == COUNT
-    folds = np.array(kept[0].folds)
-    counts = np.array([np.bincount(LABELS[folds == fold]) for fold in range(5)])
-    assert np.ptp(counts, axis=0).max() <= 1 and np.ptp(counts.sum(1)) <= 1
-
-
 def test_splits_that_are_given_stay(options):
     thirds = zip(("train", "val", "test"), np.split(np.arange(36), 3), strict=True)
     parts = {name: (PIXELS[part], LABELS[part]) for name, part in thirds}
@@ -250,12 +240,6 @@ def test_what_is_kept_is_found_by_its_fingerprint_and_not_if_it_is_damaged(optio
     changed[-1] ^= 1
     path.write_bytes(changed)
     assert find_images(given.fingerprint, [cache]) is None
-
-
-def test_grey_images_keep_their_one_channel(options):
-    train = open_dataset((PIXELS[..., 0], LABELS), options()).train()
-    places = [int(name) for name in train.sample_ids]
-    assert torch.equal(train.images, torch.from_numpy(PIXELS[places, :, :, 0])[:, None])
 
 
 def test_a_picture_of_one_row_keeps_its_colours():

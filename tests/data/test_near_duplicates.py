@@ -71,16 +71,6 @@ def test_different_pictures_are_no_duplicates(pictures):
     assert len(near_duplicate_pairs(*pictures).test) <= 1
 
 
-def test_pictures_that_differ_in_detail_alone_are_no_duplicates():
-    # The same blurred scene under other grain: what two ships on a horizon have in common.
-    rows, cols = torch.meshgrid(torch.linspace(0, 1, 32), torch.linspace(0, 1, 32), indexing="ij")
-    scene = 120 * rows + 60 * (cols - 0.5).abs()
-    grain = 25 * torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
-    blurred = F.avg_pool2d(grain, 3, 1, 1)
-    images = (scene + 40 + blurred).clamp(0, 255).byte()
-    assert len(near_duplicate_pairs(images[:1], images[1:]).test) == 0
-
-
 def _ball(colour, spot):
     """A shaded ball on white, with a spot of light: what two apples have in common."""
     rows, cols = torch.meshgrid(torch.arange(32.0), torch.arange(32.0), indexing="ij")
@@ -114,24 +104,9 @@ def test_pictures_of_one_composition_are_no_duplicates_but_of_themselves(one, ot
     assert list(zip(found.test.tolist(), found.train.tolist(), strict=True)) == [(0, 0), (1, 1)]
 
 
-def test_objects_of_one_outline_in_one_place_are_no_duplicates_of_each_other():
-    drawn = render_objects(500, image_size=41).images
-    rings = drawn.images[drawn.labels == 5]
-    assert len(near_duplicate_pairs(rings[:11], rings[11:]).test) == 0
-
-
 def test_images_of_one_colour_have_no_duplicates(pictures):
     plain = torch.full((3, 3, 70, 70), 128, dtype=torch.uint8)
     assert len(near_duplicate_pairs(plain, torch.cat([plain, pictures[1]])).test) == 0
-
-
-def test_pairs_are_ordered_and_stand_once(pictures):
-    _, train = pictures
-    symmetric = torch.cat([train[:11], train[:11].flip(-1)]) // 2 + torch.cat([train[:11].flip(-1), train[:11]]) // 2
-    found = near_duplicate_pairs(symmetric, symmetric)
-    pairs = list(zip(found.test.tolist(), found.train.tolist(), strict=True))
-    assert pairs == sorted(set(pairs))
-    assert {(i, i) for i in range(22)} | {(i, i + 11) for i in range(11)} <= set(pairs)
 
 
 def test_a_crowd_of_copies_keeps_the_copies_of_each(pictures):

@@ -73,7 +73,7 @@ def test_groups_of_a_folder_are_found_in_the_names_of_files(rows, tmp_path):
     assert {group for group, _ in folds} == {f"p{n}" for n in range(5)} and len(folds) == 5
     with pytest.raises(InputError, match="finds no group in its name"):
         open_folder(tmp_path / "photos", FolderOptions(group="^(camera)")).train()
-    with pytest.raises(InputError, match="no regular expression"):
+    with pytest.raises(InputError, match="not a regular expression"):
         FolderOptions(group="(")
 
 
@@ -92,7 +92,7 @@ def test_numbers_as_labels_are_sorted_as_numbers(rows, source):
         (lambda rows: rows.rename(columns={"image": "file"}), {}, "no column 'image' (data.table.image); there are f"),
         (lambda rows: rows.assign(label=[""] + ["a", "b"] * 19), {}, "row 1 has nothing in column 'label'"),
         (lambda rows: rows.assign(split="holdout"), {"split": "split"}, "'holdout' in column 'split'; allowed: train"),
-        (lambda rows: rows.assign(split="test"), {"split": "split"}, "no row of column 'split' says train"),
+        (lambda rows: rows.assign(split="test"), {"split": "split"}, "no row has train in column 'split'"),
         (lambda rows: pandas.concat([rows, rows[:1]]), {}, "p0_0.png' is in 2 rows"),
         (lambda rows: pandas.concat([rows, rows[:1].assign(image="./" + rows["image"][0])]), {}, "are one image"),
         (lambda rows: rows.assign(label=["2", "-1", "0"] * 13), {}, "row 2 has the label -1"),

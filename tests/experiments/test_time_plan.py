@@ -185,14 +185,6 @@ def test_three_seeds_may_overrun_the_minutes_by_less_than_a_quarter(pool, monkey
     assert f"3 seeds take about {cheapest.seconds:.0f} s, more than " in text
 
 
-def test_the_plan_prints_when_more_seeds_come(pool, monkeypatch, tmp_path):
-    _, text = _told(monkeypatch, _experiment(tmp_path, minutes=2.0), pool)
-    assert "3 seeds, " in text
-    assert "More seeds come after sizes and steps: 5 seeds, 5 sizes, 100 steps take about" in text
-    _, text = _told(monkeypatch, _experiment(tmp_path, minutes=500.0), pool)
-    assert "More seeds" not in text
-
-
 def test_more_minutes_never_give_a_smaller_grid(pool):
     grids = [_grid(pool, minutes) for minutes in (1, 2, 4, 8, 16, 32, 64, 500)]
     cells = [len(g.train_sizes) * len(g.seeds) * g.steps[0] for g in grids]

@@ -10,7 +10,6 @@ from vit_vs_cnn.attention import ConvolutionalAttention, network_to_attention
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.models import ResNet, create_model
 from vit_vs_cnn.models.attention_network import AttentionNetwork
-from vit_vs_cnn.models.cost import count_macs, count_parameters
 from vit_vs_cnn.runs.networks import build_network
 
 BATCH, CLASSES, ROWS, COLS = 3, 7, 12, 20
@@ -155,33 +154,6 @@ def test_positions_are_not_decayed():
     assert not create_model("attention/resnet8", num_classes=CLASSES, image_size=32).no_weight_decay()
 
 
-def layer_macs(channels, filters, queries, tokens, *, places, heads, key_dim=None):
-    macs = heads * queries * channels * (places + filters)  # A X, and W
-    if key_dim is not None:
-        macs += tokens * channels * key_dim + heads * queries * key_dim * (channels + places)  # W_K, W_Q, Q K^T
-    return macs
-
-
-@pytest.mark.parametrize(
-    ("options", "places", "heads", "key_dim"),
-    [({}, 9, 9, None), ({"released": True}, 9, 9, 8), ({"released": True, "window_size": 5}, 25, 10, 8)],
-)
-def test_costs_are_those_of_the_equation(options, places, heads, key_dim):
-    shapes = [(3, 16, 32, 32), (16, 16, 32, 32), (16, 16, 32, 32), (16, 32, 16, 32)]
-    shapes += [(32, 32, 16, 16), (32, 64, 8, 16), (64, 64, 8, 8)]
-    macs, parameters = 64 * 10, 64 * 10 + 10
-    for channels, filters, queries, size in shapes:
-        # Windows of the outermost queries see tokens of padding, whose keys are computed with the others.
-        reach = (queries - 1) * (size // queries) + int(places**0.5)
-        each = {"places": places, "heads": heads, "key_dim": key_dim}
-        macs += layer_macs(channels, filters, queries**2, reach**2, **each)
-        parameters += heads * channels * filters + 2 * filters  # those of the batch norm
-        parameters += 0 if key_dim is None else (heads + 1) * key_dim * channels + heads * places
-    model = create_model("attention/resnet8", num_classes=10, image_size=32, **options)
-    assert count_macs(model, (3, 32, 32)) == macs
-    assert count_parameters(model) == parameters
-
-
 def test_narrow_heads_are_the_network_of_the_nearest_kernels():
     model = trained(width=5, zero_init_residual=False)
     nearest = network_to_attention(model, image_size=(ROWS, COLS))
@@ -217,12 +189,6 @@ def test_options_in_a_config_are_checked_as_those_of_other_models(options, says)
     model = {"name": "attention/resnet8", **options}
     with pytest.raises(InputError, match=says):
         build_network(model, num_classes=3, image_shape=(3, 8, 9), where="contenders.it.model")
-
-
-def test_a_whole_number_will_do_for_the_sharpness_in_a_config():
-    model = {"name": "attention/resnet8", "sharpness": 5, "width": 2}
-    network = build_network(model, num_classes=3, image_shape=(3, 8, 9), where="contenders.it.model")
-    assert {m.sharpness for m in network.modules() if isinstance(m, ConvolutionalAttention)} == {5.0}
 
 
 def test_what_is_no_network_of_plain_convolutions_is_refused():
@@ -308,16 +274,6 @@ def test_convolutions_of_another_kind_are_named(layer):
         ValueError, match=rf"do not convolve as torch\.nn\.Conv2d with zeros as padding: odd \({type(layer).__name__}\)"
     ):
         network_to_attention(model, image_size=32)
-
-
-def test_the_check_moves_no_random_numbers():
-    model = trained(width=2)
-    torch.manual_seed(7)
-    network_to_attention(model, image_size=(ROWS, COLS))
-    exact = torch.rand(3)
-    torch.manual_seed(7)
-    network_to_attention(model, image_size=(ROWS, COLS), sharpness=5.0)
-    assert torch.equal(torch.rand(3), exact)
 
 
 def test_a_network_of_one_convolution_is_attention():

@@ -44,14 +44,6 @@ def test_block_equals_torchs_pre_norm_layer_with_the_same_weights():
     torch.testing.assert_close(ours(inputs)[0], theirs(inputs), rtol=0, atol=1e-10)
 
 
-def test_layer_scale_multiplies_each_branch():
-    block = EncoderBlock(attention(), 2.0, layer_scale=0.25).double()
-    inputs = tokens()
-    between = inputs + 0.25 * block.attention(block.attention_norm(inputs))[0]
-    expected = between + 0.25 * block.mlp(block.mlp_norm(between))
-    torch.testing.assert_close(block(inputs)[0], expected, rtol=0, atol=1e-12)
-
-
 def test_drop_path_grows_linearly_and_is_absent_in_the_first_block():
     encoder = Encoder([attention() for _ in range(5)], 2.0, drop_path=0.4)
     rates = [block.drop_path.p if block.drop_path else 0.0 for block in encoder.blocks]

@@ -96,17 +96,6 @@ def test_weights_of_all_three_attentions_come_back_and_change_nothing(norm):
     assert not any(layer[1, ..., 4:].any() for layer in [*weights.encoder, *weights.cross])
 
 
-def test_a_memory_masked_whole_still_gives_finite_outputs_and_gradients():
-    ours = EncoderDecoder(DIM, HEADS).double()
-    source, target = sequences()
-    mask = valid_length_mask(torch.tensor([0, 4]), SOURCE)
-    output = ours(source, target, source_mask=mask, memory_mask=mask)
-    gradients = torch.autograd.grad(output.square().sum(), [source, target])
-    assert output.isfinite().all()
-    assert all(gradient.isfinite().all() for gradient in gradients)
-    assert not gradients[0][0].any()
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -59,7 +59,7 @@ def test_an_unknown_option_is_answered_with_the_allowed_ones():
         ("attention/resnet9", {}, r'model "attention/resnet9" .*there is no model "resnet9"; did you mean'),
         ("attention/vit_nano", {}, r"VisionTransformer has no torch\.nn\.Conv2d"),
         ("attention/resnet8", {"form": "gaussian"}, 'form must be one of window, quadratic, but is "gaussian"'),
-        ("attention/resnet8", {"heads": 4}, r'form, sharpness, .* besides\): model "resnet8" has no option "heads"'),
+        ("attention/resnet8", {"heads": 4}, r'also form, sharpness, .*\): model "resnet8" has no option "heads"'),
         ("attention/resnet8", {"released": True, "sharpness": -1}, r"sharpness must be above 0, but is -1\.0"),
     ],
 )

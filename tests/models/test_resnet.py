@@ -55,21 +55,6 @@ def test_block_is_the_papers_equation(in_channels, stride, projection):
     torch.testing.assert_close(block(images), (branch + shortcut).relu(), rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("depth", [8, 18, 20])
-def test_zero_init_makes_every_block_its_shortcut(depth):
-    model = ResNet(depth, width=8, num_classes=CLASSES)
-    blocks = [module for module in model.modules() if isinstance(module, BasicBlock)]
-    assert blocks
-    assert not any(block.norm2.weight.any() for block in blocks)
-    images = torch.randn(BATCH, 8, 6, 10).relu()
-    assert torch.equal(blocks[0](images), images)
-    assert all(
-        module.norm2.weight.all()
-        for module in ResNet(depth, width=8, zero_init_residual=False).modules()
-        if isinstance(module, BasicBlock)
-    )
-
-
 @pytest.mark.parametrize(("depth", "channels", "grid"), [(18, 8 * 5, (2, 3)), (8, 4 * 5, (3, 5))])
 def test_stages_halve_the_grid_and_double_the_channels(depth, channels, grid):
     model = ResNet(depth, width=5, num_classes=CLASSES, in_channels=1)

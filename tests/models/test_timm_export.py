@@ -38,7 +38,6 @@ def _ours(**options):
         {"norm_before_pool": True},
         {"norm_before_pool": True, "class_token": True, "registers": 2, "qkv_bias": False},
         {"pre_norm": True, "pool": "class"},
-        {"dynamic_image_size": True},
     ],
 )
 def test_timms_model_gives_our_logits(options):
@@ -50,7 +49,7 @@ def test_timms_model_gives_our_logits(options):
 
 
 def test_there_and_back_is_the_same_model():
-    tokens = {"class_token": True, "registers": 2, "pre_norm": True, "dynamic_image_size": True}
+    tokens = {"class_token": True, "registers": 2, "pre_norm": True}
     ours = _ours(**tokens, drop_path=0.2, dropout=0.1, attention_dropout=0.1)
     back = VisionTransformer.from_timm(convert_to_timm(ours))
     for (name, before), after in zip(ours.state_dict().items(), back.state_dict().values(), strict=True):
@@ -66,7 +65,6 @@ def test_there_and_back_is_the_same_model():
         ({"stem": "conv"}, "conv"),
         ({"stem": "conv_pool"}, "conv_pool"),
         ({"pool": "sequence"}, "sequence"),
-        ({"position": "sincos", "dynamic_image_size": True}, "sincos"),
         ({"score": "linear"}, "dot product"),
     ],
 )

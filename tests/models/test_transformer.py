@@ -37,12 +37,6 @@ def test_padding_of_source_and_target_changes_nothing():
         torch.testing.assert_close(logits[row, : target_lengths[row]], alone[0], rtol=0, atol=1e-12)
 
 
-def test_order_of_the_source_matters():
-    model = transformer()
-    source, target = sequences()
-    assert not torch.isclose(model(source, target), model(source.flip(1), target)).all(-1).any()
-
-
 def test_greedy_decoding_writes_what_teacher_forcing_finds_likeliest():
     model = transformer()
     source, _ = sequences()
@@ -74,16 +68,6 @@ def test_nothing_but_stops_follows_a_stop_and_decoding_ends_when_all_have_stoppe
     stop = int(written[0, 0])
     stopped = model.decode_greedily(source, start_token=START, stop_token=stop, max_tokens=TARGET)
     assert (stopped[0] == stop).all()
-
-
-@pytest.mark.parametrize("norm", ["pre", "post"])
-def test_every_parameter_gets_a_finite_gradient(norm):
-    model = transformer(norm=norm)
-    model(*sequences()).square().sum().backward()
-    for name, parameter in model.named_parameters():
-        assert parameter.grad is not None, name
-        assert parameter.grad.isfinite().all(), name
-        assert parameter.grad.any() or "key_projection.bias" in name, name
 
 
 def test_what_is_too_long_or_cannot_be_built_says_why():

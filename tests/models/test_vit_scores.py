@@ -24,14 +24,6 @@ def test_an_exponential_kernel_as_score_is_dot_product_attention():
     torch.testing.assert_close(kernel(tokens), plain(tokens), rtol=0, atol=1e-12)
 
 
-def test_masks_reach_the_scores():
-    torch.manual_seed(0)
-    attention = MultiHeadAttention(22, 2, inner_attention=ScoredAttention(KernelScore("gaussian"))).double()
-    tokens, mask = torch.randn(1, 13, 22, dtype=torch.float64), torch.ones(13, 13).tril().bool()
-    _, weights = attention(tokens, mask=mask, return_weights=True)
-    assert (weights[..., ~mask] == 0).all()
-
-
 def test_what_a_score_cannot_be_combined_with_is_refused():
     with pytest.raises(ValueError, match="score must be one of dot_product, additive, gaussian, linear"):
         _vit(score="euclid")

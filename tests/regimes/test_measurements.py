@@ -90,7 +90,7 @@ def test_seeds_on_different_folds_may_have_different_test_images():
 def save(folder, run, ids):
     (folder / "cells" / run).mkdir(parents=True)
     logits = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
-    Predictions(logits, torch.tensor([0, 0, 1]), ids).save(folder / "cells" / run / "predictions.npz")
+    Predictions.from_logits(logits, torch.tensor([0, 0, 1]), ids).save(folder / "cells" / run / "predictions.npz")
 
 
 def test_stored_predictions_become_correct_and_wrong_answers(tmp_path):

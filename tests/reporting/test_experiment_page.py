@@ -60,7 +60,9 @@ def _made_up(folder: Path, *, contenders=("vit", "resnet"), sizes=SIZES, seeds=S
                 names.append(f"{contender.strip('<>').replace('<', '').replace('>', '')}-n{n}-s{seed}-0123456789")
                 cell = folder / "cells" / names[-1]
                 cell.mkdir(parents=True)
-                Predictions(logits, labels, [f"test-{i}" for i in range(IMAGES)]).save(cell / "predictions.npz")
+                Predictions.from_logits(logits, labels, [f"test-{i}" for i in range(IMAGES)]).save(
+                    cell / "predictions.npz"
+                )
                 accuracy = float(correct.mean())
                 entry = ledger.record(weights=cell.name, accuracy=accuracy, label=cell.name, run=None)
                 result = make_result(

@@ -10,7 +10,7 @@ from vit_vs_cnn.runs.evaluation import Predictions
 
 def _naming(named: list[int], labels: list[int], classes: int = 7) -> Predictions:
     logits = torch.nn.functional.one_hot(torch.tensor(named), classes).float()
-    return Predictions(logits, torch.tensor(labels), [str(i) for i in range(len(labels))])
+    return Predictions.from_logits(logits, torch.tensor(labels), [str(i) for i in range(len(labels))])
 
 
 def test_naming_the_most_frequent_class_has_the_accuracy_of_its_share():

@@ -39,7 +39,7 @@ def test_a_loaded_network_gives_the_logits_of_the_result(trained_once, contender
     ("change", "message"),
     [
         ({"class_names": ["a", "b"]}, "does not fit its own model"),
-        ({"model": {"class_path": "os.system"}}, "os.system is not imported unless --trust"),
+        ({"model": {"class_path": "os.system"}}, "os.system is not imported without --trust"),
         ({"model": {"name": "vit_giga"}}, "there is no model"),
         ({"image_shape": [3, 33, 32]}, "patch_size"),
         ({"mean": None}, "lacks what is needed"),

@@ -171,7 +171,7 @@ def test_a_class_that_a_file_names_is_not_imported(given, tmp_path, monkeypatch)
     contents["vit_vs_cnn"]["origin"]["experiment"]["data"]["source"] = evil
     contents["vit_vs_cnn"]["origin"]["cell"]["fingerprint"] = "0" * 16 + "-" + "0" * 16  # these images are not kept
     torch.save(contents, tmp_path / "source.ckpt")
-    with pytest.raises(InputError, match=r"the class evil_own\.Evil is not imported unless --trust says so"):
+    with pytest.raises(InputError, match=r"the class evil_own\.Evil is not imported without --trust"):
         open_network(tmp_path / "source.ckpt").pool()
     assert not (tmp_path / "executed").exists()
 

@@ -107,11 +107,6 @@ def test_a_compiled_network_has_the_layers_of_the_network_that_was_compiled(last
     assert rates == {0.5**place for place in range(last + 1)}  # of what trains
 
 
-def test_a_network_within_one_module_has_the_layers_of_that():
-    network = torch.nn.Sequential(torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.Linear(4, 2)))
-    assert list_layers(network) == [["0.0.weight", "0.0.bias"], ["0.1.weight", "0.1.bias"]]
-
-
 def test_a_network_of_one_layer_has_none_to_freeze():
     with pytest.raises(InputError, match="Linear is one layer"):
         FrozenLayers(torch.nn.Linear(3, 2), last=0)
@@ -137,13 +132,6 @@ def test_rates_fall_from_the_head_to_the_stem(wrapped):
     own, layers = dict(network.named_parameters()), list_layers(network)
     for depth, layer in enumerate(reversed(layers)):
         assert {rates[id(own[name])] for name in layer} == {0.5 * 0.8**depth}
-
-
-def test_what_does_not_decay_decays_in_no_layer():
-    network = _network("vit")
-    optimizer = Optimizer(lr=0.5, weight_decay=0.1, layer_decay=0.8).build(network)
-    kept = {id(p) for group in optimizer.param_groups if not group["weight_decay"] for p in group["params"]}
-    assert {name for name, p in network.named_parameters() if id(p) in kept and p.ndim > 1} == {"position.encoding"}
 
 
 def test_a_run_of_several_ways_ends_with_the_same_weights_after_an_interruption(tmp_path):

@@ -4,12 +4,10 @@ import contextlib
 import csv
 import json
 import os
-import platform
 import resource
 import shutil
 import signal
 from dataclasses import replace
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +21,6 @@ from vit_vs_cnn.cli import main
 from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.errors import RunsFailed
 from vit_vs_cnn.files import write_text
-from vit_vs_cnn.runs import result as result_module
 from vit_vs_cnn.runs.experiment_folder import read_finished_results
 from vit_vs_cnn.runs.result import RunResult
 from vit_vs_cnn.runs.status import read_status
@@ -221,30 +218,6 @@ def test_what_killed_writers_left_is_removed_when_the_cell_goes_on(tmp_path, pai
     assert not list(tmp_path.rglob("*.partial"))
 
 
-def _run_and_die_before_it_logs(values: dict[str, Any], step: int) -> None:
-    def log_metrics(self: MetricsCsv, metrics: dict[str, float], step_: int | None = None, **named: Any) -> None:
-        if named.get("step", step_) == step:
-            os.kill(os.getpid(), signal.SIGKILL)
-        plain(self, metrics, named.get("step", step_))
-
-    plain, MetricsCsv.log_metrics = MetricsCsv.log_metrics, log_metrics
-    run_quietly(experiment_from_dict(values))
-
-
-@pytest.mark.slow  # test_resume.py kills by default
-def test_a_kill_between_a_checkpoint_and_its_line_of_the_log_loses_no_line(tmp_path):
-    (calm, killed) = (_resnet(tmp_path / name) for name in ("calm", "killed"))
-    _run(calm)
-    child = children.start(_run_and_die_before_it_logs, killed, 5)
-    assert children.exit_code(child) == -signal.SIGKILL
-    (checkpoint,) = tmp_path.glob("killed/tiny/cells/*/checkpoints/last.ckpt")
-    assert read_checkpoint(checkpoint)["global_step"] == 6  # the step that logs as number 5
-    _run(killed)
-    logs = [sorted(map(tuple, read_rows(next(tmp_path.glob(f"{name}/tiny/cells/*/metrics.csv")))))
-            for name in ("calm", "killed")]  # fmt: skip
-    assert logs[0] == logs[1]
-
-
 def test_a_file_that_grows_too_large_is_named(tmp_path):
     limit = resource.getrlimit(resource.RLIMIT_FSIZE)
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -310,10 +283,25 @@ def test_a_logger_that_fails_does_not_leave_the_runs_of_others_open(monkeypatch)
     assert run.is_over
 
 
-def test_a_checkout_that_is_not_installed_has_a_commit_in_place_of_a_version(monkeypatch):
-    monkeypatch.setattr(result_module, "PACKAGES", ("torch", "no-such-package"))
-    assert result_module.package_versions() == {
-        "python": platform.python_version(),
-        "torch": metadata.version("torch"),
-        "no-such-package": "not installed",
-    }
+def _run_and_die_before_it_logs(values: dict[str, Any], step: int) -> None:
+    def log_metrics(self: MetricsCsv, metrics: dict[str, float], step_: int | None = None, **named: Any) -> None:
+        if named.get("step", step_) == step:
+            os.kill(os.getpid(), signal.SIGKILL)
+        plain(self, metrics, named.get("step", step_))
+
+    plain, MetricsCsv.log_metrics = MetricsCsv.log_metrics, log_metrics
+    run_quietly(experiment_from_dict(values))
+
+
+@pytest.mark.slow  # test_resume.py kills by default
+def test_a_kill_between_a_checkpoint_and_its_line_of_the_log_loses_no_line(tmp_path):
+    (calm, killed) = (_resnet(tmp_path / name) for name in ("calm", "killed"))
+    _run(calm)
+    child = children.start(_run_and_die_before_it_logs, killed, 5)
+    assert children.exit_code(child) == -signal.SIGKILL
+    (checkpoint,) = tmp_path.glob("killed/tiny/cells/*/checkpoints/last.ckpt")
+    assert read_checkpoint(checkpoint)["global_step"] == 6  # the step that logs as number 5
+    _run(killed)
+    logs = [sorted(map(tuple, read_rows(next(tmp_path.glob(f"{name}/tiny/cells/*/metrics.csv")))))
+            for name in ("calm", "killed")]  # fmt: skip
+    assert logs[0] == logs[1]

@@ -207,7 +207,9 @@ def test_predictions_of_other_weights_are_tested_anew(tmp_path):
     run_quietly(experiment_from_dict(values))
     (folder,) = tmp_path.glob("tiny/cells/*")
     stale = Predictions.load(folder / "predictions.npz")
-    Predictions(torch.zeros(60, 10), stale.labels, stale.sample_ids).save(folder / "predictions.npz", of="other")
+    Predictions.from_logits(torch.zeros(60, 10), stale.labels, stale.sample_ids).save(
+        folder / "predictions.npz", of="other"
+    )
     (folder / "result.json").unlink()
     with pytest.warns(UserWarning, match="tested 2 times"):
         (result,) = run_quietly(experiment_from_dict(values))

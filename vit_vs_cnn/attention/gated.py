@@ -76,7 +76,7 @@ class GatedAttention(GridLayer):
 
     def positional_weights(self) -> Float[Tensor, "heads tokens tokens"]:
         """``softmax(v_h . r)`` between all tokens; zero from and to prefix tokens."""
-        return self._positional_weights(self._patch_mask(None, self.grid_size), self.grid_size)
+        return self._positional_weights(self._patch_mask(None))
 
     def forward(
         self,
@@ -86,7 +86,6 @@ class GatedAttention(GridLayer):
         *,
         mask: AnyMask | None = None,
         return_weights: bool = False,
-        grid_size: tuple[int, int] | None = None,
     ) -> tuple[HeadValues, TokenWeights | None]:
         """Output, and the weights with ``return_weights``, else None.
 
@@ -95,20 +94,18 @@ class GatedAttention(GridLayer):
             mask: True where a query may attend, broadcast against ``(batch, heads, tokens, tokens)``; a query
                 that may attend to no patch attends by content alone.
             return_weights: compute without the fused kernel, and return the weights too.
-            grid_size: (rows, cols) of these tokens; the grid of the layer if None.
 
         Raises:
             ValueError: if the tokens are not those of the grid.
         """
-        grid_size = grid_size or self.grid_size
-        tokens = self.num_prefix_tokens + grid_size[0] * grid_size[1]
+        tokens = self.num_prefix_tokens + self.grid_size[0] * self.grid_size[1]
         if queries.shape[-2] != tokens:
             raise ValueError(
-                f"there must be num_prefix_tokens + rows * cols = {tokens} tokens for grid_size={grid_size}, but there "
-                f"are {queries.shape[-2]}"
+                f"there must be num_prefix_tokens + rows * cols = {tokens} tokens for grid_size={self.grid_size}, but "
+                f"there are {queries.shape[-2]}"
             )
-        pairs = self._patch_mask(mask, grid_size)
-        positional = self._positional_weights(pairs, grid_size)
+        pairs = self._patch_mask(mask)
+        positional = self._positional_weights(pairs)
         gate = self.gate.sigmoid()[:, None, None]
         # Without a patch to attend to, the row of positions is zero and so is its share: rows sum to one.
         share = gate if pairs is None else gate * pairs.any(dim=-1, keepdim=True)
@@ -118,18 +115,18 @@ class GatedAttention(GridLayer):
             return weights.to(values.dtype) @ values, weights
         return (1 - share) * output + gate * _weighted_mean(positional.to(values.dtype), values), None
 
-    def _positional_weights(self, pairs: Tensor | None, grid_size: tuple[int, int]) -> Tensor:
+    def _positional_weights(self, pairs: Tensor | None) -> Tensor:
         """``(heads, tokens, tokens)``, or ``(batch, heads, tokens, tokens)`` if the images differ in their masks."""
-        scores = self.position.token_bias(grid_size)
+        scores = self.position.token_bias()
         if pairs is not None:
             scores = scores.expand(torch.broadcast_shapes(scores.shape, pairs.shape))
         return masked_softmax(scores, pairs)
 
-    def _patch_mask(self, mask: Tensor | None, grid_size: tuple[int, int]) -> Tensor | None:
+    def _patch_mask(self, mask: Tensor | None) -> Tensor | None:
         """Mask that is True between two patches that ``mask`` allows; None if all tokens are such patches."""
         if not self.num_prefix_tokens:
             return mask
-        tokens = self.num_prefix_tokens + grid_size[0] * grid_size[1]
+        tokens = self.num_prefix_tokens + self.grid_size[0] * self.grid_size[1]
         patches = torch.arange(tokens, device=self.gate.device) >= self.num_prefix_tokens
         pairs = patches[:, None] & patches
         return pairs if mask is None else pairs & mask

@@ -6,7 +6,6 @@ from torch import Tensor, nn
 
 from vit_vs_cnn.attention.arguments import AnyMask, Bias, Weights, check_positive, check_probability
 from vit_vs_cnn.attention.functional import attend
-from vit_vs_cnn.attention.positions import GridLayer
 from vit_vs_cnn.attention.relative import RelativePosition
 from vit_vs_cnn.attention.windows.blocks import BlockWindow
 from vit_vs_cnn.attention.windows.sliding import SlidingWindow
@@ -118,7 +117,6 @@ class MultiHeadAttention(nn.Module):
         *,
         mask: AnyMask | None = None,
         bias: Bias | None = None,
-        grid_size: tuple[int, int] | None = None,
         return_weights: bool = False,
     ) -> tuple[Float[Tensor, "batch queries output_dim"], Weights | None]:
         """Output, and the weights ``(batch, heads, queries, keys)`` with ``return_weights``, else None.
@@ -130,28 +128,26 @@ class MultiHeadAttention(nn.Module):
                 head) or ``(batch, heads, queries, keys)``; a dimension of size 1 broadcasts.
             bias: added to the scores: ``(queries, keys)``, ``(heads, queries, keys)`` (the same for every image) or
                 ``(batch, heads, queries, keys)``.
-            grid_size: (rows, cols) of the tokens, for positions and windows; the grid of these layers if None.
             return_weights: compute without the fused kernel, and return the weights too.
         """
         keys = queries if keys is None else keys
         values = keys if values is None else values
         if mask is not None and mask.ndim == 3:
             mask = mask.unsqueeze(1)
-        heads = self._project(queries, keys, values, grid_size)
+        heads = self._project(queries, keys, values)
         if self.window is not None:
             if mask is not None or bias is not None:
                 raise ValueError("attention within a window takes no mask and no bias, but got one")
             output, weights = self.window(
-                *heads, relative_position=self.relative_position, grid_size=grid_size, return_weights=return_weights
+                *heads, relative_position=self.relative_position, return_weights=return_weights
             )
         elif self.inner_attention is not None:
             if bias is not None:
                 raise ValueError("inner_attention takes no bias, but got one")
-            grid = {"grid_size": grid_size} if isinstance(self.inner_attention, GridLayer) else {}
-            output, weights = self.inner_attention(*heads, mask=mask, return_weights=return_weights, **grid)
+            output, weights = self.inner_attention(*heads, mask=mask, return_weights=return_weights)
         else:
             if self.relative_position is not None:
-                relative_bias = self.relative_position.token_bias(grid_size)
+                relative_bias = self.relative_position.token_bias()
                 expected, shape = (self.num_heads, queries.shape[1], keys.shape[1]), tuple(relative_bias.shape)
                 if shape != expected:
                     raise ValueError(
@@ -163,9 +159,7 @@ class MultiHeadAttention(nn.Module):
         output = rearrange(output, "b heads n d -> b n (heads d)")
         return output if self.output_projection is None else self.output_projection(output), weights
 
-    def _project(
-        self, queries: Tensor, keys: Tensor, values: Tensor, grid_size: tuple[int, int] | None
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def _project(self, queries: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values of every head, ``(batch, heads, tokens, head_dim)``.
 
         Three products, not one with the weights side by side: the three results are contiguous and their gradients need
@@ -177,7 +171,7 @@ class MultiHeadAttention(nn.Module):
         if self.query_norm is not None and self.key_norm is not None:
             queries, keys = self.query_norm(queries), self.key_norm(keys)
         if self.rotary_position is not None:
-            queries, keys = self.rotary_position(queries, keys, grid_size=grid_size)
+            queries, keys = self.rotary_position(queries, keys)
         return queries, keys, values
 
     def _split(self, tokens: Tensor) -> Tensor:

@@ -157,10 +157,8 @@ class LearnedPosition(GridLayer):
         self.encoding = nn.Parameter(torch.empty(num_prefix_tokens + grid_size[0] * grid_size[1], embed_dim))
         nn.init.trunc_normal_(self.encoding, std=0.02)
 
-    def forward(self, tokens: Tokens, *, grid_size: tuple[int, int] | None = None) -> Tokens:
-        if grid_size is None:
-            return tokens + self.encoding
-        return tokens + resize_position(self.encoding, self.grid_size, grid_size, self.num_prefix_tokens)
+    def forward(self, tokens: Tokens) -> Tokens:
+        return tokens + self.encoding
 
     @torch.no_grad()
     def resize(self, grid_size: tuple[int, int]) -> None:
@@ -192,17 +190,14 @@ class SinusoidalPosition(GridLayer):
         encoding = F.pad(sincos_2d_encoding(grid_size, embed_dim), (0, 0, num_prefix_tokens, 0))
         self.register_buffer("encoding", encoding, persistent=False)
 
-    def forward(self, tokens: Tokens, *, grid_size: tuple[int, int] | None = None) -> Tokens:
-        return tokens + (self.encoding if grid_size is None else self._make_encoding(grid_size))
+    def forward(self, tokens: Tokens) -> Tokens:
+        return tokens + self.encoding
 
     def resize(self, grid_size: tuple[int, int]) -> None:
         """Move to another grid in place; the sines and cosines are computed for it."""
-        self.encoding = self._make_encoding(grid_size)
-        self.grid_size = grid_size
-
-    def _make_encoding(self, grid_size: tuple[int, int]) -> Tensor:
         encoding = sincos_2d_encoding(grid_size, self.encoding.shape[-1])
-        return F.pad(encoding, (0, 0, self.num_prefix_tokens, 0)).to(self.encoding)
+        self.encoding = F.pad(encoding, (0, 0, self.num_prefix_tokens, 0)).to(self.encoding)
+        self.grid_size = grid_size
 
 
 class ConditionalPosition(GridLayer):
@@ -218,10 +213,9 @@ class ConditionalPosition(GridLayer):
         super().__init__(grid_size, num_prefix_tokens)
         self.convolution = nn.Conv2d(embed_dim, embed_dim, 3, padding=1, groups=embed_dim)
 
-    def forward(self, tokens: Tokens, *, grid_size: tuple[int, int] | None = None) -> Tokens:
-        rows, _ = grid_size or self.grid_size
+    def forward(self, tokens: Tokens) -> Tokens:
         prefix, patches = tokens[:, : self.num_prefix_tokens], tokens[:, self.num_prefix_tokens :]
-        image = rearrange(patches, "b (rows cols) d -> b d rows cols", rows=rows)
+        image = rearrange(patches, "b (rows cols) d -> b d rows cols", rows=self.grid_size[0])
         patches = patches + rearrange(self.convolution(image), "b d rows cols -> b (rows cols) d")
         return torch.cat([prefix, patches], dim=1) if self.num_prefix_tokens else patches
 
@@ -259,13 +253,11 @@ class RotaryPosition(GridLayer):
         self.register_buffer("cosines", cosines, persistent=False)
         self.register_buffer("sines", sines, persistent=False)
 
-    def forward(self, queries: Heads, keys: Heads, *, grid_size: tuple[int, int] | None = None) -> tuple[Heads, Heads]:
+    def forward(self, queries: Heads, keys: Heads) -> tuple[Heads, Heads]:
         rotation = self.cosines, self.sines
-        if grid_size is not None:
-            rotation = tuple(part.to(self.cosines) for part in self._rotation(grid_size))
         for name, heads in (("queries", queries), ("keys", keys)):
             if heads.shape[-2] != len(rotation[0]):
-                context = f"grid_size={grid_size or self.grid_size} and num_prefix_tokens={self.num_prefix_tokens}"
+                context = f"grid_size={self.grid_size} and num_prefix_tokens={self.num_prefix_tokens}"
                 raise ValueError(
                     f"{name} must have {len(rotation[0])} tokens for {context}, but have {heads.shape[-2]}"
                 )

@@ -25,13 +25,9 @@ class RelativePosition(GridLayer):
         """Bias (patch to prefix token, prefix token to patch, among prefix tokens); None for zero."""
         return None
 
-    def token_bias(self, grid_size: tuple[int, int] | None = None) -> Float[Tensor, "heads tokens tokens"]:
-        """Bias between all tokens: the prefix tokens, then the grid row by row.
-
-        Arguments:
-            grid_size: (rows, cols) of the tokens; the grid of the layer if None.
-        """
-        rows, cols = grid_size or self.grid_size
+    def token_bias(self) -> Float[Tensor, "heads tokens tokens"]:
+        """Bias between all tokens: the prefix tokens, then the grid row by row."""
+        rows, cols = self.grid_size
         offset_bias = self.bias_at_offsets(range(1 - rows, rows), range(1 - cols, cols))
         return add_prefix_bias(expand_offsets(offset_bias, (rows, cols)), self.prefix_bias(), self.num_prefix_tokens)
 

@@ -22,7 +22,7 @@ from vit_vs_cnn.comparison.similarity import MIN_CKA_BATCH, SimilarityComparison
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.regimes.answer import describe_comparison
-from vit_vs_cnn.runs.evaluation import Predictions, hash_weights, predict
+from vit_vs_cnn.runs.evaluation import hash_weights, predict
 from vit_vs_cnn.strict_yaml import to_json_values
 
 
@@ -208,7 +208,7 @@ def _calibration(entry: TestedEntry, tell: Callable[[str], None]) -> Calibration
     """Calibration from logits. If those of the test were not saved, they are computed again."""
     tell(f"calibration: {entry.name}")
     predictions, held, trained = entry.predictions, entry.validation, entry.trained
-    if not isinstance(predictions, Predictions):
+    if predictions.computed_logits is None:
         predictions = predict(trained.network, entry.test, trained.normalise, what=entry.name)
     if held is None:
         return compare_calibration(predictions.logits, predictions.labels)

@@ -12,7 +12,7 @@ from vit_vs_cnn.console import join_names
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.models.presets import TIMM_PREFIX
-from vit_vs_cnn.runs.evaluation import ClassPredictions, Predictions, evaluate_once, hash_weights, predict
+from vit_vs_cnn.runs.evaluation import Predictions, evaluate_once, hash_weights, predict
 from vit_vs_cnn.runs.experiment_data import ExperimentData
 from vit_vs_cnn.runs.experiment_folder import longest_budget, read_finished_results, read_run_names
 from vit_vs_cnn.runs.networks import check_logits
@@ -74,7 +74,7 @@ class TestedEntry(ComparisonEntry):
         is_reused: whether the predictions were saved when it was first tested.
     """
 
-    predictions: ClassPredictions
+    predictions: Predictions
     evaluations: int
     is_reused: bool
 
@@ -87,7 +87,7 @@ class RunPredictions:
     seed: int
     subset: str | None
     test_set: str | None
-    predictions: ClassPredictions
+    predictions: Predictions
 
 
 SeededNetwork: TypeAlias = ComparisonEntry | RunPredictions

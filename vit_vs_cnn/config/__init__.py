@@ -1,1 +1,1 @@
-"""The schema of a config, and how one is read: typed, checked, and nothing made of what a file says."""
+"""Schema of a config, and its reading: typed and checked. No class that a file names is created."""

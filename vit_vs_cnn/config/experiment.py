@@ -1,4 +1,4 @@
-"""An experiment: a controlled comparison, read from a config in which shared settings are written once."""
+"""An experiment: a controlled comparison, read from a config that has shared settings once."""
 
 import dataclasses
 import itertools
@@ -90,7 +90,7 @@ class Experiment:
 
     @property
     def searches_recipes(self) -> bool:
-        """Whether recipes are or were searched for on the images of this experiment."""
+        """True if recipes are or were searched for on the images of this experiment."""
         blocks = [plain_values(contender) for contender in self.contenders.values()]
         overs = [over for block in blocks for over in (block, *block["by_size"].values())]
         return self.tuning.trials is not None or any((over.get("recipe") or {}).get("search") for over in overs)
@@ -199,9 +199,9 @@ class Experiment:
 
     def in_order(self) -> list[str]:
         """Contenders, each after the one that it starts from."""
-        named = {name: contender.starts_from for name, contender in self.contenders.items()}
-        starts = {name: [start] if start in named and start is not None else [] for name, start in named.items()}
-        return list(TopologicalSorter(starts).static_order())
+        starts = {name: contender.starts_from for name, contender in self.contenders.items()}
+        before = {name: [start] if start in starts and start is not None else [] for name, start in starts.items()}
+        return list(TopologicalSorter(before).static_order())
 
     def generations(self) -> list[list[str]]:
         """Contenders in groups, each group after those that its members start from."""
@@ -299,9 +299,10 @@ def _contenders(value: Any, protocol: Protocol, *, shares_augmentation: bool) ->
                 f"contenders.{name}: expected a contender's name of letters, digits, _ and -, which does not begin "
                 "with -; a dot separates the levels of a setting"
             )
-    folded = {name.lower(): name for name in value}
-    if alike := [name for name in value if folded[name.lower()] != name]:
-        raise InputError(f"contenders: {alike[0]} and {folded[alike[0].lower()]} differ in their case alone")
+    by_lower_case = {name.lower(): name for name in value}
+    if duplicates := [name for name in value if by_lower_case[name.lower()] != name]:
+        first = duplicates[0]
+        raise InputError(f"contenders: {first} and {by_lower_case[first.lower()]} differ in their case alone")
     contenders = {
         name: overrides.read_contender(
             contender, protocol, shares_augmentation=shares_augmentation, where=f"contenders.{name}"
@@ -313,14 +314,16 @@ def _contenders(value: Any, protocol: Protocol, *, shares_augmentation: bool) ->
 
 
 def _check_primary(protocol: Protocol, contenders: Mapping[str, Contender]) -> None:
-    compared = list(itertools.chain(*(protocol.pairs or [])))
-    named = {"primary.contenders": protocol.primary.contenders or [], "pairs": compared}
-    for place, names in named.items():
+    names_by_setting = {
+        "primary.contenders": protocol.primary.contenders or [],
+        "pairs": list(itertools.chain(*(protocol.pairs or []))),
+    }
+    for place, names in names_by_setting.items():
         if wrong := [name for name in names if name not in contenders]:
             raise InputError(f"protocol.{place}: {wrong[0]!r} is none of {', '.join(contenders)}")
     pairs = [{*pair} for pair in protocol.pairs or []]
     if pairs and protocol.primary.contenders is not None and {*protocol.primary.contenders} not in pairs:
-        raise InputError("protocol.primary.contenders: they are none of protocol.pairs")
+        raise InputError("protocol.primary.contenders: the two are not one of protocol.pairs")
 
 
 def _check_starts(contenders: Mapping[str, Contender]) -> None:
@@ -356,7 +359,7 @@ def read_config(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise InputError(f"config {path}: {error.strerror}") from error
     except ValueError as error:
-        raise InputError(f"config {path} is not YAML: it is no text in UTF-8") from error
+        raise InputError(f"config {path} is not YAML: it is not a text in UTF-8") from error
     values = read_yaml(text, where=f"config {path}")
     if not isinstance(values, dict):
         raise InputError(f"config {path}: expected settings as `name: value`, got {type(values).__name__}")

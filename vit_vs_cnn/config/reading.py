@@ -272,7 +272,7 @@ def refuse_unknown(names: Iterable[Any], settings: Mapping[str, Setting], where:
 
 
 def walk(settings: Mapping[str, Setting], prefix: str = "") -> Iterator[tuple[str, Setting]]:
-    """Every setting that is no block, by its dotted name."""
+    """Every single setting, by its dotted name."""
     for name, setting in settings.items():
         if setting.block is None:
             yield f"{prefix}{name}", setting

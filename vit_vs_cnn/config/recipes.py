@@ -18,7 +18,7 @@ from vit_vs_cnn.strict_yaml import read_yaml
 #: Settings of a contender that make up its recipe. A recommended recipe may also set options of the model, such as
 #: ``zero_init_residual``.
 RECIPE_SETTINGS = ("optimizer", "schedule", "label_smoothing", "ema_half_life", "augmentation", "finetune")
-_FILE = Path(__file__).with_name("recipes.yaml")
+_RECIPES_FILE = Path(__file__).with_name("recipes.yaml")
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class RecommendedRecipe:
 @functools.cache
 def recommended_recipes() -> tuple[RecommendedRecipe, ...]:
     """All recommended recipes, in order. The first one that matches the name of a model and its start is used."""
-    entries = read_yaml(_FILE.read_text(encoding="utf-8"), where=_FILE.name)
+    entries = read_yaml(_RECIPES_FILE.read_text(encoding="utf-8"), where=_RECIPES_FILE.name)
     return tuple(RecommendedRecipe(**entry | {"models": tuple(entry["models"])}) for entry in entries)
 
 
@@ -144,7 +144,7 @@ def recipe_hash(contender: Contender) -> str:
 
 
 def recipe_source(contender: Contender) -> RecipeSource | None:
-    """Where the recipe of a contender came from; None for a linear probe, which is fitted without one."""
+    """Origin of the recipe of a contender; None for a linear probe, which has no recipe."""
     if contender.finetune.head:
         return None
     recipe = contender.recipe

@@ -63,7 +63,7 @@ class Data:
         return self.source if isinstance(self.source, str) else "own"
 
     @property
-    def whence(self) -> str:
+    def description(self) -> str:
         """Source and place of the images, for a reader."""
         if self.kind == "given":
             return f"{self.own.description} given as data= ({self.own.fingerprint})"

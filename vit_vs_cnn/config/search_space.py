@@ -72,7 +72,9 @@ def _value(values: Any, points: Iterator[float]) -> Any:
     if isinstance(values, list):
         place = int(next(points) * len(values))
         return [_value(value, points) if isinstance(value, Mapping) else value for value in values][place]
-    return {name: _value(one, points) if isinstance(one, Mapping) else one for name, one in sorted(values.items())}
+    return {
+        name: _value(value, points) if isinstance(value, Mapping) else value for name, value in sorted(values.items())
+    }
 
 
 def _at(values: Mapping[str, Any], point: float) -> int | float:
@@ -80,8 +82,8 @@ def _at(values: Mapping[str, Any], point: float) -> int | float:
     low, high = values["low"], values["high"]
     are_whole = isinstance(low, int) and isinstance(high, int)
     end = high + 1 if are_whole else high
-    found = low * (end / low) ** point if values.get("log") else low + point * (end - low)
-    return min(high, int(found)) if are_whole else float(f"{found:.3g}")
+    value = low * (end / low) ** point if values.get("log") else low + point * (end - low)
+    return min(high, int(value)) if are_whole else float(f"{value:.3g}")
 
 
 def check_space(space: Mapping[str, Any], contender: Contender, *, where: str) -> None:
@@ -106,7 +108,7 @@ def _check_ranges(values: Any, where: str) -> None:
         low, high, log = values["low"], values["high"], values.get("log", False)
         if unknown := values.keys() - {"low", "high", "log"}:
             raise InputError(f"{where}.{min(unknown)}: a range has low, high and log")
-        numbers = all(isinstance(one, int | float) and not isinstance(one, bool) for one in (low, high))
+        numbers = all(isinstance(end, int | float) and not isinstance(end, bool) for end in (low, high))
         if not numbers or not isinstance(log, bool) or low >= high or (log and low <= 0):
             raise InputError(
                 f"{where}: expected numbers low < high, above 0 where log is true, got low {low!r}, high {high!r}"

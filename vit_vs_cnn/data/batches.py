@@ -185,7 +185,7 @@ class TrainingData(lightning.LightningDataModule):
     More steps continue the same stream. A run of an experiment has no test images here: only evaluation reads those.
 
     Arguments:
-        training: images to train on. Channel statistics are those of these images alone.
+        training: images to train on. Channel statistics are measured on these images alone.
         validation: images to validate with, or None.
         augmentation: of the training images. Default: crops and flips.
         batch_size: images of one optimizer step, over all devices and accumulated batches.
@@ -194,11 +194,11 @@ class TrainingData(lightning.LightningDataModule):
         seed: of order and augmentation.
         channels_last: memory format of the training batches.
         test: images for ``test`` and ``predict`` of a custom Trainer.
-        normalisation: mean and standard deviation of each channel, in [0, 1], in place of those of the training images.
+        normalisation: mean and standard deviation of each channel, in [0, 1], in place of the measured ones.
         transform: custom transform that ``augmentation.transform`` names.
 
     Raises:
-        InputError: ``batch_size`` is no multiple of ``accumulate``.
+        InputError: ``batch_size`` is not a multiple of ``accumulate``.
     """
 
     def __init__(
@@ -245,7 +245,7 @@ class TrainingData(lightning.LightningDataModule):
         return self.batches_on(**self._device_and_rank())
 
     def batches_on(self, device: torch.device, **share: int) -> TrainingBatches:
-        """The batches to train on; with ``rank`` and ``world_size`` those of one process of several."""
+        """The batches to train on; with ``rank`` and ``world_size`` the share of one process of several."""
         options = {"seed": self.seed, "channels_last": self.channels_last, "device": device, **share}
         sizes = {"batch_size": self.batch_size, "length": self.batches}
         return TrainingBatches(self.training, self.augmenter, **sizes, **options)

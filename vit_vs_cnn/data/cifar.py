@@ -52,7 +52,7 @@ class CifarSource:
         self, name: Literal["cifar10", "cifar100"], root: Path | str, options: CifarOptions | None = None
     ) -> None:
         if name not in TITLES:
-            raise InputError(f"name: {name!r} is no source of CIFAR; it must be one of {', '.join(TITLES)}")
+            raise InputError(f"name: {name!r} is not known; it must be one of {', '.join(TITLES)}")
         self.name = name
         self.root = Path(root)
         self.options = options or CifarOptions()
@@ -306,7 +306,7 @@ def load_plain_pickle(content: bytes, path: Path | str) -> Any:
 
 
 class _PlainUnpickler(pickle.Unpickler):
-    """An unpickler that knows the five names of an array of bytes, and has an object of its own for each of them.
+    """An unpickler that knows the five names of an array of bytes, and has a replacement for each of them.
 
     numpy's own objects would not do: a pickle can give a numpy.dtype flags that make numpy read bytes as pointers.
     """
@@ -328,7 +328,7 @@ class _PlainUnpickler(pickle.Unpickler):
 
 
 class _ByteType:
-    """Stands for the numpy.dtype of bytes."""
+    """Replacement of the numpy.dtype of bytes."""
 
     def __init__(self, code: str, *_: Any) -> None:
         if code != "u1":
@@ -339,7 +339,7 @@ class _ByteType:
 
 
 class _ByteArray:
-    """Stands for an array of bytes. A pickle makes it empty first, and then gives it a state."""
+    """Replacement of an array of bytes. A pickle makes it empty first, and then gives it a state."""
 
     array: np.ndarray | None = None
 

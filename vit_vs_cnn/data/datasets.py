@@ -64,7 +64,7 @@ class Part:
             image, label = self.read_pair(index)
         except InputError:
             raise
-        except Exception as error:  # whatever the user's code raises
+        except Exception as error:  # code of the user
             reason = f"{type(error).__name__}: {one_line(error)}"
             raise InputError(f"{self.description}: image {index}: {reason}") from error
         try:
@@ -98,7 +98,7 @@ def open_dataset(value: Any, options: ArraysOptions) -> CachedImages:
     except OSError as error:
         reason = error.strerror or error
         raise InputError(
-            f"{folder}: images of your own cannot be kept there ({reason}); data.own.cache names another folder"
+            f"{folder}: custom images cannot be stored there ({reason}); data.own.cache names another folder"
         ) from error
     return open_stored(target)
 
@@ -107,7 +107,7 @@ def find_parts(value: Any) -> dict[str, Part]:
     """The splits of a data set: ``train`` alone, or with ``validation`` and ``test``.
 
     Raises:
-        InputError: the object is none of ``DATASET_FORMS``.
+        InputError: the object has none of the ``DATASET_FORMS``.
     """
     splits: Mapping[Any, Any] = {"train": value}
     if isinstance(value, Source) and not isinstance(value, torch.nn.Module):
@@ -133,7 +133,7 @@ def _part(value: Any) -> Part:
     if isinstance(value, Mapping):
         return _part_of_columns(value, name)
     if name.startswith("pandas."):
-        raise InputError(f"data: got {name}; save it as a .csv of paths and labels, and give the path of that")
+        raise InputError(f"data: got {name}; save it as a .csv of paths and labels, and give the path of the file")
     is_pairs = isinstance(value, tuple | list) and all(
         isinstance(item, tuple | list) and len(item) == 2 for item in value
     )
@@ -298,10 +298,10 @@ def _read_parts(parts: Mapping[str, Part], options: ArraysOptions) -> Iterator[t
 
 
 def _list_parts(parts: Mapping[str, Part], labels: list[int | str], options: ArraysOptions) -> ImageListing:
-    known = {part.class_names for part in parts.values() if part.class_names is not None}
-    if len(known) > 1:
+    names_of_parts = {part.class_names for part in parts.values() if part.class_names is not None}
+    if len(names_of_parts) > 1:
         raise InputError("data: the splits name different classes; they need the same, in the same order")
-    class_names, numbers = _number_labels(labels, known.pop() if known else None)
+    class_names, numbers = _number_labels(labels, names_of_parts.pop() if names_of_parts else None)
     splits = [split for split, part in parts.items() for _ in range(part.count)]
     by_part = [part.groups for part in parts.values() if part.groups is not None]
     if 0 < len(by_part) < len(parts):
@@ -328,21 +328,24 @@ def _list_parts(parts: Mapping[str, Part], labels: list[int | str], options: Arr
 
 
 def _number_labels(labels: list[int | str], names: tuple[str, ...] | None) -> tuple[tuple[str, ...], list[int]]:
-    """Class names, and the class index of each label: the label itself if the names are known and it is a number, else
-    its position among the names, or among all sorted labels."""
-    found = set(labels)
+    """Class names, and the class index of each label.
+
+    A number is the index itself if the names are known. Other labels have their position among the names, or among all
+    sorted labels.
+    """
+    values = set(labels)
     if names is not None and len({*names}) < len(names):
         raise InputError(f"data: two classes have the name {Counter(names).most_common(1)[0][0]!r}")
     if names is not None and len(names) < 2:
         raise InputError(f"data: only the class {', '.join(names) or 'of no name'!r}; at least 2 are needed")
-    if len({type(label) for label in found}) > 1:
+    if len({type(label) for label in values}) > 1:
         raise InputError("data: some labels are numbers, and others texts")
     if names is not None and not isinstance(labels[0], str):
-        if wrong := [label for label in found if not 0 <= int(label) < len(names)]:
+        if wrong := [label for label in values if not 0 <= int(label) < len(names)]:
             raise InputError(f"data: label {wrong[0]} is none of the {len(names)} classes, 0 to {len(names) - 1}")
         return names, [int(label) for label in labels]
-    ordered = list(names) if names is not None else sorted(found)  # type: ignore[type-var]
-    if wrong := [label for label in found if label not in ordered]:
+    ordered = list(names) if names is not None else sorted(values)  # type: ignore[type-var]
+    if wrong := [label for label in values if label not in ordered]:
         raise InputError(f"data: label {wrong[0]!r} is none of the classes {', '.join(map(str, ordered[:10]))}")
     if len(ordered) < 2:
         raise InputError(f"data: only the class {ordered[0]!r}; at least 2 are needed")

@@ -113,7 +113,7 @@ def channels_first(image: np.ndarray | Tensor, channels: Collection[int] = (1, 3
         channels: allowed numbers of channels.
 
     Raises:
-        InputError: another shape, or values that are no bytes.
+        InputError: another shape, or values that are not bytes.
     """
     values = to_array(image)
     values = values[None] if values.ndim == 2 else values
@@ -257,7 +257,7 @@ def _upright(image: Image.Image) -> Image.Image:
 
 
 def _is_rotated(image: Image.Image) -> bool:
-    """Whether rows and columns of a JPEG or WebP file are swapped to turn it upright."""
+    """True if rows and columns of a JPEG or WebP file are swapped to turn it upright."""
     if image.format not in ("JPEG", "MPO", "WEBP"):  # of others, EXIF may follow the pixels, which would be decoded
         return False
     try:
@@ -267,7 +267,7 @@ def _is_rotated(image: Image.Image) -> bool:
 
 
 def _eight_bit(image: Image.Image) -> Image.Image:
-    """Grey of 16 or 32 bits scaled to 8 bits. Other modes stay as they are.
+    """Grey of 16 or 32 bits scaled to 8 bits, with its transparent color. Other modes stay as they are.
 
     Black and white are 0 and 65535 for 16 bits. For 32 bits they are the narrowest usual range that holds all values,
     else the range of the values.
@@ -281,7 +281,9 @@ def _eight_bit(image: Image.Image) -> Image.Image:
         usual = (65535.0,)
     white = next((white for white in usual if lowest >= 0 and highest <= white), None)
     black, white = (lowest, highest) if white is None else (0.0, white)
-    return Image.fromarray(np.rint((values - black) * (255 / ((white - black) or 1))).astype(np.uint8))
+    grey = Image.fromarray(np.rint((values - black) * (255 / ((white - black) or 1))).astype(np.uint8))
+    color = image.info.get("transparency")
+    return grey if color is None else Image.merge("LA", (grey, Image.fromarray(np.uint8(255) * (values != color))))
 
 
 def _composite_on_white(image: Image.Image) -> Image.Image:

@@ -143,7 +143,7 @@ class CachedImages:
         if not self.options.skip_unreadable:
             hint = f", or leave files out with --data.{self.kind}.skip_unreadable true" * bool(files)
             raise InputError(
-                f"{summary}; repair or remove these{hint}{', which mends no class' * bool(files and fatal)}"
+                f"{summary}; repair or remove these{hint}{', which adds no images to a class' * bool(files and fatal)}"
             )
         if fatal:
             left_out = f"; files left out: {format_counts(count_by_kind(files))}" if files else ""
@@ -341,10 +341,10 @@ def _decode_files(
             pixels[target] = pixels[row]
     readable = listing.select(rows)
     problems = [problem for problem in results if problem is not None]
-    known = {problem.name for problem in listing.small_classes()}
-    problems += [problem for problem in readable.small_classes("readable ") if problem.name not in known]
-    gone = {split: f"none of the {split} images can be read" for split in {*listing.splits} - {*readable.splits}}
+    names = {problem.name for problem in listing.small_classes()}
+    problems += [problem for problem in readable.small_classes("readable ") if problem.name not in names]
+    unreadable = {split: f"none of the {split} images can be read" for split in {*listing.splits} - {*readable.splits}}
     folds = {*(listing.folds or ())} - {*(readable.folds or ())}
-    gone |= {f"fold {fold}": f"no image of test fold {fold} can be read" for fold in folds}
-    problems += [FileProblem("split without images", name, reason) for name, reason in sorted(gone.items())]
+    unreadable |= {f"fold {fold}": f"no image of test fold {fold} can be read" for fold in folds}
+    problems += [FileProblem("split without images", name, reason) for name, reason in sorted(unreadable.items())]
     return replace(readable, problems=problems, others=[])

@@ -83,7 +83,7 @@ class LabelledImages:
 
     @property
     def is_large(self) -> bool:
-        """Whether the pixels take more than ``MAX_COPIED_BYTES``."""
+        """True if the pixels take more than ``MAX_COPIED_BYTES``."""
         return len(self) * math.prod(self.image_shape) > MAX_COPIED_BYTES
 
     def take(self, indices: Int64[Tensor, "chosen"]) -> UInt8[Tensor, "chosen channels rows cols"]:
@@ -140,11 +140,11 @@ class LazySubset(LabelledImages):
     indices: Int64[Tensor, "count"]
 
     def __init__(
-        self, parents: tuple[LabelledImages, ...], indices: Int64[Tensor, "count"], *fields: Any, **named: Any
+        self, parents: tuple[LabelledImages, ...], indices: Int64[Tensor, "count"], *fields: Any, **named_fields: Any
     ) -> None:
         names = ("labels", "class_names", "sample_ids", "masks", "groups")
-        given = dict(zip(names, fields, strict=False)) | named
-        vars(self).update(dict.fromkeys(names), **given, parents=parents, indices=indices)  # the base is frozen
+        values = dict(zip(names, fields, strict=False)) | named_fields
+        vars(self).update(dict.fromkeys(names), **values, parents=parents, indices=indices)  # the base is frozen
 
     @property
     def images(self) -> UInt8[Tensor, "count channels rows cols"]:  # type: ignore[override]

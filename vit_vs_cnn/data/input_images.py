@@ -101,22 +101,22 @@ def parse_input_images(value: Any, *, channels: int) -> list[InputImage]:
     grey image.
 
     Raises:
-        InputError: no image, values that are no bytes, or another number of channels.
+        InputError: no image, values that are not bytes, or another number of channels.
     """
     contents = enumerate(_contents(value, channels))
     images = [InputImage(name or str(number), content) for number, (name, content) in contents]
     if not images:
-        raise InputError("images: there are none")
+        raise InputError("images: no image is given")
     return images
 
 
 def find_input_files(paths: Iterable[str | os.PathLike[str]]) -> Iterator[InputImage]:
     """The images at paths of files and folders, found while they are needed. Each file is given once."""
-    known: set[str] = set()
+    paths_before: set[str] = set()
     for path in map(Path, paths):
         for file in image_files(path) if path.is_dir() else [path]:
-            if (absolute := os.path.abspath(file)) not in known:
-                known.add(absolute)
+            if (absolute := os.path.abspath(file)) not in paths_before:
+                paths_before.add(absolute)
                 yield InputImage(spelled(file), file)
 
 

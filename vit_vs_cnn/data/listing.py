@@ -34,7 +34,7 @@ class FileProblem(NamedTuple):
 
     @property
     def is_fatal(self) -> bool:
-        """Whether the problem remains when files are left out."""
+        """True if the problem remains when files are left out."""
         return self.kind in CLASS_PROBLEMS
 
 
@@ -49,7 +49,7 @@ def format_counts(counts: Mapping[str, int]) -> str:
 
 
 def summarize_problems(problems: Sequence[FileProblem]) -> str:
-    """The number of problems of each kind, and the first few problems; those of whole classes first."""
+    """The number of problems of each kind, and the first few problems, problems of whole classes first."""
     ordered = sorted(problems, key=lambda problem: not problem.is_fatal)
     shown = "; ".join(f"{problem.name}: {problem.reason}" for problem in ordered[:_SHOWN_PROBLEMS])
     more = f"; and {len(problems) - _SHOWN_PROBLEMS:,} more" if len(problems) > _SHOWN_PROBLEMS else ""

@@ -13,7 +13,7 @@ from vit_vs_cnn.strict_yaml import Plain, check_class
 SCHEMES = ("https", "http", "file", "ftp")
 Resize = Literal["crop", "squash", "pad"]
 Split = Literal["train", "test"]
-Task = Literal["shape", "texture", "same_different"]
+Task = Literal["shape", "same_different"]
 #: Below this distance the two shapes of same_different overlap.
 MIN_PAIR_DISTANCE = 0.6
 Policy = Literal["none", "randaugment", "trivialaugment"]
@@ -75,7 +75,7 @@ class Augmentation:
 
     @property
     def mixes(self) -> bool:
-        """Whether targets are soft labels."""
+        """True if targets are soft labels."""
         return self.mixup > 0 or self.cutmix > 0
 
     @property
@@ -101,9 +101,8 @@ class SyntheticOptions:
         difficulty: 0 to 1: more clutter and noise, weaker contrast, smaller, displaced and rotated objects, and more
             camouflaged objects in the colors of the background (11 % at 0.5, 22 % at 1).
         seed: seed of the images; each image is a function of seed, split and its number.
-        task: meaning of the label. shape: shape of the object. texture: texture of its surface, which is local.
-            same_different: equal or different shapes in two opposite corners, which no part of the image shows alone.
-            The agreements belong to the task shape.
+        task: meaning of the label. shape: shape of the object. same_different: equal or different shapes in two
+            opposite corners, which no part of the image shows alone; it has no agreements.
         distance: distance of the two shapes of same_different: 0.6 (nearly touching) to 1 (centers of their quarters).
 
     Raises:
@@ -133,19 +132,14 @@ class SyntheticOptions:
         )
         if self.task not in get_args(Task):
             raise InputError(f"task is {self.task!r}; allowed: {', '.join(get_args(Task))}")
-        if self.task != "shape" and not self._has_default_agreements:
+        agreements = (self.shape_agreement, self.texture_agreement, self.test_texture_agreement)
+        if self.task != "shape" and agreements != (1.0, 0.1, None):
             raise InputError(f"task {self.task} has no agreements; they belong to the task shape")
         if self.task != "same_different" and self.distance != 1:
             raise InputError(f"task {self.task} has no distance; it belongs to the task same_different")
 
-    @property
-    def _has_default_agreements(self) -> bool:
-        return (self.shape_agreement, self.texture_agreement, self.test_texture_agreement) == (1.0, 0.1, None)
-
     def agreements(self, split: Split) -> tuple[float, float]:
-        """Agreement of shape and of texture with the label, in a split of the task shape or texture."""
-        if self.task == "texture":
-            return 0.1, 1.0
+        """Agreement of shape and of texture with the label, in a split of the task shape."""
         other = self.test_texture_agreement if split == "test" else None
         return self.shape_agreement, self.texture_agreement if other is None else other
 
@@ -170,7 +164,7 @@ class CifarOptions:
 
 
 def rows_and_cols_of(image_size: int | tuple[int, int]) -> tuple[int, int]:
-    """Rows and columns; one number stands for both."""
+    """Rows and columns; one number means both."""
     return (image_size, image_size) if isinstance(image_size, int) else image_size
 
 
@@ -236,7 +230,7 @@ class FolderOptions(FileOptions):
             try:
                 re.compile(self.group)
             except re.error as error:
-                raise InputError(f"group: {self.group!r} is no regular expression: {error}") from error
+                raise InputError(f"group: {self.group!r} is not a regular expression: {error}") from error
 
 
 @dataclass(frozen=True)
@@ -273,7 +267,7 @@ class ArraysOptions(ImageOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.fingerprint is not None and not re.fullmatch("[0-9a-f]{16}(-[0-9a-f]{16})?", self.fingerprint):
-            raise InputError(f"fingerprint: {self.fingerprint!r} is none; train writes it")
+            raise InputError(f"fingerprint: {self.fingerprint!r} is not a fingerprint; train writes it")
 
 
 def check_url(url: str) -> None:

@@ -67,17 +67,17 @@ def _interleave(queues: list[np.ndarray], ties: list[int]) -> list[int]:
     total, span = sum(len(queue) for queue in queues), max(2 * len(queues) - 2, 2)
     waiting = [(0, place) for place in range(len(queues))]  # (position from which it may be placed, queue)
     ready: list[tuple[int, int, int]] = []  # (position by which it must be placed, tie, queue)
-    taken, order = [0] * len(queues), []
+    counts_taken, order = [0] * len(queues), []
     for position in range(1, total + 1):
         while waiting and waiting[0][0] <= position:
             place = heapq.heappop(waiting)[1]
-            deadline = total * (taken[place] * span + span - 1) // (len(queues[place]) * span) + 1
+            deadline = total * (counts_taken[place] * span + span - 1) // (len(queues[place]) * span) + 1
             heapq.heappush(ready, (deadline, ties[place], place))
         place = heapq.heappop(ready)[2]
-        order.append(int(queues[place][taken[place]]))
-        taken[place] += 1
-        if taken[place] < len(queues[place]):
-            release = -(-total * (taken[place] * span + 1) // (len(queues[place]) * span))
+        order.append(int(queues[place][counts_taken[place]]))
+        counts_taken[place] += 1
+        if counts_taken[place] < len(queues[place]):
+            release = -(-total * (counts_taken[place] * span + 1) // (len(queues[place]) * span))
             heapq.heappush(waiting, (release, place))
     return order
 
@@ -119,14 +119,14 @@ def hold_out_groups(
     fraction: float,
     order: Sequence[int],
 ) -> Bool[Tensor, "count"]:
-    """Which images are set apart, so that about a fraction f of every class is and no group is parted.
+    """Mask of held-out images: about a fraction f of every class, in whole groups.
 
     With ``h`` of the ``m`` images of each class set apart, the groups are gone through in ``order``, and one is set
     apart if that lowers
 
         sum over classes of (h / m - f)^2
 
-    and leaves every class images in other groups. Exact: no group stands on both sides, and a class that is in one
+    and leaves every class images in other groups. Exact: no group is on both sides, and a class that is in one
     group alone is never set apart. Approximate: the fraction, by up to a group or so.
 
     Arguments:
@@ -137,20 +137,22 @@ def hold_out_groups(
     by_group = np.argsort(groups.numpy(), kind="stable")
     members = np.split(labels.numpy()[by_group], np.cumsum(np.bincount(groups.numpy()))[:-1])
     parts = [np.unique(own, return_counts=True) for own in members]
-    held, chosen = np.zeros(len(counts), np.int64), np.zeros(len(parts), bool)
+    held_counts, chosen = np.zeros(len(counts), np.int64), np.zeros(len(parts), bool)
 
     def gain(group: int) -> float:
         classes, own = parts[group]
-        before, after = (((h / counts[classes] - fraction) ** 2).sum() for h in (held[classes], held[classes] + own))
+        before, after = (
+            ((h / counts[classes] - fraction) ** 2).sum() for h in (held_counts[classes], held_counts[classes] + own)
+        )
         return float(before - after)
 
     def can_be_spared(group: int) -> bool:
         classes, own = parts[group]
-        return not chosen[group] and bool((counts[classes] - held[classes] > own).all())
+        return not chosen[group] and bool((counts[classes] - held_counts[classes] > own).all())
 
     def set_apart(group: int) -> None:
         classes, own = parts[group]
-        held[classes] += own
+        held_counts[classes] += own
         chosen[group] = True
 
     for group in order:
@@ -167,21 +169,21 @@ def stratified_folds(
     """Number of the fold of each image, from 0.
 
     Two folds differ by one image at most, and by one image of each class at most. The images of a class, in ``order``,
-    are cut into consecutive blocks. Blocks that are one image longer begin behind those of the class before.
+    are cut into consecutive blocks. Blocks that are one image longer begin after the longer blocks of the class before.
 
     Arguments:
         order: all images, by their indices.
     """
-    found = torch.empty_like(labels)
+    result = torch.empty_like(labels)
     longer = 0  # fold that gets the next block with one image more
     for label in labels.unique().tolist():
         members = order[labels[order] == label]
         size, more = divmod(len(members), folds)
         sizes = torch.full((folds,), size)
         sizes[(longer + torch.arange(more)) % folds] += 1
-        found[members] = torch.arange(folds).repeat_interleave(sizes)
+        result[members] = torch.arange(folds).repeat_interleave(sizes)
         longer = (longer + more) % folds
-    return found
+    return result
 
 
 def grouped_folds(
@@ -206,13 +208,13 @@ def grouped_folds(
     counts = np.bincount(labels.numpy())
     by_group = np.zeros((int(groups.max()) + 1, len(counts)), np.int64)
     np.add.at(by_group, (groups.numpy(), labels.numpy()), 1)
-    held, fold_of = np.zeros((folds, len(counts)), np.int64), np.zeros(len(by_group), np.int64)
+    held_counts, fold_of = np.zeros((folds, len(counts)), np.int64), np.zeros(len(by_group), np.int64)
     for group in sorted(order, key=lambda group: -by_group[group].sum()):
         own = by_group[group]
-        takes_all = ((held + own == counts) & (own > 0) & (own < counts)).any(1)
-        rise = (held * own / np.maximum(counts, 1) ** 2).sum(1)
-        fold_of[group] = np.lexsort((held.sum(1), rise, takes_all))[0]
-        held[fold_of[group]] += own
+        takes_all = ((held_counts + own == counts) & (own > 0) & (own < counts)).any(1)
+        rise = (held_counts * own / np.maximum(counts, 1) ** 2).sum(1)
+        fold_of[group] = np.lexsort((held_counts.sum(1), rise, takes_all))[0]
+        held_counts[fold_of[group]] += own
     return torch.from_numpy(fold_of[groups.numpy()])
 
 

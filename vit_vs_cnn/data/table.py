@@ -73,7 +73,7 @@ def list_table(path: Path, options: TableOptions) -> ImageListing:
             raise InputError(f"{path}: {unknown[0]!r} in column {options.split!r}; allowed: train, validation or test")
         splits = [SPLIT_NAMES[word.lower()] for word in words]
         if "train" not in splits:
-            raise InputError(f"{path}: no row of column {options.split!r} says train")
+            raise InputError(f"{path}: no row has train in column {options.split!r}")
     groups = None if options.group is None else column("group", options.group)
     if groups is not None:
         check_disjoint_groups(path, groups, splits)

@@ -1,4 +1,4 @@
-"""Grids of sizes, seeds and steps: the time that each takes, and the one that fits into given minutes."""
+"""Grids of sizes, seeds and steps, their estimated times, and the choice of a grid for given minutes."""
 
 import math
 from collections.abc import Collection, Mapping, Sequence
@@ -64,9 +64,9 @@ class GridPlan:
 
     @property
     def text(self) -> str:
-        """For a reader: ``100, 1,300 images, 3 seeds, 600 steps each``."""
-        named, budget = ", ".join(f"{size:,}" for size in self.train_sizes), Budget(steps=list(self.steps)).text
-        return f"{named} images, {format_count(len(self.seeds), 'seed')}, {budget} each"
+        """Text such as ``100, 1,300 images, 3 seeds, 600 steps each``."""
+        sizes, budget = ", ".join(f"{size:,}" for size in self.train_sizes), Budget(steps=list(self.steps)).text
+        return f"{sizes} images, {format_count(len(self.seeds), 'seed')}, {budget} each"
 
     @property
     def counts(self) -> str:
@@ -75,7 +75,7 @@ class GridPlan:
         return f"{format_count(len(self.seeds), 'seed')}, {sizes}, {Budget(steps=list(self.steps)).text}"
 
     def is_larger_than(self, other: "GridPlan") -> bool:
-        """Whether it has the seeds of another grid, at least as many sizes and as long runs, and more of any."""
+        """Report if a grid has the seeds of another one, at least as many sizes and as long runs, and differs."""
         is_different = (self.train_sizes, self.seeds, self.steps) != (other.train_sizes, other.seeds, other.steps)
         has_sizes = len(self.train_sizes) >= len(other.train_sizes) and self.train_sizes[-1] >= other.train_sizes[-1]
         return is_different and has_sizes and {*other.seeds} <= {*self.seeds} and self.steps >= other.steps
@@ -107,7 +107,7 @@ class GridTimeModel:
     done: Mapping[RunKey, float] | None = None
 
     def of(self, grid: GridPlan) -> GridPlan:
-        """The grid with its time, that of a search for recipes included. Finished runs count with their own time."""
+        """The grid with its time, including a search for recipes. Finished runs count with their measured time."""
         once = {
             (name, size, steps): self._run_seconds(name, size, steps)
             for name in self.times

@@ -137,7 +137,7 @@ def _refuse_other_settings(folder: Path, cells: list[Run], *, are_recipes_final:
             before = read_config(path / "config.yaml").get("identity")
         except InputError:
             continue
-        was, now = (_flat(one) for one in (before or {}, alike[0].identity))
+        was, now = (_flat(identity) for identity in (before or {}, alike[0].identity))
         changed = [
             name
             for name in {**was, **now}

@@ -88,7 +88,7 @@ def plan_for_time(
     return _with_grid(experiment, chosen, fixed)
 
 
-#: End of the name of a pretrained contender, and of that of the same network fine-tuned.
+#: Suffixes of the names of a pretrained contender and of the same network fine-tuned.
 _PRETRAINED, _FINETUNED = "_pretrained", "_finetuned"
 
 
@@ -141,7 +141,7 @@ def _finetuned_too(experiment: Experiment) -> Experiment:
         settings = values["contenders"][probe]
         values["contenders"].setdefault(name, {key: settings[key] for key in ("model", "weights")})
     if pairs := values["protocol"]["pairs"]:
-        tuned = [[probes[one] for one in pair] for pair in pairs if {*pair} <= probes.keys()]
+        tuned = [[probes[name] for name in pair] for pair in pairs if {*pair} <= probes.keys()]
         values["protocol"]["pairs"] = [*tuned, *pairs, *([name, probe] for probe, name in probes.items())]
     return experiment_from_dict(values, trusted=experiment.trusted)
 
@@ -163,8 +163,8 @@ def _with_search(
     """
     experiment, minutes = costs.experiment, costs.experiment.minutes or 0.0
     sources = {recipe_source(experiment.contenders[name]) for name in _trained_models(experiment)}
-    named = any(key.startswith("tuning") for key in fixed) or experiment.tuning.trials is not None
-    if named or not sources or RecipeSource.GIVEN in sources or RecipeSource.SEARCHED in sources:
+    is_set = any(key.startswith("tuning") for key in fixed) or experiment.tuning.trials is not None
+    if is_set or not sources or RecipeSource.GIVEN in sources or RecipeSource.SEARCHED in sources:
         return None
     for trials in SEARCH_TRIALS:
         searching = replace(experiment, tuning=replace(experiment.tuning, trials=trials))
@@ -203,7 +203,7 @@ def _overrun(chosen: GridPlan, minutes: float) -> list[str]:
 
 
 def _answers(chosen: GridPlan, others: Sequence[GridPlan], costs: GridTimeModel, fixed: Collection[str]) -> list[str]:
-    """Lines on what a grid can answer, on the time of a conclusion, a trend and more seeds, and on missing images.
+    """Lines on the answers that a grid allows, on the time of a conclusion and a trend, and on missing images.
 
     Arguments:
         others: larger and smaller grids, whose times are printed.
@@ -219,14 +219,9 @@ def _answers(chosen: GridPlan, others: Sequence[GridPlan], costs: GridTimeModel,
         most = max(len(grid_plan.seeds) for grid_plan in candidates)
         needed = f"a conclusion needs at least {MIN_SEEDS_FOR_CONCLUSION} seeds"
         return [f"No conclusion: {needed}, and {most} will be run (protocol.seeds)", *images]
-    more = [
-        grid_plan for grid_plan in candidates if chosen.allows_conclusion and len(grid_plan.seeds) > len(chosen.seeds)
-    ]
     line = f"A conclusion takes about {duration(conclusion.seconds)} here ({conclusion.counts})"
     if trend is not None:
         line += f", a trend over the number of images about {duration(trend.seconds)} ({trend.counts})"
-    if more:
-        line += f". More seeds come after sizes and steps: {more[0].counts} take about {duration(more[0].seconds)}"
     if not chosen.allows_conclusion:
         line += f". {minutes:g} minutes allow no conclusion, only a description of single runs"
         line += f"; --minutes {_enough(conclusion)} allows one"
@@ -272,7 +267,7 @@ def _with_matched_models(
 
 
 def _begun_experiment(experiment: Experiment) -> Experiment | None:
-    """The experiment that was started in the folder of this one; None if there is none.
+    """The experiment that was started in the folder of this one, or None.
 
     Raises:
         InputError: it has other images.
@@ -281,11 +276,11 @@ def _begun_experiment(experiment: Experiment) -> Experiment | None:
     if not path.exists():
         return None
     from_dict = experiment_from_dict(read_config(path), trusted=False)
-    sources = [replace(one.data, root=os.path.abspath(one.data.root)).whence for one in (from_dict, experiment)]
+    sources = [replace(data, root=os.path.abspath(data.root)).description for data in (from_dict.data, experiment.data)]
     if sources[0] != sources[1]:
         raise InputError(
-            f"{experiment.folder} holds an experiment with other images ({from_dict.data.whence}, not "
-            f"{experiment.data.whence}); give this one a --name"
+            f"{experiment.folder} holds an experiment with other images ({from_dict.data.description}, not "
+            f"{experiment.data.description}); give this one a --name"
         )
     return from_dict
 
@@ -296,7 +291,7 @@ def _with_searched_recipes(experiment: Experiment, begun: Experiment, fixed: Col
     A contender is left as it is if the user now names other settings for it than those in the folder.
     """
     contenders = dict(experiment.contenders)
-    now, before = (plain_values(one)["contenders"] for one in (experiment, begun))
+    now, before = (plain_values(values)["contenders"] for values in (experiment, begun))
     for name in experiment.contenders.keys() & begun.contenders.keys():
         place = f"contenders.{name}."
         names = [key.removeprefix(place).split(".") for key in fixed if key.startswith(place)]
@@ -347,10 +342,11 @@ def _continue_plan(
         console.print(f"{_continued_text(same)}: {minutes:g} minutes add nothing to it", soft_wrap=True)
         lines = []
     else:
-        left = f"{chosen.runs} runs are left, in about {duration(chosen.seconds - chosen.spent)}"
-        spent = f"finished runs took {duration(chosen.spent)}"
         console.print(
-            f"Planned anew from {old.counts}: {chosen.text}. {left}, {_how(chosen, same)}; {spent}", soft_wrap=True
+            f"Planned anew from {old.counts}: {chosen.text}. {chosen.runs} runs are left, in about "
+            f"{duration(chosen.seconds - chosen.spent)}, {_how(chosen, same)}; finished runs took "
+            f"{duration(chosen.spent)}",
+            soft_wrap=True,
         )
         lines = _overrun(chosen, minutes)
     for line in (*lines, *_answers(chosen, [old, *candidates], costs, fixed)):

@@ -194,9 +194,8 @@ def choose_precision(experiment: Experiment, pool: ExperimentData, *, console: C
         times = dict(
             zip(trained, timers.map(lambda name: _precision_seconds(experiment, name, pool), trained), strict=True)
         )
-    totals = {
-        one: sum(seconds[one] for seconds in times.values()) for one in (SINGLE_PRECISION, *EQUIVALENT_PRECISIONS)
-    }
+    precisions = (SINGLE_PRECISION, *EQUIVALENT_PRECISIONS)
+    totals = {precision: sum(seconds[precision] for seconds in times.values()) for precision in precisions}
     chosen = min(EQUIVALENT_PRECISIONS, key=totals.__getitem__)
     if totals[SINGLE_PRECISION] < MIN_SPEEDUP * totals[chosen]:
         console.print(f"Precision: {SINGLE_PRECISION}; {chosen} is {_ratios(times, chosen)} here", soft_wrap=True)

@@ -56,8 +56,7 @@ class TokenLayout:
         if isinstance(network, ResizedInput):
             return cls.of(network.network, network.image_size)
         if isinstance(network, VisionTransformer):
-            grid = network.patch_embedding.grid_of(image_size) if network.dynamic_image_size else network.grid_size
-            return cls(grid, network.num_prefix_tokens, POOLING_TOKENS[network.pool])
+            return cls(network.grid_size, network.num_prefix_tokens, POOLING_TOKENS[network.pool])
         model: Any = network
         if not isinstance(getattr(network, "num_prefix_tokens", None), int) or not hasattr(network, "patch_embed"):
             kind = type(network).__name__

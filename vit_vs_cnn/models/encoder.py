@@ -82,12 +82,11 @@ class EncoderBlock(nn.Module):
         *,
         mask: AnyMask | None = None,
         bias: Bias | None = None,
-        grid_size: tuple[int, int] | None = None,
         return_weights: bool = False,
     ) -> tuple[Tokens, TokenWeights | None]:
         """Tokens after the block, and the attention weights with ``return_weights``, else None."""
         branch, weights = self.attention(
-            self.attention_norm(tokens), mask=mask, bias=bias, grid_size=grid_size, return_weights=return_weights
+            self.attention_norm(tokens), mask=mask, bias=bias, return_weights=return_weights
         )
         if self.dropout is not None:
             branch = self.dropout(branch)
@@ -149,23 +148,16 @@ class Encoder(nn.Module):
         *,
         mask: AnyMask | None = None,
         bias: Bias | None = None,
-        grid_size: tuple[int, int] | None = None,
         return_weights: bool = False,
     ) -> tuple[Tokens, list[TokenWeights]]:
-        """Tokens after the last block, and the attention weights, first layer first; none without ``return_weights``.
-
-        Arguments:
-            grid_size: (rows, cols) of the tokens; the grid of positions and windows if None.
-        """
+        """Tokens after the last block, and the attention weights of every layer; none without ``return_weights``."""
         weights = []
         for layer, block in enumerate(self.blocks):
-            tokens, layer_weights = block(
-                tokens, mask=mask, bias=bias, grid_size=grid_size, return_weights=return_weights
-            )
+            tokens, layer_weights = block(tokens, mask=mask, bias=bias, return_weights=return_weights)
             if return_weights:
                 weights.append(layer_weights)
             if layer == 0 and self.conditional_position is not None:
-                tokens = self.conditional_position(tokens, grid_size=grid_size)
+                tokens = self.conditional_position(tokens)
         return tokens, weights
 
 

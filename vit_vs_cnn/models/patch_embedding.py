@@ -31,7 +31,6 @@ class PatchEmbedding(nn.Module):
             "conv_pool" for log2(patch_size) times a 3x3 convolution without bias, ReLU and a 3x3 max-pool of stride 2:
             64 channels, ``embed_dim`` the last.
         bias: add a bias in the map to a token; "conv_pool" has no such map.
-        dynamic_image_size: accept images of other sizes that the patches tile.
 
     Raises:
         ValueError: if the patches do not tile the image, the stem is unknown, or the stem is convolutional and
@@ -47,7 +46,6 @@ class PatchEmbedding(nn.Module):
         stem: str = "patch",
         *,
         bias: bool = True,
-        dynamic_image_size: bool = False,
     ) -> None:
         super().__init__()
         self.patch_size = as_rows_and_cols("patch_size", patch_size)
@@ -55,7 +53,6 @@ class PatchEmbedding(nn.Module):
         self.grid_size = (0, 0)
         self.resize(image_size)
         self.in_channels = in_channels
-        self.dynamic_image_size = dynamic_image_size
         if stem not in STEMS:
             raise ValueError(f'stem must be "patch", "conv" or "conv_pool", but is "{stem}"')
         self.projection = nn.Linear(in_channels * self.patch_size[0] * self.patch_size[1], embed_dim, bias=bias)
@@ -69,12 +66,6 @@ class PatchEmbedding(nn.Module):
 
     def resize(self, image_size: Size2d) -> None:
         """Change the size of the images in place; the weights do not depend on it."""
-        size = as_rows_and_cols("image_size", image_size)
-        self.grid_size = self.grid_of(size)
-        self.image_size = size
-
-    def grid_of(self, image_size: Size2d) -> tuple[int, int]:
-        """(rows, cols) of the patches of images of that size; ValueError if the patches do not tile them."""
         rows, cols = size = as_rows_and_cols("image_size", image_size)
         patch_rows, patch_cols = self.patch_size
         if rows % patch_rows or cols % patch_cols:
@@ -82,19 +73,17 @@ class PatchEmbedding(nn.Module):
                 "patch_size must divide image_size, "
                 f"but image_size={size} and patch_size={self.patch_size} (rows, cols)"
             )
-        return rows // patch_rows, cols // patch_cols
+        self.grid_size = (rows // patch_rows, cols // patch_cols)
+        self.image_size = size
 
     def forward(self, images: Images) -> Tokens:
-        size = self.image_size if not self.dynamic_image_size else tuple(images.shape[2:])
-        if images.shape[1:] != (self.in_channels, *size):
+        if images.shape[1:] != (self.in_channels, *self.image_size):
             raise ValueError(
                 "images must be (batch, channels, rows, cols) = "
-                f"(any, {(self.in_channels, *size)}), but are {images.shape}"
+                f"(any, {(self.in_channels, *self.image_size)}), but are {images.shape}"
             )
         if not images.is_floating_point():
             raise ValueError(f"images must be normalized floats, but are {images.dtype}")
-        if self.dynamic_image_size:
-            self.grid_of(size)
         if self.stem is not None:
             tokens = rearrange(self.stem(images), "b d rows cols -> b (rows cols) d")
             return tokens if self.projection is None else self.projection(tokens)

@@ -105,7 +105,7 @@ def _create_attention_network(name: str, values: dict[str, Any], options: dict[s
         network = create_model(name.removeprefix(ATTENTION_PREFIX), **values, **inner)
         return AttentionNetwork(network, image_size=values["image_size"], **compiling)
     except ValueError as error:
-        raise ValueError(f'model "{name}" ({", ".join(own)} besides): {error}') from error
+        raise ValueError(f'model "{name}" (also {", ".join(own)}): {error}') from error
     except TypeError as error:
         raise ValueError(f'model "{name}" cannot be created with {compiling}: {error}') from error
 

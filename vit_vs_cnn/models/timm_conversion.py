@@ -9,7 +9,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vit_vs_cnn.attention.multihead import NORM_EPS, MultiHeadAttention
-from vit_vs_cnn.attention.positions import SinusoidalPosition
 
 if TYPE_CHECKING:
     import timm.models.vision_transformer
@@ -79,7 +78,6 @@ def convert_from_timm(model: Any) -> tuple[dict[str, Any], dict[str, Tensor]]:
         "registers": model.num_reg_tokens,
         "pre_norm": not isinstance(model.norm_pre, nn.Identity),
         "norm_before_pool": model.global_pool != "token" and isinstance(model.fc_norm, nn.Identity),
-        "dynamic_image_size": model.dynamic_img_size,
         "qkv_bias": block.attn.qkv.bias is not None,
         "qk_norm": isinstance(block.attn.q_norm, nn.LayerNorm),
         "dropout": model.pos_drop.p,
@@ -121,7 +119,7 @@ def _timm_features(model: Any) -> Iterator[tuple[str, bool]]:
     yield "two final norms", not isinstance(model.norm, nn.Identity) and not isinstance(model.fc_norm, nn.Identity)
     yield "embed_layer", type(patches) is not PatchEmbed
     yield "embed_norm_layer", not isinstance(patches.norm, nn.Identity)
-    yield "dynamic_img_pad", bool(patches.dynamic_img_pad)
+    yield "dynamic_img_size", bool(model.dynamic_img_size)
     yield "drop_rate (dropout before the head)", model.head_drop.p != 0.0
     yield "patch_drop_rate", not isinstance(model.patch_drop, nn.Identity)
     yield "blocks that differ from timm's Block", any(type(block) is not Block for block in model.blocks)
@@ -233,7 +231,6 @@ def convert_to_timm(model: Any) -> "timm.models.vision_transformer.VisionTransfo
         reg_tokens=0 if model.registers is None else len(model.registers),
         pre_norm=model.embedding_norm is not None,
         fc_norm=_norms_pooled(model),
-        dynamic_img_size=model.dynamic_image_size,
         pos_embed="none" if model.position is None else "learn",
         pos_drop_rate=dropout,
         proj_drop_rate=dropout,
@@ -249,7 +246,6 @@ def convert_to_timm(model: Any) -> "timm.models.vision_transformer.VisionTransfo
 def _our_features(model: Any) -> dict[str, bool]:
     """Features of our model that timm's lacks, each with True if the model has it."""
     attentions = [block.attention for block in model.encoder.blocks]
-    sincos = isinstance(model.position, SinusoidalPosition)
 
     def some(name: str) -> bool:
         return any(getattr(attention, name, None) is not None for attention in attentions)
@@ -257,7 +253,6 @@ def _our_features(model: Any) -> dict[str, bool]:
     return {
         'stem="conv" or "conv_pool"': model.patch_embedding.stem is not None,
         'pool="sequence"': model.pool == "sequence",
-        'position="sincos" with dynamic_image_size': sincos and model.dynamic_image_size,
         "window_size": some("window"),
         'position="relative" or "quadratic"': some("relative_position"),
         'position="rotary"': some("rotary_position"),

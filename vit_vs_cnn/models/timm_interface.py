@@ -2,8 +2,7 @@
 
 from typing import Any, cast
 
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 
 from vit_vs_cnn.attention.arguments import as_rows_and_cols
 from vit_vs_cnn.models.features import make_head
@@ -56,12 +55,6 @@ class TimmInterface(nn.Module):
     def no_weight_decay(self) -> set[str]:
         """Names of parameters without weight decay, in addition to biases and norms."""
         return set()
-
-    def forward_features(self, images: Tensor) -> Tensor:
-        raise NotImplementedError
-
-    def forward_head(self, features: Tensor, pre_logits: bool = False) -> Float[Tensor, "batch outputs"]:
-        raise NotImplementedError
 
 
 def register_with_timm() -> list[str]:

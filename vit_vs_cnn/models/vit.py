@@ -75,8 +75,6 @@ class VisionTransformer(TimmInterface):
             not pooled.
         pre_norm: layer norm on the tokens before the first block; the map of the patches then has no bias (as in CLIP).
         norm_before_pool: apply the last layer norm before the pool instead of after it.
-        dynamic_image_size: accept images of other sizes. A learned position is interpolated, a relative one uses the
-            nearest offset that it has, all others are those of the new grid.
         qkv_bias: add a bias to queries, keys and values.
         qk_norm: layer norm on queries and keys.
         dropout: probability of dropping a value after the position, the attention or a map of the MLP, in training.
@@ -121,7 +119,6 @@ class VisionTransformer(TimmInterface):
         registers: int = 0,
         pre_norm: bool = False,
         norm_before_pool: bool = False,
-        dynamic_image_size: bool = False,
         qkv_bias: bool = True,
         qk_norm: bool = False,
         dropout: float = 0.0,
@@ -155,7 +152,6 @@ class VisionTransformer(TimmInterface):
         self.pool = pool
         self.pool_names = (pool, *([TIMM_POOLS[pool]] if pool in TIMM_POOLS else []))
         self.norm_before_pool = norm_before_pool
-        self.dynamic_image_size = dynamic_image_size
         self.initialisation = initialisation
         self.num_classes = num_classes
         self.patch_embedding = PatchEmbedding(
@@ -165,7 +161,6 @@ class VisionTransformer(TimmInterface):
             embed_dim,
             stem,
             bias=not pre_norm,
-            dynamic_image_size=dynamic_image_size,
         )
         grid = (self.grid_size, self.num_prefix_tokens)
         self.class_token = nn.Parameter(torch.empty(embed_dim)) if has_class_token else None
@@ -315,12 +310,10 @@ class VisionTransformer(TimmInterface):
     def _encode(self, images: Images, *, return_weights: bool = False) -> tuple[Tokens, list[TokenWeights]]:
         """Tokens after the encoder, and the attention weights of every layer; none without ``return_weights``."""
         tokens = self.patch_embedding(images)
-        is_other = self.dynamic_image_size and tuple(images.shape[2:]) != self.image_size
-        grid_size = self.grid_of(images) if is_other else None
         if self.class_token is not None:
             tokens = torch.cat([self.class_token.expand(tokens.shape[0], 1, -1), tokens], dim=1)
         if self.position is not None:
-            tokens = self.position(tokens, grid_size=grid_size)
+            tokens = self.position(tokens)
         if self.registers is not None:
             first, registers = int(self.class_token is not None), self.registers.expand(tokens.shape[0], -1, -1)
             tokens = torch.cat([tokens[:, :first], registers, tokens[:, first:]], dim=1)
@@ -328,7 +321,7 @@ class VisionTransformer(TimmInterface):
             tokens = self.dropout(tokens)
         if self.embedding_norm is not None:
             tokens = self.embedding_norm(tokens)
-        return self.encoder(tokens, grid_size=grid_size, return_weights=return_weights)
+        return self.encoder(tokens, return_weights=return_weights)
 
     def forward_head(self, tokens: Tokens, pre_logits: bool = False) -> Logits:
         """Logits of the pooled and normed tokens; their features with ``pre_logits``."""
@@ -343,10 +336,6 @@ class VisionTransformer(TimmInterface):
         patches = self.norm(patches) if self.norm_before_pool else patches
         pooled = patches.mean(dim=1) if self.pooling is None else self.pooling(patches)
         return pooled if self.norm_before_pool else self.norm(pooled)
-
-    def grid_of(self, images: Images) -> tuple[int, int]:
-        """(rows, cols) of the patch tokens of these images."""
-        return self.patch_embedding.grid_of(tuple(images.shape[2:]))
 
     def forward(self, images: Images, return_attention: bool = False) -> Logits | tuple[Logits, list[TokenWeights]]:
         """Logits; with ``return_attention`` also the attention weights of every layer, the first layer first.

@@ -12,7 +12,7 @@ from vit_vs_cnn.reporting.document import Block, Picture, Table
 from vit_vs_cnn.reporting.figures.comparison import classes_figure, confusion_figure, pictures_figure
 from vit_vs_cnn.reporting.findings import Findings
 from vit_vs_cnn.reporting.style import looks, percent
-from vit_vs_cnn.runs.evaluation import ClassPredictions
+from vit_vs_cnn.runs.evaluation import Predictions
 from vit_vs_cnn.runs.experiment_data import open_experiment_data
 from vit_vs_cnn.runs.record import load_run_predictions
 from vit_vs_cnn.runs.result import RunResult, ScoredOn
@@ -75,7 +75,7 @@ def _compared(findings: Findings) -> list[RunResult]:
 
 
 def _answers(findings: Findings, result: RunResult) -> RunPredictions:
-    predictions = ClassPredictions.from_arrays(load_run_predictions(findings.folder, result.run))
+    predictions = Predictions.from_arrays(load_run_predictions(findings.folder, result.run))
     return RunPredictions(display_name(result.contender), result.seed, result.data.subset, result.test_set, predictions)
 
 

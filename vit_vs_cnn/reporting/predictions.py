@@ -13,7 +13,7 @@ from vit_vs_cnn.files import atomic_write
 from vit_vs_cnn.reporting.document import Document, Gallery, Picture, Table, Text
 from vit_vs_cnn.runs.prediction import MAX_SHOWN_ROWS, ImagePredictions
 
-#: Formats of a file of predictions.
+#: Formats of files of predictions: CSV and JSON lines.
 SUFFIXES = (".csv", ".jsonl")
 
 
@@ -59,14 +59,14 @@ def _cell(column: str, value: Any) -> str:
     return str(value)
 
 
-def check_output(path: Path) -> None:
-    """Raise InputError for an unknown suffix."""
+def check_suffix(path: Path) -> None:
+    """Raise InputError for another format than CSV or JSON lines."""
     if path.suffix not in SUFFIXES:
         raise InputError(f"output {path}: it must end in {' or '.join(SUFFIXES)}")
 
 
 def write_predictions(predictions: ImagePredictions, path: Path) -> None:
-    """Write all rows in the format that the suffix names."""
+    """Write all rows in the format of the suffix."""
     with atomic_write(path, contested=True) as partial, partial.open("w", newline="", encoding="utf-8") as file:
         if path.suffix == ".jsonl":
             file.writelines(json.dumps(row) + "\n" for row in predictions.rows())

@@ -133,7 +133,7 @@ class AnalysisPlan:
         return texts
 
     def compares(self, first: str, second: str) -> bool:
-        """Whether two models are compared."""
+        """Report if two models are compared."""
         return self.pairs is None or {first, second} in [{*pair} for pair in self.pairs]
 
     def is_primary(self, first: str, second: str, size: int) -> bool:
@@ -141,7 +141,7 @@ class AnalysisPlan:
 
     @property
     def secondary_count(self) -> int:
-        """Number of comparisons that the plan contains besides the primary one."""
+        """Number of planned comparisons without the primary one."""
         pairs = [pair for pair in itertools.combinations(sorted({*self.contenders}), 2) if self.compares(*pair)]
         return sum(not self.is_primary(*pair, size) for pair in pairs for size in {*self.train_sizes})
 
@@ -234,7 +234,7 @@ def register_plan(new: AnalysisPlan, cells: Sequence[Run]) -> AnalysisPlan:
 
 
 def find_binding_plan(cells: Sequence[Run]) -> AnalysisPlan | None:
-    """The recorded plan of an experiment whose results could already be analysed; None if there is none.
+    """The recorded plan of an experiment whose results could already be analysed, or None.
 
     Raises:
         InputError: the recorded plan cannot be read.
@@ -244,10 +244,9 @@ def find_binding_plan(cells: Sequence[Run]) -> AnalysisPlan | None:
 
 
 def _is_analysable(plan: AnalysisPlan, cells: Sequence[Run]) -> bool:
-    """Whether three planned seeds of a model, size and budget are finished.
+    """Report if three planned seeds of a model, size and budget are finished, with the current recipes.
 
-    Looked for are runs with the current recipes and budgets. If the planned budget is no longer among these, finished
-    runs of other budgets count too.
+    If the experiment does not have the planned budget any more, finished runs of other budgets count too.
     """
     places = {(cell.contender, cell.train_size, cell.budget.text): cell for cell in cells}
     if plan.budget not in ("", *(cell.budget.text for cell in cells)):

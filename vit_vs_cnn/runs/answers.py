@@ -22,10 +22,9 @@ class Answers:
     """Predictions of networks on the scored images.
 
     Arguments:
-        class_counts: how many of the images are of each class.
-        named: by network, how many classes it names.
-        correct: by cell, whether each image is classified rightly; None where cells were not scored on the same images,
-            as when validation images score them: then the accuracies must do.
+        class_counts: number of images of each class.
+        named: number of predicted classes by network.
+        correct: mask of correctly classified images by run; None if runs were scored on different images.
     """
 
     class_counts: Int64[np.ndarray, "classes"]
@@ -34,12 +33,12 @@ class Answers:
 
     @property
     def majority(self) -> float:
-        """The accuracy of naming the most frequent class whatever the image."""
+        """The accuracy of always predicting the most frequent class."""
         return float(self.class_counts.max() / self.class_counts.sum())
 
     @property
     def few_classes(self) -> list[str]:
-        """Which networks name one class only, and which fewer than half of those that occur; a sentence for both."""
+        """Sentences on networks that predict one class only, or fewer than half of the classes that occur."""
         there = int((self.class_counts > 0).sum())
         one = {name: count for name, count in self.named.items() if count == 1 < there}
         few = {name: count for name, count in self.named.items() if count > 1 and 2 * count < there}

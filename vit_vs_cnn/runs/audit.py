@@ -295,7 +295,7 @@ def audit_images(data: Data, tell: Callable[[str], None] = lambda text: None, *,
     class_of = {str(name): names[label] for name, label in zip(images.sample_ids, labels, strict=True)}
     listing = None if cached is None else cached.listing
     return Audit(
-        source=data.whence if data.kind in ("own", "given") else data.kind,
+        source=data.description if data.kind in ("own", "given") else data.kind,
         root="" if data.kind in ("synthetic", "own", "given") else data.root,
         layout="splits of the source" if listing is None else listing.layout,
         folds=0 if folds is None else len(set(folds)),

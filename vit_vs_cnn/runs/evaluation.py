@@ -4,8 +4,6 @@
 """
 
 import hashlib
-import io
-import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,14 +28,16 @@ Normalise = Callable[[UInt8[Tensor, "batch channels rows cols"]], Float[Tensor, 
 
 
 @dataclass(frozen=True, eq=False)
-class ClassPredictions:
-    """The predictions of a network for labelled images, as a file of predictions contains them.
+class Predictions:
+    """The predictions of a network for labelled images, computed or read from a file.
 
     Arguments:
         classes: predicted class; the first of several with the same logit.
         probability: of the predicted class.
         label_log_probability: log probability of the true class, in nats; None in a record.
         label_rank: number of classes ranked before the true one; None in a record.
+        computed_logits: None if read from a file.
+        features: input of the last linear layer; None if not requested, or if read from a file.
     """
 
     labels: Int64[Tensor, "count"]
@@ -47,18 +47,49 @@ class ClassPredictions:
     probability: Float[Tensor, "count"]
     label_log_probability: Float[Tensor, "count"] | None = None
     label_rank: Int64[Tensor, "count"] | None = None
+    computed_logits: Float[Tensor, "count classes"] | None = None
+    features: Float[Tensor, "count width"] | None = None
 
-    @staticmethod
-    def from_arrays(arrays: Mapping[str, np.ndarray]) -> "ClassPredictions":
+    @classmethod
+    def from_logits(
+        cls,
+        logits: Float[Tensor, "count classes"],
+        labels: Int64[Tensor, "count"],
+        sample_ids: Sequence[str],
+        features: Float[Tensor, "count width"] | None = None,
+    ) -> "Predictions":
+        """From the logits of a network. Images without a known class have label 0 here."""
+        num_classes, known = logits.shape[1], labels.clamp(min=0)
+        label_logits = logits.gather(1, known[:, None])
+        is_earlier = torch.arange(num_classes) < known[:, None]
+        return cls(
+            labels=labels,
+            sample_ids=sample_ids,
+            num_classes=num_classes,
+            classes=logits.argmax(1),
+            probability=logits.double().softmax(1).amax(1),
+            label_log_probability=-F.cross_entropy(logits.double(), known, reduction="none"),
+            label_rank=((logits > label_logits) | ((logits == label_logits) & is_earlier)).sum(1),
+            computed_logits=logits,
+            features=features,
+        )
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> "Predictions":
         """From the arrays of ``read_predictions`` or ``load_run_predictions``."""
         names = ("labels", "classes", "probability", *LABEL_ARRAYS)
         values: dict[str, Any] = {name: torch.from_numpy(arrays[name]) for name in names if name in arrays}
-        values |= {"num_classes": int(arrays["num_classes"]), "sample_ids": arrays["sample_ids"].tolist()}
-        return ClassPredictions(**values)
+        return cls(**values, num_classes=int(arrays["num_classes"]), sample_ids=arrays["sample_ids"].tolist())
+
+    @property
+    def logits(self) -> Float[Tensor, "count classes"]:
+        """Logits of predictions that were computed."""
+        assert self.computed_logits is not None, "a file of predictions has no logits"
+        return self.computed_logits
 
     @property
     def correct(self) -> Bool[Tensor, "count"]:
-        """Whether each image is classified rightly."""
+        """Mask of the correctly classified images."""
         return self.classes == self.labels
 
     @property
@@ -67,12 +98,12 @@ class ClassPredictions:
 
     @property
     def class_counts(self) -> Int64[np.ndarray, "classes"]:
-        """How many of the images are of each class."""
+        """Number of images of each class."""
         return torch.bincount(self.labels, minlength=self.num_classes).numpy()
 
     @property
     def classes_named(self) -> int:
-        """How many classes the network names at least once."""
+        """Number of classes that are predicted at least once."""
         return int((torch.bincount(self.classes) > 0).sum())
 
     @property
@@ -86,87 +117,45 @@ class ClassPredictions:
         """Expected calibration error over 15 bins of equal mass."""
         return calibration_error(self.probability, self.correct)
 
-
-class Predictions(ClassPredictions):
-    """Predictions with their logits, and with the input of the last linear layer, ``features``, if requested."""
-
-    logits: Float[Tensor, "count classes"]
-    features: Float[Tensor, "count width"] | None
-
-    def __init__(
-        self,
-        logits: Float[Tensor, "count classes"],
-        labels: Int64[Tensor, "count"],
-        sample_ids: Sequence[str],
-        features: Float[Tensor, "count width"] | None = None,
-    ) -> None:
-        # Its base is frozen.
-        vars(self).update(logits=logits, labels=labels, sample_ids=sample_ids, features=features)
-
-    @property
-    def num_classes(self) -> int:
-        return self.logits.shape[1]
-
-    @property
-    def classes(self) -> Int64[Tensor, "count"]:
-        return self.logits.argmax(1)
-
-    @property
-    def probability(self) -> Float[Tensor, "count"]:
-        return self.logits.double().softmax(1).amax(1)
-
-    @property
-    def label_log_probability(self) -> Float[Tensor, "count"]:
-        return -F.cross_entropy(self.logits.double(), self.labels, reduction="none")
-
-    @property
-    def label_rank(self) -> Int64[Tensor, "count"]:
-        own = self.logits.gather(1, self.labels[:, None])
-        earlier = torch.arange(self.num_classes) < self.labels[:, None]
-        return ((self.logits > own) | ((self.logits == own) & earlier)).sum(1)
-
     def save(self, path: Path, *, of: str = "") -> None:
-        """Write an .npz file, whole or not at all. Only the names of the images are compressed.
+        """Write an .npz file atomically.
 
         Arguments:
-            of: weights and images that the predictions are of, for ``load_of``.
+            of: weights and images of the predictions, for ``load_of``.
         """
-        whole = np.min_scalar_type(self.num_classes)
-        arrays = {
-            "classes": self.classes.numpy().astype(whole),
-            "probability": self.probability.numpy(),
-            "label_log_probability": self.label_log_probability.numpy(),
-            "label_rank": self.label_rank.numpy().astype(whole),
-            "labels": self.labels.numpy().astype(whole),
-            "num_classes": np.array(self.num_classes),
-            "of": np.array(of),
-            "sample_ids": np.array([str(name) for name in self.sample_ids]),
-        }
-        with atomic_write(path) as partial, zipfile.ZipFile(partial, "w") as archive:
-            for name, array in arrays.items():
-                member = zipfile.ZipInfo(f"{name}.npy")
-                member.compress_type = zipfile.ZIP_DEFLATED if name == "sample_ids" else zipfile.ZIP_STORED
-                np.lib.format.write_array(content := io.BytesIO(), array, allow_pickle=False)
-                archive.writestr(member, content.getbuffer())
+        assert self.label_log_probability is not None and self.label_rank is not None, "a record is not saved again"
+        integer = np.min_scalar_type(self.num_classes)
+        with atomic_write(path) as partial, partial.open("wb") as file:
+            np.savez_compressed(
+                file,
+                classes=self.classes.numpy().astype(integer),
+                probability=self.probability.numpy(),
+                label_log_probability=self.label_log_probability.numpy(),
+                label_rank=self.label_rank.numpy().astype(integer),
+                labels=self.labels.numpy().astype(integer),
+                num_classes=np.array(self.num_classes),
+                of=np.array(of),
+                sample_ids=np.array([str(name) for name in self.sample_ids]),
+            )
 
-    @staticmethod
-    def load_of(path: Path, of: str) -> "ClassPredictions | None":
-        """Read what ``save`` wrote of these weights and images; None if there is no such file, or it is not whole."""
+    @classmethod
+    def load_of(cls, path: Path, of: str) -> "Predictions | None":
+        """Read what ``save`` wrote of these weights and images; None if the file is missing, damaged or of others."""
         try:
             with np.load(path, allow_pickle=False) as arrays:
                 is_same = "of" in arrays and arrays["of"].item() == of
-            return Predictions.load(path) if is_same else None
+            return cls.load(path) if is_same else None
         except UNREADABLE_FILE_ERRORS:
             return None
 
-    @staticmethod
-    def load(path: Path) -> "ClassPredictions":
+    @classmethod
+    def load(cls, path: Path) -> "Predictions":
         """Read what ``save`` wrote. Nothing in the file is executed.
 
         Raises:
             InputError: no such file, not of this form, or a probability is not a finite number.
         """
-        return ClassPredictions.from_arrays(read_predictions(path))
+        return cls.from_arrays(read_predictions(path))
 
 
 def hash_weights(network: nn.Module) -> str:
@@ -184,10 +173,10 @@ def hash_tensors(state: Mapping[str, Tensor]) -> str:
 
 
 def check_finite(logits: Float[Tensor, "count classes"], what: str) -> None:
-    """``refuse_broken`` for logits.
+    """Refuse logits that are not finite (``refuse_broken``).
 
     Raises:
-        TrainingDiverged: some are no finite numbers.
+        TrainingDiverged: a logit that is not finite.
     """
     refuse_broken(int((~logits.isfinite()).any(dim=1).sum()), len(logits), what)
 
@@ -202,13 +191,13 @@ def predict(
     batch_size: int = 500,
     classifier: nn.Linear | None = None,
 ) -> Predictions:
-    """The network's logits for every image, in evaluation mode, on the network's device.
+    """Predict images in evaluation mode, on the device of the network.
 
     Arguments:
-        classifier: the network's last linear map, if its features are asked for.
+        classifier: the last linear layer of the network, to return its input as features.
 
     Raises:
-        TrainingDiverged: an answer that is no finite number.
+        TrainingDiverged: a logit that is not finite.
     """
     device = next(network.parameters()).device
     with evaluation_mode(network):
@@ -219,7 +208,7 @@ def predict(
             results = [logits_and_features(network, images, classifier) for images in batches]
     logits, *features = (torch.cat([part.float().cpu() for part in parts]) for parts in zip(*results, strict=True))
     check_finite(logits, what)
-    return Predictions(logits, data.labels, data.sample_ids, *features)
+    return Predictions.from_logits(logits, data.labels, data.sample_ids, *features)
 
 
 def evaluate_once(
@@ -231,7 +220,7 @@ def evaluate_once(
     label: str,
     run: Run | None = None,
     path: Path | None = None,
-) -> tuple[ClassPredictions, str]:
+) -> tuple[Predictions, str]:
     """Evaluate a network on test images, and enter the evaluation in the test-set log.
 
     Predictions are saved before the entry is made. If the file has those of the same weights and images already, a run

@@ -1,4 +1,4 @@
-"""The images of an experiment, read once, and the part of them that a cell is given."""
+"""The images of an experiment, read once, and the images of each run."""
 
 import os
 from dataclasses import replace
@@ -28,7 +28,7 @@ from vit_vs_cnn.runs.user_code import make_object
 
 
 class RunImages:
-    """What one cell trains on: nothing here comes from the test set. Pixels are copied once somebody asks for them.
+    """Training and validation images of a run. Pixels are copied at the first access.
 
     Arguments:
         images: all that may be trained on.
@@ -48,7 +48,7 @@ class RunImages:
 
     @property
     def places(self) -> Int64[Tensor, "images"]:
-        """Of all of them, those to train on first."""
+        """Indices of the training images, then of the validation images."""
         return torch.cat(self._parts)
 
     @property
@@ -57,15 +57,15 @@ class RunImages:
 
 
 def open_source(data: Data, *, trust: bool = False, fingerprint: str | None = None) -> Source:
-    """The source that a config names.
+    """Open the source of a config.
 
     Arguments:
-        trust: whether a class of the user's own may be imported.
-        fingerprint: of the images, if it is known: by it those of a class of one's own are found where they are kept.
+        trust: whether a user-defined class may be imported.
+        fingerprint: of the images, if it is known. It finds the stored images of a user-defined class.
 
     Raises:
-        InputError: images that were given in Python and are no longer kept; a class of one's own without ``trust``, or
-            what it gives cannot be used.
+        InputError: images from Python that are not stored any more, or a user-defined class without ``trust`` or with
+            unusable images.
     """
     match data.source:
         case "synthetic":
@@ -82,19 +82,19 @@ def open_source(data: Data, *, trust: bool = False, fingerprint: str | None = No
         if (stored := find_images(fingerprint, folders)) is not None:
             return stored
     if isinstance(data.source, str):
-        raise InputError(f"{data.whence}: these images are no longer in {folders[0]}; give them again (data=)")
+        raise InputError(f"{data.description}: these images are no longer in {folders[0]}; give them again (data=)")
     return open_dataset(make_object(data.source, where="data.source", trust=trust), data.own)
 
 
 def with_given(data: Data, value: Any) -> Data:
-    """The settings of images with others in their place: those of a path, or what Python code has.
+    """The settings with other images: of a path, or from Python.
 
     Arguments:
-        given: the path of a folder or of a table, or whatever gives images and labels (``parts_of``), which is kept
-            in the cache and found there by its fingerprint, in later processes too.
+        value: path of a folder or a table, or an object with images and labels (``parts_of``). Such images are stored
+            in the cache, where later processes find them by their fingerprint.
 
     Raises:
-        InputError: what cannot be used.
+        InputError: unusable images.
     """
     if isinstance(value, str | os.PathLike):
         is_table = Path(value).suffix.lower() in TABLE_SUFFIXES
@@ -105,28 +105,28 @@ def with_given(data: Data, value: Any) -> Data:
 
 
 def find_image_root(root: str, folder: Path, output: str) -> str:
-    """Where images lie: at a relative path from here, or else from where the command was given that trained on them.
+    """Find images at a path that is relative to the working folder, or to that of the command that trained on them.
 
     Arguments:
-        root, output: as the experiment's config has them.
-        folder: of the experiment, which lay in ``output``.
+        root, output: as in the config of the experiment.
+        folder: of the experiment, inside of ``output``.
     """
-    inside, whole = Path(output).parts, folder.resolve()
-    is_elsewhere = not any(Path(one).is_absolute() for one in (root, output)) and not Path(root).exists()
-    if is_elsewhere and whole.parts[-len(inside) - 1 : -1] == inside:
-        there = whole.parents[len(inside)] / root
-        return str(there) if there.exists() else root
+    parts, absolute = Path(output).parts, folder.resolve()
+    is_elsewhere = not any(Path(path).is_absolute() for path in (root, output)) and not Path(root).exists()
+    if is_elsewhere and absolute.parts[-len(parts) - 1 : -1] == parts:
+        candidate = absolute.parents[len(parts)] / root
+        return str(candidate) if candidate.exists() else root
     return root
 
 
 def open_experiment_data(folder: Path, recorded: RunData) -> "ExperimentData":
-    """The images that an experiment's config names, if they lie where they lay; nothing is downloaded for it.
+    """Open the images of the config of an experiment, without a download.
 
     Arguments:
         recorded: images of one of its runs.
 
     Raises:
-        InputError: the config can no longer be read, the images are not there, or it is not known which they were.
+        InputError: an unreadable config, missing images, or results that do not record their images.
     """
     if recorded.fingerprint is None:
         raise InputError(f"{folder}: the results do not record the images that its runs had")
@@ -138,15 +138,15 @@ def open_experiment_data(folder: Path, recorded: RunData) -> "ExperimentData":
 
 
 class ExperimentData:
-    """All images of a source that may be trained on, and the way to the test images.
+    """The training, validation and test images of a source.
 
-    Where the source has no test images of its own, its images are divided into folds, and a seed is tested on one of
-    these: seed s on fold s modulo their number. The other folds are what it trains on.
+    A source without test images is divided into folds. Seed s is tested on fold s modulo their number, and trained on
+    the other folds.
 
     Arguments:
-        rotates: whether seeds are tested on different folds. Otherwise, and where validation images are scored, the
-            first fold is the test set of all seeds, and no run uses it for anything else.
-        trust, fingerprint: as ``open_source`` takes them.
+        rotates: whether seeds are tested on different folds. Otherwise, and if validation images are scored, the first
+            fold is the test set of all seeds.
+        trust, fingerprint: as in ``open_source``.
     """
 
     def __init__(
@@ -162,11 +162,11 @@ class ExperimentData:
         self.rotates = rotates and scored_on == "test"
         self.source = open_source(data, trust=trust, fingerprint=fingerprint)
         self._tests: dict[int, LabelledImages] = {}
-        self._held: dict[int, Tensor] = {}
+        self._is_validation: dict[int, Tensor] = {}
 
     @classmethod
     def of(cls, experiment: Experiment, *, fingerprint: str | None = None) -> "ExperimentData":
-        """The images of an experiment. Recipes that were searched for have used all folds but the first one."""
+        """The images of an experiment. A search for recipes uses all folds but the first one."""
         protocol = experiment.protocol
         return cls(
             experiment.data,
@@ -186,7 +186,7 @@ class ExperimentData:
 
     @cached_property
     def images(self) -> LabelledImages:
-        """Every image that some seed may be trained on or validated with, those of all folds included."""
+        """All images for training and validation, over all folds."""
         return self._training if self._validation is None else concatenate(self._training, self._validation)
 
     @cached_property
@@ -196,7 +196,7 @@ class ExperimentData:
         return None if folds is None else torch.tensor(folds)
 
     def fold(self, seed: int) -> int | None:
-        """Number of the fold that a seed is tested on; None where all seeds have the same test images."""
+        """Number of the test fold of a seed; None if all seeds have the same test images."""
         return self._held_fold(seed) if self.rotates and self._folds is not None else None
 
     def _held_fold(self, seed: int) -> int:
@@ -217,24 +217,24 @@ class ExperimentData:
         return torch.nonzero(self._folds == self._held_fold(seed))[:, 0]
 
     def trainable(self, seed: int) -> Int64[Tensor, "trainable"]:
-        """Places among ``images`` of those that a seed may be trained on or validated with."""
-        apart = torch.arange(len(self._training), len(self.images))
-        return torch.cat([self._candidates(seed), apart])
+        """Indices among ``images`` of those that a seed may be trained on or validated with."""
+        validation = torch.arange(len(self._training), len(self.images))
+        return torch.cat([self._candidates(seed), validation])
 
     def _candidates(self, seed: int) -> Int64[Tensor, "candidates"]:
-        """Places of the images that a seed may be trained on, without validation images that the user set apart."""
+        """Indices of the images that a seed may be trained on, without the validation split of the source."""
         if self._folds is None:
             return torch.arange(len(self._training))
         return torch.nonzero(self._folds != self._held_fold(seed))[:, 0]
 
     @property
     def test_count(self) -> int:
-        """Number of test images of a seed, the fewest of all seeds."""
+        """Smallest number of test images of a seed."""
         return len(self.test(0)) if self._folds is None else int(self._fold_sizes.min())
 
     @cached_property
     def _fold_sizes(self) -> Int64[Tensor, "folds"]:
-        """Of the folds that seeds are tested on."""
+        """Sizes of the folds that seeds are tested on."""
         assert self._folds is not None
         return torch.bincount(self._folds)[: None if self.rotates else 1]
 
@@ -243,7 +243,7 @@ class ExperimentData:
         return self.images.hashes()
 
     def trainable_hashes(self, seed: int) -> UInt64[np.ndarray, "trainable"]:
-        """Hashes of every image that a seed may be trained on or validated with."""
+        """Hashes of all images that a seed may be trained on or validated with."""
         return self._hashes if self._folds is None else self._hashes[self.trainable(seed).numpy()]
 
     def test_hashes(self, seed: int) -> UInt64[np.ndarray, "test"]:
@@ -255,22 +255,20 @@ class ExperimentData:
         return self.test(0).hashes()
 
     def test_set(self, seed: int) -> str:
-        """Name of the log of the test images of a seed, as ``RunResult.test_set`` gives it."""
+        """Name of the log of the test images of a seed, as in ``RunResult.test_set``."""
         fold = self.fold(seed)
         return self.test(seed).fingerprint() if fold is None else fold_name(self.fingerprint, fold)
 
     @cached_property
     def fingerprint(self) -> str:
-        """Hash of all images that may be trained on and, where these are scored and the same for all seeds, of the test
-        images. Images with other folds have another one. No network sees the test images for it."""
+        """Hash of the images and their folds, and of the test images if they are scored and the same for all seeds."""
         with_groups = fingerprint_with_groups(self.images, None if self._folds is None else self._folds.tolist())
         is_fixed = self.scored_on == "test" and (self._folds is None or not self.rotates)
         return f"{with_groups}-{self.test(0).fingerprint()}" if is_fixed else with_groups
 
     @cached_property
     def largest(self) -> int:
-        """The largest training size of all seeds: with a validation folder, one whose validation share that folder can
-        fill."""
+        """Largest training size of all seeds, for which a validation split of the source is large enough."""
         if self._validation is None:
             return self._most_training
         sizes = range(len(self.images), 0, -1)
@@ -278,25 +276,26 @@ class ExperimentData:
 
     @property
     def _most_training(self) -> int:
-        """Images that every seed may be trained on, without validation images that the user set apart."""
+        """Number of images that every seed may be trained on, without a validation split of the source."""
         return len(self._training) - (0 if self._folds is None else int(self._fold_sizes.max()))
 
     def _parts(self, train_size: int) -> tuple[int, int] | None:
-        """Images to train on and to validate with, where these are apart; None if there are not as many."""
+        """Numbers of training and validation images, if the source has a validation split; None if it is too small."""
         assert self._validation is not None
-        held = round(self.data.validation_fraction * train_size)
-        fits = held <= len(self._validation) and train_size - held <= self._most_training
-        return (train_size - held, held) if fits else None
+        validation = round(self.data.validation_fraction * train_size)
+        fits = validation <= len(self._validation) and train_size - validation <= self._most_training
+        return (train_size - validation, validation) if fits else None
 
     def resolve(self, train_size: int | str) -> int:
-        """A training size as a number. Raises InputError: more than there are."""
+        """A training size as a number. Raises InputError: more images than the source has."""
         if train_size == "all":
             return self.largest
         size = int(train_size)
         if not 1 <= size <= self.largest:
             share = "" if self._validation is None else f" with a share of {self.data.validation_fraction} in val/"
-            there = f"from 1 to the {self.largest} images there are{share}"
-            raise InputError(f"protocol.train_sizes: {size} is not {there}")
+            raise InputError(
+                f"protocol.train_sizes: {size} is not from 1 to the {self.largest} images there are{share}"
+            )
         return size
 
     def draw(self, train_size: int, seed: int) -> RunImages:
@@ -334,37 +333,37 @@ class ExperimentData:
         assert self._validation is not None
         parts = self._parts(train_size)
         assert parts is not None, "sizes come from resolve"
-        kept, held = parts
-        training = self._nested(kept, seed)
-        if not held:
+        training, count = self._nested(parts[0], seed), parts[1]
+        if not count:
             return training, training[:0]
-        chosen = nested_subsets(self._validation.labels, [held], seed)[held]
-        return training, chosen + len(self._training)
+        return training, nested_subsets(self._validation.labels, [count], seed)[count] + len(self._training)
 
     def _draw_by_groups(self, train_size: int, seed: int) -> tuple[Int64[Tensor, "n"], Int64[Tensor, "v"]]:
-        """Of groups that the seed sets apart for validation the validation share, of the others the rest.
+        """Sample validation images from the validation groups of a seed, and training images from the other groups.
 
-        Sizes are exact: where the groups of one side are used up, the other gives more. Both parts nest, as each comes
-        in a nested order of its own and neither shrinks as the size grows; a group may be drawn in part.
+        Sizes are exact: if one side has too few images, the other one has more. Both parts are nested over sizes. A
+        group may be used in part.
         """
-        candidates, held_groups = self._candidates(seed), self._held_groups(seed)
-        apart, kept = candidates[held_groups], candidates[~held_groups]
-        share = min(round(self.data.validation_fraction * train_size), train_size - 1)
-        share = min(max(share, train_size - len(kept)), len(apart))
-        training = kept[nested_order(self.images.labels[kept], seed)[: train_size - share]]
-        return training, apart[nested_order(self.images.labels[apart], seed)[:share]] if share else training[:0]
+        candidates, is_validation = self._candidates(seed), self._validation_groups(seed)
+        validation, training = candidates[is_validation], candidates[~is_validation]
+        count = min(round(self.data.validation_fraction * train_size), train_size - 1)
+        count = min(max(count, train_size - len(training)), len(validation))
+        training = training[nested_order(self.images.labels[training], seed)[: train_size - count]]
+        if not count:
+            return training, training[:0]
+        return training, validation[nested_order(self.images.labels[validation], seed)[:count]]
 
-    def _held_groups(self, seed: int) -> Bool[Tensor, "candidates"]:
-        """Which of a seed's images validate, by whole groups in an order that the seed draws."""
-        if seed not in self._held:
+    def _validation_groups(self, seed: int) -> Bool[Tensor, "candidates"]:
+        """Mask of the images in validation groups, which are chosen in a random order of the groups."""
+        if seed not in self._is_validation:
             assert self.images.groups is not None
             candidates = self._candidates(seed)
-            own = np.array(self.images.groups, dtype=object)[candidates.numpy()].astype(str)
-            names, groups = np.unique(own, return_inverse=True)
+            groups = np.array(self.images.groups, dtype=object)[candidates.numpy()].astype(str)
+            names, numbers = np.unique(groups, return_inverse=True)
             order = permutation(counter_key(seed, 2), len(names)).tolist()
-            fraction, numbered = self.data.validation_fraction, torch.from_numpy(groups.astype(np.int64))
-            self._held[seed] = hold_out_groups(self.images.labels[candidates], numbered, fraction, order)
-        return self._held[seed]
+            fraction, numbered = self.data.validation_fraction, torch.from_numpy(numbers.astype(np.int64))
+            self._is_validation[seed] = hold_out_groups(self.images.labels[candidates], numbered, fraction, order)
+        return self._is_validation[seed]
 
     def _require_every_class(self, training: Int64[Tensor, "n"], train_size: int) -> None:
         counts = torch.bincount(self.images.labels[training], minlength=self.images.num_classes)

@@ -22,7 +22,7 @@ from vit_vs_cnn.runs.run import Run
 
 
 class FailureKind(StrEnum):
-    """Why a run has no result, while the other runs of its experiment can have one."""
+    """Kind of the failure of a run that other runs do not share."""
 
     DIVERGED = "training diverged"
     DAMAGED_FILE = "damaged file"
@@ -52,7 +52,7 @@ class FailureKind(StrEnum):
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a run has no result.
+    """Failure of a run.
 
     Arguments:
         run: its name.
@@ -106,7 +106,7 @@ def read_failure(folder: Path) -> Failure | None:
 
 
 def has_failed_since(run: Run, command_started: datetime) -> bool:
-    """Whether a run has failed since a command started. A command tries runs again that failed before it.
+    """Report if a run has failed since a command started. A command repeats runs that failed before.
 
     The clocks of machines may differ and may be set back, so failures of the command itself are known by its start.
     """
@@ -120,7 +120,7 @@ def has_failed_since(run: Run, command_started: datetime) -> bool:
 
 
 def is_locked(folder: Path) -> bool:
-    """Whether a living process holds the lock of a run's folder. The lock of a killed process is free."""
+    """Report if a process holds the lock of a run's folder. The lock of a killed process is free."""
     if not (folder / ".lock").exists():
         return False
     try:

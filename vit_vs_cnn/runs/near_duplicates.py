@@ -1,8 +1,6 @@
 """Test images of an experiment with near-duplicates among the training and validation images of its runs."""
 
 import contextlib
-import functools
-import itertools
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -12,7 +10,7 @@ import numpy as np
 import torch
 from jaxtyping import Bool
 
-from vit_vs_cnn.data.images import LabelledImages, concatenate
+from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.data.near_duplicates import (
     ALGORITHM_VERSION,
     DuplicatePairs,
@@ -61,15 +59,6 @@ class NearDuplicates:
         return mask
 
 
-@dataclass(frozen=True, eq=False)
-class _Search:
-    """Near-duplicates of the runs with one test set; training images by their indices among all images."""
-
-    test: LabelledImages
-    pairs: DuplicatePairs
-    by_subset: dict[str, list[int]]
-
-
 def find_near_duplicates(
     folder: Path, results: Sequence[RunResult], pool: ExperimentData | None = None
 ) -> NearDuplicates:
@@ -86,23 +75,24 @@ def find_near_duplicates(
     if (stored := read_near_duplicates(folder, results)) is not None:
         return stored
     pool = _open_images(folder, results) if pool is None else pool
-    searches = [_search(pool, group) for group in _by_test_set(results)]
-    by_subset = {name: indices for search in searches for name, indices in search.by_subset.items()}
-    test = functools.reduce(concatenate, (search.test for search in searches))
-    contamination = NearDuplicates(
-        pool.fingerprint,
-        max(len(search.test) for search in searches),
-        dict(sorted(by_subset.items())),
-        ALGORITHM_VERSION,
-        _describe_pairs(_concatenate_pairs(searches), test, pool.images),
-    )
+    by_subset: dict[str, list[int]] = {}
+    described: list[tuple[str, str, float, str, str]] = []
+    test_images = 0
+    for group in _by_test_set(results):
+        test, subsets = pool.test(group[0].seed), _subsets(pool, group)
+        pairs = _search(pool, test, torch.cat(list(subsets.values())).unique())
+        for name, indices in subsets.items():
+            by_subset[name] = torch.nonzero(pairs.tests_matching(indices, len(test)))[:, 0].tolist()
+        described += _describe_pairs(pairs, test, pool.images)
+        test_images = max(test_images, len(test))
+    found = NearDuplicates(pool.fingerprint, test_images, dict(sorted(by_subset.items())), ALGORITHM_VERSION, described)
     with contextlib.suppress(OSError):  # a read-only disk
-        write_text(folder / FILE_NAME, json.dumps(asdict(contamination)) + "\n")
-    return contamination
+        write_text(folder / FILE_NAME, json.dumps(asdict(found)) + "\n")
+    return found
 
 
 def reason_not_searched(results: Sequence[RunResult]) -> str | None:
-    """Reason why there can be no near-duplicates, without a full stop; None if there may be some."""
+    """Reason why there cannot be near-duplicates, without a full stop; None if there may be some."""
     if any(result.scores.scored_on is not ScoredOn.TEST for result in results):
         return "No test image has been used, so near-duplicates were not searched for"
     if any(result.data.source == "synthetic" for result in results):
@@ -111,7 +101,7 @@ def reason_not_searched(results: Sequence[RunResult]) -> str | None:
 
 
 def read_near_duplicates(folder: Path, results: Sequence[RunResult]) -> NearDuplicates | None:
-    """Stored result of an earlier search for these results; None if there is none."""
+    """Stored result of an earlier search for these results, or None."""
     try:
         values = json.loads((folder / FILE_NAME).read_text(encoding="utf-8"))
         stored = NearDuplicates(**values | {"pairs": [tuple(pair) for pair in values.get("pairs", [])]})
@@ -130,7 +120,7 @@ def _open_images(folder: Path, results: Sequence[RunResult]) -> ExperimentData:
     """Open the images of an experiment without downloading them."""
     pool = open_experiment_data(folder, results[0].data)
     if {pool.fingerprint} != {result.data.fingerprint for result in results}:
-        raise InputError(f"{pool.data.whence}: the images are not those that the runs were trained and tested on")
+        raise InputError(f"{pool.data.description}: the images are not those that the runs were trained and tested on")
     return pool
 
 
@@ -141,34 +131,29 @@ def _by_test_set(results: Sequence[RunResult]) -> list[list[RunResult]]:
     return list(groups.values())
 
 
-def _search(pool: ExperimentData, results: Sequence[RunResult]) -> _Search:
-    """Compare the test images of some runs with all images that these used."""
+def _subsets(pool: ExperimentData, results: Sequence[RunResult]) -> dict[str, torch.Tensor]:
+    """Indices of the images that runs used, by the name of their subset.
+
+    Raises:
+        InputError: a subset differs from the recorded one.
+    """
     subsets: dict[str, torch.Tensor] = {}
     for (size, seed, subset), result in sorted({(r.train_size, r.seed, r.data.subset): r for r in results}.items()):
         images = pool.draw(size, seed)
         if images.subset_hash != subset:
             raise InputError(f"the runs were trained on another subset of {size} images with seed {seed}")
         subsets[_subset_name(result)] = images.places
-    used, test = torch.cat(list(subsets.values())).unique(), pool.test(results[0].seed)
+    return subsets
+
+
+def _search(pool: ExperimentData, test: LabelledImages, used: torch.Tensor) -> DuplicatePairs:
+    """Compare test images with used images, which are given by their indices among all images."""
     test_pixels, used_pixels = (
         to_comparison_size(part.batches()) if part.is_large else part.images
         for part in (test, pool.images.subset(used))
     )
     near = near_duplicate_pairs(test_pixels, used_pixels)
-    pairs = DuplicatePairs(near.test, used[near.train], near.similarity)
-    by_subset = {
-        name: torch.nonzero(pairs.tests_matching(indices, len(test)))[:, 0].tolist()
-        for name, indices in subsets.items()
-    }
-    return _Search(test, pairs, by_subset)
-
-
-def _concatenate_pairs(searches: Sequence[_Search]) -> DuplicatePairs:
-    """All pairs, with test images numbered over all test sets."""
-    starts = itertools.accumulate((len(search.test) for search in searches), initial=0)
-    tests = [search.pairs.test + start for search, start in zip(searches, starts, strict=False)]
-    train = torch.cat([search.pairs.train for search in searches])
-    return DuplicatePairs(torch.cat(tests), train, torch.cat([search.pairs.similarity for search in searches]))
+    return DuplicatePairs(near.test, used[near.train], near.similarity)
 
 
 def _describe_pairs(

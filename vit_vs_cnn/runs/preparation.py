@@ -28,7 +28,7 @@ from vit_vs_cnn.training.classifier import balanced_weights
 
 
 def grid(experiment: Experiment, pool: ExperimentData, *, world_size: int) -> list[Run]:
-    """All runs: by size, budget and seed, each contender after the one that it starts from.
+    """All runs, by size, budget and seed. A contender comes after the contender that it starts from.
 
     Raises:
         InputError: a training size that the images do not allow.
@@ -87,13 +87,13 @@ class PreparedRun:
 
     @property
     def normalisation(self) -> tuple[list[float], list[float]] | None:
-        """Mean and deviation that the pretrained weights came with; None to use those of the training images."""
-        known = self.pretrained
-        return None if known is None or known.mean is None or known.std is None else (known.mean, known.std)
+        """Mean and deviation of the pretrained weights; None to use those of the training images."""
+        weights = self.pretrained
+        return None if weights is None or weights.mean is None or weights.std is None else (weights.mean, weights.std)
 
 
 def prepare(run: Run, data: ExperimentData) -> PreparedRun:
-    """Sample the images of a run, check what its start weights were trained on, and build its network with them.
+    """Sample the images of a run, check its start weights, and build its network with these weights.
 
     Raises:
         InputError: as ``check_start_overlap``, ``prepare_network`` and ``load_start_weights``.
@@ -171,19 +171,18 @@ def check_validation_batches(cell: Run, images: RunImages) -> None:
 def _check_channels(pretrained: PretrainedWeights, channels: int, where: str) -> None:
     if pretrained.mean is not None and len(pretrained.mean) != channels:
         raise InputError(
-            f"{where}: they take images of {len(pretrained.mean)} channels, and these have {channels}; mean and std "
-            "say how to normalise them"
+            f"{where}: they take images of {len(pretrained.mean)} channels, and these have {channels}; set mean and std"
         )
 
 
 def _class_weights(cell: Run, images: RunImages) -> list[float] | None:
-    given, classes = cell.recipe.class_weights, images.training.num_classes
-    if given == "balanced":
+    weights, classes = cell.recipe.class_weights, images.training.num_classes
+    if weights == "balanced":
         return balanced_weights(images.training.labels, classes)
-    if given is not None and len(given) != classes:
+    if weights is not None and len(weights) != classes:
         where = f"contenders.{cell.contender}.class_weights"
-        raise InputError(f"{where}: has {len(given)} numbers, and there are {classes} classes")
-    return given
+        raise InputError(f"{where}: has {len(weights)} numbers, and there are {classes} classes")
+    return weights
 
 
 def load_start_weights(run: Run, network: nn.Module) -> None:
@@ -204,9 +203,12 @@ def load_start_weights(run: Run, network: nn.Module) -> None:
 
 
 def check_start_overlap(run: Run, images: RunImages, data: ExperimentData) -> TrainingImageHashes:
-    """The images that the start weights of a run were trained on, checked against those that validate or score it.
+    """Check that the start weights of a run were not trained on its validation or test images.
 
-    Images that the data set itself also has among its training images do not count.
+    Images that the data set also has among its own training images do not count.
+
+    Returns:
+        hashes of the images that the start weights were trained on.
 
     Raises:
         InputError: weights that cannot be read, or that were trained on more of the validation or test images than
@@ -224,7 +226,7 @@ def check_start_overlap(run: Run, images: RunImages, data: ExperimentData) -> Tr
         uses["tested on"] = (data.test_hashes(run.seed), data.trainable_hashes(run.seed))
     for use, (scored, own) in uses.items():
         if (count := start_images.count_in(scored, except_for=own)) > allowed:
-            hint = f"; weights.max_known_overlap: {count} allows it, and the report tells it"
+            hint = f"; weights.max_known_overlap: {count} allows it, and the report contains it"
             raise InputError(
                 f"contenders.{run.contender}.{setting}: the weights of {source} were trained on {count:,} of the "
                 f"{len(scored):,} images that {run.name} is {use}; it needs others"

@@ -64,7 +64,7 @@ _TEXTS = {
 
 
 def source_text(source: RecipeSource | None, search: TuningProvenance | None) -> str:
-    """Where a recipe came from, for a reader: ``best of 12 trials``, ``recommended``, ``by hand``."""
+    """Source of a recipe as text: ``best of 12 trials``, ``recommended``, ``by hand``."""
     if search is not None and _is_not_best(search):
         return f"not the best of {search.trials} trials"
     if search is not None:
@@ -74,7 +74,7 @@ def source_text(source: RecipeSource | None, search: TuningProvenance | None) ->
 
 @dataclass(frozen=True)
 class RecipeSensitivity:
-    """How a comparison of two models depends on the search for their recipes, on validation images.
+    """Dependence of a comparison of two models on the search for their recipes, on validation images.
 
     Arguments:
         models: names of the two models.
@@ -92,7 +92,7 @@ class RecipeSensitivity:
 
     @property
     def same_order(self) -> bool:
-        """Whether both differences have the same sign, or neither is larger than twice its standard error."""
+        """Report if both differences have the same sign, or neither is larger than twice its standard error."""
         differences = (self.best_difference, self.median_difference)
         is_clear = [abs(difference) > 2 * self.standard_error for difference in differences]
         return not any(is_clear) or differences[0] * differences[1] > 0
@@ -112,7 +112,7 @@ class RecipeSensitivity:
 
 
 def recipe_sensitivity(first: RunResult, second: RunResult) -> RecipeSensitivity | None:
-    """How the comparison of two models depends on their recipes; None with fewer than four trials each."""
+    """Compare two models with their best and with their median recipes; None with fewer than four trials each."""
     searches = (first.tuning, second.tuning)
     accuracies = [search.trial_accuracies if search is not None else None for search in searches]
     if any(found is None or len(found) < MIN_TRIALS_FOR_SENSITIVITY for found in accuracies):

@@ -39,7 +39,7 @@ class ScoredOn(StrEnum):
 
 
 class StartKind(StrEnum):
-    """How a network began its training."""
+    """Kind of start of a training."""
 
     SCRATCH = "from scratch"
     FINETUNED = "fine-tuned"
@@ -49,7 +49,7 @@ class StartKind(StrEnum):
 
 
 class RunState(StrEnum):
-    """How far a run is. ``WAITING`` includes runs that were begun and interrupted."""
+    """Progress of a run. ``WAITING`` includes interrupted runs."""
 
     WAITING = "waiting"
     RUNNING = "running"
@@ -152,7 +152,7 @@ class TrainingCost:
 
     @property
     def ended_early(self) -> bool | None:
-        """Whether fewer steps were made than planned; None if the plan is not recorded."""
+        """Report if fewer steps were made than planned; None if the plan is not recorded."""
         return None if self.planned_steps is None else self.steps < self.planned_steps
 
 
@@ -209,7 +209,7 @@ class Scores:
 
 @dataclass(frozen=True)
 class Provenance:
-    """When and with what a run was made.
+    """Times, versions and hardware of a run.
 
     Arguments:
         began: time in ISO 8601, in UTC, and likewise ``ended``.
@@ -309,9 +309,9 @@ class RunResult:
         """
         if self.scores.scored_on is ScoredOn.VALIDATION:
             return None
-        found, fold = (self.data.fingerprint or "").rpartition("-")[2], self.data.fold
-        found = found if fold is None else fold_name(found, fold)
-        return found if found.isascii() and found.isalnum() else "unknown"
+        name, fold = (self.data.fingerprint or "").rpartition("-")[2], self.data.fold
+        name = name if fold is None else fold_name(name, fold)
+        return name if name.isascii() and name.isalnum() else "unknown"
 
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self), indent=1, allow_nan=False) + "\n"
@@ -329,7 +329,7 @@ class RunResult:
             raise DamagedFile(f"{where}: {error}") from error
 
     def to_row(self) -> dict[str, Any]:
-        """All fields by name, those of the parts included, and the derived values at the end."""
+        """All fields by name, including fields of the parts, and the derived values at the end."""
         row: dict[str, Any] = dict.fromkeys(_FIRST_COLUMNS)
         for name, part in _columns().items():
             holder = self if part is None else getattr(self, part)
@@ -442,13 +442,13 @@ def read_result(path: Path) -> RunResult:
 
 
 def fold_name(fingerprint: str, fold: int) -> str:
-    """Name of a fold as a test set of its own."""
+    """Name of the test set that is one fold."""
     return f"{fingerprint}fold{fold}"
 
 
 def by_network(results: Iterable[RunResult]) -> dict[tuple[str, int], list[RunResult]]:
-    """The results of each contender and training-set size, in the order in which they come."""
-    found: dict[tuple[str, int], list[RunResult]] = {}
+    """The results of each contender and training-set size, in their order."""
+    groups: dict[tuple[str, int], list[RunResult]] = {}
     for result in results:
-        found.setdefault((result.contender, result.train_size), []).append(result)
-    return found
+        groups.setdefault((result.contender, result.train_size), []).append(result)
+    return groups

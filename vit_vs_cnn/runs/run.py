@@ -1,4 +1,4 @@
-"""A cell: one contender, training size, budget and seed. Its folder is named by all that decides its result."""
+"""Runs: one contender, training size, budget and seed. The settings that decide the result name the folder."""
 
 import hashlib
 import re
@@ -24,10 +24,10 @@ class Run:
     """One run of the grid.
 
     Arguments:
-        train_size: labelled images, validation included.
-        budget: how long it trains; one, of those of the protocol.
-        seed: of subset, order, augmentation and initialisation.
-        fingerprint: of the images that the subset is drawn from, and of those it is scored on.
+        train_size: labelled images, validation images included.
+        budget: length of the training, one budget of the protocol.
+        seed: of subset, order, augmentation and initialization.
+        fingerprint: hash of the images that it is trained and scored on.
         weights: identities of the pretrained weights, by contender (``PretrainedWeights.identity``).
     """
 
@@ -75,7 +75,7 @@ class Run:
 
     @cached_property
     def start(self) -> "Run | Path | None":
-        """Where its first weights come from: another cell of the same images, a checkpoint, or None for drawn ones."""
+        """Source of its first weights: another run on these images, a checkpoint, or None for random initialization."""
         start = self.recipe.starts_from
         if start is None:
             return None
@@ -88,12 +88,12 @@ class Run:
 
     @property
     def start_checkpoint(self) -> Path | None:
-        """The file of its first weights; None for drawn ones."""
+        """File of its first weights; None for random initialization."""
         return self.start.checkpoint if isinstance(self.start, Run) else self.start
 
     @property
     def name(self) -> str:
-        """For a reader: contender, size, seed; and the budget where there are several."""
+        """Display name: contender, size and seed, with the budget if there are several."""
         several = len(self.experiment.protocol.budget.amounts) > 1
         return self._place + (f" of {self.budget.text}" if several else "")
 
@@ -103,7 +103,7 @@ class Run:
 
     @cached_property
     def folder(self) -> Path:
-        """Without its budget, that a budget more leaves the folders of the others where they are."""
+        """Folder of the run. Its hash does not depend on other budgets of the protocol."""
         return self.experiment.folder / "cells" / f"{self._place}-{hash_of(self.identity)}"
 
     @property
@@ -116,32 +116,32 @@ class Run:
 
     @property
     def progress(self) -> Path:
-        """How far its training is, while it runs and where it was left."""
+        """Progress of its training."""
         return self.folder / "progress.json"
 
     @property
     def failure(self) -> Path:
-        """Why it failed, if it did when it was last run."""
+        """Reason of its last failure."""
         return self.folder / "failed.json"
 
     @property
     def attempts(self) -> Path:
-        """The command that is working on the run, and its number of attempts."""
+        """Number of attempts of the command that executes the run."""
         return self.folder / "attempts.json"
 
     @property
     def lock(self) -> Path:
-        """Held by the process that works on the run."""
+        """Lock of the process that executes the run."""
         return self.folder / ".lock"
 
     @property
     def has_result(self) -> bool:
-        """Whether there is a result, be it damaged."""
+        """Report if there is a result, readable or damaged."""
         return (self.folder / "result.json").exists()
 
     @property
     def is_finished(self) -> bool:
-        """Whether there is a result that can be read."""
+        """Report if there is a readable result."""
         if not self.has_result:
             return False
         try:
@@ -206,7 +206,7 @@ def run_from_dict(values: Any, *, where: str, trusted: bool = False) -> Run:
 
 
 def read_run(folder: Path, *, trusted: bool = False) -> Run:
-    """The cell whose config.yaml lies in a folder. Raises InputError: no such file, or not of a cell."""
+    """Read the run of a folder from its config.yaml. Raises InputError: a missing file, or not of a run."""
     where = folder / "config.yaml"
     return run_from_dict(read_config(where), where=str(where), trusted=trusted)
 

@@ -1,4 +1,4 @@
-"""How far an experiment is, read from its folder while it runs, or after."""
+"""Progress of an experiment, read from its folder during or after its runs."""
 
 import time
 import warnings
@@ -32,14 +32,13 @@ STATES = (RunState.RUNNING, RunState.FAILED, RunState.WAITING, RunState.FINISHED
 
 @dataclass(frozen=True)
 class RunStatus:
-    """One cell as its folder shows it.
+    """State of one run.
 
     Arguments:
-        budget: how long it trains.
-        state: failed means that it failed when it was last run.
-        step: optimizer steps done; None if it has not begun.
-        steps: how many there will be, or were to be; None while that is not known.
-        seconds: that its training took, for a cell that is done.
+        state: failed if the last attempt failed.
+        step: finished optimizer steps; None before the first one.
+        steps: planned steps; None if unknown.
+        seconds: training time of a finished run.
     """
 
     folder: str
@@ -59,23 +58,22 @@ class RunStatus:
 
     @property
     def name(self) -> str:
-        """For a reader: contender, size, seed; and the budget where there are several."""
+        """Display name: contender, size and seed, with the budget if there are several."""
         budget = f" of {self.budget.text}" if self.is_one_budget_of_several else ""
         return f"{self.contender}-n{self.train_size}-s{self.seed}{budget}"
 
     @property
     def amount(self) -> float:
-        """Amount of the budget that the time of a run is proportional to, for one contender."""
+        """Amount of the budget, to which the time of a run of one contender is proportional."""
         return float(self.budget.amounts[0] * (self.train_size if self.budget.unit == "epochs" else 1))
 
 
 @dataclass(frozen=True, repr=False)
 class ExperimentStatus:
-    """All cells of the grid that was last run in a folder.
+    """State of all runs of the last command in a folder.
 
     Arguments:
-        seconds_left: an estimate, from the cells that are done, for as many processes as run now; None where nothing
-            is done yet to tell from.
+        seconds_left: estimate for the current number of processes; None without a finished or timed run.
     """
 
     name: str
@@ -83,7 +81,7 @@ class ExperimentStatus:
     seconds_left: float | None
 
     def count(self, state: RunState) -> int:
-        """How many cells are in a state."""
+        """Number of runs in a state."""
         return sum(cell.state == state for cell in self.cells)
 
     def __repr__(self) -> str:
@@ -91,7 +89,7 @@ class ExperimentStatus:
 
 
 def read_status(folder: Path) -> ExperimentStatus:
-    """The status of the experiment in a folder. Raises InputError: no experiment is there."""
+    """Read the status of an experiment. Raises InputError: there is no experiment in the folder."""
     grid = read_run_names(folder)
     values = read_config(folder / "experiment.yaml")
     try:
@@ -111,10 +109,10 @@ def read_status(folder: Path) -> ExperimentStatus:
 
 
 def read_all(folder: Path) -> list[ExperimentStatus]:
-    """The status of each experiment in a folder; one that cannot be read is left out with a warning.
+    """Read the status of each experiment in a folder. Unreadable ones are left out with a warning.
 
     Raises:
-        InputError: none is there.
+        InputError: there is no experiment.
     """
     results = []
     for path in sorted(folder.glob("*/grid.json")):
@@ -154,14 +152,13 @@ def _read_cell(folder: Path, budget: Budget, result: RunResult | None) -> RunSta
 
 
 def seconds_left(cells: Sequence[RunStatus], *, workers: int) -> float | None:
-    """Seconds until all cells are through; None where there is nothing to tell from.
+    """Estimate the seconds until all runs have ended; None without a finished or timed run of a contender.
 
-    The training time of a contender's cells that are done is taken for its others, in proportion to the budget, and to
-    the training size under a budget in epochs. The sum over the cells is shared out evenly over the workers; the
-    longest cell that runs is a lower bound.
+    The time of a run is proportional to its budget (``RunStatus.amount``), by the finished runs of its contender. The
+    sum is divided by the number of workers. The longest remaining run is a lower bound.
 
     Arguments:
-        cells: all of the grid. Those that failed are not tried again before the command is.
+        cells: all runs. Failed ones are not repeated.
     """
     rates = _rates(cells)
     left = [_left(cell, rates) for cell in cells if cell.state in (RunState.RUNNING, RunState.WAITING)]
@@ -179,7 +176,7 @@ def _left(cell: RunStatus, rates: Mapping[str, float]) -> float | None:
 
 
 def _rates(cells: Sequence[RunStatus]) -> dict[str, float]:
-    """Seconds of each contender by amount: the mean over its cells that are done, or else that tell their speed."""
+    """Mean seconds by amount of budget for each contender, over its finished runs, or else over its timed ones."""
     done: dict[str, list[float]] = {}
     running: dict[str, list[float]] = {}
     for cell in cells:
@@ -204,7 +201,7 @@ def status_line(status: ExperimentStatus) -> str:
 
 
 def status_lines(status: ExperimentStatus, *, states: tuple[RunState, ...] = STATES) -> list[str]:
-    """The cells that are in one of some states, a line each below a heading. Thousands of them are quick."""
+    """One line for each run in some states, below a heading."""
     rows = [("cell", "state", "step", "")]
     for cell in status.cells:
         if cell.state in states:
@@ -212,13 +209,13 @@ def status_lines(status: ExperimentStatus, *, states: tuple[RunState, ...] = STA
             rows.append((cell.name, cell.state, steps, remark_of(cell)))
     widths = [max(map(cell_len, column)) for column in list(zip(*rows, strict=True))[:-1]]
     return [
-        " ".join([*(set_cell_size(one, width) for one, width in zip(row, widths, strict=False)), row[-1]]).rstrip()
+        " ".join([*(set_cell_size(text, width) for text, width in zip(row, widths, strict=False)), row[-1]]).rstrip()
         for row in rows
     ]
 
 
 def remark_of(cell: RunStatus) -> str:
-    """What is said of a cell beside its state and its step."""
+    """Remark on a run: its accuracy and time, the reason of its failure, or its speed."""
     match cell.state:
         case RunState.FINISHED:
             accuracy = "" if cell.accuracy is None else f"{100 * cell.accuracy:.1f} %"
@@ -245,7 +242,7 @@ def finished_before(count: int, of: int) -> str:
 
 
 class LiveStatus:
-    """What happens to cells that other processes run: live on a terminal, a line for each that ends elsewhere."""
+    """Progress of runs in other processes: a live view on a terminal, elsewhere a line for each run that ends."""
 
     def __init__(self, folder: Path, console: Console) -> None:
         self.folder = folder
@@ -256,7 +253,7 @@ class LiveStatus:
 
     @contextmanager
     def shown(self) -> Iterator[None]:
-        """Show the view as long as the block runs."""
+        """Show the view during the block."""
         before = read_status(self.folder).cells
         self._ended = {cell.folder for cell in before if cell.state in ENDED}
         if done := sum(cell.state is RunState.FINISHED for cell in before):
@@ -270,11 +267,11 @@ class LiveStatus:
             self._follow()
 
     def note(self, text: str) -> None:
-        """One line above the view."""
+        """Print a line above the view."""
         self.console.print(text, soft_wrap=True)
 
     def refresh(self) -> None:
-        """Look at the folders again, unless that was just done."""
+        """Read the folders again, at most every ``REFRESH_SECONDS``."""
         if time.monotonic() - self._refreshed > REFRESH_SECONDS:
             self._follow()
 
@@ -284,12 +281,12 @@ class LiveStatus:
         ended: list[str] = []
         for cell in status.cells:
             if cell.state not in ENDED:
-                self._ended.discard(cell.folder)  # one that failed before, and is being tried again
+                self._ended.discard(cell.folder)  # failed before, and is repeated
             elif cell.folder not in self._ended:
                 self._ended.add(cell.folder)
-                what = remark_of(cell) if cell.state is RunState.FINISHED else f"failed: {remark_of(cell)}"
-                ended.append(f"{cell.name}  {what}")
-        if ended:  # several at one look: the counts are those behind the last
+                prefix = "" if cell.state is RunState.FINISHED else "failed: "
+                ended.append(f"{cell.name}  {prefix}{remark_of(cell)}")
+        if ended:  # the last line has the counts
             self.note("\n".join([*ended[:-1], f"{ended[-1]}  ({status_line(status)})"]))
         if self._live is not None:
             bar = ProgressBar(total=len(status.cells), completed=status.count(RunState.FINISHED), width=60)

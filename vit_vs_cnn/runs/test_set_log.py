@@ -41,7 +41,7 @@ class LogEntry:
 
 
 class LogState(StrEnum):
-    """Whether a test-set log still has all entries that results refer to."""
+    """State of a test-set log compared with the entries that results refer to."""
 
     INTACT = "is intact"
     MISSING = "is missing"
@@ -93,8 +93,8 @@ class LogHistory:
 class TestSetLog:
     """A file with one line of JSON for each evaluation on a test set: time, weights, run and accuracy.
 
-    Test images that are evaluated again and again while something is chosen are no longer test images. The log counts
-    the evaluations. Each line contains the SHA-256 of the line before it, and a result that of its own line.
+    Test images that are evaluated repeatedly to choose something are not test images any more. The log counts the
+    evaluations. Each line contains the SHA-256 of the line before it, and a result the SHA-256 of its line.
 
     A line is an entry if it has an end. The rest after the last end of line was left by a process that was killed:
     readers ignore it, and the next writer removes it. Every other change of the file is an error.
@@ -104,7 +104,7 @@ class TestSetLog:
         test_set: name of the images and their labels (``ExperimentData.test_set``).
     """
 
-    __test__ = False  # pytest takes the name for that of a test
+    __test__ = False  # the name looks like a test to pytest
 
     def __init__(self, output: Path, test_set: str) -> None:
         self.path = output / TEST_SET_LOG_FOLDER / f"{test_set}.jsonl"
@@ -127,7 +127,7 @@ class TestSetLog:
         return self.read().count(weights)
 
     def find(self, *, weights: str, label: str, run: Run | None) -> str | None:
-        """Hash of the entry of an evaluation; None if there is none."""
+        """Hash of the entry of an evaluation; None if it is missing."""
         wanted = {"what": label, "weights": weights, **_describe(run)}
         hashes = [entry.hash for entry in self.read().entries if wanted.items() <= entry.values.items()]
         return hashes[-1] if hashes else None
@@ -198,7 +198,7 @@ class LogSummary:
 
     @property
     def problem(self) -> str | None:
-        """Why the log cannot be relied on; None if it is intact."""
+        """Problem of the log; None if it is intact."""
         if self.state is LogState.INTACT:
             return None
         return f"the log of this test set {self.state}, so the number of evaluations is unknown"
@@ -247,16 +247,16 @@ def summarize_log(folder: Path, test_set: str | None) -> LogSummary:
         names = sorted(path.stem for path in (output / TEST_SET_LOG_FOLDER).glob("*.jsonl"))
         weights = {result.weights for result in results}
         histories = [TestSetLog(output, name).read() for name in names]
-        entries = [e for one in histories for e in one.entries if str(e.values.get("weights")) in weights]
+        entries = [e for history in histories for e in history.entries if str(e.values.get("weights")) in weights]
         return LogSummary(LogHistory(tuple(entries), exists=True, is_chained=True), LogState.INTACT, frozenset(), 0)
     images = {result.data.fingerprint for result in results if result.test_set == test_set}
     results = [result for result in results if result.data.fingerprint in images and result.test_set is not None]
     names = sorted({test_set, *(str(result.test_set) for result in results)})
     histories = [TestSetLog(output, name).read() for name in names]
     history = LogHistory(
-        tuple(entry for one in histories for entry in one.entries),
-        exists=all(one.exists for one in histories),
-        is_chained=all(one.is_chained for one in histories),
+        tuple(entry for log in histories for entry in log.entries),
+        exists=all(log.exists for log in histories),
+        is_chained=all(log.is_chained for log in histories),
     )
     hashes = {result.scores.log_entry for result in results}
     own = [entry.values for entry in history.entries if entry.hash in hashes]
@@ -265,7 +265,7 @@ def summarize_log(folder: Path, test_set: str | None) -> LogSummary:
 
 
 def output_of(folder: Path) -> Path:
-    """The folder in which an experiment is; of a search for recipes, that of the experiment."""
+    """Folder that contains an experiment, also for the search for recipes inside of an experiment."""
     path = Path(os.path.abspath(folder))
     is_search = path.name == "tuning" and (path.parent / TRIALS_FILE).exists()
     return path.parents[1] if is_search else path.parent
@@ -286,7 +286,7 @@ def recipe_values(identity: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _describe(run: Run | None) -> dict[str, Any]:
-    """What an entry contains about the run of the evaluated weights."""
+    """The part of an entry about the run of the evaluated weights."""
     if run is None:
         return dict.fromkeys(("experiment", "contender", "train_size", "seed", "budget", "recipe"))
     return {

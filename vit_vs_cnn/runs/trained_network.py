@@ -208,7 +208,7 @@ class TrainedNetwork:
             problem = error.problem if isinstance(error, MissingImages) else error
             raise InputError(f"{self.path}: its images: {problem}; --root DIR names their folder") from error
         if fingerprint != run.fingerprint:
-            raise InputError(f"{data.whence}: these are not the images that {self.path} was trained and tested on")
+            raise InputError(f"{data.description}: these are not the images that {self.path} was trained and tested on")
         return pool
 
 

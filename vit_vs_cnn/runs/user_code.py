@@ -1,4 +1,4 @@
-"""Networks, images, transforms, losses and metrics of the user's own: made because a trusted config names them."""
+"""Objects of user-defined classes that a trusted config names: networks, images, transforms, losses, metrics."""
 
 import functools
 import inspect
@@ -26,70 +26,70 @@ if TYPE_CHECKING:
 def make_object(
     spec: Mapping[str, Any], values: Mapping[str, Any] = MappingProxyType({}), *, where: str, trust: bool
 ) -> Any:
-    """What a class or a function makes of its ``init_args``, typed as its signature says; classes that these name by
-    ``{class_path, init_args}`` are made, too.
+    """Make an object of a class, or call a function, with its ``init_args`` converted to the types of its signature.
+
+    Classes in ``init_args``, written as ``{class_path, init_args}``, are made too.
 
     Arguments:
-        given: what follows from the data; each is handed over where the signature takes it and ``init_args`` do not
-            name it.
+        values: values from the data, which are passed if the signature has them and ``init_args`` do not.
 
     Raises:
-        InputError: without ``trust``, no such class, an argument that it does not take, or whatever it raises itself.
+        InputError: no ``trust``, an unknown class or argument, or any error of the class.
     """
     if unknown := spec.keys() - {"class_path", "init_args"}:
         raise InputError(f"{where}: takes class_path and init_args, not {min(unknown)}")
-    made = import_class(spec["class_path"], where=where, trust=trust)
-    with _told(f"{where}: {spec['class_path']}"):
-        named = _with_made(spec.get("init_args") or {}, trust=trust)
-        return made(**_typed(made, {**values, **named}, handed=values.keys() - named.keys()))
+    factory = import_class(spec["class_path"], where=where, trust=trust)
+    with _input_errors(f"{where}: {spec['class_path']}"):
+        arguments = _with_objects(spec.get("init_args") or {}, trust=trust)
+        return factory(**_typed_arguments(factory, {**values, **arguments}, optional=values.keys() - arguments.keys()))
 
 
 @contextmanager
-def _told(place: str) -> Iterator[None]:
-    """In one line, whatever code of the user's own may raise."""
+def _input_errors(place: str) -> Iterator[None]:
+    """Raise the errors of user-defined code as an InputError of one line."""
     try:
         yield
     except Exception as error:
         raise InputError(f"{place}: {one_line(error, 500)}") from error
 
 
-def _typed(made: Any, values: dict[str, Any], *, handed: set[str]) -> dict[str, Any]:
-    """The values with their types; of those handed over the ones it takes."""
-    named = {name: value for name, value in values.items() if name not in handed}
+def _typed_arguments(factory: Any, values: dict[str, Any], *, optional: set[str]) -> dict[str, Any]:
+    """Arguments with the types of the signature. Optional ones are left out if the signature lacks them."""
+    required = {name: value for name, value in values.items() if name not in optional}
     try:
-        signature = inspect.signature(made)
-    except ValueError:  # of C
-        return named
+        signature = inspect.signature(factory)
+    except ValueError:  # a class written in C
+        return required
     with typed.strict_parsing():
         parser = typed.new_parser()
-        if isinstance(made, type):
-            added = parser.add_class_arguments(made, "it", fail_untyped=False, instantiate=False)
+        if isinstance(factory, type):
+            names = parser.add_class_arguments(factory, "it", fail_untyped=False, instantiate=False)
         else:
-            added = parser.add_function_arguments(made, "it", fail_untyped=False)
-        takes = {name.split(".")[1] for name in added}
-        known = {name: value for name, value in values.items() if name in takes}
-        unknown = {name: value for name, value in named.items() if name not in takes}
+            names = parser.add_function_arguments(factory, "it", fail_untyped=False)
+        accepted = {name.split(".")[1] for name in names}
+        known = {name: value for name, value in values.items() if name in accepted}
+        unknown = {name: value for name, value in required.items() if name not in accepted}
         if unknown and not any(parameter.kind is parameter.VAR_KEYWORD for parameter in signature.parameters.values()):
-            raise TypeError(f"takes no {min(unknown)}; it takes {', '.join(sorted(takes)) or 'nothing'}")
+            raise TypeError(f"takes no {min(unknown)}; it takes {', '.join(sorted(accepted)) or 'nothing'}")
         if not known:
             return unknown
-        read = parser.instantiate(parser.parse_object({"it": known})).it
-        return {**unknown, **{name: read[name] for name in known}}
+        converted = parser.instantiate(parser.parse_object({"it": known})).it
+        return {**unknown, **{name: converted[name] for name in known}}
 
 
-def _with_made(value: Any, where: str = "", *, trust: bool) -> Any:
-    """A copy with objects in place of the classes that it names."""
+def _with_objects(value: Any, where: str = "", *, trust: bool) -> Any:
+    """A copy with objects in place of ``{class_path, init_args}``."""
     if isinstance(value, list):
-        return [_with_made(one, where, trust=trust) for one in value]
+        return [_with_objects(item, where, trust=trust) for item in value]
     if not isinstance(value, Mapping):
         return value
     if "class_path" in value:
         return make_object(value, where=where, trust=trust)
-    return {name: _with_made(one, name, trust=trust) for name, one in value.items()}
+    return {name: _with_objects(item, name, trust=trust) for name, item in value.items()}
 
 
 def make_transform(augmentation: Augmentation, *, trust: bool) -> CustomTransform | None:
-    """The transform that an augmentation names, if any: an object of a class, or a function with its ``init_args``.
+    """The user-defined transform of an augmentation: an object of a class, or a function with its ``init_args``.
 
     Raises:
         InputError: as ``make_object``.
@@ -100,24 +100,22 @@ def make_transform(augmentation: Augmentation, *, trust: bool) -> CustomTransfor
     transform = import_class(spec["class_path"], where=where, trust=trust)
     if isinstance(transform, type):
         transform = make_object(spec, where=where, trust=trust)
-    elif given := spec.get("init_args"):
-        with _told(f"{where}: {spec['class_path']}"):
-            transform = functools.partial(transform, **_with_made(given, trust=trust))
+    elif arguments := spec.get("init_args"):
+        with _input_errors(f"{where}: {spec['class_path']}"):
+            transform = functools.partial(transform, **_with_objects(arguments, trust=trust))
     return CustomTransform(transform, spec["class_path"])
 
 
 def make_loss(
     spec: Mapping[str, Any] | None, *, num_classes: int, mixed: bool, where: str, trust: bool
 ) -> Callable[[Tensor, Tensor], Tensor] | None:
-    """The loss that a contender names; None where it names none.
-
-    It is asked once, for two images: what fails then would fail in the first step of training.
+    """The user-defined loss of a contender, tried on two images; None if there is none.
 
     Arguments:
-        mixed: whether the labels of training are shares of the classes, ``(batch, classes)``, not numbers.
+        mixed: whether labels are shares of the classes, ``(batch, classes)``, instead of numbers.
 
     Raises:
-        InputError: as ``make_object``; or it gives no single number with a gradient for logits and labels.
+        InputError: as ``make_object``; or the loss is not a single number with a gradient.
     """
     if spec is None:
         return None
@@ -126,7 +124,7 @@ def make_loss(
     labels = torch.tensor([0, num_classes - 1])
     targets = F.one_hot(labels, num_classes).float() if mixed else labels
     of = "shares of the classes, as images are mixed" if mixed else "labels"
-    with _told(f"{where}: {spec['class_path']} fails on logits and {of}"):
+    with _input_errors(f"{where}: {spec['class_path']} fails on logits and {of}"):
         value = loss(logits, targets)
     if not isinstance(value, Tensor) or value.ndim or not value.requires_grad:
         raise InputError(f"{where}: {spec['class_path']} must give one number that depends on the logits")
@@ -134,10 +132,10 @@ def make_loss(
 
 
 def make_metrics(specs: Mapping[str, Any], *, num_classes: int, trust: bool) -> "dict[str, Metric]":
-    """The metrics that a config names, by their names.
+    """The user-defined metrics of a config by name.
 
     Raises:
-        InputError: as ``make_object``; or one that is no metric of torchmetrics.
+        InputError: as ``make_object``; or another object than a metric of torchmetrics.
     """
     if not specs:
         return {}
@@ -154,12 +152,12 @@ def make_metrics(specs: Mapping[str, Any], *, num_classes: int, trust: bool) -> 
 
 
 def compute_metrics(metrics: "Mapping[str, Metric]", predictions: Predictions) -> dict[str, Any]:
-    """What each metric says of the predictions, as plain values: a number, or a list of them."""
+    """Values of metrics as plain values: numbers, or lists of numbers."""
     scores = {}
     for name, metric in metrics.items():
-        ours = metric.clone().cpu()
-        ours.reset()
-        ours.update(predictions.logits, predictions.labels)
-        value = ours.compute()
+        copy = metric.clone().cpu()
+        copy.reset()
+        copy.update(predictions.logits, predictions.labels)
+        value = copy.compute()
         scores[name] = value.tolist() if isinstance(value, Tensor) else value
     return to_json_values(scores)

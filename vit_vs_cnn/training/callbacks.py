@@ -171,7 +171,7 @@ class LostValidation(Callback):
     such as when to stop early. Lightning's loop runs it again, with the same precision, metrics and loggers.
 
     Arguments:
-        metrics: log whose lines of that validation are replaced.
+        metrics: log whose lines of this validation are replaced.
         interval: optimizer steps between two validations.
     """
 
@@ -216,7 +216,7 @@ class FrozenLayers(Callback):
         layers = list_layers(network)
         if last is not None and len(layers) == 1:
             raise InputError(
-                f"finetune: {type(network).__name__} is one layer, so there are none to freeze before its head"
+                f"finetune: {type(network).__name__} is one layer, with no layer to freeze before its head"
             )
         if last is not None and last > len(layers) - 1:
             raise InputError(f"finetune.last: {last} is more than the {len(layers) - 1} layers before the head")
@@ -235,7 +235,7 @@ class FrozenLayers(Callback):
 
 
 def _is_frozen(norm: str, *, names: set[str], frozen: set[str]) -> bool:
-    """Whether the parameters of a norm are frozen; of one without parameters, all of those around it."""
+    """True if the parameters of a norm are frozen; of a norm without parameters, all parameters around it."""
     while norm:
         if inside := {name for name in names if name.startswith(f"{norm}.")}:
             return inside <= frozen

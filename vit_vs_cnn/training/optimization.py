@@ -32,8 +32,8 @@ class Optimizer:
         momentum: Momentum of optimizers that have one.
         betas: Decay rates of the moments of optimizers that have them, such as [0.9, 0.99].
         options: Further arguments of the optimizer, by their names in timm.
-        layer_decay: Learning rate of a layer over that of the next layer: the head has lr, and l layers before it lr
-            times layer_decay to the l. null for one learning rate. Clark et al. 2020; 0.65 to 0.9 for fine-tuning.
+        layer_decay: Ratio of the learning rates of a layer and the next layer: the head has lr, a layer l layers before
+            it lr times layer_decay to the l. null for one rate. Clark et al. 2020; 0.65 to 0.9 for fine-tuning.
     """
 
     name: str = "adamw"
@@ -175,7 +175,7 @@ def import_class(path: str, *, where: str, trust: bool) -> Any:
         InputError: without ``trust``, or if there is no such class or function.
     """
     if not trust:
-        raise InputError(f"{where}: the class {path} is not imported unless --trust says so")
+        raise InputError(f"{where}: the class {path} is not imported without --trust")
     module, _, name = path.rpartition(".")
     if not module or not name:
         raise InputError(f"{where}: {path!r} must be the path of a class or a function, as package.module.Name")

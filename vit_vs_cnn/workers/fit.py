@@ -95,7 +95,7 @@ class ResumePoint:
 
     @classmethod
     def read(cls, run: Run) -> "ResumePoint | None":
-        """Read the checkpoint of a run; None if there is none.
+        """Read the checkpoint of a run, or None.
 
         Raises:
             DamagedFile: it is not a checkpoint, is of another run, or lacks a part that an exact resume needs.
@@ -119,7 +119,7 @@ class ResumePoint:
 
 
 def _has_moments(contents: Mapping[str, Any]) -> bool:
-    """Whether the optimizer state has the moments of each parameter. Plain SGD keeps none."""
+    """Report if the optimizer state has the moments of each parameter. Plain SGD has no moments."""
     states = contents["optimizer_states"]
     groups = [group for state in states for group in state.get("param_groups", [])]
     keeps = any(group.get("momentum") or "betas" in group for group in groups)
@@ -148,7 +148,7 @@ def fit(prepared: PreparedRun, loggers: Sequence[Logger], console: Console) -> F
     Raises:
         InputError: Lightning or the optimizer refuses a setting.
         DamagedFile: the checkpoint cannot be used (``ResumePoint.read``).
-        TrainingDiverged: the loss is no longer a number.
+        TrainingDiverged: the loss is not a number.
         Interrupted: the user asked to stop. The state is saved.
     """
     run, images, network = prepared.run, prepared.images, prepared.network

@@ -127,7 +127,7 @@ class FeatureCache:
         """The logits of the fitted head, with the features."""
         features = torch.from_numpy(self.features(images))
         logits = features @ self.classifier.weight.cpu().T + self.classifier.bias.cpu()
-        return Predictions(logits, images.labels, images.sample_ids, features)
+        return Predictions.from_logits(logits, images.labels, images.sample_ids, features)
 
     def features(self, images: LabelledImages) -> Float[np.ndarray, "images features"]:
         """The features of images. Missing ones are computed, by one process at a time.

@@ -20,7 +20,7 @@ from vit_vs_cnn.config.recipes import recipe_search, recipe_source
 from vit_vs_cnn.errors import EXIT_INTERRUPTED, EXIT_RUNS_FAILED, InputError, Interrupted, ProcessLost
 from vit_vs_cnn.files import read_mapping, write_text
 from vit_vs_cnn.process import on_termination
-from vit_vs_cnn.runs.evaluation import ClassPredictions, Predictions, evaluate_once, hash_weights
+from vit_vs_cnn.runs.evaluation import Predictions, evaluate_once, hash_weights
 from vit_vs_cnn.runs.experiment_data import ExperimentData
 from vit_vs_cnn.runs.failures import FailureKind, has_failed_since, is_locked, write_failure
 from vit_vs_cnn.runs.held_out import OUT_OF_DISTRIBUTION_FILE, examine
@@ -46,13 +46,13 @@ from vit_vs_cnn.workers.loggers import close_loggers, log_settings, open_loggers
 from vit_vs_cnn.workers.probe import fit_head
 from vit_vs_cnn.workers.trainer import is_helper_process, is_launched_from_outside
 
-#: Parts of the identity of a run that have fields of their own in its result.
+#: Parts of the identity of a run that are separate fields of its result.
 _OWN_FIELDS = ("contender", "budget", "batch_size", "train_size", "seed", "scored_on")
 
 
 @dataclass(frozen=True)
 class RetryLimit:
-    """How many times a command restarts a run whose process died.
+    """Number of times that a command restarts a run whose process died.
 
     Each attempt is recorded in the folder of the run while the run is locked, and the record is removed when the
     attempt ends. A record that exists when an attempt begins was left by a process that died.
@@ -180,7 +180,7 @@ def _state_without_work(run: Run, command_started: datetime | None) -> RunState 
 
 
 def run_in_own_process(run: Run) -> RunState:
-    """Bring a run that several devices share to its result, as a program of its own.
+    """Execute a run that several devices share, as a separate program.
 
     Lightning starts the other processes of a shared run by starting the program again, so the program must be the run.
     A request to stop reaches it, and it saves its state first.
@@ -286,18 +286,18 @@ def score(prepared: PreparedRun, fitted: FittedNetwork, data: ExperimentData, be
 
 
 def _compute_metrics(
-    prepared: PreparedRun, fitted: FittedNetwork, predictions: ClassPredictions, data: ExperimentData
+    prepared: PreparedRun, fitted: FittedNetwork, predictions: Predictions, data: ExperimentData
 ) -> Mapping[str, Any]:
     """User-defined metrics. They need logits, which a file that a killed run left does not have."""
     if not prepared.metrics:
         return {}
-    if not isinstance(predictions, Predictions):
+    if predictions.computed_logits is None:
         predictions = fitted.predict(data.test(prepared.run.seed))
     return compute_metrics(prepared.metrics, predictions)
 
 
 def _describe_start(prepared: PreparedRun, data: ExperimentData) -> RunStart:
-    """How the training began, and how many scored images the start weights had been trained on."""
+    """Describe the start weights, and count the scored images that they had been trained on."""
     run, pretrained = prepared.run, prepared.pretrained
     recipe = run.recipe
     if recipe.finetune.head:

@@ -58,7 +58,7 @@ def execute(runs: list[Run], data: ExperimentData, *, console: Console) -> None:
 
 
 def worth_multiprocessing(runs: list[Run], data: ExperimentData) -> bool:
-    """Whether the runs of an experiment finish earlier in several processes, each of which has to read the images."""
+    """Report if runs finish earlier in several processes, although each process reads the images."""
     if len(runs) < 2 or any(run.world_size > 1 for run in runs):
         return False
     experiment = runs[0].experiment

@@ -30,7 +30,7 @@ def trainer_arguments(experiment: Experiment, **instead: Any) -> dict[str, Any]:
     """The arguments of the ``trainer`` block of the config, with objects for the classes that it names.
 
     Arguments:
-        instead: values that replace those of the block.
+        instead: values in place of values of the block.
 
     Raises:
         InputError: an argument that the Trainer does not have, a value that it refuses, or an untrusted experiment.
@@ -83,7 +83,7 @@ def world_size(experiment: Experiment) -> int:
 
 
 def uses_channels_last(experiment: Experiment, network: nn.Module) -> bool:
-    """Whether images and convolutions of a network use the channels-last layout.
+    """Report if images and convolutions of a network use the channels-last layout.
 
     Never on a CPU if a 1x1 convolution with a stride has fewer than 8 input channels: oneDNN then writes beyond its
     memory, and the process dies (PyTorch 2.15).
@@ -104,12 +104,12 @@ def _is_overrun(module: nn.Module) -> bool:
 
 
 def on_cpu(experiment: Experiment) -> bool:
-    """Whether the runs of an experiment train on the CPU."""
+    """Report if the runs of an experiment train on the CPU."""
     return not torch.cuda.is_available() or experiment.trainer.get("accelerator", "auto") == "cpu"
 
 
 def is_launched_from_outside() -> bool:
-    """Whether torchrun or SLURM has started the processes that share a run.
+    """Report if torchrun or SLURM has started the processes that share a run.
 
     A job of SLURM with a single task, such as one of an array, is like a process that the user started.
     """
@@ -118,6 +118,6 @@ def is_launched_from_outside() -> bool:
 
 
 def is_helper_process() -> bool:
-    """Whether this process only helps to train a run, whose results another process writes."""
+    """Report if this process only helps to train a run, whose results another process writes."""
     ranks = (os.environ.get(name, "") for name in ("RANK", "SLURM_PROCID", "LOCAL_RANK", "NODE_RANK"))
     return any(rank.isdigit() and int(rank) > 0 for rank in ranks)

@@ -19,6 +19,7 @@ from vit_vs_cnn.runs.experiment_data import ExperimentData
 from vit_vs_cnn.runs.failures import has_failed_since, is_locked, read_failure
 from vit_vs_cnn.runs.result import RunState
 from vit_vs_cnn.runs.run import Run
+from vit_vs_cnn.runs.status import duration
 from vit_vs_cnn.workers.run import RetryLimit, run_in_own_process, run_one
 from vit_vs_cnn.workers.trainer import is_helper_process, is_launched_from_outside
 
@@ -44,7 +45,11 @@ class WorkRequest:
     sys_path: list[str] = field(default_factory=lambda: [str(Path(path).absolute()) for path in sys.path])
 
     def unfinished(self, runs: Sequence[Run] | None = None) -> list[Run]:
-        """Those of some runs, or of all, that are neither finished nor have failed since the command started."""
+        """Select the runs that are neither finished nor have failed since the command started.
+
+        Arguments:
+            runs: candidates. Default: all runs.
+        """
         started = self.retries.command_started
         return [
             run
@@ -89,7 +94,7 @@ def take_runs(request: WorkRequest, data: ExperimentData, *, console: Console, w
 
 
 class _ExperimentProgress:
-    """Prints how many of several runs have ended, and the time left, after each run of this process."""
+    """Number of finished runs and the time left, printed after each run of this process."""
 
     def __init__(self, runs: int, console: Console) -> None:
         self.runs = runs
@@ -101,13 +106,12 @@ class _ExperimentProgress:
         self.own_runs += 1
         if left == 0 or is_helper_process():
             return
-        seconds = (time.monotonic() - self.start) / self.own_runs * left
-        duration = f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
-        self.console.print(f"{self.runs - left} of {self.runs} runs done, about {duration} left", soft_wrap=True)
+        time_left = duration((time.monotonic() - self.start) / self.own_runs * left)
+        self.console.print(f"{self.runs - left} of {self.runs} runs done, about {time_left} left", soft_wrap=True)
 
 
 def _take(run: Run, request: WorkRequest, data: ExperimentData, console: Console) -> bool:
-    """Whether a run has a result or a failure after this attempt."""
+    """Execute a run, and report if it has a result or a failure now."""
     if run.world_size == 1 or is_launched_from_outside():
         state = run_one(run, data, console=console, retries=request.retries)
         _release_memory()
@@ -126,7 +130,7 @@ def _release_memory() -> None:
 
 
 class ExitReason(StrEnum):
-    """How a worker in another process ended."""
+    """Reason why a worker in another process ended."""
 
     DONE = "done"  # nothing was left that it could take
     STOPPED = "stopped"  # on request, with its state saved
@@ -147,7 +151,7 @@ class WorkerExit:
 
 
 def work(request: WorkRequest) -> WorkerExit:
-    """Take runs in a process of its own, which reads the images again.
+    """Take runs in a worker process, which reads the images again.
 
     Modules are found in the same places as by the command, and in the same order.
     """
@@ -172,5 +176,5 @@ def _open_images(run: Run) -> ExperimentData:
     """The images of an experiment. Raises InputError: this process finds others than the command found."""
     data = ExperimentData.of(run.experiment, fingerprint=run.fingerprint)
     if data.fingerprint != run.fingerprint:
-        raise InputError(f"{data.data.whence}: the worker finds other images there than the command")
+        raise InputError(f"{data.data.description}: the worker finds other images there than the command")
     return data

@@ -68,7 +68,7 @@ class LocalProcesses:
 
     Arguments:
         experiment: its executor block has the number of processes.
-        runs: number of runs, which there are no more processes than.
+        runs: number of runs, the largest number of processes.
     """
 
     def __init__(self, experiment: Experiment, runs: int) -> None:
@@ -146,7 +146,7 @@ def _serve(connection: Connection, request: WorkRequest, gpu: str | None, enviro
 
 
 def _visible_gpus() -> list[str]:
-    """The names in CUDA_VISIBLE_DEVICES of the GPUs that this process sees; none if it sees fewer than two."""
+    """Names in CUDA_VISIBLE_DEVICES of the GPUs of this process; empty if there are fewer than two."""
     count = torch.cuda.device_count()
     listed = os.environ.get("CUDA_VISIBLE_DEVICES", "")
     names = listed.split(",") if listed else [str(number) for number in range(count)]
@@ -164,11 +164,11 @@ class RayTasks:
 
     Arguments:
         executor: block of the config.
-        runs: number of runs, which there are no more tasks than. Tasks for which there is no room wait in Ray's queue.
+        runs: number of runs, the largest number of tasks. Tasks without resources wait in Ray's queue.
         console: prints a line if no node has the requested resources.
 
     Raises:
-        InputError: Ray is not installed, or there is no cluster at the address.
+        InputError: Ray is not installed, or the cluster cannot be joined.
     """
 
     def __init__(self, executor: Executor, runs: int, *, console: Console) -> None:

@@ -66,16 +66,14 @@ def test_rolling_never_brings_far_sides_together():
 
 
 @pytest.mark.parametrize("shifted", [False, True])
-@pytest.mark.parametrize("grid_size", [None, (2, 7)])
-def test_a_layer_without_prefix_tokens_is_the_function_and_prefix_tokens_attend_to_all(shifted, grid_size):
-    rows, cols = grid_size or (3, 5)
+def test_a_layer_without_prefix_tokens_is_the_function_and_prefix_tokens_attend_to_all(shifted):
+    rows, cols = 3, 5
     for prefix in (0, 2):
         position = RelativeBias((3, 5), HEADS, prefix).double()
         layer = BlockWindow((3, 5), (2, 4), shifted, prefix)
         tensors = inputs(prefix + rows * cols)
-        options = {"relative_position": position, "grid_size": grid_size}
-        output, no_weights = layer(*tensors, **options)
-        explicit, weights = layer(*tensors, **options, return_weights=True)
+        output, no_weights = layer(*tensors, relative_position=position)
+        explicit, weights = layer(*tensors, relative_position=position, return_weights=True)
         assert no_weights is None
         torch.testing.assert_close(explicit, output, rtol=0, atol=1e-12)
         torch.testing.assert_close(weights @ tensors[2], output, rtol=0, atol=1e-12)

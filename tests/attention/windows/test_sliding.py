@@ -200,16 +200,14 @@ def test_autocast_reaches_both_paths(path):
 
 
 @pytest.mark.parametrize("boundary", BOUNDARIES)
-@pytest.mark.parametrize("grid_size", [None, (5, 4)])
-def test_a_layer_without_prefix_tokens_is_the_function_and_prefix_tokens_attend_to_all(boundary, grid_size):
-    rows, cols = grid_size or (4, 5)
+def test_a_layer_without_prefix_tokens_is_the_function_and_prefix_tokens_attend_to_all(boundary):
+    rows, cols = 4, 5
     for prefix in (0, 2):
         position = RelativeBias((4, 5), HEADS, prefix).double()
         layer = SlidingWindow((4, 5), 3, boundary, prefix)
         tensors = inputs(prefix + rows * cols)
-        options = {"relative_position": position, "grid_size": grid_size}
-        output, no_weights = layer(*tensors, **options)
-        explicit, weights = layer(*tensors, **options, return_weights=True)
+        output, no_weights = layer(*tensors, relative_position=position)
+        explicit, weights = layer(*tensors, relative_position=position, return_weights=True)
         assert no_weights is None
         torch.testing.assert_close(explicit, output, rtol=0, atol=1e-12)
         torch.testing.assert_close(weights @ tensors[2], output, rtol=0, atol=1e-12)
@@ -224,7 +222,7 @@ def test_a_layer_without_prefix_tokens_is_the_function_and_prefix_tokens_attend_
             inside = expected_weights[0, 0] > 0
         else:
             assert (weights[:, :, :2] > 0).all() and (weights[:, :, :, :2] > 0).all()
-            full = position.token_bias((rows, cols))[:, :2]
+            full = position.token_bias()[:, :2]
             scores = tensors[0][:, :, :2] @ tensors[1].mT / DIM**0.5 + full
             torch.testing.assert_close(weights[:, :, :2], scores.softmax(-1), rtol=0, atol=1e-12)
             assert torch.equal(patches[0, 0] > 0, inside)

@@ -181,17 +181,16 @@ class BlockWindow(GridLayer):
         values: HeadValues,
         *,
         relative_position: RelativePosition | None = None,
-        grid_size: tuple[int, int] | None = None,
         return_weights: bool = False,
     ) -> tuple[HeadValues, TokenWeights | None]:
-        rows, cols = size = grid_size or self.grid_size
+        rows, cols = size = self.grid_size
         window = min(self.window_size[0], rows), min(self.window_size[1], cols)
         shift = (
             window[0] // 2 if self.shifted and window[0] < rows else 0,
             window[1] // 2 if self.shifted and window[1] < cols else 0,
         )
         if self.num_prefix_tokens or return_weights:
-            bias = None if relative_position is None else relative_position.token_bias(size)
+            bias = None if relative_position is None else relative_position.token_bias()
             mask = self._pad(window_mask(size, window, shift)).to(queries.device)
             return attend(queries, keys, values, mask=mask, bias=bias, return_weights=return_weights)
         bias = None

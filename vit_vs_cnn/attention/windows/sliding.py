@@ -220,11 +220,10 @@ class SlidingWindow(GridLayer):
         values: HeadValues,
         *,
         relative_position: RelativePosition | None = None,
-        grid_size: tuple[int, int] | None = None,
         return_weights: bool = False,
     ) -> tuple[HeadValues, TokenWeights | None]:
         """Output, and the weights ``(batch, heads, tokens, tokens)`` with ``return_weights``, else None."""
-        neighbourhood = make_neighbourhood(grid_size or self.grid_size, self.window_size, self.boundary)
+        neighbourhood = make_neighbourhood(self.grid_size, self.window_size, self.boundary)
         bias = prefix_bias = None
         if relative_position is not None:
             bias = relative_position.bias_at_offsets(*neighbourhood.offsets)

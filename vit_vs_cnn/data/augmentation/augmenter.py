@@ -3,7 +3,7 @@
 Every decision is a pure function of one matrix of uniform numbers, which a generator of the caller makes on the CPU.
 The same numbers give the same batch, on every device and after every interruption. From the numbers a plan is made on
 the CPU (offsets, boxes, entries of the policy's table: whole numbers, for the most part). It is sent to the device in
-one transfer, and the CPU does not wait for the device. Each image has parameters of its own.
+one transfer, and the CPU does not wait for the device. Each image has its own parameters.
 """
 
 import inspect
@@ -41,8 +41,8 @@ NUM_UNIFORM_DRAWS = {
     "unused too": 5,
     "transform": 2,  # the upper and the lower 24 bits of a seed
 }
-"""Columns of the matrix of uniform numbers. Those of all changes are made whether they are used or not, so that a
-change that is switched on leaves the others as they were. More rounds of the policy change the columns after them.
+"""Columns of the matrix of uniform numbers. The columns of all changes are sampled, used or not, so that a change that
+is switched on leaves the others as they were. More rounds of the policy change the columns after them.
 Unused columns keep the numbers of recorded experiments."""
 
 Floats = Float32[Tensor, "batch channels rows cols"]
@@ -54,7 +54,7 @@ class CustomTransform:
     """Calls ``transform(image, generator=generator)``, or ``transform(image)`` where it takes no generator.
 
     The image and the result are ``uint8 (channels, rows, cols)``. The generator, on the CPU, is seeded for each image.
-    A transform without the argument, as those of torchvision, uses the global generators of PyTorch, numpy and Python:
+    A transform without the argument, as in torchvision, uses the global generators of PyTorch, numpy and Python:
     these are seeded for each image, and their states are restored.
 
     Arguments:
@@ -64,9 +64,9 @@ class CustomTransform:
     def __init__(self, transform: Callable[..., Any], name: str) -> None:
         self.transform = transform
         self.name = name
-        called = transform.forward if isinstance(transform, torch.nn.Module) else transform
+        function = transform.forward if isinstance(transform, torch.nn.Module) else transform
         try:
-            self._takes_generator = "generator" in inspect.signature(called).parameters
+            self._takes_generator = "generator" in inspect.signature(function).parameters
         except (TypeError, ValueError):  # of C
             self._takes_generator = False
 
@@ -77,9 +77,9 @@ class CustomTransform:
             InputError: the transform fails, or returns another shape or no bytes.
         """
         with _preserved_random_state():
-            return torch.stack([self._one(image, seed) for image, seed in zip(images, seeds, strict=True)])
+            return torch.stack([self._transform(image, seed) for image, seed in zip(images, seeds, strict=True)])
 
-    def _one(self, image: Tensor, seed: int) -> Tensor:
+    def _transform(self, image: Tensor, seed: int) -> Tensor:
         try:
             if self._takes_generator:
                 result = self.transform(image, generator=torch.Generator().manual_seed(seed))
@@ -88,7 +88,7 @@ class CustomTransform:
                 random.seed(seed)
                 np.random.seed(seed % 2**32)
                 result = self.transform(image)
-        except Exception as error:  # whatever the code of a user raises
+        except Exception as error:  # code of the user
             raise InputError(
                 f"augmentation.transform: {self.name}: {type(error).__name__}: {one_line(error)}"
             ) from error

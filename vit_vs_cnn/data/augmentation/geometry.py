@@ -117,7 +117,7 @@ def affine(images: ImageBytes, coefficients: Int32[Tensor, "batch 6"]) -> ImageB
 
 
 def _looked_up(images: Tensor, rows: Tensor, cols: Tensor) -> Tensor:
-    """``out[n, :, r, c] = images[n, :, rows[n, r, c], cols[n, r, c]]``, zero where that lies outside."""
+    """``out[n, :, r, c] = images[n, :, rows[n, r, c], cols[n, r, c]]``, zero outside of the image."""
     num_rows, num_cols = images.shape[-2:]
     nearest_rows, nearest_cols = rows.clamp(0, num_rows - 1), cols.clamp(0, num_cols - 1)
     # Products of bytes, not "and" of flags: three times as fast on the CPU.

@@ -26,7 +26,7 @@ def erasing_boxes(draws: Float64[Tensor, "5 batch"], probability: float, grid_si
     """Boxes of random erasing; empty where nothing is erased.
 
     Reference: Zhong et al., Random Erasing Data Augmentation (2017).
-    Differs: a side as long as that of the image becomes one pixel shorter. torchvision samples again.
+    Differs: a side as long as the image becomes one pixel shorter. torchvision samples again.
 
     Arguments:
         draws: for the decision, area, aspect ratio, row and column.
@@ -82,7 +82,7 @@ def box_mask(boxes: Float[Tensor, "4 batch"], grid_size: tuple[int, int]) -> Flo
 def mixing_plan(
     draws: Float64[Tensor, "5 batch"], mixup: float, cutmix: float, grid_size: tuple[int, int]
 ) -> Float64[Tensor, "6 batch"]:
-    """How each image is mixed: CutMix's box (4 rows), mixup's weight, the share of the partner in the label.
+    """Parameters of mixing: CutMix's box (4 rows), mixup's weight, the share of the partner in the label.
 
     An image takes part in one of the two at most: a mixup has an empty box, a CutMix the weight zero.
 
@@ -91,8 +91,8 @@ def mixing_plan(
         mixup: alpha of mixup; 0 = none.
         cutmix: alpha of CutMix; 0 = none. With both, each image takes one of them with probability 1/2.
     """
-    _, which, share, *centre = draws
-    boxed = (which < 0.5) if mixup > 0 and cutmix > 0 else torch.full_like(which, cutmix > 0, dtype=torch.bool)
+    _, choice, share, *centre = draws
+    boxed = (choice < 0.5) if mixup > 0 and cutmix > 0 else torch.full_like(choice, cutmix > 0, dtype=torch.bool)
     boxes = torch.zeros_like(draws[:4])
     if cutmix > 0:
         boxes = cutmix_boxes(torch.stack(centre), beta_quantiles(share, cutmix), grid_size) * boxed

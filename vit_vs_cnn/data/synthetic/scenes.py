@@ -136,7 +136,7 @@ class Placement:
 
 
 class Purpose(IntEnum):
-    """Quantities that random words decide. Each has a stream of its own, so that a setting changes it alone."""
+    """Quantities that random words decide. Each has its own stream, so that a setting changes one quantity alone."""
 
     SHAPE = 0
     TEXTURE = 1
@@ -159,7 +159,7 @@ def random_words_for(keys: Keys, purpose: Purpose, number: int) -> Words:
 def render_in_chunks(
     count: int, image_size: tuple[int, int], render: Callable[[slice], RenderedScenes]
 ) -> RenderedScenes:
-    """Images and masks of all scenes; ``render`` makes those of one slice."""
+    """Images and masks of all scenes; ``render`` returns one slice."""
     pixels = np.empty((count, 3, *image_size), dtype=np.uint8)
     masks = np.empty((count, *image_size), dtype=bool)
     chunk = max(1, _CHUNK_PIXELS // (image_size[0] * image_size[1]))
@@ -217,7 +217,7 @@ def render_pair_scenes(
 ) -> RenderedScenes:
     """Two upright objects of one colour each in opposite quarters of a background; and the mask of both.
 
-    The arguments are those of ``render_scenes``, with two shapes for each image.
+    Arguments as in ``render_scenes``, with two shapes for each image.
 
     Arguments:
         distance_256: how far each is from the middle, in 256ths of the way to the middle of its quarter.
@@ -256,7 +256,7 @@ def _finished(canvas: Canvas, keys: Keys, difficulty_256: int) -> UInt8[np.ndarr
 
 
 class _Colours:
-    """The colours of an image: two of the background, two of the object, and how far the fragments stand out.
+    """The colours of an image: two of the background, two of the object, and the contrast of the fragments.
 
     The object's mean grey is a drawn step away from the background's, upward or (the more often the harder) downward;
     the hues are free. Some objects are camouflaged: their texture is in the background's own two colours.
@@ -289,7 +289,7 @@ class _Colours:
         return levels[:, :, None] + hues
 
     def fragment(self, words: Words) -> Int64[np.ndarray, "count 1 3"]:
-        """A colour that stands out of the background as much as the object's, ``(count, 1, 3)``."""
+        """A colour with the contrast of the object to the background, ``(count, 1, 3)``."""
         hues = to_integers(words[:, :3], -48, 48)
         hues = hues - hues.sum(axis=1, keepdims=True) // 3
         sign = to_integers(words[:, 3], 0, 1) * 2 - 1
@@ -302,7 +302,7 @@ def _blend(pair: Int64[np.ndarray, "count 2 3"], surface: Surface) -> Canvas:
 
 
 def _cover(canvas: Canvas, paint: Int32[np.ndarray, "count 3 _ _"], coverage: Surface, samples: int) -> None:
-    """Lay paint over the canvas, in place, by the share of each pixel that is covered."""
+    """Paint on the canvas, in place, by the share of each pixel that is covered."""
     canvas += (paint - canvas) * coverage[:, None] // samples**2
 
 

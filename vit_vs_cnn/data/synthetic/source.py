@@ -1,6 +1,6 @@
 """Synthetic images as a source: bit-identical on every machine, with masks and with two cues, shape and texture."""
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from vit_vs_cnn.data.synthetic.scenes import (
     render_pair_scenes,
     render_scenes,
 )
-from vit_vs_cnn.data.synthetic.tables import SHAPE_NAMES, TEXTURE_NAMES
+from vit_vs_cnn.data.synthetic.tables import SHAPE_NAMES
 from vit_vs_cnn.errors import InputError
 
 _SPLITS: tuple[Split, ...] = ("train", "test")
@@ -73,7 +73,7 @@ class SyntheticSource:
                 count, key=key, prefix=split, image_size=size, difficulty=difficulty, distance=options.distance
             )
         shape, texture = options.agreements(split)
-        rendered = render_objects(
+        return render_objects(
             count,
             seed=options.seed,
             split=split,
@@ -81,8 +81,7 @@ class SyntheticSource:
             shape_agreement=shape,
             texture_agreement=texture,
             difficulty=difficulty,
-        )
-        return rendered.images if options.task == "shape" else replace(rendered.images, class_names=TEXTURE_NAMES)
+        ).images
 
 
 def render_objects(
@@ -106,8 +105,8 @@ def render_objects(
         seed: family of images.
         split: one of the two independent random streams of the family.
         image_size: side in pixels, or (rows, cols); each 8 to 1024.
-        shape_agreement: probability that the shape is that of the label; otherwise another, uniformly.
-        texture_agreement: probability that the texture is that of the label; otherwise another, uniformly.
+        shape_agreement: probability of the shape of the label; otherwise another shape, uniformly.
+        texture_agreement: probability of the texture of the label; otherwise another texture, uniformly.
         difficulty: 0 to 1, as in ``SyntheticOptions``.
     """
     rows, cols = (image_size, image_size) if isinstance(image_size, int) else image_size

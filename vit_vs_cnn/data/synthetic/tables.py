@@ -40,7 +40,7 @@ def _heart(u: Grid, v: Grid) -> Inside:
     return lobes | _polygon(u, v, _mirrored([(0, -252), (362, 5), (0, 450)])) | _disc(u, v, 60, (0, -150))
 
 
-#: Every shape nearly fills the circle of its reach (512), whatever its area: the object's extent tells no class.
+#: Every shape nearly fills the circle of its reach (512), so the extent of an object is not a cue.
 _CLASSES: dict[str, Callable[[Grid, Grid], Inside]] = {
     "disc": lambda u, v: _disc(u, v, 430),
     "hourglass": lambda u, v: (abs(v) <= 380) & (abs(u) <= 40 + abs(v) * 3 // 4),

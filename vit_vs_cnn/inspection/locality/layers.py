@@ -105,16 +105,15 @@ class TokenConvolution(nn.Module):
         *,
         mask: Tensor | None = None,
         bias: Tensor | None = None,
-        grid_size: tuple[int, int] | None = None,
         return_weights: bool = False,
     ) -> tuple[Float[Tensor, "batch tokens embed_dim"], None]:
         if mask is not None or bias is not None or return_weights:
             raise InputError("a convolution in the place of attention has no weights, and takes no mask and no bias")
-        convolved = self.convolution(to_map(queries, grid_size or self.grid_size, self.extra_tokens))
+        convolved = self.convolution(to_map(queries, self.grid_size, self.extra_tokens))
         tokens = rearrange(convolved, "b d rows cols -> b (rows cols) d")
         if self.attention is None:
             return tokens, None
-        return torch.cat([self.attention(queries, grid_size=grid_size)[0][:, : self.extra_tokens], tokens], dim=1), None
+        return torch.cat([self.attention(queries)[0][:, : self.extra_tokens], tokens], dim=1), None
 
 
 def replace_attention(network: nn.Module, layer: AttentionLayer, fitted: FittedConvolution) -> nn.Module:
@@ -136,8 +135,8 @@ def feature_maps(
         network(images)
     outputs = {name: output[0] if isinstance(output, tuple) else output for name, _, output in calls}
     if isinstance(network, VisionTransformer):
-        grid_size = network.grid_of(images)
-        return {name: to_map(tokens, grid_size, network.num_prefix_tokens) for name, tokens in outputs.items()}
+        grid_size, prefix = network.grid_size, network.num_prefix_tokens
+        return {name: to_map(tokens, grid_size, prefix) for name, tokens in outputs.items()}
     return outputs
 
 

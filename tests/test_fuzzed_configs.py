@@ -1,0 +1,47 @@
+"""No config ends in a traceback, whatever is in it: one line and exit code 2, or it would run."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.fuzzed_configs import BASE, random_config
+from vit_vs_cnn import cli
+from vit_vs_cnn.config.experiment import experiment_from_dict
+from vit_vs_cnn.errors import EXIT_BAD_INPUT, EXIT_INTERRUPTED, Interrupted
+from vit_vs_cnn.experiments import runner, tuning
+
+
+@pytest.fixture
+def stops_before_training(monkeypatch, tmp_path):
+    """``train`` stops before its first run."""
+
+    def stop(*_, **__):
+        raise Interrupted("it would run")
+
+    for module in (runner, tuning):
+        monkeypatch.setattr(module, "execute", stop)
+    monkeypatch.chdir(tmp_path)
+
+
+def test_the_config_that_is_changed_is_one_that_runs():
+    assert experiment_from_dict(BASE).contenders.keys() == {"vit", "resnet"}
+
+
+@pytest.mark.filterwarnings("ignore")  # of Lightning and timm
+@pytest.mark.parametrize("numbers", [range(24), pytest.param(range(24, 250), marks=pytest.mark.slow)], ids=str)
+def test_a_random_config_ends_in_one_line_or_would_run(numbers, stops_before_training, capsys):
+    results = {}
+    for number in numbers:
+        Path("random.yaml").write_text(random_config(number), encoding="utf-8", errors="surrogatepass")
+        code = cli.main(["train", "--config", "random.yaml"])
+        lines = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("warning: ")]
+        results[number] = (code, lines)
+    bad = {
+        number: (code, lines)
+        for number, (code, lines) in results.items()
+        if not (
+            code == EXIT_INTERRUPTED or (code == EXIT_BAD_INPUT and len(lines) == 1 and lines[0].startswith("error: "))
+        )
+    }
+    assert not bad, "\n".join(f"{number}: {code} {lines}" for number, (code, lines) in bad.items())
+    assert {code for code, _ in results.values()} == {EXIT_BAD_INPUT, EXIT_INTERRUPTED}
