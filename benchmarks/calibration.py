@@ -119,7 +119,7 @@ def analyse(measured: Measurements, world: World, *, added: bool = False) -> lis
 
 
 def claims(seed: int, world: World) -> dict[str, bool]:
-    """What is claimed of an experiment. Without a gap every claim is false."""
+    """Claims that an experiment makes. Without a gap every claim is false."""
     measured = simulate(np.random.default_rng([seed, 1]), world)
     analyses = [analyse(measured, world), *([analyse(measured, world, added=True)] if world.added else [])]
     significant = [one for found in analyses for one in found if one.conclusion is SIGNIFICANT]
@@ -135,7 +135,7 @@ def claims(seed: int, world: World) -> dict[str, bool]:
 
 
 def power(seed: int, world: World, freedom_share: float | None = None) -> dict[str, bool]:
-    """Whether the primary comparison is significant."""
+    """True if the primary comparison is significant."""
     if freedom_share is not None:
         comparisons_module.pool_seed_variance = partial(pool_seed_variance, freedom_share=freedom_share)
     measured = simulate(np.random.default_rng([seed, 2]), world)

@@ -1,4 +1,4 @@
-"""How often forecast intervals contain the accuracy that was measured at the largest training-set size.
+"""Measure how often forecast intervals contain the accuracy that was measured at the largest training-set size.
 
     python -m benchmarks.forecast results
 

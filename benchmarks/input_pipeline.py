@@ -119,7 +119,7 @@ def print_table(recipe: str, timings: dict[str, Timing]) -> None:
 
 
 def rows_of(recipe: str, timings: dict[str, Timing]) -> list[Row]:
-    """How many times as fast ours is as each of the others."""
+    """Speed of ours relative to each of the others."""
     ours = timings[OURS]
     return [
         Row(

@@ -46,7 +46,7 @@ class Timing(NamedTuple):
 
 
 def near(side: int, window: int) -> Tensor:
-    """Which tokens of a square grid see each other through a window."""
+    """Mask of the tokens of a square grid that see each other through a window."""
     away = torch.arange(side)[:, None] - torch.arange(side)
     axis = away.abs() <= window // 2
     return (axis[:, None, :, None] & axis[None, :, None, :]).flatten(2).flatten(0, 1)

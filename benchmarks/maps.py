@@ -1,4 +1,4 @@
-"""What the scores of methods come to over the seeds of each recipe.
+"""Summarize the scores of methods over the seeds of each recipe.
 
     python -m benchmarks.maps SCORES
 

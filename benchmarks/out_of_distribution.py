@@ -1,4 +1,4 @@
-"""How well the out-of-distribution score of ``predict`` and other scores detect images unlike the training images.
+"""Measure how well the score of ``predict`` and other scores detect images unlike the training images.
 
     python -m benchmarks.out_of_distribution RUN ... [--cifar data] [--count 500]
 

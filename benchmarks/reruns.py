@@ -1,4 +1,4 @@
-"""What rerunning the same cells moves: two runs of one grid, compared seed by seed.
+"""Measure what rerunning the same cells moves: two runs of one grid, compared seed by seed.
 
     python -m benchmarks.reruns RUN OTHER
 

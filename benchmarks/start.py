@@ -1,4 +1,4 @@
-"""How long one waits: imports, help, status, the first step of a training, the whole quickstart.
+"""Measure waiting times: imports, help, status, the first step of a training, the whole quickstart.
 
     python -m benchmarks.start
     python -m benchmarks.start --runs 1 --skip quickstart

@@ -1,4 +1,4 @@
-"""What the benchmarks of speed share: ways that are timed in turns, ratios with their spread, rows of a table."""
+"""Shared code of the speed benchmarks: ways that are timed in turns, ratios with their spread, rows of a table."""
 
 import argparse
 import json
@@ -42,7 +42,7 @@ class Row:
 
     @property
     def is_met(self) -> bool:
-        """Whether it reaches its goal, where it has one."""
+        """True if it reaches its goal, where it has one."""
         if self.goal is None:
             return True
         if self.value is None:
@@ -97,7 +97,7 @@ def peak_megabytes(work: Callable[[], object]) -> float:
 
 
 def ratio(name: str, slow: np.ndarray, fast: np.ndarray, **about: float | bool | None) -> Row:
-    """How many times as fast one way is as the other, by pairs of neighbouring calls."""
+    """Speed of one way relative to the other, by pairs of neighbouring calls."""
     low, middle, high = np.percentile(slow / fast, [25, 50, 75])
     return Row(name, float(middle), float(low), float(high), **about)  # type: ignore[arg-type]
 

@@ -114,7 +114,7 @@ def of_vits(args: argparse.Namespace) -> list[Row]:
 
 
 def of_precisions(args: argparse.Namespace) -> list[Row]:
-    """What half precision and the layout of channels are worth to the nano pair."""
+    """Measure what half precision and the layout of channels are worth to the nano pair."""
     rows = []
     for name in ("vit_nano", "resnet8"):
         network = create_model(name, image_size=32, num_classes=10)

@@ -22,7 +22,6 @@ class OffsetPositionBias(RelativePosition):
     the number of heads need not be a square.
 
     Arguments:
-        grid_size, num_prefix_tokens: as in ``GridLayer``.
         num_heads: number of attention heads.
         locality: initial sharpness alpha of the preference.
 
@@ -61,7 +60,6 @@ class GatedAttention(GridLayer):
     token enters after the last gated layer, and the last two layers are plain.
 
     Arguments:
-        grid_size, num_prefix_tokens: as in ``GridLayer``.
         num_heads: number of attention heads.
         locality: initial sharpness alpha; see ``OffsetPositionBias``.
 

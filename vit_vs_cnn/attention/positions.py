@@ -150,10 +150,6 @@ class LearnedPosition(GridLayer):
 
     Reference: Dosovitskiy et al. 2021, equation 1.
     Differs: none.
-
-    Arguments:
-        grid_size, num_prefix_tokens: as in ``GridLayer``.
-        embed_dim: width of a token.
     """
 
     def __init__(self, grid_size: tuple[int, int], embed_dim: int, num_prefix_tokens: int = 0) -> None:
@@ -181,7 +177,6 @@ class SinusoidalPosition(GridLayer):
     Differs: see ``sincos_2d_encoding``.
 
     Arguments:
-        grid_size, num_prefix_tokens: as in ``GridLayer``.
         embed_dim: width of a token, a multiple of four.
 
     Raises:
@@ -212,10 +207,6 @@ class ConditionalPosition(GridLayer):
 
     Reference: Chu et al. 2023 (CPVT), section 3.3; applied after the first block.
     Differs: none; prefix tokens are unchanged.
-
-    Arguments:
-        grid_size, num_prefix_tokens: as in ``GridLayer``.
-        embed_dim: width of a token.
     """
 
     def __init__(self, grid_size: tuple[int, int], embed_dim: int, num_prefix_tokens: int = 0) -> None:
@@ -240,7 +231,6 @@ class RotaryPosition(GridLayer):
     Differs: none; prefix tokens are not rotated.
 
     Arguments:
-        grid_size, num_prefix_tokens: as in ``GridLayer``.
         head_dim: width of a head, a multiple of four.
         base: ratio of the longest wavelength to the shortest, nearly; 100 suits a grid, 10000 a text.
 

@@ -71,10 +71,6 @@ class RelativeBias(RelativePosition):
     Reference: Liu et al. 2021 (Swin), equation 4; Shaw et al. 2018 for the idea; class token as in Bao et al. 2022
     (BEiT), three numbers per head.
     Differs: over the whole grid, or any window of it.
-
-    Arguments:
-        grid_size, num_prefix_tokens: as in ``GridLayer``.
-        num_heads: number of attention heads.
     """
 
     def __init__(self, grid_size: tuple[int, int], num_heads: int, num_prefix_tokens: int = 0) -> None:
@@ -115,10 +111,6 @@ class QuadraticBias(RelativePosition):
     Reference: Cordonnier et al. 2020, equation 9.
     Differs: added to scores of content instead of replacing them; the centres start as the offsets of the smallest
     square kernel that has one for each head, nearest first, instead of at random. Prefix tokens get zero.
-
-    Arguments:
-        grid_size, num_prefix_tokens: as in ``GridLayer``.
-        num_heads: number of attention heads.
     """
 
     def __init__(self, grid_size: tuple[int, int], num_heads: int, num_prefix_tokens: int = 0) -> None:

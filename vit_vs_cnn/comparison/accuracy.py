@@ -127,7 +127,7 @@ class ExperimentComparisons:
         return None
 
     def analysis_of(self, seeds: Sequence[int | None], obstacle: Obstacle | None) -> PlannedAnalysis:
-        """Which of the shared seeds are compared, and the rules for them."""
+        """Shared seeds that are compared, and the rules for them."""
         known = [seed for seed in seeds if seed is not None]
         if self.plan is None or len(known) < len(seeds):
             return PlannedAnalysis(tuple(known), ComparisonRules(obstacle=obstacle))
@@ -330,5 +330,5 @@ def choose_examples(tested: Sequence[ScoredNetwork], *, each: int = 8, seed: int
 
 
 def correct_answers(members: Sequence[ScoredNetwork]) -> np.ndarray:
-    """Whether each image is classified correctly, ``(networks, images)``."""
+    """Correctness of the prediction for each image, ``(networks, images)``."""
     return torch.stack([t.predictions.correct for t in members]).numpy()

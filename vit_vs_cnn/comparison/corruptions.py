@@ -253,7 +253,7 @@ def spread_subset(test: LabelledImages, count: int) -> LabelledImages:
 
 
 def _correct(groups: Mapping[str, Sequence[ComparisonEntry]], images: LabelledImages) -> dict[str, np.ndarray]:
-    """Whether each image is classified correctly, ``(networks, images)`` of each group."""
+    """Correctness of the prediction for each image, ``(networks, images)`` of each group."""
     trained = {name: [member.trained for member in members] for name, members in groups.items()}
     logits = {
         name: torch.stack(

@@ -23,7 +23,7 @@ UNFAIR_DIFFERENCES = {
 
 @dataclass(frozen=True)
 class ConfigDifferences:
-    """What a reader must know before the numbers.
+    """Differences between the configurations of the groups.
 
     Arguments:
         settings: by dotted name, the value of each group.

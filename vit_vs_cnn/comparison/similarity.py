@@ -165,7 +165,7 @@ def _has_parameters(module: nn.Module) -> bool:
 
 
 def _holds_blocks(module: nn.Module) -> bool:
-    """Whether the module is or contains a list or a sequence whose members consist of several modules."""
+    """True if the module is or contains a list or a sequence whose members consist of several modules."""
     containers = [m for m in module.modules() if isinstance(m, nn.Sequential | nn.ModuleList)]
     return any(
         next(member.children(), None) is not None and _has_parameters(member)

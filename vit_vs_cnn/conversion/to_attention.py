@@ -25,7 +25,7 @@ EXACT_IMAGES = 256
 
 @dataclass(frozen=True)
 class Compilation:
-    """What a compiled network is, beside what it was.
+    """Compiled network compared with the original one.
 
     Arguments:
         difference: largest difference of a logit in float32, over all of them.

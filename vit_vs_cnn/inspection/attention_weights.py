@@ -149,7 +149,7 @@ def chosen_classes(logits: Float[Tensor, "batch classes"], classes: Classes | No
 
 
 def has_attention(network: nn.Module) -> bool:
-    """Whether ``attention_maps`` supports this kind of network; the weights of a particular one may be unavailable."""
+    """True if ``attention_maps`` supports this kind of network; the weights of a particular one may be unavailable."""
     network = unwrap(_uncompiled(network))
     if isinstance(network, VisionTransformer):
         return True

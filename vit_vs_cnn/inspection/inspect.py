@@ -30,7 +30,7 @@ MAX_IMAGES_WITH_WEIGHTS = 64
 
 @dataclass(frozen=True)
 class InspectionRequest:
-    """What is inspected.
+    """Images, methods and class of an inspection.
 
     Arguments:
         images: files, folders, or numbers of test images; randomly chosen test images if empty.

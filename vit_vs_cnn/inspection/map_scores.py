@@ -91,7 +91,7 @@ class MapMeasure:
 
     @property
     def beats_baselines(self) -> bool:
-        """Whether it is significantly above chance and above the centre map."""
+        """True if it is significantly above chance and above the centre map."""
         return self.adjusted_p_value is not None and self.adjusted_p_value < SCORE_ERROR_RATE
 
 
@@ -117,7 +117,7 @@ class MethodScore:
 
     @property
     def is_sensitive(self) -> bool | None:
-        """Whether the map changes when all weights are shuffled; None if not tested, or constant then."""
+        """True if the map changes when all weights are shuffled; None if not tested, or constant then."""
         unchanged = next((stage.is_unchanged for stage in self.stages if stage.name == STAGE_ALL_WEIGHTS), None)
         return None if unchanged is None else not unchanged
 

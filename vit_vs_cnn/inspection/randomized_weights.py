@@ -56,7 +56,7 @@ class RandomizationStage:
 
     @property
     def is_unchanged(self) -> bool | None:
-        """Whether the maps of some shuffle keep a correlation of 0.5 or more, or -0.5 or less.
+        """True if the maps of some shuffle keep a correlation of 0.5 or more, or -0.5 or less.
 
         None if most maps are constant, which is neither changed nor unchanged.
         """
@@ -165,7 +165,7 @@ def with_shuffled_weights(network: nn.Module, parameters: Sequence[str], seed: i
 
 
 def is_constant_map(maps: Maps) -> Bool[Tensor, "batch"]:
-    """Whether each map has one value, within single precision: such a map does not order the places."""
+    """Find maps of a single value, within single precision: such a map does not order the places."""
     flat = maps.detach().double().flatten(1)
     return flat.amax(dim=1) - flat.amin(dim=1) <= CONSTANT_MAP_TOLERANCE * flat.abs().amax(dim=1)
 

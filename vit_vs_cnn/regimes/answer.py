@@ -220,7 +220,7 @@ def _lead_at_equal_compute(analysis: Analysis, comparison: PairComparison) -> Es
 
 
 def recommendation_text(analysis: Analysis) -> str:
-    """What to do, in one or two sentences."""
+    """Advice in one or two sentences."""
     advice, names = analysis.recommendation, analysis.display_names
     best, comparison = names[advice.best], advice.comparison
     if comparison is None or advice.rival is None:

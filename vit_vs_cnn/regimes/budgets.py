@@ -84,7 +84,7 @@ class EqualCostDifference:
 
     @property
     def is_unequal(self) -> bool:
-        """Whether the longest budgets differ in this cost, so that the comparison at equal cost matters."""
+        """True if the longest budgets differ in this cost, so that the comparison at equal cost matters."""
         limit = _MAX_SAME_COST_RATIO if self.is_interpolated else MAX_EQUAL_MACS_RATIO
         return max(self.ratio, 1 / self.ratio) > limit
 
@@ -111,7 +111,7 @@ class Budgets:
         self.longest = self.measured[self.names[-1]]
 
     def gains(self) -> list[BudgetGain]:
-        """What each budget gained over the next shorter one, for every model and training-set size."""
+        """Gain of each budget over the next shorter one, for every model and training-set size."""
         results = []
         for shorter, longer in pairwise(self.names):
             factor = _mean_steps(self.groups[longer]) / _mean_steps(self.groups[shorter])

@@ -73,7 +73,7 @@ class Caveat:
 def blocking_obstacle(
     first: Sequence[RunResult], second: Sequence[RunResult], log_objections: LogObjections
 ) -> Obstacle | None:
-    """Why the runs of two models at one training-set size allow no conclusion; None if they do."""
+    """Reason why the runs of two models at one training-set size allow no conclusion; None if they do."""
     both = [*first, *second]
     objections = (log_objections.get(r.contender) for r in both)
     if (obstacle := shared_obstacle(objections, _by_model(both), (r.cost.ended_early for r in both))) is not None:
@@ -100,7 +100,7 @@ def shared_obstacle(
     runs: Mapping[str, Iterable[RunResult | None]],
     ended_early: Iterable[bool | None],
 ) -> Obstacle | None:
-    """Why two models allow no conclusion, whether an experiment or ``compare`` compares them; None if they do.
+    """Reason why two models allow no conclusion, whether an experiment or ``compare`` compares them; None if they do.
 
     Arguments:
         log_objections: of the test-set log, one for each run.
@@ -117,7 +117,7 @@ def shared_obstacle(
 
 
 def budget_obstacle(plan: AnalysisPlan | None, results: Iterable[RunResult]) -> Obstacle | None:
-    """Why runs with another budget than the planned one allow no conclusion; None where there are none."""
+    """Reason why runs with another budget than the planned one allow no conclusion; None where there are none."""
     if plan is None or not plan.budget:
         return None
     others = sorted({b.text for r in results if (b := r.parsed_budget) is not None} - {plan.budget})

@@ -104,7 +104,7 @@ def _seed_variance(
 
 
 def find_crossovers(comparisons: Sequence[PairComparison]) -> list[Crossover]:
-    """Where significant conclusions of a pair at two training-set sizes have opposite signs."""
+    """Find pairs whose significant conclusions at two training-set sizes have opposite signs."""
     results = []
     ordered = sorted(comparisons, key=lambda one: (one.first, one.second, one.train_size or 0))
     for _, group in itertools.groupby(ordered, key=lambda one: one.names):

@@ -31,7 +31,7 @@ class RecommendationKind(StrEnum):
 
 @dataclass(frozen=True)
 class Recommendation:
-    """Which model to train with all images and the longest budget.
+    """Model to train with all images and the longest budget.
 
     Arguments:
         best: model of the highest accuracy.
@@ -130,7 +130,7 @@ def _best_of_other_starts(
 
 
 def holds_at_equal_cost(comparison: PairComparison, equal_cost: Sequence[EqualCostDifference]) -> bool:
-    """Whether a lead holds at equal steps and at equal training FLOPs.
+    """True if a lead holds at equal steps and at equal training FLOPs.
 
     A leader that is cheaper than its rival holds its lead without a further comparison.
     """

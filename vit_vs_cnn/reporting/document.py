@@ -145,7 +145,7 @@ class Picture(Block):
 
     @property
     def is_drawn(self) -> bool:
-        """Whether it consists of lines and letters, which a dark page inverts."""
+        """True if it consists of lines and letters, which a dark page inverts."""
         return not isinstance(self.source, Path | bytes) and self.formats[0] == "svg"
 
 

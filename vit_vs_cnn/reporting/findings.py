@@ -53,7 +53,7 @@ class Findings(Written):
 
     @property
     def answer(self) -> str:
-        """Which model is better, by how much, and what more images and more training would change.
+        """Better model, by how much, and what more images and more training would change.
 
         The first access searches for near-duplicates between test and training images.
         """
@@ -61,7 +61,7 @@ class Findings(Written):
 
     @property
     def recommendation(self) -> str:
-        """Which model to train. The first access searches for near-duplicates between test and training images."""
+        """Model to train. The first access searches for near-duplicates between test and training images."""
         text = write_answer(self.analysis).recommendation
         return self._with_warning(self.leak, f"{text[:1].upper()}{text[1:]}", " ")
 

@@ -122,7 +122,7 @@ def write_inspection_page(
 
 
 def summary_lines(inspection: Inspection) -> list[str]:
-    """What was inspected, how often each network is right, and how often its maps beat random ones."""
+    """Summary: the images, how often each network is right, and how often its maps beat random ones."""
     count, images = len(inspection.images.data), inspection.images
     lines = [f"{format_count(count, 'image')}, {images.source}."]
     for network in inspection.networks:

@@ -32,7 +32,7 @@ CONCLUSIVE = (Conclusion.SIGNIFICANTLY_BETTER, Conclusion.EQUIVALENT)
 
 
 class ComparisonTest(StrEnum):
-    """How the p-value of a comparison was computed."""
+    """Test that gave the p-value of a comparison."""
 
     STUDENT_AND_NORMAL = "Student over seeds, normal over images"
     MCNEMAR = "exact McNemar"
@@ -40,7 +40,7 @@ class ComparisonTest(StrEnum):
 
 
 class ObstacleKind(StrEnum):
-    """Why a comparison allows no conclusion."""
+    """Kinds of reasons why a comparison allows no conclusion."""
 
     FEW_IMAGES = "too few test images"
     FEW_SEEDS = "too few seeds"
@@ -59,7 +59,7 @@ class ObstacleKind(StrEnum):
 
 @dataclass(frozen=True)
 class Obstacle:
-    """Why a comparison allows no conclusion, whatever the numbers.
+    """Reason why a comparison allows no conclusion, whatever the numbers.
 
     Arguments:
         text: clause for a reader.
@@ -74,7 +74,7 @@ class Obstacle:
 
 @dataclass(frozen=True)
 class ComparisonRules:
-    """What was fixed before two models are compared.
+    """Rules that are fixed before two models are compared.
 
     Arguments:
         margin: difference of accuracies below which two models are equivalent.

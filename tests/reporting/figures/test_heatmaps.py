@@ -52,10 +52,6 @@ def test_matrices_may_differ_in_size_and_carry_gradients():
         ({"weights": []}, "at least one matrix"),
         ({"weights": [[]]}, "at least one matrix"),
         ({"weights": [[torch.zeros(2, 3)], [torch.zeros(2, 3)] * 2]}, "rows of one length"),
-        ({"weights": [[torch.zeros(1, 2, 3)]]}, r"one has shape \(1, 2, 3\)"),
-        ({"weights": [[torch.zeros(2, 3)]], "titles": [["a", "b"]]}, "titles must be 1 x 1"),
-        ({"weights": [[torch.zeros(2, 3)]], "row_labels": []}, "row_labels must be one for each of 1 rows"),
-        ({"weights": [[torch.zeros(2, 3)]], "column_labels": ["a", "b"]}, "there are 2"),
     ],
 )
 def test_what_does_not_fit_raises(arguments, message):

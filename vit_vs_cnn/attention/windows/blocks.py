@@ -160,7 +160,6 @@ class BlockWindow(GridLayer):
     code, where the shorter axis decides for both).
 
     Arguments:
-        grid_size, num_prefix_tokens: as in ``GridLayer``.
         window_size: (rows, cols) of a window, or one number for both.
         shifted: move the borders by half a window.
 

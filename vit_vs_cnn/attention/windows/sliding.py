@@ -199,7 +199,6 @@ class SlidingWindow(GridLayer):
     masked product of all tokens with all.
 
     Arguments:
-        grid_size, num_prefix_tokens: as in ``GridLayer``.
         window_size: (rows, cols) of the window, or one number for both.
         boundary: as in ``local_attention``.
 

@@ -104,7 +104,7 @@ def _draw_curves(axis: Axes, analysis: Analysis, budget: str, *, fits: bool) -> 
 
 
 def shows_chance(analysis: Analysis) -> bool:
-    """Whether a line at chance leaves enough of the axis to the accuracies."""
+    """True if a line at chance leaves enough of the axis to the accuracies."""
     values = [point.accuracy.value for point in analysis.accuracies]
     room = 3 * (max(values) - min(values)) + 0.1
     return analysis.chance is not None and min(values) - analysis.chance < room

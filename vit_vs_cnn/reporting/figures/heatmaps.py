@@ -34,11 +34,12 @@ def attention_heatmaps(
         cell_size: of a matrix, in inches.
 
     Raises:
-        ValueError: if there is no matrix, the rows differ in length, or the titles or labels do not fit the grid.
+        ValueError: if there is no matrix, or the rows differ in length.
     """
     grid = [[np.asarray(torch.as_tensor(matrix).detach().cpu().float()) for matrix in row] for row in weights]
-    rows, columns = _grid_size(grid)
-    _check_labels(titles, row_labels, column_labels, rows, columns)
+    rows, columns = len(grid), len(grid[0]) if grid else 0
+    if not columns or {len(row) for row in grid} != {columns}:
+        raise ValueError("weights must have at least one matrix, and rows of one length")
     low, high = _limits(grid) if limits is None else limits
     figure = Drawing(figsize=(cell_size * columns + 1.5, cell_size * rows + 0.9), layout="compressed")
     axes: list[Axes] = list(figure.subplots(rows, columns, squeeze=False).flat)
@@ -64,31 +65,6 @@ def attention_heatmaps(
     if title is not None:
         figure.suptitle(title, fontsize=11)
     return figure
-
-
-def _grid_size(grid: list[list[np.ndarray]]) -> tuple[int, int]:
-    columns = {len(row) for row in grid}
-    if len(columns) != 1 or 0 in columns:
-        raise ValueError(f"weights must have at least one matrix and rows of one length, but rows have {columns}")
-    for row in grid:
-        for matrix in row:
-            if matrix.ndim != 2 or 0 in matrix.shape:
-                raise ValueError(f"weights must be matrices (queries, keys), but one has shape {matrix.shape}")
-    return len(grid), columns.pop()
-
-
-def _check_labels(
-    titles: Sequence[Sequence[str]] | None,
-    row_labels: Sequence[str] | None,
-    column_labels: Sequence[str] | None,
-    rows: int,
-    columns: int,
-) -> None:
-    if titles is not None and [len(row) for row in titles] != [columns] * rows:
-        raise ValueError(f"titles must be {rows} x {columns}, one for each matrix")
-    for name, labels, count in (("row", row_labels, rows), ("column", column_labels, columns)):
-        if labels is not None and len(labels) != count:
-            raise ValueError(f"{name}_labels must be one for each of {count} {name}s, but there are {len(labels)}")
 
 
 def _limits(grid: list[list[np.ndarray]]) -> tuple[float, float]:
