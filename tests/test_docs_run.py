@@ -55,7 +55,7 @@ SMALLER = {
     r"^(?!.*your_images).*(--config (configs/)?(folder|decide)|mine\.yaml)": "--protocol.train_sizes [40]",
     r"^(?!.*your_images).*--config (configs/)?decide": "--protocol.seeds [0]",
     r"your_images.*--config decide": "--protocol.seeds [0,1,2] --data.folder.image_size 32",
-    r"--tuning\.trials 12": "--tuning.trials 2 --tuning.splits 1 --data.validation_fraction 0.5",
+    r"--tuning\.(trials 12|space)": "--tuning.trials 2 --tuning.splits 1 --data.validation_fraction 0.5",
     r"audit --data\.source cifar10": "--data.cifar.verify_checksum false",
     r"inspect runs/(?!.*(--count [24]|--images))|inspect CELL(?!.*--images)": "--count 2",
     r"--score": "--score-images 4",
@@ -70,6 +70,7 @@ STANDS_FOR = {
     r"\bCELL\b": "runs/cifar10_cpu/cells/vit-*",
     r"\bCHECKPOINT\b": "runs/duel/cells/vit-*/checkpoints/last.ckpt",
     r"\bFOLDER\b": "figures",
+    r"\bnew_photos\b": "photos",
 }
 CALLBACKS = (
     "[{class_path: lightning.pytorch.callbacks.ModelCheckpoint, init_args: {every_n_train_steps: 1, save_top_k: -1}}]"

@@ -367,7 +367,6 @@ COMMANDS = {
             "predict",
             (
                 "vit-vs-cnn predict runs/duel photos --output answers.csv --top 3 --explain",
-                "find photos -name '*.jpg' | vit-vs-cnn predict runs/duel - --contender vit",
             ),
         ),
         Command("to-attention", ("vit-vs-cnn to-attention runs/duel/cells/resnet-n2000-s0-4c1f",)),

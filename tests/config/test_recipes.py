@@ -66,10 +66,17 @@ def test_a_family_is_found_by_the_name_of_the_model(model, recipe):
     assert find_recipe(model, is_pretrained=False).name == recipe
 
 
-@pytest.mark.parametrize(("name", "exponent"), [("timm/resnet18", 1.0), ("vit_small", 0.5)])
-def test_the_learning_rate_follows_the_batch_size(name, exponent):
+@pytest.mark.parametrize(
+    ("contender", "exponent"),
+    [
+        ({"model": {"name": "timm/resnet18"}, "weights": {"hub": True}}, 1.0),
+        ({"model": {"name": "vit_small"}}, 0.5),
+    ],
+    ids=["SGD", "Muon"],
+)
+def test_the_learning_rate_follows_the_batch_size(contender, exponent):
     """In proportion for SGD, with the square root for adaptive optimizers."""
-    small, large = (read({"model": {"name": name}}, batch_size=size).optimizer for size in (128, 512))
+    small, large = (read(contender, batch_size=size).optimizer for size in (128, 512))
     assert large.lr / small.lr == pytest.approx(4**exponent, rel=0.02)
 
 
