@@ -305,7 +305,7 @@ def usage() -> str:
 
 
 def _read_value(name: str, text: str) -> Any:
-    return read_yaml(text, where=f"argument --{name}: {text[:80]!r}", kind="a YAML value")
+    return read_yaml(text, location=f"argument --{name}: {text[:80]!r}", kind="a YAML value")
 
 
 def _flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

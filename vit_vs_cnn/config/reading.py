@@ -97,35 +97,35 @@ class Setting:
         parser.add_argument(f"--{_KEY}", type=self.hint)
         return parser
 
-    def read(self, value: Any, where: str) -> Any:
+    def read(self, value: Any, location: str) -> Any:
         """The value with its type. Blocks are built; objects of classes that it names are not created.
 
         Raises:
-            InputError: another type; the message begins with ``where``.
+            InputError: another type; the message begins with ``location``.
         """
         if value is None:
             if type(None) not in kinds_of(self.hint):
-                raise InputError(f"{where}: expected {in_words(self.hint)}, got null")
+                raise InputError(f"{location}: expected {in_words(self.hint)}, got null")
             return None
         if self.block is not None:
-            return build(self.block, value, where=where)
+            return build(self.block, value, location=location)
         if type(value) is self.hint or (type(value) is str and value in self._words):
             return value
-        read = self._by_parser(value, where)
+        read = self._by_parser(value, location)
         for number in _numbers(read):  # 1e20 is a text to YAML, and a whole number to jsonargparse
-            check_plain(number, where=where)
+            check_plain(number, location=location)
         return read
 
-    def make(self, value: Any, where: str) -> Any:
+    def make(self, value: Any, location: str) -> Any:
         """The value as ``read`` returns it, with objects created for the classes that it names."""
-        return self._by_parser(value, where, self._parser.instantiate)
+        return self._by_parser(value, location, self._parser.instantiate)
 
-    def _by_parser(self, value: Any, where: str, then: Callable[[Namespace], Namespace] = lambda read: read) -> Any:
+    def _by_parser(self, value: Any, location: str, then: Callable[[Namespace], Namespace] = lambda read: read) -> Any:
         try:
             with strict_parsing():  # jsonargparse puts what it parsed into the lists that it is given
                 return then(self._parser.parse_object({_KEY: copy.deepcopy(value)}))[_KEY]
         except REFUSED as error:
-            raise InputError(f"{where}: {self._refusal(value, str(error))}") from error
+            raise InputError(f"{location}: {self._refusal(value, str(error))}") from error
 
     def _refusal(self, value: Any, message: str) -> str:
         """Reason why a value is refused: of a list the first wrong item, of a class its first wrong argument."""
@@ -209,25 +209,25 @@ def settings_of(target: Callable[..., Any]) -> dict[str, Setting]:
     return settings
 
 
-def check(target: Callable[..., Any], values: Any, *, where: str, skip: Collection[str] = ()) -> dict[str, Any]:
+def check(target: Callable[..., Any], values: Any, *, location: str, skip: Collection[str] = ()) -> dict[str, Any]:
     """Arguments of a class or a function from plain values, with their types.
 
     Arguments:
         skip: arguments that are not allowed here.
 
     Raises:
-        InputError: an unknown or missing argument, or a value of the wrong type; the message begins with ``where``, the
-            place in the config.
+        InputError: an unknown or missing argument, or a value of the wrong type. The message begins with ``location``,
+            the setting in the config.
     """
     settings = {name: setting for name, setting in settings_of(target).items() if name not in skip}
     if not isinstance(values, Mapping):
         name = _meant_setting(settings, values)
-        hint = f"; did you mean --{where}.{name} {_short(values)}?" if name else ""
-        raise InputError(f"{where}: expected names with values, got {values!r}{hint}")
-    refuse_unknown(values, settings, where)
+        hint = f"; did you mean --{location}.{name} {_short(values)}?" if name else ""
+        raise InputError(f"{location}: expected names with values, got {values!r}{hint}")
+    refuse_unknown(values, settings, location)
     if missing := [name for name, setting in settings.items() if setting.default is REQUIRED and name not in values]:
-        raise InputError(f"{where}.{missing[0]}: has to be given ({in_words(settings[missing[0]].hint)})")
-    return {name: settings[name].read(value, f"{where}.{name}") for name, value in values.items()}
+        raise InputError(f"{location}.{missing[0]}: has to be given ({in_words(settings[missing[0]].hint)})")
+    return {name: settings[name].read(value, f"{location}.{name}") for name, value in values.items()}
 
 
 def _meant_setting(settings: Mapping[str, Setting], value: Any) -> str | None:
@@ -240,33 +240,33 @@ def _meant_setting(settings: Mapping[str, Setting], value: Any) -> str | None:
     return next(chosen, "root" if "root" in settings else None)
 
 
-def build(target: type[Built], values: Any, *, where: str) -> Built:
+def build(target: type[Built], values: Any, *, location: str) -> Built:
     """Object of a class, from plain values.
 
     Raises:
         InputError: as ``check``, or a value that the class itself refuses.
     """
-    arguments = check(target, values, where=where)
+    arguments = check(target, values, location=location)
     try:
         return target(**arguments)
     except (ValueError, TypeError) as error:
-        raise InputError(f"{where}: {_short(error, 1000)}") from error
+        raise InputError(f"{location}: {_short(error, 1000)}") from error
 
 
-def instantiate_arguments(target: Callable[..., Any], values: Mapping[str, Any], *, where: str) -> dict[str, Any]:
+def instantiate_arguments(target: Callable[..., Any], values: Mapping[str, Any], *, location: str) -> dict[str, Any]:
     """Arguments as ``check`` returns them, with objects created for each ``class_path``."""
-    check(target, values, where=where)
-    return {name: settings_of(target)[name].make(value, f"{where}.{name}") for name, value in values.items()}
+    check(target, values, location=location)
+    return {name: settings_of(target)[name].make(value, f"{location}.{name}") for name, value in values.items()}
 
 
-def refuse_unknown(names: Iterable[Any], settings: Mapping[str, Setting], where: str) -> None:
+def refuse_unknown(names: Iterable[Any], settings: Mapping[str, Setting], location: str) -> None:
     """Raise InputError for an unknown name, with the closest setting, here or in a block."""
     for name in names:
         if name in settings:
             continue
         deeper = [dotted for dotted, _ in walk(settings) if dotted.endswith(f".{name}")]
         close = difflib.get_close_matches(str(name), settings, n=1) or deeper[:1]
-        place = f"{where}.{name}" if where else name
+        place = f"{location}.{name}" if location else name
         hint = f"; did you mean {close[0]}?" if close else ""
         raise UnknownSetting(f"{place}: there is no such setting{hint} (there are: {', '.join(sorted(settings))})")
 

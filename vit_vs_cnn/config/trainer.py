@@ -89,7 +89,7 @@ def read_trainer(values: Any, passive_callbacks: Any = None, *, trusted: bool) -
 
     if "precision" in theirs:
         trainer_settings()["precision"].read(theirs.pop("precision"), "trainer.precision")
-    checked = typed.check(Trainer, theirs, where="trainer")
+    checked = typed.check(Trainer, theirs, location="trainer")
     checked_callbacks = typed.settings_of(Trainer)["callbacks"].read(
         passive_callbacks or [], "execution.passive_callbacks"
     )
@@ -103,17 +103,17 @@ def read_trainer(values: Any, passive_callbacks: Any = None, *, trusted: bool) -
         "trainer.callbacks": named.get("callbacks"),
         "execution.passive_callbacks": _in_full(passive_callbacks or [], checked_callbacks),
     }
-    for where, callbacks in in_full.items():
+    for location, callbacks in in_full.items():
         for callback in as_list(callbacks):
-            _refuse_budget_callback(_name(callback), where)
+            _refuse_budget_callback(_name(callback), location)
     return {**values, **named}
 
 
-def _refuse_budget_callback(name: str, where: str) -> None:
+def _refuse_budget_callback(name: str, location: str) -> None:
     """Raise InputError for a callback that changes the training budget, or that is derived from one."""
     for parent in getattr(pydoc.locate(name), "__mro__", ()):
         if parent.__module__.startswith("lightning.") and (reason := BUDGET_CALLBACKS.get(parent.__name__)):
-            raise InputError(f"{where}: {name} is not allowed: {reason}")
+            raise InputError(f"{location}: {name} is not allowed: {reason}")
 
 
 def trainer_settings() -> dict[str, typed.Setting]:

@@ -147,14 +147,16 @@ def shared_space(experiment: Experiment) -> dict[str, Any]:
 
 
 def _has_option(experiment: Experiment, name: str, key: str, space: Mapping[str, Any], pool: ExperimentData) -> bool:
-    contender, where = experiment.contenders[name], f"contenders.{name}.model"
+    contender, location = experiment.contenders[name], f"contenders.{name}.model"
     values = space[key]
     value = values[0] if isinstance(values, list) else values["high"]
     shape = {"num_classes": pool.images.num_classes, "image_shape": pool.images.image_shape}
-    build_network(contender.model, **shape, where=where, trust=experiment.trusted)  # raises if the model has an error
+    build_network(
+        contender.model, **shape, location=location, trust=experiment.trusted
+    )  # raises if the model has an error
     try:
-        changed = with_values(contender, {key: value}, where=where)
-        build_network(changed.model, **shape, where=where, trust=experiment.trusted)
+        changed = with_values(contender, {key: value}, location=location)
+        build_network(changed.model, **shape, location=location, trust=experiment.trusted)
     except InputError:
         return False
     return True
@@ -199,9 +201,9 @@ def _with_sampled(own: Contender, sampled: Mapping[str, Any], shared: Augmentati
         own = replace(own, augmentation=own.augmentation or shared)
     optimizer = sampled.get("optimizer")
     if not (isinstance(optimizer, Mapping) and "name" in optimizer):
-        return with_values(own, sampled, where="tuning.space") if sampled else own
+        return with_values(own, sampled, location="tuning.space") if sampled else own
     rest = {name: value for name, value in sampled.items() if name != "optimizer"}
-    recipe = with_values(own, rest, where="tuning.space") if rest else own
+    recipe = with_values(own, rest, location="tuning.space") if rest else own
     return replace(recipe, optimizer=Optimizer.from_dict(optimizer))
 
 

@@ -39,7 +39,7 @@ def match_macs(experiment: Experiment, shape: Shape, num_classes: int, *, fixed:
     """
     candidates = {name: contender for name, contender in experiment.contenders.items() if contender.weights is None}
     macs = {
-        name: _macs(contender.model, shape, num_classes, where=f"contenders.{name}.model", trust=experiment.trusted)
+        name: _macs(contender.model, shape, num_classes, location=f"contenders.{name}.model", trust=experiment.trusted)
         for name, contender in candidates.items()
     }
     goals = [macs[name] for name, contender in candidates.items() if not _is_vit(contender)]
@@ -84,7 +84,7 @@ def _matched_model(model: Mapping[str, Any], shape: Shape, num_classes: int, goa
     for patch in _patches(shape):
         # MACs are a w^2 + b w: maps of a token, and attention with the embedding. Two widths give both.
         once, twice = (
-            _macs({**model, "patch_size": patch, "embed_dim": w}, shape, num_classes, where="model")
+            _macs({**model, "patch_size": patch, "embed_dim": w}, shape, num_classes, location="model")
             for w in (own, 2 * own)
         )
         a, b = (twice - 2 * once) / (2 * own**2), (4 * once - twice) / (2 * own)
@@ -107,7 +107,7 @@ def _patches(shape: Shape) -> Iterator[int]:
             yield side
 
 
-def _macs(model: Mapping[str, Any], shape: Shape, num_classes: int, *, where: str, trust: bool = False) -> int:
+def _macs(model: Mapping[str, Any], shape: Shape, num_classes: int, *, location: str, trust: bool = False) -> int:
     with torch.random.fork_rng(devices=[]):
-        network = build_network(model, num_classes=num_classes, image_shape=shape, where=where, trust=trust)
+        network = build_network(model, num_classes=num_classes, image_shape=shape, location=location, trust=trust)
     return count_macs(network, shape)

@@ -54,7 +54,7 @@ def read_run_names(folder: Path) -> dict[str, Budget | None]:
     budgets: dict[str, Budget] = {}
     for name in names:
         if (text := json.dumps(grid[name])) not in budgets:
-            budgets[text] = build(Budget, grid[name], where=f"{folder / 'grid.json'}: {name}")
+            budgets[text] = build(Budget, grid[name], location=f"{folder / 'grid.json'}: {name}")
     return {name: budgets[json.dumps(grid[name])] for name in names}
 
 

@@ -48,14 +48,14 @@ class ImagePredictions:
     written: tuple[Path, ...] = ()
 
     @classmethod
-    def concatenate(cls, parts: Sequence["ImagePredictions"], where: str = "images") -> "ImagePredictions":
+    def concatenate(cls, parts: Sequence["ImagePredictions"], location: str = "images") -> "ImagePredictions":
         """Join batches of one network.
 
         Raises:
-            InputError: no images, or none that can be read; the message names ``where`` they were searched for.
+            InputError: no images, or none that can be read; the message names the ``location`` that was searched.
         """
         if not parts:
-            raise InputError(f"{where}: there are no images")
+            raise InputError(f"{location}: there are no images")
         first, errors, count = parts[0], {}, 0
         for part in parts:
             errors |= {count + index: reason for index, reason in part.errors.items()}

@@ -93,7 +93,7 @@ def read_status(folder: Path) -> ExperimentStatus:
     grid = read_run_names(folder)
     values = read_config(folder / "experiment.yaml")
     try:
-        budget = build(Budget, values["protocol"]["budget"], where="protocol.budget")
+        budget = build(Budget, values["protocol"]["budget"], location="protocol.budget")
     except (KeyError, TypeError, InputError) as error:
         raise InputError(f"{folder / 'experiment.yaml'} has no protocol.budget; train writes it anew") from error
     recorded = read_finished_results(folder) if is_record(folder) else {}

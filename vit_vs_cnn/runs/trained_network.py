@@ -274,7 +274,7 @@ def _open_run(path: Path, trust: bool | str) -> TrainedNetwork:
     metadata, step = contents["vit_vs_cnn"], contents.get("global_step")
     if "origin" not in metadata:
         raise InputError(f"checkpoint {checkpoint} does not name its run")
-    run = run_from_dict(metadata["origin"], where=f"checkpoint {checkpoint}", trusted=trust is True)
+    run = run_from_dict(metadata["origin"], location=f"checkpoint {checkpoint}", trusted=trust is True)
     data = run.experiment.data
     resize: dict[str, Resize] = {"folder": data.folder.resize, "table": data.table.resize}
     return TrainedNetwork(
