@@ -10,7 +10,7 @@ import yaml
 
 from vit_vs_cnn.errors import InputError, one_line
 
-#: Largest whole number: that of a tensor.
+#: Largest whole number, as in a tensor.
 LARGEST = 2**63 - 1
 #: Levels and values of a config, with aliases expanded. Usual configs have 6 and 300.
 MAX_LEVELS, MAX_VALUES = 32, 100_000
@@ -148,8 +148,8 @@ def check_class(value: Any, location: str) -> None:
         raise InputError(
             f"{location}: expected {{class_path: package.module.Name, init_args: {{...}}}}, got {dict(value)}"
         )
-    if unknown := [name for name in value if name not in ("class_path", "init_args")]:
-        raise InputError(f"{location}.{unknown[0]}: there is no such setting; a class has class_path and init_args")
+    if surplus := [name for name in value if name not in ("class_path", "init_args")]:
+        raise InputError(f"{location}.{surplus[0]}: there is no such setting; a class has class_path and init_args")
 
 
 def dotted(path: tuple[Any, ...]) -> str:

@@ -280,8 +280,8 @@ def _check_tuning(tuning: Tuning, protocol: Protocol, contenders: Mapping[str, C
     for contender in contenders.values():
         check_space(space, contender, location="tuning.space")
     if wrong := [size for size in tuning.sizes or [] if size not in protocol.train_sizes]:
-        known = ", ".join(map(str, protocol.train_sizes))
-        raise InputError(f"tuning.sizes: {wrong[0]} is not one of protocol.train_sizes ({known})")
+        sizes = ", ".join(map(str, protocol.train_sizes))
+        raise InputError(f"tuning.sizes: {wrong[0]} is not one of protocol.train_sizes ({sizes})")
 
 
 def _block(values: Mapping[str, Any], name: str) -> Any:
@@ -352,7 +352,7 @@ def read_config(path: Path) -> dict[str, Any]:
     """Plain values of a YAML file.
 
     Raises:
-        InputError: no such file, no YAML, a repeated name, or no mapping.
+        InputError: a missing file, a file that is not YAML, a repeated name, or a value that is not a mapping.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -367,7 +367,7 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 def find_config(name: str | os.PathLike[str] = "quickstart") -> Path:
-    """Path of a config: that file, or else the config of that name in the package.
+    """Path of a config file, or of the config with this name in the package.
 
     Raises:
         InputError: neither exists.
@@ -391,7 +391,7 @@ def settings_of_a_config() -> dict[str, typed.Setting]:
 
 @cache
 def dotted_settings() -> dict[str, typed.Setting]:
-    """All settings by dotted name, without those of Lightning's Trainer. ``NAME`` is the name of a contender."""
+    """All settings by dotted name, except settings of Lightning's Trainer. ``NAME`` is the name of a contender."""
     blocks = settings_of_a_config()
     del blocks["contenders"], blocks["trainer"]
     return dict([*typed.walk(blocks), *typed.walk(typed.settings_of(Contender), "contenders.NAME.")])

@@ -24,8 +24,8 @@ def read_contender(values: Any, protocol: Protocol, *, shares_augmentation: bool
     Settings that it leaves out are filled in from the recommended recipe.
 
     Arguments:
-        shares_augmentation: whether the config has an augmentation for all contenders, which then replaces those of
-            recommended recipes.
+        shares_augmentation: True if the config has an augmentation for all contenders, which replaces the
+            augmentation of recommended recipes.
 
     Raises:
         InputError: a value that is not allowed, with its place (after ``location``) and the rule.
@@ -101,10 +101,10 @@ def _by_size(value: Any, contender: Contender, protocol: Protocol, *, location: 
     if not isinstance(value, Mapping):
         raise InputError(f"{location}: expected training sizes with settings, got {value!r}")
     sizes: dict[str, Any] = {}
-    known = [str(size) for size in protocol.train_sizes]
+    allowed = [str(size) for size in protocol.train_sizes]
     for size, over in value.items():
-        if str(size) not in known:
-            raise InputError(f"{location}: {size} is not one of protocol.train_sizes ({', '.join(known)})")
+        if str(size) not in allowed:
+            raise InputError(f"{location}: {size} is not one of protocol.train_sizes ({', '.join(allowed)})")
         if str(size) in sizes:
             raise InputError(f"{location}: {size} is named twice, as a number and as a text; name it once")
         sizes[str(size)] = copy.deepcopy(over)
@@ -118,13 +118,13 @@ def _by_budget(value: Any, contender: Contender, protocol: Protocol, *, location
     if not isinstance(value, Mapping):
         raise InputError(f"{location}: expected amounts of protocol.budget with settings, got {value!r}")
     budgets: dict[str, Any] = {}
-    for named, over in value.items():
-        amount = next((value for value in protocol.budget.amounts if str(named) == str(value) or named == value), None)
+    for name, over in value.items():
+        amount = next((value for value in protocol.budget.amounts if str(name) == str(value) or name == value), None)
         if amount is None:
-            raise InputError(f"{location}: {named} is not one of protocol.budget ({protocol.budget.text})")
+            raise InputError(f"{location}: {name} is not one of protocol.budget ({protocol.budget.text})")
         if str(amount) in budgets:
             raise InputError(f"{location}: {amount:g} is named twice, in two notations; name it once")
-        place = f"{location}.{named}"
+        place = f"{location}.{name}"
         rest = {k: v for k, v in over.items() if k != "by_size"} if isinstance(over, Mapping) else over
         changed = with_overrides(contender, rest, location=place)
         sizes = over.get("by_size") or {}

@@ -39,7 +39,7 @@ WORDS = {
 #: Default of required settings.
 REQUIRED: Any = ...
 REFUSED = (ArgumentError, ImportError, KeyError, OverflowError, TypeError, ValueError)
-_KEY = "it"  # the only key of a setting's parser
+_PARSER_KEY = "it"  # the only key of a setting's parser
 
 
 #: jsonargparse's settings, which hold for the whole process; it has no public way to read them.
@@ -68,10 +68,10 @@ def new_parser() -> ArgumentParser:
 
 @dataclass(frozen=True, eq=False)
 class Setting:
-    """A setting: its name, type, default and description.
+    """Name, type, default and description of a setting.
 
     Arguments:
-        default: ``REQUIRED`` if there is none.
+        default: default value; ``REQUIRED`` for a required setting.
         help: entry in the docstring.
     """
 
@@ -94,7 +94,7 @@ class Setting:
     @cached_property
     def _parser(self) -> ArgumentParser:
         parser = new_parser()
-        parser.add_argument(f"--{_KEY}", type=self.hint)
+        parser.add_argument(f"--{_PARSER_KEY}", type=self.hint)
         return parser
 
     def read(self, value: Any, location: str) -> Any:
@@ -123,7 +123,7 @@ class Setting:
     def _by_parser(self, value: Any, location: str, then: Callable[[Namespace], Namespace] = lambda read: read) -> Any:
         try:
             with strict_parsing():  # jsonargparse puts what it parsed into the lists that it is given
-                return then(self._parser.parse_object({_KEY: copy.deepcopy(value)}))[_KEY]
+                return then(self._parser.parse_object({_PARSER_KEY: copy.deepcopy(value)}))[_PARSER_KEY]
         except REFUSED as error:
             raise InputError(f"{location}: {self._refusal(value, str(error))}") from error
 
@@ -131,23 +131,23 @@ class Setting:
         """Reason why a value is refused: of a list the first wrong item, of a class its first wrong argument."""
         kinds, parts = kinds_of(self.hint), []
         if isinstance(value, list | tuple) and (inner := element_of(self.hint)) is not None:
-            parts = [(inner, one) for one in value]
+            parts = [(inner, part_value) for part_value in value]
         elif len(kinds) > 1 and isinstance(value, Mapping):
             parts = [(kind, value) for kind in kinds if isinstance(kind, type) and kind not in WORDS]
-        for hint, one in parts:
+        for hint, part_value in parts:
             part = Setting(self.name, hint)
             try:
                 with strict_parsing():
-                    part._parser.parse_object({_KEY: copy.deepcopy(one)})
+                    part._parser.parse_object({_PARSER_KEY: copy.deepcopy(part_value)})
             except REFUSED as error:
-                return part._refusal(one, str(error))
+                return part._refusal(part_value, str(error))
         plain = (Literal, list, tuple, dict, Sequence)
         if not isinstance(value, Mapping) or all(kind in WORDS or get_origin(kind) in plain for kind in kinds):
             example = f", such as '{{name: {_short(value)}}}'" if self.name == "model" else ""
             if isinstance(value, str) and element_of(self.hint) is not None and "," in value:
                 example = f", such as '[{_short(value)}]'"
             return f"expected {in_words(self.hint)}{example}, got {_short(value)}"
-        return _short(message.replace(f'Parser key "{_KEY}":', ""), 400)
+        return _short(message.replace(f'Parser key "{_PARSER_KEY}":', ""), 400)
 
 
 def _short(value: Any, most: int = 150) -> str:
@@ -185,8 +185,8 @@ def _numbers(value: Any) -> Iterator[int | float]:
         yield value
     elif isinstance(value, Mapping | Namespace | list | tuple):
         inside = value.values() if isinstance(value, Mapping | Namespace) else value
-        for one in inside:
-            yield from _numbers(one)
+        for item in inside:
+            yield from _numbers(item)
 
 
 @functools.cache
@@ -194,7 +194,9 @@ def settings_of(target: Callable[..., Any]) -> dict[str, Setting]:
     """Arguments of a class or a function, by name."""
     is_block = dataclasses.is_dataclass(target)
     documented = (target.__mro__ if is_block else (target, target.__init__)) if isinstance(target, type) else (target,)
-    docs = [docstring_parser.parse(inspect.getdoc(one) or "") for one in reversed(documented)]
+    docs = [
+        docstring_parser.parse(inspect.getdoc(documented_object) or "") for documented_object in reversed(documented)
+    ]
     helps = {param.arg_name: param.description or "" for doc in docs for param in doc.params}
     factories = {f.name: f.default_factory for f in dataclasses.fields(target)} if is_block else {}
     settings = {}

@@ -106,12 +106,14 @@ def with_recommended(
         InputError: ``recipe`` is neither default nor none; ``location`` is its place in the config.
     """
     filled = copy.deepcopy(dict(values))
-    given = filled.get("recipe", "default")
-    name = given.get("name", "default") if isinstance(given, Mapping) else given
-    if isinstance(given, Mapping) and name != "default":  # of an experiment.yaml, which has all settings
+    recipe_name = filled.get("recipe", "default")
+    name = recipe_name.get("name", "default") if isinstance(recipe_name, Mapping) else recipe_name
+    if isinstance(recipe_name, Mapping) and name != "default":  # of an experiment.yaml, which has all settings
         return filled
     if name not in ("default", "none"):
-        raise InputError(f"{location}: expected default or none, got {given!r}; a recipe cannot be chosen by its name")
+        raise InputError(
+            f"{location}: expected default or none, got {recipe_name!r}; a recipe cannot be chosen by its name"
+        )
     filled["recipe"] = {"name": "none"}
     model = filled.get("model")
     finetune = filled.get("finetune")

@@ -108,8 +108,8 @@ def _check_ranges(values: Any, location: str) -> None:
             _check_ranges(value, location)
     elif _is_range(values):
         low, high, log = values["low"], values["high"], values.get("log", False)
-        if unknown := values.keys() - {"low", "high", "log"}:
-            raise InputError(f"{location}.{min(unknown)}: a range has low, high and log")
+        if surplus := values.keys() - {"low", "high", "log"}:
+            raise InputError(f"{location}.{min(surplus)}: a range has low, high and log")
         numbers = all(isinstance(end, int | float) and not isinstance(end, bool) for end in (low, high))
         if not numbers or not isinstance(log, bool) or low >= high or (log and low <= 0):
             raise InputError(

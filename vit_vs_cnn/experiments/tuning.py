@@ -209,7 +209,7 @@ def _with_sampled(own: Contender, sampled: Mapping[str, Any], shared: Augmentati
 
 def _run(attempts: Sequence[_TrialRuns], pool: ExperimentData, console: Console) -> None:
     """Run trial 0 of all contenders, then trial 1, and so on. Finished runs are not repeated."""
-    in_turns = sorted(attempts, key=lambda one: one.number)
+    in_turns = sorted(attempts, key=lambda attempt: attempt.number)
     cells = [cell for in_turn in in_turns if not in_turn.has_diverged for cell in _with_starts(in_turn.cells)]
     cells = list(dict((cell.folder, cell) for cell in cells).values())
     if not cells:
@@ -217,9 +217,9 @@ def _run(attempts: Sequence[_TrialRuns], pool: ExperimentData, console: Console)
     for cell in cells:
         check_validation_batches(cell, pool.draw(cell.train_size, cell.seed))
     write_experiment(cells[0].experiment, cells)
-    left = sum(not cell.is_finished for cell in cells)
+    unfinished = sum(not cell.is_finished for cell in cells)
     console.print(
-        f"Search for recipes: {left} of {len(cells)} runs left, in {cells[0].experiment.folder}", soft_wrap=True
+        f"Search for recipes: {unfinished} of {len(cells)} runs left, in {cells[0].experiment.folder}", soft_wrap=True
     )
     execute(cells, pool, console=console)
     raise_failures(
@@ -286,8 +286,8 @@ def _with_best(
     if len(sizes) == 1 and not contender.by_size:
         changed = replace(contender, **chosen, recipe=recipe, by_budget=Plain())
     else:
-        whole = plain_values(replace(attempt.recipe, recipe=recipe))
-        over = {setting: whole[setting] for setting in ("recipe", *chosen)}
+        settings = plain_values(replace(attempt.recipe, recipe=recipe))
+        over = {setting: settings[setting] for setting in ("recipe", *chosen)}
         by_size = json.loads(json.dumps(contender.by_size))
         for one in {pool.resolve(one) for one in experiment.protocol.train_sizes}:
             if nearest(one, sizes) == size:

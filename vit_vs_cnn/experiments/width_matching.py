@@ -63,10 +63,10 @@ def _arguments(model: Mapping[str, Any]) -> dict[str, Any]:
 def _is_free(name: str, contender: Contender, fixed: Collection[str]) -> bool:
     place = f"contenders.{name}.model"
     settings = ("contenders", f"contenders.{name}", place, f"{place}.patch_size", f"{place}.embed_dim")
-    named = any(key in settings for key in fixed)
+    is_fixed = any(key in settings for key in fixed)
     varied = contender.by_size or contender.by_budget
     cuts = _is_vit(contender) and _arguments(contender.model).get("stem", "patch") == "patch"
-    return cuts and contender.starts_from is None and not named and not varied
+    return cuts and contender.starts_from is None and not is_fixed and not varied
 
 
 def _is_equal(first: int | float, second: int) -> bool:

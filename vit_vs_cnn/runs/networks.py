@@ -127,7 +127,7 @@ def _check_size(name: str, options: dict[str, Any], location: str, max_bytes: fl
     """Refuse thousands of layers, and weights larger than ``max_bytes`` or the memory of the machine.
 
     Weights are counted on the meta device, where they need no memory. That takes a second, so they are counted only
-    if an option is unusually large; for a file, if an option is larger than that of the preset.
+    if an option is unusually large; for a file, if an option is larger than in the preset.
     """
     numbers = {option: value if isinstance(value, list | tuple) else [value] for option, value in options.items()}
     for option, values in numbers.items():
@@ -168,7 +168,7 @@ def _memory() -> float:
 
 
 def _typed_options(name: str, options: dict[str, Any], location: str) -> dict[str, Any]:
-    """Options of a named model with the types of its constructor; those of timm's models unchanged."""
+    """Options of a named model with the types of its constructor. Options of timm's models are not changed."""
     if name.startswith(ATTENTION_PREFIX):
         names = inspect.signature(AttentionNetwork).parameters.keys() - {"network", "image_size"}
         compiling = {key: value for key, value in options.items() if key in names}
@@ -193,7 +193,7 @@ def check_logits(network: nn.Module, image_shape: tuple[int, int, int], *, num_c
         the multiply-accumulates of one image.
 
     Raises:
-        InputError: the network fails on images of that shape, or does not give one logit for each class.
+        InputError: the network fails on images of this shape, or does not give one logit for each class.
     """
     try:
         shape, macs = run_on_meta_device(network, (2, *image_shape))
@@ -205,7 +205,7 @@ def check_logits(network: nn.Module, image_shape: tuple[int, int, int], *, num_c
 
 
 def start_from(network: nn.Module, trained: nn.Module, *, location: str) -> None:
-    """Load the weights of a trained network. A network of attention converts those of a CNN.
+    """Load the weights of a trained network. A network of attention converts the weights of a CNN.
 
     Arguments:
         location: place in the config, for messages.
@@ -242,7 +242,7 @@ def load_weights(network: nn.Module, weights: Mapping[str, Tensor], *, message: 
 
 
 def describe_mismatch(expected: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> str:
-    """Differences in names, shapes and types; empty if there are none."""
+    """Differences in names, shapes and types; empty if all agree."""
     both = [name for name in expected if name in weights]
     reshaped = [name for name in both if expected[name].shape != weights[name].shape]
     retyped = [name for name in both if expected[name].is_floating_point() != weights[name].is_floating_point()]
@@ -294,8 +294,7 @@ def timm_network(
 ) -> tuple[nn.Module, CheckpointInfo]:
     """Create a model of timm for these classes and images, with the weights of a file or random ones.
 
-    Mean and standard deviation are those of timm's config, and 0.5 if there are other than three channels. Nothing is
-    downloaded.
+    Mean and standard deviation are from timm's config; 0.5 unless images have three channels. Nothing is downloaded.
 
     Arguments:
         weights: a .safetensors or .pth file.

@@ -91,7 +91,7 @@ class ImagePredictions:
 
     @property
     def is_out_of_distribution(self) -> list[bool | None]:
-        """Whether each image is less like the training images than 95 % of the validation images; None: unknown."""
+        """Mask of images that are less like the training images than 95 % of the validation images; None if unknown."""
         if self.ood_scores is None:
             return [None] * len(self)
         return [None if index in self.errors else bool(score > 1) for index, score in enumerate(self.ood_scores)]
@@ -150,9 +150,9 @@ class ImagePredictions:
     def lines(self) -> list[str]:
         """Counts of images by class and of flagged ones, and whether probabilities are calibrated."""
         counts = self.by_class
-        named = ", ".join(f"{name} {count:,}" for name, count in [*counts.items()][:MAX_COUNTED_CLASSES])
+        class_texts = ", ".join(f"{name} {count:,}" for name, count in [*counts.items()][:MAX_COUNTED_CLASSES])
         rest = len(counts) - MAX_COUNTED_CLASSES
-        line = f"{format_count(len(self) - len(self.errors), 'image')}: {named}"
+        line = f"{format_count(len(self) - len(self.errors), 'image')}: {class_texts}"
         lines = [line + (f", and {rest} more classes" if rest > 0 else "")]
         if self.errors:
             lines.append(f"{len(self.errors):,} more could not be read, the first {self.first_error}")

@@ -36,8 +36,8 @@ def make_object(
     Raises:
         InputError: no ``trust``, an unknown class or argument, or any error of the class.
     """
-    if unknown := spec.keys() - {"class_path", "init_args"}:
-        raise InputError(f"{location}: takes class_path and init_args, not {min(unknown)}")
+    if surplus := spec.keys() - {"class_path", "init_args"}:
+        raise InputError(f"{location}: takes class_path and init_args, not {min(surplus)}")
     factory = import_class(spec["class_path"], location=location, trust=trust)
     with _input_errors(f"{location}: {spec['class_path']}"):
         arguments = _with_objects(spec.get("init_args") or {}, trust=trust)
@@ -67,14 +67,14 @@ def _typed_arguments(factory: Any, values: dict[str, Any], *, optional: set[str]
         else:
             names = parser.add_function_arguments(factory, "it", fail_untyped=False)
         accepted = {name.split(".")[1] for name in names}
-        known = {name: value for name, value in values.items() if name in accepted}
-        unknown = {name: value for name, value in required.items() if name not in accepted}
-        if unknown and not any(parameter.kind is parameter.VAR_KEYWORD for parameter in signature.parameters.values()):
-            raise TypeError(f"takes no {min(unknown)}; it takes {', '.join(sorted(accepted)) or 'nothing'}")
-        if not known:
-            return unknown
-        converted = parser.instantiate(parser.parse_object({"it": known})).it
-        return {**unknown, **{name: converted[name] for name in known}}
+        accepted_values = {name: value for name, value in values.items() if name in accepted}
+        surplus = {name: value for name, value in required.items() if name not in accepted}
+        if surplus and not any(parameter.kind is parameter.VAR_KEYWORD for parameter in signature.parameters.values()):
+            raise TypeError(f"takes no {min(surplus)}; it takes {', '.join(sorted(accepted)) or 'nothing'}")
+        if not accepted_values:
+            return surplus
+        converted = parser.instantiate(parser.parse_object({"it": accepted_values})).it
+        return {**surplus, **{name: converted[name] for name in accepted_values}}
 
 
 def _with_objects(value: Any, location: str = "", *, trust: bool) -> Any:

@@ -18,7 +18,7 @@ from vit_vs_cnn.errors import InputError, one_line
 from vit_vs_cnn.files import atomic_write
 from vit_vs_cnn.strict_yaml import check_plain, refuse_classes
 
-#: Errors of torch for files that are no checkpoint; its restricted unpickler raises any of the last six.
+#: Errors of torch for files that are not a checkpoint; its restricted unpickler raises any of the last six.
 _UNREADABLE = (
     *(OSError, RuntimeError, EOFError, ValueError, KeyError, zipfile.BadZipFile),
     *(IndexError, AttributeError, TypeError, AssertionError, OverflowError, MemoryError),
@@ -64,8 +64,8 @@ def read_checkpoint_info(checkpoint: Mapping[str, Any], path: Path) -> Checkpoin
         raise InputError(f"{location} lacks what is needed to rebuild its network: {error!r}") from error
     check_plain({"model": model, "class_names": names, "mean": mean, "std": std}, location=location)
     refuse_classes({"model": model}, but_in=[("model",)])
-    whole = all(isinstance(value, int) and value > 0 for value in shape)
-    if not whole or channels > MAX_CHANNELS or max(rows, cols) > MAX_PIXELS:
+    is_valid_shape = all(isinstance(value, int) and value > 0 for value in shape)
+    if not is_valid_shape or channels > MAX_CHANNELS or max(rows, cols) > MAX_PIXELS:
         limits = f"{MAX_CHANNELS} channels, {MAX_PIXELS} rows and columns"
         raise InputError(f"{location}: image_shape {shape} must be whole numbers up to {limits}")
     if not names or not all(isinstance(name, str) for name in names):
@@ -91,7 +91,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     A ``.safetensors`` file of ``export`` is read with the config.json in its folder.
 
     Raises:
-        InputError: if there is no such file, or it is truncated, contains code, or is of another program.
+        InputError: if the file is missing or truncated, contains code, or is of another program.
     """
     if path.suffix == ".safetensors":
         return _read_exported(path)

@@ -107,9 +107,9 @@ class Optimizer:
             if not hasattr(optimizer, "param_groups"):
                 raise TypeError(f"it returns a {type(optimizer).__name__}, not a torch.optim.Optimizer")
         except Exception as error:  # some need a GPU or a missing library, and raise errors of many kinds
-            known = [str(name) for name in list_optimizers()]
-            if self.name not in known and not self.is_custom:
-                raise InputError(f"optimizer name {self.name!r}: timm knows {', '.join(known)}") from error
+            optimizer_names = [str(name) for name in list_optimizers()]
+            if self.name not in optimizer_names and not self.is_custom:
+                raise InputError(f"optimizer name {self.name!r}: timm knows {', '.join(optimizer_names)}") from error
             raise InputError(
                 f"optimizer {self.name} can't be made with these settings here: {one_line(error)}"
             ) from error
@@ -172,7 +172,7 @@ def import_class(path: str, *, location: str, trust: bool) -> Any:
         trust: True if the user allows the import, which runs code.
 
     Raises:
-        InputError: without ``trust``, or if there is no such class or function.
+        InputError: without ``trust``, or if the class or function is missing.
     """
     if not trust:
         raise InputError(f"{location}: the class {path} is not imported without --trust")

@@ -44,13 +44,13 @@ def fit_head(prepared: PreparedRun, console: Console) -> FittedNetwork:
     L2 penalty is the one with the best validation loss (``fit_logistic``).
 
     Raises:
-        InputError: there are no validation images, or the last layer is not linear with a bias.
+        InputError: validation images are missing, or the last layer is not linear with a bias.
     """
     run, images, network = prepared.run, prepared.images, prepared.network
     location = f"contenders.{run.contender}.finetune: head"
     if not len(images.validation):
         raise InputError(
-            f"{location} chooses its penalty on validation images, of which data.validation_fraction leaves none at "
+            f"{location} chooses its penalty on validation images, and data.validation_fraction leaves none at "
             f"{run.train_size} images"
         )
     num_classes = images.training.num_classes
