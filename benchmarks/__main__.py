@@ -1,11 +1,11 @@
-"""All figures of speed, by one command.
+"""Run all speed benchmarks.
 
     python -m benchmarks --output results/speed
     python -m benchmarks --parts step rollout --output results/speed
 
-Runs the benchmarks one after the other, each as a process of its own; what each prints goes into a text file of its
-name, and the figures of all of them into ``speed.json``, by the kind of machine, beside those that other machines have
-left there. ``speed.md`` is its table. About half an hour on two cores that do nothing else.
+Each benchmark runs in a new process, one after the other, and its output is written to a text file of its name. The
+figures of all of them are added to ``speed.json``, by kind of machine; ``speed.md`` is the table. This takes about half
+an hour on two idle cores.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from benchmarks.timing import Row, kind_of_machine
 from vit_vs_cnn.runs.result import current_commit
 
 ROOT = Path(__file__).parents[1]
-#: What is measured, by the name that its files have.
+#: Arguments of each benchmark, by the name of its files.
 PARTS = {
     "start": "start",
     "step": "training_step --repeats 6 --batch-size 64",
@@ -40,14 +40,14 @@ def main() -> None:
     args = parser.parse_args()
     args.output.mkdir(parents=True, exist_ok=True)
     path = args.output / "speed.json"
-    known: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    here = known.setdefault(kind_of_machine(), {})
+    measurements: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    here = measurements.setdefault(kind_of_machine(), {})
     failed = []
     for part in args.parts:
         command = f"python -m benchmarks.{PARTS[part]}"
-        load = ", ".join(f"{one:.1f}" for one in os.getloadavg())
+        load = ", ".join(f"{average:.1f}" for average in os.getloadavg())
         print(f"== {command}", flush=True)
-        if (found := _measured(part, args.output / f"{part}.txt")) is None:
+        if (result := _measured(part, args.output / f"{part}.txt")) is None:
             failed.append(part)
             continue
         here[part] = {
@@ -55,10 +55,10 @@ def main() -> None:
             "commit": current_commit(),
             "date": f"{datetime.now(UTC):%Y-%m-%d}",
             "load": load,
-            **found,
+            **result,
         }
-        path.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
-        (args.output / "speed.md").write_text(table(known), encoding="utf-8")
+        path.write_text(json.dumps(measurements, indent=1) + "\n", encoding="utf-8")
+        (args.output / "speed.md").write_text(table(measurements), encoding="utf-8")
     if failed:
         raise SystemExit(f"failed: {', '.join(failed)}")
 
@@ -77,15 +77,15 @@ def _measured(part: str, printed: Path) -> dict[str, Any] | None:
         return json.loads(rows.read_text(encoding="utf-8"))
 
 
-def table(known: dict[str, Any]) -> str:
+def table(measurements: dict[str, Any]) -> str:
     """All figures as Markdown, a table for each kind of machine."""
     lines = ["# Speed: every figure", "", "Made by `python -m benchmarks`. x: how many times as fast, or as much.", ""]
-    for kind, parts in known.items():
+    for kind, parts in measurements.items():
         lines += [f"## {kind}", "", "| part | what | figure | quartiles | goal | command, commit, load before it |"]
         lines += ["| --- | --- | --- | --- | --- | --- |"]
-        for part, found in parts.items():
-            how = f"`{found['command']}`, {found['commit']}, {found['load']}"
-            lines += [f"| {part} | {_cells(Row(**row))} | {how} |" for row in found["rows"]]
+        for part, part_result in parts.items():
+            origin = f"`{part_result['command']}`, {part_result['commit']}, {part_result['load']}"
+            lines += [f"| {part} | {_cells(Row(**row))} | {origin} |" for row in part_result["rows"]]
         lines.append("")
     return "\n".join(lines)
 

@@ -32,7 +32,7 @@ from vit_vs_cnn.statistics.mean_distribution import accuracy_interval
 from vit_vs_cnn.statistics.pair_comparison import Conclusion, PairComparison
 from vit_vs_cnn.statistics.variance import pool_seed_variance
 
-#: Accuracy without a gap, that of a run that learned nothing, and the failure rate of unstable training.
+#: Accuracy without a gap, accuracy of a failed run, and failure rate of unstable training.
 ACCURACY, CHANCE, FAILURE_RATE = 0.7, 0.1, 0.2
 SIGNIFICANT = Conclusion.SIGNIFICANTLY_BETTER
 
@@ -104,7 +104,7 @@ def _fold_sizes(world: World) -> tuple[int, ...]:
 
 
 def analyse(measured: Measurements, world: World, *, added: bool = False) -> list[PairComparison]:
-    """The comparisons of an experiment whose primary comparison is that of the first two models at the largest size."""
+    """Compare all models. The primary comparison is between the first two, at the largest size."""
     later = tuple(range(world.seeds, world.seeds + world.added)) if added else ()
     plan = AnalysisPlan(
         seeds=tuple(range(world.seeds)),
@@ -119,27 +119,32 @@ def analyse(measured: Measurements, world: World, *, added: bool = False) -> lis
 
 
 def claims(seed: int, world: World) -> dict[str, bool]:
-    """Claims that an experiment makes. Without a gap every claim is false."""
+    """Claims about a simulated experiment. Without a gap every claim is false."""
     measured = simulate(np.random.default_rng([seed, 1]), world)
     analyses = [analyse(measured, world), *([analyse(measured, world, added=True)] if world.added else [])]
-    significant = [one for found in analyses for one in found if one.conclusion is SIGNIFICANT]
+    significant = [
+        comparison
+        for analysis_comparisons in analyses
+        for comparison in analysis_comparisons
+        if comparison.conclusion is SIGNIFICANT
+    ]
     primary = next(analysis for analysis in analyses[0] if analysis.is_primary)
     point = measured.scores("a", measured.sizes[-1], measured.seeds[: world.seeds])
     accuracy = accuracy_interval(point, test_train_ratio=measured.test_train_ratio)
     return {
-        "primary": any(one.is_primary for one in significant),
-        "any secondary": any(not one.is_primary for one in significant),
+        "primary": any(comparison.is_primary for comparison in significant),
+        "any secondary": any(not comparison.is_primary for comparison in significant),
         "interval of the difference": primary.difference.low <= world.gap <= primary.difference.high,
         "interval of an accuracy": accuracy.low <= ACCURACY <= accuracy.high,
     }
 
 
 def power(seed: int, world: World, freedom_share: float | None = None) -> dict[str, bool]:
-    """True if the primary comparison is significant."""
+    """Significance of the primary comparison."""
     if freedom_share is not None:
         comparisons_module.pool_seed_variance = partial(pool_seed_variance, freedom_share=freedom_share)
     measured = simulate(np.random.default_rng([seed, 2]), world)
-    primary = next(one for one in analyse(measured, world) if one.is_primary)
+    primary = next(comparison for comparison in analyse(measured, world) if comparison.is_primary)
     return {"significant": primary.conclusion is SIGNIFICANT}
 
 
@@ -215,8 +220,8 @@ def tables() -> Iterator[tuple[str, Sequence[Row]]]:
 
 def shares(simulation: Callable[[int], Mapping[str, float]], count: int, pool: ProcessPoolExecutor) -> dict[str, str]:
     """Mean of every value over the simulations, in percent, with its standard error."""
-    found = list(pool.map(simulation, range(count), chunksize=max(1, count // 32)))
-    columns = {name: [float(one[name]) for one in found] for name in found[0]}
+    results = list(pool.map(simulation, range(count), chunksize=max(1, count // 32)))
+    columns = {name: [float(result[name]) for result in results] for name in results[0]}
     return {
         name: f"{100 * np.mean(values):.1f} ± {100 * np.std(values) / np.sqrt(count):.1f} %"
         for name, values in columns.items()
@@ -235,10 +240,10 @@ def main() -> None:
         for title, rows in tables():
             print(f"\n{title}:\n")
             for place, (name, simulation) in enumerate(rows):
-                found = shares(simulation, count, pool)
+                columns = shares(simulation, count, pool)
                 if place == 0:
-                    print(f"| | {' | '.join(found)} |\n{'| --- ' * (len(found) + 1)}|")
-                print(f"| {name} | {' | '.join(found.values())} |", flush=True)
+                    print(f"| | {' | '.join(columns)} |\n{'| --- ' * (len(columns) + 1)}|")
+                print(f"| {name} | {' | '.join(columns.values())} |", flush=True)
     print(f"\n{time.perf_counter() - start:.0f} s")
 
 

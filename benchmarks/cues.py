@@ -1,5 +1,4 @@
-"""By what cue networks classify drawn images: of their answers on test images, how many name the shape, how many the
-texture.
+"""Cues by which networks classify synthetic images: shares of predictions that match the shape and the texture.
 
     python -m benchmarks.cues FOLDER ...
 
@@ -25,12 +24,13 @@ from vit_vs_cnn.runs.record import load_run_predictions
 
 
 @dataclass(frozen=True)
-class Answered:
-    """By what one contender went at one size.
+class CueShares:
+    """Shares of predictions by cue, of one contender at one training size.
 
     Arguments:
-        shape: share of the answers that name the class of the shape, for each seed; texture: that of the texture.
-        images: whose two cues are of different classes.
+        shape: share of predictions of the class of the shape, for each seed.
+        texture: share of predictions of the class of the texture, for each seed.
+        images: number of images whose two cues belong to different classes.
     """
 
     contender: str
@@ -40,18 +40,20 @@ class Answered:
     images: int
 
 
-def answered(folder: Path) -> list[Answered]:
-    """By what each contender of an experiment goes, by size.
+def cue_shares(folder: Path) -> list[CueShares]:
+    """Measure the shares of each contender of an experiment, by training size.
 
     Raises:
-        InputError: no experiment with finished cells there, or one of other images.
+        InputError: no experiment with finished runs, or an experiment on other images.
     """
     data = experiment_from_dict(read_config(folder / "experiment.yaml"), trusted=False).data
     if data.source != "synthetic" or data.synthetic.task != "shape":
-        raise InputError(f"{folder} is not of drawn images of the task shape, of which alone both cues are known")
+        raise InputError(
+            f"{folder} is not an experiment with data.synthetic.task: shape; only its images have two known cues"
+        )
     options = data.synthetic
     shape_agreement, texture_agreement = options.agreements("test")
-    drawn = render_objects(
+    objects = render_objects(
         options.test_images,
         seed=options.seed,
         split="test",
@@ -60,27 +62,30 @@ def answered(folder: Path) -> list[Answered]:
         texture_agreement=texture_agreement,
         difficulty=options.difficulty,
     )
-    apart = drawn.shapes != drawn.textures
+    conflicting = objects.shapes != objects.textures
     shares = defaultdict(list)
     budgets = Budgets(list(read_finished_results(folder).values()))
     for result in budgets.groups[budgets.names[-1]]:
         from_arrays = Predictions.from_arrays(load_run_predictions(folder, result.run))
-        if list(from_arrays.sample_ids) != list(drawn.images.sample_ids) or not from_arrays.labels.equal(
-            drawn.images.labels
+        if list(from_arrays.sample_ids) != list(objects.images.sample_ids) or not from_arrays.labels.equal(
+            objects.images.labels
         ):
-            raise InputError(f"{folder}: {result.run} answered other images than those that are drawn")
+            raise InputError(
+                f"{folder}: the predictions of {result.run} are for other images than the config describes"
+            )
         by_shape, by_texture = (
-            float((from_arrays.classes == cue)[apart].double().mean()) for cue in (drawn.shapes, drawn.textures)
+            float((from_arrays.classes == cue)[conflicting].double().mean())
+            for cue in (objects.shapes, objects.textures)
         )
         shares[result.contender, result.train_size].append((by_shape, by_texture))
     answers = []
-    for (contender, size), found in sorted(shares.items(), key=lambda one: (one[0][1], one[0][0])):
-        by_shape, by_texture = zip(*found, strict=True)
-        answers.append(Answered(contender, size, by_shape, by_texture, int(apart.sum())))
+    for (contender, size), pairs in sorted(shares.items(), key=lambda item: (item[0][1], item[0][0])):
+        by_shape, by_texture = zip(*pairs, strict=True)
+        answers.append(CueShares(contender, size, by_shape, by_texture, int(conflicting.sum())))
     return answers
 
 
-def _told(shares: tuple[float, ...]) -> str:
+def _percent_text(shares: tuple[float, ...]) -> str:
     return f"{100 * fmean(shares):.1f} % ({100 * min(shares):.1f} to {100 * max(shares):.1f})"
 
 
@@ -92,12 +97,12 @@ def main() -> None:
     print("| --- | --- | --- | --- | --- | --- | --- |")
     for folder in args.folders:
         try:
-            found = answered(folder)
+            rows = cue_shares(folder)
         except InputError as error:
             sys.exit(f"error: {error}")
-        for one in found:
-            cues = f"{_told(one.shape)} | {_told(one.texture)}"
-            print(f"| {folder.name} | {one.size:,} | {one.contender} | {len(one.shape)} | {cues} | {one.images:,} |")
+        for row in rows:
+            cues = f"{_percent_text(row.shape)} | {_percent_text(row.texture)}"
+            print(f"| {folder.name} | {row.size:,} | {row.contender} | {len(row.shape)} | {cues} | {row.images:,} |")
 
 
 if __name__ == "__main__":

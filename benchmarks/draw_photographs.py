@@ -1,11 +1,11 @@
-"""A folder of drawn photographs, to try ``configs/decide.yaml`` on: four classes, many sizes and shapes, JPEG and PNG.
+"""A folder of synthetic photographs, for ``configs/decide.yaml``: four classes, many sizes and shapes, JPEG and PNG.
 
     python -m benchmarks.draw_photographs photos
     python train.py --config configs/decide.yaml --data.root photos --minutes 15
 
 300 scenes of the embedded objects at about 200 pixels, 75 of each class, in the frames of cameras (1:1, 4:3, 3:2,
 upright and lying), each drawn at its own size; two thirds are JPEG of quality 60 to 95, a third PNG. The same call
-draws the same pixels everywhere. Known beforehand: the shape is the class, and nothing else tells it.
+draws the same pixels everywhere. The class is the shape, and no other feature depends on it.
 """
 
 import argparse

@@ -70,7 +70,7 @@ def colour_features(images: Tensor, seed: int) -> Tensor:
 
 
 def predict(features: Tensor, labels: Tensor, train: Tensor, test: Tensor) -> np.ndarray:
-    """Correctness of ridge regression on the training images for each test image."""
+    """Mask of test images that ridge regression on the training images classifies correctly."""
     mean = features[train].mean(0)
     x, targets = features[train] - mean, functional.one_hot(labels[train], 20).float()
     gram = x @ x.T

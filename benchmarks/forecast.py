@@ -1,4 +1,4 @@
-"""Measure how often forecast intervals contain the accuracy that was measured at the largest training-set size.
+"""Share of forecast intervals that contain the accuracy that was measured at the largest training-set size.
 
     python -m benchmarks.forecast results
 
@@ -47,9 +47,9 @@ def main() -> None:
         cells = [name, point.model, point.budget, sizes, f"{point.train_size:,}", values[0]]
         cells += [f"{values[1]} to {values[2]}", values[3], "yes" if holds else "no"]
         print(f"| {' | '.join(cells)} |")
-    for enough, found in inside.items():
-        if found:
-            count = f"{sum(found)} of {len(found)} ({100 * sum(found) / len(found):.0f} %)"
+    for enough, coverage in inside.items():
+        if coverage:
+            count = f"{sum(coverage)} of {len(coverage)} ({100 * sum(coverage) / len(coverage):.0f} %)"
             sizes = "four or more" if enough else "three"
             print(f"\nFrom {sizes} sizes: {count} intervals contain the measured accuracy")
 

@@ -25,7 +25,7 @@ from torch.utils.data import DataLoader, Dataset
 from torchvision import transforms
 from torchvision.transforms import v2
 
-from benchmarks.timing import Row, in_turns, processor, quartiles, tell
+from benchmarks.timing import Row, in_turns, processor, quartiles, report_rows
 from vit_vs_cnn.data.augmentation.augmenter import Augmentation, Augmenter
 
 MEAN, STD = (0.491, 0.482, 0.447), (0.247, 0.243, 0.262)
@@ -119,7 +119,7 @@ def print_table(recipe: str, timings: dict[str, Timing]) -> None:
 
 
 def rows_of(recipe: str, timings: dict[str, Timing]) -> list[Row]:
-    """Speed of ours relative to each of the others."""
+    """Speedup of our pipeline over each of the others."""
     ours = timings[OURS]
     return [
         Row(
@@ -153,7 +153,7 @@ def main() -> None:
         timings = interleaved(loaders, arguments.repeats, arguments.batches)
         print_table(recipe, timings)
         rows += rows_of(recipe, timings)
-    tell(rows, arguments.json)
+    report_rows(rows, arguments.json)
 
 
 if __name__ == "__main__":

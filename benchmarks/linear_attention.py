@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from benchmarks.timing import Row, in_turns, processor, quartiles, tell
+from benchmarks.timing import Row, in_turns, processor, quartiles, report_rows
 from vit_vs_cnn.attention import RandomFeatures, linear_attention
 
 DENSE, DENSE_CAUSAL = "dense, fused", "dense causal, fused"
@@ -35,7 +35,7 @@ def ways_to_attend(head_dim: int, num_features: int) -> dict[str, Callable[..., 
     }
 
 
-def called(attend: Callable[..., Tensor], inputs: list[Tensor], backward: bool) -> None:
+def run_attention(attend: Callable[..., Tensor], inputs: list[Tensor], backward: bool) -> None:
     output = attend(*inputs)
     if backward:
         torch.autograd.grad(output, inputs, torch.ones_like(output))
@@ -66,7 +66,7 @@ def main() -> None:
     for tokens in arguments.tokens:
         shape = (3, 1, arguments.heads, tokens, arguments.head_dim)
         inputs = [tensor.requires_grad_(arguments.backward) for tensor in torch.randn(shape).unbind()]
-        calls = {way: partial(called, attend, inputs, arguments.backward) for way, attend in ways.items()}
+        calls = {way: partial(run_attention, attend, inputs, arguments.backward) for way, attend in ways.items()}
         times = in_turns(calls, arguments.repeats, warm_up=1)
         results = {way: quartiles(seconds) for way, seconds in times.items()}
         print(f"\n{tokens} tokens{'ms':>17s}{'quartiles':>20s}{'dense / this':>14s}{'x of first':>12s}")
@@ -77,7 +77,7 @@ def main() -> None:
             if way in REFERENCE and tokens >= 4096:
                 name = f"{way}, {tokens:,} tokens, beside {REFERENCE[way]}"
                 rows.append(Row(name, results[REFERENCE[way]][1] / median, goal=1.0))
-    tell(rows, arguments.json)
+    report_rows(rows, arguments.json)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from benchmarks.timing import Row, peak_megabytes, processor, tell
+from benchmarks.timing import Row, peak_megabytes, processor, report_rows
 from vit_vs_cnn.attention import local_attention
 
 SIDES = (8, 32, 64)
@@ -46,7 +46,7 @@ class Timing(NamedTuple):
 
 
 def near(side: int, window: int) -> Tensor:
-    """Mask of the tokens of a square grid that see each other through a window."""
+    """Mask of the pairs of tokens of a square grid that attend to each other in a window."""
     away = torch.arange(side)[:, None] - torch.arange(side)
     axis = away.abs() <= window // 2
     return (axis[:, None, :, None] & axis[None, :, None, :]).flatten(2).flatten(0, 1)
@@ -128,8 +128,8 @@ def print_long(heads: int, head_dim: int, window: int, repeats: int) -> list[Row
     print(f"\nlocal, time over that at {LONG_SIDES[0] ** 2} tokens, and peak memory")
     for side in LONG_SIDES[1:]:
         ratios = {
-            step: statistics.median(one[step, LOCAL].median for one in results[side])
-            / statistics.median(one[step, LOCAL].median for one in results[LONG_SIDES[0]])
+            step: statistics.median(result[step, LOCAL].median for result in results[side])
+            / statistics.median(result[step, LOCAL].median for result in results[LONG_SIDES[0]])
             for step in (FORWARD, BOTH)
         }
         grown = (side // LONG_SIDES[0]) ** 2
@@ -163,7 +163,7 @@ def main() -> None:
     for side in SIDES:
         rows += print_case(Case(side, arguments.batch_size, heads, head_dim, arguments.window), repeats)
     rows += print_long(heads, head_dim, arguments.window, max(repeats // 3, 2))
-    tell(rows, arguments.json)
+    report_rows(rows, arguments.json)
 
 
 if __name__ == "__main__":

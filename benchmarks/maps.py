@@ -1,11 +1,11 @@
-"""Summarize the scores of methods over the seeds of each recipe.
+"""Scores of saliency methods over the seeds of each recipe.
 
     python -m benchmarks.maps SCORES
 
 SCORES is the scores.csv of ``inspect --score`` with networks of several seeds, whose names end in ``-s`` and the seed.
-For each recipe and method: four of the measures and what stays when weights are shuffled, each the mean over seeds with
-the least and the greatest of them; and the stars of each seed, of the measures that lie above both chance and the
-centre map after the correction for all tests of the table. It describes: nothing is tested over seeds.
+For each recipe and method the table has four measures and the similarity after weights are shuffled, each as the mean
+over seeds with the smallest and largest value. A star is a measure significantly above both chance and the centre map,
+adjusted for all tests of the table. Nothing is tested over seeds.
 """
 
 import argparse
@@ -20,8 +20,8 @@ from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.inspection.map_scores import SCORE_ERROR_RATE
 
 SHOWN = ("deletion_mean", "deletion_blur", "insertion_mean", "insertion_blur")
-STAYS = ("sanity_head", "sanity_all")
-TESTED = "_p_holm"
+SANITY_COLUMNS = ("sanity_head", "sanity_all")
+P_VALUE_SUFFIX = "_p_holm"
 
 
 @dataclass(frozen=True)
@@ -29,10 +29,10 @@ class MethodOverSeeds:
     """The scores of one method on the networks of one recipe, one value for each seed.
 
     Arguments:
-        values: by column of the table; empty where the method has none, such as a check that it is not put to.
-        stars: how many of its measures are above both baselines, by seed; none of a baseline, which is not tested.
-        for_a_class: whether its maps are for a class; else no shuffle of the head can change them.
-        measures: how many are tested.
+        values: by column of the table; empty if the method has none.
+        stars: number of measures above both baselines, by seed; empty for a baseline, which is not tested.
+        for_a_class: True if maps depend on the class; otherwise shuffling the head cannot change them.
+        measures: number of tested measures.
     """
 
     recipe: str
@@ -44,10 +44,10 @@ class MethodOverSeeds:
 
 
 def over_seeds(scores: Path) -> list[MethodOverSeeds]:
-    """In the order of the table.
+    """Group the scores by recipe and method, in the order of the table.
 
     Raises:
-        InputError: no such table, or it has no scores.
+        InputError: the table is missing or has no scores.
     """
     try:
         with scores.open(newline="") as file:
@@ -55,7 +55,7 @@ def over_seeds(scores: Path) -> list[MethodOverSeeds]:
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{scores} cannot be read: {error}") from error
     if missing := [name for name in ("network", "method", *SHOWN) if not rows or name not in rows[0]]:
-        raise InputError(f"{scores} is no scores.csv of inspect --score: it has no column {missing[0]!r}")
+        raise InputError(f"{scores} is not a scores.csv of inspect --score: it lacks the column {missing[0]!r}")
     groups: dict[tuple[str, str], list[dict[str, str]]] = {}
     for row in rows:
         recipe, _, seed = row["network"].rpartition("-s")
@@ -65,33 +65,33 @@ def over_seeds(scores: Path) -> list[MethodOverSeeds]:
 
 
 def _over_seeds(recipe: str, method: str, rows: Sequence[dict[str, str]]) -> MethodOverSeeds:
-    values = {name: tuple(float(row[name]) for row in rows if row.get(name)) for name in (*SHOWN, *STAYS)}
-    tested = [name for name in rows[0] if name.endswith(TESTED) and rows[0][name]]
+    values = {name: tuple(float(row[name]) for row in rows if row.get(name)) for name in (*SHOWN, *SANITY_COLUMNS)}
+    columns = [name for name in rows[0] if name.endswith(P_VALUE_SUFFIX) and rows[0][name]]
     for_a_class = rows[0].get("class_specific") == "True"
-    stars = tuple(sum(float(row[name]) < SCORE_ERROR_RATE for name in tested) for row in rows) if tested else ()
-    return MethodOverSeeds(recipe, method, values, stars, len(tested), for_a_class)
+    stars = tuple(sum(float(row[name]) < SCORE_ERROR_RATE for name in columns) for row in rows) if columns else ()
+    return MethodOverSeeds(recipe, method, values, stars, len(columns), for_a_class)
 
 
-def _told(values: Sequence[float]) -> str:
+def _mean_text(values: Sequence[float]) -> str:
     return f"{fmean(values):.2f} ({min(values):.2f} to {max(values):.2f})" if values else "-"
 
 
 def table_of(seeds: Sequence[MethodOverSeeds]) -> str:
-    """As Markdown."""
+    """Format the scores as a Markdown table."""
     heads = [name.replace("_", " ") for name in SHOWN]
     lines = [
         f"| recipe | method | {' | '.join(heads)} | stars by seed | stays: head alone | all |",
         "| --- " * (len(SHOWN) + 5) + "|",
     ]
-    for one in seeds:
-        cells = [_told(one.values[name]) for name in SHOWN]
-        if one.stars:
-            head, everything = (_told(one.values[name]) for name in STAYS)
-            stars = f"{', '.join(map(str, one.stars))} of {one.measures}"
-            cells += [stars, head if one.for_a_class else "class-agnostic", everything]
+    for scores in seeds:
+        cells = [_mean_text(scores.values[name]) for name in SHOWN]
+        if scores.stars:
+            head, everything = (_mean_text(scores.values[name]) for name in SANITY_COLUMNS)
+            stars = f"{', '.join(map(str, scores.stars))} of {scores.measures}"
+            cells += [stars, head if scores.for_a_class else "class-agnostic", everything]
         else:
             cells += ["-"] * 3
-        lines.append(f"| {one.recipe} | {one.method} | {' | '.join(cells)} |")
+        lines.append(f"| {scores.recipe} | {scores.method} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

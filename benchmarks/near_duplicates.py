@@ -3,16 +3,16 @@
     python -m benchmarks.near_duplicates --root FOLDER                                        # recall, time, memory
     python -m benchmarks.near_duplicates --root FOLDER --verdicts results/near_duplicates    # precision
 
-* Recall: copies of training images are looked for among all 50,000; a copy counts as found where its original is among
-  its pairs. Copies are exact, encoded as JPEG (quality 75 and 50), brought to 24 or 16 pixels and back, enlarged to 64,
-  mirrored, and cropped to 30 x 30 or 28 x 28 pixels anywhere and brought back to 32.
-* Precision: the 10,000 test images are looked for among the 50,000. ``--verdicts`` is a folder of CSV files of
-  pairs that a person judged: ``same`` (one picture) or ``different``. The flagged pairs are counted, and those of them
-  that the audit calls unsure.
-* Drawn images, of which no two are one picture: the pairs that are found among 1,000 of them, all false.
+* Recall: copies of training images are searched for among all 50,000. A copy is found if one of its pairs is with its
+  original. There are exact copies, JPEG of quality 75 and 50, copies resized to 24 or 16 pixels and back, and copies
+  enlarged to 64. Others are mirrored, or cropped to 30 x 30 or 28 x 28 pixels and resized to 32.
+* Precision: the 10,000 test images are searched for among the 50,000. ``--verdicts`` is a folder of CSV files with
+  pairs that a person judged: ``same`` (one picture) or ``different``. The flagged pairs are counted, and how many of
+  them the audit calls unsure.
+* Synthetic images, no two of them the same picture: the pairs found among 1,000 images are all false.
 
-The thresholds were chosen on the first half of the classes (CIFAR-10: 0 to 4, CIFAR-100: 0 to 49, by the test image);
-everything here is of the second half, but the time, which is of the whole search. Intervals are Wilson's, at 95 %.
+The thresholds were chosen on the first half of the classes (CIFAR-10: 0 to 4, CIFAR-100: 0 to 49, by the test image).
+All results are for the second half, except the time of the whole search. Intervals are Wilson's, at 95 %.
 """
 
 import argparse
@@ -83,14 +83,14 @@ CHANGES: dict[str, Change] = {
 }
 
 
-def told(hits: int, count: int) -> str:
-    """A share with Wilson's interval, in per cent."""
+def share_text(hits: int, count: int) -> str:
+    """Share in percent, with Wilson's interval."""
     share = wilson_interval(hits, count)
     return f"{100 * share.value:5.1f} % ({100 * share.low:.1f} to {100 * share.high:.1f}), {hits} of {count}"
 
 
 def second_half(images: LabelledImages) -> Tensor:
-    """Places of the images of the classes that no threshold was chosen on."""
+    """Indices of the images in the second half of the classes, on which no threshold was chosen."""
     return torch.nonzero(images.labels >= images.num_classes // 2)[:, 0]
 
 
@@ -105,30 +105,31 @@ def recall(train: LabelledImages, count: int, seed: int) -> None:
     for kind, change in CHANGES.items():
         duplicate_pairs = near_duplicate_pairs(changed(train.images[places], change, rng), train.images)
         own = duplicate_pairs.train == places[duplicate_pairs.test]
-        print(f"  {kind:24s} {told(len(duplicate_pairs.test[own].unique()), count)}", flush=True)
+        print(f"  {kind:24s} {share_text(len(duplicate_pairs.test[own].unique()), count)}", flush=True)
 
 
 def precision(source: str, pairs: DuplicatePairs, verdicts: Path) -> None:
     places = zip(pairs.test.tolist(), pairs.train.tolist(), strict=True)
-    alike = dict(zip(places, pairs.similarity.tolist(), strict=True))
+    similarities = dict(zip(places, pairs.similarity.tolist(), strict=True))
     with (verdicts / f"{source}.csv").open(encoding="utf-8", newline="") as file:
-        judged = {(int(row["test"]), int(row["train"])): row["verdict"] == "same" for row in csv.DictReader(file)}
-    same = {pair: is_same for pair, is_same in judged.items() if pair in alike}
-    unsure = [is_same for pair, is_same in same.items() if alike[pair] < MIN_SURE_SIMILARITY]
-    print(f"  pairs judged that are flagged now: the same picture {told(sum(same.values()), len(same))}")
-    print(f"  of these below a similarity of {MIN_SURE_SIMILARITY}: the same picture {told(sum(unsure), len(unsure))}")
+        judgements = {(int(row["test"]), int(row["train"])): row["verdict"] == "same" for row in csv.DictReader(file)}
+    same = {pair: is_same for pair, is_same in judgements.items() if pair in similarities}
+    unsure = [is_same for pair, is_same in same.items() if similarities[pair] < MIN_SURE_SIMILARITY]
+    print(f"  pairs judged that are flagged now: the same picture {share_text(sum(same.values()), len(same))}")
+    share = share_text(sum(unsure), len(unsure))
+    print(f"  of these below a similarity of {MIN_SURE_SIMILARITY}: the same picture {share}")
 
 
-def false_among_drawn(count: int, seed: int) -> None:
-    """Scenes of drawn objects in ten classes, at the size that a folder is trained at."""
+def count_false_pairs(count: int, seed: int) -> None:
+    """Count the pairs among synthetic images of 64 pixels, all of them false."""
     images = render_objects(count, image_size=64, seed=seed).images
     pairs_within = near_duplicate_pairs_within(images.batches())
-    alike = (
+    similarity_text = (
         f", similarity {pairs_within.similarity.min():.2f} to {pairs_within.similarity.max():.2f}"
         if len(pairs_within.test)
         else ""
     )
-    print(f"{count:,} drawn images: {len(pairs_within.test)} pairs, all false{alike}")
+    print(f"{count:,} drawn images: {len(pairs_within.test)} pairs, all false{similarity_text}")
 
 
 def measure(source: Literal["cifar10", "cifar100"], options: argparse.Namespace) -> None:
@@ -163,7 +164,7 @@ def main() -> None:
     for source in ("cifar10", "cifar100"):
         if source in options.sources:
             measure(source, options)
-    false_among_drawn(1000, options.seed)
+    count_false_pairs(1000, options.seed)
 
 
 if __name__ == "__main__":

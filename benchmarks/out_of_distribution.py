@@ -1,12 +1,12 @@
-"""Measure how well the score of ``predict`` and other scores detect images unlike the training images.
+"""Detection of images unlike the training images, by the score of ``predict`` and by other scores.
 
     python -m benchmarks.out_of_distribution RUN ... [--cifar data] [--count 500]
 
-Prints for each run the AUROC of its test images against noise, blank images, CIFAR-10, CIFAR-100 and synthetic images
-(those that it was not trained on): the probability that an unlike image has the larger score; 0.5 is guessing. "score"
-is that of ``predict``, the larger one of its two parts "features" and "contrast". The others: the Mahalanobis distance
-of the features before the last linear map (Lee et al. 2018), the energy (Liu et al. 2020) and the largest logit
-(Hendrycks et al. 2022), both negative. "flagged" is the share of images with a score above 1.
+Prints for each run the AUROC of its test images against noise, blank images, CIFAR-10, CIFAR-100 and synthetic images:
+the probability that an unlike image has the larger score; 0.5 is guessing. "score" is the score of ``predict``, the
+larger one of its two parts "features" and "contrast". The others are the Mahalanobis distance of the features before
+the last linear map (Lee et al. 2018), the negative energy (Liu et al. 2020) and the negative largest logit (Hendrycks
+et al. 2022). "flagged" is the share of images with a score above 1.
 """
 
 import argparse
@@ -29,14 +29,16 @@ from vit_vs_cnn.runs.trained_network import TrainedNetwork, open_network
 
 
 def load_unlike_images(cifar: Path, count: int, shape: tuple[int, int, int]) -> dict[str, Tensor]:
-    """Images of each kind as bytes; CIFAR where it is."""
-    found = unlike_images(shape)
+    """Images of each kind as bytes, with CIFAR if its folder exists."""
+    images_by_kind = unlike_images(shape)
     for name in ("cifar10", "cifar100") if cifar.exists() else ():
         source = CifarSource(name, cifar, CifarOptions(download=False, verify_checksum=False))
         images = source.test().images[:count].float()
-        found[name] = F.interpolate(images, size=shape[1:], mode="bilinear", antialias=True).clamp(0, 255).byte()
-    found["objects"] = render_objects(count, image_size=shape[1], seed=1234).images.images
-    return found
+        images_by_kind[name] = (
+            F.interpolate(images, size=shape[1:], mode="bilinear", antialias=True).clamp(0, 255).byte()
+        )
+    images_by_kind["objects"] = render_objects(count, image_size=shape[1], seed=1234).images.images
+    return images_by_kind
 
 
 def mahalanobis(features: Tensor, training: Tensor, labels: Tensor) -> np.ndarray:
@@ -62,30 +64,30 @@ def judge(trained: TrainedNetwork, cifar: Path, count: int) -> None:
 
     pool, cell = trained.pool(), trained.cell
     subset, test = pool.draw(cell.train_size, cell.seed), pool.test(cell.seed)
-    kept = torch.linspace(0, len(subset.training) - 1, min(MAX_STORED_FEATURES, len(subset.training))).long()
-    training, labels = subset.training.images[kept], subset.training.labels[kept]
-    features, held = predicted(training).features, predicted(subset.validation.images).features
-    assert features is not None and held is not None
-    score = OutOfDistributionScore.fit((training, features), (subset.validation.images, held))
+    indices = torch.linspace(0, len(subset.training) - 1, min(MAX_STORED_FEATURES, len(subset.training))).long()
+    training, labels = subset.training.images[indices], subset.training.labels[indices]
+    features, validation_features = predicted(training).features, predicted(subset.validation.images).features
+    assert features is not None and validation_features is not None
+    score = OutOfDistributionScore.fit((training, features), (subset.validation.images, validation_features))
     assert score is not None
 
     def scores(images: Tensor) -> dict[str, np.ndarray]:
-        found = predicted(images)
-        assert found.features is not None and score is not None
-        parts = score.distances(images, found.features).numpy()
+        predictions = predicted(images)
+        assert predictions.features is not None and score is not None
+        parts = score.distances(images, predictions.features).numpy()
         return {
-            "score": score.scores(images, found.features),
+            "score": score.scores(images, predictions.features),
             "features": parts[:, 0],
             "contrast": parts[:, 1],
-            "Mahalanobis": mahalanobis(found.features, features, labels),
-            "energy": -found.logits.logsumexp(1).double().numpy(),
-            "max logit": -found.logits.amax(1).double().numpy(),
+            "Mahalanobis": mahalanobis(predictions.features, features, labels),
+            "energy": -predictions.logits.logsumexp(1).double().numpy(),
+            "max logit": -predictions.logits.amax(1).double().numpy(),
         }
 
     usual = scores(test.images[:count])
     accuracy = predicted(test.images[:count]).logits.argmax(1).eq(test.labels[:count]).double().mean()
     offered = "offered" if trained.held_out.out_of_distribution is not None else "not offered"
-    print(f"\n{cell.name}: accuracy {accuracy:.1%}, {len(held)} validation images, {offered}")
+    print(f"\n{cell.name}: accuracy {accuracy:.1%}, {len(validation_features)} validation images, {offered}")
     print(f"{'':10}" + "".join(f"{name:>12}" for name in [*usual, "flagged"]))
     print(f"{'its own':10}" + " " * 12 * len(usual) + f"{np.mean(usual['score'] > 1):>12.1%}")
     for kind, images in load_unlike_images(cifar, count, trained.image_shape).items():

@@ -1,12 +1,13 @@
-"""Measure what rerunning the same cells moves: two runs of one grid, compared seed by seed.
+"""Variation between reruns of the same runs: two experiments with one grid, compared seed by seed.
 
     python -m benchmarks.reruns RUN OTHER
 
-RUN and OTHER are experiments' folders, or tables of accuracies as ``report`` writes them (results.csv), whose cells
-differ in nothing but what rounds otherwise, such as ``protocol.threads``, the precision or the machine. For each
-contender, size and number of steps, and for all together: the standard deviation of one rerun, from the differences of
-the pairs, sqrt(sum d^2 / 2k), with its 95 % interval by chi^2 with k degrees of freedom; the largest difference; and,
-of two folders, the share of test images on which two reruns say different classes.
+RUN and OTHER are folders of experiments, or their tables of accuracies (results.csv). They may differ only in settings
+that change rounding, such as ``protocol.threads``, the precision or the machine.
+
+The table has a line for each contender, size and number of steps, and for all together. The standard deviation of one
+rerun is sqrt(sum d^2 / 2k) over k differences, with a 95 % interval by chi^2 with k degrees of freedom. For folders
+there is also the share of test images with different predicted classes.
 """
 
 import argparse
@@ -27,23 +28,23 @@ from vit_vs_cnn.runs.result import RunResult
 Place = tuple[str, int, int]
 
 
-def pairs_of(run: Path, other: Path) -> dict[Place, list[tuple[float, float]]]:
-    """By place: of each seed in both the difference of accuracies, and the share of other answers, NaN if unknown.
+def pairs_of(run: Path, rerun: Path) -> dict[Place, list[tuple[float, float]]]:
+    """Difference of accuracies and share of different predictions (NaN if unknown) of each seed in both, by place.
 
     Raises:
-        InputError: no experiment or table there, both are one, or they have no cell of the same place and seed.
+        InputError: no experiment or table, the same one twice, or no run with the same place and seed.
     """
-    if run.resolve() == other.resolve():
-        raise InputError(f"{run} and {other} are one place: nothing was rerun")
-    cells, found = _cells(other), defaultdict(list)
+    if run.resolve() == rerun.resolve():
+        raise InputError(f"{run} and {rerun} are the same experiment: nothing was rerun")
+    cells, pairs = _cells(rerun), defaultdict(list)
     for (place, seed), (answers, accuracy) in _cells(run).items():
         if (place, seed) in cells:
             again, its = cells[place, seed]
             share = np.nan if answers is None or again is None else float(np.mean(answers != again))
-            found[place].append((accuracy - its, share))
-    if not found:
-        raise InputError(f"{run} and {other} have no cell of the same contender, size, steps and seed")
-    return dict(found)
+            pairs[place].append((accuracy - its, share))
+    if not pairs:
+        raise InputError(f"{run} and {rerun} have no run with the same contender, size, steps and seed")
+    return dict(pairs)
 
 
 def _cells(run: Path) -> dict[tuple[Place, int], tuple[np.ndarray | None, float]]:
@@ -70,17 +71,19 @@ def main() -> None:
     parser.add_argument("other", type=Path)
     args = parser.parse_args()
     try:
-        found = pairs_of(args.run, args.other)
+        pairs_by_place = pairs_of(args.run, args.other)
     except InputError as error:
         sys.exit(f"error: {error}")
     print("| contender | n | steps | pairs | sd of a rerun, points | 95 % interval | largest | other answers |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- |")
     rows: dict[tuple[str, str, str], list[tuple[float, float]]] = {}
-    for (name, size, steps), pairs in sorted(found.items()):
+    for (name, size, steps), pairs in sorted(pairs_by_place.items()):
         rows[name, f"{size:,}", str(steps)] = pairs
-    for name in sorted({name for name, _, _ in found}):
-        rows[f"all of {name}", "", ""] = [pair for place, pairs in found.items() if place[0] == name for pair in pairs]
-    rows["all", "", ""] = [pair for pairs in found.values() for pair in pairs]
+    for name in sorted({name for name, _, _ in pairs_by_place}):
+        rows[f"all of {name}", "", ""] = [
+            pair for place, pairs in pairs_by_place.items() if place[0] == name for pair in pairs
+        ]
+    rows["all", "", ""] = [pair for pairs in pairs_by_place.values() for pair in pairs]
     for place, pairs in rows.items():
         differences, shares = zip(*pairs, strict=True)
         sd, low, high = (100 * value for value in spread(differences))

@@ -37,7 +37,7 @@ from timm.models.vision_transformer import VisionTransformer as TimmVisionTransf
 from torch import Tensor, nn
 
 from benchmarks import timing
-from benchmarks.timing import Row, processor, tell
+from benchmarks.timing import Row, processor, report_rows
 from vit_vs_cnn.devices import synchronize
 from vit_vs_cnn.inspection import attention_maps, rollout_map, saliency_maps
 from vit_vs_cnn.models import VisionTransformer
@@ -122,15 +122,15 @@ class Clock:
         self.cpus[way].append(time.process_time() - cpu)
         return result
 
-    def print(self, what: str, count: int) -> None:
+    def print(self, label: str, count: int) -> None:
         wall = {way: sum(self.walls[way]) for way in (PER_IMAGE, STREAMED)}
         columns = [f"{1000 * seconds / count:.3f} ms ({seconds:.1f} s)" for seconds in wall.values()]
         ratios = [sum(seconds[PER_IMAGE]) / sum(seconds[STREAMED]) for seconds in (self.walls, self.cpus)]
-        print(f"{what:18s}{columns[0]:>24s}{columns[1]:>24s}{ratios[0]:>10.1f}{ratios[1]:>10.1f}")
+        print(f"{label:18s}{columns[0]:>24s}{columns[1]:>24s}{ratios[0]:>10.1f}{ratios[1]:>10.1f}")
 
     def print_beside_forward(self, name: str, count: int) -> Row:
         ratios = [
-            median(second / other for second, other in zip(seconds[STREAMED], seconds[FORWARD], strict=True))
+            median(second / forward for second, forward in zip(seconds[STREAMED], seconds[FORWARD], strict=True))
             for seconds in (self.walls, self.cpus)
         ]
         each = 1000 * sum(self.walls[FORWARD]) / count
@@ -204,7 +204,7 @@ def main() -> None:
             f"{peak_megabytes(network, n):.1f} MB for {n} images" for n in (arguments.images // 4, arguments.images)
         ]
         print(f"peak memory, streamed: {', '.join(peaks)}")
-    tell(rows, arguments.json)
+    report_rows(rows, arguments.json)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,11 @@
-"""Measure waiting times: imports, help, status, the first step of a training, the whole quickstart.
+"""Waiting times: imports, help, status, the first training step, and the whole quickstart.
 
     python -m benchmarks.start
     python -m benchmarks.start --runs 1 --skip quickstart
 
-Every figure is wall time of a process of its own, start included, the quickest of ``--runs``: what else runs on the
-machine only adds to it. Images per second are those of the whole quickstart: all images that both networks were trained
-on, over the time from the command to its end. Beside it stands the same quickstart as one process that has all threads,
-in single precision, the way of earlier versions.
+Every figure is the wall time of a new process, start included: the shortest of ``--runs``, because other programs only
+add time. Images per second are all training images of both networks over the time of the whole quickstart. For
+comparison, the same quickstart runs in one process with all threads, in single precision.
 """
 
 import argparse
@@ -18,13 +17,13 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.timing import Row, tell
+from benchmarks.timing import Row, report_rows
 
 ROOT = Path(__file__).parents[1]
 COMMANDS = ("train", "tune", "status", "report", "compare", "inspect", "predict", "export", "audit")
 #: Images that the quickstart trains on: 250 steps of 128, two networks with three seeds.
 IMAGES = 6 * 250 * 128
-OTHER = ("--executor", "local", "--trainer.precision", "32-true", "--execution.channels_last", "false")
+ONE_PROCESS_OPTIONS = ("--executor", "local", "--trainer.precision", "32-true", "--execution.channels_last", "false")
 
 
 def seconds(words: Sequence[str]) -> float:
@@ -77,19 +76,19 @@ def main() -> None:
         if "quickstart" not in args.skip:
             rows += of_quickstart(output)
     print(f"{os.cpu_count()} cores")
-    tell(rows, args.json)
+    report_rows(rows, args.json)
 
 
 def of_quickstart(output: Path) -> list[Row]:
     here = ["train.py", "--output", str(output)]
     threads = ["--protocol.threads", str(os.cpu_count()), "--name", "other"]
-    whole, other = seconds(here), seconds([*here, *OTHER, *threads])
+    default_seconds, one_process_seconds = seconds(here), seconds([*here, *ONE_PROCESS_OPTIONS, *threads])
     status = quickest(3, ["-m", "vit_vs_cnn", "status", str(output / "quickstart")])
     return [
         Row("status of the quickstart", status, unit="s", goal=0.3, at_most=True),
-        Row("the whole quickstart", whole, unit="s", goal=120, at_most=True),
-        Row("the whole quickstart, training", IMAGES / whole, unit="images/s"),
-        Row("the quickstart beside one process in single precision", other / whole, goal=1.8),
+        Row("the whole quickstart", default_seconds, unit="s", goal=120, at_most=True),
+        Row("the whole quickstart, training", IMAGES / default_seconds, unit="images/s"),
+        Row("the quickstart beside one process in single precision", one_process_seconds / default_seconds, goal=1.8),
     ]
 
 

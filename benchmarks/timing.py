@@ -1,4 +1,4 @@
-"""Shared code of the speed benchmarks: ways that are timed in turns, ratios with their spread, rows of a table."""
+"""Helpers of the speed benchmarks: timing in turns, ratios with quartiles, rows of a table."""
 
 import argparse
 import json
@@ -23,12 +23,12 @@ class Row:
 
     Arguments:
         name: what was measured.
-        value: a median; None for what could not be measured.
-        low, high: quartiles of the repeats; None for what is measured once.
+        value: a median; None if it could not be measured.
+        low, high: quartiles over repeats; None for a single measurement.
         unit: ``x`` for a ratio (how many times as fast, so above 1 is better), else s, MB, images/s.
-        goal: what it is to reach, if anything.
-        at_most: whether the goal bounds it from above.
-        note: what a reader has to know beside it; why there is no value.
+        goal: limit for the value; None for no goal.
+        at_most: True if the goal is an upper limit.
+        note: remark, or the reason for a missing value.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Row:
 
     @property
     def is_met(self) -> bool:
-        """True if it reaches its goal, where it has one."""
+        """True if the value reaches its goal, or has none."""
         if self.goal is None:
             return True
         if self.value is None:
@@ -82,28 +82,28 @@ def quartiles(seconds: np.ndarray, calls: int = 1) -> tuple[float, float, float]
 
 
 def peak_megabytes(work: Callable[[], object]) -> float:
-    """The most that torch's allocator of the processor hands out at once during some work, above what was before."""
+    """Peak memory that torch allocates on the CPU during some work, in MB."""
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
         work()
     assert profiled.profiler is not None
     assert profiled.profiler.kineto_results is not None
     records: list[Any] = profiled.profiler.kineto_results.events()  # torch declares only some of their methods
     events = [event for event in records if event.name() == "[memory]"]
-    held = peak = 0
+    allocated = peak = 0
     for event in sorted(events, key=lambda event: event.start_ns()):
-        held += event.nbytes()
-        peak = max(peak, held)
+        allocated += event.nbytes()
+        peak = max(peak, allocated)
     return peak / 1e6
 
 
 def ratio(name: str, slow: np.ndarray, fast: np.ndarray, **about: float | bool | None) -> Row:
-    """Speed of one way relative to the other, by pairs of neighbouring calls."""
+    """Speedup of ``fast`` over ``slow``, by pairs of neighbouring calls."""
     low, middle, high = np.percentile(slow / fast, [25, 50, 75])
     return Row(name, float(middle), float(low), float(high), **about)  # type: ignore[arg-type]
 
 
 def processor() -> str:
-    """Its name as Linux gives it, else what Python knows."""
+    """Name of the processor, from Linux or else from Python."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else []
     names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
@@ -111,22 +111,22 @@ def processor() -> str:
 
 
 def kind_of_machine() -> str:
-    """The GPU, or the processor with its units for bfloat16 and how many cores there are."""
+    """Name of the GPU, or of the processor with its bfloat16 units and number of cores."""
     if torch.cuda.is_available():
         return torch.cuda.get_device_name()
     return f"{processor()} (bfloat16 units: {', '.join(bf16_units()) or 'none'}), {os.cpu_count()} cores"
 
 
 def machine() -> str:
-    """Its kind, the threads that PyTorch has, and versions."""
+    """Kind of machine, number of PyTorch threads, and versions."""
     versions = f"torch {torch.__version__}, torchvision {torchvision.__version__}, timm {timm.__version__}"
     return f"{kind_of_machine()}, {torch.get_num_threads()} threads; {versions}, Python {platform.python_version()}"
 
 
 def bf16_units() -> list[str]:
     """Names of the processor's units for products in bfloat16, as far as PyTorch reports them."""
-    asked = {"AMX": "_is_amx_tile_supported", "AVX-512": "_is_avx512_bf16_supported"}
-    units = [name for name, function in asked.items() if getattr(torch.cpu, function, lambda: False)()]
+    checks = {"AMX": "_is_amx_tile_supported", "AVX-512": "_is_avx512_bf16_supported"}
+    units = [name for name, function in checks.items() if getattr(torch.cpu, function, lambda: False)()]
     is_arm = platform.machine() in ("aarch64", "arm64")
     if is_arm and torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported():
         units.append("ARM")
@@ -135,15 +135,15 @@ def bf16_units() -> list[str]:
 
 def parser(about: str | None) -> argparse.ArgumentParser:
     """Arguments that the benchmarks of speed share."""
-    made = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("--threads", type=int, default=1)
-    made.add_argument("--repeats", type=int, default=15)
-    made.add_argument("--json", type=Path, help="write the rows there, too")
-    return made
+    arguments = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--threads", type=int, default=1)
+    arguments.add_argument("--repeats", type=int, default=15)
+    arguments.add_argument("--json", type=Path, help="write the rows there, too")
+    return arguments
 
 
-def tell(rows: Sequence[Row], path: Path | None) -> None:
-    """Print rows, under the machine that they were measured on, and keep them where that is asked for."""
+def report_rows(rows: Sequence[Row], path: Path | None) -> None:
+    """Print the machine and the rows, and write them to ``path`` unless it is None."""
     print(machine())
     for row in rows:
         print(row.text)

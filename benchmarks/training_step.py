@@ -23,7 +23,7 @@ from timm.optim.muon import Muon
 from torch import nn
 from torch.nn import functional as F
 
-from benchmarks.timing import Row, in_turns, parser, ratio, tell
+from benchmarks.timing import Row, in_turns, parser, ratio, report_rows
 from vit_vs_cnn.devices import synchronize
 from vit_vs_cnn.models import VisionTransformer, create_model
 from vit_vs_cnn.models.cost import count_parameters
@@ -114,7 +114,7 @@ def of_vits(args: argparse.Namespace) -> list[Row]:
 
 
 def of_precisions(args: argparse.Namespace) -> list[Row]:
-    """Measure what half precision and the layout of channels are worth to the nano pair."""
+    """Speedup of the nano models by half precision and the channels-last layout."""
     rows = []
     for name in ("vit_nano", "resnet8"):
         network = create_model(name, image_size=32, num_classes=10)
@@ -124,8 +124,8 @@ def of_precisions(args: argparse.Namespace) -> list[Row]:
             for last in (False, True)
         }
         times = in_turns(ways, args.repeats)
-        first, *others = times
-        rows += [ratio(f"{other} beside fp32", times[first], times[other]) for other in others]
+        first, *half_precisions = times
+        rows += [ratio(f"{way} beside fp32", times[first], times[way]) for way in half_precisions]
     return rows
 
 
@@ -169,7 +169,7 @@ def main() -> None:
     torch.manual_seed(0)
     torch.set_num_threads(args.threads)
     rows = of_vits(args)
-    tell([*rows, *of_precisions(args), *of_muon(args)] if args.device == "cpu" else rows, args.json)
+    report_rows([*rows, *of_precisions(args), *of_muon(args)] if args.device == "cpu" else rows, args.json)
 
 
 if __name__ == "__main__":

@@ -26,11 +26,11 @@ def main(words: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m docs.build", description=__doc__)
     parser.add_argument("folder", nargs="?", type=Path, default=ROOT / "build" / "site", metavar="FOLDER")
     parser.add_argument("--check", action="store_true", help="read all pages, and write none")
-    given = parser.parse_args(words)
-    if given.check:
+    args = parser.parse_args(words)
+    if args.check:
         with TemporaryDirectory() as folder:
             return build(Path(folder), check=True)
-    return build(given.folder)
+    return build(args.folder)
 
 
 if __name__ == "__main__":

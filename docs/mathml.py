@@ -1,4 +1,4 @@
-"""Formulas as MathML, which browsers draw by themselves: the site needs no network and no font of its own."""
+"""Formulas as MathML, which browsers draw without scripts, downloads or extra fonts."""
 
 from typing import Any
 
@@ -8,24 +8,24 @@ from docutils.utils.math.latex2mathml import tex2mathml
 from sphinx.application import Sphinx
 from sphinx.util import logging
 
-#: Commands that docutils lacks, and what says the same.
-INSTEAD = {r"\dots": r"\ldots", r"\middle": "", r"\bigg": "", r"\Bigg": "", r"\big": "", r"\Big": ""}
+#: LaTeX commands that docutils lacks, and equivalent ones.
+COMMAND_REPLACEMENTS = {r"\dots": r"\ldots", r"\middle": "", r"\bigg": "", r"\Bigg": "", r"\big": "", r"\Big": ""}
 
 
 def mathml(node: nodes.Element, *, as_block: bool) -> str:
-    """The formula of a node; one that cannot be read is a warning, and stays as it is written."""
-    written = node.astext()
+    """The formula of a node as MathML. An unreadable formula gives a warning and stays as LaTeX."""
+    formula = node.astext()
     try:
-        return tex2mathml(_known(written), as_block=as_block)
+        return tex2mathml(_replace_commands(formula), as_block=as_block)
     except (MathError, IndexError) as error:
-        logging.getLogger(__name__).warning("%s in the formula %s", error, written, location=node)
-        return f"<code>{nodes.unescape(written)}</code>"
+        logging.getLogger(__name__).warning("%s in the formula %s", error, formula, location=node)
+        return f"<code>{nodes.unescape(formula)}</code>"
 
 
-def _known(formula: str) -> str:
-    for command, other in INSTEAD.items():
+def _replace_commands(formula: str) -> str:
+    for command, replacement in COMMAND_REPLACEMENTS.items():
         for end in " ([{|)]}/.,\\":
-            formula = formula.replace(command + end, other + end)
+            formula = formula.replace(command + end, replacement + end)
     return formula
 
 
@@ -46,6 +46,6 @@ def _block(writer: Any, node: nodes.math_block) -> None:
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    """Make the renderer known as ``mathml``."""
+    """Register the renderer ``mathml``."""
     app.add_html_math_renderer("mathml", (_inline, None), (_block, None))
     return {"parallel_read_safe": True, "parallel_write_safe": True}

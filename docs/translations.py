@@ -1,9 +1,9 @@
-"""Pages in Chinese: which lag behind the English ones, their language for browsers, and a search that finds words.
+"""Chinese pages: a check for outdated translations, the language for browsers, and a search for Chinese words.
 
-The first line of a translated page names the page that it translates, and a hash of that page as it was then. A
+The first line of a translated page names the page that it translates, and a hash of the English page at that time. A
 paragraph is one line: a line break inside one would be shown as a space between two characters.
 
-``python -m docs.translations`` lists the pages that lag behind; with pages behind it, it marks these as in step.
+``python -m docs.translations`` lists outdated translations. With pages as arguments, it marks these as up to date.
 """
 
 import argparse
@@ -27,22 +27,22 @@ HAN = re.compile(r"([\u3400-\u9fff]+)")
 def pages() -> dict[Path, Path]:
     """Each translated page with the page that it translates."""
     chosen = [ROOT / "README.zh-CN.md", *sorted(ROOT.glob(f"{CHINESE}**/*.md"))]
-    found = {page: MARK.search(page.read_text(encoding="utf-8")) for page in chosen}
-    return {page: ROOT / mark[1] for page, mark in found.items() if mark}
+    marks = {page: MARK.search(page.read_text(encoding="utf-8")) for page in chosen}
+    return {page: ROOT / mark[1] for page, mark in marks.items() if mark}
 
 
 def hash_of(page: Path) -> str:
-    """Of the words of a page; where lines break does not matter."""
+    """Hash of the words of a page, without line breaks."""
     return hashlib.sha256(" ".join(page.read_text(encoding="utf-8").split()).encode()).hexdigest()[:12]
 
 
-def lagging() -> Iterator[str]:
-    """A line for each translation of a page that has changed since, and what to do."""
+def outdated_pages() -> Iterator[str]:
+    """A line for each outdated translation, with the command that marks it as up to date."""
     for page, source in pages().items():
         mark = MARK.search(page.read_text(encoding="utf-8"))
         if mark and mark[2] != hash_of(source):
             ours = page.relative_to(ROOT)
-            yield f"{ours} lags behind {mark[1]}: bring it up to date, then python -m docs.translations {ours}"
+            yield f"{ours} is older than {mark[1]}: update it, then run python -m docs.translations {ours}"
 
 
 def mark_in_step(page: Path) -> None:
@@ -72,28 +72,28 @@ def _pairs(run: str) -> list[str]:
     return [run[place : place + 2] for place in range(len(run) - 1)] or [run]
 
 
-def say_language(app: Sphinx, page: str, template: str, context: dict[str, Any], *_: Any) -> None:
-    """Browsers choose fonts and voices by the language of a page."""
+def set_language(app: Sphinx, page: str, template: str, context: dict[str, Any], *_: Any) -> None:
+    """Set the language of Chinese pages, by which browsers choose fonts and voices."""
     if page.startswith(CHINESE):
         context["language"] = "zh-CN"
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    """Make pages say their language, and the search take both."""
+    """Register the language of pages and the search in both languages."""
     app.add_search_language(SearchBoth)
-    app.connect("html-page-context", say_language)
+    app.connect("html-page-context", set_language)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
 
 
 def main(words: list[str] | None = None) -> int:
-    """Mark the pages that are named; then list those that lag behind. The exit code is 1 if there are any."""
+    """Mark the pages in the arguments, then list outdated ones. The exit code is 1 if there are any."""
     parser = argparse.ArgumentParser(prog="python -m docs.translations", description=__doc__)
     parser.add_argument("page", nargs="*", type=Path, metavar="PAGE")
     for page in parser.parse_args(words).page:
         mark_in_step(page)
-    late = [*lagging()]
-    print(*late, sep="\n", end="\n" if late else "")
-    return 1 if late else 0
+    outdated = [*outdated_pages()]
+    print(*outdated, sep="\n", end="\n" if outdated else "")
+    return 1 if outdated else 0
 
 
 if __name__ == "__main__":

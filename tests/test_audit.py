@@ -245,7 +245,7 @@ def test_drawn_images_have_classes_and_no_pairs(tmp_path):
 def test_what_cannot_be_audited_is_one_line(root, given, tmp_path):
     with pytest.raises(InputError, match=r"no such folder; --data\.root PATH"):
         vc.audit(overrides={"data.root": str(tmp_path / "none")}, output=tmp_path / "out", quiet=True)
-    with pytest.raises(InputError, match="lies in the folder of images, where nothing is written"):
+    with pytest.raises(InputError, match="is inside the folder of images, where nothing is written"):
         vc.audit(overrides=given, output=root / "audit", quiet=True)
 
 

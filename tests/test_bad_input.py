@@ -176,7 +176,7 @@ def test_a_folder_without_classes(refused, photos, tmp_path):
         ("experiment.yaml", "name: x", "has no protocol.budget"),
         ("experiment.yaml", "- 1", "expected settings as `name: value`, got list"),
         ("cells/vit-n3-s1-ab/result.json", "[1]", "expected names with values, got [1]"),
-        ("cells/vit-n3-s1-ab/result.json", '{"seed": 1}', "run: it is missing"),
+        ("cells/vit-n3-s1-ab/result.json", '{"seed": 1}', "run: missing"),
         ("cells/vit-n3-s1-ab/result.json", "{", "delete it, and the same command makes this run again"),
     ],
 )

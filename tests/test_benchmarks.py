@@ -40,7 +40,7 @@ def test_reruns_are_paired_by_place_and_seed_and_their_spread_is_that_of_one(tmp
     assert {(name, n) for name, n, _ in pairs} == {(name, n) for name in "ab" for n in (11, 23)}
     for difference, share in [pair for of_place in pairs.values() for pair in of_place]:
         assert difference == pytest.approx(0.01) and np.isnan(share)
-    with pytest.raises(InputError, match="one place"):
+    with pytest.raises(InputError, match="same experiment"):
         reruns.pairs_of(tables[0], tables[0])
 
 
@@ -53,17 +53,17 @@ def test_answers_are_counted_by_the_cue_that_they_name(tmp_path):
     packed = PackedPredictions.load(path)
     packed.classes[[run.startswith("vit-") for run in packed.runs]] = drawn.textures.numpy()
     packed.save(path)
-    resnet, vit = cues.answered(tmp_path / "run")
+    resnet, vit = cues.cue_shares(tmp_path / "run")
     assert (vit.contender, {*vit.shape}, {*vit.texture}) == ("vit", {0.0}, {1.0})
     assert all(shape > texture > 0 for shape, texture in zip(resnet.shape, resnet.texture, strict=True))
     assert resnet.images == int((drawn.shapes != drawn.textures).sum()) < 2000
-    with pytest.raises(InputError, match="not of drawn images of the task shape"):
-        cues.answered(recorded.parents[1] / "reach" / "distance_0.6")
+    with pytest.raises(InputError, match="not an experiment with"):
+        cues.cue_shares(recorded.parents[1] / "reach" / "distance_0.6")
 
 
 def test_scores_over_seeds_are_the_mean_with_the_least_and_the_greatest_and_the_stars_of_each(tmp_path):
     table = tmp_path / "scores.csv"
-    columns = [*maps.SHOWN, "deletion_mean_p_holm", "insertion_mean_p_holm", *maps.STAYS]
+    columns = [*maps.SHOWN, "deletion_mean_p_holm", "insertion_mean_p_holm", *maps.SANITY_COLUMNS]
     rows = [
         "vit-s-n7-s0,rollout,False,0.1,0.2,0.3,0.4,0.04,0.2,1.0,0.5",
         "vit-s-n7-s0,random,False,0.0,0.0,0.0,0.0,,,1.0,1.0",
@@ -80,7 +80,7 @@ def test_scores_over_seeds_are_the_mean_with_the_least_and_the_greatest_and_the_
     assert told[0].endswith("| 1, 2 of 2 | class-agnostic | 0.50 (0.50 to 0.50) |")
     assert told[1].endswith("| 0.00 (0.00 to 0.00) | - | - | - |")
     assert told[2].endswith("| 1 of 2 | 0.60 (0.60 to 0.60) | 0.00 (0.00 to 0.00) |")
-    with pytest.raises(InputError, match="no column 'deletion_mean'"):
+    with pytest.raises(InputError, match="lacks the column 'deletion_mean'"):
         maps.over_seeds(_written(tmp_path / "other.csv", "network,method\nvit,rollout\n"))
     with pytest.raises(InputError, match="cannot be read"):
         maps.over_seeds(tmp_path / "none.csv")

@@ -118,8 +118,8 @@ def test_the_command_prints_the_answer_of_a_table(capsys):
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("", "there are no runs in it"),
-        ("contender\nvit\n", "line 2: start: start_kind: it is missing"),
+        ("", "the table has no runs"),
+        ("contender\nvit\n", "line 2: start: start_kind: missing"),
         ("a,b\n1,2\n", "line 2: a: there is no such column"),
     ],
 )

@@ -41,7 +41,7 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
 def test_what_no_config_can_hold_is_told_in_one_line_and_soon(text, says):
     began = time.perf_counter()
     with pytest.raises(InputError) as caught:
-        read_yaml(text, where="it.yaml")
+        read_yaml(text, location="it.yaml")
     assert says in str(caught.value)
     assert str(caught.value).startswith("it.yaml")
     assert "\n" not in str(caught.value)
@@ -49,18 +49,18 @@ def test_what_no_config_can_hold_is_told_in_one_line_and_soon(text, says):
 
 
 def test_a_merge_of_two_mappings_is_no_name_that_stands_twice():
-    assert read_yaml("base: &b {x: 1}\nover: {<<: *b, y: 2}", where="it")["over"] == {"x": 1, "y": 2}
+    assert read_yaml("base: &b {x: 1}\nover: {<<: *b, y: 2}", location="it")["over"] == {"x": 1, "y": 2}
 
 
 def test_a_date_is_a_text():
-    assert read_yaml("name: 2026-11-22", where="it") == {"name": "2026-11-22"}
+    assert read_yaml("name: 2026-11-22", location="it") == {"name": "2026-11-22"}
 
 
 def test_the_bounds_themselves_are_allowed():
     nested = 1
     for _ in range(MAX_LEVELS):
         nested = [nested]
-    check_plain({"a": nested[0], "b": LARGEST, "c": -LARGEST, 500: None}, where="it")
+    check_plain({"a": nested[0], "b": LARGEST, "c": -LARGEST, 500: None}, location="it")
 
 
 def test_a_class_is_refused_but_in_its_places():
@@ -80,6 +80,6 @@ def test_what_python_has_besides_becomes_what_a_config_has():
     }
     plain = plain_of(given)
     assert plain == {"a": [0, 1, 2], "b": [2, 0.5], "c": {"d": "photos", "e": [0, 1]}, "f": None}
-    check_plain(plain, where="it")
+    check_plain(plain, location="it")
     with pytest.raises(InputError, match="got a complex"):
-        check_plain(plain_of({"a": 1j}), where="it")
+        check_plain(plain_of({"a": 1j}), location="it")

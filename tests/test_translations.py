@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 from docs import translations
-from docs.translations import ROOT, SearchBoth, lagging, pages
+from docs.translations import ROOT, SearchBoth, outdated_pages, pages
 
 FENCE = re.compile(r"^```+([^\n]*)\n(.*?)^```+$", re.MULTILINE | re.DOTALL)
 FORMULA = re.compile(r"\$\$.+?\$\$|\$[^$\n]+\$", re.DOTALL)
@@ -45,7 +45,7 @@ def test_both_have_the_same(page, part):
 
 
 def test_no_page_lags_behind():
-    assert "\n".join(lagging()) == ""
+    assert "\n".join(outdated_pages()) == ""
 
 
 def test_a_page_links_to_chinese_pages_where_there_are_any():

@@ -77,7 +77,7 @@ def train(
 
     Raises:
         InputError: unusable config, images or settings; finished runs with other settings, unless ``force`` is set.
-        RunsFailed: some runs failed and the others finished. ``findings`` holds those of the finished runs.
+        RunsFailed: some runs failed and the others finished. ``findings`` analyzes the finished runs.
         Interrupted: the user stopped the training.
     """
     overrides = _overrides(overrides)
@@ -187,14 +187,14 @@ def _drop_missing_weights(experiment: Experiment, console: "Console") -> tuple[E
     from vit_vs_cnn.runs.analysis_plan import missing_weights_texts
     from vit_vs_cnn.runs.pretrained import without_missing_weights
 
-    found, errors = without_missing_weights(experiment)
+    remaining, errors = without_missing_weights(experiment)
     missing = {name: str(experiment.contenders[name].model.get("name", name)) for name in errors}
     if missing:
         console.print(" ".join(missing_weights_texts(missing)), soft_wrap=True)
     for name, error in errors.items():
         if not getattr(experiment.contenders[name].weights, "hub", False):
             console.print(f"{name} is left out: {error}", soft_wrap=True)
-    return found, missing
+    return remaining, missing
 
 
 @preserve_process_state
@@ -218,15 +218,15 @@ def audit(
         quiet: hide progress.
 
     Raises:
-        InputError: no such folder, no classes in it, unreadable images, or an output inside the folder of images.
+        InputError: a missing folder, no classes in it, unreadable images, or an output inside the folder of images.
     """
     experiment = _with_images(load_experiment("decide" if config is None else config, overrides), data)
-    named, folder = experiment.data, Path(output)
-    _check_root(named)
-    if named.source == "folder" and folder.resolve().is_relative_to(Path(named.root).resolve()):
-        raise InputError(f"output {folder}: it lies in the folder of images, where nothing is written; name another")
+    images, folder = experiment.data, Path(output)
+    _check_root(images)
+    if images.source == "folder" and folder.resolve().is_relative_to(Path(images.root).resolve()):
+        raise InputError(f"output {folder}: it is inside the folder of images, where nothing is written; name another")
     _create_folder(folder)
-    return _write_audit(named, folder, quiet, experiment.trusted)
+    return _write_audit(images, folder, quiet, experiment.trusted)
 
 
 def _write_audit(data: Data, folder: Path, quiet: bool, trust: bool) -> "Audit":
@@ -436,10 +436,10 @@ def inspect(
     if output is not None:
         _create_folder(Path(output))
     with _progress(quiet) as tell:
-        found = inspect_networks([_existing_path(path) for path in paths], request, tell)
-        folder = default_folder(Path(paths[0]), found.networks[0].network.path) if output is None else Path(output)
-        written = write_inspection_page(found, folder, tell=tell)
-    return Inspected(found, tuple(written))
+        inspection = inspect_networks([_existing_path(path) for path in paths], request, tell)
+        folder = default_folder(Path(paths[0]), inspection.networks[0].network.path) if output is None else Path(output)
+        written = write_inspection_page(inspection, folder, tell=tell)
+    return Inspected(inspection, tuple(written))
 
 
 @preserve_process_state
@@ -744,8 +744,8 @@ def models(pattern: str = "*") -> list[dict[str, Any]]:
     if pattern.startswith("timm/"):
         costs = dict.fromkeys(names, (None, None))
     else:
-        made = {name: create_model(name, num_classes=10, image_size=32) for name in names}
-        costs = {name: (count_parameters(model), count_macs(model, (3, 32, 32))) for name, model in made.items()}
+        networks = {name: create_model(name, num_classes=10, image_size=32) for name in names}
+        costs = {name: (count_parameters(model), count_macs(model, (3, 32, 32))) for name, model in networks.items()}
     return [
         {
             "name": name,
@@ -865,8 +865,8 @@ def _paths(value: Any, what: str) -> list[str]:
         InputError: images in memory in place of paths.
     """
     paths = [path for part in value for path in _as_tuple(part)]
-    if others := [path for path in paths if not isinstance(path, str | os.PathLike)]:
-        kind = type(others[0]).__name__
+    if wrong := [path for path in paths if not isinstance(path, str | os.PathLike)]:
+        kind = type(wrong[0]).__name__
         instead = "" if what == "compare" else "; for images in memory use load(...).predict(...)"
         raise InputError(f"{what}: expected paths, got {kind}{instead}")
     return [os.fspath(path) for path in paths]
@@ -880,9 +880,9 @@ def _create_folder(folder: Path) -> None:
 def _existing_path(path: Place) -> Path:
     if not isinstance(path, str | os.PathLike):
         raise InputError(f"expected the path of a file or folder, got {path!r}")
-    if not (found := Path(path)).exists():
+    if not (existing := Path(path)).exists():
         raise InputError(f"{path}: no such file or folder")
-    return found
+    return existing
 
 
 def _check_positive(**counts: int | None) -> None:
@@ -919,6 +919,6 @@ def _progress(quiet: bool, *, lines: bool = True) -> Iterator[Callable[[str], No
             console.print(f"{part} ...", soft_wrap=True)
         last = part
 
-    # In a notebook a live display is a widget, which stays in the output whatever is shown.
+    # In a notebook a live display is a widget that stays in the output.
     with console.status("") if console.is_terminal else nullcontext() as status:
         yield tell

@@ -105,9 +105,9 @@ class Command:
         """
         end = words.index("--") if "--" in words else len(words)
         rest, overrides = self._split_overrides(words[:end])
-        namespace, others = self._parser().parse_known_args(rest)
-        paths = [word for word in others if not word.startswith("-") or word == "-" or _NUMBER.fullmatch(word)]
-        for word in others:
+        namespace, unparsed = self._parser().parse_known_args(rest)
+        paths = [word for word in unparsed if not word.startswith("-") or word == "-" or _NUMBER.fullmatch(word)]
+        for word in unparsed:
             if word not in paths:
                 self._refuse_option(word, rest)
         paths += words[end + 1 :]
@@ -129,16 +129,16 @@ class Command:
             word, text = positional_word(parameter)[0], settings_of(self.function)[parameter.name].help
             parser.add_argument(parameter.name, metavar=word, nargs="*", help=_escape(text))
         if self.shown_settings:
-            known = dotted_settings()
+            settings = dotted_settings()
             defaults = dict(_flatten(read_config(find_config(self.default_config))))
             group = parser.add_argument_group(
                 "common settings of the config",
                 f"All settings: --print-config, or the reference. Defaults shown are those of {self.default_config}.",
             )
             for name in self.shown_settings:
-                default = None if name.startswith("contenders.") else known[name].default  # recipes set these
-                text = describe(known[name], defaults.get(name, default))
-                group.add_argument(f"--{name}", metavar=metavar_of(known[name], is_dotted=True), help=_escape(text))
+                default = None if name.startswith("contenders.") else settings[name].default  # recipes set these
+                text = describe(settings[name], defaults.get(name, default))
+                group.add_argument(f"--{name}", metavar=metavar_of(settings[name], is_dotted=True), help=_escape(text))
         return parser.format_help()
 
     def _parser(self) -> _Parser:
@@ -305,7 +305,7 @@ def usage() -> str:
 
 
 def _read_value(name: str, text: str) -> Any:
-    return read_yaml(text, where=f"argument --{name}: {text[:80]!r}", kind="a YAML value")
+    return read_yaml(text, location=f"argument --{name}: {text[:80]!r}", kind="a YAML value")
 
 
 def _flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -33,9 +33,9 @@ def _print_warning(printed: set[str], message: Warning | str, category: type[War
         print(line, file=sys.stderr)
 
 
-def format_count(count: int, what: str) -> str:
+def format_count(count: int, noun: str) -> str:
     """``1 seed``, ``1,300 images``."""
-    return f"{count:,} {what}{'s' * (count != 1)}"
+    return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
 def join_names(names: Sequence[str]) -> str:
@@ -45,4 +45,7 @@ def join_names(names: Sequence[str]) -> str:
 
 def visible(name: str) -> str:
     """The name of a file or class, with unprintable characters and line breaks as escape sequences."""
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in name)
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode("ascii")
+        for character in name
+    )

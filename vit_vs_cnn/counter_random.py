@@ -8,7 +8,7 @@ _MASK = (1 << 64) - 1
 
 
 def mix64(values: UInt64[np.ndarray, "*shape"]) -> UInt64[np.ndarray, "*shape"]:
-    """The SplitMix64 finaliser: a bijection of 64-bit words in which every input bit reaches every output bit.
+    """The SplitMix64 finaliser: a bijection of 64-bit words where every input bit affects every output bit.
 
     Reference: Steele, Lea & Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014, with the constants of
     Stafford's "Mix13" as in Vigna's public-domain ``splitmix64.c``. All products are modulo 2^64.

@@ -12,14 +12,14 @@ from typing import Any, TypeVar
 
 from vit_vs_cnn.strict_yaml import LARGEST, Plain
 
-Made = TypeVar("Made")
+Instance = TypeVar("Instance")
 _WORDS = {str: "a text", int: "a whole number", float: "a number", bool: "true or false", type(None): "null"}
 
 
 @functools.cache
-def field_types(made: type) -> dict[str, Any]:
+def field_types(class_: type) -> dict[str, Any]:
     """Type hints of the fields of a dataclass."""
-    return {field.name: field.type for field in dataclasses.fields(made)}
+    return {field.name: field.type for field in dataclasses.fields(class_)}
 
 
 @functools.cache
@@ -28,7 +28,7 @@ def members(hint: Any) -> tuple[Any, ...]:
     return typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
 
 
-def from_plain(made: type[Made], values: Any) -> Made:
+def from_plain(class_: type[Instance], values: Any) -> Instance:
     """Build a dataclass from plain values by its type hints.
 
     A hint may be text, whole number, number, truth value, ``Plain``, a ``StrEnum`` (by value), a dataclass, a tuple of
@@ -39,25 +39,25 @@ def from_plain(made: type[Made], values: Any) -> Made:
     """
     if not isinstance(values, Mapping):
         raise ValueError(f"expected names with values, got {_short(values)}")
-    readers, required = _fields(made)
-    given: dict[str, Any] = {}
+    readers, required = _fields(class_)
+    fields: dict[str, Any] = {}
     for name, value in values.items():
         if name not in readers:
-            raise ValueError(f"{name}: there is no such field (there are: {', '.join(readers)})")
+            raise ValueError(f"{name}: unknown field (there are: {', '.join(readers)})")
         try:
-            given[name] = readers[name](value)
+            fields[name] = readers[name](value)
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from error
     for name in required:
-        if name not in given:
-            raise ValueError(f"{name}: it is missing")
-    return made(**given)
+        if name not in fields:
+            raise ValueError(f"{name}: missing")
+    return class_(**fields)
 
 
 @functools.cache
-def _fields(made: type) -> tuple[dict[str, Callable[[Any], Any]], tuple[str, ...]]:
+def _fields(class_: type) -> tuple[dict[str, Callable[[Any], Any]], tuple[str, ...]]:
     """A reader for each field of a dataclass, and the fields that have no default."""
-    fields, missing = dataclasses.fields(made), dataclasses.MISSING
+    fields, missing = dataclasses.fields(class_), dataclasses.MISSING
     required = (field.name for field in fields if field.default is missing and field.default_factory is missing)
     return {field.name: _reader(field.type) for field in fields}, tuple(required)
 
@@ -67,7 +67,7 @@ def _reader(hint: Any) -> Callable[[Any], Any]:
     """A function that gives a value the type of a hint, or raises ValueError."""
     kinds = members(hint)
     if len(kinds) > 1:
-        (kind,) = (one for one in kinds if one is not type(None))
+        (kind,) = (member for member in kinds if member is not type(None))
         read = _reader(kind)
         return lambda value: None if value is None else read(value)
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
@@ -84,7 +84,7 @@ def _read_tuple(items: tuple[Any, ...], value: Any) -> tuple[Any, ...]:
         return tuple(map(_reader(items[0]), value))
     if len(value) != len(items):
         raise ValueError(f"expected {len(items)} values, got {_short(value)}")
-    return tuple(_reader(hint)(one) for hint, one in zip(items, value, strict=True))
+    return tuple(_reader(hint)(item) for hint, item in zip(items, value, strict=True))
 
 
 def _read_value(hint: Any, value: Any) -> Any:

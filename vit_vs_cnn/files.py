@@ -31,7 +31,7 @@ def partial_of(path: Path, *, contested: bool = False) -> Path:
 
 
 def file_state(path: Path) -> tuple[int, int, int, int]:
-    """Size, modification time, change time and inode of a file, of which an edit or a replacement changes one.
+    """Size, modification time, change time and inode of a file, as a key that changes with each edit.
 
     The modification time alone can be set back, as ``cp -p``, ``tar`` and ``rsync`` do.
     """
@@ -102,7 +102,7 @@ def read_mapping(path: Path) -> dict[str, Any]:
 
 
 def read_rows(path: Path, columns: int = 3) -> list[list[str]]:
-    """The complete rows of a CSV file of which the first column is a number; none if the file is missing.
+    """The complete rows of a CSV file whose first column is a number; none if the file is missing.
 
     Damaged rows are left out, as runs do not depend on their logs.
     """

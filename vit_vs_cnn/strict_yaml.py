@@ -10,7 +10,7 @@ import yaml
 
 from vit_vs_cnn.errors import InputError, one_line
 
-#: Largest whole number: that of a tensor.
+#: Largest whole number, as in a tensor.
 LARGEST = 2**63 - 1
 #: Levels and values of a config, with aliases expanded. Usual configs have 6 and 300.
 MAX_LEVELS, MAX_VALUES = 32, 100_000
@@ -62,11 +62,11 @@ _Strict.yaml_implicit_resolvers = {
 }
 
 
-def read_yaml(text: str, *, where: str, kind: str = "YAML") -> Any:
+def read_yaml(text: str, *, location: str, kind: str = "YAML") -> Any:
     """Read plain values from a YAML text.
 
     Arguments:
-        where: beginning of an error message.
+        location: beginning of an error message.
         kind: name of the expected kind of text, for the message.
 
     Raises:
@@ -75,8 +75,8 @@ def read_yaml(text: str, *, where: str, kind: str = "YAML") -> Any:
     try:
         values = yaml.load(text, _Strict)
     except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
-        raise InputError(f"{where} is not {kind}: {one_line(error)}") from error
-    check_plain(values, where=where)
+        raise InputError(f"{location} is not {kind}: {one_line(error)}") from error
+    check_plain(values, location=location)
     return values
 
 
@@ -95,20 +95,20 @@ def plain_of(value: Any) -> Any:
     return value.tolist() if hasattr(value, "tolist") else value
 
 
-def check_plain(values: Any, *, where: str) -> None:
+def check_plain(values: Any, *, location: str) -> None:
     """Check that values are plain and bounded: texts, numbers, true, false, null, lists, mappings.
 
     Raises:
         InputError: another type, a number that is not finite or too large, an unprintable text, too many levels or
-            values. The message begins with ``where``.
+            values. The message begins with ``location``.
     """
     for count, (path, value) in enumerate(_walk(values, ())):
         if count > MAX_VALUES:
-            raise InputError(f"{where}: holds more than {MAX_VALUES:,} values")
+            raise InputError(f"{location}: holds more than {MAX_VALUES:,} values")
         if len(path) > MAX_LEVELS:
-            raise InputError(f"{where}: has more than {MAX_LEVELS} levels, or leads back into itself")
+            raise InputError(f"{location}: has more than {MAX_LEVELS} levels, or leads back into itself")
         if problem := _problem(value):
-            raise InputError(f"{': '.join(part for part in (where, dotted(path)) if part)}: {problem}")
+            raise InputError(f"{': '.join(part for part in (location, dotted(path)) if part)}: {problem}")
 
 
 def refuse_classes(values: Any, *, but_in: Sequence[_Place]) -> None:
@@ -138,7 +138,7 @@ def refuse_classes(values: Any, *, but_in: Sequence[_Place]) -> None:
             raise InputError(f"{dotted(path)}: no class is made here, as {value['class_path']!r}; only in {places}")
 
 
-def check_class(value: Any, where: str) -> None:
+def check_class(value: Any, location: str) -> None:
     """Check the names of a mapping for a class: class_path and init_args. Raises InputError: other names."""
     if not isinstance(value, Mapping):
         return
@@ -146,10 +146,10 @@ def check_class(value: Any, where: str) -> None:
     is_path = isinstance(class_path, str) and "." in class_path.strip(".")
     if not is_path or not isinstance(init_args, Mapping | None):
         raise InputError(
-            f"{where}: expected {{class_path: package.module.Name, init_args: {{...}}}}, got {dict(value)}"
+            f"{location}: expected {{class_path: package.module.Name, init_args: {{...}}}}, got {dict(value)}"
         )
-    if unknown := [name for name in value if name not in ("class_path", "init_args")]:
-        raise InputError(f"{where}.{unknown[0]}: there is no such setting; a class has class_path and init_args")
+    if surplus := [name for name in value if name not in ("class_path", "init_args")]:
+        raise InputError(f"{location}.{surplus[0]}: there is no such setting; a class has class_path and init_args")
 
 
 def dotted(path: tuple[Any, ...]) -> str:

@@ -19,7 +19,7 @@ CONFIGS = Path(__file__).parents[2] / "configs"
 
 def macs_of(experiment, shape):
     return {
-        name: count_macs(build_network(one.model, num_classes=7, image_shape=shape, where=name), shape)
+        name: count_macs(build_network(one.model, num_classes=7, image_shape=shape, location=name), shape)
         for name, one in experiment.contenders.items()
         if one.weights is None
     }

@@ -188,7 +188,7 @@ def test_narrow_heads_are_the_network_of_the_nearest_kernels():
 def test_options_in_a_config_are_checked_as_those_of_other_models(options, says):
     model = {"name": "attention/resnet8", **options}
     with pytest.raises(InputError, match=says):
-        build_network(model, num_classes=3, image_shape=(3, 8, 9), where="contenders.it.model")
+        build_network(model, num_classes=3, image_shape=(3, 8, 9), location="contenders.it.model")
 
 
 def test_what_is_no_network_of_plain_convolutions_is_refused():

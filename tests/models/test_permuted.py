@@ -14,7 +14,7 @@ from vit_vs_cnn.runs.networks import build_network
 
 def _build(**model):
     torch.manual_seed(5)
-    return build_network(model, num_classes=7, image_shape=(3, 24, 40), where="model").eval()
+    return build_network(model, num_classes=7, image_shape=(3, 24, 40), location="model").eval()
 
 
 def _blocks(images, size):

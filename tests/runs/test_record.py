@@ -106,7 +106,7 @@ def test_runs_on_different_images_fit_one_record(tmp_path):
         kept = packed.of_run(run)
         assert kept.keys() == arrays.keys()
         assert all(np.array_equal(kept[name], arrays[name]) for name in arrays)
-    with pytest.raises(InputError, match="second: its number of classes is not that of the first run"):
+    with pytest.raises(InputError, match="second: its number of classes differs from the first run"):
         PackedPredictions.pack({"first": whole, "second": other | {"num_classes": np.array(4)}})
 
 

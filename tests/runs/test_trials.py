@@ -51,7 +51,7 @@ def test_its_settings_are_a_text():
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("contender,", "contestant,", "line 2: contender: it is missing"),
+        ("contender,", "contestant,", "line 2: contender: missing"),
         ("1000000000.0", "many", 'line 2: flops: expected a number, got "many"'),
         ('"[0, 1]"', "{}", "line 2: seeds: "),
     ],

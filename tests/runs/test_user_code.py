@@ -31,7 +31,7 @@ SHAPE = (3, 12, 12)
 
 def _build(class_path, image_shape=SHAPE, trust=True, **init_args):
     spec = {"class_path": class_path, "init_args": init_args} if init_args else {"class_path": class_path}
-    return build_network(spec, num_classes=7, image_shape=image_shape, where="contenders.x.model", trust=trust)
+    return build_network(spec, num_classes=7, image_shape=image_shape, location="contenders.x.model", trust=trust)
 
 
 @pytest.mark.parametrize(
@@ -84,17 +84,17 @@ def _spec(class_path, **init_args):
 def test_classes_are_made_in_arguments_of_any_type():
     inner = _spec(f"{OWN}.Focal", num_classes=7)
     untyped = _spec(f"{OWN}.an_untyped_function", parts=[inner, {"deep": [inner]}])
-    first, second = make_object(untyped, where="x", trust=True)
+    first, second = make_object(untyped, location="x", trust=True)
     assert isinstance(first, own.Focal) and isinstance(second["deep"][0], own.Focal)
     images = _spec("torchvision.datasets.FakeData", size=5, transform=_spec("torchvision.transforms.PILToTensor"))
-    part = make_object(_spec("torch.utils.data.Subset", dataset=images, indices=[1, 3]), where="x", trust=True)
+    part = make_object(_spec("torch.utils.data.Subset", dataset=images, indices=[1, 3]), location="x", trust=True)
     assert len(part) == 2 and part[0][0].dtype == torch.uint8
-    assert make_object(_spec("torch.full", size=[2], fill_value=3), where="x", trust=True).tolist() == [3, 3]
+    assert make_object(_spec("torch.full", size=[2], fill_value=3), location="x", trust=True).tolist() == [3, 3]
     wrong = _spec("torch.utils.data.Subset", dataset=_spec("nowhere.Images"), indices=[1])
     with pytest.raises(InputError, match=r"^x: torch\.utils\.data\.Subset: dataset: nowhere\.Images can't be imported"):
-        make_object(wrong, where="x", trust=True)
+        make_object(wrong, location="x", trust=True)
     with pytest.raises(InputError, match=r"^x: the class torch\.full is not imported without --trust$"):
-        make_object(_spec("torch.full"), where="x", trust=False)
+        make_object(_spec("torch.full"), location="x", trust=False)
 
 
 def test_a_function_that_transforms_takes_arguments_and_classes_in_these():

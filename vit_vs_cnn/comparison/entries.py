@@ -317,7 +317,7 @@ def _check_test_images(ours: dict[str, TrainedNetwork], data: _TestImages, open_
     test = pool.test(first.cell.seed)
     for place, trained in ours.items():
         _check_classes(trained, test, where=place, like=first)
-        check_logits(trained.network, trained.image_shape, num_classes=test.num_classes, where=place)
+        check_logits(trained.network, trained.image_shape, num_classes=test.num_classes, location=place)
         if (other := data.pool(trained)) is pool:
             continue
         theirs = other.test(trained.cell.seed)

@@ -109,7 +109,7 @@ class Experiment:
             of_its_sizes = there.pop("by_size", {})
             for over in (self._of_size(recipe.by_size, train_size), there, self._of_size(of_its_sizes, train_size)):
                 if over:
-                    recipe = overrides.with_overrides(recipe, over, where=f"contenders.{contender}")
+                    recipe = overrides.with_overrides(recipe, over, location=f"contenders.{contender}")
             self._recipes[key] = recipe
         return self._recipes[key]
 
@@ -221,9 +221,9 @@ def experiment_from_dict(values: Mapping[str, Any], *, trusted: bool = True) -> 
     Raises:
         InputError: a value that is not allowed, with its place and the rule.
     """
-    check_plain(values, where="")
+    check_plain(values, location="")
     refuse_classes(values, but_in=CLASS_PLACES)
-    typed.refuse_unknown(values, settings_of_a_config(), where="")
+    typed.refuse_unknown(values, settings_of_a_config(), location="")
     values = with_executor_named(values)
     if values.get("name") is None:
         raise InputError("name: has to be given (a text that can name a folder)")
@@ -237,14 +237,14 @@ def experiment_from_dict(values: Mapping[str, Any], *, trusted: bool = True) -> 
         raise InputError(f"output: expected the path of a folder, got {output!r}")
     minutes = values.get("minutes")
     check_numbers({"minutes": minutes}, "{name}: expected a number {bounds}, got {value!r}", minutes=Bounds(above=0))
-    protocol = typed.build(Protocol, _block(values, "protocol"), where="protocol")
+    protocol = typed.build(Protocol, _block(values, "protocol"), location="protocol")
     data = _block(values, "data")
     shares_augmentation = isinstance(data, Mapping) and data.get("augmentation") is not None
     contender_values = _with_permutation(values.get("contenders"), data)
     contenders = _contenders(contender_values, protocol, shares_augmentation=shares_augmentation)
     protocol = protocol.without_pairs_of({name for name, block in values["contenders"].items() if block is None})
     _check_primary(protocol, contenders)
-    built = {name: typed.build(class_, _block(values, name), where=name) for name, class_ in BLOCKS.items()}
+    built = {name: typed.build(class_, _block(values, name), location=name) for name, class_ in BLOCKS.items()}
     _check_tuning(built["tuning"], protocol, contenders)
     return Experiment(
         name=values["name"],
@@ -278,10 +278,10 @@ BLOCKS: dict[str, Any] = {"data": Data, "execution": Execution, "executor": Exec
 def _check_tuning(tuning: Tuning, protocol: Protocol, contenders: Mapping[str, Contender]) -> None:
     space = read_space(tuning.space)
     for contender in contenders.values():
-        check_space(space, contender, where="tuning.space")
+        check_space(space, contender, location="tuning.space")
     if wrong := [size for size in tuning.sizes or [] if size not in protocol.train_sizes]:
-        known = ", ".join(map(str, protocol.train_sizes))
-        raise InputError(f"tuning.sizes: {wrong[0]} is not one of protocol.train_sizes ({known})")
+        sizes = ", ".join(map(str, protocol.train_sizes))
+        raise InputError(f"tuning.sizes: {wrong[0]} is not one of protocol.train_sizes ({sizes})")
 
 
 def _block(values: Mapping[str, Any], name: str) -> Any:
@@ -305,7 +305,7 @@ def _contenders(value: Any, protocol: Protocol, *, shares_augmentation: bool) ->
         raise InputError(f"contenders: {first} and {by_lower_case[first.lower()]} differ in their case alone")
     contenders = {
         name: overrides.read_contender(
-            contender, protocol, shares_augmentation=shares_augmentation, where=f"contenders.{name}"
+            contender, protocol, shares_augmentation=shares_augmentation, location=f"contenders.{name}"
         )
         for name, contender in value.items()
     }
@@ -330,12 +330,12 @@ def _check_starts(contenders: Mapping[str, Contender]) -> None:
     """Raise InputError if a start is neither a contender nor a file, or if contenders start in a circle."""
     starts = {name: contender.starts_from for name, contender in contenders.items()}
     for name, start in starts.items():
-        where = f"contenders.{name}.starts_from"
+        location = f"contenders.{name}.starts_from"
         if start is not None and start not in contenders and not Path(start).is_file():
             others = ", ".join(other for other in contenders if other != name)
             hint = f"; for trained networks use contenders.{name}.weights.cell" if Path(start).is_dir() else ""
             raise InputError(
-                f"{where}: {start!r} is neither another contender ({others}) nor the file of a checkpoint{hint}"
+                f"{location}: {start!r} is neither another contender ({others}) nor the file of a checkpoint{hint}"
             )
     try:
         TopologicalSorter({name: [start] for name, start in starts.items()}).prepare()
@@ -352,7 +352,7 @@ def read_config(path: Path) -> dict[str, Any]:
     """Plain values of a YAML file.
 
     Raises:
-        InputError: no such file, no YAML, a repeated name, or no mapping.
+        InputError: a missing file, a file that is not YAML, a repeated name, or a value that is not a mapping.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -360,14 +360,14 @@ def read_config(path: Path) -> dict[str, Any]:
         raise InputError(f"config {path}: {error.strerror}") from error
     except ValueError as error:
         raise InputError(f"config {path} is not YAML: it is not a text in UTF-8") from error
-    values = read_yaml(text, where=f"config {path}")
+    values = read_yaml(text, location=f"config {path}")
     if not isinstance(values, dict):
         raise InputError(f"config {path}: expected settings as `name: value`, got {type(values).__name__}")
     return with_executor_named(values)
 
 
 def find_config(name: str | os.PathLike[str] = "quickstart") -> Path:
-    """Path of a config: that file, or else the config of that name in the package.
+    """Path of a config file, or of the config with this name in the package.
 
     Raises:
         InputError: neither exists.
@@ -391,7 +391,7 @@ def settings_of_a_config() -> dict[str, typed.Setting]:
 
 @cache
 def dotted_settings() -> dict[str, typed.Setting]:
-    """All settings by dotted name, without those of Lightning's Trainer. ``NAME`` is the name of a contender."""
+    """All settings by dotted name, except settings of Lightning's Trainer. ``NAME`` is the name of a contender."""
     blocks = settings_of_a_config()
     del blocks["contenders"], blocks["trainer"]
     return dict([*typed.walk(blocks), *typed.walk(typed.settings_of(Contender), "contenders.NAME.")])

@@ -98,7 +98,7 @@ def _without_defaults(values: Mapping[str, Any], defaults: Mapping[str, Any], pl
 
 
 def _as_text(value: Any) -> str:
-    """Canonical values as text, in which true is not 1."""
+    """Canonical values as text. Unlike in Python, true differs from 1."""
     return json.dumps(_canonical(value), sort_keys=True)
 
 

@@ -18,73 +18,73 @@ SHARED_SETTINGS = ("by_size", "by_budget", "starts_from", "weights")
 _OVERRIDES = ("by_size", "by_budget")
 
 
-def read_contender(values: Any, protocol: Protocol, *, shares_augmentation: bool, where: str) -> Contender:
+def read_contender(values: Any, protocol: Protocol, *, shares_augmentation: bool, location: str) -> Contender:
     """Read and check a contender, the settings of single sizes and budgets included.
 
     Settings that it leaves out are filled in from the recommended recipe.
 
     Arguments:
-        shares_augmentation: whether the config has an augmentation for all contenders, which then replaces those of
-            recommended recipes.
+        shares_augmentation: True if the config has an augmentation for all contenders, which replaces the
+            augmentation of recommended recipes.
 
     Raises:
-        InputError: a value that is not allowed, with its place (after ``where``) and the rule.
+        InputError: a value that is not allowed, with its place (after ``location``) and the rule.
     """
     if not isinstance(values, Mapping):
-        return typed.build(Contender, values, where=where)
-    _refuse_trials(values, where)
+        return typed.build(Contender, values, location=location)
+    _refuse_trials(values, location)
     plain = {key: value for key, value in values.items() if key not in _OVERRIDES}
     full = with_recommended(
-        _with_full_finetuning(plain, where),
+        _with_full_finetuning(plain, location),
         batch_size=protocol.batch_size,
         shares_augmentation=shares_augmentation,
-        where=f"{where}.recipe",
+        location=f"{location}.recipe",
     )
-    contender = typed.build(Contender, full, where=where)
+    contender = typed.build(Contender, full, location=location)
     over_sizes, over_budgets = ({} if values.get(name) is None else values[name] for name in _OVERRIDES)
-    by_size = _by_size(over_sizes, contender, protocol, where=f"{where}.by_size")
-    by_budget = _by_budget(over_budgets, contender, protocol, where=f"{where}.by_budget")
+    by_size = _by_size(over_sizes, contender, protocol, location=f"{location}.by_size")
+    by_budget = _by_budget(over_budgets, contender, protocol, location=f"{location}.by_budget")
     return dataclasses.replace(contender, by_size=Plain(by_size), by_budget=Plain(by_budget))
 
 
-def _refuse_trials(values: Mapping[str, Any], where: str) -> None:
+def _refuse_trials(values: Mapping[str, Any], location: str) -> None:
     if "trials" in values:
         raise InputError(
-            f"{where}.trials: the number of recipes to try is the same for all contenders; set tuning.trials"
+            f"{location}.trials: the number of recipes to try is the same for all contenders; set tuning.trials"
         )
 
 
-def _with_full_finetuning(values: Mapping[str, Any], where: str) -> dict[str, Any]:
+def _with_full_finetuning(values: Mapping[str, Any], location: str) -> dict[str, Any]:
     """Values with ``finetune: head`` written as ``finetune: {head: true}``, and ``finetune: full`` as its defaults."""
     short = values.get("finetune")
     if not isinstance(short, str):
         return dict(values)
     if short not in ("full", "head"):
         raise InputError(
-            f"{where}.finetune: expected full, head, or names with values such as {{last: 2}}, got {short!r}"
+            f"{location}.finetune: expected full, head, or names with values such as {{last: 2}}, got {short!r}"
         )
     return {**values, "finetune": dataclasses.asdict(Finetuning(head=short == "head"))}
 
 
-def with_overrides(contender: Contender, over: Any, *, where: str) -> Contender:
+def with_overrides(contender: Contender, over: Any, *, location: str) -> Contender:
     """Contender updated by other values, level by level.
 
     Raises:
         InputError: a value that is not allowed, or a setting that cannot differ between sizes or budgets.
     """
     if not isinstance(over, Mapping):
-        raise InputError(f"{where}: expected settings of the contender as `name: value`, got {over!r}")
-    _refuse_trials(over, where)
+        raise InputError(f"{location}: expected settings of the contender as `name: value`, got {over!r}")
+    _refuse_trials(over, location)
     if wrong := [key for key in over if key in SHARED_SETTINGS]:
-        raise InputError(f"{where}.{wrong[0]}: a contender has this for all sizes and budgets alike")
+        raise InputError(f"{location}.{wrong[0]}: a contender has this for all sizes and budgets alike")
     values = dataclasses.asdict(contender)
-    merge(values, _with_full_finetuning(over, where))
+    merge(values, _with_full_finetuning(over, location))
     selected = {name: getattr(contender, name) for name in _OVERRIDES}
-    built = typed.build(Contender, {k: v for k, v in values.items() if k not in selected}, where=where)
+    built = typed.build(Contender, {k: v for k, v in values.items() if k not in selected}, location=location)
     return dataclasses.replace(built, **selected)
 
 
-def with_values(contender: Contender, chosen: Mapping[str, Any], *, where: str) -> Contender:
+def with_values(contender: Contender, chosen: Mapping[str, Any], *, location: str) -> Contender:
     """Contender updated by values with dotted names, such as ``{"optimizer.lr": 0.01}``.
 
     Raises:
@@ -93,41 +93,41 @@ def with_values(contender: Contender, chosen: Mapping[str, Any], *, where: str) 
     values: dict[str, Any] = {}
     for name, value in chosen.items():
         override(values, name, copy.deepcopy(value))
-    return with_overrides(contender, values, where=where)
+    return with_overrides(contender, values, location=location)
 
 
-def _by_size(value: Any, contender: Contender, protocol: Protocol, *, where: str) -> dict[str, Any]:
+def _by_size(value: Any, contender: Contender, protocol: Protocol, *, location: str) -> dict[str, Any]:
     """Checked settings of ``by_size``, with keys as texts, as in JSON."""
     if not isinstance(value, Mapping):
-        raise InputError(f"{where}: expected training sizes with settings, got {value!r}")
+        raise InputError(f"{location}: expected training sizes with settings, got {value!r}")
     sizes: dict[str, Any] = {}
-    known = [str(size) for size in protocol.train_sizes]
+    allowed = [str(size) for size in protocol.train_sizes]
     for size, over in value.items():
-        if str(size) not in known:
-            raise InputError(f"{where}: {size} is not one of protocol.train_sizes ({', '.join(known)})")
+        if str(size) not in allowed:
+            raise InputError(f"{location}: {size} is not one of protocol.train_sizes ({', '.join(allowed)})")
         if str(size) in sizes:
-            raise InputError(f"{where}: {size} is named twice, as a number and as a text; name it once")
+            raise InputError(f"{location}: {size} is named twice, as a number and as a text; name it once")
         sizes[str(size)] = copy.deepcopy(over)
     for size, over in sizes.items():
-        with_overrides(contender, over, where=f"{where}.{size}")
+        with_overrides(contender, over, location=f"{location}.{size}")
     return sizes
 
 
-def _by_budget(value: Any, contender: Contender, protocol: Protocol, *, where: str) -> dict[str, Any]:
+def _by_budget(value: Any, contender: Contender, protocol: Protocol, *, location: str) -> dict[str, Any]:
     """Checked settings of ``by_budget``, with the amounts of the protocol's budget as keys."""
     if not isinstance(value, Mapping):
-        raise InputError(f"{where}: expected amounts of protocol.budget with settings, got {value!r}")
+        raise InputError(f"{location}: expected amounts of protocol.budget with settings, got {value!r}")
     budgets: dict[str, Any] = {}
-    for named, over in value.items():
-        amount = next((value for value in protocol.budget.amounts if str(named) == str(value) or named == value), None)
+    for name, over in value.items():
+        amount = next((value for value in protocol.budget.amounts if str(name) == str(value) or name == value), None)
         if amount is None:
-            raise InputError(f"{where}: {named} is not one of protocol.budget ({protocol.budget.text})")
+            raise InputError(f"{location}: {name} is not one of protocol.budget ({protocol.budget.text})")
         if str(amount) in budgets:
-            raise InputError(f"{where}: {amount:g} is named twice, in two notations; name it once")
-        place = f"{where}.{named}"
+            raise InputError(f"{location}: {amount:g} is named twice, in two notations; name it once")
+        place = f"{location}.{name}"
         rest = {k: v for k, v in over.items() if k != "by_size"} if isinstance(over, Mapping) else over
-        changed = with_overrides(contender, rest, where=place)
+        changed = with_overrides(contender, rest, location=place)
         sizes = over.get("by_size") or {}
-        read = _by_size(sizes, changed, protocol, where=f"{place}.by_size")
+        read = _by_size(sizes, changed, protocol, location=f"{place}.by_size")
         budgets[str(amount)] = {**copy.deepcopy(rest), **({"by_size": read} if read else {})}
     return budgets

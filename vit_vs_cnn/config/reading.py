@@ -39,7 +39,7 @@ WORDS = {
 #: Default of required settings.
 REQUIRED: Any = ...
 REFUSED = (ArgumentError, ImportError, KeyError, OverflowError, TypeError, ValueError)
-_KEY = "it"  # the only key of a setting's parser
+_PARSER_KEY = "it"  # the only key of a setting's parser
 
 
 #: jsonargparse's settings, which hold for the whole process; it has no public way to read them.
@@ -68,10 +68,10 @@ def new_parser() -> ArgumentParser:
 
 @dataclass(frozen=True, eq=False)
 class Setting:
-    """A setting: its name, type, default and description.
+    """Name, type, default and description of a setting.
 
     Arguments:
-        default: ``REQUIRED`` if there is none.
+        default: default value; ``REQUIRED`` for a required setting.
         help: entry in the docstring.
     """
 
@@ -94,60 +94,60 @@ class Setting:
     @cached_property
     def _parser(self) -> ArgumentParser:
         parser = new_parser()
-        parser.add_argument(f"--{_KEY}", type=self.hint)
+        parser.add_argument(f"--{_PARSER_KEY}", type=self.hint)
         return parser
 
-    def read(self, value: Any, where: str) -> Any:
+    def read(self, value: Any, location: str) -> Any:
         """The value with its type. Blocks are built; objects of classes that it names are not created.
 
         Raises:
-            InputError: another type; the message begins with ``where``.
+            InputError: another type; the message begins with ``location``.
         """
         if value is None:
             if type(None) not in kinds_of(self.hint):
-                raise InputError(f"{where}: expected {in_words(self.hint)}, got null")
+                raise InputError(f"{location}: expected {in_words(self.hint)}, got null")
             return None
         if self.block is not None:
-            return build(self.block, value, where=where)
+            return build(self.block, value, location=location)
         if type(value) is self.hint or (type(value) is str and value in self._words):
             return value
-        read = self._by_parser(value, where)
+        read = self._by_parser(value, location)
         for number in _numbers(read):  # 1e20 is a text to YAML, and a whole number to jsonargparse
-            check_plain(number, where=where)
+            check_plain(number, location=location)
         return read
 
-    def make(self, value: Any, where: str) -> Any:
+    def make(self, value: Any, location: str) -> Any:
         """The value as ``read`` returns it, with objects created for the classes that it names."""
-        return self._by_parser(value, where, self._parser.instantiate)
+        return self._by_parser(value, location, self._parser.instantiate)
 
-    def _by_parser(self, value: Any, where: str, then: Callable[[Namespace], Namespace] = lambda read: read) -> Any:
+    def _by_parser(self, value: Any, location: str, then: Callable[[Namespace], Namespace] = lambda read: read) -> Any:
         try:
             with strict_parsing():  # jsonargparse puts what it parsed into the lists that it is given
-                return then(self._parser.parse_object({_KEY: copy.deepcopy(value)}))[_KEY]
+                return then(self._parser.parse_object({_PARSER_KEY: copy.deepcopy(value)}))[_PARSER_KEY]
         except REFUSED as error:
-            raise InputError(f"{where}: {self._refusal(value, str(error))}") from error
+            raise InputError(f"{location}: {self._refusal(value, str(error))}") from error
 
     def _refusal(self, value: Any, message: str) -> str:
         """Reason why a value is refused: of a list the first wrong item, of a class its first wrong argument."""
         kinds, parts = kinds_of(self.hint), []
         if isinstance(value, list | tuple) and (inner := element_of(self.hint)) is not None:
-            parts = [(inner, one) for one in value]
+            parts = [(inner, part_value) for part_value in value]
         elif len(kinds) > 1 and isinstance(value, Mapping):
             parts = [(kind, value) for kind in kinds if isinstance(kind, type) and kind not in WORDS]
-        for hint, one in parts:
+        for hint, part_value in parts:
             part = Setting(self.name, hint)
             try:
                 with strict_parsing():
-                    part._parser.parse_object({_KEY: copy.deepcopy(one)})
+                    part._parser.parse_object({_PARSER_KEY: copy.deepcopy(part_value)})
             except REFUSED as error:
-                return part._refusal(one, str(error))
+                return part._refusal(part_value, str(error))
         plain = (Literal, list, tuple, dict, Sequence)
         if not isinstance(value, Mapping) or all(kind in WORDS or get_origin(kind) in plain for kind in kinds):
             example = f", such as '{{name: {_short(value)}}}'" if self.name == "model" else ""
             if isinstance(value, str) and element_of(self.hint) is not None and "," in value:
                 example = f", such as '[{_short(value)}]'"
             return f"expected {in_words(self.hint)}{example}, got {_short(value)}"
-        return _short(message.replace(f'Parser key "{_KEY}":', ""), 400)
+        return _short(message.replace(f'Parser key "{_PARSER_KEY}":', ""), 400)
 
 
 def _short(value: Any, most: int = 150) -> str:
@@ -185,8 +185,8 @@ def _numbers(value: Any) -> Iterator[int | float]:
         yield value
     elif isinstance(value, Mapping | Namespace | list | tuple):
         inside = value.values() if isinstance(value, Mapping | Namespace) else value
-        for one in inside:
-            yield from _numbers(one)
+        for item in inside:
+            yield from _numbers(item)
 
 
 @functools.cache
@@ -194,7 +194,9 @@ def settings_of(target: Callable[..., Any]) -> dict[str, Setting]:
     """Arguments of a class or a function, by name."""
     is_block = dataclasses.is_dataclass(target)
     documented = (target.__mro__ if is_block else (target, target.__init__)) if isinstance(target, type) else (target,)
-    docs = [docstring_parser.parse(inspect.getdoc(one) or "") for one in reversed(documented)]
+    docs = [
+        docstring_parser.parse(inspect.getdoc(documented_object) or "") for documented_object in reversed(documented)
+    ]
     helps = {param.arg_name: param.description or "" for doc in docs for param in doc.params}
     factories = {f.name: f.default_factory for f in dataclasses.fields(target)} if is_block else {}
     settings = {}
@@ -209,25 +211,25 @@ def settings_of(target: Callable[..., Any]) -> dict[str, Setting]:
     return settings
 
 
-def check(target: Callable[..., Any], values: Any, *, where: str, skip: Collection[str] = ()) -> dict[str, Any]:
+def check(target: Callable[..., Any], values: Any, *, location: str, skip: Collection[str] = ()) -> dict[str, Any]:
     """Arguments of a class or a function from plain values, with their types.
 
     Arguments:
         skip: arguments that are not allowed here.
 
     Raises:
-        InputError: an unknown or missing argument, or a value of the wrong type; the message begins with ``where``, the
-            place in the config.
+        InputError: an unknown or missing argument, or a value of the wrong type. The message begins with ``location``,
+            the setting in the config.
     """
     settings = {name: setting for name, setting in settings_of(target).items() if name not in skip}
     if not isinstance(values, Mapping):
         name = _meant_setting(settings, values)
-        hint = f"; did you mean --{where}.{name} {_short(values)}?" if name else ""
-        raise InputError(f"{where}: expected names with values, got {values!r}{hint}")
-    refuse_unknown(values, settings, where)
+        hint = f"; did you mean --{location}.{name} {_short(values)}?" if name else ""
+        raise InputError(f"{location}: expected names with values, got {values!r}{hint}")
+    refuse_unknown(values, settings, location)
     if missing := [name for name, setting in settings.items() if setting.default is REQUIRED and name not in values]:
-        raise InputError(f"{where}.{missing[0]}: has to be given ({in_words(settings[missing[0]].hint)})")
-    return {name: settings[name].read(value, f"{where}.{name}") for name, value in values.items()}
+        raise InputError(f"{location}.{missing[0]}: has to be given ({in_words(settings[missing[0]].hint)})")
+    return {name: settings[name].read(value, f"{location}.{name}") for name, value in values.items()}
 
 
 def _meant_setting(settings: Mapping[str, Setting], value: Any) -> str | None:
@@ -240,33 +242,33 @@ def _meant_setting(settings: Mapping[str, Setting], value: Any) -> str | None:
     return next(chosen, "root" if "root" in settings else None)
 
 
-def build(target: type[Built], values: Any, *, where: str) -> Built:
+def build(target: type[Built], values: Any, *, location: str) -> Built:
     """Object of a class, from plain values.
 
     Raises:
         InputError: as ``check``, or a value that the class itself refuses.
     """
-    arguments = check(target, values, where=where)
+    arguments = check(target, values, location=location)
     try:
         return target(**arguments)
     except (ValueError, TypeError) as error:
-        raise InputError(f"{where}: {_short(error, 1000)}") from error
+        raise InputError(f"{location}: {_short(error, 1000)}") from error
 
 
-def instantiate_arguments(target: Callable[..., Any], values: Mapping[str, Any], *, where: str) -> dict[str, Any]:
+def instantiate_arguments(target: Callable[..., Any], values: Mapping[str, Any], *, location: str) -> dict[str, Any]:
     """Arguments as ``check`` returns them, with objects created for each ``class_path``."""
-    check(target, values, where=where)
-    return {name: settings_of(target)[name].make(value, f"{where}.{name}") for name, value in values.items()}
+    check(target, values, location=location)
+    return {name: settings_of(target)[name].make(value, f"{location}.{name}") for name, value in values.items()}
 
 
-def refuse_unknown(names: Iterable[Any], settings: Mapping[str, Setting], where: str) -> None:
+def refuse_unknown(names: Iterable[Any], settings: Mapping[str, Setting], location: str) -> None:
     """Raise InputError for an unknown name, with the closest setting, here or in a block."""
     for name in names:
         if name in settings:
             continue
         deeper = [dotted for dotted, _ in walk(settings) if dotted.endswith(f".{name}")]
         close = difflib.get_close_matches(str(name), settings, n=1) or deeper[:1]
-        place = f"{where}.{name}" if where else name
+        place = f"{location}.{name}" if location else name
         hint = f"; did you mean {close[0]}?" if close else ""
         raise UnknownSetting(f"{place}: there is no such setting{hint} (there are: {', '.join(sorted(settings))})")
 

@@ -69,7 +69,7 @@ class RecommendedRecipe:
 @functools.cache
 def recommended_recipes() -> tuple[RecommendedRecipe, ...]:
     """All recommended recipes, in order. The first one that matches the name of a model and its start is used."""
-    entries = read_yaml(_RECIPES_FILE.read_text(encoding="utf-8"), where=_RECIPES_FILE.name)
+    entries = read_yaml(_RECIPES_FILE.read_text(encoding="utf-8"), location=_RECIPES_FILE.name)
     return tuple(RecommendedRecipe(**entry | {"models": tuple(entry["models"])}) for entry in entries)
 
 
@@ -91,7 +91,7 @@ def find_recipe(model: Mapping[str, Any], *, is_pretrained: bool) -> Recommended
 
 
 def with_recommended(
-    values: Mapping[str, Any], *, batch_size: int, shares_augmentation: bool, where: str
+    values: Mapping[str, Any], *, batch_size: int, shares_augmentation: bool, location: str
 ) -> dict[str, Any]:
     """Settings of a contender; what it leaves out is taken from its recommended recipe.
 
@@ -103,15 +103,17 @@ def with_recommended(
         shares_augmentation: whether the config has an augmentation for all contenders. It replaces the recommended one.
 
     Raises:
-        InputError: ``recipe`` is neither default nor none; ``where`` is its place in the config.
+        InputError: ``recipe`` is neither default nor none; ``location`` is its place in the config.
     """
     filled = copy.deepcopy(dict(values))
-    given = filled.get("recipe", "default")
-    name = given.get("name", "default") if isinstance(given, Mapping) else given
-    if isinstance(given, Mapping) and name != "default":  # of an experiment.yaml, which has all settings
+    recipe_name = filled.get("recipe", "default")
+    name = recipe_name.get("name", "default") if isinstance(recipe_name, Mapping) else recipe_name
+    if isinstance(recipe_name, Mapping) and name != "default":  # of an experiment.yaml, which has all settings
         return filled
     if name not in ("default", "none"):
-        raise InputError(f"{where}: expected default or none, got {given!r}; a recipe cannot be chosen by its name")
+        raise InputError(
+            f"{location}: expected default or none, got {recipe_name!r}; a recipe cannot be chosen by its name"
+        )
     filled["recipe"] = {"name": "none"}
     model = filled.get("model")
     finetune = filled.get("finetune")
@@ -131,7 +133,7 @@ def with_recommended(
     merge(settings, filled)
     settings["recipe"] = {"name": recipe.name}
     if not by_hand:
-        contender = reading.build(Contender, settings, where=where.removesuffix(".recipe"))
+        contender = reading.build(Contender, settings, location=location.removesuffix(".recipe"))
         source = RecipeSource.FALLBACK if recipe.is_fallback else RecipeSource.RECOMMENDED
         settings["recipe"] |= {"source": source.value, "settings": recipe_hash(contender)}
     return settings

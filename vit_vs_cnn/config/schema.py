@@ -172,7 +172,7 @@ class Budget:
 
 
 def nearest(value: int | float, numbers: Iterable[int | float]) -> Any:
-    """Number with the smallest ratio to a value; of two the smaller; None if there are no numbers."""
+    """Number with the smallest ratio to a value; of two the smaller; None without numbers."""
     return min(sorted(numbers), key=lambda number: abs(math.log(number / value)), default=None)
 
 

@@ -86,36 +86,38 @@ def _at(values: Mapping[str, Any], point: float) -> int | float:
     return min(high, int(value)) if are_whole else float(f"{value:.3g}")
 
 
-def check_space(space: Mapping[str, Any], contender: Contender, *, where: str) -> None:
+def check_space(space: Mapping[str, Any], contender: Contender, *, location: str) -> None:
     """Check a space, and that a contender accepts every listed value and both ends of every range.
 
     Raises:
-        InputError: what is wrong; ``where`` is its place in the config.
+        InputError: what is wrong; ``location`` is its place in the config.
     """
     for name, values in space.items():
         if not _is_range(values) and not (isinstance(values, list) and values):
-            raise InputError(f"{where}.{name}: expected a list of values or a range {{low, high, log}}, got {values!r}")
-        _check_ranges(values, f"{where}.{name}")
+            raise InputError(
+                f"{location}.{name}: expected a list of values or a range {{low, high, log}}, got {values!r}"
+            )
+        _check_ranges(values, f"{location}.{name}")
         for end in _ends(values):
-            with_values(contender, {name: end}, where=where)
+            with_values(contender, {name: end}, location=location)
 
 
-def _check_ranges(values: Any, where: str) -> None:
+def _check_ranges(values: Any, location: str) -> None:
     if isinstance(values, list):
         for value in values:
-            _check_ranges(value, where)
+            _check_ranges(value, location)
     elif _is_range(values):
         low, high, log = values["low"], values["high"], values.get("log", False)
-        if unknown := values.keys() - {"low", "high", "log"}:
-            raise InputError(f"{where}.{min(unknown)}: a range has low, high and log")
+        if surplus := values.keys() - {"low", "high", "log"}:
+            raise InputError(f"{location}.{min(surplus)}: a range has low, high and log")
         numbers = all(isinstance(end, int | float) and not isinstance(end, bool) for end in (low, high))
         if not numbers or not isinstance(log, bool) or low >= high or (log and low <= 0):
             raise InputError(
-                f"{where}: expected numbers low < high, above 0 where log is true, got low {low!r}, high {high!r}"
+                f"{location}: expected numbers low < high, above 0 where log is true, got low {low!r}, high {high!r}"
             )
     elif isinstance(values, Mapping):
         for name, inner in values.items():
-            _check_ranges(inner, f"{where}.{name}")
+            _check_ranges(inner, f"{location}.{name}")
 
 
 def _ends(values: Any) -> list[Any]:

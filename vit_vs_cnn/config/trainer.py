@@ -60,7 +60,7 @@ LOGGER_PACKAGES = {
 #: Plugins that place processes, and strategies that distribute a batch, do not change training.
 PASSIVE_PLUGINS = ("lightning.fabric.plugins.environments", "lightning.pytorch.plugins.environments")
 SHARING_STRATEGIES = ("auto", "ddp", "fsdp")
-#: Additional value of precision: the fastest on this machine of those that were shown to give equal results.
+#: Additional value of precision: the fastest one on this machine that was shown to give equal results.
 AUTO = "auto"
 #: Arguments that take classes.
 _OF_CLASSES = ("callbacks", "plugins", "strategy")
@@ -89,31 +89,31 @@ def read_trainer(values: Any, passive_callbacks: Any = None, *, trusted: bool) -
 
     if "precision" in theirs:
         trainer_settings()["precision"].read(theirs.pop("precision"), "trainer.precision")
-    checked = typed.check(Trainer, theirs, where="trainer")
+    checked = typed.check(Trainer, theirs, location="trainer")
     checked_callbacks = typed.settings_of(Trainer)["callbacks"].read(
         passive_callbacks or [], "execution.passive_callbacks"
     )
-    named = {name: _in_full(values[name], checked[name]) for name in _OF_CLASSES if name in values}
+    full_values = {name: _in_full(values[name], checked[name]) for name in _OF_CLASSES if name in values}
     for logger in as_list(values.get("logger")):
         module, _, kind = _name(logger).rpartition(".")
         package = LOGGER_PACKAGES.get(kind) if module.partition(".")[0] in ("", "lightning") else None
         if package is not None and importlib.util.find_spec(package) is None:
             raise InputError(f"trainer.logger: {kind} needs {package}, which is not installed: pip install {package}")
     in_full = {
-        "trainer.callbacks": named.get("callbacks"),
+        "trainer.callbacks": full_values.get("callbacks"),
         "execution.passive_callbacks": _in_full(passive_callbacks or [], checked_callbacks),
     }
-    for where, callbacks in in_full.items():
+    for location, callbacks in in_full.items():
         for callback in as_list(callbacks):
-            _refuse_budget_callback(_name(callback), where)
-    return {**values, **named}
+            _refuse_budget_callback(_name(callback), location)
+    return {**values, **full_values}
 
 
-def _refuse_budget_callback(name: str, where: str) -> None:
+def _refuse_budget_callback(name: str, location: str) -> None:
     """Raise InputError for a callback that changes the training budget, or that is derived from one."""
     for parent in getattr(pydoc.locate(name), "__mro__", ()):
         if parent.__module__.startswith("lightning.") and (reason := BUDGET_CALLBACKS.get(parent.__name__)):
-            raise InputError(f"{where}: {name} is not allowed: {reason}")
+            raise InputError(f"{location}: {name} is not allowed: {reason}")
 
 
 def trainer_settings() -> dict[str, typed.Setting]:
@@ -136,7 +136,7 @@ def as_list(value: Any) -> list[Any]:
 def _in_full(value: Any, checked: Any) -> Any:
     """Specs of classes with their full ``class_path``; other values unchanged."""
     if isinstance(value, list):
-        return [_in_full(item, other) for item, other in zip(value, checked, strict=True)]
+        return [_in_full(item, checked_item) for item, checked_item in zip(value, checked, strict=True)]
     if (full := getattr(checked, "class_path", None)) is None:
         return value
     return {**value, "class_path": full} if isinstance(value, Mapping) else {"class_path": full}

@@ -56,12 +56,12 @@ def compile_network(
     Raises:
         InputError: a network without convolutions, or options that do not go together.
     """
-    model = _attention_model(trained.about.model, options, where=f"checkpoint {trained.path}")
+    model = _attention_model(trained.about.model, options, location=f"checkpoint {trained.path}")
     if not any(isinstance(module, nn.Conv2d) for module in trained.network.modules()):
         raise InputError(f"{trained.path}: {type(trained.network).__name__} has no convolution to write as attention")
-    shape, where = trained.image_shape, f"checkpoint {trained.path}"
-    compiled = build_network(model, num_classes=len(trained.class_names), image_shape=shape, where=where).eval()
-    start_from(compiled, trained.network, where=f"checkpoint {trained.path}")
+    shape, location = trained.image_shape, f"checkpoint {trained.path}"
+    compiled = build_network(model, num_classes=len(trained.class_names), image_shape=shape, location=location).eval()
+    start_from(compiled, trained.network, location=f"checkpoint {trained.path}")
     origin = {"origin": trained.cell.to_dict(), CHECKPOINT_KEY_TRAINING_HASHES: trained.seen.to_dict()}
     origin |= {"compiled_from": hash_weights(trained.network)}
     normalise = trained.normalise
@@ -78,10 +78,10 @@ def compile_network(
     )
 
 
-def _attention_model(model: Mapping[str, Any], options: Mapping[str, Any], *, where: str) -> dict[str, Any]:
+def _attention_model(model: Mapping[str, Any], options: Mapping[str, Any], *, location: str) -> dict[str, Any]:
     name = str(model.get("name", ""))
     if not name or name.startswith(ATTENTION_PREFIX):
-        raise InputError(f"{where}: compiling takes a convolutional network by name, not {name or 'a class'}")
+        raise InputError(f"{location}: compiling takes a convolutional network by name, not {name or 'a class'}")
     return {**model, "name": f"{ATTENTION_PREFIX}{name}", **options}
 
 
@@ -90,6 +90,6 @@ def _exact_difference(trained: TrainedNetwork, compiled: nn.Module, images: Labe
     exact = trained.normalise(images.images[:EXACT_IMAGES]).double()
     # Compiled anew from float64 weights: those in the checkpoint are rounded to float32.
     before, after = copy.deepcopy(trained.network).double(), copy.deepcopy(compiled).double()
-    start_from(after, before, where=f"checkpoint {trained.path}")
+    start_from(after, before, location=f"checkpoint {trained.path}")
     differences = [(before(part) - after(part)).abs().max() for part in exact.split(64)]
     return float(torch.stack(differences).max())

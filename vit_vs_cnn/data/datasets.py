@@ -150,8 +150,8 @@ def _part(value: Any) -> Part:
 
 
 def _part_of_columns(values: Mapping[str, Any], name: str) -> Part:
-    unknown = [key for key in values if key not in ("images", "labels", "groups", "class_names")]
-    if unknown or "images" not in values or "labels" not in values:
+    surplus = [key for key in values if key not in ("images", "labels", "groups", "class_names")]
+    if surplus or "images" not in values or "labels" not in values:
         raise InputError(f"data: expected {DATASET_FORMS}; got names {', '.join(map(str, values))}")
     images, labels = values["images"], values["labels"]
     if images is None or labels is None:

@@ -59,10 +59,10 @@ def list_folder(root: Path, options: FolderOptions) -> ImageListing:
     folders = split_folders(root)
     search = _Search(root)
     results = {split: search.class_files(folder) for split, folder in folders.items()}
-    others = [
+    other_files = [
         name for classes in results.values() for files in classes.values() for name in files if not _is_image(name)
     ]
-    others += [name for folder in folders.values() for name in search.loose_files(folder)]
+    other_files += [name for folder in folders.values() for name in search.loose_files(folder)]
     class_names = tuple(results["train"])
     if len(class_names) < 2:
         there = f"only the class folder {class_names[0]!r}" if class_names else "no class folder"
@@ -86,7 +86,7 @@ def list_folder(root: Path, options: FolderOptions) -> ImageListing:
         check_disjoint_groups(root, groups, splits)
     layout = "class folders" if folders["train"] == root else "split folders"
     labels = [label for _, _, label in files]
-    return ImageListing(layout, class_names, names, splits, labels, groups, None, problems, sorted(others))
+    return ImageListing(layout, class_names, names, splits, labels, groups, None, problems, sorted(other_files))
 
 
 def split_folders(root: Path) -> dict[str, Path]:
@@ -216,10 +216,14 @@ def _problems_of_counts(root: Path, folders: Mapping[str, Path], classes: Mappin
         if spelled(name) != name:
             reason = f"class '{spelled(name)}' needs another name"
             problems.append(FileProblem("class whose name is no UTF-8", path, reason))
-        others = [file for file in files if not _is_image(file)]
-        count = len(files) - len(others)
+        other_files = [file for file in files if not _is_image(file)]
+        count = len(files) - len(other_files)
         if count < len(uses):
-            aside = f" ({len(others)} other files, such as {others[0]}; images end in {ENDINGS})" if others else ""
+            aside = (
+                f" ({len(other_files)} other files, such as {other_files[0]}; images end in {ENDINGS})"
+                if other_files
+                else ""
+            )
             images = f"{count} image{'s' * (count != 1)}{aside}"
             reason = f"class {name!r} has {images}, and needs at least {len(uses)}, one each {', '.join(uses)}"
             problems.append(FileProblem("class with too few images", path, reason))

@@ -143,7 +143,7 @@ class ImageListing:
         return replace(listing, folds=folds.tolist(), problems=[*self.problems, *problems])
 
 
-def check_disjoint_groups(where: Path | str, groups: Sequence[str], splits: Sequence[str]) -> None:
+def check_disjoint_groups(location: Path | str, groups: Sequence[str], splits: Sequence[str]) -> None:
     """Raise InputError if a group has images in two splits; the first such group by name is reported."""
     members: dict[str, set[str]] = {split: set() for split in dict.fromkeys(splits)}
     for group, split in zip(groups, splits, strict=True):
@@ -152,6 +152,6 @@ def check_disjoint_groups(where: Path | str, groups: Sequence[str], splits: Sequ
         if shared := groups_of_first & groups_of_second:
             more = f", as {len(shared) - 1:,} others have" if len(shared) > 1 else ""
             raise InputError(
-                f"{where}: the group {min(shared)!r} has images in {first} and in {second}{more}; "
+                f"{location}: the group {min(shared)!r} has images in {first} and in {second}{more}; "
                 "a group must be in one split"
             )

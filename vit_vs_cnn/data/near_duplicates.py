@@ -174,12 +174,12 @@ def find_copies(
     exact = [pair for of_pixels in firsts for pair in itertools.combinations(of_pixels, 2)]
     copied = [indices for copies in by_pixels.values() for indices in copies.values()]
     exact += [(indices[0], copy) for indices in copied for copy in indices[1:]]
-    kept = torch.tensor(sorted(itertools.chain(*firsts)), dtype=torch.int64)
-    if len(kept) < 2:
-        near = DuplicatePairs(kept[:0], kept[:0], torch.zeros(0))
+    indices = torch.tensor(sorted(itertools.chain(*firsts)), dtype=torch.int64)
+    if len(indices) < 2:
+        near = DuplicatePairs(indices[:0], indices[:0], torch.zeros(0))
     else:
-        pairs = near_duplicate_pairs_within(images.subset(kept).batches(_CHUNK), report_progress)
-        near = DuplicatePairs(kept[pairs.test], kept[pairs.train], pairs.similarity)
+        pairs = near_duplicate_pairs_within(images.subset(indices).batches(_CHUNK), report_progress)
+        near = DuplicatePairs(indices[pairs.test], indices[pairs.train], pairs.similarity)
     differ = torch.from_numpy(hashes[near.test.numpy()] != hashes[near.train.numpy()])
     same = torch.tensor(exact, dtype=torch.int64).reshape(-1, 2)
     return DuplicatePairs(

@@ -60,8 +60,8 @@ class Augmentation:
         if self.policy not in get_args(Policy):
             raise InputError(f"augmentation.policy = {self.policy!r}: must be one of {', '.join(get_args(Policy))}")
         template = "augmentation.{name} = {value!r}: must be {bounds}"
-        whole = {"crop_padding": Bounds(at_least=0, at_most=4096, is_whole=True)}
-        check_numbers(vars(self), template, **whole, num_ops=Bounds(at_least=0, at_most=64, is_whole=True))
+        padding_bounds = {"crop_padding": Bounds(at_least=0, at_most=4096, is_whole=True)}
+        check_numbers(vars(self), template, **padding_bounds, num_ops=Bounds(at_least=0, at_most=64, is_whole=True))
         bounds = {"magnitude": Bounds(at_least=0, at_most=NUM_BINS - 1), "erasing": SHARE}
         bounds |= {"mixup": AT_LEAST_0, "cutmix": AT_LEAST_0}
         check_numbers(vars(self), template, **bounds)

@@ -69,8 +69,10 @@ def list_table(path: Path, options: TableOptions) -> ImageListing:
     splits = ["train"] * len(names)
     if options.split is not None:
         words = column("split", options.split)
-        if unknown := [word.lower() for word in words if word.lower() not in SPLIT_NAMES]:
-            raise InputError(f"{path}: {unknown[0]!r} in column {options.split!r}; allowed: train, validation or test")
+        if unknown_splits := [word.lower() for word in words if word.lower() not in SPLIT_NAMES]:
+            raise InputError(
+                f"{path}: {unknown_splits[0]!r} in column {options.split!r}; allowed: train, validation or test"
+            )
         splits = [SPLIT_NAMES[word.lower()] for word in words]
         if "train" not in splits:
             raise InputError(f"{path}: no row has train in column {options.split!r}")

@@ -178,7 +178,7 @@ def candidate_grids(costs: GridTimeModel, fixed: Collection[str] = ()) -> list[G
             seeds = tuple(range(seed_count))
         if "train_sizes" in free:
             sizes = tuple(spread_sizes(pool, size_count))
-        steps = tuple(sorted({max(1, round(one * share)) for one in base})) if "budget" in free else base
+        steps = tuple(sorted({max(1, round(step_count * share)) for step_count in base})) if "budget" in free else base
         grids.append(GridPlan(sizes, seeds, steps))
     return [costs.of(grid) for grid in dict.fromkeys(grids)]
 

@@ -81,8 +81,8 @@ def run_experiment(
     if not is_helper_process():
         for text in register_plan(plan, cells).deviation_texts:
             console.print(text, soft_wrap=True)
-        if others := count_other_finished(experiment.folder, cells):
-            console.print(_describe_others(others, experiment.folder), soft_wrap=True)
+        if num_others := count_other_finished(experiment.folder, cells):
+            console.print(_describe_others(num_others, experiment.folder), soft_wrap=True)
         write_experiment(experiment, cells)
     execute(_primary_first(cells, plan), pool, console=console)
     if is_helper_process():
@@ -125,19 +125,19 @@ def _refuse_other_settings(folder: Path, cells: list[Run], *, are_recipes_final:
         return
     folders = {cell.folder for cell in cells}
     for path, result in finished.items():
-        alike = [
+        same_kind = [
             cell
             for cell in cells
             if (cell.contender, cell.train_size, cell.budget)
             == (result.contender, result.train_size, result.parsed_budget)
         ]
-        if path in folders or not alike:
+        if path in folders or not same_kind:
             continue
         try:
             before = read_config(path / "config.yaml").get("identity")
         except InputError:
             continue
-        was, now = (_flat(identity) for identity in (before or {}, alike[0].identity))
+        was, now = (_flat(identity) for identity in (before or {}, same_kind[0].identity))
         changed = [
             name
             for name in {**was, **now}
@@ -175,8 +175,8 @@ def _difference(name: str, was: Any, now: Any, contender: str) -> str:
     return f"{name} {before} then, {after} now"
 
 
-def _describe_others(others: int, folder: Path) -> str:
-    runs = format_count(others, "finished run")
+def _describe_others(num_others: int, folder: Path) -> str:
+    runs = format_count(num_others, "finished run")
     return (
         f"Kept, but not reported: {runs} in {folder} with other settings, sizes or seeds; "
         "a command that matches them reports them again"

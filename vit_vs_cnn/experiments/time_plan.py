@@ -81,7 +81,7 @@ def plan_for_time(
         console.print(
             f"Search for recipes first: {join_names(trials)}; each model trains with its best", soft_wrap=True
         )
-    runs = f"{chosen.runs} runs in about {duration(chosen.seconds)}, {_how(chosen, experiment)}"
+    runs = f"{chosen.runs} runs in about {duration(chosen.seconds)}, {_execution_text(chosen, experiment)}"
     console.print(f"Chosen: {chosen.text}. {runs}", soft_wrap=True)
     for line in (*_overrun(chosen, minutes), *_answers(chosen, candidates, costs, fixed)):
         console.print(line, soft_wrap=True)
@@ -95,7 +95,7 @@ _PRETRAINED, _FINETUNED = "_pretrained", "_finetuned"
 def _with_finetuning(
     costs: GridTimeModel, without: GridPlan, fixed: Collection[str], console: Console
 ) -> tuple[GridTimeModel, list[GridPlan], GridPlan] | None:
-    """The experiment with its linear probes fine-tuned too, its grids, and the one that fits into ``minutes``.
+    """The experiment with its linear probes fine-tuned too, its grids, and the grid that fits into ``minutes``.
 
     None if there are no linear probes of optional weights, or if the remaining time would no longer allow a conclusion
     or a trend; then the command prints how many minutes fine-tuning takes.
@@ -202,14 +202,16 @@ def _overrun(chosen: GridPlan, minutes: float) -> list[str]:
     return [f"{seeds} take about {duration(chosen.seconds)}, more than {minutes:g} minutes; a conclusion needs them"]
 
 
-def _answers(chosen: GridPlan, others: Sequence[GridPlan], costs: GridTimeModel, fixed: Collection[str]) -> list[str]:
+def _answers(
+    chosen: GridPlan, other_plans: Sequence[GridPlan], costs: GridTimeModel, fixed: Collection[str]
+) -> list[str]:
     """Lines on the answers that a grid allows, on the time of a conclusion and a trend, and on missing images.
 
     Arguments:
-        others: larger and smaller grids, whose times are printed.
+        other_plans: larger and smaller grids, whose times are printed.
     """
     minutes = costs.experiment.minutes or 0.0
-    candidates = sorted((chosen, *others), key=lambda grid_plan: grid_plan.seconds)
+    candidates = sorted((chosen, *other_plans), key=lambda grid_plan: grid_plan.seconds)
     conclusion = next((grid_plan for grid_plan in candidates if grid_plan.allows_conclusion), None)
     trend = next((grid_plan for grid_plan in candidates if grid_plan.allows_trend), None)
     images = _too_few_sizes(costs.pool, candidates, fixed)
@@ -252,7 +254,7 @@ def _enough(grid_plan: GridPlan) -> int:
 def _with_matched_models(
     experiment: Experiment, pool: ExperimentData, fixed: Collection[str], console: Console
 ) -> Experiment:
-    """Match the compute of each ViT to that of the model it is compared with, and print what changes."""
+    """Match the compute of each ViT to the model it is compared with, and print what changes."""
     images = pool.images
     matched = match_macs(experiment, images.image_shape, images.num_classes, fixed=fixed)
     for name, contender in matched.contenders.items():
@@ -285,20 +287,20 @@ def _begun_experiment(experiment: Experiment) -> Experiment | None:
     return from_dict
 
 
-def _with_searched_recipes(experiment: Experiment, begun: Experiment, fixed: Collection[str]) -> Experiment:
+def _with_searched_recipes(experiment: Experiment, started: Experiment, fixed: Collection[str]) -> Experiment:
     """The experiment with the recipes that a search found in its folder, or with the search that is unfinished there.
 
     A contender is left as it is if the user now names other settings for it than those in the folder.
     """
     contenders = dict(experiment.contenders)
-    now, before = (plain_values(values)["contenders"] for values in (experiment, begun))
-    for name in experiment.contenders.keys() & begun.contenders.keys():
+    now, before = (plain_values(values)["contenders"] for values in (experiment, started))
+    for name in experiment.contenders.keys() & started.contenders.keys():
         place = f"contenders.{name}."
         names = [key.removeprefix(place).split(".") for key in fixed if key.startswith(place)]
         is_same = all(_value_at(now[name], path) == _value_at(before[name], path) for path in names)
-        if is_same and recipe_source(begun.contenders[name]) is RecipeSource.SEARCHED:
-            contenders[name] = begun.contenders[name]
-    return replace(experiment, contenders=contenders, tuning=begun.tuning)
+        if is_same and recipe_source(started.contenders[name]) is RecipeSource.SEARCHED:
+            contenders[name] = started.contenders[name]
+    return replace(experiment, contenders=contenders, tuning=started.tuning)
 
 
 def _value_at(block: Any, path: Sequence[str]) -> Any:
@@ -308,7 +310,7 @@ def _value_at(block: Any, path: Sequence[str]) -> Any:
 
 
 def _continue_plan(
-    experiment: Experiment, begun: Experiment, pool: ExperimentData, *, fixed: Collection[str], console: Console
+    experiment: Experiment, started: Experiment, pool: ExperimentData, *, fixed: Collection[str], console: Console
 ) -> Experiment:
     """The experiment with the grid of its folder; if more minutes are given, with a larger one if they allow one.
 
@@ -317,16 +319,16 @@ def _continue_plan(
 
     Arguments:
         experiment: with the sizes, seeds and steps of its config.
-        begun: experiment of the folder.
+        started: experiment of the folder.
     """
     minutes, protocol = experiment.minutes or 0.0, experiment.protocol
-    begun_protocol = replace(protocol, **{name: getattr(begun.protocol, name) for name in free_of(fixed)})
+    begun_protocol = replace(protocol, **{name: getattr(started.protocol, name) for name in free_of(fixed)})
     same = replace(experiment, protocol=begun_protocol)
-    steps, may_grow = steps_of(begun_protocol.budget), begun.minutes is None or minutes > begun.minutes
+    steps, may_grow = steps_of(begun_protocol.budget), started.minutes is None or minutes > started.minutes
     if not may_grow or not steps:
         reason = "more --minutes plan a larger one" if steps else f"its budget is in {begun_protocol.budget.unit}"
         console.print(f"{_continued_text(same)}; {reason}, another --name begins anew", soft_wrap=True)
-        return same if may_grow else replace(same, minutes=begun.minutes)
+        return same if may_grow else replace(same, minutes=started.minutes)
     cells = grid(same, pool, world_size=world_size(same))
     if find_binding_plan(cells) is not None:
         fixed = [*fixed, "protocol.budget"]
@@ -344,7 +346,7 @@ def _continue_plan(
     else:
         console.print(
             f"Planned anew from {old.counts}: {chosen.text}. {chosen.runs} runs are left, in about "
-            f"{duration(chosen.seconds - chosen.spent)}, {_how(chosen, same)}; finished runs took "
+            f"{duration(chosen.seconds - chosen.spent)}, {_execution_text(chosen, same)}; finished runs took "
             f"{duration(chosen.spent)}",
             soft_wrap=True,
         )
@@ -382,18 +384,18 @@ def _with_grid(experiment: Experiment, chosen: GridPlan, fixed: Collection[str])
 
 def _check_recipes(experiment: Experiment, free: Collection[str]) -> None:
     for name, contender in experiment.contenders.items():
-        for place, over, what in (
+        for place, over, setting in (
             ("by_size", contender.by_size, "train_sizes"),
             ("by_budget", contender.by_budget, "budget"),
         ):
-            if over and what in free:
+            if over and setting in free:
                 raise InputError(
-                    f"contenders.{name}.{place}: minutes chooses protocol.{what}, maybe others than these; name them "
-                    "on the command line too, or leave minutes out"
+                    f"contenders.{name}.{place}: minutes chooses protocol.{setting}, maybe others than these; "
+                    "name them on the command line too, or leave minutes out"
                 )
 
 
-def _how(chosen: GridPlan, experiment: Experiment) -> str:
+def _execution_text(chosen: GridPlan, experiment: Experiment) -> str:
     if experiment.executor.name == "ray":
         return "one after the other; Ray runs as many at a time as the cluster has room for"
     return "one after the other" if chosen.at_a_time == 1 else f"{chosen.at_a_time:.2g} at a time"

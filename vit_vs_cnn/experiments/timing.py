@@ -215,11 +215,11 @@ def _in(experiment: Experiment, precision: str) -> Experiment:
 def _precision_seconds(experiment: Experiment, contender: str, pool: ExperimentData) -> dict[str, float]:
     """Time of the fastest step in each precision, timed in turns, so that other programs slow all of them."""
     steps = {
-        one: Steps(_in(experiment, one), contender, pool, _COMPARED)
-        for one in (SINGLE_PRECISION, *EQUIVALENT_PRECISIONS)
+        precision: Steps(_in(experiment, precision), contender, pool, _COMPARED)
+        for precision in (SINGLE_PRECISION, *EQUIVALENT_PRECISIONS)
     }
-    times = [{one: step.seconds(turn) for one, step in steps.items()} for turn in range(_COMPARED)]
-    return {one: min(turn[one] for turn in times[1:]) for one in steps}
+    times = [{precision: step.seconds(turn) for precision, step in steps.items()} for turn in range(_COMPARED)]
+    return {precision: min(turn[precision] for turn in times[1:]) for precision in steps}
 
 
 def _ratios(times: Mapping[str, Mapping[str, float]], precision: str) -> str:

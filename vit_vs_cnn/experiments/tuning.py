@@ -147,14 +147,16 @@ def shared_space(experiment: Experiment) -> dict[str, Any]:
 
 
 def _has_option(experiment: Experiment, name: str, key: str, space: Mapping[str, Any], pool: ExperimentData) -> bool:
-    contender, where = experiment.contenders[name], f"contenders.{name}.model"
+    contender, location = experiment.contenders[name], f"contenders.{name}.model"
     values = space[key]
     value = values[0] if isinstance(values, list) else values["high"]
     shape = {"num_classes": pool.images.num_classes, "image_shape": pool.images.image_shape}
-    build_network(contender.model, **shape, where=where, trust=experiment.trusted)  # raises if the model has an error
+    build_network(
+        contender.model, **shape, location=location, trust=experiment.trusted
+    )  # raises if the model has an error
     try:
-        changed = with_values(contender, {key: value}, where=where)
-        build_network(changed.model, **shape, where=where, trust=experiment.trusted)
+        changed = with_values(contender, {key: value}, location=location)
+        build_network(changed.model, **shape, location=location, trust=experiment.trusted)
     except InputError:
         return False
     return True
@@ -199,15 +201,15 @@ def _with_sampled(own: Contender, sampled: Mapping[str, Any], shared: Augmentati
         own = replace(own, augmentation=own.augmentation or shared)
     optimizer = sampled.get("optimizer")
     if not (isinstance(optimizer, Mapping) and "name" in optimizer):
-        return with_values(own, sampled, where="tuning.space") if sampled else own
+        return with_values(own, sampled, location="tuning.space") if sampled else own
     rest = {name: value for name, value in sampled.items() if name != "optimizer"}
-    recipe = with_values(own, rest, where="tuning.space") if rest else own
+    recipe = with_values(own, rest, location="tuning.space") if rest else own
     return replace(recipe, optimizer=Optimizer.from_dict(optimizer))
 
 
 def _run(attempts: Sequence[_TrialRuns], pool: ExperimentData, console: Console) -> None:
     """Run trial 0 of all contenders, then trial 1, and so on. Finished runs are not repeated."""
-    in_turns = sorted(attempts, key=lambda one: one.number)
+    in_turns = sorted(attempts, key=lambda attempt: attempt.number)
     cells = [cell for in_turn in in_turns if not in_turn.has_diverged for cell in _with_starts(in_turn.cells)]
     cells = list(dict((cell.folder, cell) for cell in cells).values())
     if not cells:
@@ -215,9 +217,9 @@ def _run(attempts: Sequence[_TrialRuns], pool: ExperimentData, console: Console)
     for cell in cells:
         check_validation_batches(cell, pool.draw(cell.train_size, cell.seed))
     write_experiment(cells[0].experiment, cells)
-    left = sum(not cell.is_finished for cell in cells)
+    unfinished = sum(not cell.is_finished for cell in cells)
     console.print(
-        f"Search for recipes: {left} of {len(cells)} runs left, in {cells[0].experiment.folder}", soft_wrap=True
+        f"Search for recipes: {unfinished} of {len(cells)} runs left, in {cells[0].experiment.folder}", soft_wrap=True
     )
     execute(cells, pool, console=console)
     raise_failures(
@@ -284,8 +286,8 @@ def _with_best(
     if len(sizes) == 1 and not contender.by_size:
         changed = replace(contender, **chosen, recipe=recipe, by_budget=Plain())
     else:
-        whole = plain_values(replace(attempt.recipe, recipe=recipe))
-        over = {setting: whole[setting] for setting in ("recipe", *chosen)}
+        settings = plain_values(replace(attempt.recipe, recipe=recipe))
+        over = {setting: settings[setting] for setting in ("recipe", *chosen)}
         by_size = json.loads(json.dumps(contender.by_size))
         for one in {pool.resolve(one) for one in experiment.protocol.train_sizes}:
             if nearest(one, sizes) == size:

@@ -39,7 +39,7 @@ def match_macs(experiment: Experiment, shape: Shape, num_classes: int, *, fixed:
     """
     candidates = {name: contender for name, contender in experiment.contenders.items() if contender.weights is None}
     macs = {
-        name: _macs(contender.model, shape, num_classes, where=f"contenders.{name}.model", trust=experiment.trusted)
+        name: _macs(contender.model, shape, num_classes, location=f"contenders.{name}.model", trust=experiment.trusted)
         for name, contender in candidates.items()
     }
     goals = [macs[name] for name, contender in candidates.items() if not _is_vit(contender)]
@@ -63,10 +63,10 @@ def _arguments(model: Mapping[str, Any]) -> dict[str, Any]:
 def _is_free(name: str, contender: Contender, fixed: Collection[str]) -> bool:
     place = f"contenders.{name}.model"
     settings = ("contenders", f"contenders.{name}", place, f"{place}.patch_size", f"{place}.embed_dim")
-    named = any(key in settings for key in fixed)
+    is_fixed = any(key in settings for key in fixed)
     varied = contender.by_size or contender.by_budget
     cuts = _is_vit(contender) and _arguments(contender.model).get("stem", "patch") == "patch"
-    return cuts and contender.starts_from is None and not named and not varied
+    return cuts and contender.starts_from is None and not is_fixed and not varied
 
 
 def _is_equal(first: int | float, second: int) -> bool:
@@ -84,7 +84,7 @@ def _matched_model(model: Mapping[str, Any], shape: Shape, num_classes: int, goa
     for patch in _patches(shape):
         # MACs are a w^2 + b w: maps of a token, and attention with the embedding. Two widths give both.
         once, twice = (
-            _macs({**model, "patch_size": patch, "embed_dim": w}, shape, num_classes, where="model")
+            _macs({**model, "patch_size": patch, "embed_dim": w}, shape, num_classes, location="model")
             for w in (own, 2 * own)
         )
         a, b = (twice - 2 * once) / (2 * own**2), (4 * once - twice) / (2 * own)
@@ -107,7 +107,7 @@ def _patches(shape: Shape) -> Iterator[int]:
             yield side
 
 
-def _macs(model: Mapping[str, Any], shape: Shape, num_classes: int, *, where: str, trust: bool = False) -> int:
+def _macs(model: Mapping[str, Any], shape: Shape, num_classes: int, *, location: str, trust: bool = False) -> int:
     with torch.random.fork_rng(devices=[]):
-        network = build_network(model, num_classes=num_classes, image_shape=shape, where=where, trust=trust)
+        network = build_network(model, num_classes=num_classes, image_shape=shape, location=location, trust=trust)
     return count_macs(network, shape)

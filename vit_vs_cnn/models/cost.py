@@ -16,7 +16,7 @@ def count_parameters(model: nn.Module) -> int:
 def count_macs(model: nn.Module, image_shape: tuple[int, int, int]) -> int:
     """Number of multiply-accumulates for one image in evaluation.
 
-    Matrix products and convolutions count, those of attention (Q K^T and A V) included; norms, activations and sums do
+    Matrix products and convolutions count, including Q K^T and A V of attention; norms, activations and sums do
     not. Nothing is computed: a copy of the model runs on the meta device, in float32.
 
     Arguments:

@@ -45,7 +45,7 @@ class EncoderBlock(nn.Module):
         2016, equation 2, but scaled in training).
 
     Arguments:
-        mlp_ratio: width of the MLP over that of a token.
+        mlp_ratio: width of the MLP relative to a token.
         dropout: probability of dropping a value of either branch in training.
         drop_path: probability of dropping a branch for an image in training.
         layer_scale: initial scale of the branches, a learned number per channel; None for no scaling.

@@ -42,7 +42,7 @@ def logits_and_features(network: nn.Module, images: Images, classifier: nn.Linea
     """Logits ``W f + b`` and features ``f`` of one forward pass in the network's mode.
 
     Features of a classifier that reads several positions of an image are the mean over these. Of a classifier that is
-    called several times they are those of the last call.
+    called several times they are from the last call.
 
     Raises:
         InputError: if the network does not call the classifier.
@@ -60,7 +60,7 @@ def list_layers(network: nn.Module) -> list[list[str]]:
 
     Layers are defined by the network's ``group_matcher``, which timm's models and ours have (stem, blocks, head, a
     final norm with the last block). Else a layer is a direct submodule with parameters, in the order of registration.
-    If all parameters are in one submodule, the layers are those of that submodule.
+    If all parameters are in one submodule, the layers are the layers of that submodule.
     """
     matcher = getattr(network, "group_matcher", None)
     if not callable(matcher):

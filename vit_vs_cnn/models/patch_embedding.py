@@ -19,7 +19,7 @@ class PatchEmbedding(nn.Module):
 
     Reference: Dosovitskiy et al. 2021, equation 1; stem "conv": Xiao et al. 2021, section 4; stem "conv_pool": Hassani
     et al. 2021 (CCT), equation 1.
-    Differs: the conv stem has log2(patch_size) convolutions of stride 2 whatever the depth of the encoder.
+    Differs: the conv stem has log2(patch_size) convolutions of stride 2, independent of the depth of the encoder.
 
     Arguments:
         image_size: size of the images in pixels, one number or (rows, cols).

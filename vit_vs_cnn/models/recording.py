@@ -26,7 +26,7 @@ class ModuleCall(NamedTuple):
 def record_calls(
     modules: Mapping[str, nn.Module], transform: Callable[[Any], Any] = lambda output: output
 ) -> Iterator[list[ModuleCall]]:
-    """Context that records every call of the modules, in the order in which the calls end.
+    """Context that records every call of the modules, in the order of the ends of the calls.
 
     Arguments:
         transform: function of an output that returns what is stored, such as a copy where later modules write into it.

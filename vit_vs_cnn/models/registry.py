@@ -58,7 +58,7 @@ def list_models(pattern: str = "*") -> list[str]:
 def create_model(
     name: str, *, num_classes: int = 10, image_size: Size2d = 32, in_channels: int = 3, **options: Any
 ) -> nn.Module:
-    """Randomly initialized model of that name.
+    """Randomly initialized model by its name.
 
     Arguments:
         name: one of ``list_models()``, ``timm/<name>`` for a model of timm's (without pretrained weights), or
@@ -66,11 +66,11 @@ def create_model(
         num_classes: number of logits.
         image_size: size of the images, one number or (rows, cols); ignored by models that take any size.
         in_channels: number of channels of the images.
-        options: arguments of the constructor that replace those of the preset (for timm: of ``timm.create_model``; for
+        options: arguments of the constructor that replace the preset's (for timm: of ``timm.create_model``; for
             attention: also of ``AttentionNetwork``).
 
     Raises:
-        ValueError: if there is no such model or option (close or allowed ones are named), or the constructor refuses
+        ValueError: if the model or option is unknown (close or allowed ones are named), or the constructor refuses
             a value.
     """
     values = {"num_classes": num_classes, "image_size": image_size, "in_channels": in_channels}

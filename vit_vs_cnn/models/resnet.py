@@ -83,7 +83,7 @@ class ResNet(TimmInterface):
         zero_init_residual: initialize every block as its shortcut, by a zero scale in its last batch norm.
 
     Raises:
-        ValueError: if the depth is none of these, or a size is not positive.
+        ValueError: if the depth is not one of these, or a size is not positive.
     """
 
     def __init__(

@@ -45,7 +45,7 @@ class TimmInterface(nn.Module):
         """Replace the head by a new, randomly initialized one; with 0 classes the model returns features.
 
         Raises:
-            ValueError: if ``global_pool`` is another pool than that of the model.
+            ValueError: if ``global_pool`` differs from the pool of the model.
         """
         if global_pool is not None and global_pool not in self.pool_names:
             raise ValueError(f"global_pool must be {' or '.join(self.pool_names)} here, but is {global_pool!r}")

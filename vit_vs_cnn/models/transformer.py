@@ -131,7 +131,7 @@ class EncoderDecoder(nn.Module):
         num_heads: number of attention heads.
         encoder_depth: number of blocks of the encoder.
         decoder_depth: number of blocks of the decoder.
-        mlp_ratio: width of the MLPs over that of a token.
+        mlp_ratio: width of the MLPs relative to a token.
         norm: layer norm before each branch ("pre") or after each sum ("post").
         dropout: probability of dropping a value of a branch in training.
         attention_dropout: probability of dropping an attention weight in training.
@@ -323,7 +323,7 @@ class Transformer(nn.Module):
         Arguments:
             start_token: first symbol of the target, which is not returned.
             stop_token: symbol that ends a target, repeated after it.
-            max_tokens: largest number of symbols, the stop symbol included; at most that of the model.
+            max_tokens: largest number of symbols, the stop symbol included; at most the maximum of the model.
         """
         source_mask = _padding_mask(source, source_lengths)
         memory, _ = self.encoder_decoder.encode(self._embed(source, self.source_embedding), mask=source_mask)

@@ -61,7 +61,7 @@ class VisionTransformer(TimmInterface):
         embed_dim: width D of a token.
         depth: number of blocks L.
         num_heads: number of attention heads in each block.
-        mlp_ratio: width of the MLP over that of a token.
+        mlp_ratio: width of the MLP relative to a token.
         pool: input of the head: the "mean" of the patch tokens, the "class" token, or a mean of the patch tokens
             weighted by learned scores ("sequence", ``SequencePool``).
         position: how tokens get their position. Added to the tokens: "learned" vectors, or "sincos" of rows and

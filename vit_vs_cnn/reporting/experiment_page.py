@@ -215,7 +215,7 @@ def _protocol(config: Mapping[str, Any], findings: Findings) -> dict[str, Cell]:
         **_left_out(findings.results),
         "training-set sizes": ", ".join(f"{size:,}" for size in findings.analysis.sizes),
         "seeds": ", ".join(map(str, sorted({result.seed for result in findings.results}))),
-        "budget of a run": build(Budget, protocol["budget"], where="protocol.budget").text,
+        "budget of a run": build(Budget, protocol["budget"], location="protocol.budget").text,
         "batch size": protocol["batch_size"],
         "scored on": f"{first.scores.scored_images:,} {first.scores.scored_on} images",
         "for validation": f"{data['validation_fraction']:g} of the training images",

@@ -127,9 +127,9 @@ class AnalysisPlan:
                 "at 1 %, with 99 % intervals. The probability of a false claim in either is at most 6 %."
             )
         if unused := list(itertools.chain(*self.added_seeds[len(INTERIM_ERROR_RATES) - 1 :])):
-            named = ", ".join(map(str, unused))
+            unused_seeds = ", ".join(map(str, unused))
             count = _seeds_were(len(unused))
-            texts.append(f"Exploratory: {count} added after the second analysis and not analysed ({named}).")
+            texts.append(f"Exploratory: {count} added after the second analysis and not analysed ({unused_seeds}).")
         return texts
 
     def compares(self, first: str, second: str) -> bool:
@@ -186,8 +186,8 @@ def make_analysis_plan(
     if primary.train_size is not None:
         size = sizes.get(primary.train_size, primary.train_size)
         if size not in sizes.values():
-            named = ", ".join(map(str, sizes))
-            raise InputError(f"protocol.primary.train_size: {size} is none of protocol.train_sizes ({named})")
+            allowed = ", ".join(map(str, sizes))
+            raise InputError(f"protocol.primary.train_size: {size} is not one of protocol.train_sizes ({allowed})")
     pairs = protocol.pairs
     names = primary.contenders or (pairs[0] if pairs else list(experiment.contenders)[:2])
     return AnalysisPlan(
@@ -261,8 +261,8 @@ def _is_analysable(plan: AnalysisPlan, cells: Sequence[Run]) -> bool:
 
 
 def _with_changes(old: AnalysisPlan, new: AnalysisPlan) -> AnalysisPlan:
-    known = {*old.seeds, *itertools.chain(*old.added_seeds)}
-    added = tuple(seed for seed in new.seeds if seed not in known)
+    old_seeds = {*old.seeds, *itertools.chain(*old.added_seeds)}
+    added = tuple(seed for seed in new.seeds if seed not in old_seeds)
     kinds = [kind for kind in DeviationKind if kind is not DeviationKind.SEEDS or not {*old.seeds} <= {*new.seeds}]
     changes = [
         Deviation(kind, _text(getattr(old, kind)), _text(getattr(new, kind)))

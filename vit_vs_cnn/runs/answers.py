@@ -14,7 +14,7 @@ from vit_vs_cnn.runs.result import RunResult
 #: The first row of every table of accuracies.
 MAJORITY = "always the most frequent class"
 #: Networks that a sentence names one by one.
-_NAMED = 3
+_MAX_LISTED_NETWORKS = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +53,9 @@ def _few_classes_text(counts: Mapping[str, int], occurring: int) -> str:
         occurring: number of classes that occur.
     """
     names, fewest, most = list(counts), min(counts.values()), max(counts.values())
-    runs = ", ".join(names[:_NAMED]) + f" and {len(names) - _NAMED} more" * (len(names) > _NAMED)
+    runs = ", ".join(names[:_MAX_LISTED_NETWORKS]) + f" and {len(names) - _MAX_LISTED_NETWORKS} more" * (
+        len(names) > _MAX_LISTED_NETWORKS
+    )
     predict = "predict" if len(names) > 1 else "predicts"
     if most == 1:
         return f"{runs} {predict} one class for all images, and {occurring} classes occur"

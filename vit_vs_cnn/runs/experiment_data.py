@@ -83,7 +83,7 @@ def open_source(data: Data, *, trust: bool = False, fingerprint: str | None = No
             return stored
     if isinstance(data.source, str):
         raise InputError(f"{data.description}: these images are no longer in {folders[0]}; give them again (data=)")
-    return open_dataset(make_object(data.source, where="data.source", trust=trust), data.own)
+    return open_dataset(make_object(data.source, location="data.source", trust=trust), data.own)
 
 
 def with_given(data: Data, value: Any) -> Data:
@@ -131,7 +131,7 @@ def open_experiment_data(folder: Path, recorded: RunData) -> "ExperimentData":
     if recorded.fingerprint is None:
         raise InputError(f"{folder}: the results do not record the images that its runs had")
     values = read_config(folder / "experiment.yaml")
-    data = typed.build(Data, values.get("data") or {}, where="data")
+    data = typed.build(Data, values.get("data") or {}, location="data")
     data = replace(data, root=find_image_root(data.root, folder, str(values.get("output", "runs"))))
     data = replace(data, cifar=replace(data.cifar, download=False))
     return ExperimentData(data, rotates=recorded.fold is not None, fingerprint=recorded.fingerprint)

@@ -32,7 +32,7 @@ def read_run_names(folder: Path) -> dict[str, Budget | None]:
     """The runs of the last command in the folder of an experiment: names of their folders, each with its budget.
 
     Raises:
-        InputError: there is no experiment.
+        InputError: the folder has no experiment.
     """
     if is_record(folder):
         return {run.name: result.parsed_budget for run, result in read_recorded_runs(folder).items()}
@@ -54,7 +54,7 @@ def read_run_names(folder: Path) -> dict[str, Budget | None]:
     budgets: dict[str, Budget] = {}
     for name in names:
         if (text := json.dumps(grid[name])) not in budgets:
-            budgets[text] = build(Budget, grid[name], where=f"{folder / 'grid.json'}: {name}")
+            budgets[text] = build(Budget, grid[name], location=f"{folder / 'grid.json'}: {name}")
     return {name: budgets[json.dumps(grid[name])] for name in names}
 
 
@@ -79,7 +79,7 @@ def read_finished_results(folder: Path, *, some: bool = True, longest: bool = Fa
         longest: whether only runs with the longest budget are read.
 
     Raises:
-        InputError: there is no experiment, or none of its runs is finished.
+        InputError: the folder has no experiment or no finished run.
         DamagedFile: no result can be read.
     """
     results = read_recorded_runs(folder) if is_record(folder) else {}

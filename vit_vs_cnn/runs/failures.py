@@ -98,7 +98,7 @@ def write_failure(
 
 
 def read_failure(folder: Path) -> Failure | None:
-    """The recorded failure of the run in a folder; None if there is none, or it cannot be read."""
+    """The recorded failure of the run in a folder; None if it is missing or cannot be read."""
     try:
         return from_plain(Failure, json.loads((folder / "failed.json").read_text(encoding="utf-8")))
     except (OSError, ValueError):
@@ -133,7 +133,7 @@ def is_locked(folder: Path) -> bool:
 
 
 def _is_locked(path: Path) -> bool:
-    """Whether a file that can only be read is locked."""
+    """True if a read-only file is locked."""
     try:
         import fcntl
 

@@ -76,19 +76,21 @@ def find_near_duplicates(
         return stored
     pool = _open_images(folder, results) if pool is None else pool
     by_subset: dict[str, list[int]] = {}
-    described: list[tuple[str, str, float, str, str]] = []
+    pair_rows: list[tuple[str, str, float, str, str]] = []
     test_images = 0
     for group in _by_test_set(results):
         test, subsets = pool.test(group[0].seed), _subsets(pool, group)
         pairs = _search(pool, test, torch.cat(list(subsets.values())).unique())
         for name, indices in subsets.items():
             by_subset[name] = torch.nonzero(pairs.tests_matching(indices, len(test)))[:, 0].tolist()
-        described += _describe_pairs(pairs, test, pool.images)
+        pair_rows += _describe_pairs(pairs, test, pool.images)
         test_images = max(test_images, len(test))
-    found = NearDuplicates(pool.fingerprint, test_images, dict(sorted(by_subset.items())), ALGORITHM_VERSION, described)
+    near_duplicates = NearDuplicates(
+        pool.fingerprint, test_images, dict(sorted(by_subset.items())), ALGORITHM_VERSION, pair_rows
+    )
     with contextlib.suppress(OSError):  # a read-only disk
-        write_text(folder / FILE_NAME, json.dumps(asdict(found)) + "\n")
-    return found
+        write_text(folder / FILE_NAME, json.dumps(asdict(near_duplicates)) + "\n")
+    return near_duplicates
 
 
 def reason_not_searched(results: Sequence[RunResult]) -> str | None:

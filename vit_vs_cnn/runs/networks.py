@@ -43,7 +43,7 @@ def build_network(
     *,
     num_classes: int,
     image_shape: tuple[int, int, int],
-    where: str,
+    location: str,
     trust: bool | str = False,
     max_bytes: float = math.inf,
 ) -> nn.Module:
@@ -51,7 +51,7 @@ def build_network(
 
     Arguments:
         image_shape: channels, rows and columns of the images.
-        where: place of the block in the config, for messages.
+        location: place of the block in the config, for messages.
         trust: whether a class that the block names may be imported, or which one.
         max_bytes: largest size of the weights of a named model.
 
@@ -63,19 +63,19 @@ def build_network(
     resizing = {name: value for name, value in model.items() if name in RESIZING}
     permuting = {name: value for name, value in model.items() if name in PERMUTING}
     if resizing and "input_size" not in resizing:
-        raise InputError(f"{where}: {', '.join(sorted(resizing))} go with input_size alone")
+        raise InputError(f"{location}: {', '.join(sorted(resizing))} go with input_size alone")
     if permuting and not ("permute_blocks" in permuting and all(type(value) is int for value in permuting.values())):
         raise InputError(
-            f"{where}.permute_blocks: expected a whole number of pixels, got {permuting.get('permute_blocks')!r}"
+            f"{location}.permute_blocks: expected a whole number of pixels, got {permuting.get('permute_blocks')!r}"
         )
     channels, *size = image_shape
     try:
         rows, cols = as_rows_and_cols("input_size", resizing.pop("input_size", tuple(size)))
         shape = {"num_classes": num_classes, "image_size": (rows, cols), "in_channels": channels}
         if "class_path" in rest:
-            network = _build_custom(rest, shape, where, trust in (True, rest["class_path"]))
+            network = _build_custom(rest, shape, location, trust in (True, rest["class_path"]))
         else:
-            network = _build_named(rest, shape, where, max_bytes)
+            network = _build_named(rest, shape, location, max_bytes)
         if "input_size" in model:
             network = ResizedInput(network, (rows, cols), **resizing)
         if permuting:
@@ -83,54 +83,56 @@ def build_network(
                 network, image_shape[1:], permuting["permute_blocks"], permuting.get("permutation_seed", 0)
             )
     except (ValueError, TypeError) as error:
-        raise error if isinstance(error, InputError) else InputError(f"{where}: {error}") from error
+        raise error if isinstance(error, InputError) else InputError(f"{location}: {error}") from error
     return network
 
 
-def _build_named(model: Mapping[str, Any], shape: dict[str, Any], where: str, max_bytes: float) -> nn.Module:
+def _build_named(model: Mapping[str, Any], shape: dict[str, Any], location: str, max_bytes: float) -> nn.Module:
     options = {name: value for name, value in model.items() if name != "name"}
     if names := GIVEN_BY_THE_DATA & options.keys():
-        raise InputError(f"{where}.{min(names)} follows from the data and can't be set here")
+        raise InputError(f"{location}.{min(names)} follows from the data and can't be set here")
     if names := DOWNLOAD_OPTIONS & options.keys():
-        raise InputError(f"{where}.{min(names)}: trained weights come by contenders.NAME.weights, with hub or a file")
-    options = _typed_options(model["name"], options, where)
-    _check_size(model["name"], {**options, **shape}, where, max_bytes)
+        raise InputError(
+            f"{location}.{min(names)}: trained weights come by contenders.NAME.weights, with hub or a file"
+        )
+    options = _typed_options(model["name"], options, location)
+    _check_size(model["name"], {**options, **shape}, location, max_bytes)
     try:
         return create_model(model["name"], **shape, **options)
     except Exception as error:  # timm's models refuse settings with many types of errors, exhausted memory among them
-        raise InputError(f"{where}: {one_line(error, 500)}") from error
+        raise InputError(f"{location}: {one_line(error, 500)}") from error
 
 
-def _build_custom(model: Mapping[str, Any], shape: dict[str, Any], where: str, trust: bool) -> nn.Module:
+def _build_custom(model: Mapping[str, Any], shape: dict[str, Any], location: str, trust: bool) -> nn.Module:
     """Make a network of a user-defined class or function.
 
     ``image_size`` is (rows, cols). If the class refuses that, it is one number for square images.
     """
     rows, cols = shape["image_size"]
     try:
-        network = make_object(model, shape, where=where, trust=trust)
+        network = make_object(model, shape, location=location, trust=trust)
     except InputError as error:
         if rows != cols or not trust:
             raise
         try:
-            network = make_object(model, {**shape, "image_size": rows}, where=where, trust=trust)
+            network = make_object(model, {**shape, "image_size": rows}, location=location, trust=trust)
         except InputError:
             raise error from error.__cause__
     if not isinstance(network, nn.Module):
-        raise InputError(f"{where}: {model['class_path']} gives a {type(network).__name__}, not a torch.nn.Module")
+        raise InputError(f"{location}: {model['class_path']} gives a {type(network).__name__}, not a torch.nn.Module")
     return network
 
 
-def _check_size(name: str, options: dict[str, Any], where: str, max_bytes: float) -> None:
+def _check_size(name: str, options: dict[str, Any], location: str, max_bytes: float) -> None:
     """Refuse thousands of layers, and weights larger than ``max_bytes`` or the memory of the machine.
 
     Weights are counted on the meta device, where they need no memory. That takes a second, so they are counted only
-    if an option is unusually large; for a file, if an option is larger than that of the preset.
+    if an option is unusually large; for a file, if an option is larger than in the preset.
     """
     numbers = {option: value if isinstance(value, list | tuple) else [value] for option, value in options.items()}
     for option, values in numbers.items():
         if ("depth" in option or "layers" in option) and any(isinstance(v, int) and v > MAX_LAYERS for v in values):
-            raise InputError(f"{where}.{option}: {options[option]} must be at most {MAX_LAYERS}")
+            raise InputError(f"{location}.{option}: {options[option]} must be at most {MAX_LAYERS}")
     preset = PRESETS.get(name)
 
     def is_usual(option: str, value: Any) -> bool:
@@ -152,9 +154,9 @@ def _check_size(name: str, options: dict[str, Any], where: str, max_bytes: float
     except Exception:  # the network is built next, and gives a better message
         return
     if size > max_bytes:
-        raise InputError(f"{where}: its weights take {size / 1e6:,.1f} MB, and the file has {max_bytes / 1e6:,.1f}")
+        raise InputError(f"{location}: its weights take {size / 1e6:,.1f} MB, and the file has {max_bytes / 1e6:,.1f}")
     if size > (memory := _memory()):
-        raise InputError(f"{where}: its weights take {size / 1e9:,.0f} GB, and the machine has {memory / 1e9:,.0f}")
+        raise InputError(f"{location}: its weights take {size / 1e9:,.0f} GB, and the machine has {memory / 1e9:,.0f}")
 
 
 def _memory() -> float:
@@ -165,54 +167,54 @@ def _memory() -> float:
         return math.inf
 
 
-def _typed_options(name: str, options: dict[str, Any], where: str) -> dict[str, Any]:
-    """Options of a named model with the types of its constructor; those of timm's models unchanged."""
+def _typed_options(name: str, options: dict[str, Any], location: str) -> dict[str, Any]:
+    """Options of a named model with the types of its constructor. Options of timm's models are not changed."""
     if name.startswith(ATTENTION_PREFIX):
         names = inspect.signature(AttentionNetwork).parameters.keys() - {"network", "image_size"}
         compiling = {key: value for key, value in options.items() if key in names}
-        checked = typed.check(AttentionNetwork, compiling, where=where, skip={"network", "image_size"})
+        checked = typed.check(AttentionNetwork, compiling, location=location, skip={"network", "image_size"})
         rest = {key: value for key, value in options.items() if key not in names}
         try:
-            rest = _typed_options(name.removeprefix(ATTENTION_PREFIX), rest, where)
+            rest = _typed_options(name.removeprefix(ATTENTION_PREFIX), rest, location)
         except InputError as error:
             also = f"; attention also has {', '.join(sorted(names))}" if isinstance(error, UnknownSetting) else ""
             raise InputError(f"{error}{also}") from error
         return {**rest, **{key: checked[key] for key in compiling}}
     if preset := PRESETS.get(name):
-        checked = typed.check(preset.constructor, options, where=where, skip=GIVEN_BY_THE_DATA)
+        checked = typed.check(preset.constructor, options, location=location, skip=GIVEN_BY_THE_DATA)
         return {key: checked[key] for key in options}
     return options
 
 
-def check_logits(network: nn.Module, image_shape: tuple[int, int, int], *, num_classes: int, where: str) -> int:
+def check_logits(network: nn.Module, image_shape: tuple[int, int, int], *, num_classes: int, location: str) -> int:
     """Check the shape of the logits of two images, on the meta device, where nothing is computed.
 
     Returns:
         the multiply-accumulates of one image.
 
     Raises:
-        InputError: the network fails on images of that shape, or does not give one logit for each class.
+        InputError: the network fails on images of this shape, or does not give one logit for each class.
     """
     try:
         shape, macs = run_on_meta_device(network, (2, *image_shape))
     except Exception as error:  # raised by user code
-        raise InputError(f"{where}: fails on images of shape {image_shape}: {one_line(error)}") from error
+        raise InputError(f"{location}: fails on images of shape {image_shape}: {one_line(error)}") from error
     if shape != (2, num_classes):
-        raise InputError(f"{where}: gives logits of shape {shape} for 2 images of {num_classes} classes")
+        raise InputError(f"{location}: gives logits of shape {shape} for 2 images of {num_classes} classes")
     return macs // 2
 
 
-def start_from(network: nn.Module, trained: nn.Module, *, where: str) -> None:
-    """Load the weights of a trained network. A network of attention converts those of a CNN.
+def start_from(network: nn.Module, trained: nn.Module, *, location: str) -> None:
+    """Load the weights of a trained network. A network of attention converts the weights of a CNN.
 
     Arguments:
-        where: place in the config, for messages.
+        location: place in the config, for messages.
 
     Raises:
         InputError: the weights do not fit.
     """
     network, trained = unwrap(network), unwrap(trained)
-    message = f"{where}: the weights do not fit"
+    message = f"{location}: the weights do not fit"
     if not isinstance(network, AttentionNetwork):
         load_weights(network, trained.state_dict(), message=message)
         return
@@ -240,7 +242,7 @@ def load_weights(network: nn.Module, weights: Mapping[str, Tensor], *, message: 
 
 
 def describe_mismatch(expected: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> str:
-    """Differences in names, shapes and types; empty if there are none."""
+    """Differences in names, shapes and types; empty if all agree."""
     both = [name for name in expected if name in weights]
     reshaped = [name for name in both if expected[name].shape != weights[name].shape]
     retyped = [name for name in both if expected[name].is_floating_point() != weights[name].is_floating_point()]
@@ -275,15 +277,15 @@ def network_from_checkpoint(
         InputError: a damaged file, or a user-defined class without ``trust``.
     """
     about = read_checkpoint_info(checkpoint, path)
-    where, shape = f"checkpoint {path}", {"num_classes": len(about.class_names), "image_shape": about.image_shape}
+    location, shape = f"checkpoint {path}", {"num_classes": len(about.class_names), "image_shape": about.image_shape}
     state = checkpoint["state_dict"]
     prefix = "average.network." if any(name.startswith("average.network.") for name in state) else "network."
     weights = {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
     if names := [name for name, value in weights.items() if value.is_floating_point() and value.isnan().any()]:
-        raise InputError(f"{where}: {len(names)} of {len(weights)} weights hold NaN ({names[0]}); its run diverged")
+        raise InputError(f"{location}: {len(names)} of {len(weights)} weights hold NaN ({names[0]}); its run diverged")
     size = float(sum(4 * weight.numel() for weight in weights.values()))
-    network = build_network(about.model, **shape, where=where, trust=trust, max_bytes=size)
-    load_weights(network, weights, message=f"{where} does not fit its own model")
+    network = build_network(about.model, **shape, location=location, trust=trust, max_bytes=size)
+    load_weights(network, weights, message=f"{location} does not fit its own model")
     return network.eval(), about
 
 
@@ -292,8 +294,7 @@ def timm_network(
 ) -> tuple[nn.Module, CheckpointInfo]:
     """Create a model of timm for these classes and images, with the weights of a file or random ones.
 
-    Mean and standard deviation are those of timm's config, and 0.5 if there are other than three channels. Nothing is
-    downloaded.
+    Mean and standard deviation are from timm's config; 0.5 unless images have three channels. Nothing is downloaded.
 
     Arguments:
         weights: a .safetensors or .pth file.
@@ -301,14 +302,18 @@ def timm_network(
     Raises:
         InputError: an unknown model, a missing file, weights that do not fit, or a file with more than tensors.
     """
-    where = name if weights is None else f"{name}={weights}"
+    location = name if weights is None else f"{name}={weights}"
     channels, num_classes = image_shape[0], len(class_names)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive_seed("outside", name))
-        network = build_network({"name": name}, num_classes=num_classes, image_shape=image_shape, where=where).eval()
+        network = build_network(
+            {"name": name}, num_classes=num_classes, image_shape=image_shape, location=location
+        ).eval()
     if weights is not None:
-        load_weights(network, as_timm_reads(network, read_weights(weights)), message=f"{where}: the weights do not fit")
-    check_logits(network, image_shape, num_classes=num_classes, where=where)
+        load_weights(
+            network, as_timm_reads(network, read_weights(weights)), message=f"{location}: the weights do not fit"
+        )
+    check_logits(network, image_shape, num_classes=num_classes, location=location)
     config: Any = getattr(network, "pretrained_cfg", None) or {}
     mean, std = (config.get(key, (0.5,)) if channels == 3 else (0.5,) for key in ("mean", "std"))
     mean, std = (torch.tensor(values).expand(channels).tolist() for values in (mean, std))

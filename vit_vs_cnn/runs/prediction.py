@@ -48,14 +48,14 @@ class ImagePredictions:
     written: tuple[Path, ...] = ()
 
     @classmethod
-    def concatenate(cls, parts: Sequence["ImagePredictions"], where: str = "images") -> "ImagePredictions":
+    def concatenate(cls, parts: Sequence["ImagePredictions"], location: str = "images") -> "ImagePredictions":
         """Join batches of one network.
 
         Raises:
-            InputError: no images, or none that can be read; the message names ``where`` they were searched for.
+            InputError: no images, or none that can be read; the message names the ``location`` that was searched.
         """
         if not parts:
-            raise InputError(f"{where}: there are no images")
+            raise InputError(f"{location}: there are no images")
         first, errors, count = parts[0], {}, 0
         for part in parts:
             errors |= {count + index: reason for index, reason in part.errors.items()}
@@ -91,7 +91,7 @@ class ImagePredictions:
 
     @property
     def is_out_of_distribution(self) -> list[bool | None]:
-        """Whether each image is less like the training images than 95 % of the validation images; None: unknown."""
+        """Mask of images that are less like the training images than 95 % of the validation images; None if unknown."""
         if self.ood_scores is None:
             return [None] * len(self)
         return [None if index in self.errors else bool(score > 1) for index, score in enumerate(self.ood_scores)]
@@ -150,9 +150,9 @@ class ImagePredictions:
     def lines(self) -> list[str]:
         """Counts of images by class and of flagged ones, and whether probabilities are calibrated."""
         counts = self.by_class
-        named = ", ".join(f"{name} {count:,}" for name, count in [*counts.items()][:MAX_COUNTED_CLASSES])
+        class_texts = ", ".join(f"{name} {count:,}" for name, count in [*counts.items()][:MAX_COUNTED_CLASSES])
         rest = len(counts) - MAX_COUNTED_CLASSES
-        line = f"{format_count(len(self) - len(self.errors), 'image')}: {named}"
+        line = f"{format_count(len(self) - len(self.errors), 'image')}: {class_texts}"
         lines = [line + (f", and {rest} more classes" if rest > 0 else "")]
         if self.errors:
             lines.append(f"{len(self.errors):,} more could not be read, the first {self.first_error}")

@@ -115,21 +115,23 @@ def prepare_network(run: Run, images: RunImages) -> PreparedRun:
             do not fit.
     """
     recipe, trust = run.recipe, run.experiment.trusted
-    where = f"contenders.{run.contender}"
+    location = f"contenders.{run.contender}"
     shape, num_classes = images.training.image_shape, images.training.num_classes
     pretrained, model = read_pretrained(run.experiment, run.contender), dict(recipe.model)
     if pretrained is not None:
         model = pretrained.model(model, (shape[1], shape[2]))
     torch.manual_seed(derive_seed(run.seed, "initialisation"))  # after reading weights, which happens only once
-    network = build_network(model, num_classes=num_classes, image_shape=shape, where=f"{where}.model", trust=trust)
-    macs = check_logits(network, shape, num_classes=num_classes, where=f"{where}.model")
+    network = build_network(
+        model, num_classes=num_classes, image_shape=shape, location=f"{location}.model", trust=trust
+    )
+    macs = check_logits(network, shape, num_classes=num_classes, location=f"{location}.model")
     if pretrained is not None:
-        fit_weights(unwrap(network), pretrained, num_classes=num_classes, where=f"{where}.weights")
-        _check_channels(pretrained, shape[0], f"{where}.weights")
+        fit_weights(unwrap(network), pretrained, num_classes=num_classes, location=f"{location}.weights")
+        _check_channels(pretrained, shape[0], f"{location}.weights")
     try:
         recipe.optimizer.build(network, trust=trust)  # an error is found before anything trains
     except InputError as error:
-        raise InputError(f"{where}.{error}") from error
+        raise InputError(f"{location}.{error}") from error
     batch_size = run.experiment.protocol.batch_size
     augmentation = run.experiment.augmentation(recipe)
     return PreparedRun(
@@ -144,7 +146,7 @@ def prepare_network(run: Run, images: RunImages) -> PreparedRun:
             recipe.loss,
             num_classes=num_classes,
             mixed=augmentation.mixup > 0 or augmentation.cutmix > 0,
-            where=f"{where}.loss",
+            location=f"{location}.loss",
             trust=trust,
         ),
         class_weights=_class_weights(run, images),
@@ -168,10 +170,11 @@ def check_validation_batches(cell: Run, images: RunImages) -> None:
         )
 
 
-def _check_channels(pretrained: PretrainedWeights, channels: int, where: str) -> None:
+def _check_channels(pretrained: PretrainedWeights, channels: int, location: str) -> None:
     if pretrained.mean is not None and len(pretrained.mean) != channels:
         raise InputError(
-            f"{where}: they take images of {len(pretrained.mean)} channels, and these have {channels}; set mean and std"
+            f"{location}: they take images of {len(pretrained.mean)} channels, and these have {channels}; "
+            "set mean and std"
         )
 
 
@@ -180,8 +183,8 @@ def _class_weights(cell: Run, images: RunImages) -> list[float] | None:
     if weights == "balanced":
         return balanced_weights(images.training.labels, classes)
     if weights is not None and len(weights) != classes:
-        where = f"contenders.{cell.contender}.class_weights"
-        raise InputError(f"{where}: has {len(weights)} numbers, and there are {classes} classes")
+        location = f"contenders.{cell.contender}.class_weights"
+        raise InputError(f"{location}: has {len(weights)} numbers, and there are {classes} classes")
     return weights
 
 
@@ -199,7 +202,7 @@ def load_start_weights(run: Run, network: nn.Module) -> None:
     known_class = run.start.recipe.model.get("class_path", False) if isinstance(run.start, Run) else False
     with torch.random.fork_rng(devices=[]):
         trained, _ = network_from_checkpoint(read_checkpoint(path), path, trust=run.experiment.trusted and known_class)
-    start_from(network, trained, where=f"contenders.{run.contender}.starts_from")
+    start_from(network, trained, location=f"contenders.{run.contender}.starts_from")
 
 
 def check_start_overlap(run: Run, images: RunImages, data: ExperimentData) -> TrainingImageHashes:

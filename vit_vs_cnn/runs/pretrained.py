@@ -137,16 +137,16 @@ def read_pretrained(experiment: Experiment, contender: str) -> PretrainedWeights
     weights, model = (getattr(experiment.contenders[contender], name) for name in ("weights", "model"))
     if weights is None:
         return None
-    where = f"contenders.{contender}.weights"
+    location = f"contenders.{contender}.weights"
     if not experiment.trusted:
-        raise InputError(f"{where}: a config that a file carries opens no other files")
+        raise InputError(f"{location}: a config that a file carries opens no other files")
     values = json.dumps([vars(weights), dict(model)], default=str, sort_keys=True)
     path = Path(weights.file or weights.cell or "")
-    return _read(values, file_state(path) if path.exists() else None, contender, where)
+    return _read(values, file_state(path) if path.exists() else None, contender, location)
 
 
 @lru_cache(maxsize=8)
-def _read(values: str, state: tuple[int, ...] | None, contender: str, where: str) -> PretrainedWeights:
+def _read(values: str, state: tuple[int, ...] | None, contender: str, location: str) -> PretrainedWeights:
     """Read weights. ``state`` is part of the key of the cache, so that a replaced file is read again."""
     settings, model = json.loads(values)
     weights = Weights(**settings)
@@ -156,8 +156,8 @@ def _read(values: str, state: tuple[int, ...] | None, contender: str, where: str
         name = weights.contender or (contender if is_experiment else None)
         return _from_network(open_network(weights.cell, contender=name, trust=trust), weights.cell)
     if weights.hub:
-        return _read_hub(str(model.get("name", "")), where)
-    return _read_file(Path(weights.file or ""), model, weights, where)
+        return _read_hub(str(model.get("name", "")), location)
+    return _read_file(Path(weights.file or ""), model, weights, location)
 
 
 def _from_network(network: TrainedNetwork, source: str) -> PretrainedWeights:
@@ -182,18 +182,20 @@ def _with_metadata(
     )
 
 
-def _read_hub(name: str, where: str) -> PretrainedWeights:
+def _read_hub(name: str, location: str) -> PretrainedWeights:
     import timm
 
     architecture = name.removeprefix(TIMM_PREFIX)
     if not name.startswith(TIMM_PREFIX):
-        raise InputError(f"{where}.hub: timm has weights for models timm/NAME, not for {name!r}; name a file or a cell")
+        raise InputError(
+            f"{location}.hub: timm has weights for models timm/NAME, not for {name!r}; name a file or a cell"
+        )
     try:
         with _offline_without_network():
             network: Any = timm.create_model(architecture, pretrained=True)
     except Exception as error:  # libraries raise errors of many types: no network, no such weights, a full disk
         raise InputError(
-            f"{where}.hub: the weights of {name} are neither in timm's cache nor could they be fetched "
+            f"{location}.hub: the weights of {name} are neither in timm's cache nor could they be fetched "
             f"({one_line(error)}); weights.file takes them from a file"
         ) from error
     return _with_timm_config(name, f"timm's {architecture}", network.state_dict(), network.pretrained_cfg)
@@ -217,9 +219,9 @@ def _offline_without_network() -> Iterator[None]:
         constants.HF_HUB_OFFLINE = before
 
 
-def _read_file(path: Path, model: Mapping[str, Any], weights: Weights, where: str) -> PretrainedWeights:
+def _read_file(path: Path, model: Mapping[str, Any], weights: Weights, location: str) -> PretrainedWeights:
     if not path.is_file():
-        raise InputError(f"{where}.file: {path}: no such file")
+        raise InputError(f"{location}.file: {path}: no such file")
     if path.suffix == ".ckpt":
         return _from_network(open_network(path, trust=model.get("class_path", False)), str(path))
     metadata = read_mapping(path.with_name("config.json"))  # export and timm write it next to the weights
@@ -267,7 +269,7 @@ def fit_weights(
     pretrained: PretrainedWeights,
     *,
     num_classes: int | None,
-    where: str = "weights",
+    location: str = "weights",
 ) -> None:
     """Load pretrained weights into a network. Positions, relative tables and windows are moved to its grid.
 
@@ -280,27 +282,27 @@ def fit_weights(
     if isinstance(network, VisionTransformer) and "patch_embed.proj.weight" in pretrained.state:
         if isinstance(network.position, SinusoidalPosition):
             raise InputError(
-                f"{where}: the weights of {pretrained.source} have learned positions, and position: sincos computes "
+                f"{location}: the weights of {pretrained.source} have learned positions, and position: sincos computes "
                 "them; use position: learned"
             )
         try:
             timm_network = convert_to_timm(network)
         except ValueError as error:
-            message = f"{where}: the weights of {pretrained.source} are of timm's Vision Transformer: {error}"
+            message = f"{location}: the weights of {pretrained.source} are of timm's Vision Transformer: {error}"
             raise InputError(message) from error
-        fit_weights(timm_network, pretrained, num_classes=num_classes, where=where)
+        fit_weights(timm_network, pretrained, num_classes=num_classes, location=location)
         network.load_state_dict(convert_from_timm(timm_network)[1], strict=False)
         return
     if isinstance(network, VisionTransformer):
         state = _at_size_of(network, pretrained.state, pretrained.image_size)
     else:
         state = as_timm_reads(network, pretrained.state)
-    head = set() if num_classes is None else head_of(network, num_classes, where)
+    head = set() if num_classes is None else head_of(network, num_classes, location)
     expected = {name: value for name, value in network.state_dict().items() if name not in head}
     state = {name: value for name, value in state.items() if name not in head}
     if mismatch := describe_mismatch(expected, state):
         model = "" if pretrained.block is None else f" (they are of model: {_to_yaml(pretrained.block)})"
-        raise InputError(f"{where}: the weights of {pretrained.source} do not fit: {mismatch}{model}")
+        raise InputError(f"{location}: the weights of {pretrained.source} do not fit: {mismatch}{model}")
     network.load_state_dict(state, strict=False)
 
 
@@ -309,7 +311,7 @@ def _to_yaml(block: Mapping[str, Any]) -> str:
     return yaml.safe_dump(dict(block), default_flow_style=True, sort_keys=False, width=math.inf).strip()
 
 
-def head_of(network: nn.Module, num_classes: int, where: str) -> set[str]:
+def head_of(network: nn.Module, num_classes: int, location: str) -> set[str]:
     """Names of the weights of the head, or of both heads of a model of timm with two.
 
     Raises:
@@ -322,7 +324,7 @@ def head_of(network: nn.Module, num_classes: int, where: str) -> set[str]:
         modules = [name for name, module in network.named_modules() if module is classifier and classifier is not None]
     names = {name for name in network.state_dict() if any(name.startswith(f"{module}.") for module in modules)}
     if not names:
-        raise InputError(f"{where}: {type(network).__name__} has no linear head of {num_classes} classes to replace")
+        raise InputError(f"{location}: {type(network).__name__} has no linear head of {num_classes} classes to replace")
     return names
 
 

@@ -1,4 +1,4 @@
-"""Equal care: whether the recipes of compared models were chosen with equal effort, and how much they matter."""
+"""Equal care in choosing the recipes of compared models, and the sensitivity of a comparison to them."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ MIN_TRIALS_FOR_SENSITIVITY = 4
 
 
 def recipe_obstacle(runs: Mapping[str, Iterable[RunResult | None]]) -> Obstacle | None:
-    """The reason to draw no conclusion about models because of their recipes; None if there is none.
+    """Reason in the recipes against a conclusion about models; None if their recipes allow one.
 
     Either all recipes are the best of equally many trials, or none was searched for. A generic fallback is compared
     with generic fallbacks only. Linear probes are fitted without a recipe.
@@ -23,12 +23,18 @@ def recipe_obstacle(runs: Mapping[str, Iterable[RunResult | None]]) -> Obstacle 
         runs: results by model; None for a network that was trained elsewhere, whose recipe counts as one by hand.
     """
     sources = {name: _sources(results) for name, results in runs.items()}
-    care = {name: {_care(*source) for source in found} for name, found in sources.items() if found}
+    care = {
+        name: {_care(*source) for source in model_sources} for name, model_sources in sources.items() if model_sources
+    }
     if len(set().union(*care.values())) > 1:
         by_care = sorted(care, key=lambda name: min(rank for rank, _ in care[name]))
-        texts = (f"{name} {' or '.join(dict.fromkeys(source_text(*one) for one in sources[name]))}" for name in by_care)
+        texts = (
+            f"{name} {' or '.join(dict.fromkeys(source_text(*source) for source in sources[name]))}" for name in by_care
+        )
         return Obstacle(ObstacleKind.TUNING, f"the recipes were chosen with unequal care ({'; '.join(texts)})")
-    if not_best := [name for name, found in sources.items() if any(_is_not_best(search) for _, search in found)]:
+    if not_best := [
+        name for name, model_sources in sources.items() if any(_is_not_best(search) for _, search in model_sources)
+    ]:
         return Obstacle(ObstacleKind.TUNING, f"the recipe of {join_names(not_best)} is not the best of its trials")
     return None
 
@@ -42,14 +48,14 @@ def _care(source: RecipeSource, search: TuningProvenance | None) -> tuple[int, i
 
 def _sources(results: Iterable[RunResult | None]) -> list[tuple[RecipeSource, TuningProvenance | None]]:
     """The different sources of the recipes of a model. Without a recorded source or search it counts as by hand."""
-    found = dict.fromkeys(
+    sources = dict.fromkeys(
         (RecipeSource.GIVEN, None)
         if r is None
         else (r.recipe_source or (RecipeSource.SEARCHED if r.tuning else RecipeSource.GIVEN), r.tuning)
         for r in results
         if r is None or r.start.start_kind is not StartKind.LINEAR_PROBE
     )
-    return list(found)
+    return list(sources)
 
 
 def _is_not_best(search: TuningProvenance | None) -> bool:
@@ -79,7 +85,7 @@ class RecipeSensitivity:
     Arguments:
         models: names of the two models.
         trials: number of trials of each, the smaller one.
-        best_difference: best accuracy over the trials of the first model minus that of the second.
+        best_difference: difference of the best accuracies over trials, first model minus second.
         median_difference: the same with the median accuracy over completed trials.
         standard_error: of either difference, from the number of validation images.
     """
@@ -92,7 +98,7 @@ class RecipeSensitivity:
 
     @property
     def same_order(self) -> bool:
-        """Report if both differences have the same sign, or neither is larger than twice its standard error."""
+        """True if both differences have the same sign, or neither is larger than twice its standard error."""
         differences = (self.best_difference, self.median_difference)
         is_clear = [abs(difference) > 2 * self.standard_error for difference in differences]
         return not any(is_clear) or differences[0] * differences[1] > 0
@@ -100,7 +106,7 @@ class RecipeSensitivity:
     @property
     def text(self) -> str:
         first, second = self.models
-        best, middle = (100 * one for one in (self.best_difference, self.median_difference))
+        best, middle = (100 * difference for difference in (self.best_difference, self.median_difference))
         sentence = (
             f"Sensitivity to the recipe, on validation images: {first} - {second} is {best:+.1f} points with the best "
             f"of {self.trials} recipes each, and {middle:+.1f} points with recipes of median accuracy "
@@ -115,11 +121,11 @@ def recipe_sensitivity(first: RunResult, second: RunResult) -> RecipeSensitivity
     """Compare two models with their best and with their median recipes; None with fewer than four trials each."""
     searches = (first.tuning, second.tuning)
     accuracies = [search.trial_accuracies if search is not None else None for search in searches]
-    if any(found is None or len(found) < MIN_TRIALS_FOR_SENSITIVITY for found in accuracies):
+    if any(values is None or len(values) < MIN_TRIALS_FOR_SENSITIVITY for values in accuracies):
         return None
-    ours, theirs = (sorted(found or (), reverse=True) for found in accuracies)
+    ours, theirs = (sorted(values or (), reverse=True) for values in accuracies)
     images = min(search.trial_images or 1 for search in searches if search is not None)
-    variance = sum(found[0] * (1 - found[0]) / images for found in (ours, theirs))
+    variance = sum(values[0] * (1 - values[0]) / images for values in (ours, theirs))
     return RecipeSensitivity(
         models=(first.contender, second.contender),
         trials=min(search.trials for search in searches if search is not None),

@@ -54,7 +54,7 @@ def read_table(path: Path) -> list[dict[str, Any]]:
     """Read what ``table_text`` wrote. An empty field is None.
 
     Raises:
-        InputError: no such table, or a line with more cells than there are columns.
+        InputError: the table is missing, or a line has more cells than there are columns.
     """
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
@@ -88,12 +88,12 @@ def read_result_table(path: Path) -> list[RunResult]:
     """Read a table of runs, one result a line.
 
     Raises:
-        InputError: no such table, or no runs in it.
+        InputError: the table is missing or has no runs.
         DamagedFile: a line is not a result.
     """
     rows = read_table(path)
     if not rows:
-        raise InputError(f"{path}: there are no runs in it")
+        raise InputError(f"{path}: the table has no runs")
     return [RunResult.from_row(row, f"{path} line {number}") for number, row in enumerate(rows, start=2)]
 
 
@@ -136,7 +136,7 @@ class PackedPredictions:
         place = {}
         for run, arrays in predictions.items():
             if arrays["num_classes"] != first["num_classes"]:
-                raise InputError(f"{run}: its number of classes is not that of the first run")
+                raise InputError(f"{run}: its number of classes differs from the first run")
             same = [all(np.array_equal(arrays[n], block[n]) for n in ("labels", "sample_ids")) for block in blocks]
             place[run] = same.index(True) if any(same) else len(blocks)
             blocks += [arrays] * (not any(same))
@@ -155,10 +155,10 @@ class PackedPredictions:
         """Arrays of one run, named as in its file of predictions.
 
         Raises:
-            InputError: the record has no predictions of that run.
+            InputError: the record has no predictions of the run.
         """
         if run not in self.runs:
-            raise InputError(f"predictions of {run}: there are none in this record")
+            raise InputError(f"predictions of {run}: missing in this record")
         row = self.runs.index(run)
         scored = self.classes[row] < self.num_classes
         return {
@@ -183,7 +183,7 @@ class PackedPredictions:
         """Read what ``save`` wrote.
 
         Raises:
-            InputError: no such file, or not of this form.
+            InputError: the file is missing or has another form.
         """
         try:
             with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
@@ -206,7 +206,7 @@ def read_predictions(path: Path) -> dict[str, np.ndarray]:
         label_log_probability.
 
     Raises:
-        InputError: no such file, not of this form, or a probability is not a finite number.
+        InputError: the file is missing or has another form, or a probability is not finite.
     """
     try:
         with np.load(path, allow_pickle=False) as file:
@@ -224,15 +224,15 @@ def read_predictions(path: Path) -> dict[str, np.ndarray]:
     return arrays
 
 
-def refuse_broken(broken: int, count: int, what: str) -> None:
+def refuse_broken(broken: int, count: int, subject: str) -> None:
     """Refuse predictions that are not finite: the argmax of NaN is the first class and looks like an accuracy.
 
     Raises:
-        TrainingDiverged: the message has ``what`` and the number of such predictions.
+        TrainingDiverged: the message has ``subject`` and the number of such predictions.
     """
     if broken:
         raise TrainingDiverged(
-            f"{what}: its answers to {broken:,} of {count:,} images are not finite numbers (NaN or infinity), so "
+            f"{subject}: its answers to {broken:,} of {count:,} images are not finite numbers (NaN or infinity), so "
             "they cannot be scored; its weights are damaged or of a training that diverged"
         )
 
@@ -246,11 +246,11 @@ def load_run_predictions(folder: Path, run: str) -> dict[str, np.ndarray]:
     """Predictions of one run of an experiment or of a record, without logits.
 
     Raises:
-        InputError: there are none, or they cannot be read.
+        InputError: the predictions are missing or cannot be read.
     """
     if not is_record(folder):
         return read_predictions(folder / "cells" / run / PREDICTIONS)
     path = folder / PREDICTIONS
     if not path.exists():
-        raise InputError(f"predictions {path}: there is no such file")
+        raise InputError(f"predictions {path}: no such file")
     return _load_cached(path, file_state(path)).of_run(run)

@@ -317,16 +317,16 @@ class RunResult:
         return json.dumps(dataclasses.asdict(self), indent=1, allow_nan=False) + "\n"
 
     @classmethod
-    def from_json(cls, text: str, where: str) -> "RunResult":
+    def from_json(cls, text: str, location: str) -> "RunResult":
         """Read what ``to_json`` wrote.
 
         Raises:
-            DamagedFile: the message names ``where``, the part and the field.
+            DamagedFile: the message names ``location``, the part and the field.
         """
         try:
             return from_plain(cls, json.loads(text))
         except (ValueError, RecursionError) as error:
-            raise DamagedFile(f"{where}: {error}") from error
+            raise DamagedFile(f"{location}: {error}") from error
 
     def to_row(self) -> dict[str, Any]:
         """All fields by name, including fields of the parts, and the derived values at the end."""
@@ -345,11 +345,11 @@ class RunResult:
         }
 
     @classmethod
-    def from_row(cls, row: Mapping[str, Any], where: str) -> "RunResult":
+    def from_row(cls, row: Mapping[str, Any], location: str) -> "RunResult":
         """Read what ``to_row`` gave. A column that is missing or None is not recorded; derived values are computed.
 
         Raises:
-            DamagedFile: the message names ``where``, the part and the field.
+            DamagedFile: the message names ``location``, the part and the field.
         """
         columns = _columns()
         values: dict[str, Any] = {part: {} for part in _REQUIRED_PARTS}
@@ -357,13 +357,13 @@ class RunResult:
             if name in _DERIVED_COLUMNS or value is None:
                 continue
             if name not in columns:
-                raise DamagedFile(f"{where}: {name}: there is no such column (there are: {', '.join(columns)})")
+                raise DamagedFile(f"{location}: {name}: there is no such column (there are: {', '.join(columns)})")
             part = columns[name]
             (values if part is None else values.setdefault(part, {}))[name] = value
         try:
             return from_plain(cls, values)
         except (ValueError, RecursionError) as error:
-            raise DamagedFile(f"{where}: {error}") from error
+            raise DamagedFile(f"{location}: {error}") from error
 
 
 #: Columns at the front of a table of runs.

@@ -187,7 +187,7 @@ class Run:
         write_text(self.folder / "result.json", result.to_json())
 
 
-def run_from_dict(values: Any, *, where: str, trusted: bool = False) -> Run:
+def run_from_dict(values: Any, *, location: str, trusted: bool = False) -> Run:
     """The run that ``Run.to_dict`` describes.
 
     Raises:
@@ -195,20 +195,20 @@ def run_from_dict(values: Any, *, where: str, trusted: bool = False) -> Run:
     """
     try:
         experiment, own = dict(values["experiment"]), values["cell"]
-        check_plain(own, where=where)
-        arguments = typed.check(Run, own, where=f"{where}: cell", skip={"experiment"})
+        check_plain(own, location=location)
+        arguments = typed.check(Run, own, location=f"{location}: cell", skip={"experiment"})
     except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{where} is not the config of a run: {one_line(error)}") from error
+        raise InputError(f"{location} is not the config of a run: {one_line(error)}") from error
     try:
         return Run(experiment_from_dict(experiment, trusted=trusted), **arguments)
     except InputError as error:
-        raise InputError(f"{where}: {error}") from error
+        raise InputError(f"{location}: {error}") from error
 
 
 def read_run(folder: Path, *, trusted: bool = False) -> Run:
     """Read the run of a folder from its config.yaml. Raises InputError: a missing file, or not of a run."""
-    where = folder / "config.yaml"
-    return run_from_dict(read_config(where), where=str(where), trusted=trusted)
+    location = folder / "config.yaml"
+    return run_from_dict(read_config(location), location=str(location), trusted=trusted)
 
 
 def split_folder_name(name: str) -> tuple[str, int, int]:

@@ -89,11 +89,11 @@ class ExperimentStatus:
 
 
 def read_status(folder: Path) -> ExperimentStatus:
-    """Read the status of an experiment. Raises InputError: there is no experiment in the folder."""
+    """Read the status of an experiment. Raises InputError: the folder has no experiment."""
     grid = read_run_names(folder)
     values = read_config(folder / "experiment.yaml")
     try:
-        budget = build(Budget, values["protocol"]["budget"], where="protocol.budget")
+        budget = build(Budget, values["protocol"]["budget"], location="protocol.budget")
     except (KeyError, TypeError, InputError) as error:
         raise InputError(f"{folder / 'experiment.yaml'} has no protocol.budget; train writes it anew") from error
     recorded = read_finished_results(folder) if is_record(folder) else {}
@@ -112,7 +112,7 @@ def read_all(folder: Path) -> list[ExperimentStatus]:
     """Read the status of each experiment in a folder. Unreadable ones are left out with a warning.
 
     Raises:
-        InputError: there is no experiment.
+        InputError: the folder has no experiment.
     """
     results = []
     for path in sorted(folder.glob("*/grid.json")):
@@ -161,14 +161,14 @@ def seconds_left(cells: Sequence[RunStatus], *, workers: int) -> float | None:
         cells: all runs. Failed ones are not repeated.
     """
     rates = _rates(cells)
-    left = [_left(cell, rates) for cell in cells if cell.state in (RunState.RUNNING, RunState.WAITING)]
-    if any(seconds is None for seconds in left):
+    times = [_seconds_left(cell, rates) for cell in cells if cell.state in (RunState.RUNNING, RunState.WAITING)]
+    if any(seconds is None for seconds in times):
         return None
-    known = [seconds for seconds in left if seconds is not None]
-    return max(sum(known) / max(1, min(workers, len(known))), *known) if known else 0.0
+    known_times = [seconds for seconds in times if seconds is not None]
+    return max(sum(known_times) / max(1, min(workers, len(known_times))), *known_times) if known_times else 0.0
 
 
-def _left(cell: RunStatus, rates: Mapping[str, float]) -> float | None:
+def _seconds_left(cell: RunStatus, rates: Mapping[str, float]) -> float | None:
     if cell.step is not None and cell.steps and cell.steps_per_second:
         return max(0, cell.steps - cell.step) / cell.steps_per_second
     share = 1 - cell.step / cell.steps if cell.step is not None and cell.steps else 1.0
@@ -192,12 +192,12 @@ def status_line(status: ExperimentStatus) -> str:
     counts = [f"{status.count(RunState.FINISHED)} of {len(status.cells)} done"]
     unfinished = (RunState.RUNNING, RunState.FAILED, RunState.WAITING)
     counts += [f"{status.count(state)} {state}" for state in unfinished if status.count(state)]
-    left = status.seconds_left
+    seconds = status.seconds_left
     if status.count(RunState.RUNNING) + status.count(RunState.WAITING) == 0:
         return ", ".join(counts)
-    if left is None:
+    if seconds is None:
         return ", ".join(counts) + "; time left not known yet"
-    return ", ".join(counts) + ("; finishing" if left < 1 else f"; about {duration(left)} left")
+    return ", ".join(counts) + ("; finishing" if seconds < 1 else f"; about {duration(seconds)} left")
 
 
 def status_lines(status: ExperimentStatus, *, states: tuple[RunState, ...] = STATES) -> list[str]:

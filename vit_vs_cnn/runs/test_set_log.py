@@ -73,12 +73,12 @@ class LogHistory:
         """
         hashes = {entry.hash for entry in self.entries}
         weights = {str(entry.values.get("weights")) for entry in self.entries}
-        lost = [r for r in results if (entry := r.scores.log_entry) is not None and entry not in hashes]
-        if lost and not self.exists:
+        missing = [r for r in results if (entry := r.scores.log_entry) is not None and entry not in hashes]
+        if missing and not self.exists:
             return LogState.MISSING
-        if not self.is_chained or any(result.weights in weights for result in lost):
+        if not self.is_chained or any(result.weights in weights for result in missing):
             return LogState.EDITED
-        return LogState.TRUNCATED if lost else LogState.INTACT
+        return LogState.TRUNCATED if missing else LogState.INTACT
 
     def count_recipes(self, experiments: Set[str], contender: str) -> int:
         """Largest number of recipes of a contender that were evaluated at one size and budget."""

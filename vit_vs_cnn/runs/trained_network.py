@@ -44,7 +44,7 @@ class TrainedNetwork:
         path: its file; the name of a model of timm's without one.
         network: images to logits, with averaged weights if they were averaged.
         about: model, classes, image shape and normalization.
-        resize: how images of another size are brought to that of the network.
+        resize: method of resizing images to the input of the network.
         step: optimizer step of the checkpoint; None for a converted or exported network.
         origin: the run that trained it; None if it is of no run of this package.
         seen: hashes of its training images.
@@ -183,7 +183,7 @@ class TrainedNetwork:
         return torch.stack([image.decode(self.image_shape, self.resize) for image in images])
 
     def pool(self, root: Path | None = None) -> ExperimentData:
-        """Images of the experiment of its run. Nothing is downloaded, whatever the file says.
+        """Images of the experiment of its run. Nothing is downloaded.
 
         Arguments:
             root: folder of the images, if they have moved since training.
@@ -261,7 +261,7 @@ def _open_timm(word: str, classes_from: TrainedNetwork | LabelledImages | None) 
 
 
 def folder_of(checkpoint: Path) -> Path:
-    """The folder of the run of a checkpoint, or that of a checkpoint elsewhere."""
+    """Folder of the run of a checkpoint, or of the checkpoint itself if it is elsewhere."""
     return checkpoint.parent.parent if checkpoint.parent.name == "checkpoints" else checkpoint.parent
 
 
@@ -274,7 +274,7 @@ def _open_run(path: Path, trust: bool | str) -> TrainedNetwork:
     metadata, step = contents["vit_vs_cnn"], contents.get("global_step")
     if "origin" not in metadata:
         raise InputError(f"checkpoint {checkpoint} does not name its run")
-    run = run_from_dict(metadata["origin"], where=f"checkpoint {checkpoint}", trusted=trust is True)
+    run = run_from_dict(metadata["origin"], location=f"checkpoint {checkpoint}", trusted=trust is True)
     data = run.experiment.data
     resize: dict[str, Resize] = {"folder": data.folder.resize, "table": data.table.resize}
     return TrainedNetwork(

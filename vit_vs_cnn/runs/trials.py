@@ -72,11 +72,11 @@ def ranked(trials: Iterable[Trial]) -> list[Trial]:
     """
     return sorted(
         trials,
-        key=lambda one: (
-            not one.is_complete,
-            -(one.validation_accuracy or 0.0),
-            math.inf if one.validation_loss is None else one.validation_loss,
-            one.trial,
+        key=lambda trial: (
+            not trial.is_complete,
+            -(trial.validation_accuracy or 0.0),
+            math.inf if trial.validation_loss is None else trial.validation_loss,
+            trial.trial,
         ),
     )
 
@@ -92,7 +92,7 @@ def read_trials(path: Path) -> list[Trial]:
     Raises:
         InputError: the file cannot be read, or is not such a table.
     """
-    columns = {one.name for one in fields(Trial)}
+    columns = {field.name for field in fields(Trial)}
     trials = []
     for number, row in enumerate(read_table(path), start=2):
         try:

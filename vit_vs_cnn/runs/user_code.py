@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def make_object(
-    spec: Mapping[str, Any], values: Mapping[str, Any] = MappingProxyType({}), *, where: str, trust: bool
+    spec: Mapping[str, Any], values: Mapping[str, Any] = MappingProxyType({}), *, location: str, trust: bool
 ) -> Any:
     """Make an object of a class, or call a function, with its ``init_args`` converted to the types of its signature.
 
@@ -36,10 +36,10 @@ def make_object(
     Raises:
         InputError: no ``trust``, an unknown class or argument, or any error of the class.
     """
-    if unknown := spec.keys() - {"class_path", "init_args"}:
-        raise InputError(f"{where}: takes class_path and init_args, not {min(unknown)}")
-    factory = import_class(spec["class_path"], where=where, trust=trust)
-    with _input_errors(f"{where}: {spec['class_path']}"):
+    if surplus := spec.keys() - {"class_path", "init_args"}:
+        raise InputError(f"{location}: takes class_path and init_args, not {min(surplus)}")
+    factory = import_class(spec["class_path"], location=location, trust=trust)
+    with _input_errors(f"{location}: {spec['class_path']}"):
         arguments = _with_objects(spec.get("init_args") or {}, trust=trust)
         return factory(**_typed_arguments(factory, {**values, **arguments}, optional=values.keys() - arguments.keys()))
 
@@ -67,24 +67,24 @@ def _typed_arguments(factory: Any, values: dict[str, Any], *, optional: set[str]
         else:
             names = parser.add_function_arguments(factory, "it", fail_untyped=False)
         accepted = {name.split(".")[1] for name in names}
-        known = {name: value for name, value in values.items() if name in accepted}
-        unknown = {name: value for name, value in required.items() if name not in accepted}
-        if unknown and not any(parameter.kind is parameter.VAR_KEYWORD for parameter in signature.parameters.values()):
-            raise TypeError(f"takes no {min(unknown)}; it takes {', '.join(sorted(accepted)) or 'nothing'}")
-        if not known:
-            return unknown
-        converted = parser.instantiate(parser.parse_object({"it": known})).it
-        return {**unknown, **{name: converted[name] for name in known}}
+        accepted_values = {name: value for name, value in values.items() if name in accepted}
+        surplus = {name: value for name, value in required.items() if name not in accepted}
+        if surplus and not any(parameter.kind is parameter.VAR_KEYWORD for parameter in signature.parameters.values()):
+            raise TypeError(f"takes no {min(surplus)}; it takes {', '.join(sorted(accepted)) or 'nothing'}")
+        if not accepted_values:
+            return surplus
+        converted = parser.instantiate(parser.parse_object({"it": accepted_values})).it
+        return {**surplus, **{name: converted[name] for name in accepted_values}}
 
 
-def _with_objects(value: Any, where: str = "", *, trust: bool) -> Any:
+def _with_objects(value: Any, location: str = "", *, trust: bool) -> Any:
     """A copy with objects in place of ``{class_path, init_args}``."""
     if isinstance(value, list):
-        return [_with_objects(item, where, trust=trust) for item in value]
+        return [_with_objects(item, location, trust=trust) for item in value]
     if not isinstance(value, Mapping):
         return value
     if "class_path" in value:
-        return make_object(value, where=where, trust=trust)
+        return make_object(value, location=location, trust=trust)
     return {name: _with_objects(item, name, trust=trust) for name, item in value.items()}
 
 
@@ -94,20 +94,20 @@ def make_transform(augmentation: Augmentation, *, trust: bool) -> CustomTransfor
     Raises:
         InputError: as ``make_object``.
     """
-    spec, where = augmentation.transform, "augmentation.transform"
+    spec, location = augmentation.transform, "augmentation.transform"
     if spec is None:
         return None
-    transform = import_class(spec["class_path"], where=where, trust=trust)
+    transform = import_class(spec["class_path"], location=location, trust=trust)
     if isinstance(transform, type):
-        transform = make_object(spec, where=where, trust=trust)
+        transform = make_object(spec, location=location, trust=trust)
     elif arguments := spec.get("init_args"):
-        with _input_errors(f"{where}: {spec['class_path']}"):
+        with _input_errors(f"{location}: {spec['class_path']}"):
             transform = functools.partial(transform, **_with_objects(arguments, trust=trust))
     return CustomTransform(transform, spec["class_path"])
 
 
 def make_loss(
-    spec: Mapping[str, Any] | None, *, num_classes: int, mixed: bool, where: str, trust: bool
+    spec: Mapping[str, Any] | None, *, num_classes: int, mixed: bool, location: str, trust: bool
 ) -> Callable[[Tensor, Tensor], Tensor] | None:
     """The user-defined loss of a contender, tried on two images; None if there is none.
 
@@ -119,15 +119,15 @@ def make_loss(
     """
     if spec is None:
         return None
-    loss = make_object(spec, {"num_classes": num_classes}, where=where, trust=trust)
+    loss = make_object(spec, {"num_classes": num_classes}, location=location, trust=trust)
     logits = torch.linspace(0, 1, 2 * num_classes).view(2, -1).requires_grad_()
     labels = torch.tensor([0, num_classes - 1])
     targets = F.one_hot(labels, num_classes).float() if mixed else labels
     of = "shares of the classes, as images are mixed" if mixed else "labels"
-    with _input_errors(f"{where}: {spec['class_path']} fails on logits and {of}"):
+    with _input_errors(f"{location}: {spec['class_path']} fails on logits and {of}"):
         value = loss(logits, targets)
     if not isinstance(value, Tensor) or value.ndim or not value.requires_grad:
-        raise InputError(f"{where}: {spec['class_path']} must give one number that depends on the logits")
+        raise InputError(f"{location}: {spec['class_path']} must give one number that depends on the logits")
     return loss
 
 
@@ -143,10 +143,10 @@ def make_metrics(specs: Mapping[str, Any], *, num_classes: int, trust: bool) -> 
 
     metrics = {}
     for name, spec in specs.items():
-        where = f"execution.metrics.{name}"
-        metric = make_object(spec, {"num_classes": num_classes}, where=where, trust=trust)
+        location = f"execution.metrics.{name}"
+        metric = make_object(spec, {"num_classes": num_classes}, location=location, trust=trust)
         if not isinstance(metric, Metric):
-            raise InputError(f"{where}: {spec['class_path']} must be a metric of torchmetrics")
+            raise InputError(f"{location}: {spec['class_path']} must be a metric of torchmetrics")
         metrics[name] = metric
     return metrics
 

@@ -18,7 +18,7 @@ from vit_vs_cnn.errors import InputError, one_line
 from vit_vs_cnn.files import atomic_write
 from vit_vs_cnn.strict_yaml import check_plain, refuse_classes
 
-#: Errors of torch for files that are no checkpoint; its restricted unpickler raises any of the last six.
+#: Errors of torch for files that are not a checkpoint; its restricted unpickler raises any of the last six.
 _UNREADABLE = (
     *(OSError, RuntimeError, EOFError, ValueError, KeyError, zipfile.BadZipFile),
     *(IndexError, AttributeError, TypeError, AssertionError, OverflowError, MemoryError),
@@ -55,25 +55,25 @@ def read_checkpoint_info(checkpoint: Mapping[str, Any], path: Path) -> Checkpoin
     Raises:
         InputError: if a value is missing, of a wrong type, or out of range.
     """
-    metadata, where = checkpoint["vit_vs_cnn"], f"checkpoint {path}"
+    metadata, location = checkpoint["vit_vs_cnn"], f"checkpoint {path}"
     try:
         model, names = dict(metadata["model"]), tuple(metadata["class_names"])
         channels, rows, cols = shape = tuple(metadata["image_shape"])
         mean, std = ([float(value) for value in metadata[key]] for key in ("mean", "std"))
     except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{where} lacks what is needed to rebuild its network: {error!r}") from error
-    check_plain({"model": model, "class_names": names, "mean": mean, "std": std}, where=where)
+        raise InputError(f"{location} lacks what is needed to rebuild its network: {error!r}") from error
+    check_plain({"model": model, "class_names": names, "mean": mean, "std": std}, location=location)
     refuse_classes({"model": model}, but_in=[("model",)])
-    whole = all(isinstance(value, int) and value > 0 for value in shape)
-    if not whole or channels > MAX_CHANNELS or max(rows, cols) > MAX_PIXELS:
+    is_valid_shape = all(isinstance(value, int) and value > 0 for value in shape)
+    if not is_valid_shape or channels > MAX_CHANNELS or max(rows, cols) > MAX_PIXELS:
         limits = f"{MAX_CHANNELS} channels, {MAX_PIXELS} rows and columns"
-        raise InputError(f"{where}: image_shape {shape} must be whole numbers up to {limits}")
+        raise InputError(f"{location}: image_shape {shape} must be whole numbers up to {limits}")
     if not names or not all(isinstance(name, str) for name in names):
-        raise InputError(f"{where}: class_names must be texts, at least one")
+        raise InputError(f"{location}: class_names must be texts, at least one")
     if not len(mean) == len(std) == channels or min(std) <= 0:
-        raise InputError(f"{where}: mean and std must be numbers for each of {channels} channels, std above 0")
+        raise InputError(f"{location}: mean and std must be numbers for each of {channels} channels, std above 0")
     if not isinstance(model.get("name", model.get("class_path")), str):
-        raise InputError(f"{where} lacks what is needed to rebuild its network: the name of its model")
+        raise InputError(f"{location} lacks what is needed to rebuild its network: the name of its model")
     model = {name: value for name, value in model.items() if name not in DOWNLOAD_OPTIONS}
     return CheckpointInfo(model, names, (channels, rows, cols), mean, std)
 
@@ -91,7 +91,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     A ``.safetensors`` file of ``export`` is read with the config.json in its folder.
 
     Raises:
-        InputError: if there is no such file, or it is truncated, contains code, or is of another program.
+        InputError: if the file is missing or truncated, contains code, or is of another program.
     """
     if path.suffix == ".safetensors":
         return _read_exported(path)

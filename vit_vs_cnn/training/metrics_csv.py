@@ -75,9 +75,9 @@ class MetricsCsv(Logger):
     def drop(self, step: int, prefix: str) -> None:
         """Remove the rows of a step whose metrics have this prefix."""
         rows = read_rows(self.path, columns=len(METRICS_COLUMNS))
-        others = [row for row in rows if int(row[0]) != step or not row[1].startswith(prefix)]
-        if len(others) < len(rows):
-            self._rewrite(others)
+        other_rows = [row for row in rows if int(row[0]) != step or not row[1].startswith(prefix)]
+        if len(other_rows) < len(rows):
+            self._rewrite(other_rows)
 
     def _rewrite(self, rows: list[list[str]]) -> None:
         with atomic_write(self.path) as partial, partial.open("w", newline="", encoding="utf-8") as file:

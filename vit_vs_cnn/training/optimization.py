@@ -80,7 +80,7 @@ class Optimizer:
 
         name, info, registry = self.name, None, default_registry
         if self.is_custom:
-            custom_class = import_class(self.name, where="optimizer.name", trust=trust)
+            custom_class = import_class(self.name, location="optimizer.name", trust=trust)
             parameters = inspect.signature(custom_class).parameters
             flags: dict[str, Any] = {f"has_{option}": option in parameters for option in ("momentum", "betas", "eps")}
             name, info = _CUSTOM_OPTIMIZER_NAME, OptimInfo(_CUSTOM_OPTIMIZER_NAME, custom_class, **flags)
@@ -107,9 +107,9 @@ class Optimizer:
             if not hasattr(optimizer, "param_groups"):
                 raise TypeError(f"it returns a {type(optimizer).__name__}, not a torch.optim.Optimizer")
         except Exception as error:  # some need a GPU or a missing library, and raise errors of many kinds
-            known = [str(name) for name in list_optimizers()]
-            if self.name not in known and not self.is_custom:
-                raise InputError(f"optimizer name {self.name!r}: timm knows {', '.join(known)}") from error
+            optimizer_names = [str(name) for name in list_optimizers()]
+            if self.name not in optimizer_names and not self.is_custom:
+                raise InputError(f"optimizer name {self.name!r}: timm knows {', '.join(optimizer_names)}") from error
             raise InputError(
                 f"optimizer {self.name} can't be made with these settings here: {one_line(error)}"
             ) from error
@@ -164,25 +164,25 @@ class Schedule:
                 return 1.0
 
 
-def import_class(path: str, *, where: str, trust: bool) -> Any:
+def import_class(path: str, *, location: str, trust: bool) -> Any:
     """Class or function of a dotted path, imported.
 
     Arguments:
-        where: setting that names it, for error messages.
+        location: setting that names it, for error messages.
         trust: True if the user allows the import, which runs code.
 
     Raises:
-        InputError: without ``trust``, or if there is no such class or function.
+        InputError: without ``trust``, or if the class or function is missing.
     """
     if not trust:
-        raise InputError(f"{where}: the class {path} is not imported without --trust")
+        raise InputError(f"{location}: the class {path} is not imported without --trust")
     module, _, name = path.rpartition(".")
     if not module or not name:
-        raise InputError(f"{where}: {path!r} must be the path of a class or a function, as package.module.Name")
+        raise InputError(f"{location}: {path!r} must be the path of a class or a function, as package.module.Name")
     try:
         imported = getattr(importlib.import_module(module), name)
     except Exception as error:  # importing runs code, which may fail in any way
-        raise InputError(f"{where}: {path} can't be imported: {one_line(error)}") from error
+        raise InputError(f"{location}: {path} can't be imported: {one_line(error)}") from error
     if not callable(imported):
-        raise InputError(f"{where}: {path} is a {type(imported).__name__}, not a class or a function")
+        raise InputError(f"{location}: {path} is a {type(imported).__name__}, not a class or a function")
     return imported

@@ -73,8 +73,8 @@ class RunProgress(ProgressBar):
                 self._bar.update(self._bar.task_ids[0], completed=step, note=self._note(trainer))
         elif trainer.is_global_zero and (step == steps or self._is_time(step, steps)):
             self._last_line_time = time.perf_counter()
-            left = (steps - step) / max(self._rate(trainer), 1e-9)
-            remaining = FINISHING if step == steps else f"{max(left, 1):.0f} s left"
+            seconds_left = (steps - step) / max(self._rate(trainer), 1e-9)
+            remaining = FINISHING if step == steps else f"{max(seconds_left, 1):.0f} s left"
             self.console.print(f"{self.title}  step {step}/{steps}  {self._note(trainer)}  {remaining}", soft_wrap=True)
 
     def _is_time(self, step: int, steps: int) -> bool:

@@ -207,7 +207,7 @@ def fit(prepared: PreparedRun, loggers: Sequence[Logger], console: Console) -> F
             trainer.fit(module, datamodule=data, ckpt_path=resume and run.checkpoint, weights_only=True)
     except SystemExit as error:  # Lightning's answer to a second Ctrl-C, and to SIGTERM within a step
         raise Interrupted(f"stopped in {run.name}") from error
-    # In float32 whatever the training precision was: bf16-true leaves weights that do not fit the images.
+    # In float32, independent of the training precision: bf16-true leaves weights that do not fit the images.
     trained = module.evaluated_network.float().to(trainer.strategy.root_device)
     cost = TrainingCost(
         parameters=prepared.parameters,

@@ -44,19 +44,19 @@ def fit_head(prepared: PreparedRun, console: Console) -> FittedNetwork:
     L2 penalty is the one with the best validation loss (``fit_logistic``).
 
     Raises:
-        InputError: there are no validation images, or the last layer is not linear with a bias.
+        InputError: validation images are missing, or the last layer is not linear with a bias.
     """
     run, images, network = prepared.run, prepared.images, prepared.network
-    where = f"contenders.{run.contender}.finetune: head"
+    location = f"contenders.{run.contender}.finetune: head"
     if not len(images.validation):
         raise InputError(
-            f"{where} chooses its penalty on validation images, of which data.validation_fraction leaves none at "
+            f"{location} chooses its penalty on validation images, and data.validation_fraction leaves none at "
             f"{run.train_size} images"
         )
     num_classes = images.training.num_classes
     classifier = find_classifier(network, num_classes)
     if classifier is None or classifier.bias is None:
-        raise InputError(f"{where} needs a model whose last layer is linear, with a bias")
+        raise InputError(f"{location} needs a model whose last layer is linear, with a bias")
     device = usable_device("cpu" if run.experiment.trainer.get("accelerator") == "cpu" else "auto")
     network.float().to(device).eval().requires_grad_(False)
     mean, std = prepared.normalisation or (values.tolist() for values in channel_statistics(images.training.batches()))

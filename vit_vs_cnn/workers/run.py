@@ -76,11 +76,11 @@ class RetryLimit:
             ProcessLost: the run has lost its process too often.
         """
         record, command = read_mapping(run.attempts), self.command_started.isoformat()
-        lost = record.get("attempts") if record.get("command") == command else 0
-        lost = lost if isinstance(lost, int) else 0
-        if lost > self.retries:
-            raise ProcessLost(f"{lost} times, although retries resume from a checkpoint; perhaps out of memory")
-        record = {"command": command, "attempts": lost + 1, "process": self.process, "host": self.host}
+        attempts = record.get("attempts") if record.get("command") == command else 0
+        attempts = attempts if isinstance(attempts, int) else 0
+        if attempts > self.retries:
+            raise ProcessLost(f"{attempts} times, although retries resume from a checkpoint; perhaps out of memory")
+        record = {"command": command, "attempts": attempts + 1, "process": self.process, "host": self.host}
         write_text(run.attempts, json.dumps(record) + "\n")
 
     @staticmethod

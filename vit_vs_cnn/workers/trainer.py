@@ -43,7 +43,7 @@ def trainer_arguments(experiment: Experiment, **instead: Any) -> dict[str, Any]:
     passive_callbacks = experiment.execution.passive_callbacks
     if passive_callbacks and "callbacks" not in instead:
         values["callbacks"] = [*as_list(values.get("callbacks")), *passive_callbacks]
-    return typed.instantiate_arguments(lightning.Trainer, values, where="trainer")
+    return typed.instantiate_arguments(lightning.Trainer, values, location="trainer")
 
 
 def make_trainer(arguments: dict[str, Any]) -> lightning.Trainer:

@@ -148,8 +148,8 @@ def _serve(connection: Connection, request: WorkRequest, gpu: str | None, enviro
 def _visible_gpus() -> list[str]:
     """Names in CUDA_VISIBLE_DEVICES of the GPUs of this process; empty if there are fewer than two."""
     count = torch.cuda.device_count()
-    listed = os.environ.get("CUDA_VISIBLE_DEVICES", "")
-    names = listed.split(",") if listed else [str(number) for number in range(count)]
+    devices = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    names = devices.split(",") if devices else [str(number) for number in range(count)]
     return names[:count] if count > 1 else []
 
 

@@ -103,8 +103,8 @@ def _wave(values: Grid) -> Grid:
 def _smooth_noise(u: Grid, v: Grid, spacing: int, seed: int) -> Values:
     """Periodic value noise, 0 to 255: random values every ``spacing`` cells, bilinear between them."""
     points = TILE_SIDE // spacing
-    drawn = split_keys(counter_key(seed), np.arange(points * points)) >> np.uint64(56)
-    lattice = drawn.astype(np.int64).reshape(points, points)
+    random_bytes = split_keys(counter_key(seed), np.arange(points * points)) >> np.uint64(56)
+    lattice = random_bytes.astype(np.int64).reshape(points, points)
     row, col, down, right = v // spacing, u // spacing, v % spacing, u % spacing
     upper = lattice[row, col] * (spacing - right) + lattice[row, (col + 1) % points] * right
     row = (row + 1) % points
