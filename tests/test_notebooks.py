@@ -18,7 +18,7 @@ SMALL = {
     "08_where_does_it_look": {"STEPS": 2, "TRAIN_IMAGES": 40, "TEST_IMAGES": 20, "CHECKED": 8},
     "09_your_images": {
         **{"IMAGES": 10, "STEPS": 1, "SIZES": ["all"], "SEEDS": [0]},
-        **{"OTHERS": 60, "PRETRAIN_STEPS": 1},
+        **{"PRETRAIN_IMAGES": 60, "PRETRAIN_STEPS": 1},
     },
 }
 #: What these show is shown by others, too.
