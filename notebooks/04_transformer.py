@@ -99,9 +99,7 @@ class Block(nn.Module):
 # %%
 def initial_statistics(kind, depth):
     torch.manual_seed(0)
-    last_norm = (
-        nn.LayerNorm(64) if kind == "pre-norm" else nn.Identity()
-    )  # the sum of the branches is not normalised otherwise
+    last_norm = nn.LayerNorm(64) if kind == "pre-norm" else nn.Identity()  # normalises the final sum
     network = nn.Sequential(*[Block(kind) for _ in range(depth)], last_norm, nn.Linear(64, 10))
     tokens, labels = torch.randn(8, 16, 64), torch.randint(10, (8, 16))
     features = network[:-1](tokens)
