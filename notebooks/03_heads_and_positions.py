@@ -194,7 +194,7 @@ assert spread_along_diagonals(similarity) < 1e-5
 # %%
 n, d = 16, 16
 torch.manual_seed(0)
-same = torch.randn(d).expand(1, 1, n, d)  # batch, heads, tokens, head_dim: one content everywhere
+same = torch.randn(d).expand(1, 1, n, d)  # batch, heads, tokens, head_dim: equal tokens
 W_Q, W_K = torch.randn(d, d) / d**0.5, torch.randn(d, d) / d**0.5
 
 

@@ -106,8 +106,8 @@ for axis, contender in zip(axes, ("resnet", "vit"), strict=True):
 
 # %% [markdown]
 # Look at the two curves of each network before you compare the networks. If the curve with few steps is flat and the
-# curve with more steps rises, the *steps* were the limit. More data would still help. A single curve over $n$ cannot
-# show this.
+# curve with more steps rises, the *steps* were the limit: with more steps, more data still helps. A single curve over
+# $n$ cannot show this.
 #
 # Two seeds are too few for a conclusion, and the answer states this:
 
