@@ -1,9 +1,10 @@
 # %% [markdown]
 # # 1. From averaging to attention
 #
-# **At the end you know** how to predict by a weighted mean of what was seen (Nadaraya and Watson, 1964), what a kernel and its
-# bandwidth do, how the bandwidth is found without fooling oneself, and why all of this *is* attention: with an exponential kernel
-# it is, to twelve digits, the scaled dot-product attention of every Transformer.
+# **At the end you know** how to predict by a weighted mean of observed values (Nadaraya and Watson, 1964), what a
+# kernel and its bandwidth do, and how to choose the bandwidth without overfitting. You also know why all of this *is*
+# attention: with an exponential kernel it equals, to twelve digits, the scaled dot-product attention of every
+# Transformer.
 #
 # **You need** tensors and broadcasting in PyTorch, and gradient descent. No attention yet.
 #
@@ -27,9 +28,11 @@ from vit_vs_cnn.reporting.style import COLOUR_MAP, COLOURS
 # %% [markdown]
 # ## The question
 #
-# We saw 50 pairs $(k_i, v_i)$: at the place $k_i$ the value $v_i$ was measured, with noise. What is the value at a new place $q$?
+# We have 50 observed pairs $(k_i, v_i)$: at position $k_i$ the value $v_i$ was measured, with noise. What is the
+# value at a new position $q$?
 #
-# From here on the new place is the **query**, the places seen are the **keys**, and what was measured there are the **values**.
+# From here on the new position is the **query**, the observed positions are the **keys**, and the values measured
+# there are the **values**.
 
 # %%
 generator = torch.Generator().manual_seed(0)
@@ -53,13 +56,14 @@ axis.legend(fontsize=8, loc="lower left")
 plt.tight_layout()
 
 # %% [markdown]
-# The mean of all values is an answer, and a poor one: it does not look at the query. A value that was measured *near* the query
-# should count for more.
+# The mean of all values is a poor answer: it ignores the query. A value that was measured *near* the query should
+# count more.
 #
 # ## By hand, in numbers
 #
-# Four pairs, one query. How near a key is, a **kernel** says; the Gaussian one is $K(u) = e^{-u^2/2}$ with $u = (q - k)/h$. The
-# heights are divided by their sum, so that they become weights: positive, and one in total.
+# Take four pairs and one query. A **kernel** measures how near a key is to the query. The Gaussian kernel is $K(u) =
+# e^{-u^2/2}$ with $u = (q - k)/h$. We divide its values by their sum to get weights: positive numbers that sum to
+# one.
 
 # %%
 few_keys, few_values = torch.tensor([1.0, 2.0, 3.0, 5.0]), torch.tensor([10.0, 20.0, 30.0, 50.0])
@@ -74,7 +78,7 @@ print("weights    ", weights.numpy().round(3))
 print("prediction ", round((weights @ few_values).item(), 2))
 
 # %% [markdown]
-# The keys 2 and 3 are equally near and share most of the weight; key 5 hardly counts. This is the whole idea:
+# The keys 2 and 3 are equally near and share most of the weight. Key 5 hardly counts. This is the whole idea:
 #
 # $$f(q) = \sum_i w_i(q)\, v_i, \qquad w_i(q) = \frac{K\big((q - k_i)/h\big)}{\sum_j K\big((q - k_j)/h\big)}$$
 #
@@ -93,7 +97,8 @@ assert torch.allclose(weights.sum(dim=1), torch.ones(100))
 # %% [markdown]
 # ## With the package
 #
-# `KernelRegression` does the same. Keys and queries may have any number of dimensions there, so ours get a last axis of size one.
+# `KernelRegression` does the same. It accepts keys and queries with any number of dimensions, so ours get a last axis
+# of size one.
 
 # %%
 regression = KernelRegression("gaussian", bandwidth=0.5).fit(keys[:, None], values)
@@ -103,7 +108,8 @@ assert torch.allclose(regression.predict(queries[:, None]), by_hand, atol=1e-5)
 # %% [markdown]
 # ## Other kernels
 #
-# The Gaussian reaches everywhere. The other three end at a distance of one bandwidth: a key beyond it counts nothing.
+# The Gaussian is positive everywhere. The other three kernels are zero beyond a distance of one bandwidth: such keys
+# get no weight.
 
 # %%
 KERNELS = ("gaussian", "box", "triangle", "epanechnikov")
@@ -119,8 +125,9 @@ axes[0].set_ylabel("K(u)")
 plt.tight_layout()
 
 # %% [markdown]
-# Above: what each kernel predicts. Below: its weights as a heat map. Rows are queries and columns are keys, both sorted, so a
-# bright band runs along the diagonal: each query listens to the keys around it. (Dark is zero, yellow 0.12 and more.)
+# Above: the prediction of each kernel. Below: its weights as a heat map. Rows are queries and columns are keys, both
+# sorted. So a bright band runs along the diagonal: each query gives weight to the keys around it. (Dark is zero,
+# yellow is 0.12 or more.)
 
 # %%
 figure, axes = plt.subplots(2, 4, figsize=(9, 4.6), sharey="row")
@@ -137,12 +144,13 @@ axes[1, 0].set_ylabel("query")
 plt.tight_layout()
 
 # %% [markdown]
-# The curves are much alike; the box's is rugged, because a key that leaves its reach does so all at once. The choice of the kernel
-# matters less than that of its width.
+# The curves are similar. That of the box kernel is rugged, because a key that leaves the window loses its weight all
+# at once. The choice of the kernel matters less than the choice of its width.
 #
 # ## How wide? The bandwidth
 #
-# Too narrow, and the curve runs after the noise. Too wide, and it is the mean of all again.
+# If the kernel is too narrow, the curve follows the noise. If it is too wide, the curve is the mean of all values
+# again.
 
 # %%
 figure, axes = plt.subplots(1, 3, figsize=(9, 2.6), sharey=True)
@@ -156,9 +164,9 @@ axes[0].set_ylabel("y")
 plt.tight_layout()
 
 # %% [markdown]
-# Can the error on the pairs that we have choose $h$? No: as $h$ falls, each key puts all of its weight on itself, and predicts its own
-# noise without any error. The cure is to **leave one out**: predict $v_i$ from all pairs but the $i$-th. In the matrix of weights
-# this is a masked diagonal, the first mask of this course.
+# Can we choose $h$ by the error on the observed pairs? No: as $h$ falls, each key puts all of its weight on itself
+# and reproduces its own noise with zero error. The solution is **leave-one-out**: predict $v_i$ from all pairs except
+# the $i$-th. In the weight matrix this masks the diagonal. It is the first mask of this course.
 
 
 # %%
@@ -167,24 +175,27 @@ def weights_of(h, mask=None):
     return masked_softmax(scores, mask)
 
 
-others = ~torch.eye(50, dtype=torch.bool)
+off_diagonal = ~torch.eye(50, dtype=torch.bool)
 bandwidths = torch.logspace(-1.5, 0.5, 41)
-seen = torch.stack([(weights_of(h) @ values - values).square().mean() for h in bandwidths])
-left_out = torch.stack([(weights_of(h, others) @ values - values).square().mean() for h in bandwidths])
-best = bandwidths[left_out.argmin()].item()
-print(f"least error on pairs seen: h = {bandwidths[seen.argmin()].item():.3f}, the smallest that was tried")
+observed_errors = torch.stack([(weights_of(h) @ values - values).square().mean() for h in bandwidths])
+leave_one_out_errors = torch.stack(
+    [(weights_of(h, off_diagonal) @ values - values).square().mean() for h in bandwidths]
+)
+best = bandwidths[leave_one_out_errors.argmin()].item()
+print(f"least error on pairs seen: h = {bandwidths[observed_errors.argmin()].item():.3f}, the smallest that was tried")
 print(f"least error on pairs left out: h = {best:.2f}")
-assert seen.argmin() == 0 < left_out.argmin() < 40
+assert observed_errors.argmin() == 0 < leave_one_out_errors.argmin() < 40
 
 # %% [markdown]
-# `masked_softmax(scores, mask)` is $e^{s_i} / \sum_j e^{s_j}$ over the places where the mask is True. The score is the logarithm of the
-# kernel: from here on we write scores and let the softmax turn them into weights.
+# `masked_softmax(scores, mask)` is $e^{s_i} / \sum_j e^{s_j}$, where the sum runs over the positions where the mask
+# is True. The score is the logarithm of the kernel. From here on we compute scores, and the softmax turns them into
+# weights.
 
 # %%
 figure, axis = plt.subplots(figsize=(5, 3))
-axis.semilogx(bandwidths, seen, color=COLOURS[0], label="pairs seen")
-axis.semilogx(bandwidths, left_out, color=COLOURS[1], label="left out, one at a time")
-axis.plot(best, left_out.min(), "o", color=COLOURS[1])
+axis.semilogx(bandwidths, observed_errors, color=COLOURS[0], label="pairs seen")
+axis.semilogx(bandwidths, leave_one_out_errors, color=COLOURS[1], label="left out, one at a time")
+axis.plot(best, leave_one_out_errors.min(), "o", color=COLOURS[1])
 axis.set(xlabel="bandwidth h", ylabel="mean squared error")
 axis.legend(fontsize=8)
 plt.tight_layout()
@@ -192,14 +203,14 @@ plt.tight_layout()
 # %% [markdown]
 # ## Learning the bandwidth
 #
-# A grid of bandwidths is fine for one number. For more of them there is the gradient: the error is a smooth function of $h$, so
-# $h$ is a parameter like any other. We step on $\log h$, which keeps $h$ positive.
+# A grid search is fine for one bandwidth. For several we use the gradient: the error is a smooth function of $h$, so
+# $h$ is a parameter like any other. We optimise $\log h$, which keeps $h$ positive.
 
 # %%
 log_h = torch.zeros((), requires_grad=True)
 optimizer = torch.optim.Adam([log_h], lr=0.1)
 for _ in range(100):
-    loss = (weights_of(log_h.exp(), others) @ values - values).square().mean()
+    loss = (weights_of(log_h.exp(), off_diagonal) @ values - values).square().mean()
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
@@ -211,20 +222,21 @@ assert abs(learned.bandwidth.item() - log_h.exp().item()) < 0.01
 # %% [markdown]
 # ## Learning what "near" means
 #
-# So far the keys were given. Now let a place have two coordinates, of which only the sum matters; nobody tells us that. A plain
-# kernel looks at both. Instead we send queries and keys through one learned vector, $x \mapsto w \cdot x$, and measure how near they
-# are *there*. The loss is again the error of leaving one out.
+# So far the keys were fixed. Now let a position have two coordinates, where only their sum matters, and the model
+# does not know this. A plain kernel measures the distance in both coordinates. Instead we project queries and keys by
+# one learned vector, $x \mapsto w \cdot x$, and measure the distance after the projection. The loss is again the
+# leave-one-out error.
 
 # %%
-places = torch.randn(100, 2, generator=generator)
-heard = (2 * places.sum(dim=1)).sin() + 0.1 * torch.randn(100, generator=generator)
-others = ~torch.eye(100, dtype=torch.bool)
+positions = torch.randn(100, 2, generator=generator)
+position_values = (2 * positions.sum(dim=1)).sin() + 0.1 * torch.randn(100, generator=generator)
+off_diagonal = ~torch.eye(100, dtype=torch.bool)
 
 
-def error_left_out(w):
-    projected = places @ w
+def leave_one_out_error(w):
+    projected = positions @ w
     scores = -(torch.cdist(projected, projected, compute_mode="donot_use_mm_for_euclid_dist") ** 2) / 2
-    return (masked_softmax(scores, others) @ heard - heard).square().mean()
+    return (masked_softmax(scores, off_diagonal) @ position_values - position_values).square().mean()
 
 
 # %%
@@ -232,30 +244,31 @@ w = torch.tensor([[2.0], [1.0]], requires_grad=True)
 optimizer = torch.optim.Adam([w], lr=0.1)
 for _ in range(200):
     optimizer.zero_grad()
-    loss = error_left_out(w)
+    loss = leave_one_out_error(w)
     loss.backward()
     optimizer.step()
-plain = min(error_left_out(scale * torch.eye(2)).item() for scale in (1, 2, 4, 8, 16))
+plain = min(leave_one_out_error(scale * torch.eye(2)).item() for scale in (1, 2, 4, 8, 16))
 print(f"error: {plain:.3f} with both coordinates (the best of five widths), {loss.item():.3f} with learned ones")
 print("learned w, up to its length:", (w / w.norm()).detach()[:, 0].numpy().round(2))
 
 # %% [markdown]
-# Both parts of $w$ came out nearly the same: it has learned to look at the sum. **Learned queries and learned keys: that is what attention adds
-# to kernel regression.** (And learned values: notebook 2.)
+# Both components of $w$ are nearly the same: the model has learned to use the sum. **Learned queries and learned keys
+# are what attention adds to kernel regression.** (And learned values: see notebook 2.)
 #
 # ## The exponential kernel is the scaled dot product
 #
-# Open the square in the Gaussian kernel:
+# Expand the square in the Gaussian kernel:
 #
 # $$e^{-|q - k|^2 / 2h^2} = e^{q \cdot k / h^2}\; e^{-|q|^2/2h^2}\; e^{-|k|^2/2h^2}$$
 #
-# The factor of $|q|^2$ is the same for all keys of a query: it cancels when the weights are divided by their sum. Leave out
-# that of $|k|^2$ too, and what is left is the **exponential kernel** $e^{q \cdot k/h^2}$. With $h^2 = \sqrt d$, where $d$ is the number of
-# dimensions, its weights are
+# The factor with $|q|^2$ is the same for all keys of a query, so it cancels when the weights are normalised. Drop the
+# factor with $|k|^2$ as well, and the **exponential kernel** $e^{q \cdot k/h^2}$ remains. With $h^2 = \sqrt d$, where
+# $d$ is the number of dimensions, its weights are
 #
 # $$w_i(q) = \operatorname{softmax}_i\!\left(\frac{q \cdot k_i}{\sqrt d}\right)$$
 #
-# and this is scaled dot-product attention, written by hand in three lines, by the kernel, and by the package's (and torch's) function:
+# This is scaled dot-product attention. We compute it by hand in three lines, with the kernel, with the package's
+# function and with torch's:
 
 # %%
 q, k, v = torch.randn(3, 1, 1, 11, 16, dtype=torch.float64, generator=generator).unbind()
@@ -265,13 +278,14 @@ by_hand = kernel / kernel.sum(dim=-1, keepdim=True) @ v
 by_kernel, _ = ScoredAttention(KernelScore("exponential"))(q, k, v)
 by_package = scaled_dot_product_attention(q, k, v)
 by_torch = torch.nn.functional.scaled_dot_product_attention(q, k, v)
-for name, other in {"kernel": by_kernel, "package": by_package, "torch": by_torch}.items():
-    difference = (by_hand - other).abs().max().item()
+for name, output in {"kernel": by_kernel, "package": by_package, "torch": by_torch}.items():
+    difference = (by_hand - output).abs().max().item()
     print(f"{name:8} {difference:.1e}")
     assert difference < 1e-12
 
 # %% [markdown]
-# Where all keys have the same length, the Gaussian kernel gives the same, too: then the factor that we left out cancels as well.
+# If all keys have the same length, the Gaussian kernel gives the same weights: then the factor with $|k|^2$ cancels,
+# too.
 
 # %%
 same_length = k / k.norm(dim=-1, keepdim=True)
@@ -283,7 +297,8 @@ print((gaussian - exponential).abs().max().item() < 1e-12)
 # %% [markdown]
 # ## Exercises
 #
-# **1. The two ends.** What does the Gaussian regression predict as $h \to 0$, and as $h \to \infty$? Check both.
+# **1. The limits of the bandwidth.** What does the Gaussian regression predict as $h \to 0$, and as $h \to \infty$?
+# Check both.
 
 # %% tags=["solution", "hide-cell"]
 narrow = KernelRegression("gaussian", 1e-4).fit(keys[:, None], values).predict(queries[:, None])
@@ -293,20 +308,21 @@ assert torch.allclose(narrow, nearest), "the value of the nearest key"
 assert torch.allclose(wide, values.mean()), "the mean of all"
 
 # %% [markdown]
-# **2. Leave one out, the long way.** Fit 50 regressions, each without one pair, and predict the pair that is missing. Is it what the
-# masked diagonal gives (`regression.leave_one_out()`)?
+# **2. Leave-one-out with a loop.** Fit 50 regressions, each without one pair, and predict the missing pair. Is the
+# result the same as with the masked diagonal (`regression.leave_one_out()`)?
 
 # %% tags=["solution", "hide-cell"]
 regression = KernelRegression("gaussian", 0.4).fit(keys[:, None], values)
 predictions = []
 for i in range(50):
     rest = torch.arange(50) != i
-    without = KernelRegression("gaussian", 0.4).fit(keys[rest, None], values[rest])
-    predictions.append(without.predict(keys[i : i + 1, None]))
+    regression_without_i = KernelRegression("gaussian", 0.4).fit(keys[rest, None], values[rest])
+    predictions.append(regression_without_i.predict(keys[i : i + 1, None]))
 assert torch.allclose(torch.cat(predictions), regression.leave_one_out(), atol=1e-5)
 
 # %% [markdown]
-# **3. Nobody near.** What do the box and the Gaussian kernel predict at $q = 9$, far from all keys? Look at the sum of the weights.
+# **3. No key is near.** What do the box and the Gaussian kernel predict at $q = 9$, far from all keys? Print the sum
+# of the weights.
 
 # %% tags=["solution", "hide-cell"]
 far = torch.tensor([[9.0]])
@@ -315,19 +331,20 @@ for kernel in ("box", "gaussian"):
     total = regression.attention_weights(far).sum().item()
     print(f"{kernel:9} weights sum to {total:.2f}, prediction {regression.predict(far).item():.2f}")
 print(f"value of the last key: {values[-1].item():.2f}")
-# The box reaches nobody: all weights are zero, and so is the prediction (not NaN, which 0/0 would be). The Gaussian reaches
-# everywhere: far away it predicts the value of the nearest key. Neither of them knows that it does not know.
+# Every key is outside the box. All its weights are zero, and so is its prediction (0/0 would be NaN). The Gaussian is positive
+# everywhere. Far away it predicts the value of the nearest key. Neither kernel reports that its prediction is unreliable.
 
 # %% [markdown]
-# **4. A width for each dimension.** `KernelRegression` takes a bandwidth per dimension. Let the value depend on the first coordinate only,
-# and learn both bandwidths. Which one grows, and what does that mean?
+# **4. One bandwidth for each dimension.** `KernelRegression` accepts a bandwidth per dimension. Let the value depend
+# on the first coordinate only, and learn both bandwidths. Which one grows, and what does that mean?
 
 # %% tags=["solution", "hide-cell"]
-heard = (3 * places[:, 0]).sin() + 0.1 * torch.randn(100, generator=generator)
-regression = KernelRegression("gaussian", (0.5, 0.5), learn_bandwidth=True).fit(places, heard)
+position_values = (3 * positions[:, 0]).sin() + 0.1 * torch.randn(100, generator=generator)
+regression = KernelRegression("gaussian", (0.5, 0.5), learn_bandwidth=True).fit(positions, position_values)
 first, second = regression.bandwidth.tolist()
 print(f"learned bandwidths: {first:.2f} and {second:.2f}")
 assert second > 3 * first, "distances along the second coordinate count for next to nothing"
 
 # %% [markdown]
-# **Next:** [scores and the softmax](02_scores.ipynb), where queries, keys and values are made from tokens, and the $\sqrt d$ gets its reason.
+# **Next:** [scores and softmax](02_scores.ipynb), where queries, keys and values are computed from tokens, and where
+# the $\sqrt d$ is explained.

@@ -1,11 +1,11 @@
 # %% [markdown]
 # # 2. Scores and softmax
 #
-# **At the end you know** what queries, keys and values are and can compute attention with a pencil; two ways of scoring a key
-# (additive, scaled dot product); why the scores are divided by $\sqrt d$; what a mask does, and what becomes of a query that may
-# look at nothing.
+# **At the end you know** what queries, keys and values are, and how to compute attention with pencil and paper. You
+# know two ways to score a key (additive, scaled dot product) and why the scores are divided by $\sqrt d$. You know
+# what a mask does, and what happens to a query that may not attend to any key.
 #
-# **You need** [notebook 1](01_averaging.ipynb), or to believe that attention is a weighted mean.
+# **You need** [notebook 1](01_averaging.ipynb): attention is a weighted mean.
 #
 # **From the package:** `scaled_dot_product_attention`, `masked_softmax`, `AdditiveScore`, `ScoredAttention`, `score_statistics`,
 # `softmax_jacobian_norm` and the masks `valid_length_mask`, `causal_mask`, `combine_masks`, all in `vit_vs_cnn.attention`.
@@ -30,21 +30,21 @@ from vit_vs_cnn.reporting.figures.heatmaps import attention_heatmaps
 from vit_vs_cnn.reporting.style import COLOURS
 
 # %% [markdown]
-# ## A dictionary that answers softly
+# ## A soft dictionary
 #
-# A Python dictionary compares a query with its keys and returns the value of the one that is equal; if none is, it fails. Attention
-# compares the query with *all* keys, gives each a **score**, turns the scores into weights by the softmax, and returns the weighted
-# mean of all values. Nothing is missed, and everything has a gradient.
+# A Python dictionary returns the value whose key equals the query, and fails if there is none. Attention compares the
+# query with *all* keys and gives each key a **score**. The softmax turns the scores into weights, and the output is
+# the weighted mean of all values. It never fails, and everything has a gradient.
 #
-# In a Transformer all three are made from the tokens themselves, by three learned matrices:
+# In a Transformer, queries, keys and values are computed from the tokens by three learned matrices:
 #
 # $$Q = X W_Q, \quad K = X W_K, \quad V = X W_V, \qquad \operatorname{Attention}(Q, K, V) = \operatorname{softmax}\!\left(\frac{Q K^\top}{\sqrt d}\right) V$$
 #
-# A token's query says what it looks for, its key what it can be found by, and its value what it hands over.
+# The query of a token describes what it looks for, its key what it can be found by, and its value what it passes on.
 #
 # ## Three tokens by hand
 #
-# Three tokens of width two, and matrices small enough to follow with a pencil.
+# We use three tokens of width two, and matrices small enough for pencil and paper.
 
 # %%
 X = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
@@ -57,7 +57,8 @@ for name, matrix in {"queries": Q, "keys": K, "values": V}.items():
     print(name, matrix.tolist())
 
 # %% [markdown]
-# **Step 1: scores.** Row $i$, column $j$: how well key $j$ answers query $i$. Then the division by $\sqrt 2$, as $d = 2$.
+# **Step 1: scores.** Row $i$, column $j$: how well key $j$ matches query $i$. Then divide by $\sqrt 2$, since $d =
+# 2$.
 
 # %%
 scores = Q @ K.T
@@ -66,7 +67,7 @@ scaled = scores / 2**0.5
 print(scaled.numpy().round(3))
 
 # %% [markdown]
-# **Step 2: softmax along each row.** Exponentials are positive; divided by their sum they are weights.
+# **Step 2: softmax along each row.** Exponentials are positive. Divided by their sum, they are weights.
 
 # %%
 exponentials = scaled.exp()
@@ -85,13 +86,13 @@ print(output.numpy().round(2))
 assert torch.allclose(output[0], first)
 
 # %% [markdown]
-# The first query is $(1, 0)$. The first and the third key begin with 1, the second with 0: so the first and the third token get more weight, and equally
-# much of it.
+# The first query is $(1, 0)$. The first and the third key begin with 1, the second with 0. So the first and the third
+# token get equal weights, larger than that of the second.
 #
 # ## With the package
 #
-# The function takes a batch of several heads, `(batch, heads, tokens, head_dim)`; here there is one of each. `@` multiplies the last two
-# axes as matrices, for all that stands before them at once: a *batch matrix multiplication*.
+# The function takes inputs of shape `(batch, heads, tokens, head_dim)`; here batch and heads have size one. `@`
+# multiplies the last two axes as matrices, for every index of the leading axes: a *batch matrix multiplication*.
 
 # %%
 q, k, v = (matrix[None, None] for matrix in (Q, K, V))
@@ -117,11 +118,12 @@ attention_heatmaps([[weights]], cell_size=2.2)
 #
 # ## Another score: additive
 #
-# Before dot products there was a small network with one hidden layer (Bahdanau et al., 2015):
+# Before dot products, the score was a small network with one hidden layer (Bahdanau et al., 2015):
 #
 # $$s(q, k) = w^\top \tanh(W_q\, q + W_k\, k)$$
 #
-# Queries and keys may differ in width. Every query meets every key, by broadcasting: `(queries, 1, hidden) + (1, keys, hidden)`.
+# Queries and keys may have different widths. Broadcasting pairs every query with every key: `(queries, 1, hidden) +
+# (1, keys, hidden)`.
 
 # %%
 queries, keys = torch.randn(4, 3, generator=generator), torch.randn(6, 5, generator=generator)
@@ -133,7 +135,7 @@ print("hidden", tuple(hidden.shape), "scores", tuple(by_hand.shape))
 assert torch.allclose(by_hand, score(queries, keys), atol=1e-6)
 
 # %% [markdown]
-# Whatever the score, what follows is the same: softmax, weighted mean. `ScoredAttention` takes any score.
+# The steps after the score are always the same: softmax, then weighted mean. `ScoredAttention` accepts any score.
 
 # %%
 values = torch.randn(6, 2, generator=generator)
@@ -141,8 +143,9 @@ assert torch.allclose(ScoredAttention(score)(queries, keys, values)[0], by_hand.
 print(tuple(ScoredAttention(score)(queries, keys, values)[0].shape))
 
 # %% [markdown]
-# The additive score keeps a hidden vector for each *pair* of query and key; the dot product is one multiplication of matrices, faster and
-# smaller. For that Transformers use it (Vaswani et al., 2017, section 3.2.1), and the same section says what must be mended then:
+# The additive score stores a hidden vector for each *pair* of query and key. The dot product is a single matrix
+# multiplication, faster and smaller, so Transformers use it (Vaswani et al., 2017, section 3.2.1). But it needs a
+# correction, which the same section explains:
 #
 # ## Why $1/\sqrt d$
 #
@@ -156,7 +159,7 @@ for d in (4, 64, 1024):
     print(f"d = {d:4}: variance {dots.var().item():7.1f}, divided by sqrt(d) {(dots / d**0.5).var().item():.2f}")
 
 # %% [markdown]
-# Why does it matter? With large scores the softmax picks one key and forgets the others.
+# Why does it matter? With large scores the softmax gives nearly all weight to one key.
 
 # %%
 q, keys = torch.randn(1024, generator=generator), torch.randn(16, 1024, generator=generator)
@@ -169,12 +172,12 @@ axes[0].set_ylabel("weight")
 plt.tight_layout()
 
 # %% [markdown]
-# And then it does not learn. The derivative of the softmax $p$ with respect to the scores is the matrix
+# Then the model hardly learns. The derivative of the softmax $p$ with respect to the scores is the matrix
 #
 # $$J = \operatorname{diag}(p) - p\, p^\top$$
 #
-# If one weight is 1 and the others 0, then $J = 0$: whatever the loss wants, queries and keys hear nothing of it. First, that the
-# formula is right:
+# If one weight is 1 and the others are 0, then $J = 0$, and queries and keys get no gradient. First we check the
+# formula:
 
 # %%
 scores = torch.tensor([1.0, 2.0, 3.0])
@@ -186,7 +189,7 @@ assert torch.allclose(by_formula, by_autograd, atol=1e-6)
 assert torch.allclose(by_formula.norm(), softmax_jacobian_norm(scores), atol=1e-6)
 
 # %% [markdown]
-# Second, how large it is, for 64 keys and more and more channels:
+# Second, we measure its norm, for 64 keys and an increasing number of channels:
 
 # %%
 table = [score_statistics(2**power, samples=200) for power in range(1, 11)]
@@ -203,8 +206,9 @@ plt.tight_layout()
 assert table[-1].jacobian_norm < table[-1].scaled_jacobian_norm / 2
 
 # %% [markdown]
-# Divided by $\sqrt d$, both stay where they are. Without it the derivative first grows, as scores begin to tell keys apart, and then falls: more and more
-# queries have made up their minds. The figure shows the mean over queries; with 1024 channels, the *median* query has far less:
+# With the division by $\sqrt d$, both stay constant. Without it the derivative first grows, as scores begin to
+# distinguish keys. Then it falls, as for more and more queries one key gets nearly all weight. The figure shows the
+# mean over queries. With 1024 channels, the *median* query has a far smaller derivative:
 
 # %%
 q = torch.randn(200, 1, 1024, dtype=torch.float64, generator=generator)
@@ -216,8 +220,8 @@ for name, scale in {"q . k": 1.0, "q . k / sqrt(d)": 1 / 32}.items():
 # %% [markdown]
 # ## Masks
 #
-# Sequences of a batch differ in length; the short ones are padded, and nobody should look at padding. A **mask** says who may attend to
-# whom: True where a query may look. The softmax then runs over the True places only.
+# Sequences of a batch differ in length. The short ones are padded, and no query should attend to padding. A **mask**
+# is True where a query may attend to a key. The softmax then uses only these positions.
 
 # %%
 mask = torch.tensor([True, True, False])
@@ -227,8 +231,8 @@ print(by_hand.numpy().round(3))
 assert torch.allclose(masked_softmax(scores, mask), by_hand)
 
 # %% [markdown]
-# Three masks that are met everywhere: valid lengths (one for each sequence, or for each query), the causal mask (no look at what comes
-# later), and both at once.
+# Three common masks: valid lengths (one for each sequence, or for each query), the causal mask (no attention to later
+# tokens), and both combined.
 
 # %%
 lengths = valid_length_mask(torch.tensor([7]), 10)
@@ -242,11 +246,12 @@ names = ["valid length 7", "a length per query", "causal", "causal and length 7"
 attention_heatmaps([shown], column_labels=names, bar_label="may attend")
 
 # %% [markdown]
-# ## A query that may look at nothing
+# ## A query with no key to attend to
 #
-# In the second mask, the query in row 3 has length 0. What should its softmax be? A common trick replaces masked scores by $-10^6$: then all its
-# scores are equal, and it attends *to the padding*, evenly. With minus infinity it is 0/0, and the NaN spreads through the whole
-# network. Here such a row gets zero weights, a zero output and zero gradients.
+# In the second mask, the query in row 3 has length 0. What should its softmax be? A common trick replaces masked
+# scores by $-10^6$. Then all its scores are equal, and it attends uniformly *to the padding*. With minus infinity the
+# softmax is 0/0, and the NaN spreads through the whole network. In this package such a row gets zero weights, a zero
+# output and zero gradients.
 
 # %%
 scores, nothing = torch.tensor([1.0, 2.0, 3.0]), torch.tensor([False, False, False])
@@ -255,10 +260,10 @@ print("-infinity ", scores.masked_fill(~nothing, -torch.inf).softmax(dim=0).nump
 print("here      ", masked_softmax(scores, nothing).numpy())
 
 # %% [markdown]
-# ## Dropout on weights
+# ## Dropout on attention weights
 #
-# In training, weights may be dropped, and the others are scaled up by $1/(1-p)$. On the average nothing changes; a single row does not sum
-# to one any more.
+# In training, some weights may be dropped; the others are then scaled up by $1/(1-p)$. The expected output does not
+# change, but a single row no longer sums to one.
 
 # %%
 torch.manual_seed(0)
@@ -274,8 +279,8 @@ assert abs(mean - 1) < 0.02
 # %% [markdown]
 # ## Is the gradient right?
 #
-# `gradcheck` sets the derivative of autograd beside finite differences, in double precision. We try a mask that has an empty row, which is
-# where implementations go wrong.
+# `gradcheck` compares autograd's derivative with finite differences, in double precision. We use a mask with an empty
+# row, since implementations often fail there.
 
 # %%
 q, k, v = torch.randn(3, 1, 2, 4, 3, dtype=torch.float64, generator=generator).unbind()
@@ -289,8 +294,8 @@ assert (q.grad[:, :, 2] == 0).all(), "a query that looks at nothing learns nothi
 # %% [markdown]
 # ## Exercises
 #
-# **1. Add a constant.** Show that the softmax does not change when the same number is added to all scores. What is this good for when scores
-# are as large as 1000?
+# **1. Add a constant.** Show that the softmax does not change when the same number is added to all scores. Why is
+# this useful when scores are as large as 1000?
 
 # %% tags=["solution", "hide-cell"]
 scores = torch.tensor([1000.0, 1001.0, 1002.0])
@@ -298,7 +303,7 @@ print("as written:        ", (scores.exp() / scores.exp().sum()).numpy())
 safe = (scores - scores.max()).exp()
 print("largest taken away:", (safe / safe.sum()).numpy().round(3))
 assert torch.allclose(safe / safe.sum(), torch.tensor([0.0, 1.0, 2.0]).softmax(dim=0))
-# exp(1000) is infinite. Minus the largest score all exponents are at most 0: no overflow, and the same weights.
+# exp(1000) overflows. After subtracting the largest score all exponents are at most 0, and the weights are the same.
 
 # %% [markdown]
 # **2. From soft to hard.** Multiply the scores of the three tokens by 1, 10 and 100. What does attention become?
@@ -306,7 +311,7 @@ assert torch.allclose(safe / safe.sum(), torch.tensor([0.0, 1.0, 2.0]).softmax(d
 # %% tags=["solution", "hide-cell"]
 for factor in (1, 10, 100):
     print(factor, ((Q @ K.T) * factor).softmax(dim=-1)[1].numpy().round(3))
-# A dictionary again: all weight on the best key, or shared by keys that are equally good.
+# It becomes a dictionary: all weight is on the best key, or shared equally by the best keys.
 
 # %% [markdown]
 # **3. Padding does not matter.** Put other numbers into the padding of the keys and values. Does any output change?
@@ -320,8 +325,9 @@ after = scaled_dot_product_attention(q, k.masked_fill(padding, 7.0), v.masked_fi
 assert torch.allclose(before, after)
 
 # %% [markdown]
-# **4. The gradient of the scores.** Let the loss be $L = g \cdot (p^\top V)$ for one query with weights $p$. Show that
-# $\partial L / \partial s_j = p_j\,(g \cdot v_j - L)$: a key's score rises in proportion to how much better than the mean its value is.
+# **4. The gradient of the scores.** Let the loss be $L = g \cdot (p^\top V)$ for one query with weights $p$. Show
+# that $\partial L / \partial s_j = p_j\,(g \cdot v_j - L)$: the gradient is positive where $g \cdot v_j$ is above the
+# weighted mean $L$.
 
 # %% tags=["solution", "hide-cell"]
 s = torch.randn(5, generator=generator, requires_grad=True)
@@ -333,12 +339,13 @@ assert torch.allclose(s.grad, (p * (v @ g - loss)).detach(), atol=1e-6)
 # By the Jacobian: J (V g) = p * (V g) - p (p . V g), and p . V g is the loss.
 
 # %% [markdown]
-# **5. Memory.** Count the numbers that each score must hold at once for 1,000 queries, 1,000 keys and a
-# width of 64 (hidden width 64).
+# **5. Memory.** How many numbers must each score hold in memory at once, for 1,000 queries, 1,000 keys and a width of
+# 64 (hidden width 64)?
 
 # %% tags=["solution", "hide-cell"]
 additive, dot_product = 1000 * 1000 * 64, 1000 * 1000
 print(f"additive {additive:,}, dot product {dot_product:,}: {additive // dot_product} times as many")
 
 # %% [markdown]
-# **Next:** [heads and positions](03_heads_and_positions.ipynb): several attentions side by side, and how they learn what comes first.
+# **Next:** [heads and positions](03_heads_and_positions.ipynb): several attention heads in parallel, and how
+# attention learns the order of tokens.

@@ -1,9 +1,9 @@
 # %% [markdown]
 # # 3. Heads and positions
 #
-# **At the end you know** how several attentions run side by side and how many parameters that takes; that attention alone does not know
-# any order; four ways of telling it (sinusoidal, learned, relative, rotary) and what each of them depends on; self- against cross-attention,
-# and attention against convolution and recurrence.
+# **At the end you know** how several attention heads run in parallel and how many parameters they need. You know that
+# attention alone ignores the order of tokens, and four ways to encode positions (sinusoidal, learned, relative,
+# rotary). You can compare self-attention with cross-attention, and attention with convolution and recurrence.
 #
 # **You need** [notebook 2](02_scores.ipynb): queries, keys, values, masks.
 #
@@ -28,8 +28,8 @@ from vit_vs_cnn.reporting.style import COLOURS
 # %% [markdown]
 # ## Why one head is not enough
 #
-# A head returns *one* mean for each query. If a token needs the value on its left *and* the value on its right, a single head can only
-# give half of each, mixed. Two heads give both, side by side:
+# A head returns *one* mean for each query. If a token needs the value on its left *and* the value on its right, a
+# single head can only mix them, half and half. Two heads return both:
 
 # %%
 values = torch.tensor([[10.0], [20.0], [40.0]])  # left, own, right
@@ -40,8 +40,8 @@ print("one head", one_head.tolist(), " two heads", two_heads.tolist())
 # %% [markdown]
 # ## Multi-head attention by hand
 #
-# Project the tokens to queries, keys and values; cut each into $H$ pieces; attend in every piece; put the pieces side by side; project
-# once more:
+# Project the tokens to queries, keys and values. Split each into $H$ heads, compute attention in every head,
+# concatenate the outputs, and project once more:
 #
 # $$\operatorname{MHA}(X) = [\,\text{head}_1; \ldots; \text{head}_H\,]\, W_O, \qquad
 # \text{head}_h = \operatorname{Attention}(X W_Q^h,\; X W_K^h,\; X W_V^h)$$
@@ -61,18 +61,19 @@ def split(x):
 q, k, v = split(tokens @ W_Q), split(tokens @ W_K), split(tokens @ W_V)
 scores = q @ k.transpose(-2, -1) / head_dim**0.5
 heads = scores.softmax(dim=-1) @ v
-merged = heads.transpose(1, 2).flatten(2)  # the heads side by side
+merged = heads.transpose(1, 2).flatten(2)  # concatenated heads
 by_hand = merged @ W_O
 for name, tensor in {"q": q, "scores": scores, "heads": heads, "merged": merged, "output": by_hand}.items():
     print(f"{name:7}", tuple(tensor.shape))
 
 # %% [markdown]
-# Mind the order: cut the channels first, *then* swap the axes. A `reshape` straight to `(batch, heads, tokens, head_dim)` has the right shape
-# and the wrong numbers: it mixes tokens.
+# The order matters: split the channels first, *then* swap the axes. A `reshape` straight to `(batch, heads, tokens,
+# head_dim)` gives the right shape but wrong numbers: it mixes tokens.
 #
 # ## With the package, and with torch
 #
-# `nn.Linear` keeps its weights as `(out, in)`, hence the transposes. With the same weights all three are the same function.
+# `nn.Linear` stores its weights as `(out, in)`, hence the transposes. With the same weights, all three compute the
+# same function.
 
 # %%
 attention = MultiHeadAttention(12, num_heads)
@@ -93,7 +94,8 @@ assert torch.allclose(by_hand, output, atol=1e-5)
 assert torch.allclose(output, expected, atol=1e-5)
 
 # %% [markdown]
-# **Parameters.** Four matrices of $D \times D$ and four biases: $4 D^2 + 4 D$, however many heads there are, since they share the width.
+# **Parameters.** Four $D \times D$ matrices and four biases: $4 D^2 + 4 D$. The number of heads does not matter,
+# since the heads split the width.
 
 
 # %%
@@ -106,16 +108,16 @@ for heads in (1, 3, 12):
     assert parameters(MultiHeadAttention(12, heads)) == 4 * 12**2 + 4 * 12 == parameters(theirs)
 
 # %% [markdown]
-# The weights come on request, one map for each head. Rows are queries, columns are keys.
+# The attention weights are returned on request, one map for each head. Rows are queries, columns are keys.
 
 # %%
 attention_heatmaps(weights[:1], column_labels=["head 0", "head 1", "head 2"])
 
 # %% [markdown]
-# ## Attention knows no order
+# ## Attention ignores order
 #
-# Put the tokens into another order: each gets the same output as before, in its new place. Attention is *equivariant to permutations*; to it,
-# "dog bites man" and "man bites dog" are one bag of words.
+# Permute the tokens: each token gets the same output as before, at its new position. Attention is *equivariant to
+# permutations*. To it, "dog bites man" and "man bites dog" are the same bag of words.
 
 # %%
 order = torch.tensor([3, 0, 4, 1, 2])
@@ -123,18 +125,19 @@ assert torch.allclose(attention(tokens[:, order])[0], attention(tokens)[0][:, or
 print("the same outputs, in the new order")
 
 # %% [markdown]
-# So each token must be told its place. The simplest way: *add* a vector that says it. Then the order matters.
+# So each token needs information about its position. The simplest way is to *add* a vector that encodes it. Then the
+# order matters.
 
 # %%
-places = sinusoidal_encoding(5, 12)
-difference = attention(tokens[:, order] + places)[0] - attention(tokens + places)[0][:, order]
+positions = sinusoidal_encoding(5, 12)
+difference = attention(tokens[:, order] + positions)[0] - attention(tokens + positions)[0][:, order]
 print(f"with positions they differ by up to {difference.abs().max().item():.2f}")
 assert difference.abs().max() > 0.01
 
 # %% [markdown]
 # ## Sinusoidal positions
 #
-# Each pair of channels is a clock hand; the first goes round quickly, the last slowly:
+# Each pair of channels is like a clock hand. The first turns fast, the last turns slowly:
 #
 # $$PE[p, 2i] = \sin(p\,\omega_i), \quad PE[p, 2i+1] = \cos(p\,\omega_i), \qquad \omega_i = 10000^{-2i/D}$$
 
@@ -164,13 +167,13 @@ right.legend(title="from position", fontsize=8)
 plt.tight_layout()
 
 # %% [markdown]
-# Near places are alike, and the similarity depends on the *distance* alone: the three curves lie on each other, since
-# $\cos a \cos b + \sin a \sin b = \cos(a - b)$. In the matrix: every diagonal is constant.
+# Nearby positions are similar, and the similarity depends on the *distance* alone: the three curves coincide, since
+# $\cos a \cos b + \sin a \sin b = \cos(a - b)$. In the matrix every diagonal is constant.
 
 
 # %%
 def spread_along_diagonals(matrix):
-    """How much a matrix changes when query and key both move on by one: 0 if it knows the difference only."""
+    """Largest change of a score when query and key both move by one; 0 if it depends only on their difference."""
     return (matrix[1:, 1:] - matrix[:-1, :-1]).abs().max().item()
 
 
@@ -178,20 +181,20 @@ print(f"{spread_along_diagonals(similarity):.1e}")
 assert spread_along_diagonals(similarity) < 1e-5
 
 # %% [markdown]
-# ## Four ways compared
+# ## Four encodings compared
 #
-# To see what a *score* learns of the places we give all 16 tokens the same content, so that only places tell them apart, and look at the matrix of
-# scores.
+# How does a *score* depend on positions? We give all 16 tokens the same content, so that they differ in position
+# only, and plot the matrix of scores.
 #
-# - **sinusoidal**, added to the tokens before they are projected;
-# - **learned**, one free vector for each place, added likewise;
-# - **relative**, a learned number for each difference (key minus query), added to the scores;
-# - **rotary**, queries and keys turned by an angle that grows with the place; nothing is added.
+# - **sinusoidal**: added to the tokens before the projection;
+# - **learned**: one free vector for each position, added in the same way;
+# - **relative**: a learned number for each difference (key minus query), added to the scores;
+# - **rotary**: queries and keys are rotated by an angle that grows with the position; nothing is added.
 
 # %%
 n, d = 16, 16
 torch.manual_seed(0)
-same = torch.randn(d).expand(1, 1, n, d)  # batch, heads, tokens, head_dim: one content everywhere
+same = torch.randn(d).expand(1, 1, n, d)  # batch, heads, tokens, head_dim: equal tokens
 W_Q, W_K = torch.randn(d, d) / d**0.5, torch.randn(d, d) / d**0.5
 
 
@@ -203,7 +206,7 @@ def scores_of(tokens_q, tokens_k, rotate=None):
 
 # %%
 learned, relative = LearnedPosition((1, n), d), RelativeBias((1, n), num_heads=1)
-torch.nn.init.normal_(learned.encoding)  # as large as after training, for the picture
+torch.nn.init.normal_(learned.encoding)  # as large as after training, to make it visible
 torch.nn.init.normal_(relative.table)
 shown = {
     "sinusoidal": scores_of(same + sinusoidal_encoding(n, d), same + sinusoidal_encoding(n, d)),
@@ -219,9 +222,10 @@ standardised = [(scores - scores.mean()) / scores.std() for scores in shown.valu
 attention_heatmaps([standardised], column_labels=list(shown), bar_label="standardised score", limits=(-2.5, 2.5))
 
 # %% [markdown]
-# Relative and rotary scores have constant diagonals: they depend on the **difference** of the places only. The other two depend on both **absolute**
-# places. For the sinusoidal one that depends on $W_Q$ and $W_K$: its vectors *allow* a score to read off the difference, as the similarity above
-# did, but random matrices do not read it off.
+# Relative and rotary scores have constant diagonals: they depend only on the **difference** of positions. The other
+# two depend on both **absolute** positions. For the sinusoidal encoding this depends on $W_Q$ and $W_K$. Its vectors
+# *allow* scores that depend on the difference only, as the similarity above shows, but random matrices do not give
+# such scores.
 
 # %%
 absolute, by_difference = (
@@ -232,50 +236,53 @@ assert min(absolute) > 0.1
 assert max(by_difference) < 1e-4
 
 # %% [markdown]
-# | | where it enters | what a score depends on | parameters, for $n$ places | more places than in training |
+# | | where it is added | what a score depends on | parameters, for $n$ positions | more positions than in training |
 # | --- | --- | --- | --- | --- |
-# | sinusoidal | added to tokens | both places | none | computed |
-# | learned | added to tokens | both places | $nD$ | must be interpolated |
-# | relative | added to scores | the difference | $H(2n - 1)$ | offsets never seen |
-# | rotary | turns queries and keys | the difference | none | computed |
+# | sinusoidal | added to tokens | both positions | none | computed |
+# | learned | added to tokens | both positions | $nD$ | must be interpolated |
+# | relative | added to scores | the difference | $H(2n - 1)$ | untrained offsets |
+# | rotary | rotates queries and keys | the difference | none | computed |
 #
-# On images a place is a row and a column; the package's layers take a grid `(rows, columns)`, here of one row.
+# In images a position is a row and a column. The layers of the package take a grid `(rows, columns)`; here it has one
+# row.
 #
-# ## Rotary: why turning gives differences
+# ## Rotary: why rotation gives differences
 #
-# Take two channels as one complex number and turn it: $q \mapsto q\, e^{i m \omega}$ at place $m$, $k \mapsto k\, e^{i n \omega}$ at place $n$. The dot
-# product is the real part of $q \bar k\, e^{i(m - n)\omega}$: only $m - n$ is left.
+# Treat two channels as one complex number and rotate it: $q \mapsto q\, e^{i m \omega}$ at position $m$, $k \mapsto
+# k\, e^{i n \omega}$ at position $n$. The dot product is the real part of $q \bar k\, e^{i(m - n)\omega}$. It depends
+# on $m - n$ only.
 
 # %%
 q, k = torch.tensor(1.0 + 2.0j), torch.tensor(0.5 - 1.0j)
 
 
-def turned(x, place, frequency=0.3):
-    return x * torch.exp(torch.tensor(1j * place * frequency))
+def rotate(x, position, frequency=0.3):
+    return x * torch.exp(torch.tensor(1j * position * frequency))
 
 
 for m, n in ((2, 5), (12, 15), (102, 105), (2, 6)):
-    print(f"places {m:3} and {n:3}: {(turned(q, m) * turned(k, n).conj()).real.item():.4f}")
+    print(f"places {m:3} and {n:3}: {(rotate(q, m) * rotate(k, n).conj()).real.item():.4f}")
 
 # %% [markdown]
 # ## Self-attention and cross-attention
 #
-# In **self-attention** queries, keys and values come from one sequence. In **cross-attention** the queries come from one and the keys and values from
-# another: each token of the first reads the second. The two may differ in length and width; the output has the length of the queries.
+# In **self-attention** queries, keys and values come from one sequence. In **cross-attention** the queries come from
+# one sequence, and the keys and values from another: each token of the first reads the second. The two may differ in
+# length and width. The output has the length of the queries.
 
 # %%
-text = torch.randn(1, 4, 12, generator=generator)  # asks
-picture = torch.randn(1, 9, 20, generator=generator)  # is read
+text = torch.randn(1, 4, 12, generator=generator)  # gives the queries
+picture = torch.randn(1, 9, 20, generator=generator)  # gives the keys and values
 cross = MultiHeadAttention(12, num_heads=2, key_dim=20)
 output, weights = cross(text, picture, return_weights=True)
 print("output", tuple(output.shape), "weights", tuple(weights.shape))
 attention_heatmaps(weights, column_labels=["head 0", "head 1"], query_label="text", key_label="picture")
 
 # %% [markdown]
-# ## Against convolution and recurrence
+# ## Comparison with convolution and recurrence
 #
-# What can an output learn from an input at a distance, and how long is the way? Ask the gradient: $|\partial y_i / \partial x_j|$ for one layer of
-# each kind.
+# How strongly does an output depend on an input at a distance, and through how many steps? We measure it with the
+# gradient: $|\partial y_i / \partial x_j|$ for one layer of each kind.
 
 # %%
 torch.manual_seed(1)
@@ -304,8 +311,9 @@ attention_heatmaps(
 )
 
 # %% [markdown]
-# The convolution sees its neighbours; the recurrence sees all that came before, more and more faintly, one step after another; self-attention sees all at
-# once. (Its diagonal stands out because a token also makes the query, and so decides to whom it listens.)
+# The convolution depends on its neighbours only. The recurrence depends on all earlier inputs, step by step and more
+# and more weakly. Self-attention depends on all inputs at once. (Its diagonal is larger because a token also produces
+# the query, which determines the weights.)
 
 # %%
 zero = {name: (map == 0).float().mean().item() for name, map in maps.items()}
@@ -315,17 +323,18 @@ assert (maps["recurrence"].triu(1) == 0).all()
 assert maps["recurrence"][15, 0] < 0.1 * maps["recurrence"][15, 15]
 
 # %% [markdown]
-# | layer, $n$ tokens of width $d$ | operations | steps one after another | longest way between two tokens |
+# | layer, $n$ tokens of width $d$ | operations | sequential steps | longest path between two tokens |
 # | --- | --- | --- | --- |
 # | convolution, kernel $k$ | $O(k\, n\, d^2)$ | $O(1)$ | $O(n / k)$ layers |
 # | recurrence | $O(n\, d^2)$ | $O(n)$ | $O(n)$ |
 # | self-attention | $O(n^2 d)$ (and $n\,d^2$ for the projections) | $O(1)$ | $O(1)$ |
 #
-# (Vaswani et al., 2017, table 1.) Short ways are paid for with $n^2$; notebook 4 shows two ways of paying less.
+# (Vaswani et al., 2017, table 1.) Short paths cost $n^2$ operations; notebook 4 shows two ways to reduce this.
 #
 # ## Exercises
 #
-# **1. The wrong reshape.** Replace `split` by `x.reshape(batch, heads, tokens, head_dim)`. Shapes agree; does the result?
+# **1. The wrong reshape.** Replace `split` by `x.reshape(batch, heads, tokens, head_dim)`. The shape is the same. Is
+# the result?
 
 # %% tags=["solution", "hide-cell"]
 projected = torch.randn(2, 5, 12, generator=generator)
@@ -336,7 +345,7 @@ assert not torch.allclose(wrong, right)
 print("the 'first token of head 1' by the wrong one is token", (5 * 4) // 12, "of the sequence")
 
 # %% [markdown]
-# **2. A shift is a rotation.** Find the matrix $R$ that takes $PE[p]$ to $PE[p + 7]$ for all $p$ at once.
+# **2. A shift is a rotation.** Find the matrix $R$ that maps $PE[p]$ to $PE[p + 7]$ for all $p$ at once.
 
 # %% tags=["solution", "hide-cell"]
 blocks = [
@@ -347,28 +356,31 @@ assert torch.allclose(encoding[:-7] @ rotation.T, encoding[7:], atol=1e-4)
 # sin(a + b) = sin a cos b + cos a sin b, and cos(a + b) = cos a cos b - sin a sin b: one 2 x 2 rotation per frequency.
 
 # %% [markdown]
-# **3. A mask is a position.** Is attention with a causal mask equivariant to permutations?
+# **3. A causal mask contains position information.** Is attention with a causal mask equivariant to permutations?
 
 # %% tags=["solution", "hide-cell"]
 attention = MultiHeadAttention(12, 3)
 masked, _ = attention(tokens[:, order], mask=causal_mask(5))
 assert not torch.allclose(masked, attention(tokens, mask=causal_mask(5))[0][:, order], atol=1e-3)
-# No: the mask counts how many tokens came before. Decoders can do without positions, encoders cannot.
+# No: with the mask, each token depends on how many tokens came before it. So decoders can work without position encodings,
+# and encoders cannot.
 
 # %% [markdown]
-# **4. What cross-attention ignores.** Permute the tokens of `picture`, then those of `text`. What happens to the output in each case?
+# **4. Permutations in cross-attention.** Permute the tokens of `picture`, then the tokens of `text`. How does the
+# output change in each case?
 
 # %% tags=["solution", "hide-cell"]
 shuffled = torch.randperm(9, generator=generator)
 assert torch.allclose(cross(text, picture[:, shuffled])[0], cross(text, picture)[0], atol=1e-6), (
     "a set is read: no change"
 )
-turned_round = torch.tensor([3, 2, 1, 0])
-assert torch.allclose(cross(text[:, turned_round], picture)[0], cross(text, picture)[0][:, turned_round], atol=1e-6)
+reversed_order = torch.tensor([3, 2, 1, 0])
+assert torch.allclose(cross(text[:, reversed_order], picture)[0], cross(text, picture)[0][:, reversed_order], atol=1e-6)
 
 # %% [markdown]
-# **5. Rotary by hand.** Turn random queries and keys by complex numbers, and compare with `RotaryPosition((1, 16), 8)`. (In it, half of the
-# channels turn with the row, which is always 0 here, and half with the column; the frequencies are $100^{-2i/4}$.)
+# **5. Rotary by hand.** Rotate random queries and keys by complex numbers, and compare with `RotaryPosition((1, 16),
+# 8)`. (There, half of the channels rotate with the row, which is always 0 here, and half with the column. The
+# frequencies are $100^{-2i/4}$.)
 
 # %% tags=["solution", "hide-cell"]
 q, k = torch.randn(2, 1, 1, 16, 8, generator=generator).unbind()
@@ -379,4 +391,4 @@ rotated = torch.view_as_real(by_column * torch.polar(torch.ones_like(angles), an
 assert torch.allclose(torch.cat([q[0, 0, :, :4], rotated], dim=1), expected[0, 0], atol=1e-5)
 
 # %% [markdown]
-# **Next:** [the Transformer](04_transformer.ipynb), which adds residual connections, norms and an MLP, and learns something.
+# **Next:** [the Transformer](04_transformer.ipynb) adds residual connections, norms and an MLP, and is trained.

@@ -1,9 +1,10 @@
 # %% [markdown]
 # # 4. The Transformer
 #
-# **At the end you know** what stands around attention in a Transformer and why: residual connections, layer norms, the MLP, warm-up; how an
-# encoder and a decoder work together, on a task that they learn in seconds; that a causal mask really hides the future; what an encoder
-# without positions is good for; and two ways of attending to long sequences at less than $n^2$.
+# **At the end you know** which parts a Transformer has around attention and why: residual connections, layer norms,
+# the MLP, warm-up. You have trained an encoder and a decoder on a small task and checked that the causal mask hides
+# the future. You know what an encoder without positions is good for, and two ways to attend to long sequences at less
+# than $n^2$ cost.
 #
 # **You need** [notebook 3](03_heads_and_positions.ipynb): multi-head attention and positions.
 #
@@ -33,19 +34,20 @@ from vit_vs_cnn.reporting.figures.heatmaps import attention_heatmaps
 from vit_vs_cnn.reporting.style import COLOURS
 
 # %% [markdown]
-# Everything that trains here takes its sizes from this cell. With these numbers the notebook takes about a minute on two cores.
+# All training sizes are set in this cell. With these numbers the notebook takes about a minute on two cores.
 
 # %% tags=["parameters"]
-STEPS = 300  # of the model that reverses
-WARM_UP_STEPS = 200  # of each model that shows what warm-up does
-SET_STEPS = 200  # of each model that looks for the odd one out
-LENGTHS = (256, 512, 1024, 2048, 4096)  # of the sequences that are timed
+STEPS = 300  # of the model that reverses sequences
+WARM_UP_STEPS = 200  # of each model with and without warm-up
+SET_STEPS = 200  # of each model that finds the odd one out
+LENGTHS = (256, 512, 1024, 2048, 4096)  # sequence lengths that are timed
 
 # %% [markdown]
 # ## The block, written out
 #
-# Attention moves information *between* tokens; the **MLP** works on *each* token alone. Both are **branches**: what they give is added to what they
-# read (the residual connection), and what they read is first normalised, token by token, to mean 0 and variance 1 (layer norm):
+# Attention moves information *between* tokens; the **MLP** works on *each* token alone. Both are **branches**: their
+# output is added to their input (the residual connection). The input of a branch is first normalised, token by token,
+# to mean 0 and variance 1 (layer norm):
 #
 # $$Z' = Z + \operatorname{MHA}(\operatorname{LN}(Z)), \qquad Z'' = Z' + \operatorname{MLP}(\operatorname{LN}(Z')), \qquad
 # \operatorname{MLP}(z) = W_2 \operatorname{GELU}(W_1 z + b_1) + b_2$$
@@ -69,10 +71,11 @@ assert torch.allclose(z, block(tokens)[0], atol=1e-5)
 # %% [markdown]
 # ## Why residual connections, and where the norm goes
 #
-# The first Transformer put the norm *after* the sum, $\operatorname{LN}(Z + F(Z))$ (**post-norm**); most later ones put it before the branch, as above
-# (**pre-norm**). We stack 12 blocks of each kind, and, for comparison, of two poorer kinds: with norms but no residual, and with neither. Then we look at
-# the gradients before the first step of training, and at how much the tokens of a sequence still differ when they come out: the norm of what tells
-# them from their mean, over the norm of all.
+# The first Transformer put the norm *after* the sum, $\operatorname{LN}(Z + F(Z))$ (**post-norm**). Most later ones
+# put it before the branch, as above (**pre-norm**). We stack 12 blocks of each kind. For comparison we add two weaker
+# kinds: norms without residual connections, and neither of the two. We measure two things before the first training
+# step. The first is the gradient of each block. The second is how much the tokens of a sequence still differ at the
+# output: the norm of their deviations from their mean, divided by the norm of the tokens.
 
 
 # %%
@@ -94,9 +97,9 @@ class Block(nn.Module):
 
 
 # %%
-def start_of(kind, depth):
+def initial_statistics(kind, depth):
     torch.manual_seed(0)
-    last_norm = nn.LayerNorm(64) if kind == "pre-norm" else nn.Identity()  # nothing else would normalise its sum
+    last_norm = nn.LayerNorm(64) if kind == "pre-norm" else nn.Identity()  # normalises the final sum
     network = nn.Sequential(*[Block(kind) for _ in range(depth)], last_norm, nn.Linear(64, 10))
     tokens, labels = torch.randn(8, 16, 64), torch.randint(10, (8, 16))
     features = network[:-1](tokens)
@@ -108,7 +111,7 @@ def start_of(kind, depth):
 KINDS = ("pre-norm", "post-norm", "norm only", "neither")
 sizes, differences = {}, {}
 for kind in KINDS:
-    sizes[kind], differences[kind] = start_of(kind, 12)
+    sizes[kind], differences[kind] = initial_statistics(kind, 12)
     print(
         f"{kind:10} gradient: first {sizes[kind][0]:.0e}, last {sizes[kind][-1]:.0e}; difference {differences[kind]:.0e}"
     )
@@ -118,7 +121,7 @@ figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3))
 for kind, colour in zip(KINDS, COLOURS, strict=False):
     left.semilogy(range(1, 13), sizes[kind], "o-", color=colour, label=kind)
 for kind, colour in zip(KINDS[:2], COLOURS, strict=False):
-    last = [start_of(kind, depth)[0][-1] for depth in (2, 4, 8, 16)]
+    last = [initial_statistics(kind, depth)[0][-1] for depth in (2, 4, 8, 16)]
     print(f"{kind:9} last block of 2: {last[0]:.2f}, of 16: {last[-1]:.2f}")
     right.plot((2, 4, 8, 16), last, "o-", color=colour, label=kind)
 left.set(title="12 blocks: gradient of each", xlabel="block", ylabel="norm")
@@ -129,17 +132,19 @@ assert sizes["neither"][0] < 1e-3 * sizes["pre-norm"][0]
 assert 1000 * differences["norm only"] < differences["post-norm"] < differences["pre-norm"]
 
 # %% [markdown]
-# Each part has its work. With **neither**, hardly any gradient reaches the first blocks: every layer hands back a part, and the parts multiply. **Norms**
-# mend the size of the gradients, but not what is lost on the way forward: each attention takes means, and after twelve of them all tokens
-# are the same to about six digits. The **residual connection** keeps what tells them apart, and gives the gradient a way round every branch.
+# Each part has a purpose. With **neither**, hardly any gradient reaches the first blocks: every layer shrinks the
+# gradient, and these factors multiply. **Norms** fix the size of the gradients, but not the loss of information in
+# the forward pass. Each attention layer averages, and after twelve of them all tokens are equal to about six digits.
+# The **residual connection** preserves the differences between tokens, and lets the gradient bypass every branch.
 #
-# The right figure tells pre-norm from post-norm: the deeper the stack, the smaller the gradient of its last block with pre-norm, but not with
-# post-norm. That large gradients at the start make post-norm hard to train, and that warm-up is its cure, is the argument of Xiong et al. (2020).
+# The right figure shows the difference between pre-norm and post-norm. With pre-norm, the gradient of the last block
+# shrinks as the stack gets deeper; with post-norm it does not. Xiong et al. (2020) argue that these large initial
+# gradients make post-norm hard to train, and that warm-up solves this.
 #
 # ## Warm-up
 #
-# Adam divides each gradient by its own size, so its first step moves *every* parameter by the full learning rate, however small the gradient and
-# however little is known about it:
+# Adam divides each gradient by an estimate of its size. So its first step moves *every* parameter by the full
+# learning rate, even where the gradient is tiny and the estimate rests on a single step:
 
 # %%
 parameter = torch.zeros(3, requires_grad=True)
@@ -150,7 +155,8 @@ print(parameter.detach().numpy().round(4))
 assert torch.allclose(parameter.detach().abs(), torch.tensor(0.01), rtol=1e-3)
 
 # %% [markdown]
-# **Warm-up** lets the learning rate grow from (nearly) nothing over the first steps, while Adam learns what is usual. What follows is often a half cosine:
+# **Warm-up** raises the learning rate from nearly zero over the first steps, while Adam's estimates become reliable.
+# Often half a cosine follows:
 
 # %%
 peak, warm, total = 4e-3, 100, 1000
@@ -166,9 +172,10 @@ plt.tight_layout()
 # %% [markdown]
 # ## A task: reverse a sequence
 #
-# The source is eight digits; the target is the same digits backwards, and a stop. The decoder writes one symbol after another: to write the
-# next it has a start symbol and what it has written. In training all of this is done at once: the decoder is given the *right* digits so far
-# (*teacher forcing*), and a causal mask hides those still to come.
+# The source is eight digits. The target is the same digits in reverse order, and a stop symbol. The decoder writes
+# one symbol at a time, from a start symbol and the symbols that it has already written. In training all positions are
+# computed at once: the decoder reads the *correct* digits so far (*teacher forcing*), and a causal mask hides the
+# later ones.
 
 # %%
 START, STOP = 10, 11
@@ -177,13 +184,13 @@ START, STOP = 10, 11
 def batch(size, generator, length=8):
     source = torch.randint(10, (size, length), generator=generator)
     target = F.pad(source.flip(1), (0, 1), value=STOP)
-    written = F.pad(target[:, :-1], (1, 0), value=START)
-    return source, written, target
+    decoder_input = F.pad(target[:, :-1], (1, 0), value=START)
+    return source, decoder_input, target
 
 
-source, written, target = batch(1, torch.Generator().manual_seed(1))
+source, decoder_input, target = batch(1, torch.Generator().manual_seed(1))
 print("source ", source[0].tolist())
-print("decoder reads  ", written[0].tolist())
+print("decoder reads  ", decoder_input[0].tolist())
 print("decoder writes ", target[0].tolist())
 
 
@@ -194,8 +201,8 @@ def train(model, steps, rate, warm_up, size=64):
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1, (step + 1) / warm_up))
     losses = []
     for _ in range(steps):
-        source, written, target = batch(size, generator)
-        loss = F.cross_entropy(model(source, written).flatten(0, 1), target.flatten())
+        source, decoder_input, target = batch(size, generator)
+        loss = F.cross_entropy(model(source, decoder_input).flatten(0, 1), target.flatten())
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -205,7 +212,8 @@ def train(model, steps, rate, warm_up, size=64):
 
 
 # %% [markdown]
-# First the test of warm-up: a post-norm Transformer of three and three blocks, with and without it, all else equal.
+# First we test warm-up: a post-norm Transformer with three encoder and three decoder blocks, with and without it.
+# Everything else is equal.
 
 # %%
 figure, axis = plt.subplots(figsize=(5, 2.8))
@@ -221,16 +229,17 @@ axis.legend(fontsize=8)
 plt.tight_layout()
 
 # %% [markdown]
-# One seed and one learning rate prove no rule, but recipes of Transformers have begun with a warm-up since the first one.
+# One seed and one learning rate do not prove a rule. But training recipes for Transformers have used warm-up since
+# the first one.
 #
-# Now the model that we keep: pre-norm, one block in the encoder and one in the decoder.
+# Now the model for the rest of this notebook: pre-norm, one encoder block and one decoder block.
 
 # %%
 torch.manual_seed(0)
 model = Transformer(10, 12, embed_dim=64, num_heads=4, encoder_depth=1, decoder_depth=1, mlp_ratio=2.0)
 losses = train(model, STEPS, rate=4e-3, warm_up=30)
 
-source, written, target = batch(500, torch.Generator().manual_seed(2))
+source, decoder_input, target = batch(500, torch.Generator().manual_seed(2))
 answers = model.decode_greedily(source, start_token=START, stop_token=STOP, max_tokens=9)
 right = (F.pad(answers, (0, 9 - answers.shape[1]), value=STOP) == target).all(dim=1)
 print("parameters:", sum(parameter.numel() for parameter in model.parameters()))
@@ -238,14 +247,15 @@ print(f"{right.float().mean():.1%} of 500 new sequences reversed without one mis
 print(source[0].tolist(), "->", answers[0].tolist())
 
 # %% [markdown]
-# ## Its three attentions
+# ## The three attention maps of the model
 #
-# The encoder attends to the source, the decoder to what it has written, and the decoder to the encoder (*cross-attention*). The maps are means over the
-# 500 sequences. Rows are queries; in the last row of maps they are places of the target, and keys are places of the source.
+# The encoder attends to the source, the decoder to what it has written, and the decoder to the encoder
+# (*cross-attention*). The maps are means over the 500 sequences. Rows are queries. In the last row of maps, queries
+# are positions of the target and keys are positions of the source.
 
 # %%
 with torch.no_grad():
-    _, weights = model(source, written, return_weights=True)
+    _, weights = model(source, decoder_input, return_weights=True)
 attention_heatmaps(
     [list(layers[0].mean(dim=0)) for layers in weights],
     row_labels=["encoder", "decoder", "decoder to encoder"],
@@ -254,25 +264,26 @@ attention_heatmaps(
 )
 
 # %% [markdown]
-# To write place $t$ of the target one must read place $7 - t$ of the source: the line from the upper right to the lower left in the last row of maps. How much
-# of the cross-attention lies there, in each head (evenly spread, it would be an eighth):
+# To write position $t$ of the target, the decoder must read position $7 - t$ of the source. In the last row of maps
+# this is the diagonal from the upper right to the lower left. We print the share of the cross-attention on this
+# diagonal for each head. Uniform attention would give one eighth:
 
 # %%
 mirrored = weights.cross[0][:, :, :8].flip(-1).diagonal(dim1=-2, dim2=-1).mean(dim=(0, 2))
 print([f"{share:.0%}" for share in mirrored.tolist()])
 
 # %% [markdown]
-# ## No look into the future
+# ## The causal mask hides the future
 #
-# Does the causal mask hold? Change one symbol that the decoder reads, and see which of its outputs move. Row: place of the output. Column: place of
-# the symbol that was changed.
+# Does the causal mask work? Change one symbol that the decoder reads, and see which outputs change. Row: position of
+# the output. Column: position of the changed symbol.
 
 # %%
 moved = torch.zeros(9, 9)
 with torch.no_grad():
-    before = model(source[:20], written[:20])
+    before = model(source[:20], decoder_input[:20])
     for place in range(9):
-        changed = written[:20].clone()
+        changed = decoder_input[:20].clone()
         changed[:, place] = (changed[:, place] + 1) % 10
         moved[:, place] = (model(source[:20], changed) - before).abs().amax(dim=(0, 2))
 
@@ -285,9 +296,9 @@ attention_heatmaps(
 # %% [markdown]
 # ## Without positions: the odd one out of a set
 #
-# Some data have no order, and there it is right that attention knows none. Each set here has ten vectors; nine lie around one centre, one around another, and both
-# centres are new in every set. So no vector looks odd by itself: one has to compare. We train one block and, beside it, an MLP that sees each
-# vector alone.
+# Some data have no order, and for them permutation equivariance is exactly right. Each set here has ten vectors: nine
+# lie around one centre, one around another. Both centres are new in every set, so no vector looks odd alone; one has
+# to compare. We train one block, and an MLP that sees each vector alone.
 
 
 # %%
@@ -313,8 +324,8 @@ for name, finder in finders.items():
         F.cross_entropy(finder(vectors)[..., 0], odd).backward()
         optimizer.step()
     vectors, odd = sets(1000, generator)
-    found = (finder(vectors)[..., 0].argmax(dim=1) == odd).float().mean().item()
-    print(f"{name:15} finds {found:.0%} of the odd ones; a guess finds 10%")
+    accuracy = (finder(vectors)[..., 0].argmax(dim=1) == odd).float().mean().item()
+    print(f"{name:15} finds {accuracy:.0%} of the odd ones; a guess finds 10%")
 
 # %%
 order = torch.randperm(10, generator=generator)
@@ -322,16 +333,19 @@ finder = finders["with attention"]
 assert torch.allclose(finder(vectors[:, order]), finder(vectors)[:, order], atol=1e-4)
 
 # %% [markdown]
-# Attention compares. The MLP gives each vector a number without a look at the others, and that of the odd one is as often below another's as above it: on
-# average it cannot find more than half. And the last line: in whatever order a set comes, the answer is the same.
+# Attention compares. The MLP scores each vector without seeing the others, and the odd vector's score is as often
+# below another's as above it. So on average it cannot find more than half. The last cell shows the equivariance:
+# permuting a set permutes the scores in the same way, so the answer does not depend on the order.
 #
 # ## Long sequences, 1: linear attention
 #
-# Softmax attention needs all $n^2$ scores. If the kernel were a product of features, $K(q, k) = \phi(q) \cdot \phi(k)$, the brackets could be moved:
+# Softmax attention needs all $n^2$ scores. If the kernel is a product of features, $K(q, k) = \phi(q) \cdot \phi(k)$,
+# the brackets can be moved:
 #
 # $$\big(\phi(Q)\, \phi(K)^\top\big) V = \phi(Q)\, \big(\phi(K)^\top V\big)$$
 #
-# On the left there is a matrix of $n \times n$, on the right one of $d \times d$. With $\phi(x) = \operatorname{elu}(x) + 1$ (Katharopoulos et al., 2020):
+# The left side contains an $n \times n$ matrix, the right side a $d \times d$ matrix. With $\phi(x) =
+# \operatorname{elu}(x) + 1$ (Katharopoulos et al., 2020):
 
 # %%
 q, k, v = torch.randn(3, 1, 2, 50, 8, dtype=torch.float64).unbind()
@@ -347,7 +361,7 @@ softmax = scaled_dot_product_attention(q, k, v)
 print(f"but not that of the softmax: they differ by {((linear - softmax).norm() / softmax.norm()).item():.0%}")
 
 # %% [markdown]
-# What is saved, on this machine:
+# The time that this saves, on this machine:
 
 
 # %%
@@ -367,10 +381,10 @@ for n in LENGTHS:
     print(f"{n:5} tokens: softmax {rows[-1][0]:7.2f} ms, linear {rows[-1][1]:6.2f} ms")
 
 figure, axis = plt.subplots(figsize=(4.5, 2.8))
-for (name, colour), found in zip(
+for (name, colour), times in zip(
     {"softmax": COLOURS[1], "linear": COLOURS[0]}.items(), zip(*rows, strict=True), strict=True
 ):
-    axis.loglog(LENGTHS, found, "o-", color=colour, label=name)
+    axis.loglog(LENGTHS, times, "o-", color=colour, label=name)
 axis.minorticks_off()
 axis.set_xticks(LENGTHS, LENGTHS)
 axis.set(xlabel="tokens", ylabel="milliseconds")
@@ -378,11 +392,12 @@ axis.legend(fontsize=8)
 plt.tight_layout()
 
 # %% [markdown]
-# Twice the tokens are four times the operations for the softmax, and twice for linear attention.
+# Twice the tokens cost four times the operations with softmax attention, and twice with linear attention.
 #
-# What that costs: it is another kernel, less peaked than the exponential one. *Random features* (Choromanski et al., 2021) approximate the exponential kernel
-# itself, the better the more features there are. The error is that of the output, relative to its norm, for heads of width 16; the scores' standard deviation
-# says how peaked the attention is that they have to copy.
+# The price is a different kernel, less peaked than the exponential one. *Random features* (Choromanski et al., 2021)
+# approximate the exponential kernel itself, and more features approximate it better. We print the error of the
+# output, relative to its norm, for heads of width 16. The standard deviation of the scores measures how peaked the
+# exact attention is.
 
 # %%
 COUNTS = (16, 64, 256)
@@ -390,19 +405,19 @@ errors = {
     std: [error.mean for error in random_feature_error(COUNTS, score_std=std, draws=5)] for std in (0.25, 0.5, 1.0)
 }
 print("features      ", *(f"{count:6}" for count in COUNTS))
-for std, found in errors.items():
-    print(f"scores' std {std:4}", *(f"{error:6.0%}" for error in found))
-assert all(found[0] > found[-1] for found in errors.values())
+for std, row in errors.items():
+    print(f"scores' std {std:4}", *(f"{error:6.0%}" for error in row))
+assert all(row[0] > row[-1] for row in errors.values())
 assert errors[0.25][-1] < errors[1.0][-1]
 
 # %% [markdown]
-# Flat attention is copied with few features. At a standard deviation of 1, which is that of queries and keys of unit normals, even 256 features for 16 channels
-# are wrong by as much as the output is large.
+# A few features are enough for flat attention. Queries and keys with unit normal entries have scores with a standard
+# deviation of 1. There, even with 256 features for 16 channels, the error is as large as the output.
 #
 # ## Long sequences, 2: local attention
 #
-# The other way is to look at neighbours only: a band of width $w$ instead of all keys costs $n w$ scores instead of $n^2$. On a sequence of 24 tokens that
-# are all alike, this is how each shares its attention:
+# The other way is to attend to neighbours only. A band of width $w$ costs $n w$ scores instead of $n^2$. For a
+# sequence of 24 equal tokens, these are the attention weights:
 
 # %%
 n = 24
@@ -419,8 +434,8 @@ for name, weights in shown.items():
 attention_heatmaps([[weights[0, 0] for weights in shown.values()]], column_labels=list(shown), limits=(0.0, 0.5))
 
 # %% [markdown]
-# A window is a mask in the shape of a band, nothing more; the package just never computes what the mask would throw away. What a convolution does with
-# fixed weights, local attention does with weights that it finds anew for every token. Notebook 6 makes this exact.
+# A window is a mask in the shape of a band. The package skips the scores that the mask would remove. A convolution
+# has fixed weights; local attention computes its weights from the tokens. Notebook 6 makes this comparison exact.
 
 # %%
 q, k, v = torch.randn(3, 1, 2, n, 8).unbind()
@@ -433,14 +448,15 @@ assert torch.allclose(by_mask, by_window, atol=1e-6)
 # %% [markdown]
 # ## Exercises
 #
-# **1. Count.** How many parameters has an encoder block of width $D$ whose MLP is $4D$ wide? Check with `EncoderBlock`.
+# **1. Parameters.** How many parameters does an encoder block of width $D$ have if its MLP is $4D$ wide? Check with
+# `EncoderBlock`.
 
 # %% tags=["solution", "hide-cell"]
 D = 24
-counted = sum(parameter.numel() for parameter in block.parameters())
+num_parameters = sum(parameter.numel() for parameter in block.parameters())
 attention, mlp, norms = 4 * D**2 + 4 * D, 8 * D**2 + 5 * D, 4 * D
-assert counted == attention + mlp + norms == 12 * D**2 + 13 * D
-print(f"12 D^2 + 13 D = {counted}; two thirds of it is the MLP")
+assert num_parameters == attention + mlp + norms == 12 * D**2 + 13 * D
+print(f"12 D^2 + 13 D = {num_parameters}; two thirds of it is the MLP")
 
 # %% [markdown]
 # **2. Without positions.** Set `positions` of a new model to zero and train it. Can it reverse?
@@ -451,21 +467,22 @@ blind = Transformer(10, 12, embed_dim=64, num_heads=4, encoder_depth=1, decoder_
 blind.positions.zero_()
 blind_losses = train(blind, STEPS, rate=4e-3, warm_up=30)
 print(f"loss with positions {losses[-1]:.2f}, without {blind_losses[-1]:.2f}")
-# The source is then a bag of digits: which ones are left to write can be told, their order cannot.
+# Without positions the source is a bag of digits. The model can tell which digits remain to be written, but not their order.
 
 # %% [markdown]
-# **3. Longer than it has seen.** How many sequences of 9 digits does the model reverse, which has seen 8 in training?
+# **3. Longer sequences.** The model was trained on sequences of 8 digits. How many sequences of 9 digits does it
+# reverse?
 
 # %% tags=["solution", "hide-cell"]
 long, _, longer_target = batch(500, torch.Generator().manual_seed(3), length=9)
 written_long = model.decode_greedily(long, start_token=START, stop_token=STOP, max_tokens=10)
 written_long = F.pad(written_long, (0, 10 - written_long.shape[1]), value=STOP)
 print(f"{(written_long == longer_target).all(dim=1).float().mean():.1%} of them")
-# It has learned "place t reads place 7 - t", not what reversing is: train on several lengths, with valid_length_mask.
+# It has learned "position t reads position 7 - t", not reversal in general. To fix this, train on several lengths, with valid_length_mask.
 
 # %% [markdown]
-# **4. Attention as a recurrence.** Causal linear attention needs one state of $d \times d$, to which each token adds $\phi(k_i)\, v_i^\top$. Write it as a
-# loop, and compare with `linear_attention(..., causal=True)`.
+# **4. Attention as a recurrence.** Causal linear attention needs one $d \times d$ state. Each token adds $\phi(k_i)\,
+# v_i^\top$ to it. Write it as a loop, and compare with `linear_attention(..., causal=True)`.
 
 # %% tags=["solution", "hide-cell"]
 q, k, v = torch.randn(3, 1, 1, 20, 8, dtype=torch.float64).unbind()
@@ -477,7 +494,8 @@ for i in range(20):
 assert torch.allclose(torch.stack(outputs), linear_attention(q, k, v, causal=True)[0, 0])
 
 # %% [markdown]
-# **5. How far do layers reach?** Stack $L$ layers with windows of 5. How many of them until the first token of 24 can hear from the last one?
+# **5. Receptive field of stacked windows.** Stack $L$ layers with windows of 5. How many layers are needed until the
+# first of 24 tokens depends on the last one?
 
 # %% tags=["solution", "hide-cell"]
 reach, layers = local[0, 0] > 0, 1

@@ -1,13 +1,13 @@
 # %% [markdown]
 # # 5. The Vision Transformer
 #
-# **At its end you know** how an image becomes a sequence of tokens, how a whole ViT is put together from the attention of
-# notebooks 3 and 4, what it costs, how to train it beside a ResNet, and how little one seed may say.
+# **At the end you know** how an image becomes a sequence of tokens, how a whole ViT is built from the attention of
+# notebooks 3 and 4, what it costs, how to compare it with a ResNet, and how little a single seed shows.
 #
-# **You need** multi-head attention and positions (notebook 3), the transformer block (notebook 4).
+# **You need** multi-head attention and positions (notebook 3) and the Transformer block (notebook 4).
 #
-# **Of the package:** `MultiHeadAttention`, `VisionTransformer`, `create_model`, `models`, `train`, `load`, and the drawn
-# images of `vit_vs_cnn.data.synthetic.source`, so that nothing is downloaded.
+# **From the package:** `MultiHeadAttention`, `VisionTransformer`, `create_model`, `models`, `train`, `load`, and the
+# synthetic images of `vit_vs_cnn.data.synthetic.source`. Nothing is downloaded.
 
 # %%
 import csv
@@ -26,32 +26,33 @@ from vit_vs_cnn.reporting.style import looks
 # %% [markdown]
 # ## What is the token of an image?
 #
-# Attention reads a sequence of vectors. Pixels would be 1,024 tokens for an image of 32 x 32, and attention compares all of
-# them with all: a million scores for each head. So the image is cut into squares of $P \times P$ pixels, and each square is
-# one token of $3 P^2$ numbers. With $P = 4$ there are 64 tokens of 48 numbers.
+# Attention reads a sequence of vectors. An image of 32 x 32 has 1,024 pixels. With one token for each pixel,
+# attention would compute a million scores in each head. So the image is cut into patches of $P \times P$ pixels, and
+# each patch is one token of $3 P^2$ numbers. With $P = 4$ there are 64 tokens of 48 numbers.
 
 # %%
-drawn = render_objects(8, split="test", start=1).images
-images = drawn.images.float() / 255  # (8, 3, 32, 32)
-cut = images.unfold(2, 4, 4).unfold(3, 4, 4)  # (image, channel, row, column, pixel row, pixel column)
-patches = cut.permute(0, 2, 3, 1, 4, 5).flatten(3).flatten(1, 2)  # (image, patch, numbers)
-print(tuple(cut.shape), "->", tuple(patches.shape))
+synthetic = render_objects(8, split="test", start=1).images
+images = synthetic.images.float() / 255  # (8, 3, 32, 32)
+grid = images.unfold(2, 4, 4).unfold(3, 4, 4)  # (image, channel, row, column, pixel row, pixel column)
+patches = grid.permute(0, 2, 3, 1, 4, 5).flatten(3).flatten(1, 2)  # (image, patch, numbers)
+print(tuple(grid.shape), "->", tuple(patches.shape))
 
 # %%
 figure = plt.figure(figsize=(7, 3.3), layout="constrained")
-whole, pieces = figure.subfigures(1, 2)
-pieces.suptitle("64 tokens")
-axis = whole.subplots()
+left, right = figure.subfigures(1, 2)
+right.suptitle("64 tokens")
+axis = left.subplots()
 axis.imshow(images[0].permute(1, 2, 0))
-axis.set_title(f"one image: {drawn.class_names[drawn.labels[0]]}")
+axis.set_title(f"one image: {synthetic.class_names[synthetic.labels[0]]}")
 axis.axis("off")
-for axis, patch in zip(pieces.subplots(8, 8).flat, patches[0], strict=True):
+for axis, patch in zip(right.subplots(8, 8).flat, patches[0], strict=True):
     axis.imshow(patch.view(3, 4, 4).permute(1, 2, 0), vmin=0, vmax=1)
     axis.axis("off")
 
 # %% [markdown]
-# A linear map $E$ makes a vector of width $D$ of each: $z_i = E x_i + b$. The same map for every patch, moved by $P$ pixels
-# each time: that is a **convolution with kernel $P$ and stride $P$**. The first layer of a ViT is a convolution.
+# A linear map $E$ turns each patch into a vector of width $D$: $z_i = E x_i + b$. The same map is applied to every
+# patch, $P$ pixels apart. That is a **convolution with kernel size $P$ and stride $P$**. The first layer of a ViT is
+# a convolution.
 
 # %%
 torch.manual_seed(0)
@@ -61,10 +62,11 @@ by_convolution = F.conv2d(images, embed.weight.view(64, 3, 4, 4), embed.bias, st
 print("largest difference:", f"{(tokens - by_convolution.flatten(2).mT).abs().max():.0e}")
 
 # %% [markdown]
-# ## Where was it?
+# ## Positions
 #
-# Attention does not know the order of its tokens (notebook 3). For an image this is drastic: without a position a ViT sees a
-# **bag of patches**. Here is the same image with its patches shuffled; a ViT without positions gives the same logits.
+# Attention does not know the order of its tokens (notebook 3). For images the effect is drastic: without positions, a
+# ViT sees a **bag of patches**. Here is the same image with its patches shuffled. A ViT without positions gives the
+# same logits for both.
 
 # %%
 shuffled = patches[0][torch.randperm(64)].view(8, 8, 3, 4, 4).permute(2, 0, 3, 1, 4).reshape(1, 3, 32, 32)
@@ -84,13 +86,13 @@ for axis, image, title in zip(axes, (images[0], shuffled[0]), ("image", "the sam
 # %% [markdown]
 # ## From 64 vectors to one
 #
-# The classifier wants one vector. There are two classic ways:
+# The classifier needs one vector. There are two common ways:
 #
-# - a **class token**: one more, learned token in front, that gathers from the patches through the layers;
+# - a **class token**: an additional learned token, which collects information from the patches through the layers;
 # - the **mean** of the patch tokens after the last layer.
 #
-# A mean is attention as well: that of a query to which all keys are alike. The package's ViT takes the mean unless it is told
-# `pool="class"`.
+# The mean is also attention: its query has the same score for every key. The package's ViT takes the mean by default;
+# `pool="class"` selects the class token.
 
 # %%
 query = torch.zeros(8, 1, 1, 64)  # (image, head, query, width): all scores are 0
@@ -132,7 +134,7 @@ class TinyViT(nn.Module):
 
 
 # %% [markdown]
-# It is `vit_nano` of the package: as many parameters, as many multiply-accumulates.
+# This is `vit_nano` of the package, with as many parameters and as many multiply-accumulates (MACs).
 
 # %%
 ours, theirs = TinyViT(), vc.create_model("vit_nano", num_classes=10, image_size=32)
@@ -144,9 +146,9 @@ for model in (ours, theirs):
     )
 
 # %% [markdown]
-# The cost can be counted by hand. With $N$ tokens of width $D$, a block multiplies $4ND^2$ times for queries, keys, values and
-# output, $2N^2D$ times for scores and sums, and $4ND^2$ times for an MLP of width $2D$. Counters that pass over the products of
-# attention itself miss the $2N^2D$.
+# The cost can be counted by hand. With $N$ tokens of width $D$, a block needs $4ND^2$ multiplications for queries,
+# keys, values and output. Scores and weighted sums need $2N^2D$, and an MLP of width $2D$ needs $4ND^2$. Tools that
+# count only layers miss the $2N^2D$.
 
 # %%
 N, D, depth = 64, 64, 4
@@ -155,11 +157,12 @@ total = N * 48 * D + depth * sum(by_part.values()) + 10 * D  # patches, blocks, 
 print(f"{total:,} MACs; {by_part['attention'] * depth / total:.0%} of it are the products of attention")
 
 # %% [markdown]
-# ## Beside a ResNet
+# ## Comparison with a ResNet
 #
-# `vc.train` trains both under one protocol: the same images, batches, steps and seed. What they share stands once in the
-# config, what differs stands under the contender's name. Here we take the quickstart's config with fewer steps; a full run is
-# `python train.py`. A finished cell is kept: run the cell again, and nothing trains.
+# `vc.train` trains both under one protocol: the same images, batches, steps and seed. The config contains the common
+# settings once, and the differences under the name of each model. Here we use the config `quickstart` with fewer
+# steps; `python train.py` runs it in full. A finished run is saved: if you execute the cell again, nothing is
+# trained.
 
 # %% tags=["parameters"]
 STEPS = 150
@@ -176,28 +179,29 @@ protocol = {
     "data.synthetic": {"train_images": TRAIN_IMAGES, "test_images": TEST_IMAGES, "image_size": 32},
     "trainer": {"accelerator": "cpu", "logger": False},
 }
-found = vc.train("quickstart", protocol, quiet=True)
-found.frame()
+experiment = vc.train("quickstart", protocol, quiet=True)
+experiment.frame()
 
 
 # %% [markdown]
 # ## Reading the curves
 #
-# Every cell keeps a `metrics.csv`: step, metric, value. Three things to look at: does the training loss still fall where the
-# learning rate ends (then more steps help)? Does the validation accuracy follow it, or stand still (then more data help)? And
-# which network learns *sooner*, which one *further*?
+# Every run writes a `metrics.csv` with the columns step, metric and value. Ask three questions. Does the training
+# loss still fall at the end of the learning-rate schedule? Then more steps help. Does the validation accuracy stop
+# rising while the training loss falls? Then more data help. And which network learns *earlier*, and which one reaches
+# a *higher* accuracy?
 
 
 # %%
 def curve(run, metric):
-    with open(found.folder / "cells" / run / "metrics.csv") as file:
+    with open(experiment.folder / "cells" / run / "metrics.csv") as file:
         rows = [row for row in csv.DictReader(file) if row["metric"] == metric]
     return [int(row["step"]) for row in rows], [float(row["value"]) for row in rows]
 
 
 figure, axes = plt.subplots(1, 2, figsize=(8, 2.8), layout="constrained")
 styles = looks(["resnet", "vit"])  # the colours of every report
-for row in found.frame(all=True).itertuples():
+for row in experiment.frame(all=True).itertuples():
     colour = styles[row.contender].colour
     for axis, metric in zip(axes, ("train/loss", "val/accuracy"), strict=True):
         marker = "." if metric == "val/accuracy" else ""
@@ -208,29 +212,30 @@ for row in found.frame(all=True).itertuples():
 # %% [markdown]
 # ## One seed
 #
-# The answer states what it does not know:
+# The answer also states what this experiment cannot show:
 
 # %%
-print(found.answer)
+print(experiment.answer)
 
 # %% [markdown]
-# The interval covers other test images for these two networks. Another seed changes both accuracies, often by more than that
-# interval. So one seed allows no conclusion. Three seeds on the same subsets do (`"protocol.seeds": [0, 1, 2]`), and
-# notebook 7 shows how often even these mislead.
+# The interval describes how the result varies with other test images, for these two networks. Another seed changes
+# both accuracies, often by more than the interval. So one seed allows no conclusion. Three seeds on the same subsets
+# do (`"protocol.seeds": [0, 1, 2]`), and notebook 7 shows how often even three mislead.
 #
-# The answer is about *this budget*. A ViT of this size learns slowly at first: in the quickstart, with 250 steps of 128 images,
-# the ResNet is significantly better (the table in the README).
+# The answer holds for *this budget*. A ViT of this size learns slowly at first. In the quickstart, with 250 steps of
+# 128 images, the ResNet is significantly better (see the table in the README).
 #
-# ## What did it look at?
+# ## Attention maps of the trained ViT
 #
-# Attention comes out of the forward pass on request, `(batch, heads, tokens, tokens)` for each layer. Rows are queries: row $i$ is
-# what patch $i$ reads. An image of 64 x 64 numbers says little; **one row, laid out as the grid of patches, is a picture.**
-# Here is that of one patch of a test image, mean over the heads; with so little training it is no more than an example.
+# The forward pass returns attention weights on request, as `(batch, heads, tokens, tokens)` for each layer. Rows are
+# queries: row $i$ shows what patch $i$ reads. The full 64 x 64 matrix is hard to read. **One row, reshaped to the
+# grid of patches, is an image.** Here is the row of one patch of a test image, averaged over the heads. After so
+# little training it is only an example.
 
 # %%
-vit = vc.load(found.folder, "vit")
+vit = vc.load(experiment.folder, "vit")
 with torch.no_grad():
-    _, weights = vit.network(vit.normalise(drawn.images[:1]), return_attention=True)
+    _, weights = vit.network(vit.normalise(synthetic.images[:1]), return_attention=True)
 
 figure, axes = plt.subplots(1, 1 + len(weights), figsize=(9, 2.2), layout="constrained")
 axes[0].imshow(images[0].permute(1, 2, 0))
@@ -245,7 +250,8 @@ for axis in axes:
 # %% [markdown]
 # ## Exercises
 #
-# **1. Smaller patches.** How many tokens and MACs has `vit_nano` with patches of 2, 4 and 8 pixels? Which part grows fastest?
+# **1. Smaller patches.** How many tokens and MACs does `vit_nano` have with patches of 2, 4 and 8 pixels? Which part
+# grows fastest?
 
 # %% tags=["solution", "hide-cell"]
 for patch in (8, 4, 2):
@@ -257,8 +263,8 @@ for patch in (8, 4, 2):
     )
 
 # %% [markdown]
-# **2. A class token.** Give `TinyViT` one. How many parameters are added? Check with `vc.create_model("vit_nano", pool="class")`,
-# which gives the token a place of its own, too.
+# **2. A class token.** Add one to `TinyViT`. How many parameters does it add? Compare with
+# `vc.create_model("vit_nano", pool="class")`, which also gives the class token a position.
 
 
 # %% tags=["solution", "hide-cell"]
@@ -278,8 +284,9 @@ print(tuple(WithClassToken()(images).shape), count_parameters(WithClassToken()) 
 print(count_parameters(theirs) - count_parameters(TinyViT()), "in the package")
 
 # %% [markdown]
-# **3. Scrambled for good.** Shuffle the patches of *all* images by one permutation. Show that a ViT with learned positions has
-# lost nothing: there is a setting of its weights that gives the old logits. Why is that not so for a ResNet?
+# **3. Permuted images.** Shuffle the patches of *all* images by one fixed permutation. Show that a ViT with learned
+# positions loses nothing: some setting of its weights gives the same logits as before. Why is this not true for a
+# ResNet?
 
 # %% tags=["solution", "hide-cell"]
 order = torch.randperm(64)
@@ -287,27 +294,27 @@ scrambled = patches[:, order].view(8, 8, 8, 3, 4, 4).permute(0, 3, 1, 4, 2, 5).r
 model = TinyViT().eval()
 with torch.no_grad():
     before = model(images)
-    model.position.copy_(model.position[order].clone())  # each place's vector goes with its patch
+    model.position.copy_(model.position[order].clone())  # move each position vector along with its patch
     print("the logits differ by", f"{(before - model(scrambled)).abs().max():.0e}")
-# A convolution reads neighbours together, and these are torn apart: no kernel brings them back.
+# A convolution reads neighbouring pixels. The permutation separates neighbours, and no kernel can undo that.
 
 # %% [markdown]
-# **4. Patches that overlap.** A ViT with a convolutional stem (`stem="conv"`) has as many tokens. Compare parameters, MACs and
-# what one token sees of the image.
+# **4. Overlapping patches.** A ViT with a convolutional stem (`stem="conv"`) has the same number of tokens. Compare
+# parameters, MACs and the receptive field of one token.
 
 # %% tags=["solution", "hide-cell"]
 for stem in ("patch", "conv"):
     model = vc.create_model("vit_nano", num_classes=10, image_size=32, stem=stem).eval()
     pixels = images[:1].clone().requires_grad_()
     model.patch_embedding(pixels)[0, 8 * 4 + 4].sum().backward()
-    seen = (pixels.grad.abs().sum(1)[0] > 0).sum().item()
+    receptive_field = (pixels.grad.abs().sum(1)[0] > 0).sum().item()
     print(
         stem,
-        f"{count_parameters(model):,} parameters, {count_macs(model, (3, 32, 32)):,} MACs; a token sees {seen} pixels",
+        f"{count_parameters(model):,} parameters, {count_macs(model, (3, 32, 32)):,} MACs; a token sees {receptive_field} pixels",
     )
 
 # %% [markdown]
 # ## Next
 #
-# The first layer was a convolution in disguise. [Notebook 6](06_attention_is_convolution.ipynb) shows that attention can be one
-# altogether, and measures how near to it trained networks come.
+# The first layer was a convolution in disguise. [Notebook 6](06_attention_is_convolution.ipynb) shows that attention
+# itself can compute a convolution, and measures how close trained networks come to one.

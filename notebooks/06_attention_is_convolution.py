@@ -1,13 +1,13 @@
 # %% [markdown]
 # # 6. Attention is convolution
 #
-# **At its end you know** how nine heads of attention compute a 3 x 3 convolution exactly, how a whole trained CNN becomes a
-# network of attention with the same logits, what lies between the two (windows), and how to measure how convolution-like the
-# attention of a trained network is.
+# **At the end you know** how nine attention heads compute a 3 x 3 convolution exactly, and how to convert a whole
+# trained CNN into an attention network with the same logits. You know what window attention is, and how to measure
+# how similar the attention of a trained network is to a convolution.
 #
-# **You need** multi-head attention and relative positions (notebook 3), the ViT (notebook 5).
+# **You need** multi-head attention and relative positions (notebook 3), and the ViT (notebook 5).
 #
-# **Of the package:** `vit_vs_cnn.attention.convolution` (`conv2d_to_attention`, `network_to_attention`,
+# **From the package:** `vit_vs_cnn.attention.convolution` (`conv2d_to_attention`, `network_to_attention`,
 # `ConvolutionalAttention`, `unexplained_energy`), `local_attention`, `train`, `to_attention`, `locality`.
 
 # %%
@@ -35,13 +35,13 @@ generator = torch.Generator().manual_seed(0)
 #
 # $$\mathrm{conv}(X)[q] = \sum_{h=1}^{9} X[q + D_h]\, W_h + b.$$
 #
-# Multi-head attention adds one term for each head: $\mathrm{MHA}(X)[q] = \sum_h \big(\sum_k A_h[q, k]\, X[k]\big) W_V^h W_O^h + b$.
-# The two are the same as soon as head $h$ looks at **exactly one place**, $q + D_h$. A position that is quadratic in the distance
-# does that (Cordonnier, Loukas and Jaggi 2020):
+# The two are equal if head $h$ attends to **exactly one position**, $q + D_h$. A score that is quadratic in the
+# distance achieves this (Cordonnier, Loukas and Jaggi 2020):
 #
 # $$A_h[q, \cdot] = \mathrm{softmax}_k\big(-\alpha\, |k - q - D_h|^2\big).$$
 #
-# The score is largest at $k = q + D_h$; its next neighbours are $e^{-\alpha}$ times less. By hand:
+# The score is largest at $k = q + D_h$. The weights of the next neighbours are smaller by the factor $e^{-\alpha}$.
+# By hand:
 
 # %%
 rows = cols = 8
@@ -64,8 +64,9 @@ for row, alpha in enumerate((0.2, 1.0, 46.0)):
     axes[row, 0].set_ylabel(f"alpha {alpha}")
 
 # %% [markdown]
-# One query (the red dot) and what each of its nine heads reads. At $\alpha = 46$ every head sees one place: the nine are the
-# kernel. Now the values: $W_V^h W_O^h$ is the kernel's matrix at that offset.
+# The maps show one query (the red dot) and what each of its nine heads reads. At $\alpha = 46$ every head reads one
+# position, and together the nine heads cover the kernel. Now the values: $W_V^h W_O^h$ is the kernel's matrix at
+# offset $D_h$.
 
 # %%
 kernel, bias = torch.randn(5, 3, 3, 3, generator=generator).double(), torch.randn(5, generator=generator).double()
@@ -75,7 +76,7 @@ matrices = kernel.flatten(2).permute(2, 1, 0)  # (9 offsets, 3 in, 5 out)
 
 
 def attention(alpha):
-    heads = head_weights(alpha) @ tokens  # (9, 64, 3): what each head gathers
+    heads = head_weights(alpha) @ tokens  # (9, 64, 3): the output of each head
     return ((heads @ matrices).sum(0) + bias).mT.view(1, 5, rows, cols)
 
 
@@ -85,8 +86,9 @@ print("largest difference from F.conv2d:", f"{(attention(46.0) - exact).abs().ma
 # %% [markdown]
 # ## How sharp is sharp enough?
 #
-# At finite $\alpha$ the heads leak to their neighbours by $s = e^{-\alpha}$, and the error is $s$ times the convolution of the
-# image's Laplacian, and terms in $s^2$. So it falls by $e$ for each unit of $\alpha$, until rounding is all there is.
+# At finite $\alpha$ the heads leak to their neighbours by $s = e^{-\alpha}$. The error is $s$ times the convolution
+# of the image's Laplacian, plus terms in $s^2$. So it falls by a factor of $e$ for each unit of $\alpha$, until only
+# rounding errors are left.
 
 # %%
 alphas = torch.linspace(0.5, 40, 60)
@@ -99,24 +101,25 @@ axis.legend(frameon=False)
 figure.tight_layout()
 
 # %% [markdown]
-# ## Queries and keys can say it
+# ## The same as dot products
 #
-# Is this still attention, with queries and keys? Yes. The distance needs three numbers of each key: up to a term that all keys
-# share, $-\alpha |k - q - D|^2 = \alpha\, \big(2(q+D)\cdot k - |k|^2\big)$, the product of a query $(2\alpha(q + D),\, -\alpha)$ and a
-# key $(k,\, |k|^2)$.
+# Is this still attention, with queries and keys? Yes. The distance needs three numbers from each key. Up to a term
+# that all keys share, $-\alpha |k - q - D|^2 = \alpha\, \big(2(q+D)\cdot k - |k|^2\big)$. This is the product of a
+# query $(2\alpha(q + D),\, -\alpha)$ and a key $(k,\, |k|^2)$.
 
 # %%
 keys = torch.cat([padded, padded.square().sum(-1, keepdim=True)], dim=-1)
 targets = grid + offsets[:, None]
 queries = torch.cat([2 * 46.0 * targets, torch.full((9, 64, 1), -46.0).double()], dim=-1)
-scale = keys.shape[-1] ** 0.5  # which scaled attention divides by
+scale = keys.shape[-1] ** 0.5  # cancels the division in scaled attention
 heads = scaled_dot_product_attention(scale * queries[None], keys.expand(1, 9, -1, -1), tokens.expand(1, 9, -1, -1))
 output = ((heads[0] @ matrices).sum(0) + bias).mT.view(1, 5, rows, cols)
 print("as dot products:", f"{(output - exact).abs().max():.0e}")
 
 # %% [markdown]
-# There is one condition: a head must be as wide as the **rank** of its matrix $W_h$. A usual ViT has narrow heads, so it can
-# express convolutions of low rank for each offset alone. What is lost of a random kernel of 32 channels:
+# There is one condition: a head must be as wide as the **rank** of its matrix $W_h$. A usual ViT has narrow heads, so
+# at each offset it can only express a matrix of low rank. This is the share of a random kernel with 32 channels that
+# is lost, by head width:
 
 # %%
 wide = torch.randn(32, 32, 3, 3, generator=generator)
@@ -125,14 +128,14 @@ print({width: round(unexplained_energy(wide, width).item(), 2) for width in (1, 
 # %% [markdown]
 # ## A whole network
 #
-# `conv2d_to_attention` writes one layer, of any stride, padding or dilation; `network_to_attention` writes a network,
-# whose other layers stay. Train a small ResNet (on drawn images), and compile it:
+# `conv2d_to_attention` converts one layer, with any stride, padding or dilation. `network_to_attention` converts all
+# convolutions of a network and keeps the other layers. We train a small ResNet on synthetic images and convert it:
 
 # %% tags=["parameters"]
 STEPS = 60
 TRAIN_IMAGES, TEST_IMAGES = 1000, 300
-MEASURED = 300  # training images that the locality measures are fitted on
-FIT_STEPS = 400  # of the task by hand
+MEASURED = 300  # training images for fitting the locality measures
+FIT_STEPS = 400  # steps for the task of the brightest neighbour
 
 # %%
 layer = nn.Conv2d(3, 5, 3, stride=2, padding=1)
@@ -154,12 +157,12 @@ settings = {
     "contenders.vit_impulse": {"model": {"name": "vit_nano", "position": "sincos", "initialisation": "impulse"}},
     "trainer": {"accelerator": "cpu", "logger": False},
 }
-found = vc.train("quickstart", settings, quiet=True)
-accuracies = found.frame().set_index("contender")["accuracy"]
+experiment = vc.train("quickstart", settings, quiet=True)
+accuracies = experiment.frame().set_index("contender")["accuracy"]
 print(f"the ResNet, {STEPS} steps: {accuracies['resnet']:.1%} of {TEST_IMAGES} test images")
 
 # %%
-cell = next(found.folder.glob("cells/resnet-*"))
+cell = next(experiment.folder.glob("cells/resnet-*"))
 compiled = vc.to_attention(cell, quiet=True)
 print(
     f"largest difference of a logit: {compiled.exact_difference:.0e} in float64, {compiled.difference:.0e} in float32"
@@ -168,13 +171,14 @@ print(f"same class on {compiled.agreement:.1%} of {compiled.images} test images"
 print("parameters", compiled.parameters, "MACs", compiled.macs)
 
 # %% [markdown]
-# The same function, with every convolution gone. What it is worth: a CNN is *one setting* of the weights of an attention network.
-# "Attention or convolution" is a question of what is easy to reach from where training starts, and not of what can be computed.
+# The function is the same, but no convolution is left. So a CNN is *one setting* of the weights of an attention
+# network. "Attention or convolution" is therefore not a question of what can be computed. It is a question of what
+# training finds easily from its initial weights.
 #
-# ## Windows: the step between
+# ## Between the two: window attention
 #
-# Global attention compares all with all. A window leaves each query its neighbourhood: the same nine places as the kernel, but
-# weighted by content.
+# Global attention compares every token with every other. In window attention a query sees only its neighbourhood: the
+# same nine positions as the kernel, but weighted by content.
 
 # %%
 q, k, v = torch.randn(3, 1, 1, 64, 16, generator=generator).unbind()
@@ -192,17 +196,17 @@ for axis, (title, weights) in zip(axes, pictures.items(), strict=True):
     axis.axis("off")
 
 # %% [markdown]
-# | | sees | weights | scores for $N$ tokens |
+# | | receptive field | weights | scores for $N$ tokens |
 # |---|---|---|---|
 # | convolution | $K \times K$ | learned, the same for all images | none |
 # | window attention | $K \times K$ | by content | $N K^2$ |
 # | global attention | everything | by content | $N^2$ |
 #
-# ## Released: content may grow
+# ## Convolutional initialisation, trained as attention
 #
-# In between is a layer that *starts* as a convolution and may leave it: the position of each head is learned, and the content has
-# its say, from zero on. What can it learn that a convolution cannot? A task by hand: **the brightest of the nine neighbours**. No
-# linear map does that.
+# There is also a layer that *starts* as a convolution and can depart from it. The offset of each head is learned, and
+# so is the influence of the content, which starts at zero. What can this layer learn that a convolution cannot? Our
+# task: **the brightest of the nine neighbours**. No linear map can do that.
 
 
 # %%
@@ -214,13 +218,13 @@ def batch(count=16):
 def fit(layer, steps):
     optimizer = torch.optim.AdamW(layer.parameters(), lr=0.03, weight_decay=0.0)
     for _ in range(steps):
-        images, wanted = batch()
-        loss = F.mse_loss(layer(images), wanted)
+        images, targets = batch()
+        loss = F.mse_loss(layer(images), targets)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    images, wanted = batch(256)
-    return 1 - F.mse_loss(layer(images), wanted).item() / wanted.var().item()
+    images, targets = batch(256)
+    return 1 - F.mse_loss(layer(images), targets).item() / targets.var().item()
 
 
 # %%
@@ -238,25 +242,27 @@ for name, layer in (("convolution", convolution), ("released attention", release
 # %% [markdown]
 # ## How convolution-like is a trained network?
 #
-# Two measures, both on attention that was trained on images.
+# We use two measures, both on networks that were trained on images.
 #
-# **Mean attention distance.** How far a query reads, $\sum_k A[q, k]\, |q - k|$, mean over queries, in patches. On an 8 x 8 grid
-# uniform attention has about 4.1, so that is "everywhere"; a head of the theorem reads at most $\sqrt 2$.
+# **Mean attention distance.** How far away a query reads: $\sum_k A[q, k]\, |q - k|$ in patches, averaged over
+# queries. On an 8 x 8 grid, uniform attention has a distance of about 4.1. A head that computes a 3 x 3 convolution
+# has at most $\sqrt 2$.
 
 # %%
-apart = torch.cdist(grid, grid)  # (queries, keys)
-print(f"uniform attention: {apart.mean():.2f} patches")
+distances = torch.cdist(grid, grid)  # (queries, keys)
+print(f"uniform attention: {distances.mean():.2f} patches")
 print(
-    f"window of 3: {(local[0, 0] * apart).sum(-1).mean():.2f}, global: {(everywhere[0, 0] * apart).sum(-1).mean():.2f}"
+    f"window of 3: {(local[0, 0] * distances).sum(-1).mean():.2f}, global: {(everywhere[0, 0] * distances).sum(-1).mean():.2f}"
 )
 
 # %% [markdown]
-# **The share that a 3 x 3 convolution explains.** Take what a layer reads and what it gives, on training images; fit the best
-# 3 x 3 convolution from one to the other; say its $R^2$ on other images. 1 means: this layer *is* a convolution there.
-# `vc.locality` measures both (and more), before and after training:
+# **The share explained by a 3 x 3 convolution.** Take the inputs and outputs of a layer on training images. Fit the
+# best 3 x 3 convolution from inputs to outputs, and compute its $R^2$ on other images. A value of 1 means that the
+# layer *is* a convolution on these images. `vc.locality` computes both measures (and more), before and after
+# training:
 
 # %%
-measured = vc.locality(found.folder, count=MEASURED, held_out=100, quiet=True)
+measured = vc.locality(experiment.folder, count=MEASURED, held_out=100, quiet=True)
 layers = measured.frame()
 print(", ".join(layers.columns))
 
@@ -265,41 +271,44 @@ measures = {"distance_ratio": "mean distance over uniform's", "r2_3": "share tha
 styles = looks(layers["contender"])
 figure, axes = plt.subplots(1, 2, figsize=(8.5, 2.9), layout="constrained")
 for axis, (measure, title) in zip(axes, measures.items(), strict=True):
-    for contender, of in layers.groupby("contender"):
+    for contender, rows_of_contender in layers.groupby("contender"):
         colour = styles[contender].colour
-        axis.plot(of["layer"], of[f"{measure}_after"], "o-", color=colour, label=contender)
-        axis.plot(of["layer"], of[f"{measure}_before"], ":", color=colour)
+        axis.plot(
+            rows_of_contender["layer"], rows_of_contender[f"{measure}_after"], "o-", color=colour, label=contender
+        )
+        axis.plot(rows_of_contender["layer"], rows_of_contender[f"{measure}_before"], ":", color=colour)
     axis.set(xlabel="layer", title=title, xticks=range(4))
     axis.legend(frameon=False, fontsize=8)
 
 # %% [markdown]
-# Dotted: before training; solid: after. The window cannot read far, whatever it learns. The *impulse* start (Zheng et al. 2024)
-# sets queries and keys so that each head of a global layer looks at one neighbour.
+# Dotted: before training. Solid: after. Window attention cannot read far, by construction. The *impulse*
+# initialisation (Zheng et al. 2024) sets queries and keys so that each head of a global layer attends to one
+# neighbour.
 #
-# A high share alone is no proof of locality. Before training, global attention is nearly uniform: it gives every query the mean of the
-# image, and that is easily told from a few of its tokens. Read the two measures together.
+# A high share alone does not prove locality. Before training, global attention is nearly uniform: every query reads
+# the mean of the image. A few tokens are enough to estimate this mean, so a small convolution explains it well. Read
+# the two measures together.
 #
-# Here these are three networks of one seed and a
-# few steps, an exercise in reading the measures. What they say after real training on CIFAR-10, with three seeds, is recorded in
-# `results/locality_cpu` of the repository.
+# These are three networks with one seed and a few steps: an exercise in reading the measures. `results/locality_cpu`
+# in the repository has the values after full training on CIFAR-10 with three seeds.
 #
 # ## Exercises
 #
-# **1. Without padding.** Leave the tokens of zeros out, so that the keys are the image's own. To which padding of a convolution does
-# this tend? (`F.pad(..., mode=...)` knows "replicate", "circular" and "reflect".)
+# **1. Without padding.** Leave out the zero tokens, so that the keys are only those of the image. Which padding of a
+# convolution does the result correspond to? (`F.pad(..., mode=...)` supports "replicate", "circular" and "reflect".)
 
 # %% tags=["solution", "hide-cell"]
 distance = (grid - grid[:, None] - offsets[:, None, None]).square().sum(-1)
 heads = (-46.0 * distance).softmax(-1) @ image.flatten(2)[0].mT
-without = ((heads @ matrices).sum(0) + bias).mT.view(1, 5, rows, cols)
+unpadded = ((heads @ matrices).sum(0) + bias).mT.view(1, 5, rows, cols)
 for mode in ("replicate", "circular", "reflect"):
-    other = F.conv2d(F.pad(image, (1, 1, 1, 1), mode=mode), kernel, bias)
-    print(mode, f"{(without - other).abs().max():.0e}")
-# Replicate: outside of the image the nearest token is nearest to the target.
+    padded_convolution = F.conv2d(F.pad(image, (1, 1, 1, 1), mode=mode), kernel, bias)
+    print(mode, f"{(unpadded - padded_convolution).abs().max():.0e}")
+# Replicate: if the target is outside the image, the head attends to the nearest token inside.
 
 # %% [markdown]
-# **2. One head is a blur.** Show that one head with $D = 0$ at $\alpha = 0.5$ computes, away from the border, a convolution with the
-# discrete Gaussian $e^{-\alpha d^2}$, normed.
+# **2. One head is a blur.** Show that one head with $D = 0$ and $\alpha = 0.5$ computes a convolution, except near
+# the border. Its kernel is the normalised discrete Gaussian $e^{-\alpha d^2}$.
 
 # %% tags=["solution", "hide-cell"]
 large = torch.rand(1, 1, 15, 15, generator=generator).double()
@@ -311,7 +320,7 @@ inside = F.conv2d(large, gauss[None, None])[0, 0]
 print(f"{(blurred.view(15, 15)[6:-6, 6:-6] - inside).abs().max():.0e}")
 
 # %% [markdown]
-# **3. Stride.** A convolution of stride 2 is attention of fewer queries. Which? Check by hand.
+# **3. Stride.** A convolution of stride 2 is attention with fewer queries. Which ones? Check by hand.
 
 # %% tags=["solution", "hide-cell"]
 chosen = ((grid % 2) == 0).all(-1)  # every second row and column
@@ -320,8 +329,8 @@ output = ((heads @ matrices).sum(0) + bias).mT.view(1, 5, rows // 2, cols // 2)
 print(f"{(output - F.conv2d(image, kernel, bias, stride=2, padding=1)).abs().max():.0e}")
 
 # %% [markdown]
-# **4. How blunt may it be?** Compile the trained ResNet with `network_to_attention(..., form="quadratic", sharpness=alpha)` and find
-# the share of test images that keep their class at $\alpha$ = 8, 4, 2, 1.
+# **4. How small can $\alpha$ be?** Convert the trained ResNet with `network_to_attention(..., form="quadratic",
+# sharpness=alpha)`. For which share of test images does the predicted class stay the same, at $\alpha$ = 8, 4, 2, 1?
 
 # %% tags=["solution", "hide-cell"]
 resnet = vc.load(cell)
@@ -335,5 +344,5 @@ with torch.no_grad():
 # %% [markdown]
 # ## Next
 #
-# What can be computed is the same; what is *learned from few images* is not. [Notebook 7](07_how_much_data.ipynb) asks how much
-# data decides, and how one knows.
+# Both kinds of network can compute the same functions, but they do not *learn the same from few images*. [Notebook
+# 7](07_how_much_data.ipynb) asks how the amount of data matters, and how to find out.

@@ -1,14 +1,15 @@
 # %% [markdown]
 # # 7. How much data?
 #
-# "CNNs need less data" is a sentence about a *curve*, and about who drew it.
+# "CNNs need less data" is a statement about a *curve*, and it depends on how the curve was measured.
 #
-# **At its end you know** how to ask the question fairly (nested subsets, paired seeds, sizes and budgets), how to read learning
-# curves, how several sizes make up for few seeds, and how often three seeds mislead.
+# **At the end you know** how to set up a fair comparison (nested subsets, paired seeds, several sizes and budgets)
+# and how to read learning curves. You know how several sizes make up for few seeds, and how often three seeds
+# mislead.
 #
-# **You need** notebook 5 (one training), a little statistics (Student's t).
+# **You need** notebook 5 (one training), and a little statistics (Student's t).
 #
-# **Of the package:** `train`, `nested_subsets`, `vit_vs_cnn.statistics`.
+# **From the package:** `train`, `nested_subsets`, `vit_vs_cnn.statistics`.
 
 # %%
 import matplotlib.pyplot as plt
@@ -27,13 +28,17 @@ from vit_vs_cnn.statistics.variance import pool_seed_variance
 # %% [markdown]
 # ## Which images?
 #
-# A size alone is no training set: it has to be said *which* images. Three rules make sizes and networks comparable.
+# A size alone does not define a training set: you must also choose *which* images. Three rules make sizes and
+# networks comparable.
 #
-# - **Stratified:** each class has its share at every size, so that a small set is not also a lopsided one.
-# - **Nested:** a smaller set is a part of the larger, so that more data means *more*, and not *other*.
-# - **Paired:** seed $s$ gives both networks the same set (and the same batches), so that lucky images help both.
+# - **Stratified:** each class has the same share at every size, so that small sets are not imbalanced as well.
+# - **Nested:** a smaller set is a part of the larger one, so that a larger set has *more* images and not just *other*
+#   images.
+# - **Paired:** seed $s$ gives both networks the same set (and the same batches), so that a lucky choice of images
+#   helps both.
 #
-# By hand for 4 classes: shuffle each class, then deal the classes out in turn. Every prefix of that order is a subset.
+# By hand for 4 classes: shuffle each class, then take one image of each class in turn. Every prefix of this order is
+# a subset.
 
 # %%
 labels = torch.arange(4).repeat_interleave(30)  # 120 images
@@ -43,7 +48,7 @@ order = torch.stack(by_class, dim=1).flatten()  # one of each class, again and a
 print([labels[order[:n]].bincount().tolist() for n in (8, 20, 60)])
 
 # %% [markdown]
-# The package does this for classes of any size, from a seed:
+# The package does this for classes of any size. The seed determines the order:
 
 # %%
 uneven = torch.cat([torch.zeros(80), torch.ones(30), torch.full((10,), 2)]).long()
@@ -57,12 +62,12 @@ for seed, axis in enumerate(axes):
     axis.set(title=f"seed {seed}", xlabel="image (colour: its class)", yticks=range(4), yticklabels=subsets)
 
 # %% [markdown]
-# Rows are sizes: each holds the row above, and the colours keep their shares.
+# Rows are sizes. Each row contains the images of the row above, and the shares of the colours stay the same.
 #
 # ## A tiny experiment
 #
-# Sizes x budgets x seeds x networks, on drawn images. The **budget** is the second axis that everybody forgets: at a fixed number
-# of steps, a larger set is seen fewer times.
+# We train on synthetic images: sizes x budgets x seeds x networks. The **budget** is often forgotten: with a fixed
+# number of steps, each image of a larger set is used less often.
 
 # %% tags=["parameters"]
 SIZES = [100, 400, 1600]
@@ -83,37 +88,38 @@ settings = {
     "executor": "local",
     "trainer": {"accelerator": "cpu", "logger": False},
 }
-found = vc.train("quickstart", settings, quiet=True)
-cells = found.frame()
+experiment = vc.train("quickstart", settings, quiet=True)
+cells = experiment.frame()
 cells.groupby(["steps", "train_size", "contender"])["accuracy"].mean().unstack().round(3)
 
 # %%
 figure, axes = plt.subplots(1, 2, figsize=(8, 2.8), layout="constrained", sharey=True)
 axes[0].set_ylabel("test accuracy")
 for axis, contender in zip(axes, ("resnet", "vit"), strict=True):
-    for steps, of in cells[cells["contender"] == contender].groupby("steps"):
-        means = of.groupby("train_size")["accuracy"].mean()
+    for steps, runs_of_budget in cells[cells["contender"] == contender].groupby("steps"):
+        means = runs_of_budget.groupby("train_size")["accuracy"].mean()
         (line,) = axis.semilogx(means.index, means, "o-", label=f"{steps} steps")
-        axis.plot(of["train_size"], of["accuracy"], ".", color=line.get_color(), alpha=0.5)
+        axis.plot(runs_of_budget["train_size"], runs_of_budget["accuracy"], ".", color=line.get_color(), alpha=0.5)
     axis.set(xlabel="labelled images", title=contender, xticks=SIZES, xticklabels=SIZES)
     axis.minorticks_off()
     axis.legend(frameon=False)
 
 # %% [markdown]
-# Look at each network's two curves before you compare the networks. Where the curve of few steps is flat and the one of more steps
-# rises, it was the *steps* that ended, and not the use of more data. One curve over $n$ cannot tell the two apart.
+# Look at the two curves of each network before you compare the networks. If the curve with few steps is flat and the
+# curve with more steps rises, the *steps* were the limit: with more steps, more data still helps. A single curve over
+# $n$ cannot show this.
 #
-# Two seeds are too few for a conclusion, and the answer says so:
+# Two seeds are too few for a conclusion, and the answer states this:
 
 # %%
-print(found.answer)
+print(experiment.answer)
 
 # %% [markdown]
 # ## Real curves
 #
-# From here on we read a recorded experiment: CIFAR-10, ResNet-8 (0.08M parameters) and the nano ViT (0.14M), both from scratch, 400
-# steps of 128 images each, five sizes, three seeds, 10,000 test images (`results/regimes_cpu` in the repository; the recipes were
-# tried out at n = 5,000). These are all its accuracies:
+# From here on we use a recorded experiment on CIFAR-10: ResNet-8 (0.08M parameters) and the nano ViT (0.14M), both
+# from scratch. Each run has 400 steps of 128 images. There are five sizes, three seeds and 10,000 test images
+# (`results/regimes_cpu` in the repository; the recipes were chosen at n = 5,000). These are all of its accuracies:
 
 # %%
 RECORDED = {
@@ -158,8 +164,8 @@ axes[0].legend(frameon=False)
 print({n: f"{g:.1f} +- {h:.1f}" for n, g, h in zip(sizes, 100 * gap, 100 * half, strict=True)})
 
 # %% [markdown]
-# The ResNet is better at every size, by a similar difference. "Attention catches up with more data" is not visible here, up to
-# 10,000 images and with 400 steps.
+# The ResNet is better at every size, by a similar difference. "Attention catches up with more data" is not visible
+# here, up to 10,000 images and with 400 steps.
 #
 # ## Three seeds at five sizes
 #
@@ -178,8 +184,8 @@ for n, values in differences.items():
 # %% [markdown]
 # ## How often do three seeds mislead?
 #
-# Let two networks be *equal*: each accuracy is 60 % and one point of noise. An interval of 95 % should exclude zero in 5 % of
-# experiments. Does it?
+# Let two networks be *equal*: each has an accuracy of 60 % with noise of one point. A 95 % interval should exclude
+# zero in 5 % of experiments. Does it?
 
 # %%
 rng = np.random.default_rng(0)
@@ -195,14 +201,15 @@ false = excludes_zero(noise)
 print(f"at one size: {false[:, 0].mean():.1%} false; at one or more of five sizes: {false.any(1).mean():.1%}")
 
 # %% [markdown]
-# One comparison is fine. "We found a size at which the ViT is better" is false more than four times as often: those were five
-# comparisons. So the package tests one *primary* comparison, named in advance, and adjusts all others for each other (Holm).
+# One comparison is fine. The claim "there is a size at which the ViT is better" is false more than four times as
+# often, because it rests on five comparisons. So the package tests one *primary* comparison, which is fixed in
+# advance, and adjusts all others for multiple comparisons (Holm).
 #
 # ## Unstable training
 #
-# The interval also assumes that seeds vary like a normal distribution. Small transformers do not always: on some tasks a run either
-# learns or stays at chance. Let network B succeed in 80 % of its runs with 65 %, and fail in the others with 10 %, which is chance. Its
-# mean is 54 %, and A always has 60 %.
+# The interval also assumes that accuracies vary over seeds like a normal distribution. This is not always true for
+# small transformers: on some tasks a run either learns or stays at chance. Let 80 % of the runs of network B reach 65
+# %, and the others 10 %, which is chance. Its mean accuracy is 54 %. Network A always reaches 60 %.
 
 # %%
 A = rng.normal(60, 1, (SIMULATIONS, 3))
@@ -218,16 +225,16 @@ for column, three in enumerate(B[:24]):
     axis.plot([column] * 3, three, "o", color="C1" if is_better else "C0", markersize=4)
 
 # %% [markdown]
-# In about half of the experiments all three seeds succeed, and B looks better by five points, with a narrow interval. That is true of
-# runs that learn. It hides that one run in five fails. How large can the failure rate be, if no seed failed? This is the largest rate
-# with which so many seeds without a failure still have a probability of 5 %:
+# In about half of the experiments all three seeds succeed, and B looks better by five points, with a narrow interval.
+# This is correct for runs that learn, but it hides that one run in five fails. How large can the failure rate be if
+# no seed failed? We print the failure rate at which the probability of no failure is 5 %:
 
 # %%
 print({seeds: f"{max_unseen_failure_rate(seeds):.0%}" for seeds in (3, 5, 10, 20)})
 
 # %% [markdown]
-# Where some runs of a network fail and others work, the package does not compare means. It counts the failed runs, which are at chance,
-# and compares these numbers by Fisher's exact test. Eight runs are few for that, too:
+# If some runs of a network fail and others succeed, the package does not compare means. It counts the failed runs,
+# those at chance, and compares the counts with Fisher's exact test. Eight runs are too few for this test as well:
 
 # %%
 runs = np.array([0.65, 0.64, 0.66, 0.10, 0.65, 0.11, 0.09, 0.64])
@@ -237,9 +244,10 @@ print(f"{failed} of 8 runs failed; against 0 of 8, Fisher's exact test: p = {fis
 # %% [markdown]
 # ## Paired or not?
 #
-# Seed $s$ gives both networks the same subset. Some subsets are easy, which lifts both. The interval of the **differences** does not see
-# that; the one that treats the two as strangers does. Simulated: subsets move both by 2 points, each network moves by 0.5 by itself, and
-# the true gap is 1 point.
+# Seed $s$ gives both networks the same subset. An easy subset raises both accuracies. This variation cancels in the
+# **differences**, so the paired interval does not contain it. The unpaired interval, which treats the two as
+# independent, does. In this simulation subsets change both accuracies by 2 points, each network varies by another 0.5
+# points, and the true gap is 1 point.
 
 # %%
 common = rng.normal(0, 2, (SIMULATIONS, 5))
@@ -247,14 +255,16 @@ first, second = (common + gap + rng.normal(0, 0.5, common.shape) for gap in (1.0
 paired_mean, paired = interval(first - second)
 unpaired = stats.t.ppf(0.975, 8) * np.sqrt((first.var(1, ddof=1) + second.var(1, ddof=1)) / 5)
 for name, half in (("paired", paired), ("unpaired", unpaired)):
-    found_it, covers = (paired_mean > half).mean(), (np.abs(paired_mean - 1) < half).mean()
-    print(f"{name}: +-{half.mean():.1f} points; finds the gap in {found_it:.0%}; holds the truth in {covers:.0%}")
+    power, coverage = (paired_mean > half).mean(), (np.abs(paired_mean - 1) < half).mean()
+    print(f"{name}: +-{half.mean():.1f} points; finds the gap in {power:.0%}; holds the truth in {coverage:.0%}")
 
 # %% [markdown]
-# Both cover the truth in 95 % of experiments or more. The unpaired one is far too wide: it contains noise that pairing removes.
+# Both contain the true gap in 95 % of experiments or more. The unpaired interval is far too wide: it includes noise
+# that pairing removes.
 #
-# The package adds the uncertainty of the test images. Here only accuracies are known, so these parts of both networks are added as
-# if they were independent. With the predictions on each image the interval is narrower (10.7 to 13.6).
+# The package also includes the uncertainty from the test images. Here only accuracies are known, so the uncertainties
+# of both networks are added as if they were independent. With the predictions for each image the interval is narrower
+# (10.7 to 13.6).
 
 # %%
 row = sizes.index(10000)
@@ -266,8 +276,8 @@ print(f"{100 * gap.value:.1f} points ({100 * gap.low:.1f} to {100 * gap.high:.1f
 # %% [markdown]
 # ## Exercises
 #
-# **1. Seeds until it is decided.** Take two equal networks; begin with three seeds and add one after the other up to ten, and stop as
-# soon as the interval leaves zero out. How often do you stop falsely?
+# **1. Adding seeds until the result is significant.** Take two equal networks. Start with three seeds and add one at
+# a time, up to ten. Stop as soon as the interval excludes zero. How often do you stop falsely?
 
 # %% tags=["solution", "hide-cell"]
 noise = rng.normal(0, 1, (SIMULATIONS, 10))
@@ -277,25 +287,28 @@ for seeds in range(3, 11):
 print(f"{stopped.mean():.0%} instead of 5 %: plan the number of seeds before you see results (protocol.seeds)")
 
 # %% [markdown]
-# **2. How many seeds for which gap?** The noise of a difference is 1 point. How often do 3 and 5 seeds find a gap of 1, 2 and 4 points?
+# **2. How many seeds for which gap?** The noise of a difference is 1 point. How often do 3 and 5 seeds detect a gap
+# of 1, 2 and 4 points?
 
 # %% tags=["solution", "hide-cell"]
 for seeds in (3, 5):
-    found_it = {gap: excludes_zero(gap + rng.normal(0, 1, (SIMULATIONS, seeds))).mean() for gap in (1, 2, 4)}
-    print(seeds, "seeds:", {gap: f"{share:.0%}" for gap, share in found_it.items()})
+    power = {gap: excludes_zero(gap + rng.normal(0, 1, (SIMULATIONS, seeds))).mean() for gap in (1, 2, 4)}
+    print(seeds, "seeds:", {gap: f"{share:.0%}" for gap, share in power.items()})
 
 # %% [markdown]
-# **3. Draw the line further.** Fit $\mathrm{err} = a\, n^{-b}$ to the ResNet's first three sizes and predict the last two. What went wrong?
+# **3. Extrapolation.** Fit $\mathrm{err} = a\, n^{-b}$ to the ResNet's first three sizes and predict the last two.
+# Why is the prediction wrong?
 
 # %% tags=["solution", "hide-cell"]
 errors = 1 - accuracy["resnet"].mean(1)
 slope, start = np.polyfit(np.log(sizes[:3]), np.log(errors[:3]), 1)
 for n, error in zip(sizes[3:], errors[3:], strict=True):
     print(f"n = {n:,}: predicted {1 - np.exp(start + slope * np.log(n)):.1%}, measured {1 - error:.1%}")
-# The law knows nothing of the 400 steps, which end the curve. So the package forecasts at most twice the images, from four sizes.
+# The power law does not include the limit of 400 steps, which flattens the curve. So the package forecasts only up to twice
+# the largest size, and only from at least four sizes.
 
 # %% [markdown]
 # ## Next
 #
-# We know who is right how often. [Notebook 8](08_where_does_it_look.ipynb) asks what the networks look at, and how to tell a map from a
-# pretty picture.
+# We know how reliable a comparison is. [Notebook 8](08_where_does_it_look.ipynb) asks what the networks look at, and
+# how to check whether a map is correct.

@@ -1,12 +1,13 @@
 # %% [markdown]
 # # 9. Your images
 #
-# **At its end you know** how to go from a folder of images to a recommendation: look at the folder first, compare from scratch, begin
-# with trained weights, and use the network that you chose.
+# **At the end you know** how to go from a folder of images to a recommendation: audit the folder, compare networks
+# trained from scratch, start from pretrained weights, and use the network that you chose.
 #
-# **You need** notebooks 5 (one duel), 7 (sizes and seeds) and 8 (maps).
+# **You need** notebooks 5 (one comparison), 7 (sizes and seeds) and 8 (maps).
 #
-# **Of the package:** `audit`, `train`, `load`, `predict`, `export`, all of which take folders and return what they found.
+# **From the package:** `audit`, `train`, `load`, `predict` and `export`. Each takes a folder and returns its results
+# as an object.
 
 # %%
 from pathlib import Path
@@ -21,28 +22,29 @@ from vit_vs_cnn.data.synthetic.source import render_objects
 # %% [markdown]
 # ## A folder
 #
-# One sub-folder for each class, files of any name: that is all. We draw ours: four shapes, saved as files, so that nothing is
-# downloaded. (Replace `photos` by your own folder, and the notebook works as well; leave the next cells out then.)
+# One subfolder for each class, with files of any name. Ours has four classes of synthetic shapes, saved as files, so
+# nothing is downloaded. (To use your own images, replace `photos` by your folder and skip the next cells.)
 
 # %% tags=["parameters"]
-IMAGES = 70  # of each class
+IMAGES = 70  # images of each class
 STEPS, SIZES, SEEDS = 60, [60, "all"], [0, 1, 2]
-OTHERS, PRETRAIN_STEPS = 2000, 120
+PRETRAIN_IMAGES, PRETRAIN_STEPS = 2000, 120
 
 # %%
 CLASSES = ("disc", "cross", "heart", "star")
-drawn = render_objects(10 * IMAGES, seed=5, image_size=64, difficulty=0.6).images
+synthetic = render_objects(10 * IMAGES, seed=5, image_size=64, difficulty=0.6).images
 photos = Path("photos")
 for name in CLASSES:
     (photos / name).mkdir(parents=True)
-for number, (image, label) in enumerate(zip(drawn.images, drawn.labels, strict=True)):
-    name = drawn.class_names[label]
+for number, (image, label) in enumerate(zip(synthetic.images, synthetic.labels, strict=True)):
+    name = synthetic.class_names[label]
     if name in CLASSES:
         Image.fromarray(image.permute(1, 2, 0).numpy()).save(photos / name / f"{number:04d}.png")
 print({folder.name: len(list(folder.iterdir())) for folder in sorted(photos.iterdir())})
 
 # %% [markdown]
-# Real folders are never that clean. So we spoil it: an empty file, and a picture that lies under another class, too, saved as JPEG.
+# Real folders are never this clean. So we add two errors: an empty file, and a JPEG copy of an image in the folder of
+# another class.
 
 # %%
 (photos / "disc" / "broken.png").write_bytes(b"")
@@ -50,10 +52,11 @@ first = sorted((photos / "heart").glob("*.png"))[0]
 Image.open(first).save(photos / "star" / "copy.jpg", quality=90)
 
 # %% [markdown]
-# ## Look before you train
+# ## Audit before you train
 #
-# Accuracy is worth as much as the folder. The same picture in training and test is a gift; one under two classes is a contradiction; a
-# class that differs by its file format is a trap. The audit tells the worst first, and what to do:
+# An accuracy is only as good as the folder. If the same image is in training and test data, the accuracy is too high.
+# If it is in two classes, one label is wrong. If one class has another file format, the network can recognise the
+# format instead of the object. The audit lists the most serious finding first, with advice:
 
 # %%
 audited = vc.audit(data="photos", output="audit", quiet=True)
@@ -69,7 +72,7 @@ for axis, path in zip(axes, (pair.first, pair.second), strict=True):
     axis.axis("off")
 
 # %% [markdown]
-# Nothing was written into `photos`. We mend it, and look again:
+# The audit did not change `photos`. We fix both errors and repeat the audit:
 
 # %%
 (photos / "disc" / "broken.png").unlink()
@@ -79,14 +82,15 @@ print(vc.audit(data="photos", output="audit", quiet=True))
 # %% [markdown]
 # ## From scratch: which of the two?
 #
-# The config `decide` is made for this question. On the command line it takes an hour:
+# The config `decide` is made for this question. This command takes one hour:
 #
 # ```
 # python train.py --config configs/decide.yaml --data.root photos --minutes 60
 # ```
 #
-# It times a few steps and chooses sizes, seeds and steps that fit. Here we name them ourselves, tiny: two sizes, three seeds, few steps, and
-# without the two pretrained networks that it would download. Each seed is tested on another fifth of each class.
+# It times a few steps and chooses sizes, seeds and steps that fit into the given time. Here we set them ourselves and
+# keep them small: two sizes, three seeds, few steps. We also remove the two pretrained networks, which would be
+# downloaded. Each seed uses a different fifth of each class as test images.
 
 # %%
 tiny = {
@@ -100,43 +104,47 @@ tiny = {
     "executor": "local",
     "trainer": {"accelerator": "cpu", "logger": False},
 }
-without = {"contenders.vit_pretrained": None, "contenders.cnn_pretrained": None, "protocol.pairs": None}
-found = vc.train("decide", {**tiny, **without}, quiet=True)
-found.frame().groupby(["contender", "train_size"])["accuracy"].agg(["mean", "min", "max"]).round(3)
+no_downloads = {"contenders.vit_pretrained": None, "contenders.cnn_pretrained": None, "protocol.pairs": None}
+experiment = vc.train("decide", {**tiny, **no_downloads}, quiet=True)
+experiment.frame().groupby(["contender", "train_size"])["accuracy"].agg(["mean", "min", "max"]).round(3)
 
 # %%
-print(found.answer)
+print(experiment.answer)
 
 # %% [markdown]
-# It is about *these* networks, *this* number of steps and *these* images. If it concludes "not enough evidence", it names the number of
-# seeds or test images that would be enough. `found.page` is the report to open in a browser.
+# The conclusion holds for *these* networks, *this* number of steps and *these* images. If it is "not enough
+# evidence", it states how many seeds or test images would be enough. `experiment.page` is the path of the report;
+# open it in a browser.
 #
-# ## Begin with trained weights
+# ## Start from pretrained weights
 #
-# Few images of your own? Begin with a network that has seen others. We train both networks on the six *other* shapes (given as
-# arrays, by `data=`), and then take them as they are, with a new head for our four classes: `finetune: head`, a linear probe.
+# With few images, start from a network that was trained on others. We train both networks on the six *other* shapes
+# (passed as arrays with `data=`). Then we freeze them and train only a new head for our four classes: `finetune:
+# head`, a linear probe.
 
 # %%
-other = render_objects(OTHERS, seed=6).images
-chosen = np.array([other.class_names[label] not in CLASSES for label in other.labels])
-names = np.array(other.class_names)[other.labels.numpy()]
+source = render_objects(PRETRAIN_IMAGES, seed=6).images
+is_pretraining = np.array([source.class_names[label] not in CLASSES for label in source.labels])
+names = np.array(source.class_names)[source.labels.numpy()]
 pretraining = {
     "name": "before",
     "protocol.budget": {"steps": PRETRAIN_STEPS},
     "protocol.batch_size": 64,
     "protocol.train_sizes": ["all"],
     "protocol.seeds": [0],
-    "contenders.vit.model.embed_dim": 48,  # as in decide, whose network is to begin with these weights
+    "contenders.vit.model.embed_dim": 48,  # as in the config decide, which starts from these weights
     "trainer": {"accelerator": "cpu", "logger": False},
 }
-before = vc.train("quickstart", pretraining, data=(other.images.numpy()[chosen], names[chosen]), quiet=True)
-print(before.frame().set_index("contender")["accuracy"].round(3).to_dict(), "on the six other shapes")
+pretrained = vc.train(
+    "quickstart", pretraining, data=(source.images.numpy()[is_pretraining], names[is_pretraining]), quiet=True
+)
+print(pretrained.frame().set_index("contender")["accuracy"].round(3).to_dict(), "on the six other shapes")
 
 # %%
 probes = {
     f"contenders.{name}_probe": {
         "model": model,
-        "weights": {"cell": str(before.folder), "contender": name},
+        "weights": {"cell": str(pretrained.folder), "contender": name},
         "finetune": "head",
     }
     for name, model in {
@@ -144,22 +152,24 @@ probes = {
         "resnet": {"name": "resnet8", "zero_init_residual": False},
     }.items()
 }
-again = vc.train("decide", {**tiny, **without, **probes}, quiet=True)
-again.frame().groupby(["contender", "train_size"])["accuracy"].agg(["mean", "min", "max"]).round(3)
+extended = vc.train("decide", {**tiny, **no_downloads, **probes}, quiet=True)
+extended.frame().groupby(["contender", "train_size"])["accuracy"].agg(["mean", "min", "max"]).round(3)
 
 # %% [markdown]
-# What was trained already was kept; the two probes were added. A probe trains nothing but the head, on features that are computed once, so
-# it costs next to nothing. Whether it wins depends on how near the old images are to yours. The figure has all four:
+# The runs that were already trained are reused; only the two probes are new. A probe trains only the head, on
+# features that are computed once, so it costs very little. It helps more if the pretraining images are similar to
+# yours. The figure shows all four:
 
 # %%
-again.plot()
+extended.plot()
 
 # %% [markdown]
-# ## Use it
+# ## Predict new images
 #
-# New pictures, with no label: two hearts, a star, and one that belongs nowhere (noise). `predict` names a class for each, with a probability
-# that is calibrated, and whether the picture is unlike all that it has seen; both rest on validation images, and are rough where these are
-# few. We take the ResNet with pretrained weights.
+# New images without labels: two hearts, a star, and one of noise, which belongs to no class. `predict` returns a
+# class for each image, its calibrated probability, and whether the image is out of distribution. Calibration and
+# threshold come from the validation images, so they are imprecise if those are few. We use the ResNet with pretrained
+# weights.
 
 # %%
 new = Path("new")
@@ -171,28 +181,31 @@ for n in wanted:
     Image.fromarray(unseen.images[n].permute(1, 2, 0).numpy()).save(new / f"{name}_{n}.png")
 Image.fromarray(np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8)).save(new / "noise.png")
 
-answers = vc.predict(again.folder, "new", contender="resnet_probe", quiet=True)
+answers = vc.predict(extended.folder, "new", contender="resnet_probe", quiet=True)
 answers.frame()[["image", "predicted", "probability", "is_out_of_distribution"]].round(3)
 
 # %% [markdown]
-# Did it flag the noise? A probability is no answer to that: the network has to share out 100 % among four classes, whatever it sees. And
-# `is_out_of_distribution` may miss unlike images, the more so with few validation images; look at what comes in, too.
+# Did it flag the noise? The probability cannot show that: the network must distribute 100 % over four classes for
+# every image. `is_out_of_distribution` may miss unusual images, especially with few validation images. Look at your
+# new images as well.
 #
-# And where does the ViT look? Its accuracy is above, and a map of a network that guesses is a map of a guess; notebook 8 has the checks.
+# Where does the ViT look? Check its accuracy above first: the map of a network that guesses explains a guess.
+# Notebook 8 has the checks.
 
 # %%
-vit = vc.load(again.folder, "vit_probe")
+vit = vc.load(extended.folder, "vit_probe")
 picture = sorted(new.glob("*.png"))[0]
 vit.explain(picture, method="relevance")
 
 # %% [markdown]
-# ## Take it elsewhere
+# ## Export the network
 #
-# A checkpoint is for this package. For other programs there are safetensors, ONNX, `torch.export` and timm's layout; each file is opened again
-# and has to give the network's logits. `config.json` beside it says classes, size and normalisation.
+# A checkpoint is for this package. Other programs read safetensors, ONNX, `torch.export` or timm's format. Each
+# exported file is loaded again, and its logits are compared with the network's. `config.json` in the same folder
+# contains the classes, image size and normalisation.
 
 # %%
-network = vc.load(again.folder, "resnet_probe")  # of the largest size, and of that the first seed
+network = vc.load(extended.folder, "resnet_probe")  # the run with the largest size and the first seed
 for file in vc.export(network.path, format=["safetensors"], output="export"):
     print(file.path, f"({file.path.stat().st_size / 1000:.0f} kB), largest difference of a logit {file.difference:.0e}")
 
@@ -202,8 +215,8 @@ print(list(same) == list(network.predict("new").frame()["predicted"]))
 # %% [markdown]
 # ## Exercises
 #
-# **1. A leak.** Copy ten images of `heart` under other names into the same folder, and audit. Which finding comes first, and why is it worse
-# than it looks?
+# **1. A leak.** Copy ten images of `heart` under new names into the same folder, and repeat the audit. Which finding
+# comes first, and why is it more serious than it looks?
 
 # %% tags=["solution", "hide-cell"]
 for number, path in enumerate(sorted((photos / "heart").glob("*.png"))[:10]):
@@ -212,24 +225,24 @@ for finding in vc.audit(data="photos", output="audit", quiet=True).findings:
     print("-", finding.description)
 for path in (photos / "heart").glob("again_*.png"):
     path.unlink()
-# Some copies would train and others test: the accuracy would be that of remembering.
+# Some copies would be in the training data and some in the test data. The accuracy would then measure memorisation.
 
 # %% [markdown]
-# **2. Probe or fine-tune?** Train the ViT from the same weights with `finetune: full`, and set it beside the probe at the largest size. What must
-# be equal for a fair comparison, and what is not?
+# **2. Probe or fine-tune?** Train the ViT from the same weights with `finetune: full`, and compare it with the probe
+# at the largest size. What must be equal for a fair comparison, and what differs here?
 
 # %% tags=["solution", "hide-cell"]
 tuned = {key: value for key, value in probes["contenders.vit_probe"].items() if key != "finetune"}
 alone = {"name": "tuned", "contenders.vit": None, "contenders.resnet": None, "protocol.train_sizes": ["all"]}
-whole = vc.train("decide", {**tiny, **without, **alone, "contenders.vit_tuned": tuned}, quiet=True).frame()
-probe = again.frame().query("contender == 'vit_probe'")
+full = vc.train("decide", {**tiny, **no_downloads, **alone, "contenders.vit_tuned": tuned}, quiet=True).frame()
+probe = extended.frame().query("contender == 'vit_probe'")
 largest = probe[probe["train_size"] == probe["train_size"].max()]
-print(f"head alone {largest['accuracy'].mean():.3f}, all of it {whole['accuracy'].mean():.3f}")
-# Subsets, seeds and test images are equal. The compute is not: the probe has no steps.
+print(f"head alone {largest['accuracy'].mean():.3f}, all of it {full['accuracy'].mean():.3f}")
+# Subsets, seeds and test images are equal. The compute differs: the probe trains only the head, on precomputed features.
 
 # %% [markdown]
-# **3. What is out of distribution?** Blend a new heart with noise, 0 to 100 %. From where on is it flagged, and from where on
-# does it name another class?
+# **3. What is out of distribution?** Blend a new heart with noise, from 0 to 100 %. At which share is it flagged, and
+# at which share does the predicted class change?
 
 # %% tags=["solution", "hide-cell"]
 clean, noise = (np.asarray(Image.open(path), dtype=float) for path in (picture, new / "noise.png"))
@@ -237,22 +250,23 @@ blended = [((1 - share) * clean + share * noise).astype(np.uint8) for share in n
 print(network.predict(np.stack(blended)).frame()[["predicted", "ood_score", "is_out_of_distribution"]])
 
 # %% [markdown]
-# **4. Which mistakes?** Find, of the test images, those that this ResNet gets wrong, and look at them.
+# **4. Which mistakes?** Plot test images that this ResNet classifies wrongly.
 
 # %% tags=["solution", "hide-cell"]
 test = network.pool().test(network.cell.seed)
-said = network.predict(test.images.permute(0, 2, 3, 1).numpy()).classes
+predicted = network.predict(test.images.permute(0, 2, 3, 1).numpy()).classes
 truth = [test.class_names[label] for label in test.labels]
-wrong = [n for n in range(len(test)) if said[n] != truth[n]][:6]
+wrong = [n for n in range(len(test)) if predicted[n] != truth[n]][:6]
 figure, axes = plt.subplots(1, 6, figsize=(9, 1.9))
 for axis in axes:
     axis.axis("off")
 for axis, n in zip(axes, wrong, strict=False):
     axis.imshow(test.images[n].permute(1, 2, 0))
-    axis.set_title(f"{truth[n]}, not {said[n]}", fontsize=8)
+    axis.set_title(f"{truth[n]}, not {predicted[n]}", fontsize=8)
 
 # %% [markdown]
 # ## The end of the course
 #
-# You have built attention from a weighted mean, a ViT from attention, a convolution from heads; you know how to ask which is better on your
-# images, and how to doubt the answer. Back to the [table of the notebooks](README.md), and to the guides in `docs/`.
+# You have built attention from a weighted mean, a ViT from attention, and a convolution from attention heads. You
+# know how to compare networks on your images and how to check the result. Continue with the [table of the
+# notebooks](README.md) or the guides in `docs/`.

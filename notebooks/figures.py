@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
-sys.path.insert(0, str(Path(__file__).parents[1]))  # for the module beside this one, wherever this is started
+sys.path.insert(0, str(Path(__file__).parents[1]))  # makes notebooks importable from any folder
 
 from notebooks.reversal import START, SYMBOLS, VOCABULARY, exact_match, sequences_to_reverse, train_to_reverse
 from vit_vs_cnn.attention.functional import causal_mask, combine_masks, valid_length_mask
@@ -34,13 +34,13 @@ from vit_vs_cnn.reporting.style import COLOUR_MAP, COLOURS
 DISTANCE_KERNELS = ("gaussian", "box", "triangle", "epanechnikov")
 FEATURE_COUNTS = (16, 32, 64, 128, 256, 512, 1024)
 GRID = (7, 9)
-#: Patches whose view is shown: a corner, one at an edge, one inside.
-VIEWERS = {"corner": (0, 0), "edge": (0, 5), "inside": (4, 4)}
+#: Query patches (row, column) of the window figure.
+QUERY_PATCHES = {"corner": (0, 0), "edge": (0, 5), "inside": (4, 4)}
 BOUNDARIES = ("mask", "zero")
 
 
 def kernel_shapes() -> Figure:
-    """The kernels as functions of the distance."""
+    """Kernels as functions of the distance."""
     figure, axes = _panels(1, 4, 2.3, 2.2)
     distances = torch.linspace(-2.5, 2.5, 501)[:, None]
     for axis, kernel, colour in zip(axes, DISTANCE_KERNELS, COLOURS, strict=False):
@@ -124,7 +124,7 @@ def why_scores_are_scaled() -> Figure:
 
 
 def masks() -> Figure:
-    """Who may attend to whom: valid lengths, causal, and both."""
+    """Attention masks: valid lengths, causal, and both."""
     tokens = 12
     lengths = valid_length_mask(torch.tensor([8]), tokens)
     per_query = valid_length_mask(torch.tensor([[3, 5, 12, 0, 7, 9, 1, 12, 6, 2, 10, 4]]), tokens)
@@ -139,7 +139,7 @@ def masks() -> Figure:
 
 
 def sinusoidal_positions() -> Figure:
-    """The sinusoidal encoding of a sequence, and how alike two positions are."""
+    """The sinusoidal encoding of a sequence, and the similarity of its positions."""
     encoding = sinusoidal_encoding(100, 64)
     figure, (left, right) = _panels(1, 2, 5.0, 4.0)
     image = left.imshow(encoding.numpy(), cmap="cividis", aspect="auto", vmin=-1, vmax=1)
@@ -170,7 +170,7 @@ def grid_position_similarity() -> Figure:
 
 
 def windows() -> Figure:
-    """What three patches see through a window of 5 x 5, whatever the boundary, and through blocks of 4 x 4."""
+    """Attention weights of three patches in a 5 x 5 window, for each boundary rule, and in 4 x 4 blocks."""
     same = torch.zeros(1, 1, GRID[0] * GRID[1], 1)
     shown = {
         boundary: local_attention(
@@ -183,8 +183,8 @@ def windows() -> Figure:
             same, same, same, grid_size=GRID, window_size=4, shift=shift, return_weights=True
         )[1]
     return attention_heatmaps(
-        [[_view(weights[0, 0], place) for weights in shown.values()] for place in VIEWERS.values()],
-        row_labels=[f"{name} {place}" for name, place in VIEWERS.items()],
+        [[_view(weights[0, 0], place) for weights in shown.values()] for place in QUERY_PATCHES.values()],
+        row_labels=[f"{name} {place}" for name, place in QUERY_PATCHES.items()],
         column_labels=list(shown),
         title="Windows on a grid of 7 x 9: how a patch shares its attention where all keys are alike",
         query_label="",
@@ -194,7 +194,7 @@ def windows() -> Figure:
 
 
 def quadratic_biases() -> Figure:
-    """The nine heads of a quadratic bias as they start: the places of a 3 x 3 convolution."""
+    """Initial attention of the nine heads of a quadratic bias: the positions of a 3 x 3 convolution."""
     with torch.no_grad():
         weights = QuadraticBias((9, 9), 9).token_bias().softmax(-1)
     maps = weights[:, 40].unflatten(1, (9, 9)).unflatten(0, (3, 3))
@@ -209,7 +209,7 @@ def quadratic_biases() -> Figure:
 
 
 def resized_positions() -> Figure:
-    """Similarity of one place with all others before and after a position is moved to a larger grid."""
+    """Similarity of one position with all others, before and after interpolation to a larger grid."""
     old, new = (8, 8), (12, 16)
     encoding = sincos_2d_encoding(old, 64)
     resized = resize_position(encoding, old, new)
@@ -246,7 +246,7 @@ def random_feature_errors() -> Figure:
 
 
 def transformer_heads(steps: int = 500) -> Figure:
-    """Heads x layers of a Transformer that has learned to reverse sequences: all three attentions."""
+    """Attention maps of a Transformer trained to reverse sequences: encoder, decoder and cross-attention."""
     length = 8
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
@@ -255,9 +255,9 @@ def transformer_heads(steps: int = 500) -> Figure:
     model.eval()
     source, lengths, target = sequences_to_reverse(256, length, torch.Generator().manual_seed(1), min_length=length)
     share = exact_match(model, source, lengths, target)
-    written = torch.nn.functional.pad(target[:, :-1], (1, 0), value=START)
+    decoder_input = torch.nn.functional.pad(target[:, :-1], (1, 0), value=START)
     with torch.no_grad():
-        _, weights = model(source, written, source_lengths=lengths, return_weights=True)
+        _, weights = model(source, decoder_input, source_lengths=lengths, return_weights=True)
     return attention_heatmaps(
         [list(layers[0].mean(dim=0)) for layers in weights],
         row_labels=["encoder self", "decoder self", "decoder to encoder"],
@@ -266,7 +266,7 @@ def transformer_heads(steps: int = 500) -> Figure:
     )
 
 
-#: Every figure by the name of its file; one line adds one.
+#: File name of each figure, and the function that draws it.
 FIGURES: dict[str, Callable[[], Figure]] = {
     "kernel_shapes": kernel_shapes,
     "kernel_regression_fits": kernel_regression_fits,

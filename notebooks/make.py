@@ -1,7 +1,7 @@
 """Make the notebooks from their sources: ``python -m notebooks.make [NAME ...]``.
 
-A notebook is written as a script of cells (jupytext's percent format, ``# %%`` and ``# %% [markdown]``), beside which
-lies what running it prints and draws, as ``.ipynb``. ``--check`` runs nothing and says which of them lag behind.
+The source of a notebook is a script of cells in jupytext's percent format (``# %%`` and ``# %% [markdown]``). The executed
+notebook, with its output, is the ``.ipynb`` file next to it. ``--check`` runs nothing and lists the outdated notebooks.
 """
 
 import argparse
@@ -16,17 +16,17 @@ import nbformat
 from nbclient import NotebookClient
 
 HERE = Path(__file__).parent
-#: Seconds that a cell may take where other work runs; a notebook takes no more than 180 on two quiet cores.
+#: Time limit of a cell in seconds, for a busy machine. A whole notebook takes at most 180 s on two idle cores.
 LIMIT = 900
 
 
 def sources() -> list[Path]:
-    """The scripts of all notebooks, in their order."""
+    """List the scripts of all notebooks, in order."""
     return sorted(HERE.glob("[0-9][0-9]_*.py"))
 
 
-def made_from(source: Path) -> nbformat.NotebookNode:
-    """The notebook that a script says, without outputs. A cell's name is its place, so that equal cells are equal."""
+def build_notebook(source: Path) -> nbformat.NotebookNode:
+    """Build a notebook from a script, without outputs. Cell ids are cell numbers, so that rebuilding changes nothing."""
     notebook = jupytext.read(source)
     notebook.metadata = nbformat.from_dict(
         {
@@ -36,56 +36,61 @@ def made_from(source: Path) -> nbformat.NotebookNode:
     )
     for number, cell in enumerate(notebook.cells):
         cell.id = f"cell-{number}"
-        if "hide-cell" in cell.metadata.get("tags", []):  # a solution: folded until it is asked for
+        if "hide-cell" in cell.metadata.get("tags", []):  # solutions are folded
             cell.metadata["jupyter"] = nbformat.from_dict({"source_hidden": True})
     return notebook
 
 
 def is_current(source: Path) -> bool:
-    """Whether the notebook beside a script has its cells, and what all of them print."""
+    """Check that the notebook of a script contains the same cells, and that all of them were executed."""
     path = source.with_suffix(".ipynb")
     if not path.exists():
         return False
-    notebook, expected = nbformat.read(path, as_version=4), made_from(source)
+    notebook, expected = nbformat.read(path, as_version=4), build_notebook(source)
     ran = all(cell.execution_count for cell in notebook.cells if cell.cell_type == "code")
-    return ran and [_said(cell) for cell in notebook.cells] == [_said(cell) for cell in expected.cells]
+    return ran and [_cell_content(cell) for cell in notebook.cells] == [_cell_content(cell) for cell in expected.cells]
 
 
-def _said(cell: nbformat.NotebookNode) -> tuple[str, str, list[str]]:
+def _cell_content(cell: nbformat.NotebookNode) -> tuple[str, str, list[str]]:
     return cell.cell_type, cell.source, list(cell.metadata.get("tags", []))
 
 
 def execute(source: Path, folder: Path, parameters: Mapping[str, Any] | None = None) -> nbformat.NotebookNode:
-    """Run a script as a notebook, in a kernel that starts in a folder. The notebook holds what it prints and draws.
+    """Execute a script as a notebook and return it with its outputs.
 
     Arguments:
-        parameters: values in place of those of the cell tagged "parameters".
+        folder: working folder of the kernel.
+        parameters: values that replace those set in the cell tagged "parameters".
     """
-    notebook = made_from(source)
+    notebook = build_notebook(source)
     if parameters:
         index = next(i for i, cell in enumerate(notebook.cells) if "parameters" in cell.metadata.get("tags", []))
         values = "\n".join(f"{name} = {value!r}" for name, value in parameters.items())
         notebook.cells.insert(index + 1, nbformat.v4.new_code_cell(values))
-    place = {"metadata": {"path": str(folder)}}
-    NotebookClient(notebook, timeout=LIMIT, resources=place, coalesce_streams=True).execute()
-    notebook.metadata = made_from(source).metadata  # and not the version of the Python that ran it
+    resources = {"metadata": {"path": str(folder)}}
+    NotebookClient(notebook, timeout=LIMIT, resources=resources, coalesce_streams=True).execute()
+    notebook.metadata = build_notebook(source).metadata  # drops the version of the Python that ran it
     for cell in notebook.cells:
-        cell.metadata.pop("execution", None)  # times of day
+        cell.metadata.pop("execution", None)  # timestamps
     return notebook
 
 
 def main(words: list[str] | None = None) -> int:
-    """Make the notebooks that are named, or all; the exit code of ``--check`` is 1 if one lags behind."""
+    """Execute the named notebooks, or all. The exit code of ``--check`` is 1 if a notebook is outdated."""
     parser = argparse.ArgumentParser(prog="python -m notebooks.make", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help="the beginning of a name, such as 03; all if none")
-    parser.add_argument("--check", action="store_true", help="run nothing; say which lag behind their source")
-    given = parser.parse_args(words)
-    asked = [path for path in sources() if not given.names or path.stem.startswith(tuple(given.names))]
-    if given.check:
-        late = [path.name for path in asked if not is_current(path)]
-        print("\n".join(late) or f"{len(asked)} notebooks are as their sources say")
-        return bool(late)
-    for path in asked:
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help="beginning of a notebook's name, such as 03; default: all notebooks"
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="run nothing; list the notebooks that do not match their source"
+    )
+    options = parser.parse_args(words)
+    scripts = [path for path in sources() if not options.names or path.stem.startswith(tuple(options.names))]
+    if options.check:
+        outdated = [path.name for path in scripts if not is_current(path)]
+        print("\n".join(outdated) or f"{len(scripts)} notebooks match their sources")
+        return bool(outdated)
+    for path in scripts:
         print(path.stem, flush=True)
         with tempfile.TemporaryDirectory() as folder:
             nbformat.write(execute(path, Path(folder)), path.with_suffix(".ipynb"))

@@ -1,4 +1,4 @@
-"""Reversing a sequence: the smallest task that needs all three attentions, and a picture of them."""
+"""Reversing a sequence: a small task that needs encoder, decoder and cross-attention."""
 
 import torch
 import torch.nn.functional as F
@@ -15,34 +15,34 @@ VOCABULARY = 12
 def sequences_to_reverse(
     count: int, max_length: int, generator: torch.Generator, *, min_length: int = 1
 ) -> tuple[Int[Tensor, "count max_length"], Int[Tensor, "count"], Int[Tensor, "count max_length_and_stop"]]:
-    """Random digits of random length, the lengths, and the digits reversed with the stop after them.
+    """Sample random digits of random length. Returns the source, the lengths and the target.
 
-    The source is padded with zeros, the target with stops.
+    The target is the reversed source and a stop symbol. The source is padded with zeros, the target with stop symbols.
     """
     lengths = torch.randint(min_length, max_length + 1, (count,), generator=generator)
     source = torch.randint(SYMBOLS, (count, max_length), generator=generator)
-    places = torch.arange(max_length + 1)
-    mirrored = (lengths[:, None] - 1 - places).clamp(min=0, max=max_length - 1)
-    target = source.gather(1, mirrored).where(places < lengths[:, None], STOP)
-    source = source.where(places[:-1] < lengths[:, None], 0)
+    positions = torch.arange(max_length + 1)
+    mirrored = (lengths[:, None] - 1 - positions).clamp(min=0, max=max_length - 1)
+    target = source.gather(1, mirrored).where(positions < lengths[:, None], STOP)
+    source = source.where(positions[:-1] < lengths[:, None], 0)
     return source, lengths, target
 
 
 def reversal_loss(model: Transformer, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
-    """Cross entropy of the digits and the stop after them, under teacher forcing."""
-    written = F.pad(target[:, :-1], (1, 0), value=START)
-    logits = model(source, written, source_lengths=lengths)
-    real = valid_length_mask(lengths + 1, target.shape[1])[:, 0, 0]
-    return F.cross_entropy(logits[real], target[real])
+    """Cross entropy of the digits and the stop symbol, with teacher forcing."""
+    decoder_input = F.pad(target[:, :-1], (1, 0), value=START)
+    logits = model(source, decoder_input, source_lengths=lengths)
+    mask = valid_length_mask(lengths + 1, target.shape[1])[:, 0, 0]
+    return F.cross_entropy(logits[mask], target[mask])
 
 
 def exact_match(model: Transformer, source: Tensor, lengths: Tensor, target: Tensor) -> float:
-    """Share of the sequences that greedy decoding reverses without one wrong symbol, the stop included."""
-    written = model.decode_greedily(
+    """Share of the sequences that greedy decoding reverses exactly, including the stop symbol."""
+    output = model.decode_greedily(
         source, start_token=START, stop_token=STOP, max_tokens=target.shape[1], source_lengths=lengths
     )
-    written = F.pad(written, (0, target.shape[1] - written.shape[1]), value=STOP)
-    return (written == target).all(dim=1).float().mean().item()
+    output = F.pad(output, (0, target.shape[1] - output.shape[1]), value=STOP)
+    return (output == target).all(dim=1).float().mean().item()
 
 
 def train_to_reverse(
@@ -54,7 +54,7 @@ def train_to_reverse(
     learning_rate: float = 2e-3,
     seed: int = 0,
 ) -> list[float]:
-    """Adam on fresh sequences, with a one-cycle learning rate; the loss of every step."""
+    """Train with Adam on new random sequences, with a one-cycle learning rate. Returns the loss of every step."""
     generator = torch.Generator().manual_seed(seed)
     optimizer = torch.optim.Adam(model.parameters(), lr=learning_rate, betas=(0.9, 0.98))
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, learning_rate, total_steps=steps, pct_start=0.1)

@@ -3,7 +3,7 @@
 import matplotlib.pyplot as plt
 import pytest
 
-from notebooks.make import HERE, execute, is_current, made_from, sources
+from notebooks.make import HERE, build_notebook, execute, is_current, sources
 from vit_vs_cnn.runs.record import read_result_table
 
 #: For the cell tagged "parameters" of a notebook: as much as its claims need, and no more.
@@ -18,7 +18,7 @@ SMALL = {
     "08_where_does_it_look": {"STEPS": 2, "TRAIN_IMAGES": 40, "TEST_IMAGES": 20, "CHECKED": 8},
     "09_your_images": {
         **{"IMAGES": 10, "STEPS": 1, "SIZES": ["all"], "SEEDS": [0]},
-        **{"OTHERS": 60, "PRETRAIN_STEPS": 1},
+        **{"PRETRAIN_IMAGES": 60, "PRETRAIN_STEPS": 1},
     },
 }
 #: What these show is shown by others, too.
@@ -46,7 +46,7 @@ def test_a_notebook_runs_on_small_numbers(source, tmp_path, monkeypatch, capfd):
         monkeypatch.setattr(f"vit_vs_cnn.reporting.{writer}", lambda *_, **__: [])
     small = SMALL.get(source.stem, {})
     names = {"__name__": "__main__"}
-    for cell in made_from(source).cells:
+    for cell in build_notebook(source).cells:
         if cell.cell_type != "code":
             continue
         exec(compile(cell.source, source.name, "exec"), names)
@@ -76,7 +76,9 @@ def test_a_notebook_is_committed_as_its_source_says_and_names_no_machine(source)
 
 
 def test_the_accuracies_written_into_a_notebook_are_those_recorded():
-    cells = [cell.source for cell in made_from(HERE / "07_how_much_data.py").cells if "RECORDED = {" in cell.source]
+    cells = [
+        cell.source for cell in build_notebook(HERE / "07_how_much_data.py").cells if "RECORDED = {" in cell.source
+    ]
     names: dict = {}
     exec(cells[0].partition("\nsizes = ")[0], names)
     table = HERE.parent / "results" / "regimes_cpu" / "results.csv"
