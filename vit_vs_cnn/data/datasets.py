@@ -42,7 +42,7 @@ IMAGES_READ_TWICE = 16
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class DatasetSplit:
     """The images of one split.
 
     Arguments:
@@ -103,7 +103,7 @@ def open_dataset(value: Any, options: ArraysOptions) -> CachedImages:
     return open_stored(target)
 
 
-def find_parts(value: Any) -> dict[str, Part]:
+def find_parts(value: Any) -> dict[str, DatasetSplit]:
     """The splits of a data set: ``train`` alone, or with ``validation`` and ``test``.
 
     Raises:
@@ -125,11 +125,11 @@ def find_parts(value: Any) -> dict[str, Part]:
     return parts
 
 
-def _part(value: Any) -> Part:
+def _part(value: Any) -> DatasetSplit:
     name = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
     if isinstance(value, LabelledImages):
         pair = lambda index: (value.take(torch.tensor([index]))[0], int(value.labels[index]))  # noqa: E731
-        return Part(len(value), pair, value.class_names, value.groups, name)
+        return DatasetSplit(len(value), pair, value.class_names, value.groups, name)
     if isinstance(value, Mapping):
         return _part_of_columns(value, name)
     if name.startswith("pandas."):
@@ -146,10 +146,10 @@ def _part(value: Any) -> Part:
     class_names = _class_names(value) if columns is None else columns[2]
     groups = _as_texts(getattr(value, "groups", None), len(value))
     image_and_label = None if columns is None else columns[:2]
-    return Part(len(value), lambda index: _pair_of(value[index], image_and_label), class_names, groups, name)
+    return DatasetSplit(len(value), lambda index: _pair_of(value[index], image_and_label), class_names, groups, name)
 
 
-def _part_of_columns(values: Mapping[str, Any], name: str) -> Part:
+def _part_of_columns(values: Mapping[str, Any], name: str) -> DatasetSplit:
     surplus = [key for key in values if key not in ("images", "labels", "groups", "class_names")]
     if surplus or "images" not in values or "labels" not in values:
         raise InputError(f"data: expected {DATASET_FORMS}; got names {', '.join(map(str, values))}")
@@ -168,7 +168,7 @@ def _part_of_columns(values: Mapping[str, Any], name: str) -> Part:
     class_names = None if names is None else tuple(str(name) for name in names)
     groups = _as_texts(values.get("groups"), len(images))
     description = f"{name} of images and labels"
-    return Part(len(images), lambda index: (images[index], labels[index]), class_names, groups, description)
+    return DatasetSplit(len(images), lambda index: (images[index], labels[index]), class_names, groups, description)
 
 
 def _as_texts(values: Any, count: int) -> list[str] | None:
@@ -267,7 +267,7 @@ def _plain(value: Any) -> Any:
     return value if isinstance(value, Tensor) and value.is_meta else value.item()
 
 
-def _write_pixels(parts: Mapping[str, Part], options: ArraysOptions, path: Path) -> list[int | str]:
+def _write_pixels(parts: Mapping[str, DatasetSplit], options: ArraysOptions, path: Path) -> list[int | str]:
     """Write the pixels of all parts into one file. Returns their labels."""
     first, labels = parts["train"].read("train", 0, options)[0], []
     with create_image_file(path, (sum(part.count for part in parts.values()), *first.shape)) as stored:
@@ -283,7 +283,7 @@ def _write_pixels(parts: Mapping[str, Part], options: ArraysOptions, path: Path)
     return labels
 
 
-def _read_parts(parts: Mapping[str, Part], options: ArraysOptions) -> Iterator[tuple[np.ndarray, int | str]]:
+def _read_parts(parts: Mapping[str, DatasetSplit], options: ArraysOptions) -> Iterator[tuple[np.ndarray, int | str]]:
     for split, part in parts.items():
         for index in range(part.count):
             pixels, label = part.read(split, index, options)
@@ -297,7 +297,7 @@ def _read_parts(parts: Mapping[str, Part], options: ArraysOptions) -> Iterator[t
             yield pixels, label
 
 
-def _list_parts(parts: Mapping[str, Part], labels: list[int | str], options: ArraysOptions) -> ImageListing:
+def _list_parts(parts: Mapping[str, DatasetSplit], labels: list[int | str], options: ArraysOptions) -> ImageListing:
     names_of_parts = {part.class_names for part in parts.values() if part.class_names is not None}
     if len(names_of_parts) > 1:
         raise InputError("data: the splits name different classes; they need the same, in the same order")
