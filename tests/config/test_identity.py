@@ -96,3 +96,8 @@ def test_a_renamed_setting_keeps_its_name_in_the_identity(values, monkeypatch):
     del renamed["contender"]["label_smoothing"]
     monkeypatch.setattr(identity, "FORMER_NAMES", {"contender.smoothing": "label_smoothing"})
     assert identity_of(renamed) == before
+
+
+def test_a_fine_tuned_run_keeps_the_hash_that_it_had_when_the_setting_was_called_tune(values):
+    values["contenders"]["vit"] |= {"weights": {"cell": "runs/other"}, "finetune": {"last": 2}}
+    assert hash_of(identity_with(values)) == "0134785ffd"
