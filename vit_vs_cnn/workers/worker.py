@@ -59,12 +59,12 @@ class WorkRequest:
 
 
 def take_runs(request: WorkRequest, data: ExperimentData, *, console: Console, wait_for_others: bool = False) -> None:
-    """Bring all runs to a result that no other process is working on.
+    """Finish every run of the request that no other process is working on.
 
     Arguments:
         data: images of the experiment.
-        wait_for_others: whether to wait for runs of other processes, and to take those that they give up. Otherwise
-            the worker ends if other processes are working on all that is left.
+        wait_for_others: wait for runs of other processes, and take over those that they abandon. Otherwise return
+            when only such runs are left.
 
     Raises:
         InputError, OSError, Interrupted: as ``run_one``.
