@@ -69,6 +69,7 @@ def test_compute_is_compared_where_it_is_known():
     [
         ("vit", "ViT"),
         ("vit_tuned", "ViT-tuned"),
+        ("resnet_8", "ResNet (8)"),
         ("cnn_pretrained", "pretrained CNN"),
         ("vit_finetuned", "fine-tuned ViT"),
         ("mine", "mine"),

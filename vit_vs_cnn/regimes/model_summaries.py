@@ -53,8 +53,13 @@ def summarise_models(results: Sequence[RunResult]) -> tuple[ModelSummary, ...]:
 
 
 def display_name(key: str) -> str:
-    """The name of a model for readers: ``ViT-tuned`` for ``vit_tuned``, ``pretrained ViT`` for ``vit_pretrained``."""
+    """The name of a model for readers: ``ViT-tuned`` for ``vit_tuned``, ``pretrained ViT`` for ``vit_pretrained``.
+
+    A number is in parentheses, ``ResNet (8)`` for ``resnet_8``, as ResNet-8 is an architecture.
+    """
     family, *rest = key.split("_")
+    if len(rest) == 1 and rest[0].isdecimal() and family.lower() in _DISPLAY_NAMES:
+        return f"{_DISPLAY_NAMES[family.lower()]} ({rest[0]})"
     if len(rest) == 1 and rest[0] in _START_NAMES:
         return f"{_START_NAMES[rest[0]]} {display_name(family)}"
     return "-".join([_DISPLAY_NAMES[family.lower()], *rest]) if family.lower() in _DISPLAY_NAMES else key

@@ -47,6 +47,11 @@ _CAPTIONS = {
         "shaded.",
         "difference in test accuracy of the two models against the number of training images",
     ),
+    "differences": (
+        "Difference of each model from the one that all are compared with, in points. Hollow: no conclusion, or not "
+        "enough evidence.",
+        "difference in test accuracy of each model from one model against the number of training images",
+    ),
     "behind_the_best": (
         "Points by which each model is worse than the best one. Hollow: no conclusion, or not enough evidence.",
         "difference in test accuracy between the best model and each other one, by number of training images",
@@ -154,7 +159,7 @@ def _document(
     sections: dict[str, Sequence[Block | None]] = {
         "Further limits": [Bullets(limits) if limits else None],
         "Accuracies and differences": [
-            *(pictures.get(name) for name in ("behind_the_best", "difference")),
+            *(pictures.get(name) for name in ("behind_the_best", "differences", "difference")),
             None if failures is None else Text(failures),
             tables.accuracy_table(analysis, results),
             tables.comparison_table(analysis),

@@ -11,8 +11,10 @@ from vit_vs_cnn.regimes.analysis import Analysis, analyse
 from vit_vs_cnn.reporting.figures.experiment import (
     accuracy_curves,
     difference_curve,
+    difference_curves,
     experiment_figures,
     gaps_to_best,
+    reference_model,
 )
 from vit_vs_cnn.statistics.pair_comparison import CONCLUSIVE
 
@@ -119,6 +121,27 @@ def test_differences_without_a_conclusion_are_hollow(seeds):
     open_ones = [c for c in analysis.comparisons if c.conclusion not in CONCLUSIVE]
     assert len(hollow_marks(axis)) == len(open_ones)
     assert len(open_ones) < len(SIZES) if seeds == 3 else len(open_ones) == len(SIZES)
+
+
+def test_models_that_are_all_compared_with_one_have_a_curve_each_and_hollow_marks_without_a_conclusion():
+    analysis = analyse(seeded(THREE, images=10**6, spread=0.01))
+    assert reference_model(analysis) is None  # every pair was compared
+    to_cnn = replace(analysis, comparisons=tuple(c for c in analysis.comparisons if "cnn" in c.names))
+    assert reference_model(to_cnn) == "cnn"
+    assert "differences" in experiment_figures(to_cnn)
+    (axis,) = difference_curves(to_cnn, "cnn").axes
+    assert axis.get_ylabel() == "points above the CNN"
+    assert names_beside(axis) == ["windows", "ViT"]
+    for bars, name in zip(axis.containers, ("vit", "windows"), strict=True):
+        drawn = bars.lines[0].get_ydata().astype(float)
+        pair = to_cnn.pair(name, "cnn")
+        signs = [1 if comparison.first == name else -1 for comparison in pair]
+        expected = [100 * sign * comparison.difference.value for sign, comparison in zip(signs, pair, strict=True)]
+        np.testing.assert_allclose(drawn, expected)
+        assert expected[0] < 0 if name == "vit" else abs(expected[0]) < 1
+    hollow = [mark for marker in "osv^D" for mark in hollow_marks(axis, marker)]
+    open_ones = [c for c in to_cnn.comparisons if c.conclusion not in CONCLUSIVE]
+    assert len(hollow) == len(open_ones) > 0
 
 
 def test_every_budget_is_a_panel_with_all_models():

@@ -29,7 +29,10 @@ def experiment_figures(analysis: Analysis) -> dict[str, Figure]:
     figures = {}
     if len(analysis.budgets) > 1:
         figures["more_training"] = accuracy_curves(analysis, analysis.budgets)
-    if len(_recommended_pair(analysis)) > 1:
+    reference = reference_model(analysis)
+    if reference is not None and len(analysis.sizes) > 1:
+        figures["differences"] = difference_curves(analysis, reference)
+    elif len(_recommended_pair(analysis)) > 1:
         figures["difference"] = difference_curve(analysis)
     if 1 < len(_gaps_to_best(analysis)) == len(analysis.models) - 1:
         figures["behind_the_best"] = gaps_to_best(analysis)
@@ -116,16 +119,21 @@ def _draw_intervals(axis: Axes, places: Sequence[int], estimates: Sequence[Estim
 
 
 def _label_ends(axis: Axes, analysis: Analysis, budget: str, *, with_chance: bool) -> None:
-    """Names to the right of an axis, at the height of the ends of their lines, and apart."""
-    styles, names = looks(analysis.display_names), analysis.display_names | {"": "majority class"}
+    """Write the names of the models to the right of an axis, at the ends of their curves."""
     curves = {model.key: analysis.curve(model.key, budget) for model in analysis.models}
-    ends = [(100 * curve[-1].accuracy.value, key) for key, curve in curves.items() if curve]
-    ends = sorted([*ends, *[(100 * (analysis.chance or 0), "")] * with_chance])
+    ends = {key: 100 * curve[-1].accuracy.value for key, curve in curves.items() if curve}
+    _write_names(axis, analysis, ends | ({"": 100 * (analysis.chance or 0)} if with_chance else {}))
+
+
+def _write_names(axis: Axes, analysis: Analysis, ends: dict[str, float]) -> None:
+    """Write display names to the right of an axis, near the given heights and apart. "" is the majority class."""
+    styles, names = looks(analysis.display_names), analysis.display_names | {"": "majority class"}
+    order = sorted(ends, key=lambda key: (ends[key], key))
     low, high = axis.get_ylim()
     gap = (high - low) * 0.075
-    raised = [*itertools.accumulate((end for end, _ in ends), lambda last, end: max(end, last + gap))]
+    raised = [*itertools.accumulate((ends[key] for key in order), lambda last, end: max(end, last + gap))]
     heights = [*itertools.accumulate([high, *raised[::-1]], lambda last, height: min(height, last - gap))][:0:-1]
-    for (_, key), height in zip(ends, heights, strict=True):
+    for key, height in zip(order, heights, strict=True):
         if key:
             axis.plot(1.04, height, transform=axis.get_yaxis_transform(), ms=6, clip_on=False, lw=0, **styles[key].line)
         place = {"xycoords": ("axes fraction", "data"), "va": "center", "fontsize": 9.5 if key else 8.5}
@@ -163,6 +171,39 @@ def difference_curve(analysis: Analysis) -> Figure:
     axis.set_ylabel(f"{names[advice.best]} - {names[advice.rival]}, points", fontsize=10)
     axis.tick_params(labelsize=9)
     _set_log_axis(axis, sizes)
+    return figure
+
+
+def reference_model(analysis: Analysis) -> str | None:
+    """The model in every comparison, where there are several pairs and few enough for one figure; else None."""
+    pairs = {comparison.names for comparison in analysis.comparisons}
+    if not 1 < len(pairs) <= MAX_CURVES_WITH_INTERVALS:
+        return None
+    return next(iter(frozenset.intersection(*pairs)), None)
+
+
+def difference_curves(analysis: Analysis, reference: str) -> Figure:
+    """Difference of each model from the reference against training images."""
+    figure, (axis,) = plain_axes(*FIGURE_SIZE_INCHES)
+    styles, ends = looks(analysis.display_names), {}
+    for key, style in styles.items():
+        comparisons = analysis.pair(key, reference) if key != reference else []
+        if comparisons:
+            signed = [_determined(one.difference if one.first == key else -one.difference) for one in comparisons]
+            sizes, values = [one.train_size or 0 for one in comparisons], [100 * one.value for one in signed]
+            axis.plot(sizes, values, lw=1.5, color=style.colour)
+            _draw_intervals(axis, sizes, signed, style)
+            for comparison, size, value in zip(comparisons, sizes, values, strict=True):
+                if comparison.conclusion not in CONCLUSIVE:
+                    axis.plot(size, value, style.marker, mfc="white", mec=style.colour, ms=6, zorder=4)
+            ends[key] = values[-1]
+    axis.axhline(0, color=GREY, lw=1)
+    axis.yaxis.set_major_locator(MaxNLocator(6))
+    axis.set_xlabel("training images", fontsize=10)
+    axis.set_ylabel(f"points above the {analysis.display_names[reference]}", fontsize=10)
+    axis.tick_params(labelsize=9)
+    _set_log_axis(axis, analysis.sizes)
+    _write_names(axis, analysis, ends)
     return figure
 
 
