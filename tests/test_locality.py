@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 
 from tests.experiments.tiny import tiny_config
@@ -52,6 +53,21 @@ def test_a_compiled_network_says_the_same_and_is_a_checkpoint(experiment, capsys
     assert type(compiled.network).__name__ == "AttentionNetwork"
     assert compiled.name == "resnet-n80-s3 (attention)"
     assert main(["export", str(compiled.path), "--format", "safetensors", "--output", str(cell / "out")]) == 0
+
+
+def test_a_network_of_few_heads_is_nearer_with_more_of_them(experiment, tmp_path, capsys):
+    cell, agreement = _cell(experiment, "resnet"), {}
+    for heads in (1, 9):
+        path = tmp_path / f"heads_{heads}.ckpt"
+        assert main(["to-attention", str(cell), "--num-heads", str(heads), "--output", str(path)]) == 0
+        printed = capsys.readouterr().out
+        error, bound = map(float, re.search(r"error of the kernels +([\d.]+) % \(bound ([\d.]+) %\)", printed).groups())
+        outputs = float(re.search(r"error of the layers' outputs +([\d.]+) %", printed)[1])
+        agreement[heads] = outputs, float(re.search(r"same class +([\d.]+) %", printed)[1])
+        assert bound - 0.1 <= error <= bound + 12
+        assert open_network(path).network(torch.zeros(1, 3, 16, 16)).shape == (1, 10)
+    assert agreement[9] == (0.0, 100.0)
+    assert agreement[1][0] > 1
 
 
 def test_what_has_no_convolution_is_refused_in_one_line(experiment, capsys):

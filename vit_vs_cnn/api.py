@@ -635,6 +635,7 @@ def to_attention(
     form: Literal["window", "quadratic"] = "window",
     sharpness: float | None = None,
     head_dim: int | None = None,
+    num_heads: int | None = None,
     released: bool = False,
     window_size: int | None = None,
     contender: str | None = None,
@@ -646,6 +647,8 @@ def to_attention(
 ) -> "Compilation":
     """Convert a trained CNN to a network of multi-head attention that computes the same function.
 
+    With num_heads, each layer has fewer heads than its kernel has offsets, and approximates it.
+
     The checkpoint can be compared, inspected and trained further (contenders.NAME.starts_from).
 
     Reference: Cordonnier et al. 2020, "On the Relationship between Self-Attention and Convolutional Layers", theorem 1.
@@ -655,8 +658,10 @@ def to_attention(
         form: window (one head for each kernel offset) or quadratic (relative scores over all positions).
         sharpness: scale of the quadratic scores. Default: the largest useful one.
         head_dim: width of a head. Below the rank of a kernel, the conversion is an approximation.
+        num_heads: number of heads of each layer. Their centers, widths and values are fitted on training images, and
+            batch norms are adjusted. Default: one head for each kernel offset.
         released: make positions trainable and add content-based scores, for further training.
-        window_size: window of a released layer. Default: the kernel size.
+        window_size: window of a layer with num_heads or released. Default: the kernel size.
         contender: model of an experiment.
         count: number of test images for the comparison. Default: all.
         output: checkpoint to write. Default: attention.ckpt next to the original.
@@ -672,19 +677,21 @@ def to_attention(
 
         from vit_vs_cnn.conversion.to_attention import compile_network
 
-    own = {"sharpness": sharpness, "head_dim": head_dim, "window_size": window_size}
-    _check_positive(count=count, head_dim=head_dim, window_size=window_size)
+    own = {"sharpness": sharpness, "head_dim": head_dim, "num_heads": num_heads, "window_size": window_size}
+    _check_positive(count=count, head_dim=head_dim, num_heads=num_heads, window_size=window_size)
     with _progress(quiet) as tell:
         tell("opening")
         network = load(path, contender, trust)
-        test = network.pool(None if root is None else Path(root)).test(network.cell.seed)
+        pool, cell = network.pool(None if root is None else Path(root)), network.cell
+        test = pool.test(cell.seed)
         images = test.subset(torch.arange(min(count or len(test), len(test))))
+        training = None if num_heads is None else pool.draw(cell.train_size, cell.seed).training
         options = {"form": form, "released": released} | {
             name: value for name, value in own.items() if value is not None
         }
         target = network.path.with_name("attention.ckpt") if output is None else Path(output)
         tell(f"compiling {network.name}, and comparing the two on {len(images):,} test images")
-        return compile_network(network, options, target, images)
+        return compile_network(network, options, target, images, training)
 
 
 @preserve_process_state

@@ -167,6 +167,10 @@ def _print_to_attention(converted: "Compilation") -> None:
     print(f"largest difference of a logit  {converted.difference:.1e} in float32 on {converted.images:,} images")
     print(f"                               {converted.exact_difference:.1e} in float64 on {exact:,} of them")
     print(f"same class                     {100 * converted.agreement:.2f} % of {converted.images:,} images")
+    if converted.heads is not None:
+        errors = converted.heads
+        print(f"error of the kernels           {100 * errors.kernel:.1f} % (bound {100 * errors.bound:.1f} %)")
+        print(f"error of the layers' outputs   {100 * errors.outputs:.1f} %, mean over {errors.layers} layers")
     for name, (before, after) in {"parameters": converted.parameters, "MACs": converted.macs}.items():
         print(f"{name:<30} {in_millions(before)} before, {in_millions(after)} after")
 

@@ -1,14 +1,19 @@
 """A trained convolutional network written again as attention, and the proof that it is the same."""
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from einops import rearrange
+from torch import Tensor, nn
+from torch.optim.swa_utils import update_bn
 
+from vit_vs_cnn.attention.convolution import ConvolutionalAttention
+from vit_vs_cnn.attention.convolution.head_fit import rank_bound
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.models.cost import count_macs, count_parameters
@@ -21,6 +26,28 @@ from vit_vs_cnn.training.checkpoints import write_checkpoint
 
 #: Images that the float64 difference is measured on: on a CPU they cost as much as many times the number in float32.
 EXACT_IMAGES = 256
+#: Training images for the second moments of the inputs of each layer and for the batch norms.
+CALIBRATION_IMAGES = 2_000
+CALIBRATION_BATCH = 100
+#: Layers with more inputs in a window are fitted to the kernel alone: the matrix of second moments would be too large.
+MAX_MOMENTS = 4_096
+
+
+@dataclass(frozen=True)
+class HeadErrors:
+    """Errors of heads fitted to convolutions, as shares of the energy: means over layers with kernels beyond 1 x 1.
+
+    Arguments:
+        layers: number of layers.
+        kernel: error of the best fit of the kernel.
+        bound: smallest error of any heads of this number, from the singular values of the kernel.
+        outputs: mean squared error of the outputs of the fit that was taken; nan if no layer was fitted to its outputs.
+    """
+
+    layers: int
+    kernel: float
+    bound: float
+    outputs: float
 
 
 @dataclass(frozen=True)
@@ -32,6 +59,7 @@ class Compilation:
         exact_difference: the same in float64, over the first ``EXACT_IMAGES``.
         agreement: share of the images that both give the same class.
         macs: before and after, of one image.
+        heads: errors of the fitted heads; None if there is a head for each offset of the kernels.
     """
 
     path: Path
@@ -41,10 +69,15 @@ class Compilation:
     agreement: float
     parameters: tuple[int, int]
     macs: tuple[int, int]
+    heads: HeadErrors | None = None
 
 
 def compile_network(
-    trained: TrainedNetwork, options: Mapping[str, Any], output: Path, images: LabelledImages
+    trained: TrainedNetwork,
+    options: Mapping[str, Any],
+    output: Path,
+    images: LabelledImages,
+    training: LabelledImages | None = None,
 ) -> Compilation:
     """Write the attention network of a checkpoint as a checkpoint of its own, and set the two side by side.
 
@@ -52,6 +85,8 @@ def compile_network(
 
     Arguments:
         options: arguments of ``AttentionNetwork``.
+        training: training images for ``num_heads``: the heads are fitted to the outputs of the layers on them, and
+            batch norms are adjusted to them.
 
     Raises:
         InputError: a network without convolutions, or options that do not go together.
@@ -62,6 +97,9 @@ def compile_network(
     shape, location = trained.image_shape, f"checkpoint {trained.path}"
     compiled = build_network(model, num_classes=len(trained.class_names), image_shape=shape, location=location).eval()
     start_from(compiled, trained.network, location=f"checkpoint {trained.path}")
+    errors = None
+    if options.get("num_heads") is not None and training is not None:
+        errors = _fit_to_outputs(compiled, trained, training)
     origin = {"origin": trained.cell.to_dict(), CHECKPOINT_KEY_TRAINING_HASHES: trained.seen.to_dict()}
     origin |= {"compiled_from": hash_weights(trained.network)}
     normalise = trained.normalise
@@ -75,6 +113,7 @@ def compile_network(
         agreement=float(before.argmax(1).eq(after.argmax(1)).double().mean()),
         parameters=(count_parameters(trained.network), count_parameters(compiled)),
         macs=(count_macs(trained.network, shape), count_macs(compiled, shape)),
+        heads=errors,
     )
 
 
@@ -83,6 +122,89 @@ def _attention_model(model: Mapping[str, Any], options: Mapping[str, Any], *, lo
     if not name or name.startswith(ATTENTION_PREFIX):
         raise InputError(f"{location}: compiling takes a convolutional network by name, not {name or 'a class'}")
     return {**model, "name": f"{ATTENTION_PREFIX}{name}", **options}
+
+
+def _fit_to_outputs(compiled: nn.Module, trained: TrainedNetwork, training: LabelledImages) -> HeadErrors:
+    """Fit the heads of each layer to its outputs on training images, then adjust the batch norms."""
+    chosen = training.subset(torch.arange(min(len(training), CALIBRATION_IMAGES)))
+    batches = [trained.normalise(images) for images in chosen.batches(CALIBRATION_BATCH)]
+    layers = {
+        name.removeprefix("network."): layer
+        for name, layer in compiled.named_modules()
+        if isinstance(layer, ConvolutionalAttention) and layer.geometry.positions > 1
+    }
+    convolutions = {name: module for name, module in trained.network.named_modules() if name in layers}
+    kernel_errors, bounds, output_errors = [], [], []
+    for name, layer in layers.items():
+        kernel = convolutions[name].weight.detach()
+        plain = layer.fit(kernel)
+        kernel_errors.append(plain.error)
+        bounds.append(rank_bound(rearrange(kernel, "(g o) c y x -> (y x) g o c", g=layer.groups), layer.num_heads))
+        if layer.geometry.positions * layer.in_channels // layer.groups <= MAX_MOMENTS:
+            fit = layer.fit(kernel, _second_moments(trained.network, convolutions[name], layer, batches))
+            layer.set_fit(fit)
+            output_errors.append(fit.error)
+    _shift_batch_norms(compiled, trained.network, batches)
+    means = [sum(values) / len(values) if values else float("nan") for values in (kernel_errors, bounds, output_errors)]
+    return HeadErrors(len(layers), *means)
+
+
+@torch.no_grad()
+def _shift_batch_norms(compiled: nn.Module, original: nn.Module, batches: list[Tensor]) -> None:
+    """Change running statistics as the statistics on these images change from the original network to the other one.
+
+    The statistics themselves are not replaced: those of training are of augmented images, and of all of them.
+    """
+    before = copy.deepcopy(original)
+    running = _running_statistics(original)
+    update_bn(batches, before)
+    update_bn(batches, compiled)
+    compiled.eval()
+    old = _running_statistics(before)
+    for name, (mean, variance) in _running_statistics(compiled).items():
+        trained_mean, trained_variance = running[name]
+        mean.add_(trained_mean - old[name][0])
+        variance.mul_(trained_variance / old[name][1])
+
+
+def _running_statistics(network: nn.Module) -> dict[str, tuple[Tensor, Tensor]]:
+    """Running mean and variance of each batch norm, by its name in the convolutional network."""
+    norms = {n: m for n, m in network.named_modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)}
+    return {
+        name.removeprefix("network."): (norm.running_mean, norm.running_var)
+        for name, norm in norms.items()
+        if norm.running_mean is not None and norm.running_var is not None
+    }
+
+
+@torch.no_grad()
+def _second_moments(
+    network: nn.Module, convolution: nn.Module, layer: ConvolutionalAttention, batches: list[Tensor]
+) -> Tensor:
+    """Second moments of the windows of a layer's inputs: ``groups positions channels positions channels``."""
+    geometry, total, count = layer.geometry, torch.zeros(()), 0
+
+    def add(_: nn.Module, inputs: tuple[Tensor]) -> None:
+        nonlocal total, count
+        padded = geometry.pad_for_windows(inputs[0], geometry.num_queries(inputs[0]))
+        windows = rearrange(geometry.unfold_windows(padded), "b (g c) r s y x -> g (b r s) (y x c)", g=layer.groups)
+        total = total + (windows.mT @ windows).double()
+        count += windows.shape[1]
+
+    with _hooked(convolution, add):
+        for images in batches:
+            network(images)
+    positions = geometry.positions
+    return rearrange(total / count, "g (p c) (q d) -> g p c q d", p=positions, q=positions)
+
+
+@contextmanager
+def _hooked(module: nn.Module, hook: Any) -> Iterator[None]:
+    handle = module.register_forward_pre_hook(hook)
+    try:
+        yield
+    finally:
+        handle.remove()
 
 
 @torch.no_grad()

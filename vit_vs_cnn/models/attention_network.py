@@ -20,7 +20,7 @@ class AttentionNetwork(nn.Module):
     Arguments:
         network: convolutional network; a copy with attention becomes ``self.network``.
         image_size: size of the images, one number or (rows, cols).
-        form, sharpness, head_dim, window_size, released: as of ``conv2d_to_attention``.
+        form, sharpness, head_dim, window_size, released, num_heads: as of ``conv2d_to_attention``.
 
     Raises:
         ValueError: as ``network_to_attention``.
@@ -36,6 +36,7 @@ class AttentionNetwork(nn.Module):
         head_dim: int | None = None,
         window_size: int | None = None,
         released: bool = False,
+        num_heads: int | None = None,
     ) -> None:
         super().__init__()
         self._convert = partial(
@@ -46,6 +47,7 @@ class AttentionNetwork(nn.Module):
             head_dim=head_dim,
             window_size=window_size,
             released=released,
+            num_heads=num_heads,
         )
         self.network = self._convert(network).train(network.training)
         self._no_weight_decay = getattr(network, "no_weight_decay", set)()
@@ -69,11 +71,12 @@ class AttentionNetwork(nn.Module):
         return {f"network.{name}": number for number, layer in enumerate(layers) for name in layer}.__getitem__
 
     def no_weight_decay(self) -> set[str]:
-        """Names of position biases, and of the parameters that the network excludes."""
+        """Names of positions, and of the parameters that the network excludes."""
         names = {f"network.{name}" for name in self._no_weight_decay}
         for name, module in self.named_modules():
-            if isinstance(module, ConvolutionalAttention) and module.released:
-                names.add(f"{name}.position_bias")
+            if isinstance(module, ConvolutionalAttention):
+                own = dict(module.named_parameters(recurse=False))
+                names |= {f"{name}.{key}" for key in ("position_bias", "centers", "log_sharpness") if key in own}
         return names
 
     def forward(self, images: Images, *, return_attention: bool = False) -> Tensor | tuple[Tensor, list[Tensor]]:

@@ -105,6 +105,11 @@ class ConvolutionGeometry(NamedTuple):
         )
         return (rows * self.cols.window + cols).flatten()
 
+    def coordinates(self, device: torch.device) -> Float[Tensor, "positions 2"]:
+        """(row, col) of each window position relative to the middle of the window, in steps of the kernel."""
+        rows, cols = (torch.arange(axis.window, device=device) - (axis.window - 1) // 2 for axis in self)
+        return torch.cartesian_prod(rows, cols).view(-1, 2).float()
+
     def pad(self, images: Images) -> Float[Tensor, "batch channels padded_rows padded_cols"]:
         """Images with the padding of the convolution."""
         rows, cols = self

@@ -17,6 +17,7 @@ from vit_vs_cnn.attention.convolution.content import (
     tiles_to_grid,
 )
 from vit_vs_cnn.attention.convolution.geometry import make_geometry
+from vit_vs_cnn.attention.convolution.head_fit import HeadFit, fit_heads, position_scores
 
 FORMS = ("window", "quadratic")
 #: Default sharpness by form. At 46 the largest weight of the quadratic form rounds to 1 in every dtype.
@@ -55,6 +56,9 @@ class ConvolutionalAttention(nn.Module):
     W_s`` at the positions of the kernel and 0 at the others. A window larger than the kernel has one more head for it,
     which attends to all positions alike.
 
+    With ``num_heads``, a window has fewer heads than offsets, at learned centers: ``B[h, s] = -alpha_h |s - c_h|^2``.
+    The heads are fitted to the kernel (``fit_heads``); their smallest possible error is ``rank_bound``.
+
     Reference: Cordonnier, Loukas & Jaggi 2020, theorem 1 and lemma 1; Ramachandran et al. 2019 (windows).
     Differs: strides, dilations and groups of ``nn.Conv2d``; without ``head_dim`` the product ``W_V W_O`` of a
     head is one matrix, and the tokens themselves are the values, shared by all heads; keys are shared, too (Shazeer
@@ -68,6 +72,8 @@ class ConvolutionalAttention(nn.Module):
         window_size: (rows, cols) of the window or one number, if larger than the kernel; a 1x1 kernel keeps its own.
         head_dim: width of a head (in each group); None for one matrix per head, of full rank.
         released: learn positions and content; with form "window" only.
+        num_heads: number of heads at learned centers, with form "window" only; None for one head for each offset. There
+            are at most as many heads as positions.
 
     Raises:
         ValueError: if a form is unknown, a number does not fit, or the sharpness is infinite where
@@ -90,6 +96,7 @@ class ConvolutionalAttention(nn.Module):
         window_size: Size2d | None = None,
         head_dim: int | None = None,
         released: bool = False,
+        num_heads: int | None = None,
     ) -> None:
         super().__init__()
         self.form = form
@@ -97,6 +104,11 @@ class ConvolutionalAttention(nn.Module):
         if form == "quadratic" and (released or window_size is not None):
             raise ValueError(
                 f'released and window_size need form="window", but released={released}, window_size={window_size}'
+            )
+        if num_heads is not None and (form != "window" or released or sharpness is not None or num_heads < 1):
+            raise ValueError(
+                'num_heads must be at least 1, with form="window" and without sharpness and released, but '
+                f"num_heads={num_heads}, form={form}, sharpness={sharpness}, released={released}"
             )
         if groups < 1 or in_channels % groups or out_channels % groups or min(in_channels, out_channels) < 1:
             raise ValueError(
@@ -113,6 +125,7 @@ class ConvolutionalAttention(nn.Module):
         self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
         self.sharpness = _check_sharpness(sharpness, form=form, released=released)
         self.released = released and self.geometry.positions > 1  # one position leaves no choice
+        self.learned_heads = None if num_heads is None else min(num_heads, self.geometry.positions)
         heads, widths = self.num_heads, (in_channels // groups, out_channels // groups)
         self.head_dim = head_dim
         if head_dim is not None and not 1 <= head_dim <= min(widths):
@@ -125,12 +138,27 @@ class ConvolutionalAttention(nn.Module):
             self.query_weight = nn.Parameter(torch.empty(heads, KEY_DIM, in_channels))
             self.key_weight = nn.Parameter(torch.empty(KEY_DIM, in_channels))
             self.position_bias = nn.Parameter(torch.empty(heads, self.geometry.positions))
+        if self.learned_heads is not None:
+            self.centers = nn.Parameter(torch.empty(heads, 2))
+            self.log_sharpness = nn.Parameter(torch.empty(heads))
         self.init_weights()
 
     @torch.no_grad()
     def init_weights(self) -> None:
-        """Initialize W_h uniformly as torch's convolution, W_Q normally, W_K to zero, every head at its offset."""
+        """Initialize W_h uniformly as torch's convolution, W_Q normally, W_K to zero, every head at its offset.
+
+        Learned centers are drawn from a normal distribution around the query.
+        """
         fan_in = self.in_channels // self.groups * self.geometry.offsets
+        if self.learned_heads is not None:
+            nn.init.normal_(self.centers)
+            nn.init.zeros_(self.log_sharpness)
+            nn.init.uniform_(self.output_weight, -(fan_in**-0.5), fan_in**-0.5)
+            if self.value_weight is not None:
+                nn.init.normal_(self.value_weight, std=self.value_weight.shape[-1] ** -0.5)
+            if self.output_bias is not None:
+                nn.init.zeros_(self.output_bias)
+            return
         kernel = torch.empty(self.out_channels, self.in_channels // self.groups, *self.kernel_size)
         self.set_kernel(nn.init.uniform_(kernel, -(fan_in**-0.5), fan_in**-0.5))
         if self.output_bias is not None:
@@ -148,17 +176,40 @@ class ConvolutionalAttention(nn.Module):
     @property
     def num_heads(self) -> int:
         """Number of heads: one for each offset, and one for the whole window if it is released and larger."""
+        if self.learned_heads is not None:
+            return self.learned_heads
         return self.geometry.offsets + int(self.released and self.geometry.positions > self.geometry.offsets)
 
     @torch.no_grad()
     def set_kernel(self, kernel: Float[Tensor, "out_channels group_channels kernel_rows kernel_cols"]) -> None:
-        """Make the heads compute a convolution with this kernel, or the nearest of rank ``head_dim``."""
+        """Make the heads compute a convolution with this kernel, or the nearest that they can."""
+        if self.learned_heads is not None:
+            if not kernel.is_meta:
+                self.set_fit(self.fit(kernel))
+            return
         matrices = rearrange(kernel, "(g o) c y x -> (y x) g o c", g=self.groups)
         if self.released:  # W' with sum_h w_h[s] W'_h = W_s
             exact = matrices.double()
             weights = self.fixed_position_scores().to(exact).softmax(dim=-1)
             combinations = torch.linalg.pinv(weights)[self.geometry.targets(exact.device)]
             matrices = torch.einsum("sh,sgoc->hgoc", combinations, exact).to(matrices)
+        self._set_matrices(matrices)
+
+    def fit(self, kernel: Tensor, moments: Tensor | None = None) -> HeadFit:
+        """Fit of the heads to a kernel, in ``out_channels, group_channels, rows, cols``; see ``fit_heads``."""
+        matrices = rearrange(kernel, "(g o) c y x -> (y x) g o c", g=self.groups).double()
+        padded = matrices.new_zeros(self.geometry.positions, *matrices.shape[1:])
+        padded[self.geometry.targets(kernel.device)] = matrices
+        return fit_heads(padded, self.geometry.coordinates(kernel.device), self.num_heads, moments)
+
+    @torch.no_grad()
+    def set_fit(self, fit: HeadFit) -> None:
+        """Set centers, sharpness and matrices; matrices of a higher rank than ``head_dim`` are truncated."""
+        self.centers.copy_(fit.centers)
+        self.log_sharpness.copy_(fit.log_sharpness)
+        self._set_matrices(fit.matrices.to(self.output_weight))
+
+    def _set_matrices(self, matrices: Float[Tensor, "heads groups out channels"]) -> None:
         if self.value_weight is None:
             self.output_weight.copy_(rearrange(matrices, "heads g o c -> g o heads c"))
             return
@@ -168,8 +219,10 @@ class ConvolutionalAttention(nn.Module):
         self.value_weight.copy_(roots[..., None] * right[..., : self.head_dim, :])
 
     def fixed_position_scores(self) -> Float[Tensor, "heads positions"]:
-        """Scores of the window: 0 at the offset of each head, ``-beta`` at the other positions."""
+        """Scores of the window: 0 at the offset of each head, ``-beta`` at the others; or those of learned centers."""
         weight = self.output_weight
+        if self.learned_heads is not None:
+            return position_scores(self.centers, self.log_sharpness, self.geometry.coordinates(weight.device))
         scores = weight.new_full((self.geometry.offsets, self.geometry.positions), -self.sharpness)
         scores.scatter_(1, self.geometry.targets(weight.device)[:, None], 0.0)
         return torch.cat([scores, scores.new_zeros(self.num_heads - len(scores), self.geometry.positions)])

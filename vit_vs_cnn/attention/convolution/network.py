@@ -28,6 +28,7 @@ def conv2d_to_attention(
     head_dim: int | None = None,
     window_size: Size2d | None = None,
     released: bool = False,
+    num_heads: int | None = None,
 ) -> ConvolutionalAttention:
     """Multi-head attention that computes the same as a convolution; see ``ConvolutionalAttention``.
 
@@ -36,7 +37,7 @@ def conv2d_to_attention(
 
     Arguments:
         conv: convolution with padding of zeros, if any.
-        form, sharpness, window_size, released: as of ``ConvolutionalAttention``.
+        form, sharpness, window_size, released, num_heads: as of ``ConvolutionalAttention``.
         head_dim: None for the same function; less than the rank for the best approximation (the singular values
             that are left out are its error, ``unexplained_energy``).
 
@@ -59,6 +60,7 @@ def conv2d_to_attention(
         window_size=window_size,
         head_dim=head_dim,
         released=released,
+        num_heads=num_heads,
     ).to(conv.weight)
     attention.set_kernel(conv.weight.detach())
     if conv.bias is not None and attention.output_bias is not None:
@@ -76,18 +78,19 @@ def network_to_attention(
     head_dim: int | None = None,
     window_size: int | None = None,
     released: bool = False,
+    num_heads: int | None = None,
 ) -> nn.Module:
     """Copy of a network, in evaluation mode, in which attention computes every convolution.
 
     It is checked before it is returned: on two random images no output may differ from the model's by more than
     ``sqrt(eps)`` of the largest value of that output, eps that of its dtype (3.5e-4 in float32). Where ``sharpness``,
-    ``head_dim`` or ``released`` are given, which may change the function on purpose, the check is of the same network
-    without them. All other layers stay, batch norms included: in evaluation mode these are affine.
+    ``head_dim``, ``released`` or ``num_heads`` are given, which may change the function on purpose, the check is of the
+    same network without them. All other layers stay, batch norms included: in evaluation mode these are affine.
 
     Arguments:
         model: network of ``nn.Conv2d`` layers: ours or one of timm's.
         image_size: (rows, cols) of the random images, or one number.
-        form, sharpness, released: as in ``conv2d_to_attention``.
+        form, sharpness, released, num_heads: as in ``conv2d_to_attention``.
         head_dim: None for the same function; less than the rank for the best approximation of every kernel. Layers
             whose kernels have no higher rank keep full rank.
         window_size: of kernels smaller than that; larger ones keep their own size, and 1x1 kernels theirs.
@@ -99,15 +102,14 @@ def network_to_attention(
     first = _check_layers(model)
     reference = copy.deepcopy(model).eval()
     rows_and_cols = as_rows_and_cols("image_size", image_size)
-    network = _replace_convolutions(
-        reference, form=form, sharpness=sharpness, head_dim=head_dim, window_size=window_size, released=released
-    )
+    options = {"form": form, "sharpness": sharpness, "released": released, "num_heads": num_heads}
+    network = _replace_convolutions(reference, head_dim=head_dim, window_size=window_size, **options)
     if first.weight.is_meta:
         return network
     generator = torch.Generator().manual_seed(0)
     images = torch.randn(NUM_CHECK_IMAGES, first.in_channels, *rows_and_cols, generator=generator).to(first.weight)
     exact = network
-    if sharpness is not None or head_dim is not None or released:
+    if sharpness is not None or head_dim is not None or released or num_heads is not None:
         with torch.random.fork_rng(devices=[]):  # new layers are initialized before their kernels are set
             exact = _replace_convolutions(reference)
     _check_same_function(reference, exact, images)
