@@ -133,7 +133,7 @@ def _fit_to_outputs(compiled: nn.Module, trained: TrainedNetwork, training: Labe
         for name, layer in compiled.named_modules()
         if isinstance(layer, ConvolutionalAttention) and layer.geometry.positions > 1
     }
-    convolutions = {name: module for name, module in trained.network.named_modules() if name in layers}
+    convolutions = {name: m for name, m in trained.network.named_modules() if isinstance(m, nn.Conv2d)}
     kernel_errors, bounds, output_errors = [], [], []
     for name, layer in layers.items():
         kernel = convolutions[name].weight.detach()
