@@ -1,0 +1,55 @@
+"""Accuracy of CNNs whose convolutions are approximated by a few attention heads.
+
+    python -m benchmarks.heads runs/NAME/cells/resnet-*
+
+Every network is converted with each number of heads, and all are evaluated on the test images (recorded in the test-set
+log). Errors are shares of energy, means over layers and networks.
+"""
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+
+import vit_vs_cnn as vc
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", type=Path, nargs="+", help="folders of runs of one CNN")
+    parser.add_argument("--heads", type=int, nargs="+", default=[1, 2, 3, 4, 6, 9])
+    parser.add_argument("--window-size", type=int)
+    parser.add_argument("--head-dim", type=int)
+    parser.add_argument("--root", type=Path, help="folder of the images, if they have moved")
+    parser.add_argument("--output", type=Path, default=Path("runs/heads"), help="folder of the converted networks")
+    args = parser.parse_args()
+    options = {"window_size": args.window_size, "head_dim": args.head_dim, "root": args.root, "quiet": True}
+    args.output.mkdir(parents=True, exist_ok=True)
+    converted = {
+        heads: [
+            vc.to_attention(run, num_heads=heads, output=args.output / f"{run.name}-{heads}.ckpt", **options)
+            for run in args.runs
+        ]
+        for heads in args.heads
+    }
+    paths = {"CNN": args.runs, **{heads: [one.path for one in group] for heads, group in converted.items()}}
+    print("| heads | error of kernels, % | lower bound, % | error of outputs, % | parameters | accuracy, % |")
+    print("| --- " * 6 + "|")
+    for name, group in paths.items():
+        accuracies = [
+            100 * vc.compare(path, parts=["accuracy"], root=args.root, quiet=True).frame().accuracy[0] for path in group
+        ]
+        cells = [f"{np.mean(accuracies):.1f} ({min(accuracies):.1f} to {max(accuracies):.1f})"]
+        if name in converted:
+            errors = [one.heads for one in converted[name]]
+            means = [
+                f"{100 * np.mean([getattr(e, part) for e in errors]):.1f}" for part in ("kernel", "bound", "outputs")
+            ]
+            cells = [*means, f"{converted[name][0].parameters[1]:,}", *cells]
+        else:
+            cells = ["", "", "", f"{converted[args.heads[0]][0].parameters[0]:,}", *cells]
+        print(f"| {name} | {' | '.join(cells)} |")
+
+
+if __name__ == "__main__":
+    main()
