@@ -342,7 +342,7 @@ COMMANDS = {
                 "vit-vs-cnn tune --config mine.yaml --tuning.trials 12",
                 "vit-vs-cnn tune --config mine.yaml --tuning.space '{optimizer.lr: [0.001, 0.003, 0.01]}'",
             ),
-            ("tuning.trials", "tuning.space", "tuning.sizes", "tuning.splits"),
+            ("tuning.trials", "tuning.space", "tuning.splits"),
         ),
         Command(
             "audit",

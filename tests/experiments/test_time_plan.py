@@ -88,30 +88,24 @@ def _told(
 
 
 @pytest.mark.parametrize(
-    ("minutes", "told"),
+    ("minutes", "answers"),
     [
-        (0.22, "allow no conclusion, only a description of single runs; --minutes 1 allows one"),
-        (0.8, "allow a conclusion and no trend; --minutes 2 allows both"),
-        (9.0, "minutes allow both"),
+        (0.22, r"no conclusion \(it needs --minutes 1\) and no trend over the number of images \(.* --minutes 2\)"),
+        (0.8, r"a conclusion and no trend over the number of images \(it needs --minutes 2\)"),
+        (9.0, "a conclusion and a trend over the number of images$"),
     ],
 )
-def test_the_plan_says_what_it_can_answer(pool, monkeypatch, tmp_path, minutes, told):
+def test_the_plan_names_the_answers_that_it_allows(pool, monkeypatch, tmp_path, minutes, answers):
     experiment, text = _told(monkeypatch, _experiment(tmp_path, minutes=minutes), pool)
-    assert f"{minutes:g} minutes {told.removeprefix('minutes ')}" in text
-    seconds = r"(\d+ s|\d+ min)"
-    assert re.search(
-        rf"A conclusion takes about {seconds} here \(3 seeds, 1 size, 25 steps\), a trend over the number of images "
-        rf"about {seconds} \(3 seeds, 4 sizes, 25 steps\)",
-        text,
-    )
-    assert (len(experiment.protocol.seeds) >= 3) == ("no conclusion" not in told)
-    assert (len(experiment.protocol.train_sizes) >= 4) == ("both" in told.split(";")[0])
+    assert re.search(f"These runs allow {answers}", text.rstrip())
+    assert (len(experiment.protocol.seeds) >= 3) == ("no conclusion" not in answers)
+    assert (len(experiment.protocol.train_sizes) >= 4) == ("no trend" not in answers)
 
 
 def test_what_a_plan_says_is_enough_is_enough(pool, monkeypatch, tmp_path):
     for minutes in (0.5, 2.0):
         _, text = _told(monkeypatch, _experiment(tmp_path, minutes=minutes), pool, step=0.1)
-        (named,) = re.findall(r"--minutes (\d+)", text)
+        named = re.findall(r"--minutes (\d+)", text)[0]
         more, _ = _told(monkeypatch, _experiment(tmp_path, minutes=float(named)), pool, step=0.1)
         assert len(more.protocol.seeds) >= 3
 
@@ -140,7 +134,7 @@ def test_where_the_test_images_can_show_nothing_that_is_all_that_is_told(monkeyp
     few = replace(experiment.data, synthetic=replace(experiment.data.synthetic, test_images=5))
     _, text = _told(monkeypatch, replace(experiment, data=few), ExperimentData(few))
     assert "Too few images for an answer: 5 test images cannot show any difference" in " ".join(text.split())
-    assert "allow both" not in text
+    assert "These runs allow" not in text
 
 
 def test_the_guide_names_the_images_that_the_planner_asks_for():
@@ -151,13 +145,12 @@ def test_the_guide_names_the_images_that_the_planner_asks_for():
 
 
 def _short_of_images(_: Experiment, text: str) -> bool:
-    told = "1 size shows no trend over the number of images, and the images are too few for 4: that takes "
-    return f"{told}338 to train on, 34 for each of 10 classes; there are 130" in text
+    return "no trend over the number of images (it needs 338 images to train on; there are 130)" in text
 
 
 def test_fewer_than_three_named_seeds_are_reported_to_allow_no_conclusion(pool, monkeypatch, tmp_path):
     _, text = _told(monkeypatch, _experiment(tmp_path, minutes=9.0), pool, fixed=["protocol.seeds"])
-    assert "No conclusion: a conclusion needs at least 3 seeds, and 1 will be run (protocol.seeds)" in text
+    assert "no conclusion (it needs at least 3 seeds (protocol.seeds))" in text
 
 
 def test_five_seeds_come_after_the_sizes_and_steps_of_a_plan_with_three(pool):
@@ -319,8 +312,7 @@ def test_more_minutes_plan_a_larger_grid_in_which_finished_runs_count(pool, monk
     assert protocol.seeds == [0, 1, 2, 3, 4]
     assert (len(protocol.train_sizes), protocol.train_sizes[-1]) == (5, 1300)
     assert protocol.budget.amounts == [100]
-    assert f"{2 * 5 * 5 - 2} runs are left" in text
-    assert "finished runs took 8 s" in text
+    assert f"{2 * 5 * 5 - 2} runs in about" in text
     after = grid(replace(begun, protocol=protocol), pool, world_size=1)
     assert sum(cell.is_finished for cell in after) == 2
 
@@ -354,7 +346,7 @@ def test_a_budget_in_epochs_is_not_added_to(pool, monkeypatch, tmp_path):
     begun = _begun(tmp_path, pool, sizes=[1300], seeds=[0], finished=False, budget=Budget(epochs=2.0))
     protocol, text = _more(monkeypatch, begun, pool, 500.0)
     assert protocol == begun.protocol
-    assert "its budget is in epochs" in text
+    assert "Going on with the grid" in text
 
 
 def test_a_folder_of_other_images_is_refused(tmp_path):
@@ -368,46 +360,6 @@ def test_a_folder_of_other_images_is_refused(tmp_path):
         match=r"holds an experiment with other images \(the folder elsewhere, not synthetic images\); give this one",
     ):
         plan_for_time(begun, console=Console(quiet=True))
-
-
-def _recommended(output: Path, minutes: float, **changes) -> Experiment:
-    """Contenders by name alone."""
-    contenders = {"vit": {"model": {"name": "vit_nano", "patch_size": 2}}, "resnet": {"model": {"name": "resnet8"}}}
-    return _experiment(output, minutes=minutes, contenders=contenders, **changes)
-
-
-@pytest.mark.parametrize(("minutes", "trials"), [(200.0, 8), (30.0, 6), (0.8, None)])
-def test_a_fifth_of_the_minutes_is_spent_on_equal_searches_for_recipes(pool, monkeypatch, tmp_path, minutes, trials):
-    experiment, text = _told(monkeypatch, _recommended(tmp_path, minutes), pool)
-    assert experiment.tuning.trials == trials
-    assert (f"Search for recipes first: {trials} for vit and {trials} for resnet" in text) is bool(trials)
-    if trials is not None:
-        costs = GridTimeModel(experiment, pool, {"vit": 0.01, "resnet": 0.01})
-        without = replace(costs, experiment=replace(experiment, tuning=replace(experiment.tuning, trials=None)))
-        protocol = experiment.protocol
-        sizes, steps = sorted(pool.resolve(size) for size in protocol.train_sizes), protocol.budget.amounts
-        chosen = GridPlan(tuple(sizes), tuple(protocol.seeds), tuple(steps))
-        assert costs.of(chosen).seconds <= 60 * minutes
-        assert costs.of(chosen).seconds - without.of(chosen).seconds <= 0.2 * 60 * minutes
-
-
-@pytest.mark.parametrize("named", ["tuning.trials", "contenders.vit.optimizer.lr"])
-def test_recipes_that_the_user_named_are_not_searched_for(pool, monkeypatch, tmp_path, named):
-    values = _recommended(tmp_path, 200.0).to_dict()
-    if named.startswith("contenders"):
-        values["contenders"]["vit"]["optimizer"]["lr"] = 0.0123
-    experiment, text = _told(monkeypatch, experiment_from_dict(values), pool, fixed=[named])
-    assert experiment.tuning.trials is None
-    assert "Search for recipes" not in text
-
-
-def test_an_interrupted_search_is_resumed_with_its_grid(pool, monkeypatch, tmp_path):
-    first, _ = _told(monkeypatch, _recommended(tmp_path, 30.0), pool)
-    first.folder.mkdir(parents=True)
-    (first.folder / "experiment.yaml").write_text(yaml.safe_dump(first.to_dict()))
-    again, text = _told(monkeypatch, _recommended(tmp_path, 30.0), pool, step=0.02)
-    assert (again.protocol, again.tuning) == (first.protocol, first.tuning)
-    assert "Going on with the grid that was chosen before" in text
 
 
 @pytest.mark.parametrize(("minutes", "is_tuned"), [(9.0, False), (60.0, True)])

@@ -17,7 +17,6 @@ from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments.tuning import count_splits, space_of
 from vit_vs_cnn.reporting.experiment_page import experiment_document
 from vit_vs_cnn.reporting.findings import read_findings
-from vit_vs_cnn.runs.experiment_data import ExperimentData
 from vit_vs_cnn.runs.result import ScoredOn, read_result
 
 SPACE = {"optimizer.lr": {"low": "1e-3", "high": 0.1, "log": True}, "label_smoothing": [0.0, 0.2]}
@@ -47,28 +46,25 @@ def modification_times(output) -> dict[Path, int]:
 
 @pytest.fixture(scope="module")
 def tuned(tmp_path_factory) -> Path:
-    """An experiment whose recipes were searched for first, as ``train`` does it, at both sizes."""
+    """An experiment whose recipes were searched for first, as ``train`` does it."""
     output = tmp_path_factory.mktemp("tuned")
-    values = values_with(output, sizes=[60, "all"])
+    values = values_with(output)
     (output / "config.yaml").write_text(yaml.safe_dump(values))
     run_quietly(experiment_from_dict(values))
     return output
 
 
-def test_every_contender_and_size_has_as_many_trials_as_asked_for(tuned):
-    places = [(trial["contender"], trial["train_size"]) for trial in read_table(tuned)]
-    assert {place: places.count(place) for place in places} == {
-        (contender, size): 3 for contender in ("linear", "other") for size in ("60", "120")
-    }
+def test_every_contender_has_as_many_trials_as_asked_for(tuned):
+    contenders = [trial["contender"] for trial in read_table(tuned)]
+    assert contenders == 3 * ["linear"] + 3 * ["other"]
     assert {trial["state"] for trial in read_table(tuned)} == {"complete"}
 
 
 def test_the_first_trial_is_the_own_recipe_and_the_others_are_the_same_for_all(tuned):
-    values = {(t["contender"], t["train_size"], t["trial"]): json.loads(t["values"]) for t in read_table(tuned)}
-    assert values["linear", "60", "0"] == {}
-    assert {*values["linear", "60", "1"]} == {*SPACE}
-    assert values["linear", "60", "1"] == values["other", "60", "1"] == values["other", "120", "1"]
-    assert values["linear", "60", "1"] != values["linear", "60", "2"]
+    values = {(t["contender"], t["trial"]): json.loads(t["values"]) for t in read_table(tuned)}
+    assert values["linear", "0"] == {}
+    assert {*values["linear", "1"]} == {*SPACE}
+    assert values["linear", "1"] == values["other", "1"] != values["linear", "2"]
 
 
 def test_trials_are_scored_on_validation_and_only_the_grid_is_tested(tuned):
@@ -83,34 +79,30 @@ def test_the_best_trial_is_the_recipe_of_the_grid(tuned):
     config = experiment_from_dict(read_config(tuned / "tiny" / "tuned.yaml"))
     assert config.tuning.trials is None
     for contender in ("linear", "other"):
-        for size in (60, 120):
-            trials = [t for t in read_table(tuned) if (t["contender"], t["train_size"]) == (contender, str(size))]
-            best, recipe = max(trials, key=by_accuracy), config.recipe(contender, size)
-            own = config.contenders[contender]
-            chosen = {"optimizer.lr": own.optimizer.lr, "label_smoothing": own.label_smoothing} | json.loads(
-                best["values"]
-            )
-            assert (recipe.optimizer.lr, recipe.label_smoothing) == (*chosen.values(),)
-            assert recipe_source(recipe) is RecipeSource.SEARCHED
+        trials = [t for t in read_table(tuned) if t["contender"] == contender]
+        best, recipe = max(trials, key=by_accuracy), config.recipe(contender, 60)
+        values = json.loads(best["values"])
+        if values:
+            assert recipe.optimizer.lr == values["optimizer.lr"]
+            assert recipe.label_smoothing == values["label_smoothing"]
+        assert recipe == config.recipe(contender, 120)
+        assert recipe_source(recipe) is RecipeSource.SEARCHED
     for path in tuned.glob("tiny/cells/*/result.json"):
         result = read_result(path)
         assert result.recipe_source is RecipeSource.SEARCHED
-        assert (result.tuning.trials, result.tuning.tuned_at) == (3, result.train_size)
-        trials = [t for t in read_table(tuned) if t["contender"] == result.contender]
-        accuracies = [float(t["validation_accuracy"]) for t in trials if t["train_size"] == str(result.train_size)]
-        assert result.tuning.trial_accuracies == tuple(sorted(accuracies, reverse=True))
+        assert (result.tuning.trials, result.tuning.tuned_at) == (3, 120)
 
 
 def test_the_chosen_recipes_are_printed(tuned, capsys):
     printing.print_result("tune", experiment_from_dict(read_config(tuned / "tiny" / "tuned.yaml")))
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("linear, 60 images: trial ")
-    assert len(lines) == 4 + 2
+    assert lines[0].startswith("linear, 120 images: trial ")
+    assert len(lines) == 2 + 2
 
 
 def test_a_changed_recipe_is_one_by_hand(tuned):
     values = read_config(tuned / "tiny" / "tuned.yaml")
-    values["contenders"]["linear"]["by_size"]["60"]["optimizer"] = {"lr": 0.0123}
+    values["contenders"]["linear"]["by_size"] = {60: {"optimizer": {"lr": 0.0123}}}
     config = experiment_from_dict(values)
     sources = [recipe_source(config.recipe("linear", size)) for size in (60, 120)]
     assert sources == [RecipeSource.GIVEN, RecipeSource.SEARCHED]
@@ -156,16 +148,14 @@ def test_trials_need_validation_images(tmp_path):
 def test_the_built_in_space_is_the_same_for_all_and_an_optimizer_is_replaced_whole(tmp_path):
     values = tiny_config(tmp_path)
     experiment = experiment_from_dict(values)
-    pool = ExperimentData(experiment.data)
-    assert space_of(experiment, "vit", pool) == space_of(experiment, "resnet", pool)
+    assert space_of(experiment, "vit") == space_of(experiment, "resnet")
 
 
 def test_what_a_model_lacks_is_left_out_for_it(tmp_path):
     values = tiny_config(tmp_path) | {"tuning": {"space": {"model": {"embed_dim": [12, 24]}, "optimizer.lr": [0.1]}}}
     experiment = experiment_from_dict(values)
-    pool = ExperimentData(experiment.data)
-    assert {*space_of(experiment, "vit", pool)} == {"model.embed_dim", "optimizer.lr"}
-    assert {*space_of(experiment, "resnet", pool)} == {"optimizer.lr"}
+    assert {*space_of(experiment, "vit")} == {"model.embed_dim", "optimizer.lr"}
+    assert {*space_of(experiment, "resnet")} == {"optimizer.lr"}
 
 
 def test_few_validation_images_are_made_up_for_by_more_splits(tmp_path):
@@ -197,13 +187,6 @@ def test_recipes_are_searched_for_with_the_largest_size_and_the_longest_budget(t
     assert {(r.train_size, r.budget, r.tuning.tuned_at) for r in found.results} == {
         (size, budget, 120) for size in (60, 120) for budget in ("2 steps", "3 steps")
     }
-
-
-def test_a_size_at_which_nothing_was_tuned_takes_the_recipe_of_the_nearest(tmp_path):
-    values = values_with(tmp_path, sizes=[60])
-    values["contenders"].pop("other")
-    results = run_quietly(experiment_from_dict(values))
-    assert {(r.train_size, r.tuning.trials, r.tuning.tuned_at) for r in results} == {(60, 3, 60), (120, 3, 60)}
 
 
 def test_the_report_lists_recipes_and_trials(tuned):

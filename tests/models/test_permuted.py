@@ -7,7 +7,6 @@ from einops import rearrange
 from tests.experiments.tiny import run_quietly, tiny_config, tiny_experiment
 from vit_vs_cnn.api import load
 from vit_vs_cnn.cli import main
-from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.models.input_wrappers import PermutedInput, unwrap
 from vit_vs_cnn.runs.networks import build_network
 
@@ -45,23 +44,11 @@ def test_a_vit_with_permuted_positions_computes_the_same_logits(block_size, patc
     assert not torch.allclose(_build(name="resnet8", permute_blocks=8)(images), _build(name="resnet8")(images))
 
 
-def test_the_setting_of_the_data_reaches_every_model_that_has_none_of_its_own(tmp_path):
-    values = tiny_config(tmp_path)
-    plain = experiment_from_dict(values)
-    values["data"]["permute_blocks"] = 8
-    values["contenders"]["resnet"]["model"]["permute_blocks"] = 16
-    experiment = experiment_from_dict(values)
-    blocks = {name: one.model["permute_blocks"] for name, one in experiment.contenders.items()}
-    assert blocks == {"vit": 8, "resnet": 16}
-    assert experiment_from_dict(experiment.to_dict()) == experiment
-    settings = [one.run_settings("vit", 120, 3, fingerprint="a") for one in (plain, experiment)]
-    assert settings[0] != settings[1]
-
-
 def test_a_trained_network_permutes_what_it_predicts(tmp_path):
-    data = tiny_config(tmp_path)["data"] | {"permute_blocks": 8}
+    contenders = tiny_config(tmp_path)["contenders"]
+    contenders["resnet"]["model"]["permute_blocks"] = 8
     protocol = {"seeds": [3], "train_sizes": [120], "budget": {"steps": 2}, "batch_size": 14}
-    experiment = tiny_experiment(tmp_path, data=data, protocol=protocol)
+    experiment = tiny_experiment(tmp_path, contenders={"resnet": contenders["resnet"]}, protocol=protocol)
     run_quietly(experiment)
     network = load(experiment.folder, "resnet")
     assert isinstance(network.network, PermutedInput) and network.network.block_size == 8

@@ -44,7 +44,7 @@ CLASS_PLACES = (
     ("data", "augmentation", "transform"),
     *(
         ("contenders", "*", *over, *setting)
-        for over in ((), ("by_size", "*"), ("by_budget", "*"), ("by_budget", "*", "by_size", "*"))
+        for over in ((), ("by_size", "*"), ("by_budget", "*"))
         for setting in (("augmentation", "transform"), ("model",), ("loss",))
     ),
     ("trainer", "*"),
@@ -105,9 +105,9 @@ class Experiment:
         key = (contender, train_size, budget.short)
         if key not in self._recipes:
             recipe = self.contenders[contender]
-            there = dict(recipe.by_budget.get(str(budget.amounts[0]), {}))
-            of_its_sizes = there.pop("by_size", {})
-            for over in (self._of_size(recipe.by_size, train_size), there, self._of_size(of_its_sizes, train_size)):
+            unnamed = {} if train_size in self.protocol.train_sizes else recipe.by_size.get("all", {})
+            of_size = recipe.by_size.get(str(train_size), unnamed)
+            for over in (of_size, recipe.by_budget.get(str(budget.amounts[0]), {})):
                 if over:
                     recipe = overrides.with_overrides(recipe, over, location=f"contenders.{contender}")
             self._recipes[key] = recipe
@@ -116,10 +116,6 @@ class Experiment:
     @cached_property
     def _recipes(self) -> dict[tuple[str, int, str], Contender]:
         return {}
-
-    def _of_size(self, by_size: Mapping[str, Any], train_size: int) -> Mapping[str, Any]:
-        unnamed = {} if train_size in self.protocol.train_sizes else by_size.get("all", {})
-        return by_size.get(str(train_size), unnamed)
 
     def with_budget(self, budget: Budget) -> "Experiment":
         """Experiment with one of its budgets alone."""
@@ -240,12 +236,13 @@ def experiment_from_dict(values: Mapping[str, Any], *, trusted: bool = True) -> 
     protocol = typed.build(Protocol, _block(values, "protocol"), location="protocol")
     data = _block(values, "data")
     shares_augmentation = isinstance(data, Mapping) and data.get("augmentation") is not None
-    contender_values = _with_permutation(values.get("contenders"), data)
-    contenders = _contenders(contender_values, protocol, shares_augmentation=shares_augmentation)
+    contenders = _contenders(values.get("contenders"), protocol, shares_augmentation=shares_augmentation)
     protocol = protocol.without_pairs_of({name for name, block in values["contenders"].items() if block is None})
     _check_primary(protocol, contenders)
     built = {name: typed.build(class_, _block(values, name), location=name) for name, class_ in BLOCKS.items()}
-    _check_tuning(built["tuning"], protocol, contenders)
+    space = read_space(built["tuning"].space)
+    for contender in contenders.values():
+        check_space(space, contender, location="tuning.space")
     return Experiment(
         name=values["name"],
         output=output,
@@ -258,30 +255,8 @@ def experiment_from_dict(values: Mapping[str, Any], *, trusted: bool = True) -> 
     )
 
 
-def _with_permutation(contenders: Any, data: Any) -> Any:
-    """Contenders whose models permute blocks of pixels as the data block sets it."""
-    if not isinstance(data, Mapping) or data.get("permute_blocks") is None or not isinstance(contenders, Mapping):
-        return contenders
-    shared = {name: data[name] for name in ("permute_blocks", "permutation_seed") if data.get(name)}
-    return {
-        name: {**values, "model": {**shared, **values["model"]}}
-        if isinstance(values, Mapping) and isinstance(values.get("model"), Mapping)
-        else values
-        for name, values in contenders.items()
-    }
-
-
 #: Blocks that their classes check completely.
 BLOCKS: dict[str, Any] = {"data": Data, "execution": Execution, "executor": Executor, "tuning": Tuning}
-
-
-def _check_tuning(tuning: Tuning, protocol: Protocol, contenders: Mapping[str, Contender]) -> None:
-    space = read_space(tuning.space)
-    for contender in contenders.values():
-        check_space(space, contender, location="tuning.space")
-    if wrong := [size for size in tuning.sizes or [] if size not in protocol.train_sizes]:
-        sizes = ", ".join(map(str, protocol.train_sizes))
-        raise InputError(f"tuning.sizes: {wrong[0]} is not one of protocol.train_sizes ({sizes})")
 
 
 def _block(values: Mapping[str, Any], name: str) -> Any:

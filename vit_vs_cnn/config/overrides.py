@@ -2,7 +2,7 @@
 
 import copy
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vit_vs_cnn.config import reading as typed
@@ -41,10 +41,12 @@ def read_contender(values: Any, protocol: Protocol, *, shares_augmentation: bool
         location=f"{location}.recipe",
     )
     contender = typed.build(Contender, full, location=location)
-    over_sizes, over_budgets = ({} if values.get(name) is None else values[name] for name in _OVERRIDES)
-    by_size = _by_size(over_sizes, contender, protocol, location=f"{location}.by_size")
-    by_budget = _by_budget(over_budgets, contender, protocol, location=f"{location}.by_budget")
-    return dataclasses.replace(contender, by_size=Plain(by_size), by_budget=Plain(by_budget))
+    allowed = {"by_size": protocol.train_sizes, "by_budget": protocol.budget.amounts}
+    over = {
+        name: Plain(_read_overrides(values.get(name), contender, keys, location=f"{location}.{name}"))
+        for name, keys in allowed.items()
+    }
+    return dataclasses.replace(contender, **over)
 
 
 def _refuse_trials(values: Mapping[str, Any], location: str) -> None:
@@ -96,38 +98,24 @@ def with_values(contender: Contender, chosen: Mapping[str, Any], *, location: st
     return with_overrides(contender, values, location=location)
 
 
-def _by_size(value: Any, contender: Contender, protocol: Protocol, *, location: str) -> dict[str, Any]:
-    """Checked settings of ``by_size``, with keys as texts, as in JSON."""
-    if not isinstance(value, Mapping):
-        raise InputError(f"{location}: expected training sizes with settings, got {value!r}")
-    sizes: dict[str, Any] = {}
-    allowed = [str(size) for size in protocol.train_sizes]
-    for size, over in value.items():
-        if str(size) not in allowed:
-            raise InputError(f"{location}: {size} is not one of protocol.train_sizes ({', '.join(allowed)})")
-        if str(size) in sizes:
-            raise InputError(f"{location}: {size} is named twice, as a number and as a text; name it once")
-        sizes[str(size)] = copy.deepcopy(over)
-    for size, over in sizes.items():
-        with_overrides(contender, over, location=f"{location}.{size}")
-    return sizes
+def _read_overrides(
+    values: Any, contender: Contender, allowed: Sequence[int | float | str], *, location: str
+) -> dict[str, Any]:
+    """Checked settings of single training sizes or budgets, with keys as texts, as in JSON.
 
-
-def _by_budget(value: Any, contender: Contender, protocol: Protocol, *, location: str) -> dict[str, Any]:
-    """Checked settings of ``by_budget``, with the amounts of the protocol's budget as keys."""
-    if not isinstance(value, Mapping):
-        raise InputError(f"{location}: expected amounts of protocol.budget with settings, got {value!r}")
-    budgets: dict[str, Any] = {}
-    for name, over in value.items():
-        amount = next((value for value in protocol.budget.amounts if str(name) == str(value) or name == value), None)
-        if amount is None:
-            raise InputError(f"{location}: {name} is not one of protocol.budget ({protocol.budget.text})")
-        if str(amount) in budgets:
-            raise InputError(f"{location}: {amount:g} is named twice, in two notations; name it once")
-        place = f"{location}.{name}"
-        rest = {k: v for k, v in over.items() if k != "by_size"} if isinstance(over, Mapping) else over
-        changed = with_overrides(contender, rest, location=place)
-        sizes = over.get("by_size") or {}
-        read = _by_size(sizes, changed, protocol, location=f"{place}.by_size")
-        budgets[str(amount)] = {**copy.deepcopy(rest), **({"by_size": read} if read else {})}
-    return budgets
+    Arguments:
+        allowed: the sizes or amounts of the protocol.
+    """
+    if values is not None and not isinstance(values, Mapping):
+        raise InputError(f"{location}: expected sizes or budgets with settings, got {values!r}")
+    by_key: dict[str, Any] = {}
+    for key, over in (values or {}).items():
+        name = next((str(name) for name in allowed if key == name or str(key) == str(name)), None)
+        if name is None:
+            options = ", ".join(map(str, allowed))
+            raise InputError(f"{location}: {key} is not one of those in the protocol ({options})")
+        if name in by_key:
+            raise InputError(f"{location}: {name} is named twice, as a number and as a text; name it once")
+        with_overrides(contender, over, location=f"{location}.{key}")
+        by_key[name] = copy.deepcopy(over)
+    return by_key

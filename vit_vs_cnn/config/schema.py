@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal
@@ -35,9 +35,6 @@ class Data:
         root: Folder of the data set or of your images, or your table; unused for synthetic.
         validation_fraction: Share of a training size that is held out for validation. It counts as part of that size.
         augmentation: Augmentation of all contenders without their own.
-        permute_blocks: Side in pixels of blocks that are permuted in all images, after augmentation, in a fixed order.
-            Smaller blocks leave less local structure. model.permute_blocks sets it for one contender. null: none.
-        permutation_seed: Seed of the permutation.
         synthetic: Settings of synthetic images.
         cifar: Settings of cifar10 and cifar100.
         folder: Settings of a folder of images.
@@ -49,8 +46,6 @@ class Data:
     root: str = "data"
     validation_fraction: float = 0.1
     augmentation: Augmentation = field(default_factory=Augmentation)
-    permute_blocks: int | None = None
-    permutation_seed: int = 0
     synthetic: SyntheticOptions = field(default_factory=SyntheticOptions)
     cifar: CifarOptions = field(default_factory=CifarOptions)
     folder: FolderOptions = field(default_factory=FolderOptions)
@@ -80,11 +75,7 @@ class Data:
         check_class(self.source, "source")
         if self.kind == "given" and self.own.fingerprint is None:
             raise InputError("source given is written by train; in Python pass the images: vc.train(config, data=...)")
-        check_numbers(
-            vars(self),
-            validation_fraction=Bounds(at_least=0, below=1),
-            permute_blocks=Bounds(at_least=1, is_whole=True),
-        )
+        check_numbers(vars(self), validation_fraction=Bounds(at_least=0, below=1))
 
 
 @dataclass(frozen=True)
@@ -169,11 +160,6 @@ class Budget:
         if self.unit == "epochs":
             return max(1, round(amount * train_images / batch_size))
         return max(1, round(amount / (3 * 2 * macs * batch_size)))
-
-
-def nearest(value: int | float, numbers: Iterable[int | float]) -> Any:
-    """Number with the smallest ratio to a value; of two the smaller; None without numbers."""
-    return min(sorted(numbers), key=lambda number: abs(math.log(number / value)), default=None)
 
 
 @dataclass(frozen=True)
@@ -340,16 +326,12 @@ class TuningProvenance:
         tuned_at: Training-set size of the trials; null if not recorded.
         trial_rank: Rank of the recipe by validation accuracy, 1 for the best; null if it is none of the trials.
         tuning_flops: Training FLOPs of all trials; null if not recorded.
-        trial_accuracies: Validation accuracy of each finished trial, the best first; null if not recorded.
-        trial_images: Validation images that each of these accuracies was measured on; null if not recorded.
     """
 
     trials: int = 1
     tuned_at: int | None = None
     trial_rank: int | None = None
     tuning_flops: float | None = None
-    trial_accuracies: tuple[float, ...] | None = None
-    trial_images: int | None = None
 
 
 @dataclass(frozen=True)
@@ -394,8 +376,8 @@ class Contender:
         weights: Start from pretrained weights, with a new head.
         finetune: Layers that are trained: full, head (a linear probe), {last: k}.
         by_size: Settings that differ at a training size: {500: {optimizer: {lr: 0.02}}, all: {...}}.
-        by_budget: Settings that differ with one of several budgets: {1600: {optimizer: {lr: 0.01}}}. They may contain
-            by_size. They take precedence over by_size outside of them.
+        by_budget: Settings that differ with one of several budgets: {1600: {optimizer: {lr: 0.01}}}. They take
+            precedence over by_size.
     """
 
     model: Plain
@@ -507,8 +489,6 @@ class Tuning:
             range, such as {optimizer.lr: {low: 1e-3, high: 3e-2, log: true}, label_smoothing: [0.0, 0.1]}. A value that
             is a block of settings may contain ranges. Empty for optimizer, learning rate, weight decay, warm-up and
             augmentation.
-        sizes: Members of protocol.train_sizes with a search; the others take the recipe of the nearest, by ratio. null
-            for the largest alone.
         splits: Number of subsets and validation splits of each trial; its accuracy is the mean. null for as many as
             have 1,000 validation images together, at most 5.
         seed: Seed of the sampled recipes.
@@ -516,13 +496,10 @@ class Tuning:
 
     trials: int | None = None
     space: Plain = field(default_factory=Plain)
-    sizes: list[int | Literal["all"]] | None = None
     splits: int | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.sizes is not None and len(set(self.sizes)) != max(1, len(self.sizes)):
-            raise InputError("sizes must name at least one value, and none twice")
         check_numbers(
             vars(self),
             trials=Bounds(at_least=1, at_most=MAX_TRIALS),

@@ -1,9 +1,9 @@
 """The ``trainer`` block of a config: allowed arguments of Lightning's Trainer, and those that decide a result."""
 
-import importlib.util
 import pydoc
 from collections.abc import Mapping
 from dataclasses import replace
+from importlib.util import find_spec
 from typing import Any, Literal
 
 from vit_vs_cnn.config import reading as typed
@@ -52,11 +52,6 @@ BUDGET_CALLBACKS = {
     "LearningRateFinder": "it trains steps beyond the budget; tune chooses the learning rate",
     "Timer": "a budget in seconds would depend on the machine; set protocol.budget",
 }
-#: Packages that Lightning's loggers need, by the name of the class.
-LOGGER_PACKAGES = {
-    "MLFlowLogger": "mlflow",
-    "WandbLogger": "wandb",
-}
 #: Plugins that place processes, and strategies that distribute a batch, do not change training.
 PASSIVE_PLUGINS = ("lightning.fabric.plugins.environments", "lightning.pytorch.plugins.environments")
 SHARING_STRATEGIES = ("auto", "ddp", "fsdp")
@@ -96,9 +91,8 @@ def read_trainer(values: Any, passive_callbacks: Any = None, *, trusted: bool) -
     full_values = {name: _in_full(values[name], checked[name]) for name in _OF_CLASSES if name in values}
     for logger in as_list(values.get("logger")):
         module, _, kind = _name(logger).rpartition(".")
-        package = LOGGER_PACKAGES.get(kind) if module.partition(".")[0] in ("", "lightning") else None
-        if package is not None and importlib.util.find_spec(package) is None:
-            raise InputError(f"trainer.logger: {kind} needs {package}, which is not installed: pip install {package}")
+        if kind == "WandbLogger" and module.partition(".")[0] in ("", "lightning") and not find_spec("wandb"):
+            raise InputError("trainer.logger: WandbLogger needs wandb, which is not installed: pip install wandb")
     in_full = {
         "trainer.callbacks": full_values.get("callbacks"),
         "execution.passive_callbacks": _in_full(passive_callbacks or [], checked_callbacks),

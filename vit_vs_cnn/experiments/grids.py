@@ -68,12 +68,6 @@ class GridPlan:
         sizes, budget = ", ".join(f"{size:,}" for size in self.train_sizes), Budget(steps=list(self.steps)).text
         return f"{sizes} images, {format_count(len(self.seeds), 'seed')}, {budget} each"
 
-    @property
-    def counts(self) -> str:
-        """Shorter: ``3 seeds, 2 sizes, 600 steps``."""
-        sizes = format_count(len(self.train_sizes), "size")
-        return f"{format_count(len(self.seeds), 'seed')}, {sizes}, {Budget(steps=list(self.steps)).text}"
-
     def is_larger_than(self, other: "GridPlan") -> bool:
         """Report if a grid has the seeds of another one, at least as many sizes and as long runs, and differs."""
         is_different = (self.train_sizes, self.seeds, self.steps) != (other.train_sizes, other.seeds, other.steps)
@@ -131,12 +125,11 @@ class GridTimeModel:
         tuning = self.experiment.tuning
         if tuning.trials is None:
             return []
-        sizes = {self.pool.resolve(size) for size in tuning.sizes} if tuning.sizes else {max(grid.train_sizes)}
+        size = max(grid.train_sizes)
         return [
             self._run_seconds(name, size, max(grid.steps))
             for name in self.times
             if not self.experiment.contenders[name].finetune.head
-            for size in sizes
             for _ in range(tuning.trials * count_splits(self.experiment, size))
         ]
 

@@ -2,17 +2,14 @@
 
 import math
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
 from rich.console import Console
 
 from vit_vs_cnn.config.experiment import Budget, Experiment, experiment_from_dict, read_config
-from vit_vs_cnn.config.identity import plain_values
-from vit_vs_cnn.config.recipes import recipe_source
-from vit_vs_cnn.config.schema import RecipeSource
-from vit_vs_cnn.console import format_count, join_names
+from vit_vs_cnn.console import format_count
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments import grids
 from vit_vs_cnn.experiments.grids import SIZES_FOR_A_TREND, GridPlan, GridTimeModel, free_of, steps_of
@@ -34,12 +31,11 @@ def plan_for_time(
 ) -> Experiment:
     """The experiment with the grid that fits into its ``minutes``; unchanged without ``minutes``.
 
-    The plan has five seeds where the minutes allow, and at least three where they allow a conclusion. Three seeds may
-    exceed the minutes by less than a quarter. More minutes give three seeds first, then four sizes, the config's steps,
-    a fifth size, seeds 4 and 5, and longer runs (``grids.GRID_CANDIDATES``).
+    More minutes give three seeds first, then four sizes, the config's steps, a fifth size, seeds 4 and 5, and longer
+    runs (``grids.GRID_CANDIDATES``). Three seeds may exceed the minutes by less than a quarter.
 
     If the experiment was started before, the same minutes resume its grid, and more minutes plan a larger one, in which
-    finished runs count (``_continue_plan``).
+    finished runs count.
 
     Arguments:
         experiment: with the sizes, seeds and steps of its config.
@@ -51,8 +47,7 @@ def plan_for_time(
         InputError: not even the smallest grid fits, the folder is of other images, there are several processes, or a
             recipe is for a size or a budget that may not be chosen.
     """
-    minutes = experiment.minutes
-    if minutes is None:
+    if experiment.minutes is None:
         return experiment
     _check_recipes(experiment, free_of(fixed))
     if is_helper_process() or is_launched_from_outside():
@@ -60,32 +55,23 @@ def plan_for_time(
             "minutes: a grid is planned by one process; run train once without a launcher, or name no minutes"
         )
     quiet_lightning()
-    begun_experiment = _begun_experiment(experiment)
+    started = _started_experiment(experiment)
     pool = pool or ExperimentData.of(experiment)
     experiment = _with_matched_models(reuse_saved_precision(experiment), pool, fixed, console)
-    if begun_experiment is not None:
-        if any(name.endswith(_FINETUNED) for name in begun_experiment.contenders.keys() - experiment.contenders.keys()):
+    if started is not None:
+        if any(name.endswith(_FINETUNED) for name in started.contenders.keys() - experiment.contenders.keys()):
             experiment = _finetuned_too(experiment)
-        experiment = _with_searched_recipes(experiment, begun_experiment, fixed)
-        return _continue_plan(experiment, begun_experiment, pool, fixed=fixed, console=console)
+        return _continue_plan(experiment, started, pool, fixed=fixed, console=console)
     experiment = choose_precision(experiment, pool, console=console)
-    costs = GridTimeModel(experiment, pool, _timed(experiment, pool, console))
+    costs = GridTimeModel(experiment, pool, _time_steps(experiment, pool, console))
     candidates = grids.candidate_grids(costs, fixed)
-    chosen = grids.choose_grid(candidates, minutes)
-    if (tuned := _with_finetuning(costs, chosen, fixed, console)) is not None:
-        costs, candidates, chosen = tuned
-        experiment = costs.experiment
-    if (searching := _with_search(costs, chosen, fixed)) is not None:
-        experiment, candidates, chosen = searching
-        trials = [f"{experiment.tuning.trials} for {name}" for name in _trained_models(experiment)]
-        console.print(
-            f"Search for recipes first: {join_names(trials)}; each model trains with its best", soft_wrap=True
-        )
-    runs = f"{chosen.runs} runs in about {duration(chosen.seconds)}, {_execution_text(chosen, experiment)}"
-    console.print(f"Chosen: {chosen.text}. {runs}", soft_wrap=True)
-    for line in (*_overrun(chosen, minutes), *_answers(chosen, candidates, costs, fixed)):
+    chosen = grids.choose_grid(candidates, experiment.minutes)
+    if (finetuned := _with_finetuning(costs, chosen, fixed, console)) is not None:
+        costs, candidates, chosen = finetuned
+    console.print(f"Chosen: {chosen.text}. {_runs_text(chosen, costs.experiment)}", soft_wrap=True)
+    for line in _answers(chosen, candidates, costs, fixed):
         console.print(line, soft_wrap=True)
-    return _with_grid(experiment, chosen, fixed)
+    return _with_grid(costs.experiment, chosen, fixed)
 
 
 #: Suffixes of the names of a pretrained contender and of the same network fine-tuned.
@@ -117,8 +103,8 @@ def _with_finetuning(
     ]
     chosen = next((grid_plan for grid_plan in allowing if grid_plan.seconds <= 60 * minutes), None)
     if chosen is None:
-        least = _enough(min(allowing, key=lambda grid_plan: grid_plan.seconds))
-        console.print(f"Pretrained models are not fine-tuned: that takes --minutes {least}", soft_wrap=True)
+        least = min(allowing, key=lambda grid_plan: grid_plan.seconds)
+        console.print(f"Pretrained models are not fine-tuned: that takes {_minutes_option(least)}", soft_wrap=True)
         return None
     return there, candidates, chosen
 
@@ -146,47 +132,7 @@ def _finetuned_too(experiment: Experiment) -> Experiment:
     return experiment_from_dict(values, trusted=experiment.trusted)
 
 
-#: Share of the minutes that a search for recipes may take, and the numbers of trials for each model, the best first.
-MAX_SEARCH_SHARE, SEARCH_TRIALS = 0.2, (8, 6, 4)
-
-
-def _with_search(
-    costs: GridTimeModel, without: GridPlan, fixed: Collection[str]
-) -> tuple[Experiment, list[GridPlan], GridPlan] | None:
-    """The experiment with a search for recipes, its possible grids of runs, and the grid that fits into ``minutes``.
-
-    None if the user set recipes or trials, if the search would take more than a fifth of ``minutes``, or if the
-    remaining time would no longer allow a conclusion or a trend.
-
-    Arguments:
-        without: the grid that fits without a search.
-    """
-    experiment, minutes = costs.experiment, costs.experiment.minutes or 0.0
-    sources = {recipe_source(experiment.contenders[name]) for name in _trained_models(experiment)}
-    is_set = any(key.startswith("tuning") for key in fixed) or experiment.tuning.trials is not None
-    if is_set or not sources or RecipeSource.GIVEN in sources or RecipeSource.SEARCHED in sources:
-        return None
-    for trials in SEARCH_TRIALS:
-        searching = replace(experiment, tuning=replace(experiment.tuning, trials=trials))
-        there = replace(costs, experiment=searching)
-        candidates = grids.candidate_grids(there, fixed)
-        chosen = next((grid_plan for grid_plan in candidates if grid_plan.seconds <= 60 * minutes), None)
-        if chosen is None or (chosen.allows_conclusion, chosen.allows_trend) != (
-            without.allows_conclusion,
-            without.allows_trend,
-        ):
-            continue
-        if chosen.seconds - costs.of(chosen).seconds <= MAX_SEARCH_SHARE * 60 * minutes:
-            return searching, candidates, chosen
-    return None
-
-
-def _trained_models(experiment: Experiment) -> list[str]:
-    """Models with a recipe: all but linear probes."""
-    return [name for name, contender in experiment.contenders.items() if not contender.finetune.head]
-
-
-def _timed(experiment: Experiment, pool: ExperimentData, console: Console) -> dict[str, float]:
+def _time_steps(experiment: Experiment, pool: ExperimentData, console: Console) -> dict[str, float]:
     console.print(f"Timing a few steps of {' and '.join(experiment.contenders)} ...")
     times = {name: seconds_per_step(experiment, name, pool) for name in experiment.contenders}
     for name, seconds in times.items():
@@ -194,61 +140,35 @@ def _timed(experiment: Experiment, pool: ExperimentData, console: Console) -> di
     return times
 
 
-def _overrun(chosen: GridPlan, minutes: float) -> list[str]:
-    """A line on a grid that takes more than the minutes, because fewer seeds would allow no conclusion."""
-    if chosen.seconds <= 60 * minutes:
-        return []
-    seeds = format_count(len(chosen.seeds), "seed")
-    return [f"{seeds} take about {duration(chosen.seconds)}, more than {minutes:g} minutes; a conclusion needs them"]
-
-
 def _answers(
     chosen: GridPlan, other_plans: Sequence[GridPlan], costs: GridTimeModel, fixed: Collection[str]
 ) -> list[str]:
-    """Lines on the answers that a grid allows, on the time of a conclusion and a trend, and on missing images.
-
-    Arguments:
-        other_plans: larger and smaller grids, whose times are printed.
-    """
-    minutes = costs.experiment.minutes or 0.0
-    candidates = sorted((chosen, *other_plans), key=lambda grid_plan: grid_plan.seconds)
-    conclusion = next((grid_plan for grid_plan in candidates if grid_plan.allows_conclusion), None)
-    trend = next((grid_plan for grid_plan in candidates if grid_plan.allows_trend), None)
-    images = _too_few_sizes(costs.pool, candidates, fixed)
-    if costs.pool.scored_on == "test" and (obstacle := too_few_images(costs.pool.test_count)) is not None:
-        return [f"Too few images for an answer: {obstacle}", *images]
-    if conclusion is None:
-        most = max(len(grid_plan.seeds) for grid_plan in candidates)
-        needed = f"a conclusion needs at least {MIN_SEEDS_FOR_CONCLUSION} seeds"
-        return [f"No conclusion: {needed}, and {most} will be run (protocol.seeds)", *images]
-    line = f"A conclusion takes about {duration(conclusion.seconds)} here ({conclusion.counts})"
-    if trend is not None:
-        line += f", a trend over the number of images about {duration(trend.seconds)} ({trend.counts})"
+    """Lines on the answers that a grid allows, and on what the other answers need."""
+    minutes, pool, lines = costs.experiment.minutes or 0.0, costs.pool, []
+    if chosen.seconds > 60 * minutes:
+        seeds = format_count(len(chosen.seeds), "seed")
+        time = duration(chosen.seconds)
+        lines = [f"{seeds} take about {time}, more than {minutes:g} minutes; a conclusion needs them"]
+    if pool.scored_on == "test" and (obstacle := too_few_images(pool.test_count)) is not None:
+        return [*lines, f"Too few images for an answer: {obstacle}"]
+    plans = sorted((chosen, *other_plans), key=lambda plan: plan.seconds)
+    conclusion = next((plan for plan in plans if plan.allows_conclusion), None)
+    trend = next((plan for plan in plans if plan.allows_trend), None)
+    texts = ["a conclusion" if chosen.allows_conclusion else "no conclusion"]
     if not chosen.allows_conclusion:
-        line += f". {minutes:g} minutes allow no conclusion, only a description of single runs"
-        line += f"; --minutes {_enough(conclusion)} allows one"
-    elif trend is not None and not chosen.allows_trend:
-        line += f". {minutes:g} minutes allow a conclusion and no trend; --minutes {_enough(trend)} allows both"
-    elif trend is not None:
-        line += f". {minutes:g} minutes allow both"
-    return [line, *images]
+        seeds = f"at least {MIN_SEEDS_FOR_CONCLUSION} seeds (protocol.seeds)"
+        texts[0] += f" (it needs {seeds if conclusion is None else _minutes_option(conclusion)})"
+    texts.append(f"{'a' if chosen.allows_trend else 'no'} trend over the number of images")
+    needed = grids.images_for(pool, SIZES_FOR_A_TREND)
+    if trend is not None and trend is not chosen and not chosen.allows_trend:
+        texts[1] += f" (it needs {_minutes_option(trend)})"
+    elif trend is None and "train_sizes" in free_of(fixed) and pool.largest < needed:
+        texts[1] += f" (it needs {needed:,} images to train on; there are {pool.largest:,})"
+    return [*lines, f"These runs allow {' and '.join(texts)}"]
 
 
-def _too_few_sizes(pool: ExperimentData, candidates: Sequence[GridPlan], fixed: Collection[str]) -> list[str]:
-    """A line on too few images for a trend; none if the user set the sizes."""
-    most = max(len(grid_plan.train_sizes) for grid_plan in candidates)
-    needed, classes = grids.images_for(pool, SIZES_FOR_A_TREND), pool.images.num_classes
-    if most >= SIZES_FOR_A_TREND or "train_sizes" not in free_of(fixed) or pool.largest >= needed:
-        return []
-    return [
-        f"{most} size{'s show' if most > 1 else ' shows'} no trend over the number of images, and the images are too "
-        f"few for {SIZES_FOR_A_TREND}: that takes {needed:,} to train on, {math.ceil(needed / classes)} for each of "
-        f"{classes} classes; there are {pool.largest:,}"
-    ]
-
-
-def _enough(grid_plan: GridPlan) -> int:
-    return math.ceil(grid_plan.seconds / 60)
+def _minutes_option(plan: GridPlan) -> str:
+    return f"--minutes {math.ceil(plan.seconds / 60)}"
 
 
 def _with_matched_models(
@@ -268,7 +188,7 @@ def _with_matched_models(
     return matched
 
 
-def _begun_experiment(experiment: Experiment) -> Experiment | None:
+def _started_experiment(experiment: Experiment) -> Experiment | None:
     """The experiment that was started in the folder of this one, or None.
 
     Raises:
@@ -277,36 +197,14 @@ def _begun_experiment(experiment: Experiment) -> Experiment | None:
     path = experiment.folder / "experiment.yaml"
     if not path.exists():
         return None
-    from_dict = experiment_from_dict(read_config(path), trusted=False)
-    sources = [replace(data, root=os.path.abspath(data.root)).description for data in (from_dict.data, experiment.data)]
+    started = experiment_from_dict(read_config(path), trusted=False)
+    sources = [replace(data, root=os.path.abspath(data.root)).description for data in (started.data, experiment.data)]
     if sources[0] != sources[1]:
         raise InputError(
-            f"{experiment.folder} holds an experiment with other images ({from_dict.data.description}, not "
+            f"{experiment.folder} holds an experiment with other images ({started.data.description}, not "
             f"{experiment.data.description}); give this one a --name"
         )
-    return from_dict
-
-
-def _with_searched_recipes(experiment: Experiment, started: Experiment, fixed: Collection[str]) -> Experiment:
-    """The experiment with the recipes that a search found in its folder, or with the search that is unfinished there.
-
-    A contender is left as it is if the user now names other settings for it than those in the folder.
-    """
-    contenders = dict(experiment.contenders)
-    now, before = (plain_values(values)["contenders"] for values in (experiment, started))
-    for name in experiment.contenders.keys() & started.contenders.keys():
-        place = f"contenders.{name}."
-        names = [key.removeprefix(place).split(".") for key in fixed if key.startswith(place)]
-        is_same = all(_value_at(now[name], path) == _value_at(before[name], path) for path in names)
-        if is_same and recipe_source(started.contenders[name]) is RecipeSource.SEARCHED:
-            contenders[name] = started.contenders[name]
-    return replace(experiment, contenders=contenders, tuning=started.tuning)
-
-
-def _value_at(block: Any, path: Sequence[str]) -> Any:
-    for key in path:
-        block = block.get(key) if isinstance(block, Mapping) else None
-    return block
+    return started
 
 
 def _continue_plan(
@@ -314,46 +212,41 @@ def _continue_plan(
 ) -> Experiment:
     """The experiment with the grid of its folder; if more minutes are given, with a larger one if they allow one.
 
-    Finished runs of the larger grid count with the time that they took. Once an analysis was possible, the budget
-    stays, because conclusions are about the longest budget.
+    Once an analysis was possible, the budget stays, because conclusions are about the longest budget.
 
     Arguments:
         experiment: with the sizes, seeds and steps of its config.
         started: experiment of the folder.
     """
-    minutes, protocol = experiment.minutes or 0.0, experiment.protocol
-    begun_protocol = replace(protocol, **{name: getattr(started.protocol, name) for name in free_of(fixed)})
-    same = replace(experiment, protocol=begun_protocol)
-    steps, may_grow = steps_of(begun_protocol.budget), started.minutes is None or minutes > started.minutes
-    if not may_grow or not steps:
-        reason = "more --minutes plan a larger one" if steps else f"its budget is in {begun_protocol.budget.unit}"
-        console.print(f"{_continued_text(same)}; {reason}, another --name begins anew", soft_wrap=True)
-        return same if may_grow else replace(same, minutes=started.minutes)
-    cells = grid(same, pool, world_size=world_size(same))
-    if find_binding_plan(cells) is not None:
-        fixed = [*fixed, "protocol.budget"]
-        experiment = replace(experiment, protocol=replace(protocol, budget=begun_protocol.budget))
-    costs = GridTimeModel(experiment, pool, _timed(same, pool, console), _seconds_of_finished(cells))
-    sizes = sorted({pool.resolve(size) for size in begun_protocol.train_sizes})
-    old = costs.of(GridPlan(tuple(sizes), tuple(begun_protocol.seeds), steps))
-    candidates = [plan for plan in grids.candidate_grids(costs, fixed) if plan.is_larger_than(old)]
-    chosen = next((plan for plan in candidates if plan.seconds <= 60 * minutes), old)
-    if not chosen.allows_conclusion:
-        chosen = grids.conclusion_by_overrun(candidates, minutes) or chosen
-    if chosen is old:
-        console.print(f"{_continued_text(same)}: {minutes:g} minutes add nothing to it", soft_wrap=True)
-        lines = []
-    else:
-        console.print(
-            f"Planned anew from {old.counts}: {chosen.text}. {chosen.runs} runs are left, in about "
-            f"{duration(chosen.seconds - chosen.spent)}, {_execution_text(chosen, same)}; finished runs took "
-            f"{duration(chosen.spent)}",
-            soft_wrap=True,
-        )
-        lines = _overrun(chosen, minutes)
-    for line in (*lines, *_answers(chosen, [old, *candidates], costs, fixed)):
-        console.print(line, soft_wrap=True)
-    return same if chosen is old else _with_grid(same, chosen, fixed)
+    minutes, before = experiment.minutes or 0.0, started.minutes or 0.0
+    protocol = replace(experiment.protocol, **{name: getattr(started.protocol, name) for name in free_of(fixed)})
+    same = replace(experiment, protocol=protocol, minutes=max(minutes, before))
+    if (steps := steps_of(protocol.budget)) and minutes > before:
+        cells = grid(same, pool, world_size=world_size(same))
+        if find_binding_plan(cells) is not None:
+            fixed = [*fixed, "protocol.budget"]
+            experiment = replace(experiment, protocol=replace(experiment.protocol, budget=protocol.budget))
+        costs = GridTimeModel(experiment, pool, _time_steps(same, pool, console), _seconds_of_finished(cells))
+        sizes = sorted({pool.resolve(size) for size in protocol.train_sizes})
+        old = costs.of(GridPlan(tuple(sizes), tuple(protocol.seeds), steps))
+        candidates = [plan for plan in grids.candidate_grids(costs, fixed) if plan.is_larger_than(old)]
+        chosen = next((plan for plan in candidates if plan.seconds <= 60 * minutes), None)
+        if chosen is None or not chosen.allows_conclusion:
+            chosen = grids.conclusion_by_overrun(candidates, minutes) or chosen
+        if chosen is not None:
+            console.print(f"Planned anew: {chosen.text}. {_runs_text(chosen, same)} are left", soft_wrap=True)
+            for line in _answers(chosen, [old, *candidates], costs, fixed):
+                console.print(line, soft_wrap=True)
+            return _with_grid(same, chosen, fixed)
+        console.print(f"{minutes:g} minutes add nothing to it")
+    sizes = ", ".join(size if isinstance(size, str) else f"{size:,}" for size in protocol.train_sizes)
+    seeds = format_count(len(protocol.seeds), "seed")
+    console.print(
+        f"Going on with the grid that was chosen before: {sizes} images, {seeds}, {protocol.budget.text} each; more "
+        "--minutes plan a larger one",
+        soft_wrap=True,
+    )
+    return same
 
 
 def _seconds_of_finished(cells: Sequence[Run]) -> dict[grids.RunKey, float]:
@@ -366,13 +259,6 @@ def _seconds_of_finished(cells: Sequence[Run]) -> dict[grids.RunKey, float]:
                 grids.STARTUP_SECONDS + seconds
             )
     return results
-
-
-def _continued_text(experiment: Experiment) -> str:
-    protocol = experiment.protocol
-    sizes = ", ".join(size if isinstance(size, str) else f"{size:,}" for size in protocol.train_sizes)
-    seeds = format_count(len(protocol.seeds), "seed")
-    return f"Going on with the grid that was chosen before: {sizes} images, {seeds}, {protocol.budget.text} each"
 
 
 def _with_grid(experiment: Experiment, chosen: GridPlan, fixed: Collection[str]) -> Experiment:
@@ -395,7 +281,9 @@ def _check_recipes(experiment: Experiment, free: Collection[str]) -> None:
                 )
 
 
-def _execution_text(chosen: GridPlan, experiment: Experiment) -> str:
+def _runs_text(plan: GridPlan, experiment: Experiment) -> str:
+    """Number and time of the unfinished runs of a plan."""
+    at_a_time = f", {plan.at_a_time:.2g} at a time" if plan.at_a_time > 1 else ""
     if experiment.executor.name == "ray":
-        return "one after the other; Ray runs as many at a time as the cluster has room for"
-    return "one after the other" if chosen.at_a_time == 1 else f"{chosen.at_a_time:.2g} at a time"
+        at_a_time = " one after the other; Ray runs as many at a time as the cluster has room for"
+    return f"{plan.runs} runs in about {duration(plan.seconds - plan.spent)}{at_a_time}"

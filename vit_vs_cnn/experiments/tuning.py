@@ -11,11 +11,10 @@ import yaml
 from rich.console import Console
 
 from vit_vs_cnn.config.experiment import Contender, Experiment
-from vit_vs_cnn.config.identity import plain_values
+from vit_vs_cnn.config.identity import default_options
 from vit_vs_cnn.config.overrides import with_values
-from vit_vs_cnn.config.reading import merge
 from vit_vs_cnn.config.recipes import RECIPE_SETTINGS, recipe_hash
-from vit_vs_cnn.config.schema import Recipe, TuningProvenance, nearest
+from vit_vs_cnn.config.schema import Recipe, TuningProvenance
 from vit_vs_cnn.config.search_space import DEFAULT_SPACE, read_space, sample_recipe
 from vit_vs_cnn.data.options import Augmentation
 from vit_vs_cnn.errors import InputError
@@ -25,7 +24,6 @@ from vit_vs_cnn.process import quiet_lightning
 from vit_vs_cnn.runs.experiment_data import ExperimentData
 from vit_vs_cnn.runs.experiment_folder import write_experiment
 from vit_vs_cnn.runs.failures import FailureKind, raise_failures, read_failure
-from vit_vs_cnn.runs.networks import build_network
 from vit_vs_cnn.runs.preparation import check_validation_batches, prepare_network
 from vit_vs_cnn.runs.pretrained import weights_identities
 from vit_vs_cnn.runs.result import read_result
@@ -47,7 +45,6 @@ class _TrialRuns:
     """A trial and its runs, one for each split."""
 
     contender: str
-    train_size: int
     number: int
     values: Mapping[str, Any]
     recipe: Contender
@@ -62,11 +59,11 @@ class _TrialRuns:
 def tune(experiment: Experiment, *, console: Console) -> Experiment:
     """Search for the recipe of each contender, and return the experiment with the best recipes, ready to run.
 
-    Each contender has equally many trials at each of ``tuning.sizes``, with the longest budget. Trial 0 is its own
+    Each contender has equally many trials, with the largest training size and the longest budget. Trial 0 is its own
     recipe; the others are sampled from ``tuning.space``, the same for all. A trial is scored on validation images, with
-    several splits if there are few of them. Test images are not used. Finished trials are not repeated, so that the
-    same command resumes a search. A contender that starts from another one is tuned after it. The best recipe is used
-    with every budget.
+    several splits if there are few of them. Finished trials are not repeated, so that the same command resumes a
+    search. A contender that starts from another one is tuned after it. The best recipe is used at every size and with
+    every budget.
 
     The folder of the experiment gets ``tuning/`` with the runs, ``tuning.csv`` with one row for each trial, and
     ``tuned.yaml`` with the best recipes.
@@ -81,29 +78,19 @@ def tune(experiment: Experiment, *, console: Console) -> Experiment:
     quiet_lightning()
     pool = ExperimentData(experiment.data, "validation", trust=experiment.trusted)
     experiment = choose_precision(experiment, pool, console=console)
+    size = max(pool.resolve(size) for size in experiment.protocol.train_sizes)
     tuned, trials = experiment, list[Trial]()
     for generation in experiment.generations():
         names = [name for name in generation if not experiment.contenders[name].finetune.head]  # a probe has no recipe
-        attempts = [
-            attempt
-            for size in tuned_sizes(experiment, pool)
-            for name in names
-            for attempt in _attempts(tuned, name, size, pool)
-        ]
+        attempts = [attempt for name in names for attempt in _attempts(tuned, name, size, pool)]
         if not attempts:
             continue
         _run(attempts, pool, console)
-        results = [_trial(attempt, pool) for attempt in attempts]
-        trials += results
+        results = [(attempt, _trial(attempt, pool)) for attempt in attempts]
+        trials += [trial for _, trial in results]
         write_trials(experiment.folder / TRIALS_FILE, trials)
         for name in names:
-            for size in tuned_sizes(experiment, pool):
-                own = [
-                    (a, t)
-                    for a, t in zip(attempts, results, strict=True)
-                    if (a.contender, a.train_size) == (name, size)
-                ]
-                tuned = _with_best(tuned, own, pool, console)
+            tuned = _with_best(tuned, [result for result in results if result[1].contender == name], console)
     tuned = replace(tuned, tuning=replace(tuned.tuning, trials=None))
     head = (
         f"# Recipes with the best validation accuracy; all trials are in {experiment.folder / TRIALS_FILE}.\n"
@@ -111,12 +98,6 @@ def tune(experiment: Experiment, *, console: Console) -> Experiment:
     )
     write_text(experiment.folder / "tuned.yaml", head + yaml.safe_dump(tuned.to_dict(), sort_keys=False))
     return tuned
-
-
-def tuned_sizes(experiment: Experiment, pool: ExperimentData) -> list[int]:
-    """Training-set sizes at which recipes are searched for, ascending: ``tuning.sizes``, or the largest."""
-    sizes = sorted({pool.resolve(size) for size in experiment.tuning.sizes or experiment.protocol.train_sizes})
-    return sizes if experiment.tuning.sizes else sizes[-1:]
 
 
 def count_splits(experiment: Experiment, train_size: int) -> int:
@@ -130,36 +111,19 @@ def count_splits(experiment: Experiment, train_size: int) -> int:
     return max(1, min(MAX_SPLITS, math.ceil(MIN_SCORED_IMAGES / scored))) if scored else 1
 
 
-def space_of(experiment: Experiment, name: str, pool: ExperimentData) -> dict[str, Any]:
-    """The search space without options that the model of a contender does not have.
+def space_of(experiment: Experiment, name: str) -> dict[str, Any]:
+    """The search space without options that the preset of a contender does not have."""
+    model = experiment.contenders[name].model
+    options = default_options(str(model.get("name")))
+    return {
+        key: values
+        for key, values in _shared_space(experiment).items()
+        if not key.startswith("model.") or not options or key.split(".")[1] in {*options, *model}
+    }
 
-    Raises:
-        InputError: the model cannot be built.
-    """
-    space = shared_space(experiment)
-    has = {key: not key.startswith("model.") or _has_option(experiment, name, key, space, pool) for key in space}
-    return {key: values for key, values in space.items() if has[key]}
 
-
-def shared_space(experiment: Experiment) -> dict[str, Any]:
-    """The search space of all contenders."""
+def _shared_space(experiment: Experiment) -> dict[str, Any]:
     return read_space(experiment.tuning.space or DEFAULT_SPACE)
-
-
-def _has_option(experiment: Experiment, name: str, key: str, space: Mapping[str, Any], pool: ExperimentData) -> bool:
-    contender, location = experiment.contenders[name], f"contenders.{name}.model"
-    values = space[key]
-    value = values[0] if isinstance(values, list) else values["high"]
-    shape = {"num_classes": pool.images.num_classes, "image_shape": pool.images.image_shape}
-    build_network(
-        contender.model, **shape, location=location, trust=experiment.trusted
-    )  # raises if the model has an error
-    try:
-        changed = with_values(contender, {key: value}, location=location)
-        build_network(changed.model, **shape, location=location, trust=experiment.trusted)
-    except InputError:
-        return False
-    return True
 
 
 def _attempts(experiment: Experiment, name: str, train_size: int, pool: ExperimentData) -> list[_TrialRuns]:
@@ -175,7 +139,7 @@ def _attempts(experiment: Experiment, name: str, train_size: int, pool: Experime
     first = experiment.protocol.seeds
     count = count_splits(experiment, train_size)
     seeds = [*first, *(seed for seed in range(len(first) + count) if seed not in first)][:count]
-    space, options = shared_space(experiment), space_of(experiment, name, pool).keys()
+    space, options = _shared_space(experiment), space_of(experiment, name).keys()
     own = base.recipe(name, train_size)
     identities = Plain(weights_identities(experiment))
     attempts = []
@@ -188,7 +152,7 @@ def _attempts(experiment: Experiment, name: str, train_size: int, pool: Experime
         cells = tuple(
             Run(here, name, train_size, budget, seed, pool.fingerprint, processes, identities) for seed in seeds
         )
-        attempts.append(_TrialRuns(name, train_size, number, sampled, recipe, cells))
+        attempts.append(_TrialRuns(name, number, sampled, recipe, cells))
     return attempts
 
 
@@ -235,7 +199,8 @@ def _with_starts(cells: Iterable[Run]) -> Iterable[Run]:
 
 
 def _trial(attempt: _TrialRuns, pool: ExperimentData) -> Trial:
-    cells, train_size = attempt.cells, attempt.train_size
+    cells = attempt.cells
+    train_size = cells[0].train_size
     plan = prepare_network(cells[0], pool.draw(train_size, cells[0].seed))
     batch_size = cells[0].experiment.protocol.batch_size
     results = [read_result(cell.folder / "result.json") for cell in cells if cell.is_finished]
@@ -257,10 +222,8 @@ def _trial(attempt: _TrialRuns, pool: ExperimentData) -> Trial:
     )
 
 
-def _with_best(
-    experiment: Experiment, trials: Sequence[tuple[_TrialRuns, Trial]], pool: ExperimentData, console: Console
-) -> Experiment:
-    """The experiment with the best trial of a contender as its recipe, at this size and those nearest to it."""
+def _with_best(experiment: Experiment, trials: Sequence[tuple[_TrialRuns, Trial]], console: Console) -> Experiment:
+    """The experiment with the best trial of a contender as its recipe."""
     order = ranked(trial for _, trial in trials)
     best = order[0]
     name, size = best.contender, best.train_size
@@ -270,30 +233,12 @@ def _with_best(
             "tuning.space"
         )
     console.print(describe_choice(best, len(order)), soft_wrap=True)
-    attempt = next(one for one, trial in trials if trial is best)
-    complete = [trial for trial in order if trial.is_complete]
-    search = TuningProvenance(
-        trials=len(order),
-        tuned_at=size,
-        trial_rank=1,
-        tuning_flops=sum(trial.flops for trial in order),
-        trial_accuracies=tuple(trial.validation_accuracy or 0.0 for trial in complete),
-        trial_images=sum(len(pool.draw(size, cell.seed).validation) for cell in attempt.cells),
-    )
-    contender, sizes = experiment.contenders[name], tuned_sizes(experiment, pool)
-    recipe = Recipe(contender.recipe.name, "searched", recipe_hash(attempt.recipe), search)
-    chosen = {setting: getattr(attempt.recipe, setting) for setting in ("model", *RECIPE_SETTINGS)}
-    if len(sizes) == 1 and not contender.by_size:
-        changed = replace(contender, **chosen, recipe=recipe, by_budget=Plain())
-    else:
-        settings = plain_values(replace(attempt.recipe, recipe=recipe))
-        over = {setting: settings[setting] for setting in ("recipe", *chosen)}
-        by_size = json.loads(json.dumps(contender.by_size))
-        for one in {pool.resolve(one) for one in experiment.protocol.train_sizes}:
-            if nearest(one, sizes) == size:
-                key = str(one) if one in experiment.protocol.train_sizes else "all"
-                merge(by_size.setdefault(key, {}), json.loads(json.dumps(over)))
-        changed = replace(contender, by_size=Plain(by_size), by_budget=Plain())
+    searched = next(attempt.recipe for attempt, trial in trials if trial is best)
+    search = TuningProvenance(len(order), tuned_at=size, trial_rank=1, tuning_flops=sum(trial.flops for trial in order))
+    contender = experiment.contenders[name]
+    recipe = Recipe(contender.recipe.name, "searched", recipe_hash(searched), search)
+    chosen = {setting: getattr(searched, setting) for setting in ("model", *RECIPE_SETTINGS)}
+    changed = replace(contender, **chosen, recipe=recipe, by_size=Plain(), by_budget=Plain())
     return replace(experiment, contenders={**experiment.contenders, name: changed})
 
 

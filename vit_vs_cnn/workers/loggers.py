@@ -1,9 +1,7 @@
 """Loggers of a run. Each run is one run of the logging service, with its config and its result."""
 
-import json
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import lightning
@@ -11,7 +9,6 @@ from lightning.pytorch.loggers import Logger, TensorBoardLogger
 
 from vit_vs_cnn.config.reading import settings_of
 from vit_vs_cnn.config.trainer import as_list
-from vit_vs_cnn.files import read_mapping, write_text
 from vit_vs_cnn.runs.result import RunResult
 from vit_vs_cnn.runs.run import Run
 from vit_vs_cnn.training.metrics_csv import MetricsCsv
@@ -56,21 +53,14 @@ def _named_after(run: Run, spec: Any) -> Any:
             arguments.setdefault("group", group)
             # The same for each attempt, so that a killed run continues its own.
             arguments |= {"name": run.name, "id": f"{run.experiment.name}-{run.folder.name}"[-128:]}
-        case "MLFlowLogger":
-            identifier = read_mapping(_service_runs(run)).get("MLFlowLogger")
-            arguments.setdefault("experiment_name", run.experiment.name)
-            arguments |= {"run_name": run.name, "run_id": identifier if isinstance(identifier, str) else None}
     return {**spec, "init_args": arguments}
 
 
 def log_settings(run: Run, loggers: Sequence[Logger]) -> None:
-    """Log the settings of a run, and record the identifier of its MLflow run for later attempts."""
-    if is_helper_process():
-        return
-    for logger in _configured(loggers):
-        logger.log_hyperparams({"cell": run.to_dict()["cell"], **run.settings})
-        if (kind := type(logger).__name__) == "MLFlowLogger" and (identifier := getattr(logger, "run_id", None)):
-            write_text(_service_runs(run), json.dumps({kind: identifier}) + "\n")
+    """Log the settings of a run."""
+    if not is_helper_process():
+        for logger in _configured(loggers):
+            logger.log_hyperparams({"cell": run.to_dict()["cell"], **run.settings})
 
 
 def close_loggers(loggers: Sequence[Logger], result: RunResult | None) -> None:
@@ -107,8 +97,3 @@ def _end_run(logger: Logger) -> None:
 def _configured(loggers: Sequence[Logger]) -> list[Logger]:
     """Loggers that the config names. The others have config and result in their own folder."""
     return [logger for logger in loggers if not isinstance(logger, MetricsCsv) and logger.name != TENSORBOARD_FOLDER]
-
-
-def _service_runs(run: Run) -> Path:
-    """The file with identifiers that services gave to earlier attempts of a run."""
-    return run.folder / "loggers.json"
