@@ -204,20 +204,8 @@ class Audit(Written):
 
     @property
     def leaked(self) -> int:
-        """Number of test images that are similar to an image of another split, copies included."""
-        pairs = self.pairs or ()
-        names = {name for pair in pairs for name in pair.leaked_test_images}
-        repeated = (pair for pair in pairs if pair.same_pixels and pair.kind is DuplicateKind.REPEATED)
-        return len(names | {pair.second for pair in repeated if pair.first in names})
-
-    @property
-    def unsure_leaked(self) -> int:
-        """Number of these test images whose similarity is so low that they may show another scene."""
-        highest: dict[str, float] = {}
-        for pair in self.pairs or ():
-            for name in pair.leaked_test_images:
-                highest[name] = max(pair.similarity, highest.get(name, 0.0))
-        return sum(similarity < MIN_SURE_SIMILARITY for similarity in highest.values())
+        """Number of test images that are similar to an image of another split."""
+        return len({name for pair in self.pairs or () for name in pair.leaked_test_images})
 
     def pairs_of(self, kind: DuplicateKind) -> list[DuplicatePair]:
         return [pair for pair in self.pairs or () if pair.kind is kind]
@@ -225,7 +213,7 @@ class Audit(Written):
     @functools.cached_property
     def findings(self) -> tuple[AuditFinding, ...]:
         """All problems, the most serious first."""
-        findings = [finding for check in _CHECKS for finding in check(self)]
+        findings = [*_duplicate_findings(self), *_file_findings(self), *_count_findings(self)]
         return tuple(sorted(findings, key=lambda finding: list(Severity).index(finding.severity)))
 
     @property
@@ -344,18 +332,21 @@ def _find_pairs(
     copies, exact = find_copies(images, split_of, blank, tell)
     names = [str(name) for name in images.sample_ids]
     classes = [images.class_names[label] for label in images.labels.tolist()]
-    pairs: list[tuple[DuplicatePair, tuple[int, int]]] = []
     columns = (copies.test.tolist(), copies.train.tolist(), copies.similarity.tolist(), exact.tolist())
-    for first, second, similarity, same_pixels in zip(*columns, strict=True):
-        pair = DuplicatePair(
-            names[first],
-            names[second],
-            round(similarity, 3),
-            same_pixels,
-            (classes[first], classes[second]),
-            (split_of[first], split_of[second]),
+    pairs = [
+        (
+            DuplicatePair(
+                names[first],
+                names[second],
+                round(similarity, 3),
+                same_pixels,
+                (classes[first], classes[second]),
+                (split_of[first], split_of[second]),
+            ),
+            (first, second),
         )
-        pairs.append((pair, (first, second)))
+        for first, second, similarity, same_pixels in zip(*columns, strict=True)
+    ]
     kinds = list(DuplicateKind)
     pairs.sort(key=lambda item: (kinds.index(item[0].kind), not item[0].is_across_splits, -item[0].similarity))
     pictures = tuple(_side_by_side(images, indices) for _, indices in pairs[:NUM_SHOWN_PAIRS])
@@ -368,68 +359,62 @@ def _side_by_side(images: LabelledImages, indices: tuple[int, int]) -> UInt8[np.
     return torch.cat([left, gap, right], dim=2).permute(1, 2, 0).numpy()
 
 
-def _check_usable(audit: Audit) -> Iterator[AuditFinding]:
+def _duplicate_findings(audit: Audit) -> Iterator[AuditFinding]:
+    if audit.leaked:
+        description = (
+            f"{audit.leaked:,} of the {audit.tested_images:,} test images look like a training or validation image, so "
+            "correct predictions of them do not show how a model does on new images"
+        )
+        advice = "The report also gives the accuracy without them"
+        if audit.source == "folder":
+            advice = (
+                "Keep one image of each scene, or keep all images of a scene in one split (train/ and test/ folders, "
+                "or data.folder.group)"
+            )
+        yield AuditFinding(Severity.MISLEADING, "Test images similar to training images", description, advice)
+    if pairs := audit.pairs_of(DuplicateKind.TWO_CLASSES):
+        example = f"{pairs[0].first} ({pairs[0].classes[0]}) and {pairs[0].second} ({pairs[0].classes[1]})"
+        description = f"{format_count(len(pairs), 'pair')} of similar images in two classes, such as {example}"
+        advice = "Check each pair and keep the correct class"
+        yield AuditFinding(Severity.MISLEADING, "Same image in two classes", description, advice)
+    if pairs := audit.pairs_of(DuplicateKind.REPEATED):
+        copies = len({pair.second for pair in pairs})
+        description = f"{format_count(copies, 'image')} similar to another image of the same class and split"
+        advice = "Keep one of each: copies add little information"
+        yield AuditFinding(Severity.WEAKER, "Repeated images", description, advice)
+
+
+def _file_findings(audit: Audit) -> Iterator[AuditFinding]:
     classes = [problem for problem in audit.problems if problem.is_fatal]
     files = [problem for problem in audit.problems if not problem.is_fatal]
     if classes:
-        texts = [f"{problem.name}: {' '.join(problem.reason.split())}" for problem in classes]
-        more = f"; and {len(classes) - _NUM_EXAMPLES} more" * (len(classes) > _NUM_EXAMPLES)
-        description = "; ".join(texts[:_NUM_EXAMPLES]) + more
+        description = _examples([f"{problem.name}: {' '.join(problem.reason.split())}" for problem in classes], "; ")
         yield AuditFinding(Severity.STOPS_TRAINING, "Unusable classes", description, "Add images, or remove the class")
     if files:
-        setting = f"data.{audit.source}.skip_unreadable"
-        counts = format_counts(count_by_kind(files))
-        description = (
-            f"{format_count(len(files), 'file')} ({counts}), such as {_examples([file.name for file in files])}"
-        )
+        setting, counts = f"data.{audit.source}.skip_unreadable", format_counts(count_by_kind(files))
+        examples = _examples([file.name for file in files])
+        description = f"{format_count(len(files), 'file')} ({counts}), such as {examples}"
         severity, advice = Severity.STOPS_TRAINING, f"Repair or remove them, or leave them out with --{setting} true"
         if audit.skips_unreadable:
             severity, advice = Severity.WEAKER, f"They are left out, as {setting} is true"
         yield AuditFinding(severity, "Unusable files", description, advice)
+    yield from _format_findings(audit)
+    if audit.blank:
+        description = f"{format_count(len(audit.blank), 'image')} of a single color, such as {_examples(audit.blank)}"
+        advice = "Remove them: they do not show their class"
+        if audit.resize == "crop":
+            advice += f". If the crop removes the object, use --data.{audit.source}.resize pad"
+        yield AuditFinding(Severity.MISLEADING, "Blank images", description, advice)
+    yield from _file_size_findings(audit)
+    if audit.other_files:
+        suffixes = Counter(PurePosixPath(name).suffix.lower() or "no suffix" for name in audit.other_files)
+        counts = format_counts(dict(suffixes.most_common(5)))
+        description = f"{format_count(len(audit.other_files), 'ignored file')} ({counts})"
+        advice = "Convert images among them to JPEG or PNG, and move them into class folders"
+        yield AuditFinding(Severity.NOTE, "Other files", description, advice)
 
 
-def _check_class_names(audit: Audit) -> Iterator[AuditFinding]:
-    """Find class names that differ only in case, spaces or Unicode form."""
-    similar: dict[str, list[str]] = defaultdict(list)
-    for name in audit.by_class:
-        folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
-        similar[" ".join(folded.split())].append(name)
-    # Two Unicode forms of one name look the same on a screen: escaped, they differ.
-    groups = [" and ".join(map(ascii, names)) for names in similar.values() if len(names) > 1]
-    if groups:
-        description = f"{_examples(groups)} differ only in case, spaces or Unicode form, but are separate classes"
-        advice = "If they are one class, merge the folders"
-        yield AuditFinding(Severity.MISLEADING, "Similar class names", description, advice)
-
-
-def _check_leaks(audit: Audit) -> Iterator[AuditFinding]:
-    if not audit.leaked:
-        return
-    description = (
-        f"{audit.leaked:,} of the {audit.tested_images:,} test images look like a training or validation image, so "
-        f"correct predictions of them do not show how a model does on new images{_unsure(audit.unsure_leaked)}"
-    )
-    advice = (
-        "Keep one image of each scene, or keep all images of a scene in one split (train/ and test/ folders, "
-        "or data.folder.group)"
-    )
-    if audit.source != "folder":
-        advice = "The report also gives the accuracy without them"
-    yield AuditFinding(Severity.MISLEADING, "Test images similar to training images", description, advice)
-
-
-def _check_conflicts(audit: Audit) -> Iterator[AuditFinding]:
-    pairs = audit.pairs_of(DuplicateKind.TWO_CLASSES)
-    if pairs:
-        first = pairs[0]
-        example = f"{first.first} ({first.classes[0]}) and {first.second} ({first.classes[1]})"
-        description = f"{format_count(len(pairs), 'pair')} of similar images in two classes, such as {example}"
-        description += _unsure(sum(not pair.is_sure for pair in pairs))
-        advice = "Check each pair and keep the correct class"
-        yield AuditFinding(Severity.MISLEADING, "Same image in two classes", description, advice)
-
-
-def _check_formats(audit: Audit) -> Iterator[AuditFinding]:
+def _format_findings(audit: Audit) -> Iterator[AuditFinding]:
     """Measure how well format and color mode alone predict the class."""
     groups: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     for file in audit.files:
@@ -448,76 +433,10 @@ def _check_formats(audit: Audit) -> Iterator[AuditFinding]:
         yield AuditFinding(Severity.MISLEADING, "File format depends on the class", description, advice)
 
 
-def _check_blank(audit: Audit) -> Iterator[AuditFinding]:
-    if audit.blank:
-        is_cropped = bool(audit.files) and audit.resize == "crop"
-        after_crop = " after cropping" * is_cropped
-        description = f"{format_count(len(audit.blank), 'image')} of a single color{after_crop}, such as "
-        advice = "Remove them: they do not show their class"
-        if is_cropped:
-            advice += f". If the crop removes the object, use --data.{audit.source}.resize pad"
-        yield AuditFinding(Severity.MISLEADING, "Blank images", description + _examples(audit.blank), advice)
-
-
-def _check_class_sizes(audit: Audit) -> Iterator[AuditFinding]:
-    small = {name: count for name, count in audit.by_class.items() if count < MIN_IMAGES_OF_CLASS}
-    if small:
-        names = _examples([f"{name} ({count})" for name, count in sorted(small.items(), key=lambda item: item[1])])
-        of_all = f"{len(small)} of {len(audit.by_class)} classes have"
-        description = f"{of_all} fewer than {MIN_IMAGES_OF_CLASS} images: {names}"
-        advice = "Add images, merge classes, or leave these out"
-        yield AuditFinding(Severity.WEAKER, "Small classes", description, advice)
-
-
-def _check_test_size(audit: Audit) -> Iterator[AuditFinding]:
-    if not (count := audit.test_images):
-        return
-    interval = wilson_interval(count // 2, count)
-    half_width = (interval.high - interval.low) / 2
-    if half_width > MAX_HALF_WIDTH:
-        description = f"with {count:,} test images, an accuracy of 50 % is uncertain by ±{100 * half_width:.0f} points"
-        if count < MIN_TEST_IMAGES_FOR_CONCLUSION:
-            minimum = MIN_TEST_IMAGES_FOR_CONCLUSION
-            description += f", and no difference can be significant, which takes at least {minimum} test images"
-        block = audit.source if audit.source in ("folder", "table") else "own"
-        larger_folds = f", or increase --data.{block}.test_fraction" * (audit.folds > 0)
-        yield AuditFinding(Severity.WEAKER, "Few test images", description, f"Add images{larger_folds}")
-
-
-def _check_imbalance(audit: Audit) -> Iterator[AuditFinding]:
-    counts = {name: count for name, count in audit.by_class.items() if count}
-    if len(counts) < 2:
-        return
-    largest, smallest = max(counts, key=counts.__getitem__), min(counts, key=counts.__getitem__)
-    name, accuracy = audit.majority
-    if counts[largest] >= MIN_IMBALANCE * counts[smallest]:
-        description = (
-            f"{largest} has {counts[largest]:,} images and {smallest} {counts[smallest]:,}; always predicting {name} "
-            f"gives {100 * accuracy:.1f} % accuracy on the test images"
-        )
-        advice = "Add images of the small classes, and compare every accuracy with that number"
-        yield AuditFinding(Severity.WEAKER, "Class imbalance", description, advice)
-
-
-def _check_repeats(audit: Audit) -> Iterator[AuditFinding]:
-    pairs = audit.pairs_of(DuplicateKind.REPEATED)
-    if pairs:
-        copies = len({pair.second for pair in pairs})
-        unsure = copies - len({pair.second for pair in pairs if pair.is_sure})
-        verb = "looks" if copies == 1 else "look"
-        description = f"{format_count(copies, 'image')} {verb} like another image of the same class and split"
-        title = "Repeated images" if unsure < copies else "Similar images"
-        advice = "Keep one of each: copies add little information"
-        yield AuditFinding(Severity.WEAKER, title, description + _unsure(unsure), advice)
-
-
-def _check_sizes(audit: Audit) -> Iterator[AuditFinding]:
-    if not audit.files:
-        return
+def _file_size_findings(audit: Audit) -> Iterator[AuditFinding]:
     size, count, settings = min(audit.image_size), len(audit.files), f"--data.{audit.source}"
     sides = [max(file.width, file.height) if audit.resize == "pad" else file.shorter for file in audit.files]
-    small = sum(side < size for side in sides)
-    if small > MIN_AFFECTED_FRACTION * count:
+    if (small := sum(side < size for side in sides)) > MIN_AFFECTED_FRACTION * count:
         description = f"{small:,} of {count:,} images are smaller than the training size of {size} pixels"
         advice = f"Lower {settings}.image_size, or use larger images"
         yield AuditFinding(Severity.WEAKER, "Enlarged images", description, advice)
@@ -529,36 +448,45 @@ def _check_sizes(audit: Audit) -> Iterator[AuditFinding]:
         yield AuditFinding(Severity.WEAKER, "Cropped images", description, advice)
 
 
-def _check_other_files(audit: Audit) -> Iterator[AuditFinding]:
-    if audit.other_files:
-        suffixes = Counter(PurePosixPath(name).suffix.lower() or "no suffix" for name in audit.other_files)
-        counts = format_counts(dict(suffixes.most_common(5)))
-        description = f"{format_count(len(audit.other_files), 'ignored file')} ({counts})"
-        advice = "Convert images among them to JPEG or PNG, and move them into class folders"
-        yield AuditFinding(Severity.NOTE, "Other files", description, advice)
+def _count_findings(audit: Audit) -> Iterator[AuditFinding]:
+    similar: dict[str, list[str]] = defaultdict(list)
+    for name in audit.by_class:
+        folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
+        similar[" ".join(folded.split())].append(name)
+    # Two Unicode forms of one name look the same on a screen: escaped, they differ.
+    if groups := [" and ".join(map(ascii, names)) for names in similar.values() if len(names) > 1]:
+        description = f"{_examples(groups)} differ only in case, spaces or Unicode form, but are separate classes"
+        advice = "If they are one class, merge the folders"
+        yield AuditFinding(Severity.MISLEADING, "Similar class names", description, advice)
+    by_count = sorted(audit.by_class.items(), key=lambda item: item[1])
+    if small := [f"{name} ({count})" for name, count in by_count if count < MIN_IMAGES_OF_CLASS]:
+        of_all = f"{len(small)} of {len(by_count)} classes have"
+        description = f"{of_all} fewer than {MIN_IMAGES_OF_CLASS} images: {_examples(small)}"
+        advice = "Add images, merge classes, or leave these out"
+        yield AuditFinding(Severity.WEAKER, "Small classes", description, advice)
+    if count := audit.test_images:
+        interval = wilson_interval(count // 2, count)
+        half_width = (interval.high - interval.low) / 2
+        if half_width > MAX_HALF_WIDTH:
+            percent = f"{100 * half_width:.0f}"
+            description = f"with {count:,} test images, an accuracy of 50 % is uncertain by ±{percent} points"
+            if count < MIN_TEST_IMAGES_FOR_CONCLUSION:
+                minimum = MIN_TEST_IMAGES_FOR_CONCLUSION
+                description += f", and no difference can be significant, which takes at least {minimum} test images"
+            block = audit.source if audit.source in ("folder", "table") else "own"
+            larger_folds = f", or increase --data.{block}.test_fraction" * (audit.folds > 0)
+            yield AuditFinding(Severity.WEAKER, "Few test images", description, f"Add images{larger_folds}")
+    used = [(name, count) for name, count in by_count if count]
+    if len(used) > 1 and used[-1][1] >= MIN_IMBALANCE * used[0][1]:
+        (smallest, fewest), (largest, most), (name, accuracy) = used[0], used[-1], audit.majority
+        description = (
+            f"{largest} has {most:,} images and {smallest} {fewest:,}; always predicting {name} gives "
+            f"{100 * accuracy:.1f} % accuracy on the test images"
+        )
+        advice = "Add images of the small classes, and compare every accuracy with that number"
+        yield AuditFinding(Severity.WEAKER, "Class imbalance", description, advice)
 
 
-_CHECKS = (
-    _check_usable,
-    _check_class_names,
-    _check_leaks,
-    _check_conflicts,
-    _check_formats,
-    _check_blank,
-    _check_class_sizes,
-    _check_test_size,
-    _check_imbalance,
-    _check_repeats,
-    _check_sizes,
-    _check_other_files,
-)
-
-
-def _unsure(count: int) -> str:
-    """Remark on images whose similarity is too low to be sure."""
-    return f" ({count:,} with a similarity below {MIN_SURE_SIMILARITY}, perhaps other scenes: check)" * (count > 0)
-
-
-def _examples(names: Sequence[str]) -> str:
+def _examples(names: Sequence[str], separator: str = ", ") -> str:
     more = f" and {len(names) - _NUM_EXAMPLES:,} more" * (len(names) > _NUM_EXAMPLES)
-    return ", ".join(names[:_NUM_EXAMPLES]) + more
+    return separator.join(names[:_NUM_EXAMPLES]) + more
