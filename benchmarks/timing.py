@@ -16,6 +16,8 @@ import torch
 import torchvision
 from torch.profiler import ProfilerActivity, profile
 
+from vit_vs_cnn.devices import bfloat16_units
+
 
 @dataclass(frozen=True)
 class Row:
@@ -114,23 +116,13 @@ def kind_of_machine() -> str:
     """Name of the GPU, or of the processor with its bfloat16 units and number of cores."""
     if torch.cuda.is_available():
         return torch.cuda.get_device_name()
-    return f"{processor()} (bfloat16 units: {', '.join(bf16_units()) or 'none'}), {os.cpu_count()} cores"
+    return f"{processor()} (bfloat16 units: {', '.join(bfloat16_units()) or 'none'}), {os.cpu_count()} cores"
 
 
 def machine() -> str:
     """Kind of machine, number of PyTorch threads, and versions."""
     versions = f"torch {torch.__version__}, torchvision {torchvision.__version__}, timm {timm.__version__}"
     return f"{kind_of_machine()}, {torch.get_num_threads()} threads; {versions}, Python {platform.python_version()}"
-
-
-def bf16_units() -> list[str]:
-    """Names of the processor's units for products in bfloat16, as far as PyTorch reports them."""
-    checks = {"AMX": "_is_amx_tile_supported", "AVX-512": "_is_avx512_bf16_supported"}
-    units = [name for name, function in checks.items() if getattr(torch.cpu, function, lambda: False)()]
-    is_arm = platform.machine() in ("aarch64", "arm64")
-    if is_arm and torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported():
-        units.append("ARM")
-    return units
 
 
 def parser(about: str | None) -> argparse.ArgumentParser:

@@ -1,5 +1,7 @@
 """Devices by name, and waiting for their work."""
 
+import platform
+
 import torch
 
 from vit_vs_cnn.errors import InputError
@@ -14,6 +16,16 @@ def synchronize(device: torch.device | str) -> None:
     accelerator = torch.accelerator.current_accelerator()
     if accelerator is not None and accelerator.type == device.type:
         torch.accelerator.synchronize(device)
+
+
+def bfloat16_units() -> list[str]:
+    """Names of the processor's units for products in bfloat16, as far as PyTorch reports them."""
+    checks = {"AMX": "_is_amx_tile_supported", "AVX-512": "_is_avx512_bf16_supported"}
+    units = [name for name, function in checks.items() if getattr(torch.cpu, function, lambda: False)()]
+    is_arm = platform.machine() in ("aarch64", "arm64")
+    if is_arm and torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        units.append("ARM")
+    return units
 
 
 def usable_device(name: str) -> str:

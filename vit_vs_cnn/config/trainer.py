@@ -55,7 +55,7 @@ BUDGET_CALLBACKS = {
 #: Plugins that place processes, and strategies that distribute a batch, do not change training.
 PASSIVE_PLUGINS = ("lightning.fabric.plugins.environments", "lightning.pytorch.plugins.environments")
 SHARING_STRATEGIES = ("auto", "ddp", "fsdp")
-#: Additional value of precision: the fastest one on this machine that was shown to give equal results.
+#: Additional value of precision: the faster one of two that were shown to give equal results.
 AUTO = "auto"
 #: Arguments that take classes.
 _OF_CLASSES = ("callbacks", "plugins", "strategy")
@@ -116,7 +116,7 @@ def trainer_settings() -> dict[str, typed.Setting]:
 
     settings = {name: setting for name, setting in typed.settings_of(Trainer).items() if name not in DECIDED_ELSEWHERE}
     theirs = settings["precision"]
-    message = f"auto: the faster of 32-true and bf16-mixed, for which equal results were measured. {theirs.help}"
+    message = f"auto: bf16-mixed on a processor or GPU with bfloat16 units, otherwise 32-true. {theirs.help}"
     return {**settings, "precision": replace(theirs, hint=Literal["auto"] | theirs.hint, help=message)}
 
 

@@ -9,10 +9,9 @@ import torch
 from rich.console import Console
 
 from vit_vs_cnn.config.experiment import Experiment, read_config
-from vit_vs_cnn.config.trainer import AUTO
 from vit_vs_cnn.console import format_count
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.experiments.timing import choose_precision, reuse_saved_precision
+from vit_vs_cnn.experiments.timing import choose_precision
 from vit_vs_cnn.experiments.tuning import tune
 from vit_vs_cnn.process import quiet_lightning
 from vit_vs_cnn.runs.analysis_plan import AnalysisPlan, make_analysis_plan, register_plan
@@ -60,16 +59,14 @@ def run_experiment(
         Interrupted: the user asked to stop. The same command resumes.
     """
     quiet_lightning()
-    experiment, processes = reuse_saved_precision(experiment), world_size(experiment)
+    experiment = choose_precision(experiment)
+    processes = world_size(experiment)
     if pool is None or (pool.rotates and experiment.searches_recipes):
         pool = ExperimentData.of(experiment)
     cells = grid(experiment, pool, world_size=processes)
     if not force:
         _refuse_other_settings(experiment.folder, cells, are_recipes_final=experiment.tuning.trials is None)
     _check_all(cells, pool)
-    if experiment.trainer.get("precision") == AUTO:
-        experiment = choose_precision(experiment, pool, console=console)
-        cells = grid(experiment, pool, world_size=processes)
     if experiment.tuning.trials is not None:
         write_config(experiment)  # an interrupted search is resumed with the same grid
         experiment = tune(experiment, console=console)

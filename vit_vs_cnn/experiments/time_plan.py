@@ -13,7 +13,7 @@ from vit_vs_cnn.console import format_count
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments import grids
 from vit_vs_cnn.experiments.grids import SIZES_FOR_A_TREND, GridPlan, GridTimeModel, free_of, steps_of
-from vit_vs_cnn.experiments.timing import choose_precision, reuse_saved_precision, seconds_per_step
+from vit_vs_cnn.experiments.timing import choose_precision, seconds_per_step
 from vit_vs_cnn.experiments.width_matching import match_macs
 from vit_vs_cnn.process import quiet_lightning
 from vit_vs_cnn.runs.analysis_plan import find_binding_plan
@@ -57,12 +57,11 @@ def plan_for_time(
     quiet_lightning()
     started = _started_experiment(experiment)
     pool = pool or ExperimentData.of(experiment)
-    experiment = _with_matched_models(reuse_saved_precision(experiment), pool, fixed, console)
+    experiment = _with_matched_models(choose_precision(experiment), pool, fixed, console)
     if started is not None:
         if any(name.endswith(_FINETUNED) for name in started.contenders.keys() - experiment.contenders.keys()):
             experiment = _finetuned_too(experiment)
         return _continue_plan(experiment, started, pool, fixed=fixed, console=console)
-    experiment = choose_precision(experiment, pool, console=console)
     costs = GridTimeModel(experiment, pool, _time_steps(experiment, pool, console))
     candidates = grids.candidate_grids(costs, fixed)
     chosen = grids.choose_grid(candidates, experiment.minutes)

@@ -77,7 +77,7 @@ def tune(experiment: Experiment, *, console: Console) -> Experiment:
         raise InputError("tuning: recipes are searched for by one process; run tune without torchrun or srun")
     quiet_lightning()
     pool = ExperimentData(experiment.data, "validation", trust=experiment.trusted)
-    experiment = choose_precision(experiment, pool, console=console)
+    experiment = choose_precision(experiment)
     size = max(pool.resolve(size) for size in experiment.protocol.train_sizes)
     tuned, trials = experiment, list[Trial]()
     for generation in experiment.generations():

@@ -12,7 +12,7 @@ from torch import nn
 
 from vit_vs_cnn.config import reading as typed
 from vit_vs_cnn.config.experiment import Experiment
-from vit_vs_cnn.config.trainer import AUTO, as_list
+from vit_vs_cnn.config.trainer import as_list
 from vit_vs_cnn.errors import InputError, one_line
 
 DEVICE_ARGUMENTS = (
@@ -38,8 +38,6 @@ def trainer_arguments(experiment: Experiment, **instead: Any) -> dict[str, Any]:
     if not experiment.trusted:
         raise InputError("trainer: classes that a file names are imported only with --trust")
     values = {**experiment.trainer, **instead}
-    if values.get("precision") == AUTO:
-        del values["precision"]  # chosen after everything else was checked
     passive_callbacks = experiment.execution.passive_callbacks
     if passive_callbacks and "callbacks" not in instead:
         values["callbacks"] = [*as_list(values.get("callbacks")), *passive_callbacks]
