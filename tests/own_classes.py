@@ -32,12 +32,14 @@ class Subsampling(nn.Module):
 
 
 class ByPixel(nn.Module):
-    """Takes the size of its images as one number."""
+    """A linear map of the pixels."""
 
-    def __init__(self, image_size: int, num_classes: int, in_channels: int, inner: nn.Module | None = None) -> None:
+    def __init__(
+        self, image_size: tuple[int, int], num_classes: int, in_channels: int, inner: nn.Module | None = None
+    ) -> None:
         super().__init__()
         self.inner = inner
-        self.head = nn.Linear(in_channels * image_size**2, num_classes)
+        self.head = nn.Linear(in_channels * image_size[0] * image_size[1], num_classes)
 
     def forward(self, images):
         images = images if self.inner is None else self.inner(images)

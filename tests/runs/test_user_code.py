@@ -106,11 +106,6 @@ def test_a_function_that_transforms_takes_arguments_and_classes_in_these():
         make_transform(refused, trust=True)
 
 
-def test_a_size_that_is_one_number_is_none_of_an_oblong_image():
-    with pytest.raises(InputError, match="image_size"):
-        _build(f"{OWN}.ByPixel", (3, 6, 10))
-
-
 def _experiment(tmp_path, model, contender=None, **changes):
     values = tiny_config(tmp_path, protocol={"budget": {"steps": 2}, "batch_size": 14, "train_sizes": [120]})
     values["contenders"] = {"own": {"model": model, **(contender or {})}}

@@ -27,8 +27,8 @@ from vit_vs_cnn.training.checkpoints import DOWNLOAD_OPTIONS, CheckpointInfo, re
 
 #: Largest number of layers.
 MAX_LAYERS = 2000
-#: Options of a config, and image sizes and classes of a file, up to which a network needs little memory.
-USUAL_NUMBER, SMALL_IMAGE_SIDE = 4096, 256
+#: Largest option of a config with which a network needs little memory.
+USUAL_NUMBER = 4096
 GIVEN_BY_THE_DATA = {"image_size", "in_channels", "num_classes"}
 #: Keys under which programs store the weights of a network in a checkpoint.
 NESTED_KEYS = ("state_dict", "model", "model_state_dict")
@@ -73,7 +73,10 @@ def build_network(
         rows, cols = as_rows_and_cols("input_size", resizing.pop("input_size", tuple(size)))
         shape = {"num_classes": num_classes, "image_size": (rows, cols), "in_channels": channels}
         if "class_path" in rest:
-            network = _build_custom(rest, shape, location, trust in (True, rest["class_path"]))
+            network = make_object(rest, shape, location=location, trust=trust in (True, rest["class_path"]))
+            if not isinstance(network, nn.Module):
+                kind = type(network).__name__
+                raise InputError(f"{location}: {rest['class_path']} gives a {kind}, not a torch.nn.Module")
         else:
             network = _build_named(rest, shape, location, max_bytes)
         if "input_size" in model:
@@ -103,50 +106,22 @@ def _build_named(model: Mapping[str, Any], shape: dict[str, Any], location: str,
         raise InputError(f"{location}: {one_line(error, 500)}") from error
 
 
-def _build_custom(model: Mapping[str, Any], shape: dict[str, Any], location: str, trust: bool) -> nn.Module:
-    """Make a network of a user-defined class or function.
-
-    ``image_size`` is (rows, cols). If the class refuses that, it is one number for square images.
-    """
-    rows, cols = shape["image_size"]
-    try:
-        network = make_object(model, shape, location=location, trust=trust)
-    except InputError as error:
-        if rows != cols or not trust:
-            raise
-        try:
-            network = make_object(model, {**shape, "image_size": rows}, location=location, trust=trust)
-        except InputError:
-            raise error from error.__cause__
-    if not isinstance(network, nn.Module):
-        raise InputError(f"{location}: {model['class_path']} gives a {type(network).__name__}, not a torch.nn.Module")
-    return network
-
-
 def _check_size(name: str, options: dict[str, Any], location: str, max_bytes: float) -> None:
     """Refuse thousands of layers, and weights larger than ``max_bytes`` or the memory of the machine.
 
-    Weights are counted on the meta device, where they need no memory. That takes a second, so they are counted only
-    if an option is unusually large; for a file, if an option is larger than in the preset.
+    Weights are counted on the meta device, where they need no memory. That takes a second for a large network, so a
+    config without large numbers is not counted.
     """
-    numbers = {option: value if isinstance(value, list | tuple) else [value] for option, value in options.items()}
-    for option, values in numbers.items():
-        if ("depth" in option or "layers" in option) and any(isinstance(v, int) and v > MAX_LAYERS for v in values):
+    pairs = [
+        (option, value)
+        for option, values in options.items()
+        for value in (values if isinstance(values, list | tuple) else [values])
+    ]
+    for option, number in pairs:
+        if ("depth" in option or "layers" in option) and isinstance(number, int) and number > MAX_LAYERS:
             raise InputError(f"{location}.{option}: {options[option]} must be at most {MAX_LAYERS}")
-    preset = PRESETS.get(name)
-
-    def is_usual(option: str, value: Any) -> bool:
-        if isinstance(value, str | bool | None):
-            return True
-        if not isinstance(value, int | float):
-            return False
-        if max_bytes == math.inf:
-            return value <= USUAL_NUMBER
-        defaults = {} if preset is None else preset.arguments
-        return value <= (SMALL_IMAGE_SIDE if option in GIVEN_BY_THE_DATA else defaults.get(option, 0))
-
-    is_known = preset is not None or max_bytes == math.inf
-    if is_known and all(is_usual(option, value) for option, values in numbers.items() for value in values):
+    are_usual = (not isinstance(value, int | float) or value <= USUAL_NUMBER for _, value in pairs)
+    if max_bytes == math.inf and all(are_usual):
         return
     try:
         with torch.device("meta"):
@@ -249,17 +224,15 @@ def describe_mismatch(expected: Mapping[str, Tensor], weights: Mapping[str, Tens
     mismatches = {
         "missing": [name for name in expected if name not in weights],
         "unexpected": [name for name in weights if name not in expected],
-        "of another shape": [f"{name}: {_size(weights[name])} for {_size(expected[name])}" for name in reshaped],
+        "of another shape": [
+            f"{name}: {list(weights[name].shape)} for {list(expected[name].shape)}" for name in reshaped
+        ],
         "of another type": [f"{name}: {weights[name].dtype} for {expected[name].dtype}" for name in retyped],
     }
     texts = [
         f"{len(names)} {kind} ({names[0]}{', ...' * (len(names) > 1)})" for kind, names in mismatches.items() if names
     ]
     return f"of {len(expected)} tensors {', '.join(texts)}" if texts else ""
-
-
-def _size(tensor: Tensor) -> str:
-    return " x ".join(map(str, tensor.shape)) or "a number"
 
 
 def network_from_checkpoint(
@@ -306,13 +279,11 @@ def timm_network(
     channels, num_classes = image_shape[0], len(class_names)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive_seed("outside", name))
-        network = build_network(
-            {"name": name}, num_classes=num_classes, image_shape=image_shape, location=location
-        ).eval()
+        network = build_network({"name": name}, num_classes=num_classes, image_shape=image_shape, location=location)
+    network.eval()
     if weights is not None:
-        load_weights(
-            network, as_timm_reads(network, read_weights(weights)), message=f"{location}: the weights do not fit"
-        )
+        state = as_timm_reads(network, read_weights(weights))
+        load_weights(network, state, message=f"{location}: the weights do not fit")
     check_logits(network, image_shape, num_classes=num_classes, location=location)
     config: Any = getattr(network, "pretrained_cfg", None) or {}
     mean, std = (config.get(key, (0.5,)) if channels == 3 else (0.5,) for key in ("mean", "std"))

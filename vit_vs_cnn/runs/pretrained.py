@@ -1,7 +1,6 @@
 """Pretrained weights of contenders: reading, and loading into their networks."""
 
 import json
-import math
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -12,7 +11,6 @@ from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
-import yaml
 from torch import Tensor, nn
 
 from vit_vs_cnn.attention.arguments import as_rows_and_cols
@@ -161,24 +159,17 @@ def _read(values: str, state: tuple[int, ...] | None, contender: str, location: 
 
 
 def _from_network(network: TrainedNetwork, source: str) -> PretrainedWeights:
-    return _with_metadata(network.name, source, unwrap(network.network).state_dict(), network.about, network.seen)
+    return _from_checkpoint(network.name, source, unwrap(network.network).state_dict(), network.about, network.seen)
 
 
-def _with_metadata(
+def _from_checkpoint(
     name: str, source: str, state: Mapping[str, Tensor], about: CheckpointInfo, seen: TrainingImageHashes
 ) -> PretrainedWeights:
-    """Weights of this package, with the preprocessing stored next to them."""
+    model = about.model
+    size = as_rows_and_cols("input_size", model.get("input_size", about.image_shape[1:]))
+    preprocessing = {name: model[name] for name in ("interpolation", "crop_pct") if name in model}
     return PretrainedWeights(
-        name=name,
-        source=source,
-        state=state,
-        image_size=as_rows_and_cols("input_size", about.model.get("input_size", about.image_shape[1:])),
-        mean=about.mean,
-        std=about.std,
-        interpolation=about.model.get("interpolation", "bicubic"),
-        crop_pct=about.model.get("crop_pct", 1.0),
-        seen=seen,
-        block=about.model,
+        name, source, state, size, about.mean, about.std, **preprocessing, seen=seen, block=about.model
     )
 
 
@@ -225,11 +216,13 @@ def _read_file(path: Path, model: Mapping[str, Any], weights: Weights, location:
     if path.suffix == ".ckpt":
         return _from_network(open_network(path, trust=model.get("class_path", False)), str(path))
     metadata = read_mapping(path.with_name("config.json"))  # export and timm write it next to the weights
-    state = {_bare(name): value for name, value in read_weights(path).items()}
+    state = read_weights(path)
+    for prefix in PREFIXES:
+        state = {name.removeprefix(prefix): value for name, value in state.items()}
     if isinstance(exported := metadata.get("vit_vs_cnn"), Mapping):
         state = {name.removeprefix("network."): value for name, value in state.items()}
         about = read_checkpoint_info({"vit_vs_cnn": exported}, path)
-        return _with_metadata(path.stem, str(path), state, about, read_training_hashes(exported))
+        return _from_checkpoint(path.stem, str(path), state, about, read_training_hashes(exported))
     if (config := metadata.get("pretrained_cfg")) is None and str(model.get("name", "")).startswith(TIMM_PREFIX):
         import timm
 
@@ -238,12 +231,6 @@ def _read_file(path: Path, model: Mapping[str, Any], weights: Weights, location:
     if weights.mean is not None:
         config = {**(config or {}), "mean": weights.mean, "std": weights.std}
     return _with_timm_config(path.stem, str(path), state, config or {})
-
-
-def _bare(name: str) -> str:
-    for prefix in PREFIXES:
-        name = name.removeprefix(prefix)
-    return name
 
 
 def _with_timm_config(
@@ -301,14 +288,9 @@ def fit_weights(
     expected = {name: value for name, value in network.state_dict().items() if name not in head}
     state = {name: value for name, value in state.items() if name not in head}
     if mismatch := describe_mismatch(expected, state):
-        model = "" if pretrained.block is None else f" (they are of model: {_to_yaml(pretrained.block)})"
+        model = "" if pretrained.block is None else f" (they are of model: {dict(pretrained.block)})"
         raise InputError(f"{location}: the weights of {pretrained.source} do not fit: {mismatch}{model}")
     network.load_state_dict(state, strict=False)
-
-
-def _to_yaml(block: Mapping[str, Any]) -> str:
-    """A ``model`` block as in a config or on a command line: ``{name: vit_nano, pool: mean}``."""
-    return yaml.safe_dump(dict(block), default_flow_style=True, sort_keys=False, width=math.inf).strip()
 
 
 def head_of(network: nn.Module, num_classes: int, location: str) -> set[str]:
