@@ -18,7 +18,7 @@ from vit_vs_cnn.regimes.caveats import (
 )
 from vit_vs_cnn.regimes.measurements import measure
 from vit_vs_cnn.regimes.model_summaries import summarise_models
-from vit_vs_cnn.runs.analysis_plan import Deviation, DeviationKind
+from vit_vs_cnn.runs.analysis_plan import Deviation
 from vit_vs_cnn.runs.result import by_network
 from vit_vs_cnn.statistics.pair_comparison import Obstacle, ObstacleKind
 
@@ -90,7 +90,7 @@ def test_whole_experiment_has_caveats():
     by_hand = [changed(r, trials=None) for r in both()]
     assert [one.text for one in caveats(by_hand)] == ["Recipes were set by hand."]
     assert obstacle(by_hand) is None
-    deviation = Deviation(DeviationKind.PAIR, "a, b", "b, c")
+    deviation = Deviation("pair", "a, b", "b, c")
     (changed_plan,) = caveats(both(), plan=replace(PLAN, deviations=(deviation,)))
     assert changed_plan.kind is CaveatKind.PLAN_CHANGED
 

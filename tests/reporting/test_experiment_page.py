@@ -137,7 +137,7 @@ def test_a_page_without_its_ledger_has_no_conclusion(tmp_path):
     ledger.unlink()
     write_experiment_page(read_findings(folder))
     html = (folder / "report" / "index.html").read_text()
-    why = "the log of this test set is missing, so the number of evaluations is unknown"
+    why = "the log of this test set is missing or was changed, so the number of evaluations is unknown"
     assert f"<p>No conclusion: {why}.</p>" in html
     assert html.count(f"T{why[1:]}.") == 2  # among the warnings, and above the runs
     comparisons = json.loads((folder / "report" / "analysis.json").read_text())["comparisons"]

@@ -21,7 +21,7 @@ from vit_vs_cnn.runs.experiment_folder import read_finished_results
 from vit_vs_cnn.runs.near_duplicates import find_near_duplicates
 from vit_vs_cnn.runs.record import load_run_predictions
 from vit_vs_cnn.runs.result import RunResult
-from vit_vs_cnn.runs.test_set_log import LogState, TestSetLog, summarize_log
+from vit_vs_cnn.runs.test_set_log import TestSetLog, summarize_log
 from vit_vs_cnn.runs.trained_network import open_network
 
 CLASSES = {"ant": 31, "bee": 23, "cat": 17}
@@ -185,7 +185,7 @@ def test_each_fold_has_a_log_and_the_report_counts_all(trained):
         log = TestSetLog(trained.parent, str(result.test_set)).read()
         assert len(log.entries) == 2 and result.scores.log_entry in {entry.hash for entry in log.entries}
     account = summarize_log(trained, _results(trained)[0].test_set)
-    assert account.state is LogState.INTACT
+    assert account.is_intact
     assert account.text == "Logs of the 3 test folds: 6 evaluations of 6 networks, each once."
     page = (trained / "report" / "index.html").read_text()
     assert account.text in page and "Accuracy by class" in page

@@ -5,7 +5,6 @@ import itertools
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -25,38 +24,27 @@ FILE_NAME = "design.json"
 MAX_EQUAL_MACS_RATIO = 1.25
 
 
-class DeviationKind(StrEnum):
-    """A part of the plan that was changed after results existed: the field of ``AnalysisPlan``."""
-
-    SEEDS = "seeds"
-    SIZE = "size"
-    PAIR = "pair"
-    MARGIN = "equivalence_margin"
-    BUDGET = "budget"
-    PAIRS = "pairs"
-
-
+#: Parts of the plan whose change after the first results is a deviation: fields of ``AnalysisPlan`` in words.
 DEVIATIONS = {
-    DeviationKind.SEEDS: "the planned seeds",
-    DeviationKind.SIZE: "the training-set size of the primary comparison",
-    DeviationKind.PAIR: "the models of the primary comparison",
-    DeviationKind.MARGIN: "the margin of equivalence",
-    DeviationKind.BUDGET: "the longest budget",
-    DeviationKind.PAIRS: "the pairs that are compared",
+    "seeds": "the planned seeds",
+    "size": "the training-set size of the primary comparison",
+    "pair": "the models of the primary comparison",
+    "equivalence_margin": "the margin of equivalence",
+    "budget": "the longest budget",
+    "pairs": "the pairs that are compared",
 }
 
 
 @dataclass(frozen=True)
 class Deviation:
-    """A change of the plan after the first results existed, so that they may have influenced it."""
+    """A change of the plan after results existed. ``kind`` is one of ``DEVIATIONS``."""
 
-    kind: DeviationKind
+    kind: str
     before: str
     after: str
 
     @property
     def text(self) -> str:
-        """A clause for a reader."""
         return f"{DEVIATIONS[self.kind]} changed from {self.before} to {self.after} after results existed"
 
 
@@ -76,10 +64,7 @@ class AnalysisPlan:
 
     Arguments:
         seeds: of the first analysis.
-        contenders: models of the experiment.
-        train_sizes: training-set sizes of the experiment.
-        size: training-set size of the primary comparison; None if there is only one model.
-        pair: models of the primary comparison; None if there is only one model.
+        size, pair: of the primary comparison; None if there is only one model.
         equivalence_margin: models that differ by less, in percentage points, are equivalent.
         budget: the longest one, by which models are compared; empty where older versions did not record it.
         pairs: pairs of models that are compared; None for all.
@@ -108,18 +93,15 @@ class AnalysisPlan:
     @property
     def changed_budget(self) -> Deviation | None:
         """A change of the longest budget, after which there are no conclusions; None if there was none."""
-        return next((deviation for deviation in self.deviations if deviation.kind is DeviationKind.BUDGET), None)
+        return next((deviation for deviation in self.deviations if deviation.kind == "budget"), None)
 
     @property
     def deviation_texts(self) -> list[str]:
         """One sentence for each deviation, and one for seeds that were added."""
         texts = []
         for deviation in self.deviations:
-            rest = (
-                "There are no conclusions."
-                if deviation == self.changed_budget
-                else "Conclusions follow the first plan."
-            )
+            is_budget = deviation == self.changed_budget
+            rest = "There are no conclusions." if is_budget else "Conclusions follow the first plan."
             texts.append(f"Exploratory: {deviation.text}. {rest}")
         if self.added_seeds:
             texts.append(
@@ -263,11 +245,10 @@ def _is_analysable(plan: AnalysisPlan, cells: Sequence[Run]) -> bool:
 def _with_changes(old: AnalysisPlan, new: AnalysisPlan) -> AnalysisPlan:
     old_seeds = {*old.seeds, *itertools.chain(*old.added_seeds)}
     added = tuple(seed for seed in new.seeds if seed not in old_seeds)
-    kinds = [kind for kind in DeviationKind if kind is not DeviationKind.SEEDS or not {*old.seeds} <= {*new.seeds}]
     changes = [
         Deviation(kind, _text(getattr(old, kind)), _text(getattr(new, kind)))
-        for kind in kinds
-        if getattr(old, kind) not in ("", getattr(new, kind))
+        for kind in DEVIATIONS
+        if getattr(old, kind) not in ("", getattr(new, kind)) and not (kind == "seeds" and {*old.seeds} <= {*new.seeds})
     ]
     return dataclasses.replace(
         old,
@@ -298,12 +279,9 @@ def read_plan(folder: Path) -> AnalysisPlan | None:
     if not path.exists():
         return None
     try:
-        return _checked(from_plain(AnalysisPlan, json.loads(path.read_text(encoding="utf-8"))))
+        plan = from_plain(AnalysisPlan, json.loads(path.read_text(encoding="utf-8")))
+        if not plan.seeds or not plan.equivalence_margin > 0:
+            raise ValueError("it must have some seeds, and equivalence_margin above 0")
+        return plan
     except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{path} is not the analysis plan of an experiment: {error}") from error
-
-
-def _checked(plan: AnalysisPlan) -> AnalysisPlan:
-    if not plan.seeds or not plan.equivalence_margin > 0:
-        raise ValueError("it must have some seeds, and equivalence_margin above 0")
-    return plan

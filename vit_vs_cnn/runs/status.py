@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from rich.cells import cell_len, set_cell_size
@@ -54,12 +55,12 @@ class RunStatus:
     accuracy: float | None = None
     reason: str | None = None
     host: str | None = None
-    is_one_budget_of_several: bool = False
+    has_other_budgets: bool = False
 
     @property
     def name(self) -> str:
         """Display name: contender, size and seed, with the budget if there are several."""
-        budget = f" of {self.budget.text}" if self.is_one_budget_of_several else ""
+        budget = f" of {self.budget.text}" if self.has_other_budgets else ""
         return f"{self.contender}-n{self.train_size}-s{self.seed}{budget}"
 
     @property
@@ -100,7 +101,7 @@ def read_status(folder: Path) -> ExperimentStatus:
     runs = [(folder / "cells" / name, own or budget) for name, own in grid.items()]
     cells = [_read_cell(run, own, recorded.get(run)) for run, own in runs]
     if len({cell.budget.text for cell in cells}) > 1:
-        cells = [replace(cell, is_one_budget_of_several=True) for cell in cells]
+        cells = [replace(cell, has_other_budgets=True) for cell in cells]
     executor = values.get("executor")
     workers = executor.get("workers") if isinstance(executor, Mapping) else None
     workers = workers if isinstance(workers, int) else 1
@@ -160,31 +161,27 @@ def seconds_left(cells: Sequence[RunStatus], *, workers: int) -> float | None:
     Arguments:
         cells: all runs. Failed ones are not repeated.
     """
-    rates = _rates(cells)
-    times = [_seconds_left(cell, rates) for cell in cells if cell.state in (RunState.RUNNING, RunState.WAITING)]
-    if any(seconds is None for seconds in times):
-        return None
-    known_times = [seconds for seconds in times if seconds is not None]
-    return max(sum(known_times) / max(1, min(workers, len(known_times))), *known_times) if known_times else 0.0
-
-
-def _seconds_left(cell: RunStatus, rates: Mapping[str, float]) -> float | None:
-    if cell.step is not None and cell.steps and cell.steps_per_second:
-        return max(0, cell.steps - cell.step) / cell.steps_per_second
-    share = 1 - cell.step / cell.steps if cell.step is not None and cell.steps else 1.0
-    return share * cell.amount * rates[cell.contender] if cell.contender in rates else None
-
-
-def _rates(cells: Sequence[RunStatus]) -> dict[str, float]:
-    """Mean seconds by amount of budget for each contender, over its finished runs, or else over its timed ones."""
+    timed: dict[str, list[float]] = {}
+    for cell in cells:
+        if cell.steps and cell.steps_per_second:
+            timed.setdefault(cell.contender, []).append(cell.steps / cell.steps_per_second / cell.amount)
     done: dict[str, list[float]] = {}
-    running: dict[str, list[float]] = {}
     for cell in cells:
         if cell.seconds is not None:
             done.setdefault(cell.contender, []).append(cell.seconds / cell.amount)
-        elif cell.steps and cell.steps_per_second:
-            running.setdefault(cell.contender, []).append(cell.steps / cell.steps_per_second / cell.amount)
-    return {name: sum(rates) / len(rates) for name, rates in (running | done).items()}
+    rates = {name: fmean(values) for name, values in (timed | done).items()}
+    times = []
+    for cell in cells:
+        if cell.state not in (RunState.RUNNING, RunState.WAITING):
+            continue
+        if cell.step is not None and cell.steps and cell.steps_per_second:
+            times.append(max(0, cell.steps - cell.step) / cell.steps_per_second)
+            continue
+        if cell.contender not in rates:
+            return None
+        share = 1 - cell.step / cell.steps if cell.step is not None and cell.steps else 1.0
+        times.append(share * cell.amount * rates[cell.contender])
+    return max(sum(times) / max(1, min(workers, len(times))), *times) if times else 0.0
 
 
 def status_line(status: ExperimentStatus) -> str:
@@ -236,11 +233,6 @@ def duration(seconds: float) -> str:
     return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
-def finished_before(count: int, of: int) -> str:
-    """``2 of 6 runs finished before``."""
-    return f"{count:,} of {format_count(of, 'run')} finished before"
-
-
 class LiveStatus:
     """Progress of runs in other processes: a live view on a terminal, elsewhere a line for each run that ends."""
 
@@ -257,7 +249,7 @@ class LiveStatus:
         before = read_status(self.folder).cells
         self._ended = {cell.folder for cell in before if cell.state in ENDED}
         if done := sum(cell.state is RunState.FINISHED for cell in before):
-            self.console.print(finished_before(done, len(before)), soft_wrap=True)
+            self.console.print(f"{done:,} of {format_count(len(before), 'run')} finished before", soft_wrap=True)
         if not self.console.is_terminal:
             yield
             self._follow()

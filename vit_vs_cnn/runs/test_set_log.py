@@ -5,10 +5,9 @@ import json
 import os
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -40,61 +39,31 @@ class LogEntry:
     values: Mapping[str, Any]
 
 
-class LogState(StrEnum):
-    """State of a test-set log compared with the entries that results refer to."""
-
-    INTACT = "is intact"
-    MISSING = "is missing"
-    EDITED = "was edited"
-    TRUNCATED = "was shortened"
-
-
 @dataclass(frozen=True)
 class LogHistory:
     """The entries of a log.
 
     Arguments:
-        exists: whether there is a file.
         is_chained: whether every line can be read and contains the hash of the line before it.
     """
 
     entries: tuple[LogEntry, ...]
-    exists: bool
     is_chained: bool
 
-    def count(self, weights: str) -> int:
-        """Number of evaluations of these weights."""
-        return sum(entry.values.get("weights") == weights for entry in self.entries)
-
-    def state(self, results: Iterable[RunResult]) -> LogState:
-        """Compare the log with the entries that results refer to.
+    def has_entries_of(self, results: Iterable[RunResult]) -> bool:
+        """Report if the log is chained and has the entries that results refer to.
 
         Lines that were cut off at its end, together with the results that refer to them, leave no trace.
         """
         hashes = {entry.hash for entry in self.entries}
-        weights = {str(entry.values.get("weights")) for entry in self.entries}
-        missing = [r for r in results if (entry := r.scores.log_entry) is not None and entry not in hashes]
-        if missing and not self.exists:
-            return LogState.MISSING
-        if not self.is_chained or any(result.weights in weights for result in missing):
-            return LogState.EDITED
-        return LogState.TRUNCATED if missing else LogState.INTACT
-
-    def count_recipes(self, experiments: Set[str], contender: str) -> int:
-        """Largest number of recipes of a contender that were evaluated at one size and budget."""
-        recipes: dict[tuple[str, ...], set[str]] = {}
-        for values in (entry.values for entry in self.entries):
-            if str(values.get("experiment")) in experiments and values.get("contender") == contender:
-                key = tuple(str(values.get(name)) for name in ("experiment", "train_size", "budget"))
-                recipes.setdefault(key, set()).add(str(values.get("recipe")))
-        return max(map(len, recipes.values()), default=0)
+        return self.is_chained and all(result.scores.log_entry in {None, *hashes} for result in results)
 
 
 class TestSetLog:
     """A file with one line of JSON for each evaluation on a test set: time, weights, run and accuracy.
 
-    Test images that are evaluated repeatedly to choose something are not test images any more. The log counts the
-    evaluations. Each line contains the SHA-256 of the line before it, and a result the SHA-256 of its line.
+    Test images that are evaluated repeatedly to choose something are not test images any more. Each line contains the
+    SHA-256 of the line before it, and a result the SHA-256 of its line.
 
     A line is an entry if it has an end. The rest after the last end of line was left by a process that was killed:
     readers ignore it, and the next writer removes it. Every other change of the file is an error.
@@ -113,18 +82,18 @@ class TestSetLog:
     def read(self) -> LogHistory:
         """All entries."""
         if not self.path.exists():
-            return LogHistory((), exists=False, is_chained=True)
+            return LogHistory((), is_chained=True)
         entries, previous, is_chained = [], None, True
         for line in self.path.read_bytes().split(b"\n")[:-1]:
             values = _parse(line)
             is_chained = is_chained and values is not None and values.get("previous") == previous
             previous = _hash(line)
             entries += [] if values is None else [LogEntry(previous, values)]
-        return LogHistory(tuple(entries), exists=True, is_chained=is_chained)
+        return LogHistory(tuple(entries), is_chained)
 
     def count(self, weights: str) -> int:
         """Number of evaluations of these weights."""
-        return self.read().count(weights)
+        return sum(entry.values.get("weights") == weights for entry in self.read().entries)
 
     def find(self, *, weights: str, label: str, run: Run | None) -> str | None:
         """Hash of the entry of an evaluation; None if it is missing."""
@@ -186,22 +155,23 @@ class LogSummary:
     """The logs of the test images of an experiment, compared with its results.
 
     Arguments:
-        history: entries of all logs; of runs that were scored on validation images, those of their networks.
+        entries: of all logs.
         experiments: names in the log of the experiments that the results are of.
+        is_intact: whether the logs are unchanged and have the entries that the results refer to.
         test_sets: number of logs; 0 if the runs were scored on validation images.
     """
 
-    history: LogHistory
-    state: LogState
+    entries: tuple[LogEntry, ...]
     experiments: frozenset[str]
     test_sets: int
+    is_intact: bool = True
 
     @property
     def problem(self) -> str | None:
         """Problem of the log; None if it is intact."""
-        if self.state is LogState.INTACT:
+        if self.is_intact:
             return None
-        return f"the log of this test set {self.state}, so the number of evaluations is unknown"
+        return "the log of this test set is missing or was changed, so the number of evaluations is unknown"
 
     def concern(self, contender: str, experiment: str | None = None) -> Obstacle | None:
         """The reason in the log to draw no conclusion about a contender; None if there is none.
@@ -210,23 +180,27 @@ class LogSummary:
             experiment: a further name of its experiment.
         """
         names = self.experiments if experiment is None else self.experiments | {experiment}
-        text, recipes = self.problem, self.history.count_recipes(names, contender)
-        if text is None and recipes > 1:
-            text = f"{recipes} recipes of {contender} were evaluated on this test set"
+        recipes: dict[tuple[str, ...], set[str]] = {}
+        for values in (entry.values for entry in self.entries):
+            if str(values.get("experiment")) in names and values.get("contender") == contender:
+                key = tuple(str(values.get(name)) for name in ("experiment", "train_size", "budget"))
+                recipes.setdefault(key, set()).add(str(values.get("recipe")))
+        text, most = self.problem, max(map(len, recipes.values()), default=0)
+        if text is None and most > 1:
+            text = f"{most} recipes of {contender} were evaluated on this test set"
         return None if text is None else Obstacle(ObstacleKind.TEST_SET_LOG, text)
 
     @property
     def text(self) -> str:
         """Number of evaluations, in one or two sentences; empty if there is no entry."""
-        counts = Counter(str(entry.values.get("weights")) for entry in self.history.entries)
         if not self.test_sets:
-            times = f"evaluated {counts.total()} times" if counts else "not evaluated"
-            return f"The runs were scored on validation images. On test images, their networks were {times}."
+            return "The runs were scored on validation images."
         if self.problem is not None:
             return f"{self.problem[0].upper()}{self.problem[1:]}."
+        counts = Counter(str(entry.values.get("weights")) for entry in self.entries)
         if not counts:
             return ""
-        names = sorted({str(name) for entry in self.history.entries if (name := entry.values.get("experiment"))})
+        names = sorted({str(name) for entry in self.entries if (name := entry.values.get("experiment"))})
         repeated = sum(count > 1 for count in counts.values())
         rest = f"; {repeated} of them more than once" if repeated else ", each once"
         logs = "Log of the test set" if self.test_sets == 1 else f"Logs of the {self.test_sets} test folds"
@@ -242,26 +216,20 @@ def summarize_log(folder: Path, test_set: str | None) -> LogSummary:
     Arguments:
         test_set: its name; None if the runs are scored on validation images.
     """
-    output, results = output_of(folder), _read_all_results(folder)
     if test_set is None:
-        names = sorted(path.stem for path in (output / TEST_SET_LOG_FOLDER).glob("*.jsonl"))
-        weights = {result.weights for result in results}
-        histories = [TestSetLog(output, name).read() for name in names]
-        entries = [e for history in histories for e in history.entries if str(e.values.get("weights")) in weights]
-        return LogSummary(LogHistory(tuple(entries), exists=True, is_chained=True), LogState.INTACT, frozenset(), 0)
+        return LogSummary((), frozenset(), 0)
+    output, results = output_of(folder), _read_all_results(folder)
     images = {result.data.fingerprint for result in results if result.test_set == test_set}
     results = [result for result in results if result.data.fingerprint in images and result.test_set is not None]
     names = sorted({test_set, *(str(result.test_set) for result in results)})
     histories = [TestSetLog(output, name).read() for name in names]
     history = LogHistory(
-        tuple(entry for log in histories for entry in log.entries),
-        exists=all(log.exists for log in histories),
-        is_chained=all(log.is_chained for log in histories),
+        tuple(entry for log in histories for entry in log.entries), all(log.is_chained for log in histories)
     )
     hashes = {result.scores.log_entry for result in results}
     own = [entry.values for entry in history.entries if entry.hash in hashes]
     experiments = frozenset(str(values["experiment"]) for values in own if values.get("experiment"))
-    return LogSummary(history, history.state(results), experiments, len(names))
+    return LogSummary(history.entries, experiments, len(names), history.has_entries_of(results))
 
 
 def output_of(folder: Path) -> Path:

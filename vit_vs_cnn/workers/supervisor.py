@@ -7,12 +7,13 @@ from datetime import UTC, datetime
 from rich.console import Console
 
 from vit_vs_cnn.config.experiment import Experiment
+from vit_vs_cnn.console import format_count
 from vit_vs_cnn.errors import InputError, Interrupted
 from vit_vs_cnn.process import on_termination, torch_threads
 from vit_vs_cnn.runs.experiment_data import ExperimentData
 from vit_vs_cnn.runs.failures import is_locked
 from vit_vs_cnn.runs.run import Run
-from vit_vs_cnn.runs.status import LiveStatus, finished_before
+from vit_vs_cnn.runs.status import LiveStatus
 from vit_vs_cnn.workers.run import RetryLimit, describe_command
 from vit_vs_cnn.workers.trainer import is_helper_process, is_launched_from_outside
 from vit_vs_cnn.workers.worker import POLL_SECONDS, ExitReason, WorkerExit, WorkRequest, take_runs
@@ -45,7 +46,7 @@ def execute(runs: list[Run], data: ExperimentData, *, console: Console) -> None:
     is_local = executor.name == "local" or (executor.name == "auto" and not worth_multiprocessing(missing, data))
     if not missing or is_local:
         if finished := len(runs) - len(missing):
-            console.print(finished_before(finished, len(runs)), soft_wrap=True)
+            console.print(f"{finished:,} of {format_count(len(runs), 'run')} finished before", soft_wrap=True)
         with torch_threads(request.torch_threads):
             take_runs(request, data, console=console, wait_for_others=True)
         return
