@@ -7,7 +7,7 @@ from PIL import Image
 from vit_vs_cnn.config.experiment import Data
 from vit_vs_cnn.data.options import FolderOptions, SyntheticOptions
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.runs.experiment_data import ExperimentData, find_image_root
+from vit_vs_cnn.runs.experiment_data import ExperimentData
 
 
 @pytest.fixture(scope="module")
@@ -66,15 +66,3 @@ def test_a_validation_folder_gives_the_validation_share_and_bounds_the_size(tmp_
 def test_a_class_without_a_training_image_is_named(drawn):
     with pytest.raises(InputError, match="has none to train on"):
         drawn.draw(8, seed=0)
-
-
-def test_images_at_a_relative_path_are_found_from_elsewhere(tmp_path, monkeypatch):
-    start, folder = tmp_path / "start", tmp_path / "start" / "out" / "runs" / "mine"
-    folder.mkdir(parents=True)
-    (start / "photos").mkdir()
-    monkeypatch.chdir(tmp_path)
-    assert find_image_root("photos", folder, "out/runs") == str(start / "photos")
-    assert find_image_root("photos", folder, "runs") == "photos"  # it was moved there
-    assert find_image_root("gone", folder, "out/runs") == "gone"
-    monkeypatch.chdir(start)
-    assert find_image_root("photos", folder, "out/runs") == "photos"

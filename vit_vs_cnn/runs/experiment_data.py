@@ -19,7 +19,7 @@ from vit_vs_cnn.data.datasets import open_dataset
 from vit_vs_cnn.data.folder import open_folder
 from vit_vs_cnn.data.image_cache import CachedImages, default_cache_folder, find_images
 from vit_vs_cnn.data.images import LabelledImages, Source, concatenate, fingerprint_with_groups
-from vit_vs_cnn.data.subsets import hold_out_groups, nested_order, nested_subsets, split_validation, subset_hash
+from vit_vs_cnn.data.subsets import hold_out_groups, nested_order, split_validation, subset_hash
 from vit_vs_cnn.data.synthetic.source import SyntheticSource
 from vit_vs_cnn.data.table import TABLE_SUFFIXES, open_table
 from vit_vs_cnn.errors import InputError
@@ -104,21 +104,6 @@ def with_given(data: Data, value: Any) -> Data:
     return replace(data, source="given", own=own)
 
 
-def find_image_root(root: str, folder: Path, output: str) -> str:
-    """Find images at a path that is relative to the working folder, or to that of the command that trained on them.
-
-    Arguments:
-        root, output: as in the config of the experiment.
-        folder: of the experiment, inside of ``output``.
-    """
-    parts, absolute = Path(output).parts, folder.resolve()
-    is_elsewhere = not any(Path(path).is_absolute() for path in (root, output)) and not Path(root).exists()
-    if is_elsewhere and absolute.parts[-len(parts) - 1 : -1] == parts:
-        candidate = absolute.parents[len(parts)] / root
-        return str(candidate) if candidate.exists() else root
-    return root
-
-
 def open_experiment_data(folder: Path, recorded: RunData) -> "ExperimentData":
     """Open the images of the config of an experiment, without a download.
 
@@ -132,7 +117,6 @@ def open_experiment_data(folder: Path, recorded: RunData) -> "ExperimentData":
         raise InputError(f"{folder}: the results do not record the images that its runs had")
     values = read_config(folder / "experiment.yaml")
     data = typed.build(Data, values.get("data") or {}, location="data")
-    data = replace(data, root=find_image_root(data.root, folder, str(values.get("output", "runs"))))
     data = replace(data, cifar=replace(data.cifar, download=False))
     return ExperimentData(data, rotates=recorded.fold is not None, fingerprint=recorded.fingerprint)
 
@@ -161,7 +145,7 @@ class ExperimentData:
         self.data, self.scored_on = data, scored_on
         self.rotates = rotates and scored_on == "test"
         self.source = open_source(data, trust=trust, fingerprint=fingerprint)
-        self._tests: dict[int, LabelledImages] = {}
+        self._tests: dict[int | None, LabelledImages] = {}
         self._is_validation: dict[int, Tensor] = {}
 
     @classmethod
@@ -197,35 +181,33 @@ class ExperimentData:
 
     def fold(self, seed: int) -> int | None:
         """Number of the test fold of a seed; None if all seeds have the same test images."""
-        return self._held_fold(seed) if self.rotates and self._folds is not None else None
+        return self._held_fold(seed) if self.rotates else None
 
-    def _held_fold(self, seed: int) -> int:
-        assert self._folds is not None
+    def _held_fold(self, seed: int) -> int | None:
+        if self._folds is None:
+            return None
         return seed % (1 + int(self._folds.max())) if self.rotates else 0
-
-    def test(self, seed: int) -> LabelledImages:
-        """The test images of a seed. Only ``evaluate`` is given these."""
-        held_fold = 0 if self._folds is None else self._held_fold(seed)
-        if held_fold not in self._tests:
-            test = self.source.test() if self._folds is None else self._training.subset(self._tested(seed))
-            assert test is not None, "a source has test images or folds"
-            self._tests[held_fold] = test
-        return self._tests[held_fold]
-
-    def _tested(self, seed: int) -> Int64[Tensor, "test"]:
-        assert self._folds is not None
-        return torch.nonzero(self._folds == self._held_fold(seed))[:, 0]
-
-    def trainable(self, seed: int) -> Int64[Tensor, "trainable"]:
-        """Indices among ``images`` of those that a seed may be trained on or validated with."""
-        validation = torch.arange(len(self._training), len(self.images))
-        return torch.cat([self._candidates(seed), validation])
 
     def _candidates(self, seed: int) -> Int64[Tensor, "candidates"]:
         """Indices of the images that a seed may be trained on, without the validation split of the source."""
         if self._folds is None:
             return torch.arange(len(self._training))
         return torch.nonzero(self._folds != self._held_fold(seed))[:, 0]
+
+    def trainable(self, seed: int) -> Int64[Tensor, "trainable"]:
+        """Indices among ``images`` of those that a seed may be trained on or validated with."""
+        validation = torch.arange(len(self._training), len(self.images))
+        return torch.cat([self._candidates(seed), validation])
+
+    def test(self, seed: int) -> LabelledImages:
+        """The test images of a seed. Only ``evaluate`` is given these."""
+        fold = self._held_fold(seed)
+        if fold not in self._tests:
+            of_fold = None if fold is None else torch.nonzero(self._folds == fold)[:, 0]
+            test = self.source.test() if of_fold is None else self._training.subset(of_fold)
+            assert test is not None, "a source has test images or folds"
+            self._tests[fold] = test
+        return self._tests[fold]
 
     @property
     def test_count(self) -> int:
@@ -244,15 +226,11 @@ class ExperimentData:
 
     def trainable_hashes(self, seed: int) -> UInt64[np.ndarray, "trainable"]:
         """Hashes of all images that a seed may be trained on or validated with."""
-        return self._hashes if self._folds is None else self._hashes[self.trainable(seed).numpy()]
+        return self._hashes[self.trainable(seed).numpy()]
 
     def test_hashes(self, seed: int) -> UInt64[np.ndarray, "test"]:
         """Hashes of the test images of a seed."""
-        return self._fixed_test_hashes if self._folds is None else self._hashes[self._tested(seed).numpy()]
-
-    @cached_property
-    def _fixed_test_hashes(self) -> UInt64[np.ndarray, "test"]:
-        return self.test(0).hashes()
+        return self.test(seed).hashes()
 
     def test_set(self, seed: int) -> str:
         """Name of the log of the test images of a seed, as in ``RunResult.test_set``."""
@@ -272,25 +250,21 @@ class ExperimentData:
         if self._validation is None:
             return self._most_training
         sizes = range(len(self.images), 0, -1)
-        return next((size for size in sizes if self._parts(size) is not None), 0)
+        return next((size for size in sizes if self._fits(size)), 0)
 
     @property
     def _most_training(self) -> int:
         """Number of images that every seed may be trained on, without a validation split of the source."""
         return len(self._training) - (0 if self._folds is None else int(self._fold_sizes.max()))
 
-    def _parts(self, train_size: int) -> tuple[int, int] | None:
-        """Numbers of training and validation images, if the source has a validation split; None if it is too small."""
-        assert self._validation is not None
-        validation = round(self.data.validation_fraction * train_size)
-        fits = validation <= len(self._validation) and train_size - validation <= self._most_training
-        return (train_size - validation, validation) if fits else None
+    def _fits(self, train_size: int) -> bool:
+        """Report if the validation split of the source and the other images are enough for a size."""
+        count = round(self.data.validation_fraction * train_size)
+        return count <= len(self._validation or ()) and train_size - count <= self._most_training
 
     def resolve(self, train_size: int | str) -> int:
         """A training size as a number. Raises InputError: more images than the source has."""
-        if train_size == "all":
-            return self.largest
-        size = int(train_size)
+        size = self.largest if train_size == "all" else int(train_size)
         if not 1 <= size <= self.largest:
             share = "" if self._validation is None else f" with a share of {self.data.validation_fraction} in val/"
             raise InputError(
@@ -306,52 +280,39 @@ class ExperimentData:
         Raises:
             InputError: a class would have no training image, or there is nothing to validate with.
         """
-        return RunImages(self.images, self._indices(train_size, seed))
-
-    def _indices(self, train_size: int, seed: int) -> tuple[Int64[Tensor, "n"], Int64[Tensor, "v"]]:
-        fraction = self.data.validation_fraction
-        if self._validation is None and self.images.groups is not None:
-            training, validation = self._draw_by_groups(train_size, seed)
-        elif self._validation is None:
-            subset = self._nested(train_size, seed)
-            training, validation = split_validation(subset, self.images.labels, fraction)
+        labels, count = self.images.labels, round(self.data.validation_fraction * train_size)
+        candidates = self._candidates(seed)
+        if self._validation is not None:
+            training = self._sample(candidates, train_size - count, seed)
+            validation = self._sample(torch.arange(len(self._training), len(labels)), count, seed)
+        elif self.images.groups is not None:
+            # Sizes are exact: if one side has too few images, the other one has more. A group may be used in part.
+            is_validation = self._validation_groups(seed)
+            others = candidates[~is_validation]
+            count = max(min(count, train_size - 1), train_size - len(others))
+            count = min(count, int(is_validation.sum()))
+            training = self._sample(others, train_size - count, seed)
+            validation = self._sample(candidates[is_validation], count, seed)
         else:
-            training, validation = self._draw_apart(train_size, seed)
-        self._require_every_class(training, train_size)
+            subset = self._sample(candidates, train_size, seed)
+            training, validation = split_validation(subset, labels, self.data.validation_fraction)
+        counts = torch.bincount(labels[training], minlength=self.images.num_classes)
+        if (counts == 0).any():
+            name = self.images.class_names[int(counts.argmin())]
+            raise InputError(
+                f"protocol.train_sizes: with {train_size} images the class {name!r} has none to train on; "
+                f"take more (there are {len(self.images)} of {self.images.num_classes} classes)"
+            )
         if self.scored_on == "validation" and not len(validation):
             raise InputError(
                 f"scored on validation images: of {train_size} images, of which a share of each class is set apart, "
-                f"data.validation_fraction {fraction} leaves none to validate with"
+                f"data.validation_fraction {self.data.validation_fraction} leaves none to validate with"
             )
-        return training, validation
+        return RunImages(self.images, (training, validation))
 
-    def _nested(self, size: int, seed: int) -> Int64[Tensor, "size"]:
-        candidates = self._candidates(seed)
-        return candidates[nested_subsets(self._training.labels[candidates], [size], seed)[size]]
-
-    def _draw_apart(self, train_size: int, seed: int) -> tuple[Int64[Tensor, "n"], Int64[Tensor, "v"]]:
-        assert self._validation is not None
-        parts = self._parts(train_size)
-        assert parts is not None, "sizes come from resolve"
-        training, count = self._nested(parts[0], seed), parts[1]
-        if not count:
-            return training, training[:0]
-        return training, nested_subsets(self._validation.labels, [count], seed)[count] + len(self._training)
-
-    def _draw_by_groups(self, train_size: int, seed: int) -> tuple[Int64[Tensor, "n"], Int64[Tensor, "v"]]:
-        """Sample validation images from the validation groups of a seed, and training images from the other groups.
-
-        Sizes are exact: if one side has too few images, the other one has more. Both parts are nested over sizes. A
-        group may be used in part.
-        """
-        candidates, is_validation = self._candidates(seed), self._validation_groups(seed)
-        validation, training = candidates[is_validation], candidates[~is_validation]
-        count = min(round(self.data.validation_fraction * train_size), train_size - 1)
-        count = min(max(count, train_size - len(training)), len(validation))
-        training = training[nested_order(self.images.labels[training], seed)[: train_size - count]]
-        if not count:
-            return training, training[:0]
-        return training, validation[nested_order(self.images.labels[validation], seed)[:count]]
+    def _sample(self, candidates: Int64[Tensor, "candidates"], count: int, seed: int) -> Int64[Tensor, "count"]:
+        """The first of the candidates in the nested order of a seed."""
+        return candidates[nested_order(self.images.labels[candidates], seed)[:count]] if count else candidates[:0]
 
     def _validation_groups(self, seed: int) -> Bool[Tensor, "candidates"]:
         """Mask of the images in validation groups, which are chosen in a random order of the groups."""
@@ -364,12 +325,3 @@ class ExperimentData:
             fraction, numbered = self.data.validation_fraction, torch.from_numpy(numbers.astype(np.int64))
             self._is_validation[seed] = hold_out_groups(self.images.labels[candidates], numbered, fraction, order)
         return self._is_validation[seed]
-
-    def _require_every_class(self, training: Int64[Tensor, "n"], train_size: int) -> None:
-        counts = torch.bincount(self.images.labels[training], minlength=self.images.num_classes)
-        if (counts == 0).any():
-            name = self.images.class_names[int(counts.argmin())]
-            raise InputError(
-                f"protocol.train_sizes: with {train_size} images the class {name!r} has none to train on; "
-                f"take more (there are {len(self.images)} of {self.images.num_classes} classes)"
-            )

@@ -22,7 +22,7 @@ from vit_vs_cnn.models.features import find_classifier
 from vit_vs_cnn.models.input_wrappers import unwrap
 from vit_vs_cnn.models.presets import TIMM_PREFIX
 from vit_vs_cnn.runs.evaluation import predict
-from vit_vs_cnn.runs.experiment_data import ExperimentData, find_image_root
+from vit_vs_cnn.runs.experiment_data import ExperimentData
 from vit_vs_cnn.runs.experiment_folder import read_finished_results, read_run_names
 from vit_vs_cnn.runs.held_out import HeldOut, read_held_out
 from vit_vs_cnn.runs.networks import network_from_checkpoint, timm_network
@@ -192,11 +192,10 @@ class TrainedNetwork:
             InputError: missing images, or others than in training.
         """
         run = self.cell
-        data, folder = run.experiment.data, self.folder.parents[1]
-        place = str(root) if root is not None else find_image_root(data.root, folder, run.experiment.output)
+        data = run.experiment.data
         data = replace(  # a file does not decide what to download or where to write
             data,
-            root=place,
+            root=data.root if root is None else str(root),
             cifar=replace(data.cifar, download=False, mirror=None),
             folder=replace(data.folder, cache=None),
             table=replace(data.table, cache=None),
