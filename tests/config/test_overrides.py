@@ -10,8 +10,6 @@ from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.config.identity import hash_of, identity_of
 from vit_vs_cnn.config.reading import override
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.runs.experiment_data import ExperimentData
-from vit_vs_cnn.runs.preparation import grid
 
 
 def _values(output, by_size, sizes=(60, "all")):
@@ -55,12 +53,6 @@ def test_a_budget_is_laid_over_the_size(tmp_path):
 def test_all_is_the_size_that_no_number_names(tmp_path):
     experiment = experiment_from_dict(_values(tmp_path, {"all": {"label_smoothing": 0.3}}))
     assert [experiment.recipe("vit", size).label_smoothing for size in (60, 120)] == [0.1, 0.3]
-
-
-def test_all_is_refused_where_a_number_names_that_size_too(tmp_path):
-    experiment = experiment_from_dict(_values(tmp_path, {"all": {"label_smoothing": 0.3}}, sizes=(120, "all")))
-    with pytest.raises(InputError, match=r"all is 120 here, which protocol.train_sizes names already"):
-        grid(experiment, ExperimentData(experiment.data), world_size=1)
 
 
 def test_an_override_renames_the_cells_of_its_size_and_no_others(tmp_path):

@@ -227,7 +227,7 @@ def test_pairs_of_near_duplicates_stand_in_a_table_that_tells_whose_labels_diffe
 
 
 def test_accuracy_without_duplicates_leaves_out_those_of_the_cells_own_subset():
-    found = NearDuplicates("f", 5, {"a": [0, 1], "b": [4]})
+    found = NearDuplicates("f", 5, {"a": [0, 1], "b": [4]}, 5, [])
     correct = {"x": np.array([1, 1, 1, 0, 0], bool), "y": np.array([1, 1, 1, 0, 0], bool)}
     results = [
         make_result(run=run, contender="vit", train_size=7, subset=subset, accuracy=0.6, scored_images=5)
@@ -247,7 +247,7 @@ def test_accuracy_without_duplicates_leaves_out_those_of_the_cells_own_subset():
     ids=["nothing is left", "of one cell"],
 )
 def test_where_nothing_is_left_without_duplicates_there_is_a_dash_and_means_are_of_the_same_cells(others, expected):
-    found = NearDuplicates("f", 5, {"a": [0, 1, 2, 3, 4], "b": others})
+    found = NearDuplicates("f", 5, {"a": [0, 1, 2, 3, 4], "b": others}, 5, [])
     correct = {"x": np.array([1, 1, 1, 1, 1], bool), "y": np.array([1, 1, 1, 0, 0], bool)}
     subsets = {"x": "a"} | ({"y": "b"} if others else {})
     results = [

@@ -111,14 +111,17 @@ def open_experiment_data(folder: Path, recorded: RunData) -> "ExperimentData":
         recorded: images of one of its runs.
 
     Raises:
-        InputError: an unreadable config, missing images, or results that do not record their images.
+        InputError: an unreadable config, missing images, others than recorded, or results that do not record them.
     """
     if recorded.fingerprint is None:
         raise InputError(f"{folder}: the results do not record the images that its runs had")
     values = read_config(folder / "experiment.yaml")
     data = typed.build(Data, values.get("data") or {}, location="data")
     data = replace(data, cifar=replace(data.cifar, download=False))
-    return ExperimentData(data, rotates=recorded.fold is not None, fingerprint=recorded.fingerprint)
+    pool = ExperimentData(data, rotates=recorded.fold is not None, fingerprint=recorded.fingerprint)
+    if pool.fingerprint != recorded.fingerprint:
+        raise InputError(f"{data.description}: the images are not those that the runs were trained and tested on")
+    return pool
 
 
 class ExperimentData:

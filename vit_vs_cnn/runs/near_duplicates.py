@@ -3,12 +3,13 @@
 import contextlib
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
 from jaxtyping import Bool
+from torch import Tensor
 
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.data.near_duplicates import (
@@ -25,6 +26,10 @@ from vit_vs_cnn.runs.result import RunResult, ScoredOn, fold_name
 FILE_NAME = "duplicates.json"
 
 
+#: Test image, training image, similarity, and the class of each.
+PairRow = tuple[str, str, float, str, str]
+
+
 @dataclass(frozen=True)
 class NearDuplicates:
     """Near-duplicates between the test images and the images that runs used, validation images included.
@@ -34,14 +39,13 @@ class NearDuplicates:
         test_images: number of test images of a run; of several folds, of the largest.
         by_subset: indices of the test images with a near-duplicate, for each subset (its hash, and its fold).
         method: version of the search.
-        pairs: test image, training image, similarity and both classes of each pair.
     """
 
     fingerprint: str
     test_images: int
     by_subset: dict[str, list[int]]
-    method: int = 1
-    pairs: list[tuple[str, str, float, str, str]] = field(default_factory=list)
+    method: int
+    pairs: list[PairRow]
 
     def covers(self, results: Sequence[RunResult]) -> bool:
         """Report if the search included the images and all subsets of these results."""
@@ -74,16 +78,22 @@ def find_near_duplicates(
         raise InputError(reason)
     if (stored := read_near_duplicates(folder, results)) is not None:
         return stored
-    pool = _open_images(folder, results) if pool is None else pool
+    pool = open_experiment_data(folder, results[0].data) if pool is None else pool
     by_subset: dict[str, list[int]] = {}
-    pair_rows: list[tuple[str, str, float, str, str]] = []
+    pair_rows: list[PairRow] = []
     test_images = 0
-    for group in _by_test_set(results):
+    by_test_set: dict[str | None, list[RunResult]] = {}
+    for result in results:
+        by_test_set.setdefault(result.test_set, []).append(result)
+    for group in by_test_set.values():
         test, subsets = pool.test(group[0].seed), _subsets(pool, group)
         pairs = _search(pool, test, torch.cat(list(subsets.values())).unique())
         for name, indices in subsets.items():
             by_subset[name] = torch.nonzero(pairs.tests_matching(indices, len(test)))[:, 0].tolist()
-        pair_rows += _describe_pairs(pairs, test, pool.images)
+        for first, second, similarity in zip(*map(Tensor.tolist, vars(pairs).values()), strict=True):
+            names = str(test.sample_ids[first]), str(pool.images.sample_ids[second])
+            labels = int(test.labels[first]), int(pool.images.labels[second])
+            pair_rows.append((*names, round(similarity, 3), *(test.class_names[label] for label in labels)))
         test_images = max(test_images, len(test))
     near_duplicates = NearDuplicates(
         pool.fingerprint, test_images, dict(sorted(by_subset.items())), ALGORITHM_VERSION, pair_rows
@@ -106,8 +116,8 @@ def read_near_duplicates(folder: Path, results: Sequence[RunResult]) -> NearDupl
     """Stored result of an earlier search for these results, or None."""
     try:
         values = json.loads((folder / FILE_NAME).read_text(encoding="utf-8"))
-        stored = NearDuplicates(**values | {"pairs": [tuple(pair) for pair in values.get("pairs", [])]})
-    except (OSError, ValueError, TypeError, AttributeError):
+        stored = NearDuplicates(**values | {"pairs": [tuple(pair) for pair in values["pairs"]]})
+    except (OSError, ValueError, TypeError, KeyError):
         return None
     return stored if stored.covers(results) else None
 
@@ -116,21 +126,6 @@ def _subset_name(result: RunResult) -> str:
     """Hash of the subset of a run, with its fold: few images may be the same in two folds."""
     subset, fold = result.data.subset, result.data.fold
     return subset if fold is None else fold_name(subset, fold)
-
-
-def _open_images(folder: Path, results: Sequence[RunResult]) -> ExperimentData:
-    """Open the images of an experiment without downloading them."""
-    pool = open_experiment_data(folder, results[0].data)
-    if {pool.fingerprint} != {result.data.fingerprint for result in results}:
-        raise InputError(f"{pool.data.description}: the images are not those that the runs were trained and tested on")
-    return pool
-
-
-def _by_test_set(results: Sequence[RunResult]) -> list[list[RunResult]]:
-    groups: dict[str | None, list[RunResult]] = {}
-    for result in results:
-        groups.setdefault(result.test_set, []).append(result)
-    return list(groups.values())
 
 
 def _subsets(pool: ExperimentData, results: Sequence[RunResult]) -> dict[str, torch.Tensor]:
@@ -156,19 +151,3 @@ def _search(pool: ExperimentData, test: LabelledImages, used: torch.Tensor) -> D
     )
     near = near_duplicate_pairs(test_pixels, used_pixels)
     return DuplicatePairs(near.test, used[near.train], near.similarity)
-
-
-def _describe_pairs(
-    pairs: DuplicatePairs, test: LabelledImages, images: LabelledImages
-) -> list[tuple[str, str, float, str, str]]:
-    indices = zip(pairs.test.tolist(), pairs.train.tolist(), pairs.similarity.tolist(), strict=True)
-    return [
-        (
-            str(test.sample_ids[first]),
-            str(images.sample_ids[second]),
-            round(similarity, 3),
-            test.class_names[int(test.labels[first])],
-            images.class_names[int(images.labels[second])],
-        )
-        for first, second, similarity in indices
-    ]

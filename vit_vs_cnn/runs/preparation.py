@@ -34,7 +34,6 @@ def grid(experiment: Experiment, pool: ExperimentData, *, world_size: int) -> li
         InputError: a training size that the images do not allow.
     """
     sizes = [pool.resolve(size) for size in experiment.protocol.train_sizes]
-    _check_all_has_one_name(experiment, sizes)
     weights = Plain(weights_identities(experiment))
     return [
         Run(experiment, contender, size, budget, seed, pool.fingerprint, world_size, weights)
@@ -43,20 +42,6 @@ def grid(experiment: Experiment, pool: ExperimentData, *, world_size: int) -> li
         for seed in experiment.protocol.seeds
         for contender in experiment.in_order()
     ]
-
-
-def _check_all_has_one_name(experiment: Experiment, sizes: list[int]) -> None:
-    """Refuse settings for the size ``all`` if ``protocol.train_sizes`` also has that size as a number."""
-    if len(set(sizes)) == len(sizes):
-        return
-    for name, contender in experiment.contenders.items():
-        places = {"by_size": contender.by_size}
-        places |= {f"by_budget.{key}.by_size": over.get("by_size", {}) for key, over in contender.by_budget.items()}
-        if wrong := [place for place, by_size in places.items() if "all" in by_size]:
-            raise InputError(
-                f"contenders.{name}.{wrong[0]}: all is {max(sizes)} here, which protocol.train_sizes names already; "
-                "write the number, and name the size once"
-            )
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +55,7 @@ class PreparedRun:
         metrics: user-defined metrics, by name.
         pretrained: weights that the run begins with; None for random initialization or ``starts_from``.
         start_images: images that the weights were trained on before this run.
+        scored_images_in_start: number of the images that the run is scored on among them.
     """
 
     run: Run
@@ -84,6 +70,7 @@ class PreparedRun:
     metrics: dict[str, Metric]
     pretrained: PretrainedWeights | None = None
     start_images: TrainingImageHashes = NO_TRAINING_IMAGES
+    scored_images_in_start: int = 0
 
     @property
     def normalisation(self) -> tuple[list[float], list[float]] | None:
@@ -99,10 +86,10 @@ def prepare(run: Run, data: ExperimentData) -> PreparedRun:
         InputError: as ``check_start_overlap``, ``prepare_network`` and ``load_start_weights``.
     """
     images = data.draw(run.train_size, run.seed)
-    start_images = check_start_overlap(run, images, data)
+    start_images, count = check_start_overlap(run, images, data)
     prepared = prepare_network(run, images)
     load_start_weights(run, prepared.network)
-    return replace(prepared, start_images=start_images)
+    return replace(prepared, start_images=start_images, scored_images_in_start=count)
 
 
 def prepare_network(run: Run, images: RunImages) -> PreparedRun:
@@ -127,7 +114,11 @@ def prepare_network(run: Run, images: RunImages) -> PreparedRun:
     macs = check_logits(network, shape, num_classes=num_classes, location=f"{location}.model")
     if pretrained is not None:
         fit_weights(unwrap(network), pretrained, num_classes=num_classes, location=f"{location}.weights")
-        _check_channels(pretrained, shape[0], f"{location}.weights")
+        if pretrained.mean is not None and len(pretrained.mean) != shape[0]:
+            raise InputError(
+                f"{location}.weights: they take images of {len(pretrained.mean)} channels, and these have {shape[0]}; "
+                "set mean and std"
+            )
     try:
         recipe.optimizer.build(network, trust=trust)  # an error is found before anything trains
     except InputError as error:
@@ -170,14 +161,6 @@ def check_validation_batches(cell: Run, images: RunImages) -> None:
         )
 
 
-def _check_channels(pretrained: PretrainedWeights, channels: int, location: str) -> None:
-    if pretrained.mean is not None and len(pretrained.mean) != channels:
-        raise InputError(
-            f"{location}: they take images of {len(pretrained.mean)} channels, and these have {channels}; "
-            "set mean and std"
-        )
-
-
 def _class_weights(cell: Run, images: RunImages) -> list[float] | None:
     weights, classes = cell.recipe.class_weights, images.training.num_classes
     if weights == "balanced":
@@ -205,13 +188,13 @@ def load_start_weights(run: Run, network: nn.Module) -> None:
     start_from(network, trained, location=f"contenders.{run.contender}.starts_from")
 
 
-def check_start_overlap(run: Run, images: RunImages, data: ExperimentData) -> TrainingImageHashes:
+def check_start_overlap(run: Run, images: RunImages, data: ExperimentData) -> tuple[TrainingImageHashes, int]:
     """Check that the start weights of a run were not trained on its validation or test images.
 
     Images that the data set also has among its own training images do not count.
 
     Returns:
-        hashes of the images that the start weights were trained on.
+        the images that the start weights were trained on, and the number of scored images among them.
 
     Raises:
         InputError: weights that cannot be read, or that were trained on more of the validation or test images than
@@ -222,12 +205,13 @@ def check_start_overlap(run: Run, images: RunImages, data: ExperimentData) -> Tr
     elif (path := run.start_checkpoint) is not None:
         setting, source, start_images = "starts_from", path, read_training_hashes(read_checkpoint(path)["vit_vs_cnn"])
     else:
-        return NO_TRAINING_IMAGES
+        return NO_TRAINING_IMAGES, 0
     allowed = 0 if run.recipe.weights is None else run.recipe.weights.max_known_overlap
     uses = {"validated with": (images.validation.hashes(), images.training.hashes())}
     if run.scored_on is ScoredOn.TEST:
         uses["tested on"] = (data.test_hashes(run.seed), data.trainable_hashes(run.seed))
-    for use, (scored, own) in uses.items():
+    count = 0
+    for use, (scored, own) in uses.items():  # the scored images are the last
         if (count := start_images.count_in(scored, except_for=own)) > allowed:
             hint = f"; weights.max_known_overlap: {count} allows it, and the report contains it"
             raise InputError(
@@ -235,4 +219,4 @@ def check_start_overlap(run: Run, images: RunImages, data: ExperimentData) -> Tr
                 f"{len(scored):,} images that {run.name} is {use}; it needs others"
                 f"{hint if setting == 'weights' else ''}"
             )
-    return start_images
+    return start_images, count

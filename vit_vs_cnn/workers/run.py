@@ -6,10 +6,8 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
 
 from filelock import FileLock, Timeout
 from lightning.pytorch.loggers import Logger
@@ -20,7 +18,7 @@ from vit_vs_cnn.config.recipes import recipe_search, recipe_source
 from vit_vs_cnn.errors import EXIT_INTERRUPTED, EXIT_RUNS_FAILED, InputError, Interrupted, ProcessLost
 from vit_vs_cnn.files import read_mapping, write_text
 from vit_vs_cnn.process import on_termination
-from vit_vs_cnn.runs.evaluation import Predictions, evaluate_once, hash_weights
+from vit_vs_cnn.runs.evaluation import evaluate_once, hash_weights
 from vit_vs_cnn.runs.experiment_data import ExperimentData
 from vit_vs_cnn.runs.failures import FailureKind, has_failed_since, is_locked, write_failure
 from vit_vs_cnn.runs.held_out import OUT_OF_DISTRIBUTION_FILE, examine
@@ -239,6 +237,8 @@ def score(prepared: PreparedRun, fitted: FittedNetwork, data: ExperimentData, be
         assert validation is not None, "images without validation images are refused when they are sampled"
         predictions = validation
         validation.save(run.predictions)
+    if prepared.metrics and predictions.computed_logits is None:  # a file that a killed run left has no logits
+        predictions = fitted.predict(data.test(run.seed))
     if held_out.out_of_distribution is not None:
         held_out.out_of_distribution.save(run.folder / OUT_OF_DISTRIBUTION_FILE, of=weights)
     has_curve = validation is not None and not run.recipe.finetune.head
@@ -249,7 +249,7 @@ def score(prepared: PreparedRun, fitted: FittedNetwork, data: ExperimentData, be
         train_size=run.train_size,
         seed=run.seed,
         weights=weights,
-        start=_describe_start(prepared, data),
+        start=_describe_start(prepared),
         data=RunData(
             subset=images.subset_hash,
             training_images=len(images.training),
@@ -272,7 +272,7 @@ def score(prepared: PreparedRun, fitted: FittedNetwork, data: ExperimentData, be
             validation_curve=tuple(validation_curve(run.folder / "metrics.csv").items()) if has_curve else None,
             temperature=held_out.temperature,
             penalty=fitted.penalty,
-            metrics=Plain(_compute_metrics(prepared, fitted, predictions, data)),
+            metrics=Plain(compute_metrics(prepared.metrics, predictions)),
         ),
         provenance=Provenance.collect(began),
         budget=run.budget.short,
@@ -285,21 +285,8 @@ def score(prepared: PreparedRun, fitted: FittedNetwork, data: ExperimentData, be
     )
 
 
-def _compute_metrics(
-    prepared: PreparedRun, fitted: FittedNetwork, predictions: Predictions, data: ExperimentData
-) -> Mapping[str, Any]:
-    """User-defined metrics. They need logits, which a file that a killed run left does not have."""
-    if not prepared.metrics:
-        return {}
-    if predictions.computed_logits is None:
-        predictions = fitted.predict(data.test(prepared.run.seed))
-    return compute_metrics(prepared.metrics, predictions)
-
-
-def _describe_start(prepared: PreparedRun, data: ExperimentData) -> RunStart:
-    """Describe the start weights, and count the scored images that they had been trained on."""
-    run, pretrained = prepared.run, prepared.pretrained
-    recipe = run.recipe
+def _describe_start(prepared: PreparedRun) -> RunStart:
+    run, pretrained, recipe = prepared.run, prepared.pretrained, prepared.run.recipe
     if recipe.finetune.head:
         kind = StartKind.LINEAR_PROBE
     elif pretrained is not None:
@@ -317,14 +304,5 @@ def _describe_start(prepared: PreparedRun, data: ExperimentData) -> RunStart:
         start_source=None if pretrained is None else pretrained.source,
         start_hash=None if pretrained is None else pretrained.identity["hash"],
         start_history_known=None if pretrained is None and run.start is None else prepared.start_images.is_whole,
-        scored_images_in_start=_count_scored_images_in_start(prepared, data),
+        scored_images_in_start=prepared.scored_images_in_start,
     )
-
-
-def _count_scored_images_in_start(prepared: PreparedRun, data: ExperimentData) -> int:
-    run, images, start_images = prepared.run, prepared.images, prepared.start_images
-    if not len(start_images.hashes):
-        return 0
-    if run.scored_on is ScoredOn.TEST:
-        return start_images.count_in(data.test_hashes(run.seed), except_for=data.trainable_hashes(run.seed))
-    return start_images.count_in(images.validation.hashes(), except_for=images.training.hashes())
