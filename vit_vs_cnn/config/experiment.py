@@ -242,7 +242,7 @@ def experiment_from_dict(values: Mapping[str, Any], *, trusted: bool = True) -> 
     built = {name: typed.build(class_, _block(values, name), location=name) for name, class_ in BLOCKS.items()}
     space = read_space(built["tuning"].space)
     for contender in contenders.values():
-        check_space(space, contender, location="tuning.space")
+        check_space(space, contender)
     return Experiment(
         name=values["name"],
         output=output,

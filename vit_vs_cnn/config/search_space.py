@@ -60,9 +60,9 @@ def _dimensions(values: Any) -> int:
     """Number of coordinates of the Halton sequence that an entry uses."""
     if _is_range(values):
         return 1
-    if isinstance(values, list):
-        return 1 + sum(_dimensions(value) for value in values if isinstance(value, Mapping))
-    return sum(_dimensions(value) for value in values.values() if isinstance(value, Mapping))
+    is_list = isinstance(values, list)
+    inner = values if is_list else values.values()
+    return is_list + sum(_dimensions(value) for value in inner if isinstance(value, Mapping))
 
 
 def _value(values: Any, points: Iterator[float]) -> Any:
@@ -86,38 +86,15 @@ def _at(values: Mapping[str, Any], point: float) -> int | float:
     return min(high, int(value)) if are_whole else float(f"{value:.3g}")
 
 
-def check_space(space: Mapping[str, Any], contender: Contender, *, location: str) -> None:
-    """Check a space, and that a contender accepts every listed value and both ends of every range.
+def check_space(space: Mapping[str, Any], contender: Contender) -> None:
+    """Check that a contender accepts every listed value and both ends of every range.
 
     Raises:
-        InputError: what is wrong; ``location`` is its place in the config.
+        InputError: a value that the contender refuses.
     """
     for name, values in space.items():
-        if not _is_range(values) and not (isinstance(values, list) and values):
-            raise InputError(
-                f"{location}.{name}: expected a list of values or a range {{low, high, log}}, got {values!r}"
-            )
-        _check_ranges(values, f"{location}.{name}")
         for end in _ends(values):
-            with_values(contender, {name: end}, location=location)
-
-
-def _check_ranges(values: Any, location: str) -> None:
-    if isinstance(values, list):
-        for value in values:
-            _check_ranges(value, location)
-    elif _is_range(values):
-        low, high, log = values["low"], values["high"], values.get("log", False)
-        if surplus := values.keys() - {"low", "high", "log"}:
-            raise InputError(f"{location}.{min(surplus)}: a range has low, high and log")
-        numbers = all(isinstance(end, int | float) and not isinstance(end, bool) for end in (low, high))
-        if not numbers or not isinstance(log, bool) or low >= high or (log and low <= 0):
-            raise InputError(
-                f"{location}: expected numbers low < high, above 0 where log is true, got low {low!r}, high {high!r}"
-            )
-    elif isinstance(values, Mapping):
-        for name, inner in values.items():
-            _check_ranges(inner, f"{location}.{name}")
+            with_values(contender, {name: end}, location="tuning.space")
 
 
 def _ends(values: Any) -> list[Any]:
@@ -126,30 +103,46 @@ def _ends(values: Any) -> list[Any]:
         return [values["low"], values["high"]]
     if isinstance(values, list):
         return [end for value in values for end in (_ends(value) if isinstance(value, Mapping) else [value])]
-    lowest, highest = ({k: _ends(v)[i] if _is_range(v) else v for k, v in values.items()} for i in (0, -1))
-    return [lowest, highest]
+    return [{k: _ends(v)[place] if _is_range(v) else v for k, v in values.items()} for place in (0, -1)]
 
 
 def read_space(space: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Flatten the nested names of a space to dotted ones, and convert ends of ranges that YAML reads as text, as 1e-3.
 
     ``{"optimizer": {"lr": [0.1]}}`` becomes ``{"optimizer.lr": [0.1]}``.
+
+    Raises:
+        InputError: an entry that is neither a list of values nor a range.
     """
     flat: dict[str, Any] = {}
     for name, values in space.items():
+        place = f"{prefix}{name}"
         if isinstance(values, Mapping) and not _is_range(values):
-            flat |= read_space(values, f"{prefix}{name}.")
+            flat |= read_space(values, f"{place}.")
+        elif _is_range(values) or (isinstance(values, list) and values):
+            flat[place] = _read_values(values, f"tuning.space.{place}")
         else:
-            flat[f"{prefix}{name}"] = _with_numbers(values)
+            rule = "expected a list of values or a range {low, high, log}"
+            raise InputError(f"tuning.space.{place}: {rule}, got {values!r}")
     return flat
 
 
-def _with_numbers(values: Any) -> Any:
+def _read_values(values: Any, location: str) -> Any:
     if isinstance(values, list):
-        return [_with_numbers(value) for value in values]
-    if _is_range(values):
-        return {name: _number(value) for name, value in values.items()}
-    return {name: _with_numbers(value) for name, value in values.items()} if isinstance(values, Mapping) else values
+        return [_read_values(value, location) for value in values]
+    if not isinstance(values, Mapping):
+        return values
+    if not _is_range(values):
+        return {name: _read_values(inner, f"{location}.{name}") for name, inner in values.items()}
+    if surplus := values.keys() - {"low", "high", "log"}:
+        raise InputError(f"{location}.{min(surplus)}: a range has low, high and log")
+    low, high, log = (*(_number(values[name]) for name in ("low", "high")), values.get("log", False))
+    are_numbers = all(isinstance(end, int | float) and not isinstance(end, bool) for end in (low, high))
+    if not are_numbers or not isinstance(log, bool) or low >= high or (log and low <= 0):
+        raise InputError(
+            f"{location}: expected numbers low < high, above 0 where log is true, got low {low!r}, high {high!r}"
+        )
+    return {**values, "low": low, "high": high}
 
 
 def _number(value: Any) -> Any:
