@@ -153,7 +153,6 @@ class Experiment:
 
         Arguments:
             budget: one of the budgets of the protocol; None for the longest.
-            fingerprint: hash of the images.
             world_size: processes that share a run; each has its own random numbers for its share of a batch.
             starts_from: hash of the weights of the start; None for randomly initialized weights.
             weights: hash of the pretrained weights, and the input that they need.
@@ -211,7 +210,6 @@ def experiment_from_dict(values: Mapping[str, Any], *, trusted: bool = True) -> 
     """Experiment from checked plain values. Classes that it names are not created.
 
     Arguments:
-        values: a config.
         trusted: whether the user wrote it; nothing is imported for a config from elsewhere.
 
     Raises:

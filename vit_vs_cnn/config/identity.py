@@ -35,9 +35,6 @@ def identity_of(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings that can change the result of a run, without those equal to their defaults.
 
     Runs with equal identities are one run.
-
-    Arguments:
-        settings: all of them (``Experiment.run_settings``).
     """
     defaults = _defaults_of_model(str(settings["contender"]["model"].get("name")))
     return {**_without_defaults(settings, defaults, ""), "version": IDENTITY_VERSION}

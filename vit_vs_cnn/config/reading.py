@@ -72,7 +72,6 @@ class Setting:
 
     Arguments:
         default: default value; ``REQUIRED`` for a required setting.
-        help: entry in the docstring.
     """
 
     name: str

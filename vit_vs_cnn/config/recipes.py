@@ -26,12 +26,10 @@ class RecommendedRecipe:
     """An entry of ``recipes.yaml``.
 
     Arguments:
-        name: unique name.
         models: lower-case patterns of model names, such as ``timm/resnet*``.
         start: ``scratch``, or ``pretrained`` for fine-tuning.
         source: the search or the publication that the settings come from.
         batch_size: batch size that the learning rate is for, in images.
-        settings: settings of a contender.
         is_fallback: whether it is a generic one, for models that match no other entry.
     """
 
@@ -99,7 +97,6 @@ def with_recommended(
 
     Arguments:
         values: settings of the contender as YAML has them.
-        batch_size: images per optimizer step.
         shares_augmentation: whether the config has an augmentation for all contenders. It replaces the recommended one.
 
     Raises:

@@ -65,8 +65,6 @@ def read_trainer(values: Any, passive_callbacks: Any = None, *, trusted: bool) -
     """The checked block, with full names of all classes.
 
     Arguments:
-        values: block of the config.
-        passive_callbacks: ``execution.passive_callbacks``.
         trusted: whether the classes may be imported, to check their arguments.
 
     Raises:

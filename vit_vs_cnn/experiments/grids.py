@@ -46,12 +46,8 @@ class GridPlan:
 
     Arguments:
         train_sizes: labelled images, ascending.
-        seeds: of every contender and size.
         steps: of a run, ascending; one for each budget.
-        runs: number of unfinished runs, those of a search for recipes included.
-        at_a_time: number of runs at a time.
         seconds: estimated time of all runs, finished ones included.
-        spent: time of the finished runs.
     """
 
     train_sizes: tuple[int, ...]
@@ -90,7 +86,6 @@ class GridTimeModel:
     """Estimate of the time of a grid.
 
     Arguments:
-        pool: images of the experiment.
         times: seconds of a step of each contender.
         done: seconds that each finished run took.
     """

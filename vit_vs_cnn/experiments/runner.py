@@ -49,7 +49,6 @@ def run_experiment(
     others get an empty list.
 
     Arguments:
-        pool: images of the experiment, if they are open already.
         force: whether finished runs with other settings may be left out of the report.
         missing_weights: models that were left out because their weights could not be loaded, by contender.
 

@@ -38,10 +38,7 @@ def plan_for_time(
     finished runs count.
 
     Arguments:
-        experiment: with the sizes, seeds and steps of its config.
         fixed: settings that the user gave by name; of these, sizes, seeds, budget and contenders are kept.
-        console: prints the plan and what it can answer.
-        pool: images of the experiment, if they are open already.
 
     Raises:
         InputError: not even the smallest grid fits, the folder is of other images, there are several processes, or a
@@ -212,10 +209,6 @@ def _continue_plan(
     """The experiment with the grid of its folder; if more minutes are given, with a larger one if they allow one.
 
     Once an analysis was possible, the budget stays, because conclusions are about the longest budget.
-
-    Arguments:
-        experiment: with the sizes, seeds and steps of its config.
-        started: experiment of the folder.
     """
     minutes, before = experiment.minutes or 0.0, started.minutes or 0.0
     protocol = replace(experiment.protocol, **{name: getattr(started.protocol, name) for name in free_of(fixed)})

@@ -35,9 +35,6 @@ def runs_at_a_time(experiment: Experiment, cells: int) -> float:
 
     Processes that share a GPU, or have more threads than there are cores, save no time. The size of a Ray cluster is
     not known here: 1.
-
-    Arguments:
-        cells: number of runs.
     """
     if experiment.executor.name not in ("auto", "processes"):
         return 1.0

@@ -63,7 +63,6 @@ class AnalysisPlan:
     Results can be analysed once three seeds of any model are finished.
 
     Arguments:
-        seeds: of the first analysis.
         size, pair: of the primary comparison; None if there is only one model.
         equivalence_margin: models that differ by less, in percentage points, are equivalent.
         budget: the longest one, by which models are compared; empty where older versions did not record it.
@@ -132,7 +131,6 @@ class AnalysisPlan:
 
         Arguments:
             seeds: that both models of a comparison have.
-            obstacle: another reason for no conclusion.
         """
         if self.changed_budget is not None:
             obstacle = Obstacle(ObstacleKind.OTHER_BUDGET, self.changed_budget.text)

@@ -23,7 +23,6 @@ class Answers:
 
     Arguments:
         class_counts: number of images of each class.
-        named: number of predicted classes by network.
         correct: mask of correctly classified images by run; None if runs were scored on different images.
     """
 
@@ -46,12 +45,7 @@ class Answers:
 
 
 def _few_classes_text(counts: Mapping[str, int], occurring: int) -> str:
-    """That runs predict few classes.
-
-    Arguments:
-        counts: number of predicted classes by run.
-        occurring: number of classes that occur.
-    """
+    """That runs predict few classes."""
     names, fewest, most = list(counts), min(counts.values()), max(counts.values())
     runs = ", ".join(names[:_MAX_LISTED_NETWORKS]) + f" and {len(names) - _MAX_LISTED_NETWORKS} more" * (
         len(names) > _MAX_LISTED_NETWORKS

@@ -73,13 +73,7 @@ class DuplicateKind(StrEnum):
 
 @dataclass(frozen=True)
 class AuditFinding:
-    """A problem of the images.
-
-    Arguments:
-        title: the problem in a few words.
-        description: numbers and examples.
-        advice: remedy.
-    """
+    """A problem of the images."""
 
     severity: Severity
     title: str
@@ -141,18 +135,13 @@ class Audit(Written):
         root: folder or table of the images; empty for sources without one.
         layout: "class folders", "split folders", "table" or "splits of the source".
         folds: number of test folds; 0 if all seeds have the same test images.
-        image_size: rows and columns at training size.
         resize: method by which files are brought to that size; None without files.
-        skips_unreadable: whether training leaves out unreadable files.
         counts: number of usable images by split and class; of test folds, the split of seed 0.
         files: size, format and color mode of each file; empty without files.
         class_of: class of each file, by its name.
-        problems: unusable files and classes, with reasons.
         other_files: ignored files: no images by their suffix, or in no class folder.
-        blank: images of one color.
         pairs: similar images, the most serious problem first; None if they were not searched for.
         pictures: both images of the first pairs side by side, ``(rows, cols, channels)``.
-        written: files of the report.
     """
 
     source: str
@@ -250,11 +239,6 @@ class Audit(Written):
 
 def audit_images(data: Data, tell: Callable[[str], None] = lambda text: None, *, trust: bool = False) -> Audit:
     """Read every image of a source once. Files are decoded into the cache that training uses.
-
-    Arguments:
-        data: data block of a config.
-        tell: receives the progress as text.
-        trust: import a custom source class.
 
     Raises:
         InputError: a missing folder, an unknown layout, or an unreadable source.

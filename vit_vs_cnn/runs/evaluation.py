@@ -33,7 +33,6 @@ class Predictions:
 
     Arguments:
         classes: predicted class; the first of several with the same logit.
-        probability: of the predicted class.
         label_log_probability: log probability of the true class, in nats; None in a record.
         label_rank: number of classes ranked before the true one; None in a record.
         computed_logits: None if read from a file.
@@ -227,12 +226,9 @@ def evaluate_once(
     was killed after its evaluation: they are used, and an entry is made only if it is missing.
 
     Arguments:
-        predict_images: predictions of the network.
-        log: of these test images.
         weights: hash of the weights of the network (``hash_weights``).
         label: name of the network in messages and in the log.
         run: the run that trained the network; None for other networks.
-        path: file of the predictions; None to save none.
 
     Returns:
         the predictions, and the hash of their entry in the log.

@@ -31,7 +31,6 @@ class RunImages:
     """Training and validation images of a run. Pixels are copied at the first access.
 
     Arguments:
-        images: all that may be trained on.
         places: of those to train on, and of those to validate with, among them.
     """
 
@@ -60,7 +59,6 @@ def open_source(data: Data, *, trust: bool = False, fingerprint: str | None = No
     """Open the source of a config.
 
     Arguments:
-        trust: whether a user-defined class may be imported.
         fingerprint: of the images, if it is known. It finds the stored images of a user-defined class.
 
     Raises:
@@ -106,9 +104,6 @@ def with_given(data: Data, value: Any) -> Data:
 
 def open_experiment_data(folder: Path, recorded: RunData) -> "ExperimentData":
     """Open the images of the config of an experiment, without a download.
-
-    Arguments:
-        recorded: images of one of its runs.
 
     Raises:
         InputError: an unreadable config, missing images, others than recorded, or results that do not record them.

@@ -76,7 +76,6 @@ def read_finished_results(folder: Path, *, some: bool = True, longest: bool = Fa
 
     Arguments:
         some: whether there must be a finished run.
-        longest: whether only runs with the longest budget are read.
 
     Raises:
         InputError: the folder has no experiment or no finished run.

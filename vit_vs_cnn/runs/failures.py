@@ -55,9 +55,7 @@ class Failure:
     """Failure of a run.
 
     Arguments:
-        run: its name.
         step: optimizer step at which it failed; None outside of training.
-        time: in UTC, as ISO 8601.
         command_started: when the command that ran it started, by the clock of the machine of that command.
     """
 

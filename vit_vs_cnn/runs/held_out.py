@@ -32,7 +32,6 @@ class HeldOut:
     """Values fitted on validation images.
 
     Arguments:
-        images: number of validation images.
         temperature: divisor of the logits; None if there were too few images.
         out_of_distribution: None without a last linear layer, with too few images, or if the score does not separate
             noise and blank images from validation images.
@@ -73,11 +72,7 @@ def examine(
 def _fit_score(
     predict_images: Callable[[LabelledImages], Predictions], images: RunImages, features: Tensor
 ) -> OutOfDistributionScore | None:
-    """The out-of-distribution score; None if it does not separate noise and blank images from validation images.
-
-    Arguments:
-        features: of the validation images.
-    """
+    """The out-of-distribution score; None if it does not separate noise and blank images from validation images."""
 
     def features_of(data: LabelledImages) -> Tensor:
         computed = predict_images(data).features

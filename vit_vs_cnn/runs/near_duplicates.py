@@ -35,10 +35,8 @@ class NearDuplicates:
     """Near-duplicates between the test images and the images that runs used, validation images included.
 
     Arguments:
-        fingerprint: hash of the images of the experiment.
         test_images: number of test images of a run; of several folds, of the largest.
         by_subset: indices of the test images with a near-duplicate, for each subset (its hash, and its fold).
-        method: version of the search.
     """
 
     fingerprint: str

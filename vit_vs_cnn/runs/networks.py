@@ -51,7 +51,6 @@ def build_network(
 
     Arguments:
         image_shape: channels, rows and columns of the images.
-        location: place of the block in the config, for messages.
         trust: whether a class that the block names may be imported, or which one.
         max_bytes: largest size of the weights of a named model.
 
@@ -182,9 +181,6 @@ def check_logits(network: nn.Module, image_shape: tuple[int, int, int], *, num_c
 def start_from(network: nn.Module, trained: nn.Module, *, location: str) -> None:
     """Load the weights of a trained network. A network of attention converts the weights of a CNN.
 
-    Arguments:
-        location: place in the config, for messages.
-
     Raises:
         InputError: the weights do not fit.
     """
@@ -268,9 +264,6 @@ def timm_network(
     """Create a model of timm for these classes and images, with the weights of a file or random ones.
 
     Mean and standard deviation are from timm's config; 0.5 unless images have three channels. Nothing is downloaded.
-
-    Arguments:
-        weights: a .safetensors or .pth file.
 
     Raises:
         InputError: an unknown model, a missing file, weights that do not fit, or a file with more than tensors.

@@ -53,8 +53,6 @@ class OutOfDistributionScore:
     Arguments:
         features: of training images, of length 1 up to rounding.
         mean: of the log contrast of training images.
-        precision: inverse covariance of the log contrast.
-        thresholds: of the two distances.
     """
 
     features: Float16[Tensor, "images width"]
@@ -99,7 +97,6 @@ class OutOfDistributionScore:
 
         Arguments:
             images: as the network takes them, before they are normalised.
-            features: of the images.
         """
         thresholds = torch.tensor(self.thresholds, dtype=torch.float64)
         return (self.distances(images, features) / thresholds).amax(1).numpy()

@@ -27,15 +27,10 @@ class ImagePredictions:
     """Predicted classes of images.
 
     Arguments:
-        names: paths of files, or numbers.
-        class_names: in the order of the probabilities.
         probabilities: of each class, calibrated if there is a temperature; NaN for unreadable images.
         ood_scores: out-of-distribution scores (``OutOfDistributionScore``). None if they are not offered for the
             network, NaN for unreadable images.
         errors: reason for each unreadable image, by its index.
-        held_out: source of temperature and threshold.
-        top: number of classes in each row of the table.
-        written: files that ``predict`` wrote.
     """
 
     names: Sequence[str]

@@ -50,9 +50,7 @@ class PreparedRun:
 
     Arguments:
         model: ``model`` block that the network is built from, completed for the images.
-        loss: user-defined loss; None for cross entropy.
         class_weights: in the cross entropy; None for equal weights.
-        metrics: user-defined metrics, by name.
         pretrained: weights that the run begins with; None for random initialization or ``starts_from``.
         start_images: images that the weights were trained on before this run.
         scored_images_in_start: number of the images that the run is scored on among them.

@@ -39,15 +39,11 @@ class PretrainedWeights:
     """Weights, with the preprocessing of the images that they were trained on.
 
     Arguments:
-        name: display name.
         source: file, folder or timm model, for messages.
-        state: tensors by name.
         image_size: (rows, cols) of the network's input; None if unknown.
         mean: of each channel, where white is 1; None if unknown.
-        std: standard deviation of each channel, like ``mean``.
         interpolation: method by which images were resized to ``image_size``.
         crop_pct: fraction of each side that the central crop keeps.
-        seen: hashes of the training images.
         block: ``model`` settings of the network that had the weights; None if unknown.
     """
 

@@ -111,7 +111,6 @@ class PackedPredictions:
     """Predictions of several runs, which may be scored on different images.
 
     Arguments:
-        runs: names of the runs.
         classes: predicted class of each image; ``num_classes`` for an image that the run is not scored on.
         probability: of the predicted class, in 255ths.
         labels: true class of each image.

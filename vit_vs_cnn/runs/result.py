@@ -65,10 +65,7 @@ class RunStart:
         finetune: trained part of the network: ``full``, ``head`` or ``last N``; None if not recorded.
         architecture: hash of the model settings, except those that resize its input; None if not recorded.
         start_name: run, checkpoint or pretrained weights; None for randomly initialized ones.
-        start_source: where pretrained weights came from.
-        start_hash: hash of pretrained weights.
         start_history_known: whether all images that the weights were trained on are recorded; None from scratch.
-        scored_images_in_start: scored images that the weights were trained on.
     """
 
     start_kind: StartKind
@@ -92,7 +89,6 @@ class RunData:
         fingerprint: hash of all images that may be trained on and, after a dash, of the test images; without the
             latter where runs of several seeds are tested on different folds; None if not recorded.
         fold: number of the fold that was held out for testing; None for a fixed test split.
-        data_details: further facts about the data set.
 
     Raises:
         InputError: no training images.
@@ -169,7 +165,6 @@ class Scores:
         validation_curve: pairs of optimizer step and validation accuracy; None if not recorded.
         temperature: fitted on the validation images; None if there were too few.
         penalty: L2 penalty of a linear probe; None for other trainings.
-        metrics: user-defined metrics of the scored images.
 
     Raises:
         InputError: an accuracy outside of 0 to 1, no images, or another number below 0.
@@ -214,7 +209,6 @@ class Provenance:
     Arguments:
         began: time in ISO 8601, in UTC, and likewise ``ended``.
         commit: of the checkout of this package, with ``+`` if files were changed; None outside of a checkout.
-        versions: versions of Python and of the packages.
     """
 
     began: str
@@ -225,11 +219,7 @@ class Provenance:
 
     @classmethod
     def collect(cls, began: str) -> "Provenance":
-        """The provenance of a run that ends now.
-
-        Arguments:
-            began: when it began, as ISO 8601.
-        """
+        """The provenance of a run that ends now."""
         return cls(
             began=began,
             ended=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -244,9 +234,7 @@ class RunResult:
     """One contender, trained on one subset with one budget and seed.
 
     Arguments:
-        run: name of its folder.
         train_size: labelled images, validation images included.
-        weights: hash of the trained weights.
         budget: such as ``400 steps``; None if not recorded.
         recipe_source: None if not recorded.
         tuning: None for a recipe that was not searched for.

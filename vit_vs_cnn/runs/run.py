@@ -26,7 +26,6 @@ class Run:
     Arguments:
         train_size: labelled images, validation images included.
         budget: length of the training, one budget of the protocol.
-        seed: of subset, order, augmentation and initialization.
         fingerprint: hash of the images that it is trained and scored on.
         weights: identities of the pretrained weights, by contender (``PretrainedWeights.identity``).
     """

@@ -36,10 +36,7 @@ class RunStatus:
     """State of one run.
 
     Arguments:
-        state: failed if the last attempt failed.
         step: finished optimizer steps; None before the first one.
-        steps: planned steps; None if unknown.
-        seconds: training time of a finished run.
     """
 
     folder: str

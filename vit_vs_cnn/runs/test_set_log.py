@@ -32,7 +32,6 @@ class LogEntry:
 
     Arguments:
         hash: SHA-256 of the line without its end, in hex. The next line and the result of the run contain it.
-        values: what the line contains.
     """
 
     hash: str
@@ -69,7 +68,6 @@ class TestSetLog:
     readers ignore it, and the next writer removes it. Every other change of the file is an error.
 
     Arguments:
-        output: folder of the experiments.
         test_set: name of the images and their labels (``ExperimentData.test_set``).
     """
 
@@ -106,7 +104,6 @@ class TestSetLog:
 
         Arguments:
             label: name for a reader, of the run or the comparison.
-            run: the run that trained the weights; None for other networks.
 
         Returns:
             the hash of the entry.
@@ -155,9 +152,7 @@ class LogSummary:
     """The logs of the test images of an experiment, compared with its results.
 
     Arguments:
-        entries: of all logs.
         experiments: names in the log of the experiments that the results are of.
-        is_intact: whether the logs are unchanged and have the entries that the results refer to.
         test_sets: number of logs; 0 if the runs were scored on validation images.
     """
 

@@ -40,15 +40,12 @@ class TrainedNetwork:
     """A network in evaluation mode, and what is recorded of it.
 
     Arguments:
-        name: display name.
         path: its file; the name of a model of timm's without one.
         network: images to logits, with averaged weights if they were averaged.
         about: model, classes, image shape and normalization.
         resize: method of resizing images to the input of the network.
         step: optimizer step of the checkpoint; None for a converted or exported network.
         origin: the run that trained it; None if it is of no run of this package.
-        seen: hashes of its training images.
-        warnings: sentences for the user.
     """
 
     name: str

@@ -21,18 +21,9 @@ class Trial:
     """One recipe that was tried for a model.
 
     Arguments:
-        contender: name of the model in the config.
-        train_size: training-set size, validation images included.
         trial: its number; trial 0 is the recipe that the model had before the search.
         state: ``complete``, or ``diverged`` without accuracy.
-        budget: of each run, such as ``400 steps``.
-        steps: optimizer steps of each run.
-        flops: training FLOPs of all its runs.
-        validation_accuracy: mean over its runs.
-        validation_loss: mean over its runs, in nats.
-        seeds: one for each run.
         values: sampled settings, by dotted name; empty for trial 0.
-        cells: names of the folders of its runs.
     """
 
     contender: str

@@ -52,10 +52,8 @@ class FittedNetwork:
 
     Arguments:
         network: with averaged weights if the recipe averages them. In float32, on the device of the training.
-        normalise: converts images (bytes) to the input of the network.
         classifier: its last linear layer; None if the network has none that it calls.
         cached_predict: predictions of a linear probe, from cached features; None for other trainings.
-        penalty: L2 penalty of a linear probe.
     """
 
     network: nn.Module
@@ -81,13 +79,7 @@ class FittedNetwork:
 
 @dataclass(frozen=True)
 class ResumePoint:
-    """The state of an interrupted run, as its checkpoint has it.
-
-    Arguments:
-        step: finished optimizer steps.
-        ended_early: whether a callback had ended the training.
-        logged: metrics of the last step.
-    """
+    """The state of an interrupted run, as its checkpoint has it."""
 
     step: int
     ended_early: bool

@@ -111,9 +111,6 @@ class FeatureCache:
 
     Arguments:
         folder: of this network alone.
-        classifier: the linear layer that reads the features.
-        label: name of the run in messages.
-        console: prints the progress.
     """
 
     folder: Path

@@ -54,12 +54,6 @@ class RetryLimit:
 
     Each attempt is recorded in the folder of the run while the run is locked, and the record is removed when the
     attempt ends. A record that exists when an attempt begins was left by a process that died.
-
-    Arguments:
-        command_started: when the command started.
-        retries: attempts after the first.
-        process: process id of the command.
-        host: name of the machine.
     """
 
     command_started: datetime
@@ -103,7 +97,6 @@ def run_one(run: Run, data: ExperimentData, *, console: Console, retries: RetryL
     A failure specific to this run is recorded and returned, as other runs can go on. All other errors are raised.
 
     Arguments:
-        data: images of the experiment.
         retries: for a worker: it skips a run that another process works on, or that failed since the command started.
             If None, the function waits for the other process and repeats a failed run.
 
@@ -210,9 +203,6 @@ def score(prepared: PreparedRun, fitted: FittedNetwork, data: ExperimentData, be
     """Measure the accuracy of a trained network on validation images, then once on the test images.
 
     Predictions are saved, and the evaluation is entered in the test-set log.
-
-    Arguments:
-        began: when the run began, as ISO 8601.
 
     Raises:
         TrainingDiverged: a logit is not a finite number.

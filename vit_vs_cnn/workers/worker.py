@@ -32,8 +32,6 @@ class WorkRequest:
 
     Arguments:
         runs: each after the run that it starts from.
-        retries: limit for runs whose process is lost.
-        torch_threads: PyTorch threads of each worker.
         folder: working folder of the command, from which the paths of the config start.
         sys_path: where the command finds modules, user-defined ones included.
     """
@@ -45,11 +43,7 @@ class WorkRequest:
     sys_path: list[str] = field(default_factory=lambda: [str(Path(path).absolute()) for path in sys.path])
 
     def unfinished(self, runs: Sequence[Run] | None = None) -> list[Run]:
-        """Select the runs that are neither finished nor have failed since the command started.
-
-        Arguments:
-            runs: candidates. Default: all runs.
-        """
+        """Select the runs that are neither finished nor have failed since the command started."""
         started = self.retries.command_started
         return [
             run
@@ -62,7 +56,6 @@ def take_runs(request: WorkRequest, data: ExperimentData, *, console: Console, w
     """Finish every run of the request that no other process is working on.
 
     Arguments:
-        data: images of the experiment.
         wait_for_others: wait for runs of other processes, and take over those that they abandon. Otherwise return
             when only such runs are left.
 

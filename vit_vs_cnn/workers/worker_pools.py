@@ -67,7 +67,6 @@ class LocalProcesses:
     """Workers that are processes on this machine. If each run uses one of several GPUs, each process gets its own.
 
     Arguments:
-        experiment: its executor block has the number of processes.
         runs: number of runs, the largest number of processes.
     """
 
@@ -163,7 +162,6 @@ class RayTasks:
     Ray does not retry a task whose worker or node is lost: ``supervise`` replaces it.
 
     Arguments:
-        executor: block of the config.
         runs: number of runs, the largest number of tasks. Tasks without resources wait in Ray's queue.
         console: prints a line if no node has the requested resources.
 
