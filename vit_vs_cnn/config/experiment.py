@@ -130,7 +130,6 @@ class Experiment:
         return dataclasses.replace(self, protocol=protocol, contenders=contenders)
 
     def augmentation(self, recipe: Contender) -> Augmentation:
-        """Augmentation of the recipe, or the shared one."""
         return recipe.augmentation or self.data.augmentation
 
     def to_dict(self) -> dict[str, Any]:
@@ -358,7 +357,6 @@ def find_config(name: str | os.PathLike[str] = "quickstart") -> Path:
 
 
 def settings_of_a_config() -> dict[str, typed.Setting]:
-    """Settings at the top level of a config."""
     return {name: setting for name, setting in typed.settings_of(Experiment).items() if name != "trusted"}
 
 

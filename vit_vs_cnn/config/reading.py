@@ -87,7 +87,6 @@ class Setting:
 
     @cached_property
     def _words(self) -> tuple[Any, ...]:
-        """Allowed values of a setting with a few of them."""
         return get_args(self.hint) if get_origin(self.hint) is Literal else ()
 
     @cached_property
@@ -165,7 +164,6 @@ def element_of(hint: Any) -> Any:
 
 
 def in_words(hint: Any) -> str:
-    """Description of a type: ``a whole number or null``."""
     if (kinds := kinds_of(hint)) != (hint,):
         return " or ".join(dict.fromkeys(map(in_words, kinds)))
     match get_origin(hint):
@@ -179,7 +177,6 @@ def in_words(hint: Any) -> str:
 
 
 def _numbers(value: Any) -> Iterator[int | float]:
-    """All numbers among typed values."""
     if isinstance(value, int | float):
         yield value
     elif isinstance(value, Mapping | Namespace | list | tuple):

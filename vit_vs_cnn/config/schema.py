@@ -106,7 +106,6 @@ class Budget:
 
     @property
     def unit(self) -> Literal["steps", "epochs", "flops"]:
-        """Unit of the amounts."""
         return "steps" if self.steps is not None else "epochs" if self.epochs is not None else "flops"
 
     @property
@@ -116,7 +115,6 @@ class Budget:
         return sorted(value) if isinstance(value, list) else [value]
 
     def each(self) -> list["Budget"]:
-        """One budget for each amount."""
         values: list[dict[str, Any]] = [{self.unit: amount} for amount in self.amounts]
         return [Budget(**value) for value in values]
 

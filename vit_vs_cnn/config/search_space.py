@@ -98,7 +98,6 @@ def check_space(space: Mapping[str, Any], contender: Contender) -> None:
 
 
 def _ends(values: Any) -> list[Any]:
-    """Listed values, and both ends of ranges."""
     if _is_range(values):
         return [values["low"], values["high"]]
     if isinstance(values, list):

@@ -192,7 +192,6 @@ def conclusion_by_overrun(grids: Sequence[GridPlan], minutes: float) -> GridPlan
 
 
 def images_for(pool: ExperimentData, sizes: int) -> int:
-    """Number of images that so many sizes need."""
     return math.ceil(_least_size(pool) * LEAST_RATIO ** (sizes - 1))
 
 

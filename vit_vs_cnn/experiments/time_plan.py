@@ -139,7 +139,6 @@ def _time_steps(experiment: Experiment, pool: ExperimentData, console: Console) 
 def _answers(
     chosen: GridPlan, other_plans: Sequence[GridPlan], costs: GridTimeModel, fixed: Collection[str]
 ) -> list[str]:
-    """Lines on the answers that a grid allows, and on what the other answers need."""
     minutes, pool, lines = costs.experiment.minutes or 0.0, costs.pool, []
     if chosen.seconds > 60 * minutes:
         seeds = format_count(len(chosen.seeds), "seed")
@@ -242,7 +241,6 @@ def _continue_plan(
 
 
 def _seconds_of_finished(cells: Sequence[Run]) -> dict[grids.RunKey, float]:
-    """Seconds that each finished run took."""
     results = {}
     for cell in cells:
         if cell.is_finished:
@@ -274,7 +272,6 @@ def _check_recipes(experiment: Experiment, free: Collection[str]) -> None:
 
 
 def _runs_text(plan: GridPlan, experiment: Experiment) -> str:
-    """Number and time of the unfinished runs of a plan."""
     at_a_time = f", {plan.at_a_time:.2g} at a time" if plan.at_a_time > 1 else ""
     if experiment.executor.name == "ray":
         at_a_time = " one after the other; Ray runs as many at a time as the cluster has room for"

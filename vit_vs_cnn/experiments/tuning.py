@@ -42,8 +42,6 @@ MIN_SCORED_IMAGES, MAX_SPLITS = 1000, 5
 
 @dataclass(frozen=True)
 class _TrialRuns:
-    """A trial and its runs, one for each split."""
-
     contender: str
     number: int
     values: Mapping[str, Any]
@@ -127,7 +125,6 @@ def _shared_space(experiment: Experiment) -> dict[str, Any]:
 
 
 def _attempts(experiment: Experiment, name: str, train_size: int, pool: ExperimentData) -> list[_TrialRuns]:
-    """The trials of a contender at a size."""
     longest = experiment.with_budget(experiment.protocol.budget.largest)
     base = replace(
         longest,
@@ -223,7 +220,6 @@ def _trial(attempt: _TrialRuns, pool: ExperimentData) -> Trial:
 
 
 def _with_best(experiment: Experiment, trials: Sequence[tuple[_TrialRuns, Trial]], console: Console) -> Experiment:
-    """The experiment with the best trial of a contender as its recipe."""
     order = ranked(trial for _, trial in trials)
     best = order[0]
     name, size = best.contender, best.train_size
@@ -243,7 +239,6 @@ def _with_best(experiment: Experiment, trials: Sequence[tuple[_TrialRuns, Trial]
 
 
 def describe_choice(best: Trial, trials: int) -> str:
-    """One line on the recipe that was chosen."""
     accuracy = 100 * (best.validation_accuracy or 0.0)
     return (
         f"{best.contender}, {best.train_size:,} images: trial {best.trial} is the best of {trials}: {best.values_text} "

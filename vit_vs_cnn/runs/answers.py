@@ -45,7 +45,6 @@ class Answers:
 
 
 def _few_classes_text(counts: Mapping[str, int], occurring: int) -> str:
-    """That runs predict few classes."""
     names, fewest, most = list(counts), min(counts.values()), max(counts.values())
     runs = ", ".join(names[:_MAX_LISTED_NETWORKS]) + f" and {len(names) - _MAX_LISTED_NETWORKS} more" * (
         len(names) > _MAX_LISTED_NETWORKS

@@ -105,7 +105,6 @@ class DuplicatePair:
 
     @property
     def kind(self) -> DuplicateKind:
-        """The most serious problem of the pair."""
         if self.classes[0] != self.classes[1]:
             return DuplicateKind.TWO_CLASSES
         return DuplicateKind.TWO_SPLITS if self.is_across_splits else DuplicateKind.REPEATED
@@ -163,7 +162,6 @@ class Audit(Written):
 
     @property
     def images(self) -> int:
-        """Number of usable images."""
         return sum(sum(by_class.values()) for by_class in self.counts.values())
 
     @property
@@ -207,7 +205,6 @@ class Audit(Written):
 
     @property
     def lines(self) -> list[str]:
-        """One line for each finding."""
         return [visible(finding.line) for finding in self.findings] or ["No problems were found."]
 
     def frame(self) -> "pandas.DataFrame":

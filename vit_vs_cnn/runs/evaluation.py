@@ -88,7 +88,6 @@ class Predictions:
 
     @property
     def correct(self) -> Bool[Tensor, "count"]:
-        """Mask of the correctly classified images."""
         return self.classes == self.labels
 
     @property
@@ -97,7 +96,6 @@ class Predictions:
 
     @property
     def class_counts(self) -> Int64[np.ndarray, "classes"]:
-        """Number of images of each class."""
         return torch.bincount(self.labels, minlength=self.num_classes).numpy()
 
     @property

@@ -187,7 +187,6 @@ class ExperimentData:
         return seed % (1 + int(self._folds.max())) if self.rotates else 0
 
     def _candidates(self, seed: int) -> Int64[Tensor, "candidates"]:
-        """Indices of the images that a seed may be trained on, without the validation split of the source."""
         if self._folds is None:
             return torch.arange(len(self._training))
         return torch.nonzero(self._folds != self._held_fold(seed))[:, 0]
@@ -227,7 +226,6 @@ class ExperimentData:
         return self._hashes[self.trainable(seed).numpy()]
 
     def test_hashes(self, seed: int) -> UInt64[np.ndarray, "test"]:
-        """Hashes of the test images of a seed."""
         return self.test(seed).hashes()
 
     def test_set(self, seed: int) -> str:
@@ -252,7 +250,6 @@ class ExperimentData:
 
     @property
     def _most_training(self) -> int:
-        """Number of images that every seed may be trained on, without a validation split of the source."""
         return len(self._training) - (0 if self._folds is None else int(self._fold_sizes.max()))
 
     def _fits(self, train_size: int) -> bool:
@@ -309,7 +306,6 @@ class ExperimentData:
         return RunImages(self.images, (training, validation))
 
     def _sample(self, candidates: Int64[Tensor, "candidates"], count: int, seed: int) -> Int64[Tensor, "count"]:
-        """The first of the candidates in the nested order of a seed."""
         return candidates[nested_order(self.images.labels[candidates], seed)[:count]] if count else candidates[:0]
 
     def _validation_groups(self, seed: int) -> Bool[Tensor, "candidates"]:

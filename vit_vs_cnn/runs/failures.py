@@ -131,7 +131,6 @@ def is_locked(folder: Path) -> bool:
 
 
 def _is_locked(path: Path) -> bool:
-    """True if a read-only file is locked."""
     try:
         import fcntl
 

@@ -72,7 +72,6 @@ def examine(
 def _fit_score(
     predict_images: Callable[[LabelledImages], Predictions], images: RunImages, features: Tensor
 ) -> OutOfDistributionScore | None:
-    """The out-of-distribution score; None if it does not separate noise and blank images from validation images."""
 
     def features_of(data: LabelledImages) -> Tensor:
         computed = predict_images(data).features

@@ -134,7 +134,6 @@ def _check_size(name: str, options: dict[str, Any], location: str, max_bytes: fl
 
 
 def _memory() -> float:
-    """Memory of the machine in bytes; infinite if unknown."""
     try:
         return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     except (AttributeError, ValueError, OSError):  # Windows has no sysconf

@@ -169,7 +169,6 @@ class PackedPredictions:
         }
 
     def save(self, path: Path) -> None:
-        """Write a compressed .npz file."""
         values: dict[str, Any] = vars(self) | {
             "runs": np.array(self.runs),
             "labels": self.labels.astype(self.classes.dtype),

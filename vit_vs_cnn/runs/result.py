@@ -280,7 +280,6 @@ class RunResult:
 
     @property
     def coordinates(self) -> tuple[str, int, int]:
-        """Contender, training-set size and seed."""
         return self.contender, self.train_size, self.seed
 
     @property
@@ -372,7 +371,6 @@ def _columns() -> dict[str, str | None]:
 
 
 def package_versions() -> dict[str, str]:
-    """Versions of Python and of the packages that results may depend on."""
     versions = {"python": platform.python_version()}
     for name in PACKAGES:
         try:

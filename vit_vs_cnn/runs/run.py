@@ -54,7 +54,6 @@ class Run:
 
     @cached_property
     def settings(self) -> dict[str, Any]:
-        """All settings that decide the result, as plain values."""
         start = self.start
         return self.experiment.run_settings(
             self.contender,
@@ -82,7 +81,6 @@ class Run:
 
     @property
     def scored_on(self) -> ScoredOn:
-        """The images on which its accuracy is measured."""
         return ScoredOn(self.experiment.protocol.scored_on)
 
     @property
@@ -115,12 +113,10 @@ class Run:
 
     @property
     def progress(self) -> Path:
-        """Progress of its training."""
         return self.folder / "progress.json"
 
     @property
     def failure(self) -> Path:
-        """Reason of its last failure."""
         return self.folder / "failed.json"
 
     @property
@@ -130,7 +126,6 @@ class Run:
 
     @property
     def lock(self) -> Path:
-        """Lock of the process that executes the run."""
         return self.folder / ".lock"
 
     @property

@@ -45,7 +45,6 @@ class Trial:
 
     @property
     def values_text(self) -> str:
-        """Its settings for a reader."""
         return ", ".join(f"{name} {_text(value)}" for name, value in self.values.items()) or "own recipe"
 
 
@@ -73,7 +72,6 @@ def ranked(trials: Iterable[Trial]) -> list[Trial]:
 
 
 def write_trials(path: Path, trials: Iterable[Trial]) -> None:
-    """Write a table with one row for each trial."""
     write_text(path, table_text([asdict(trial) for trial in trials]))
 
 

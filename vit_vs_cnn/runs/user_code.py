@@ -46,7 +46,6 @@ def make_object(
 
 @contextmanager
 def _input_errors(place: str) -> Iterator[None]:
-    """Raise the errors of user-defined code as an InputError of one line."""
     try:
         yield
     except Exception as error:
@@ -78,7 +77,6 @@ def _typed_arguments(factory: Any, values: dict[str, Any], *, optional: set[str]
 
 
 def _with_objects(value: Any, location: str = "", *, trust: bool) -> Any:
-    """A copy with objects in place of ``{class_path, init_args}``."""
     if isinstance(value, list):
         return [_with_objects(item, location, trust=trust) for item in value]
     if not isinstance(value, Mapping):

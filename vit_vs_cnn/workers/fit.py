@@ -65,7 +65,6 @@ class FittedNetwork:
     penalty: float | None = None
 
     def predict(self, images: LabelledImages) -> Predictions:
-        """The logits of images."""
         if self.cached_predict is not None:
             return self.cached_predict(images)
         return predict(self.network, images, self.normalise, what=self.label)

@@ -57,7 +57,6 @@ def _named_after(run: Run, spec: Any) -> Any:
 
 
 def log_settings(run: Run, loggers: Sequence[Logger]) -> None:
-    """Log the settings of a run."""
     if not is_helper_process():
         for logger in _configured(loggers):
             logger.log_hyperparams({"cell": run.to_dict()["cell"], **run.settings})

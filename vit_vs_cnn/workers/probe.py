@@ -121,7 +121,6 @@ class FeatureCache:
     console: Console
 
     def predict(self, images: LabelledImages) -> Predictions:
-        """The logits of the fitted head, with the features."""
         features = torch.from_numpy(self.features(images))
         logits = features @ self.classifier.weight.cpu().T + self.classifier.bias.cpu()
         return Predictions.from_logits(logits, images.labels, images.sample_ids, features)
@@ -166,7 +165,6 @@ class FeatureCache:
         return features.numpy()
 
     def _load(self) -> tuple[np.ndarray, np.ndarray]:
-        """Hashes of images, and their features."""
         width = self.classifier.in_features
         hashes, features = [np.zeros(0, dtype=np.uint64)], [np.zeros((0, width), dtype=np.float32)]
         for path in sorted(self.folder.glob("*.npz")):

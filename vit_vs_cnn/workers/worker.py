@@ -104,7 +104,6 @@ class _ExperimentProgress:
 
 
 def _take(run: Run, request: WorkRequest, data: ExperimentData, console: Console) -> bool:
-    """Execute a run, and report if it has a result or a failure now."""
     if run.world_size == 1 or is_launched_from_outside():
         state = run_one(run, data, console=console, retries=request.retries)
         _release_memory()
@@ -116,7 +115,6 @@ def _take(run: Run, request: WorkRequest, data: ExperimentData, console: Console
 
 
 def _release_memory() -> None:
-    """Free the tensors of a run that has ended."""
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()

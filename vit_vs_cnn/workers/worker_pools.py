@@ -39,9 +39,7 @@ class WorkerPool(Protocol):
 
     size: int
 
-    def start(self, request: WorkRequest, count: int) -> None:
-        """Start more workers."""
-        ...
+    def start(self, request: WorkRequest, count: int) -> None: ...
 
     def count(self) -> int:
         """Number of workers that were started and have not ended."""
@@ -262,7 +260,6 @@ def check_reachable(address: str) -> None:
 
 
 def _options(resources: Mapping[str, float]) -> dict[str, Any]:
-    """The resources of a worker as arguments of ``ray.remote``."""
     names = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory"}
     custom = {name: amount for name, amount in resources.items() if name not in names}
     standard = {names[name]: amount for name, amount in resources.items() if name in names}
