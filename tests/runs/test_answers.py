@@ -28,12 +28,7 @@ def told_of_few(named: dict[str, int], there: int) -> list[str]:
 
 def test_one_class_or_fewer_than_half_of_those_that_occur_are_told_of():
     named = {"one": 1, "two": 2, "three": 3, "four": 4, "seven": 7}
-    assert told_of_few(named, 7) == [
-        "one predicts one class for all images, and 7 classes occur",
-        "two, three predict 2 to 3 of the 7 classes that occur",
-    ]
-    assert told_of_few({"one": 1}, 2) == ["one predicts one class for all images, and 2 classes occur"]
+    assert told_of_few(named, 7) == ["one, two, three predict 1 to 3 of the 7 classes that occur"]
+    assert told_of_few({"one": 1}, 2) == ["one predicts 1 of the 2 classes that occur"]
     assert told_of_few({"one": 1}, 1) == []
-    assert told_of_few(dict.fromkeys("abcde", 1), 7) == [
-        "a, b, c and 2 more predict one class for all images, and 7 classes occur"
-    ]
+    assert told_of_few(dict.fromkeys("abcde", 1), 7) == ["a, b, c and 2 more predict 1 of the 7 classes that occur"]

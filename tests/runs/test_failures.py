@@ -5,7 +5,6 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 import yaml
-from filelock import FileLock
 from rich.console import Console
 
 from tests.experiments.tiny import run_quietly, tiny_config
@@ -111,16 +110,6 @@ def test_what_starts_from_a_failed_cell_is_not_run(tmp_path):
 def test_a_failure_reads_as_one_line():
     assert str(Failure("a-n1-s0", FailureKind.DIVERGED, "no", 7, "2020")) == "a-n1-s0: training diverged at step 7: no"
     assert str(Failure("a-n1-s0", FailureKind.DIVERGED, "no", None, "2020")) == "a-n1-s0: training diverged: no"
-
-
-def test_who_may_only_read_a_folder_sees_that_a_cell_runs(tmp_path, monkeypatch):
-    def refuse(*_, **__):
-        raise PermissionError
-
-    with FileLock(tmp_path / ".lock"):
-        monkeypatch.setattr("vit_vs_cnn.runs.failures.FileLock", refuse)
-        assert is_locked(tmp_path)
-    assert not is_locked(tmp_path)
 
 
 def test_a_clock_that_was_set_back_makes_no_failure_older_than_its_command(tmp_path):

@@ -37,23 +37,18 @@ class Answers:
 
     @property
     def few_classes(self) -> list[str]:
-        """Sentences on networks that predict one class only, or fewer than half of the classes that occur."""
-        there = int((self.class_counts > 0).sum())
-        one = {name: count for name, count in self.named.items() if count == 1 < there}
-        few = {name: count for name, count in self.named.items() if count > 1 and 2 * count < there}
-        return [_few_classes_text(found, there) for found in (one, few) if found]
-
-
-def _few_classes_text(counts: Mapping[str, int], occurring: int) -> str:
-    names, fewest, most = list(counts), min(counts.values()), max(counts.values())
-    runs = ", ".join(names[:_MAX_LISTED_NETWORKS]) + f" and {len(names) - _MAX_LISTED_NETWORKS} more" * (
-        len(names) > _MAX_LISTED_NETWORKS
-    )
-    predict = "predict" if len(names) > 1 else "predicts"
-    if most == 1:
-        return f"{runs} {predict} one class for all images, and {occurring} classes occur"
-    span = f"{most}" if fewest == most else f"{fewest} to {most}"
-    return f"{runs} {predict} {span} of the {occurring} classes that occur"
+        """A sentence on networks that predict one class only, or fewer than half of the classes that occur."""
+        occurring = int((self.class_counts > 0).sum())
+        few = {
+            n: count for n, count in self.named.items() if count < occurring and (count == 1 or 2 * count < occurring)
+        }
+        if not few:
+            return []
+        rest = len(few) - _MAX_LISTED_NETWORKS
+        names = ", ".join([*few][:_MAX_LISTED_NETWORKS]) + f" and {rest} more" * (rest > 0)
+        predict, fewest, most = "predict" if len(few) > 1 else "predicts", min(few.values()), max(few.values())
+        count = f"{most}" if fewest == most else f"{fewest} to {most}"
+        return [f"{names} {predict} {count} of the {occurring} classes that occur"]
 
 
 def load_predictions(folder: Path, results: Sequence[RunResult]) -> Answers:

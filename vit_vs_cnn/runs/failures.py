@@ -127,20 +127,7 @@ def is_locked(folder: Path) -> bool:
     except Timeout:
         return True
     except OSError:  # the folder of another user, or a read-only disk
-        return _is_locked(folder / ".lock")
-
-
-def _is_locked(path: Path) -> bool:
-    try:
-        import fcntl
-
-        with path.open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except (ImportError, OSError):
         return False
-    return False
 
 
 def raise_failures(runs: list[Run]) -> None:

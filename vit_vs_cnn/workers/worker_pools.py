@@ -3,7 +3,6 @@
 import contextlib
 import multiprocessing
 import os
-import socket
 import sys
 import threading
 import time
@@ -26,8 +25,8 @@ from vit_vs_cnn.workers.worker import ExitReason, WorkerExit, WorkRequest, work
 
 #: Time for workers that are asked to stop to save their state.
 SAVE_TIMEOUT_SECONDS = 60.0
-#: Time for a connection to the address of a Ray cluster, and for the cluster to start or answer.
-CONNECT_SECONDS, START_SECONDS = 5.0, 120.0
+#: Time for a Ray cluster to start or answer.
+START_SECONDS = 120.0
 
 
 @runtime_checkable
@@ -218,7 +217,6 @@ def _connect(ray: Any, address: str, console: Console) -> None:
     Raises:
         InputError: there is no cluster at the address, or none that answers within ``START_SECONDS``.
     """
-    check_reachable(address)
     cluster = "a Ray cluster on this machine" if address == "local" else f"the Ray cluster at {address}"
     console.print(f"Waiting for {cluster}, for {START_SECONDS:g} s at most ...", soft_wrap=True)
     errors: list[BaseException] = []
@@ -242,21 +240,6 @@ def _connect(ray: Any, address: str, console: Console) -> None:
             raise error
         action = "started" if address == "local" else "joined"
         raise InputError(f"executor.address {address}: {cluster} could not be {action}: {one_line(error)}") from error
-
-
-def check_reachable(address: str) -> None:
-    """Check that a server listens at an address ``HOST:PORT``. Ray itself would try for minutes.
-
-    Raises:
-        InputError: no server listens there.
-    """
-    host, colon, port = address.removeprefix("ray://").rpartition(":")
-    if not colon or not port.isdecimal():
-        return
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_SECONDS).close()
-    except (OSError, OverflowError) as error:
-        raise InputError(f"executor.address {address}: there is no Ray cluster to join: {error}") from error
 
 
 def _options(resources: Mapping[str, float]) -> dict[str, Any]:
