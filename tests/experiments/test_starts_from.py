@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tests.experiments.tiny import run_quietly, tiny_config, tiny_experiment
+from tests.experiments.tiny import run_quietly, tiny_config
 from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.runs.experiment_data import ExperimentData
@@ -106,8 +106,3 @@ def test_a_subject_is_the_network_and_the_images_of_its_run(finished):
         assert trained.pool().test(trained.cell.seed).fingerprint() in cell.fingerprint
     with pytest.raises(InputError, match="has no checkpoints"):
         open_network(cell.folder.parent)
-
-
-def test_experiments_without_a_start_keep_their_cells_names(tmp_path):
-    experiment = tiny_experiment(tmp_path)
-    assert all("starts_from" not in str(cell.identity) for cell in _cells(experiment).values())

@@ -10,9 +10,9 @@ import pytest
 import yaml
 from rich.console import Console
 
-from tests.experiments.tiny import tiny_config, tiny_experiment
+from tests.experiments.tiny import tiny_config
 from tests.results import make_result
-from vit_vs_cnn.config.experiment import Budget, Experiment, Protocol, experiment_from_dict
+from vit_vs_cnn.config.experiment import Experiment, Protocol, experiment_from_dict
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments.grids import (
     LEAST_RATIO,
@@ -100,14 +100,6 @@ def test_the_plan_names_the_answers_that_it_allows(pool, monkeypatch, tmp_path, 
     assert re.search(f"These runs allow {answers}", text.rstrip())
     assert (len(experiment.protocol.seeds) >= 3) == ("no conclusion" not in answers)
     assert (len(experiment.protocol.train_sizes) >= 4) == ("no trend" not in answers)
-
-
-def test_what_a_plan_says_is_enough_is_enough(pool, monkeypatch, tmp_path):
-    for minutes in (0.5, 2.0):
-        _, text = _told(monkeypatch, _experiment(tmp_path, minutes=minutes), pool, step=0.1)
-        named = re.findall(r"--minutes (\d+)", text)[0]
-        more, _ = _told(monkeypatch, _experiment(tmp_path, minutes=float(named)), pool, step=0.1)
-        assert len(more.protocol.seeds) >= 3
 
 
 def test_too_few_images_for_a_trend_are_told_of_with_their_number(monkeypatch, tmp_path):
@@ -248,11 +240,6 @@ def test_a_recipe_of_one_place_is_not_lost_where_places_are_chosen(tmp_path, rec
         plan_for_time(experiment_from_dict(values), fixed=[fixed], console=Console(quiet=True))
 
 
-def test_without_minutes_nothing_is_planned(tmp_path):
-    experiment = tiny_experiment(tmp_path)
-    assert plan_for_time(experiment, console=Console(quiet=True)) is experiment
-
-
 @pytest.mark.parametrize("minutes", [0, -1, "soon", True])
 def test_minutes_must_be_a_number_above_zero(tmp_path, minutes):
     with pytest.raises(InputError, match="minutes: expected a number above 0"):
@@ -272,15 +259,6 @@ def test_the_same_or_fewer_minutes_keep_the_grid_of_the_folder(tmp_path, minutes
     again = plan_for_time(_experiment(tmp_path, minutes=minutes), console=Console(file=text, width=200))
     assert again == begun
     assert "Going on with the grid that was chosen before: 120 images, 1 seed, 100 steps each" in text.getvalue()
-
-
-def test_what_the_user_names_wins_over_the_folder(tmp_path):
-    begun = _experiment(tmp_path)
-    _write(begun)
-    more = replace(begun, protocol=replace(begun.protocol, seeds=[3, 4, 5]))
-    again = plan_for_time(more, fixed=["protocol.seeds"], console=Console(quiet=True))
-    assert again.protocol == more.protocol
-    assert plan_for_time(more, console=Console(quiet=True)).protocol == begun.protocol
 
 
 def _finish(cells: Iterable[Run], seconds: float = 2.0) -> None:
@@ -340,13 +318,6 @@ def test_what_the_user_names_is_not_added_to(pool, monkeypatch, tmp_path):
     protocol, _ = _more(monkeypatch, begun, pool, 500.0, fixed=fixed)
     assert (protocol.train_sizes, protocol.budget) == ([1300], begun.protocol.budget)
     assert protocol.seeds == [0, 1, 2, 3, 4]
-
-
-def test_a_budget_in_epochs_is_not_added_to(pool, monkeypatch, tmp_path):
-    begun = _begun(tmp_path, pool, sizes=[1300], seeds=[0], finished=False, budget=Budget(epochs=2.0))
-    protocol, text = _more(monkeypatch, begun, pool, 500.0)
-    assert protocol == begun.protocol
-    assert "Going on with the grid" in text
 
 
 def test_a_folder_of_other_images_is_refused(tmp_path):

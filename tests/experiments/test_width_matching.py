@@ -49,15 +49,6 @@ def test_a_config_is_matched_as_it_stands(name, side):
     assert match_macs(experiment, (3, side, side), 7) is experiment
 
 
-@pytest.mark.slow
-def test_images_that_are_no_squares_and_positions_that_want_their_width_are_matched_too():
-    shape = (3, 48, 72)
-    _, found = decide(shape, vit={"name": "vit_tiny", "position": "rotary", "patch_size": 12})
-    macs = macs_of(found, shape)
-    assert max(macs.values()) <= MAX_EQUAL_MACS_RATIO * min(macs.values())
-    assert found.contenders["vit"].model["position"] == "rotary"
-
-
 @pytest.mark.parametrize(
     "key",
     [".model.patch_size", *(pytest.param(key, marks=pytest.mark.slow) for key in ("", ".model", ".model.embed_dim"))],
@@ -67,11 +58,6 @@ def test_what_the_user_names_stays(key):
     assert found != experiment
     assert match_macs(experiment, (3, 96, 96), 7, fixed=[f"contenders.vit{key}"]) is experiment
     assert match_macs(experiment, (3, 96, 96), 7, fixed=["contenders.vit.optimizer.lr"]) == found
-
-
-def test_without_a_convolutional_rival_nothing_is_matched():
-    experiment, found = decide((3, 96, 96), resnet={"name": "vit_small", "patch_size": 8})
-    assert found is experiment
 
 
 @pytest.mark.parametrize("model", [{"name": "cct_2_3x2"}, {"name": "vit_nano", "stem": "conv"}])

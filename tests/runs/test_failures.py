@@ -12,7 +12,7 @@ from vit_vs_cnn.cli import main
 from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.errors import RunsFailed
 from vit_vs_cnn.runs.experiment_data import ExperimentData
-from vit_vs_cnn.runs.failures import Failure, FailureKind, has_failed_since, is_locked, write_failure
+from vit_vs_cnn.runs.failures import FailureKind, has_failed_since, is_locked, write_failure
 from vit_vs_cnn.runs.preparation import grid
 from vit_vs_cnn.runs.result import RunState
 from vit_vs_cnn.runs.status import read_status
@@ -107,11 +107,6 @@ def test_what_starts_from_a_failed_cell_is_not_run(tmp_path):
     assert "later-n120-s3: not run: own-n120-s3, which it starts from, failed" in caught.value.failures
 
 
-def test_a_failure_reads_as_one_line():
-    assert str(Failure("a-n1-s0", FailureKind.DIVERGED, "no", 7, "2020")) == "a-n1-s0: training diverged at step 7: no"
-    assert str(Failure("a-n1-s0", FailureKind.DIVERGED, "no", None, "2020")) == "a-n1-s0: training diverged: no"
-
-
 def test_a_clock_that_was_set_back_makes_no_failure_older_than_its_command(tmp_path):
     experiment = experiment_from_dict(_values(tmp_path, tmp_path / "mended"))
     cell, began = (
@@ -122,12 +117,3 @@ def test_a_clock_that_was_set_back_makes_no_failure_older_than_its_command(tmp_p
     write_failure(cell, FailureKind.DIVERGED, "no", began)
     assert has_failed_since(cell, began)
     assert not has_failed_since(cell, began + timedelta(hours=1))
-
-
-@pytest.mark.parametrize("time", ["x", "2026-01-01", None, 3])
-def test_a_failure_of_no_known_time_is_of_no_command(tmp_path, time):
-    experiment = experiment_from_dict(_values(tmp_path, tmp_path / "mended"))
-    cell = grid(experiment, ExperimentData(experiment.data), world_size=1)[0]
-    cell.folder.mkdir(parents=True)
-    cell.failure.write_text(json.dumps({"run": "a", "kind": "error", "message": "no", "step": None, "time": time}))
-    assert not has_failed_since(cell, datetime.now(UTC))

@@ -13,11 +13,9 @@ import yaml
 import vit_vs_cnn as vc
 from tests.experiments.tiny import run_quietly, tiny_config, tiny_experiment
 from vit_vs_cnn.config.experiment import experiment_from_dict
-from vit_vs_cnn.data.images import fingerprint_with_groups
 from vit_vs_cnn.data.options import ArraysOptions
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.runs.experiment_data import ExperimentData, with_given
-from vit_vs_cnn.runs.experiment_folder import read_finished_results
 from vit_vs_cnn.runs.trained_network import open_network
 from vit_vs_cnn.training.checkpoints import read_checkpoint
 
@@ -80,12 +78,6 @@ def test_groups_stand_on_one_side_at_every_size_and_subsets_nest():
     assert held_apart[0] != held_apart[1]  # other groups for another seed
 
 
-def test_groups_are_part_of_what_names_a_cell():
-    pool = _grouped([0])
-    plain = ExperimentData(with_given(tiny_experiment(Path("runs")).data, images_and_labels()))
-    assert fingerprint_with_groups(pool.images) != fingerprint_with_groups(plain.images)
-
-
 @pytest.fixture
 def given(tmp_path):
     """The folder of an experiment on images that were given in Python."""
@@ -109,19 +101,6 @@ def test_commands_find_images_that_were_given_in_python(given, tmp_path, cache):
         vc.train(given / "experiment.yaml", quiet=True)
     assert vc.report(given).answer
     assert vc.train(_values(tmp_path), data=images_and_labels(), quiet=True) is not None
-
-
-@pytest.mark.slow
-def test_processes_find_images_that_were_given_in_python(given, tmp_path):
-    here = {one.run: one.weights for one in read_finished_results(given).values()}
-    values = {**_values(tmp_path / "there"), "executor": {"name": "processes", "workers": 2}}
-    vc.train(values, data=images_and_labels(), quiet=True)
-    assert {one.run: one.weights for one in read_finished_results(tmp_path / "there" / "tiny").values()} == here
-
-
-def test_other_images_are_other_cells(given, tmp_path):
-    vc.train(_values(tmp_path), data=images_and_labels(seed=1), quiet=True, force=True)
-    assert len([*given.glob("cells/*")]) == 4
 
 
 def test_workers_find_the_images_without_the_users_class(tmp_path):

@@ -119,17 +119,6 @@ def test_images_are_resized_and_cropped_as_timm_prepares_them():
     torch.testing.assert_close(prepared, wanted)
 
 
-def test_images_of_half_precision_are_resized_in_single():
-    images, resize = torch.rand(2, 3, 17, 13).bfloat16(), ResizedInput(torch.nn.Identity(), (23, 29))
-    assert torch.equal(resize(images), resize(images.float()).bfloat16())
-
-
-def test_in_training_images_are_resized_whole():
-    images = torch.rand(2, 3, 31, 29)
-    prepared = ResizedInput(torch.nn.Identity(), (23, 17), "bilinear", crop_pct=0.5).train()(images)
-    torch.testing.assert_close(prepared, reference.resize(images, [23, 17], antialias=True))
-
-
 @pytest.fixture(scope="module")
 def pretrained(tmp_path_factory):
     """An experiment whose cells were trained on images that no other test has."""
@@ -319,13 +308,6 @@ def test_a_contender_whose_weights_are_optional_is_left_out_where_there_are_none
     assert experiment.protocol.primary.contenders is None
     assert list(missing) == ["tuned"]
     assert "nowhere.pth: no such file" in str(missing["tuned"])
-
-
-def test_a_contender_whose_weights_are_there_stays(pretrained, tmp_path):
-    values = _values(pretrained, tmp_path)
-    values["contenders"]["tuned"]["weights"]["optional"] = True
-    experiment = experiment_from_dict(values)
-    assert without_missing_weights(experiment) == (experiment, {})
 
 
 def test_weights_of_timms_are_taken_as_timm_has_them(tmp_path, monkeypatch):

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.record import join_logs, main
+from benchmarks.record import main
 from tests.experiments.tiny import run_quietly
 from tests.results import changed
 from vit_vs_cnn import cli
@@ -132,13 +132,6 @@ def test_an_unpacked_record_is_continued_without_running_a_finished_cell_again(r
     assert {path: path.stat().st_mtime_ns for path in stamps} == stamps
 
 
-def test_the_folder_of_a_report_is_no_record(recorded, tmp_path, capsys):
-    assert cli.main(["report", str(recorded), "--output", str(tmp_path / "again")]) == 0
-    capsys.readouterr()
-    assert cli.main(["report", str(tmp_path / "again")]) == 2
-    assert "is not the folder of an experiment" in capsys.readouterr().err
-
-
 def test_a_record_is_not_unpacked_over_an_experiment(trained_once, recorded, capsys):
     assert main([str(recorded), str(trained_once), "--unpack"]) == 2
     assert "an experiment is there already" in capsys.readouterr().err
@@ -169,21 +162,6 @@ def test_looks_of_two_machines_become_one_ledger(trained_once, tmp_path):
     named = {result.scores.log_entry for result in read_finished_results(kept).values()}
     assert named == {e.hash for e in after.entries[1:]}
     assert read_findings(kept).notes == ()
-
-
-def test_a_joined_ledger_is_gone_on_with(trained_once, tmp_path):
-    """Looks behind the joined ones are added as they are; those of the first run are known by what they were."""
-    test_set = ledger_beside(trained_once).test_set
-    kept = TestSetLog(tmp_path / "kept", test_set)
-    kept.record(weights="others", accuracy=0.5, label="elsewhere", run=None)
-    join_logs(ledger_beside(trained_once), kept)
-    shutil.copytree(tmp_path / "kept", tmp_path / "runs")
-    TestSetLog(tmp_path / "runs", test_set).record(weights="new", accuracy=0.5, label="later", run=None)
-    join_logs(TestSetLog(tmp_path / "runs", test_set), kept)
-    assert kept.path.read_bytes() == TestSetLog(tmp_path / "runs", test_set).path.read_bytes()
-    before = kept.path.read_bytes()
-    join_logs(ledger_beside(trained_once), kept)
-    assert kept.path.read_bytes() == before
 
 
 def test_a_ledger_that_was_edited_is_joined_with_nothing(trained_once, recorded, capsys):

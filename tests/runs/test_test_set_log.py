@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.record import join_logs
 from tests.experiments.tiny import run_quietly, tiny_config
 from tests.results import make_result
 from vit_vs_cnn.comparison.compare import CompareRequest, Part, compare_entries
@@ -79,13 +78,6 @@ def test_a_changed_log_is_reported_and_allows_no_conclusion(experiment, change):
     summary = summarize_log(experiment, "ba4")
     assert summary.text == f"T{PROBLEM[1:]}."
     assert str(summary.concern("vit")) == PROBLEM
-
-
-def test_a_ledger_written_anew_from_some_of_its_tests_is_told_of(experiment):
-    ledger = _ledger(experiment.parent)
-    ledger.path.unlink()
-    _record(ledger, "a", "c")
-    assert "was changed" in summarize_log(experiment, "ba4").text
 
 
 def test_results_beside_the_grid_are_held_against_the_ledger_too(experiment, tmp_path):
@@ -211,12 +203,6 @@ def test_experiments_on_one_test_set_share_its_ledger(shared):
     assert {r.scores.test_evaluations for r in read_findings(shared / "two").results} == {2}
 
 
-def test_sizes_and_seeds_are_no_recipes_of_their_own(shared):
-    analysis = read_findings(shared / "before" / "one").analysis
-    assert not any("exploratory" in text for text in analysis.warnings())
-    assert not any("exploratory" in str(one.obstacle) for one in analysis.comparisons)
-
-
 def test_several_recipes_of_a_contender_allow_no_verdict_in_report_and_compare(shared):
     told = "3 recipes of vit were evaluated on this test set"
     found = read_findings(shared / "one")
@@ -229,15 +215,3 @@ def test_several_recipes_of_a_contender_allow_no_verdict_in_report_and_compare(s
     assert told in comparison.differences.warnings
     other = read_findings(shared / "two").analysis
     assert not any("exploratory" in said for said in other.warnings())
-
-
-def test_a_look_that_comes_back_from_another_ledger_is_not_counted_twice(tmp_path):
-    one, other = TestSetLog(tmp_path / "one", "ba4"), TestSetLog(tmp_path / "other", "ba4")
-    _record(one, "a")
-    _record(other, "b")
-    there = join_logs(one, other)
-    here = join_logs(other, one)
-    assert [e.values["weights"] for e in one.read().entries] == ["a", "b"]
-    assert here[there[one.read().entries[0].hash]] == one.read().entries[0].hash
-    join_logs(other, one)
-    assert len(one.read().entries) == 2

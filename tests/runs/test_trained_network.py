@@ -36,13 +36,6 @@ def test_a_network_is_the_same_from_its_file_its_cell_its_experiment_and_its_exp
         open_network(cell, contender="resnet")
 
 
-def test_a_checkpoint_is_read_once(trained_once, monkeypatch):
-    read, load = [], torch.load
-    monkeypatch.setattr(torch, "load", lambda path, **options: read.append(path) or load(path, **options))
-    open_network(cell_of(trained_once, "resnet-n120-s3"))
-    assert len(read) == 1
-
-
 def test_a_model_of_timm_takes_its_classes_and_images_from_another_network(trained_once, tmp_path):
     like = open_network(cell_of(trained_once, "vit-n120-s3"))
     drawn = open_network("timm/resnet10t", classes_from=like)

@@ -43,11 +43,6 @@ def test_the_best_comes_first_and_trials_without_accuracy_last():
     assert [one.trial for one in ranked(trials)] == [3, 2, 0, 1]
 
 
-def test_its_settings_are_a_text():
-    assert trial().values_text == "optimizer sgd lr 0.1, schedule.warmup 0.2"
-    assert trial(values={}).values_text == "own recipe"
-
-
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [

@@ -20,7 +20,7 @@ from rich.console import Console
 from tests.experiments.tiny import run_quietly, tiny_config
 from tests.results import make_result
 from vit_vs_cnn.config.experiment import experiment_from_dict
-from vit_vs_cnn.errors import InputError, RunsFailed, TrainingDiverged
+from vit_vs_cnn.errors import InputError, TrainingDiverged
 from vit_vs_cnn.experiments.runner import run_experiment
 from vit_vs_cnn.files import write_text
 from vit_vs_cnn.runs.experiment_data import ExperimentData
@@ -350,17 +350,3 @@ def test_an_executor_that_cannot_be(tmp_path, executor, message):
     with pytest.raises(InputError) as caught:
         experiment_from_dict({**tiny_config(tmp_path), "executor": executor})
     assert message in str(caught.value)
-
-
-def test_an_executor_by_name_is_short_for_a_block(tmp_path):
-    assert experiment_from_dict({**tiny_config(tmp_path), "executor": "ray"}).executor.name == "ray"
-
-
-@pytest.mark.slow
-def test_a_failure_in_another_process_is_reported_here(tmp_path):
-    values = _values(tmp_path, name="processes", workers=1)
-    model = {"class_path": "tests.workers.killer.Fragile", "init_args": {"mended": str(tmp_path / "no")}}
-    values["contenders"] = {"own": {"model": model}}
-    values["protocol"]["seeds"] = [3]
-    with pytest.raises(RunsFailed, match="own-n120-s3: error at step 0: RuntimeError: out of luck"):
-        run_quietly(experiment_from_dict(values))
