@@ -18,6 +18,9 @@ from vit_vs_cnn.config.experiment import (
 from vit_vs_cnn.config.identity import hash_of, identity_of
 from vit_vs_cnn.config.reading import override
 from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.models.cost import count_macs
+from vit_vs_cnn.runs.analysis_plan import MAX_EQUAL_MACS_RATIO
+from vit_vs_cnn.runs.networks import build_network
 
 CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*.yaml"))
 
@@ -261,3 +264,13 @@ def test_contenders_whose_names_differ_in_their_case_alone_are_refused():
     contenders = {"vit": {"model": {"name": "vit_nano"}}, "ViT": {"model": {"name": "vit_nano"}}}
     with pytest.raises(InputError, match="contenders: vit and ViT differ in their case alone"):
         experiment_from_dict({"name": "a", "protocol": {"budget": {"steps": 3}}, "contenders": contenders})
+
+
+@pytest.mark.parametrize(("name", "side"), [("decide", 64), ("regimes_synthetic", 32), ("quickstart", 16)])
+def test_both_models_of_a_config_need_as_much_compute(name, side):
+    experiment, shape = experiment_from_dict(read_config(find_config(name))), (3, side, side)
+    contenders = [one.model for one in experiment.contenders.values() if one.weights is None]
+    macs = [
+        count_macs(build_network(one, num_classes=7, image_shape=shape, location=name), shape) for one in contenders
+    ]
+    assert max(macs) <= MAX_EQUAL_MACS_RATIO * min(macs)

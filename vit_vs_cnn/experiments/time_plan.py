@@ -1,4 +1,4 @@
-"""A grid of sizes, seeds and steps that fits into ``minutes``, and contenders with equal compute at the image size."""
+"""A grid of sizes, seeds and steps that fits into ``minutes``."""
 
 import math
 import os
@@ -14,7 +14,6 @@ from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments import grids
 from vit_vs_cnn.experiments.grids import SIZES_FOR_A_TREND, GridPlan, GridTimeModel, free_of, steps_of
 from vit_vs_cnn.experiments.timing import choose_precision, seconds_per_step
-from vit_vs_cnn.experiments.width_matching import match_macs
 from vit_vs_cnn.process import quiet_lightning
 from vit_vs_cnn.runs.analysis_plan import find_binding_plan
 from vit_vs_cnn.runs.experiment_data import ExperimentData
@@ -54,7 +53,7 @@ def plan_for_time(
     quiet_lightning()
     started = _started_experiment(experiment)
     pool = pool or ExperimentData.of(experiment)
-    experiment = _with_matched_models(choose_precision(experiment), pool, fixed, console)
+    experiment = choose_precision(experiment)
     if started is not None:
         if any(name.endswith(_FINETUNED) for name in started.contenders.keys() - experiment.contenders.keys()):
             experiment = _finetuned_too(experiment)
@@ -164,23 +163,6 @@ def _answers(
 
 def _minutes_option(plan: GridPlan) -> str:
     return f"--minutes {math.ceil(plan.seconds / 60)}"
-
-
-def _with_matched_models(
-    experiment: Experiment, pool: ExperimentData, fixed: Collection[str], console: Console
-) -> Experiment:
-    """Match the compute of each ViT to the model it is compared with, and print what changes."""
-    images = pool.images
-    matched = match_macs(experiment, images.image_shape, images.num_classes, fixed=fixed)
-    for name, contender in matched.contenders.items():
-        if contender != experiment.contenders[name]:
-            patch, width = (contender.model[key] for key in ("patch_size", "embed_dim"))
-            size = " x ".join(map(str, images.image_shape[1:]))
-            console.print(
-                f"Matched in multiply-accumulates at {size} pixels: {name} has patches of {patch} and width {width}",
-                soft_wrap=True,
-            )
-    return matched
 
 
 def _started_experiment(experiment: Experiment) -> Experiment | None:
