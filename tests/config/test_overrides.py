@@ -88,9 +88,9 @@ def test_the_amount_of_a_budget_may_have_a_decimal_point_on_the_command_line(tmp
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("by_size", {61: {}}, "contenders.vit.by_size: 61 is not one of those in the protocol (60, all)"),
+        ("by_size", {61: {}}, "contenders.vit.by_size: 61 is not one of protocol.train_sizes (60, all)"),
         ("by_size", {60: {}, "60": {}}, "contenders.vit.by_size: 60 is named twice"),
-        ("by_budget", {2: {}, "2.0": {}}, "contenders.vit.by_budget: 2.0 is not one of those in the protocol (2)"),
+        ("by_budget", {2: {}, "2.0": {}}, "contenders.vit.by_budget: 2.0 is not one of protocol.budget (2)"),
         ("by_budget", {2: {}, "2": {}}, "contenders.vit.by_budget: 2 is named twice"),
         ("by_size", {60: 5}, "contenders.vit.by_size.60: expected settings"),
         ("by_size", 5, "contenders.vit.by_size: expected sizes or budgets"),
@@ -98,7 +98,7 @@ def test_the_amount_of_a_budget_may_have_a_decimal_point_on_the_command_line(tmp
         ("by_size", {60: {"optimiser": 1}}, "contenders.vit.by_size.60.optimiser: there is no such setting"),
         ("by_size", {60: {"optimizer": {"lr": -1.0}}}, "contenders.vit.by_size.60.optimizer: lr -1.0 must be above 0"),
         ("by_size", {60: {"starts_from": "resnet"}}, "by_size.60.starts_from: a contender has this for all sizes"),
-        ("by_budget", {3: {}}, "contenders.vit.by_budget: 3 is not one of those in the protocol (2)"),
+        ("by_budget", {3: {}}, "contenders.vit.by_budget: 3 is not one of protocol.budget (2)"),
         ("by_budget", 5, "contenders.vit.by_budget: expected sizes or budgets"),
         ("by_budget", {2: 5}, "contenders.vit.by_budget.2: expected settings"),
         ("by_budget", {2: {"by_size": {60: {}}}}, "by_budget.2.by_size: a contender has this for all sizes"),

@@ -113,7 +113,8 @@ def _read_overrides(
         name = next((str(name) for name in allowed if key == name or str(key) == str(name)), None)
         if name is None:
             options = ", ".join(map(str, allowed))
-            raise InputError(f"{location}: {key} is not one of those in the protocol ({options})")
+            setting = "train_sizes" if location.endswith("by_size") else "budget"
+            raise InputError(f"{location}: {key} is not one of protocol.{setting} ({options})")
         if name in by_key:
             raise InputError(f"{location}: {name} is named twice, as a number and as a text; name it once")
         with_overrides(contender, over, location=f"{location}.{key}")
