@@ -27,8 +27,8 @@ from vit_vs_cnn.training.checkpoints import DOWNLOAD_OPTIONS, CheckpointInfo, re
 
 #: Largest number of layers.
 MAX_LAYERS = 2000
-#: Largest option of a config with which a network needs little memory.
-USUAL_NUMBER = 4096
+#: Options of a config, and image sizes and classes of a file, up to which a network needs little memory.
+USUAL_NUMBER, SMALL_IMAGE_SIDE = 4096, 256
 GIVEN_BY_THE_DATA = {"image_size", "in_channels", "num_classes"}
 #: Keys under which programs store the weights of a network in a checkpoint.
 NESTED_KEYS = ("state_dict", "model", "model_state_dict")
@@ -108,8 +108,8 @@ def _build_named(model: Mapping[str, Any], shape: dict[str, Any], location: str,
 def _check_size(name: str, options: dict[str, Any], location: str, max_bytes: float) -> None:
     """Refuse thousands of layers, and weights larger than ``max_bytes`` or the memory of the machine.
 
-    Weights are counted on the meta device, where they need no memory. That takes a second for a large network, so a
-    config without large numbers is not counted.
+    Weights are counted on the meta device, where they need no memory. That takes a second, so they are counted only
+    if an option is unusually large; for a file, if an option is larger than in the preset.
     """
     pairs = [
         (option, value)
@@ -119,8 +119,16 @@ def _check_size(name: str, options: dict[str, Any], location: str, max_bytes: fl
     for option, number in pairs:
         if ("depth" in option or "layers" in option) and isinstance(number, int) and number > MAX_LAYERS:
             raise InputError(f"{location}.{option}: {options[option]} must be at most {MAX_LAYERS}")
-    are_usual = (not isinstance(value, int | float) or value <= USUAL_NUMBER for _, value in pairs)
-    if max_bytes == math.inf and all(are_usual):
+    defaults = {} if name not in PRESETS else PRESETS[name].arguments
+
+    def is_usual(option: str, value: Any) -> bool:
+        if not isinstance(value, int | float):
+            return value is None or isinstance(value, str)
+        if max_bytes == math.inf:
+            return value <= USUAL_NUMBER
+        return value <= (SMALL_IMAGE_SIDE if option in GIVEN_BY_THE_DATA else defaults.get(option, 0))
+
+    if (name in PRESETS or max_bytes == math.inf) and all(is_usual(*pair) for pair in pairs):
         return
     try:
         with torch.device("meta"):
