@@ -37,7 +37,8 @@ def test_the_calibration_error_is_that_of_netcal_with_bins_of_equal_mass():
 
 def test_fewer_images_than_bins_make_no_empty_bins():
     logits, labels = _random(count=11)
-    assert reliability(logits.softmax(1), labels)[2] == [1] * 11
+    confidence, predicted = logits.softmax(1).max(1)
+    assert reliability(confidence, predicted.eq(labels))[2] == [1] * 11
 
 
 def test_the_temperature_is_where_scipys_minimiser_finds_it():

@@ -275,7 +275,6 @@ def test_timms_weights_without_a_network_are_refused_in_one_line(tmp_path, monke
         ({"hub": True, "file": "x"}, "given: file, hub"),
         ({"file": "nowhere.safetensors"}, "nowhere.safetensors: no such file"),
         ({"hub": True}, "timm has weights for models timm/NAME, not for 'resnet8'"),
-        ({"file": "x", "std": [1.0]}, "both or neither"),
     ],
 )
 def test_a_wrong_setting_is_told_in_one_line(tmp_path, weights, said):

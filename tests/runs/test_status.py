@@ -108,13 +108,14 @@ def test_time_left_goes_by_contender_and_workers():
     cells = [
         _cell("vit", 50, "done", seconds=30.0),
         _cell("vit", 100, "done", seconds=50.0),
-        _cell("resnet", 50, "running", step=10, steps=20, steps_per_second=0.5),
+        _cell("resnet", 50, "done", seconds=40.0),
+        _cell("resnet", 50, "running", step=10, steps=20),
         _cell("vit", 100, "waiting"),
         _cell("vit", 50, "waiting", step=5, steps=20),
         _cell("resnet", 100, "waiting"),
         _cell("resnet", 100, "failed"),
     ]
-    # 10 steps at 0.5 a second; 40 s, the mean; three quarters of that; 20 steps at the speed of the one that runs
+    # half of the 40 s; 40 s, the mean of 30 and 50; three quarters of that; 40 s
     assert seconds_left(cells, workers=1) == 20 + 40 + 30 + 40
     assert seconds_left(cells, workers=2) == (20 + 40 + 30 + 40) / 2
     assert seconds_left(cells, workers=9) == 40  # a cell for each, and the longest bounds it

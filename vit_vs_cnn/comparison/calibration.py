@@ -6,7 +6,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 from torch.nn import functional as F
 
-from vit_vs_cnn.runs.calibration import MIN_VALIDATION_IMAGES, expected_calibration_error, fit_temperature, reliability
+from vit_vs_cnn.runs.calibration import MIN_VALIDATION_IMAGES, calibration_error, fit_temperature, reliability
 
 
 @dataclass(frozen=True)
@@ -56,8 +56,10 @@ def calibration_scores(logits: Float[Tensor, "count classes"], labels: Int64[Ten
     """All measures of calibration, in float64."""
     logits = logits.double()
     probabilities = logits.softmax(1)
-    ece, nll = expected_calibration_error(probabilities, labels), float(F.cross_entropy(logits, labels))
-    return CalibrationScores(ece, nll, brier_score(probabilities, labels), *reliability(probabilities, labels))
+    confidence, predicted = probabilities.max(1)
+    right, nll = predicted.eq(labels), float(F.cross_entropy(logits, labels))
+    scores = calibration_error(confidence, right), nll, brier_score(probabilities, labels)
+    return CalibrationScores(*scores, *reliability(confidence, right))
 
 
 def compare_calibration(

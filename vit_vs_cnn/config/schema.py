@@ -255,8 +255,6 @@ class Weights:
         optional: Leave the contender out, with a note, if its weights are not available.
         max_known_overlap: Largest number of validation and scored images that the weights may have been trained on, as
             far as it is known. The report contains the number. More images are an error.
-        mean: Per-channel mean for the normalization, in [0, 1], if the file does not contain it.
-        std: Per-channel standard deviation, in the same units.
     """
 
     cell: str | None = None
@@ -265,8 +263,6 @@ class Weights:
     hub: bool = False
     optional: bool = False
     max_known_overlap: int = 0
-    mean: list[float] | None = None
-    std: list[float] | None = None
 
     def __post_init__(self) -> None:
         values = [name for name in ("cell", "file", "hub") if getattr(self, name)]
@@ -275,10 +271,6 @@ class Weights:
         check_numbers(vars(self), "weights.{name} {value} must be {bounds}", max_known_overlap=AT_LEAST_0)
         if self.contender is not None and self.cell is None:
             raise InputError("weights.contender belongs to weights.cell, of an experiment")
-        if (self.mean is None) != (self.std is None) or len(self.mean or ()) != len(self.std or ()):
-            raise InputError("weights.mean and weights.std: one number for each channel, both or neither")
-        if self.std is not None and min(self.std) <= 0:
-            raise InputError(f"weights.std {self.std}: every number must be above 0")
 
 
 @dataclass(frozen=True)

@@ -27,16 +27,14 @@ def equal_mass_bins(confidence: Float[Tensor, "count"], bins: int = BINS) -> Int
 
 
 def reliability(
-    probabilities: Float[Tensor, "count classes"], labels: Int64[Tensor, "count"], bins: int = BINS
+    confidence: Float[Tensor, "count"], right: Bool[Tensor, "count"], bins: int = BINS
 ) -> tuple[list[float], list[float], list[int]]:
-    """Mean confidence, accuracy and number of images in bins of equal mass, the least confident first."""
-    confidence, predicted = probabilities.max(1)
-    return _binned(confidence, predicted.eq(labels), bins)
+    """Mean confidence, accuracy and number of images in bins of equal mass, the least confident first.
 
-
-def _binned(
-    confidence: Float[Tensor, "count"], right: Bool[Tensor, "count"], bins: int
-) -> tuple[list[float], list[float], list[int]]:
+    Arguments:
+        confidence: probability of the predicted class.
+        right: whether the predicted class is correct.
+    """
     place = equal_mass_bins(confidence, bins)
     counts = torch.bincount(place, minlength=bins)
     sums = [torch.bincount(place, values.double(), minlength=bins) for values in (confidence, right)]
@@ -45,21 +43,15 @@ def _binned(
     return means[0], means[1], counts[there].tolist()
 
 
-def expected_calibration_error(
-    probabilities: Float[Tensor, "count classes"], labels: Int64[Tensor, "count"], bins: int = BINS
-) -> float:
+def calibration_error(confidence: Float[Tensor, "count"], right: Bool[Tensor, "count"], bins: int = BINS) -> float:
     """Mean distance of confidence from accuracy: sum_b |B_b| / N |accuracy(B_b) - confidence(B_b)|.
+
+    Arguments are those of ``reliability``.
 
     Reference: Guo et al., "On calibration of modern neural networks", 2017, equation 5.
     Differs: bins of equal mass (``equal_mass_bins``) instead of equal width, so that no bin has few images.
     """
-    confidence, predicted = probabilities.max(1)
-    return calibration_error(confidence, predicted.eq(labels), bins)
-
-
-def calibration_error(confidence: Float[Tensor, "count"], right: Bool[Tensor, "count"], bins: int = BINS) -> float:
-    """``expected_calibration_error`` from the probability of the predicted class, and whether it is correct."""
-    parts = zip(*_binned(confidence, right, bins), strict=True)
+    parts = zip(*reliability(confidence, right, bins), strict=True)
     return sum(count * abs(share - mean) for mean, share, count in parts) / len(right)
 
 

@@ -114,8 +114,7 @@ def prepare_network(run: Run, images: RunImages) -> PreparedRun:
         fit_weights(unwrap(network), pretrained, num_classes=num_classes, location=f"{location}.weights")
         if pretrained.mean is not None and len(pretrained.mean) != shape[0]:
             raise InputError(
-                f"{location}.weights: they take images of {len(pretrained.mean)} channels, and these have {shape[0]}; "
-                "set mean and std"
+                f"{location}.weights: they take images of {len(pretrained.mean)} channels, and these have {shape[0]}"
             )
     try:
         recipe.optimizer.build(network, trust=trust)  # an error is found before anything trains

@@ -151,7 +151,7 @@ def _read(values: str, state: tuple[int, ...] | None, contender: str, location: 
         return _from_network(open_network(weights.cell, contender=name, trust=trust), weights.cell)
     if weights.hub:
         return _read_hub(str(model.get("name", "")), location)
-    return _read_file(Path(weights.file or ""), model, weights, location)
+    return _read_file(Path(weights.file or ""), model, location)
 
 
 def _from_network(network: TrainedNetwork, source: str) -> PretrainedWeights:
@@ -206,7 +206,7 @@ def _offline_without_network() -> Iterator[None]:
         constants.HF_HUB_OFFLINE = before
 
 
-def _read_file(path: Path, model: Mapping[str, Any], weights: Weights, location: str) -> PretrainedWeights:
+def _read_file(path: Path, model: Mapping[str, Any], location: str) -> PretrainedWeights:
     if not path.is_file():
         raise InputError(f"{location}.file: {path}: no such file")
     if path.suffix == ".ckpt":
@@ -224,8 +224,6 @@ def _read_file(path: Path, model: Mapping[str, Any], weights: Weights, location:
 
         default = timm.get_pretrained_cfg(str(model["name"]).removeprefix(TIMM_PREFIX), allow_unregistered=False)
         config = None if default is None else default.to_dict()
-    if weights.mean is not None:
-        config = {**(config or {}), "mean": weights.mean, "std": weights.std}
     return _with_timm_config(path.stem, str(path), state, config or {})
 
 

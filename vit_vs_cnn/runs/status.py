@@ -71,7 +71,7 @@ class ExperimentStatus:
     """State of all runs of the last command in a folder.
 
     Arguments:
-        seconds_left: estimate for the current number of processes; None without a finished or timed run.
+        seconds_left: estimate for the current number of processes; None without a finished run.
     """
 
     name: str
@@ -150,7 +150,7 @@ def _read_cell(folder: Path, budget: Budget, result: RunResult | None) -> RunSta
 
 
 def seconds_left(cells: Sequence[RunStatus], *, workers: int) -> float | None:
-    """Estimate the seconds until all runs have ended; None without a finished or timed run of a contender.
+    """Estimate the seconds until all runs have ended; None without a finished run of a contender.
 
     The time of a run is proportional to its budget (``RunStatus.amount``), by the finished runs of its contender. The
     sum is divided by the number of workers. The longest remaining run is a lower bound.
@@ -158,21 +158,14 @@ def seconds_left(cells: Sequence[RunStatus], *, workers: int) -> float | None:
     Arguments:
         cells: all runs. Failed ones are not repeated.
     """
-    timed: dict[str, list[float]] = {}
-    for cell in cells:
-        if cell.steps and cell.steps_per_second:
-            timed.setdefault(cell.contender, []).append(cell.steps / cell.steps_per_second / cell.amount)
     done: dict[str, list[float]] = {}
     for cell in cells:
         if cell.seconds is not None:
             done.setdefault(cell.contender, []).append(cell.seconds / cell.amount)
-    rates = {name: fmean(values) for name, values in (timed | done).items()}
+    rates = {name: fmean(values) for name, values in done.items()}
     times = []
     for cell in cells:
         if cell.state not in (RunState.RUNNING, RunState.WAITING):
-            continue
-        if cell.step is not None and cell.steps and cell.steps_per_second:
-            times.append(max(0, cell.steps - cell.step) / cell.steps_per_second)
             continue
         if cell.contender not in rates:
             return None

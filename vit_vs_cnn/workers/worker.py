@@ -64,13 +64,17 @@ def take_runs(request: WorkRequest, data: ExperimentData, *, console: Console, w
     """
     announced: set[Path] = set()
     waiting = request.unfinished()
-    progress = _ExperimentProgress(len(request.runs), console)
+    start, own_runs = time.monotonic(), 0
     with frozen_garbage_collection():
         while waiting:
             busy = []
             for number, run in enumerate(waiting, 1):
                 if _take(run, request, data, console):
-                    progress.count_run(left=len(busy) + len(waiting) - number)
+                    own_runs += 1
+                    if (left := len(busy) + len(waiting) - number) and not is_helper_process():
+                        time_left = duration((time.monotonic() - start) / own_runs * left)
+                        done = f"{len(request.runs) - left} of {len(request.runs)} runs done"
+                        console.print(f"{done}, about {time_left} left", soft_wrap=True)
                 else:
                     busy.append(run)
             if is_helper_process():
@@ -84,23 +88,6 @@ def take_runs(request: WorkRequest, data: ExperimentData, *, console: Console, w
                     return
                 time.sleep(POLL_SECONDS)
             waiting = request.unfinished(busy)
-
-
-class _ExperimentProgress:
-    """Number of finished runs and the time left, printed after each run of this process."""
-
-    def __init__(self, runs: int, console: Console) -> None:
-        self.runs = runs
-        self.console = console
-        self.start = time.monotonic()
-        self.own_runs = 0
-
-    def count_run(self, *, left: int) -> None:
-        self.own_runs += 1
-        if left == 0 or is_helper_process():
-            return
-        time_left = duration((time.monotonic() - self.start) / self.own_runs * left)
-        self.console.print(f"{self.runs - left} of {self.runs} runs done, about {time_left} left", soft_wrap=True)
 
 
 def _take(run: Run, request: WorkRequest, data: ExperimentData, console: Console) -> bool:

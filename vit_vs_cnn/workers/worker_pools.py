@@ -160,7 +160,6 @@ class RayTasks:
 
     Arguments:
         runs: number of runs, the largest number of tasks. Tasks without resources wait in Ray's queue.
-        console: prints a line if no node has the requested resources.
 
     Raises:
         InputError: Ray is not installed, or the cluster cannot be joined.
@@ -175,10 +174,6 @@ class RayTasks:
         options = _options(executor.resources)
         self._task = self._ray.remote(max_retries=0, scheduling_strategy="SPREAD", **options)(work)
         self._tasks: list[Any] = []
-        requested, nodes = executor.resources, [node.get("Resources", {}) for node in ray.nodes() if node["Alive"]]
-        if not any(all(node.get(name, 0) >= amount for name, amount in requested.items()) for node in nodes):
-            resources = ", ".join(f"{name} {amount:g}" for name, amount in requested.items())
-            console.print(f"no node of the Ray cluster has {resources} (executor.resources); waiting for one that does")
 
     def start(self, request: WorkRequest, count: int) -> None:
         self._tasks += [self._task.remote(request) for _ in range(count)]
