@@ -192,18 +192,6 @@ def _seconds(pool: ExperimentData, **changes) -> float:
     return _chosen(experiment, pool, {"vit": 0.4, "resnet": 1.2}, fixed=fixed).seconds
 
 
-@pytest.mark.parametrize(("cores", "gain"), [(8, 2.0), (6, 2.0), (4, 4 / 3), (2, 1.0)])
-def test_processes_save_time_as_far_as_there_are_cores(pool, monkeypatch, cores, gain):
-    monkeypatch.setattr("os.cpu_count", lambda: cores)
-    protocol = {"seeds": [1, 2, 3, 4], "budget": {"steps": 100}, "batch_size": 14, "threads": 3}
-    executor = {"name": "processes", "workers": 2}
-    alone, beside = _seconds(pool, protocol=protocol), _seconds(pool, protocol=protocol, executor=executor)
-    auto = _seconds(pool, protocol=protocol, executor={**executor, "name": "auto"})
-    assert auto == (alone if gain == 1 else beside)
-    assert beside - 12 == pytest.approx(alone / gain)
-    assert _seconds(pool, protocol=protocol, executor="ray") == pytest.approx(alone + 12)
-
-
 def test_the_runs_that_choose_recipes_take_their_time(pool):
     protocol = {"seeds": [1, 2, 3], "budget": {"steps": 100}, "batch_size": 14}
     once = _seconds(pool, protocol=protocol)

@@ -16,7 +16,7 @@ from vit_vs_cnn.config.schema import Tuning
 from vit_vs_cnn.data.options import FolderOptions
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.reporting.findings import read_findings
-from vit_vs_cnn.runs.experiment_data import ExperimentData, with_given
+from vit_vs_cnn.runs.experiment_data import ExperimentData
 from vit_vs_cnn.runs.experiment_folder import read_finished_results
 from vit_vs_cnn.runs.near_duplicates import find_near_duplicates
 from vit_vs_cnn.runs.record import load_run_predictions
@@ -119,20 +119,6 @@ def test_a_fold_without_readable_images_is_named(tmp_path):
             (photos / name).write_bytes(b"")
     with pytest.raises(InputError, match=r"photos: .*no image of test fold 3 can be read"):
         ExperimentData(_data(photos, skip_unreadable=True)).test(0)
-
-
-def test_images_given_in_python_and_tables_have_folds_and_given_test_images_have_none(photos, tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    images = ExperimentData(_data(photos)).images
-    parts = (images.images.numpy(), images.labels.numpy())
-    pool = ExperimentData(with_given(Data(), parts))
-    assert [pool.fold(seed) for seed in (0, 6)] == [0, 1] and pool.data.own.fingerprint == pool.fingerprint
-    fixed = ExperimentData(with_given(Data(), {"train": parts, "test": parts}))
-    assert fixed.fold(1) is None and fixed.data.own.fingerprint == fixed.fingerprint
-    names = [f"{name},{name.split('/')[0]}" for name in map(str, images.sample_ids)]
-    (photos / "table.csv").write_text("\n".join(["image,label", *names]))
-    table = Data(source="table", root=str(photos / "table.csv"))
-    assert len({ExperimentData(table).test_set(seed) for seed in range(6)}) == 5
 
 
 # An experiment with three seeds

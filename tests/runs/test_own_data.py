@@ -4,7 +4,6 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-import jaxtyping
 import numpy as np
 import pytest
 import torch
@@ -219,27 +218,3 @@ def test_the_answer_begins_with_a_warning_of_test_images_that_were_trained_on(tm
     (tmp_path / "moved").rename(found.folder)
     assert found.page.read_text().count(warning) == 1
     json.dumps([found.to_dict(), vc.audit(values, data=(pixels, labels), output=tmp_path / "a").to_dict()])
-
-
-def test_what_the_api_gives_is_taken_where_a_path_is(tmp_path, monkeypatch):
-    pixels, labels = images_and_labels(90)
-    values = _values(tmp_path)
-    found = vc.train(experiment_from_dict(values), data=(pixels, labels), quiet=True)
-    network = vc.load(found, "resnet")
-    assert len(repr(network)) < 300
-    assert repr(vc.status(found)).endswith("2 of 2 done")
-    compared = vc.compare(network, parts="accuracy", quiet=True).frame()
-    assert compared.network.tolist() == ["resnet-s3"]
-    generated = network.predict(image for image in pixels[:3])
-    assert np.array_equal(generated.probabilities, network.predict(pixels[:3]).probabilities)
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
-    for call in (
-        lambda: vc.predict(found, pixels, contender="resnet", quiet=True),
-        lambda: vc.inspect(found, images=[pixels[0]], quiet=True),
-    ):
-        with pytest.raises(InputError, match="expected paths, got ndarray; for images in memory use"):
-            call()
-    with pytest.raises(InputError, match="format 'tarch' is none of"):
-        vc.export(network, format="tarch", quiet=True)
-    with pytest.raises(InputError, match="got bytes; a file in memory is"):
-        network.predict(b"no picture")

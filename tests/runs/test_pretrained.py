@@ -11,7 +11,6 @@ from torchvision.transforms.v2 import functional as reference
 
 from tests.experiments.tiny import run_quietly, tiny_config
 from vit_vs_cnn.config.experiment import experiment_from_dict
-from vit_vs_cnn.conversion.export import export
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.models import ResNet, VisionTransformer, create_model
 from vit_vs_cnn.models.input_wrappers import ResizedInput
@@ -318,33 +317,6 @@ def test_weights_of_timms_are_taken_as_timm_has_them(tmp_path, monkeypatch):
     assert torch.equal(found.state["conv1.0.weight"], given.state_dict()["conv1.0.weight"])
     assert found.image_size == (160, 160)
     assert found.mean == pytest.approx([0.5] * 3)
-
-
-@pytest.mark.parametrize("model", ["timm/test_convnext", pytest.param("timm/test_vit", marks=pytest.mark.slow)])
-def test_models_of_timms_that_we_train_and_export_are_read_back_from_timms_files(model, tmp_path):
-    values = tiny_config(tmp_path, name="before")
-    values["data"]["synthetic"] |= {"seed": 7}
-    values["protocol"]["budget"] = {"steps": 2}
-    values["contenders"] = {"timm": {"model": {"name": model}}}
-    before = experiment_from_dict(values)
-    run_quietly(before)
-    given = open_network(before.folder)
-    files = {one.path.name: one.path for one in export(given, ["timm", "safetensors"], tmp_path / "export")}
-    theirs = timm.create_model(
-        model.removeprefix("timm/"), num_classes=10, **({"img_size": 32} if "vit" in model else {})
-    ).eval()
-    timm.models.load_checkpoint(theirs, str(files["timm.safetensors"]))
-    images = torch.rand(2, 3, 32, 32)
-    torch.testing.assert_close(theirs(images), given.network(images))
-    after = tiny_config(tmp_path, name="after")
-    weights = {"file": str(files["timm.safetensors"])}
-    after["contenders"] = {"probe": {"model": {"name": model}, "weights": weights, "finetune": "head"}}
-    (result,) = run_quietly(experiment_from_dict(after))
-    assert result.start.start_history_known is True  # the config.json beside it says what they have seen
-    probe = open_network(tmp_path / "after")
-    assert probe.about.mean == given.about.mean
-    moved = {k for k, v in given.network.state_dict().items() if not torch.equal(v, probe.network.state_dict()[k])}
-    assert {name.split(".")[0] for name in moved} == {"head"}
 
 
 def test_a_file_of_weights_that_holds_itself_is_refused(tmp_path):

@@ -1,22 +1,19 @@
 """The status of an experiment is what its folders show, while it runs and after."""
 
-import io
 import json
 
 import pytest
 import yaml
 from filelock import FileLock
-from rich.console import Console
 
 from tests.experiments.tiny import tiny_config
-from tests.results import changed, make_result
+from tests.results import make_result
 from vit_vs_cnn.cli import main
 from vit_vs_cnn.comparison.entries import select_cells
 from vit_vs_cnn.config.schema import Budget
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.files import write_text
-from vit_vs_cnn.runs.result import RunState, read_result
-from vit_vs_cnn.runs.status import LiveStatus, RunStatus, duration, read_status, seconds_left, status_line
+from vit_vs_cnn.runs.result import RunState
+from vit_vs_cnn.runs.status import RunStatus, duration, read_status, seconds_left, status_line
 
 STEPS = Budget(steps=23)
 NAMES = [f"{contender}-n{size}-s0-0123456789" for size in (50, 100) for contender in ("vit", "resnet")]
@@ -85,19 +82,6 @@ def test_a_folder_that_is_no_experiment_is_named(tmp_path):
 def test_the_folder_around_experiments_is_asked_whether_one_of_them_was_meant(folder):
     with pytest.raises(InputError, match=f"did you mean {folder}[?]"):
         read_status(folder.parent)
-
-
-def test_the_counts_stand_behind_the_last_of_several_that_ended_at_one_look(folder):
-    result = read_result(folder / "cells" / NAMES[0] / "result.json")
-    said = io.StringIO()
-    with LiveStatus(folder, Console(file=said, width=200)).shown():
-        for name, contender in ((NAMES[2], "vit"), (NAMES[3], "resnet")):
-            again = changed(result, run=name, contender=contender, train_size=100)
-            write_text(folder / "cells" / name / "result.json", again.to_json())
-    before, first, last = said.getvalue().splitlines()
-    assert before == "1 of 4 runs finished before"
-    assert first == "vit-n100-s0  50.0 % in 30 s"
-    assert last == "resnet-n100-s0  50.0 % in 30 s  (3 of 4 done, 1 failed)"
 
 
 def _cell(contender, size, state, budget=STEPS, **more):

@@ -9,7 +9,6 @@ from torchmetrics.functional.classification import multiclass_f1_score
 from tests import own_classes as own
 from tests.experiments.tiny import run_quietly, tiny_config
 from vit_vs_cnn.config.experiment import experiment_from_dict
-from vit_vs_cnn.config.identity import hash_of, identity_of
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.data.options import Augmentation
 from vit_vs_cnn.errors import InputError
@@ -202,24 +201,6 @@ def test_what_cannot_be_is_refused_by_its_place(tmp_path, contender, message):
 def test_a_metric_that_is_none_is_refused(tmp_path, metrics, message):
     with pytest.raises(InputError, match=message):
         run_quietly(_experiment(tmp_path, {"name": "resnet8", "width": 4}, execution={"metrics": metrics}))
-
-
-def test_what_is_ones_own_names_a_cell_anew_and_what_only_watches_does_not(tmp_path):
-    def named(contender=None, **execution):
-        experiment = _experiment(tmp_path, {"name": "resnet8"}, contender, execution=execution)
-        return hash_of(identity_of(experiment.run_settings("own", 120, 3, fingerprint="f")))
-
-    plain = named()
-    watching = {"metrics": {"f1": {"class_path": f"{OWN}.Named"}}}
-    assert named(**watching) == plain == named({"loss": None, "class_weights": None})
-    others = [
-        named({"loss": {"class_path": f"{OWN}.Focal"}}),
-        named({"loss": {"class_path": f"{OWN}.Focal", "init_args": {"gamma": 1.0}}}),
-        named({"class_weights": "balanced"}),
-        named({"class_weights": [1.0] * 10}),
-        named({"optimizer": {"name": f"{OWN}.SignDescent"}}),
-    ]
-    assert len({plain, *others}) == 6
 
 
 def test_balanced_weights_make_every_class_count_the_same():

@@ -1,23 +1,18 @@
 """Killed at any moment and started again, a run ends where the undisturbed one ends."""
 
-import io
 import random
 import signal
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from rich.console import Console
 
 from tests import children
-from tests.experiments.tiny import run_quietly, tiny_config, tiny_experiment
-from vit_vs_cnn.config.experiment import Budget, experiment_from_dict
+from tests.experiments.tiny import run_quietly, tiny_config
+from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.errors import Interrupted
-from vit_vs_cnn.experiments.runner import run_experiment
 from vit_vs_cnn.runs.evaluation import Predictions
-from vit_vs_cnn.runs.experiment_folder import read_finished_results
 from vit_vs_cnn.runs.run import Run
 from vit_vs_cnn.runs.test_set_log import TestSetLog
 from vit_vs_cnn.training.checkpoints import read_checkpoint
@@ -172,15 +167,6 @@ def test_a_run_killed_at_ten_random_steps_ends_bit_for_bit_like_the_undisturbed_
     _assert_ends_alike(tmp_path, contender)
 
 
-def test_two_processes_share_the_cells_of_an_experiment(tmp_path):
-    values = tiny_config(tmp_path)
-    values["protocol"] |= {"seeds": [1, 2, 3], "budget": {"steps": 6}}
-    both = [children.start(_run, values) for _ in range(2)]
-    assert [children.exit_code(child) for child in both] == [0, 0]
-    ledger = next(tmp_path.glob("test-sets/*.jsonl")).read_text().splitlines()
-    assert len(ledger) == len(list(tmp_path.glob("tiny/cells/*/result.json"))) == 6
-
-
 @pytest.mark.parametrize("moment", [(TestSetLog, "record"), (Run, "write_result")], ids=lambda moment: moment[1])
 def test_a_run_killed_behind_its_test_is_not_tested_again(tmp_path, moment):
     values = tiny_config(tmp_path, protocol={"seeds": [3], "budget": {"steps": 2}, "batch_size": 14})
@@ -215,16 +201,3 @@ def test_predictions_of_other_weights_are_tested_anew(tmp_path):
         (result,) = run_quietly(experiment_from_dict(values))
     assert torch.equal(Predictions.load(folder / "predictions.npz").probability, stale.probability)
     assert result.scores.test_evaluations == 2
-
-
-def test_a_finished_cell_is_not_run_again(tmp_path):
-    experiment = tiny_experiment(tmp_path, contenders={"resnet": tiny_config(tmp_path)["contenders"]["resnet"]})
-    first = run_quietly(experiment)
-    stamps = {path: path.stat().st_mtime_ns for path in tmp_path.glob("tiny/cells/*/*")}
-    assert run_quietly(experiment) == first
-    assert stamps == {path: path.stat().st_mtime_ns for path in tmp_path.glob("tiny/cells/*/*")}
-    other = replace(experiment, protocol=replace(experiment.protocol, seeds=[4], budget=Budget(steps=2)))
-    told = io.StringIO()
-    run_experiment(other, console=Console(file=told, width=500))
-    assert f"Kept, but not reported: 1 finished run in {tmp_path / 'tiny'}" in told.getvalue()
-    assert len(read_finished_results(tmp_path / "tiny")) == 1

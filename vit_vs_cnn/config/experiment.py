@@ -159,6 +159,7 @@ class Experiment:
         budget = budget or self.protocol.budget.largest
         recipe = self.recipe(contender, train_size, budget)
         settings = plain_values(dataclasses.replace(recipe, augmentation=self.augmentation(recipe)))
+        has_callbacks = "callbacks" in decisive(self.trainer)
         # The source of a recipe changes no result, weights are named by their hash, and overrides are applied.
         for name in ("recipe", "starts_from", "weights", "by_size", "by_budget"):
             del settings[name]
@@ -176,20 +177,12 @@ class Experiment:
             "contender": settings,
             "world_size": world_size,
             "trainer": decisive(self.trainer),
-            **self._validation_settings(),
+            # A callback may act on validation metrics.
+            "validation_interval": self.execution.validation_interval if has_callbacks else None,
+            "limit_val_batches": self.trainer.get("limit_val_batches") if has_callbacks else None,
             "starts_from": starts_from,
             "weights": None if weights is None else dict(weights),
         }
-
-    def _validation_settings(self) -> dict[str, Any]:
-        """Settings of validation that change a result, because a callback may act on validation metrics."""
-        if "callbacks" not in decisive(self.trainer):
-            return {}
-        settings = {
-            "validation_interval": self.execution.validation_interval,
-            "limit_val_batches": self.trainer.get("limit_val_batches"),
-        }
-        return {name: value for name, value in settings.items() if value is not None}
 
     def in_order(self) -> list[str]:
         """Contenders, each after the one that it starts from."""

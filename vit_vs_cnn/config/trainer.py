@@ -97,15 +97,10 @@ def read_trainer(values: Any, passive_callbacks: Any = None, *, trusted: bool) -
     }
     for location, callbacks in in_full.items():
         for callback in as_list(callbacks):
-            _refuse_budget_callback(_name(callback), location)
+            for parent in getattr(pydoc.locate(_name(callback)), "__mro__", ()):
+                if parent.__module__.startswith("lightning.") and (reason := BUDGET_CALLBACKS.get(parent.__name__)):
+                    raise InputError(f"{location}: {_name(callback)} is not allowed: {reason}")
     return {**values, **full_values}
-
-
-def _refuse_budget_callback(name: str, location: str) -> None:
-    """Raise InputError for a callback that changes the training budget, or that is derived from one."""
-    for parent in getattr(pydoc.locate(name), "__mro__", ()):
-        if parent.__module__.startswith("lightning.") and (reason := BUDGET_CALLBACKS.get(parent.__name__)):
-            raise InputError(f"{location}: {name} is not allowed: {reason}")
 
 
 def trainer_settings() -> dict[str, typed.Setting]:

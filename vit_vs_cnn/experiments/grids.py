@@ -214,11 +214,7 @@ def spread_sizes(pool: ExperimentData, count: int) -> list[int]:
     while count > 1 and (largest / smallest) ** (1 / (count - 1)) < LEAST_RATIO:
         count -= 1
     below = [largest * (smallest / largest) ** (place / (count - 1)) for place in range(1, count)]
-    return [*sorted({_two_digits(size) for size in below} - {largest}), largest]
-
-
-def _two_digits(size: float) -> int:
-    return round(float(f"{size:.2g}"))
+    return [*sorted({round(float(f"{size:.2g}")) for size in below} - {largest}), largest]
 
 
 def steps_of(budget: Budget) -> tuple[int, ...]:

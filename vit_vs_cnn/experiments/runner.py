@@ -15,7 +15,7 @@ from vit_vs_cnn.experiments.timing import choose_precision
 from vit_vs_cnn.experiments.tuning import tune
 from vit_vs_cnn.process import quiet_lightning
 from vit_vs_cnn.runs.analysis_plan import AnalysisPlan, make_analysis_plan, register_plan
-from vit_vs_cnn.runs.experiment_data import ExperimentData, RunImages
+from vit_vs_cnn.runs.experiment_data import ExperimentData
 from vit_vs_cnn.runs.experiment_folder import (
     count_other_finished,
     read_finished_results,
@@ -78,7 +78,8 @@ def run_experiment(
         for text in register_plan(plan, cells).deviation_texts:
             console.print(text, soft_wrap=True)
         if num_others := count_other_finished(experiment.folder, cells):
-            console.print(_describe_others(num_others, experiment.folder), soft_wrap=True)
+            runs = f"{format_count(num_others, 'finished run')} in {experiment.folder}"
+            console.print(f"Kept, but not reported: {runs} with other settings, sizes or seeds", soft_wrap=True)
         write_experiment(experiment, cells)
     execute(_primary_first(cells, plan), pool, console=console)
     if is_helper_process():
@@ -171,14 +172,6 @@ def _difference(name: str, was: Any, now: Any, contender: str) -> str:
     return f"{name} {before} then, {after} now"
 
 
-def _describe_others(num_others: int, folder: Path) -> str:
-    runs = format_count(num_others, "finished run")
-    return (
-        f"Kept, but not reported: {runs} in {folder} with other settings, sizes or seeds; "
-        "a command that matches them reports them again"
-    )
-
-
 def _check_all(cells: list[Run], pool: ExperimentData) -> None:
     """Check every subset and every start from other weights, and every network once, on the images of one run."""
     recipes = []
@@ -191,12 +184,7 @@ def _check_all(cells: list[Run], pool: ExperimentData) -> None:
             check_start_overlap(cell, images, pool)
         if (recipe := (cell.contender, cell.recipe)) not in recipes:
             prepare_network(cell, images)
-            _check_transform(cell, images)
+            augmentation = cell.experiment.augmentation(cell.recipe)
+            if (transform := make_transform(augmentation, trust=cell.experiment.trusted)) is not None:
+                transform(images.training.take(torch.tensor([0])), [0])
             recipes.append(recipe)
-
-
-def _check_transform(cell: Run, images: RunImages) -> None:
-    augmentation = cell.experiment.augmentation(cell.recipe)
-    transform = make_transform(augmentation, trust=cell.experiment.trusted)
-    if transform is not None:
-        transform(images.training.take(torch.tensor([0])), [0])

@@ -64,16 +64,12 @@ class FittedNetwork:
     cached_predict: Callable[[LabelledImages], Predictions] | None = None
     penalty: float | None = None
 
-    def predict(self, images: LabelledImages) -> Predictions:
+    def predict(self, images: LabelledImages, *, with_features: bool = False) -> Predictions:
+        """Predictions of images, with the input of the last linear layer where there is one and it is requested."""
         if self.cached_predict is not None:
             return self.cached_predict(images)
-        return predict(self.network, images, self.normalise, what=self.label)
-
-    def predict_with_features(self, images: LabelledImages) -> Predictions:
-        """The logits of images, with the input of the last linear layer where there is one."""
-        if self.cached_predict is not None:
-            return self.cached_predict(images)
-        return predict(self.network, images, self.normalise, what=self.label, classifier=self.classifier)
+        classifier = self.classifier if with_features else None
+        return predict(self.network, images, self.normalise, what=self.label, classifier=classifier)
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 
 from filelock import FileLock, Timeout
 from lightning.pytorch.loggers import Logger
@@ -74,11 +75,6 @@ class RetryLimit:
             raise ProcessLost(f"{attempts} times, although retries resume from a checkpoint; perhaps out of memory")
         record = {"command": command, "attempts": attempts + 1, "process": self.process, "host": self.host}
         write_text(run.attempts, json.dumps(record) + "\n")
-
-    @staticmethod
-    def end_attempt(run: Run) -> None:
-        """Remove the record of an attempt, however it ended."""
-        run.attempts.unlink(missing_ok=True)
 
 
 def describe_command(run: Run) -> str:
@@ -148,7 +144,7 @@ def run_one(run: Run, data: ExperimentData, *, console: Console, retries: RetryL
             return RunState.FAILED
         finally:
             if retries is not None:
-                retries.end_attempt(run)
+                run.attempts.unlink(missing_ok=True)
 
 
 def _state_without_work(run: Run, command_started: datetime | None) -> RunState | None:
@@ -209,7 +205,7 @@ def score(prepared: PreparedRun, fitted: FittedNetwork, data: ExperimentData, be
     """
     run, images = prepared.run, prepared.images
     weights = hash_weights(fitted.network)
-    validation, held_out = examine(fitted.predict_with_features, images)
+    validation, held_out = examine(partial(fitted.predict, with_features=True), images)
     log_entry, test_evaluations = None, 0
     if run.scored_on is ScoredOn.TEST:
         log = TestSetLog(output_of(run.experiment.folder), data.test_set(run.seed))

@@ -6,7 +6,6 @@ from datetime import UTC, datetime
 
 from rich.console import Console
 
-from vit_vs_cnn.config.experiment import Experiment
 from vit_vs_cnn.console import format_count
 from vit_vs_cnn.errors import InputError, Interrupted
 from vit_vs_cnn.process import on_termination, torch_threads
@@ -16,7 +15,7 @@ from vit_vs_cnn.runs.run import Run
 from vit_vs_cnn.runs.status import LiveStatus
 from vit_vs_cnn.workers.run import RetryLimit, describe_command
 from vit_vs_cnn.workers.trainer import is_helper_process, is_launched_from_outside
-from vit_vs_cnn.workers.worker import POLL_SECONDS, ExitReason, WorkerExit, WorkRequest, take_runs
+from vit_vs_cnn.workers.worker import POLL_SECONDS, ExitReason, WorkRequest, take_runs
 from vit_vs_cnn.workers.worker_pools import LocalProcesses, RayTasks, WorkerPool, count_workers
 
 #: Pixels that an experiment trains on, repeated images included, from which on more processes save time. On two cores
@@ -53,7 +52,11 @@ def execute(runs: list[Run], data: ExperimentData, *, console: Console) -> None:
     if is_launched_from_outside():
         raise InputError(f"executor {executor.name}: a launcher has started the processes already; use local")
     view = LiveStatus(experiment.folder, console)
-    pool = _make_pool(experiment, len(missing), console)
+    pool: WorkerPool
+    if executor.name == "ray":
+        pool = RayTasks(executor, len(missing), console=console)
+    else:
+        pool = LocalProcesses(experiment, len(missing))
     with view.shown():
         supervise(request, pool, view)
 
@@ -70,12 +73,6 @@ def worth_multiprocessing(runs: list[Run], data: ExperimentData) -> bool:
     batch_size, (_, height, width) = experiment.protocol.batch_size, data.images.image_shape
     steps = sum(run.budget.to_steps(batch_size=batch_size, train_images=run.train_size, macs=0) for run in runs)
     return steps * batch_size * height * width > MIN_PIXELS_FOR_PROCESSES
-
-
-def _make_pool(experiment: Experiment, runs: int, console: Console) -> WorkerPool:
-    if experiment.executor.name == "ray":
-        return RayTasks(experiment.executor, runs, console=console)
-    return LocalProcesses(experiment, runs)
 
 
 def supervise(request: WorkRequest, pool: WorkerPool, view: LiveStatus) -> None:
@@ -103,7 +100,12 @@ def supervise(request: WorkRequest, pool: WorkerPool, view: LiveStatus) -> None:
                             raise InputError(worker_exit.message)
                         case ExitReason.LOST:
                             losses += 1
-                            _check_losses(losses, pool, request, worker_exit)
+                            # A run that keeps losing its process fails by its own limit.
+                            if losses > pool.size * (request.retries.retries + 2):
+                                raise InputError(
+                                    f"executor: {losses} workers ended without finishing a run, the last one: "
+                                    f"{worker_exit.message}; executor.retries allows more"
+                                )
                             view.note(f"a worker was lost ({worker_exit.message}); another one resumes its run")
                             pool.start(request, 1)
                 view.refresh()
@@ -114,15 +116,6 @@ def supervise(request: WorkRequest, pool: WorkerPool, view: LiveStatus) -> None:
         raise Interrupted("stopped") from error
     finally:
         pool.stop()
-
-
-def _check_losses(losses: int, pool: WorkerPool, request: WorkRequest, last: WorkerExit) -> None:
-    """Refuse workers that die before they reach a run. A run that keeps losing its process fails by its own limit."""
-    if losses > pool.size * (request.retries.retries + 2):
-        raise InputError(
-            f"executor: {losses} workers ended without finishing a run, the last one: {last.message}; "
-            "executor.retries allows more"
-        )
 
 
 def _interrupt() -> None:

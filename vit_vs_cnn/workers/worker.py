@@ -93,18 +93,14 @@ def take_runs(request: WorkRequest, data: ExperimentData, *, console: Console, w
 def _take(run: Run, request: WorkRequest, data: ExperimentData, console: Console) -> bool:
     if run.world_size == 1 or is_launched_from_outside():
         state = run_one(run, data, console=console, retries=request.retries)
-        _release_memory()
+        gc.collect()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
     else:
         state = run_in_own_process(run)
     if state is RunState.FAILED and (failure := read_failure(run.folder)):
         console.print(f"failed: {failure}", soft_wrap=True)
     return state in (RunState.FINISHED, RunState.FAILED)
-
-
-def _release_memory() -> None:
-    gc.collect()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
 
 
 class ExitReason(StrEnum):
@@ -140,7 +136,10 @@ def work(request: WorkRequest) -> WorkerExit:
     try:
         with contextlib.chdir(request.folder), one_line_warnings():
             if runs := request.unfinished():
-                take_runs(request, _open_images(runs[0]), console=open_console(quiet=True))
+                data = ExperimentData.of(runs[0].experiment, fingerprint=runs[0].fingerprint)
+                if data.fingerprint != runs[0].fingerprint:
+                    raise InputError(f"{data.data.description}: the worker finds other images there than the command")
+                take_runs(request, data, console=open_console(quiet=True))
     except (Interrupted, KeyboardInterrupt) as error:
         return WorkerExit(ExitReason.STOPPED, str(error))
     except InputError as error:
@@ -148,11 +147,3 @@ def work(request: WorkRequest) -> WorkerExit:
     except OSError as error:
         return WorkerExit(ExitReason.REFUSED, f"{error.filename or 'input or output'}: {error.strerror or error}")
     return WorkerExit(ExitReason.DONE)
-
-
-def _open_images(run: Run) -> ExperimentData:
-    """The images of an experiment. Raises InputError: this process finds others than the command found."""
-    data = ExperimentData.of(run.experiment, fingerprint=run.fingerprint)
-    if data.fingerprint != run.fingerprint:
-        raise InputError(f"{data.data.description}: the worker finds other images there than the command")
-    return data

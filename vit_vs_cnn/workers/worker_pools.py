@@ -102,7 +102,7 @@ class LocalProcesses:
         except (EOFError, OSError):
             worker_exit = None
         child.process.join()
-        return worker_exit or WorkerExit(ExitReason.LOST, _describe_exit(child.process.exitcode))
+        return worker_exit or WorkerExit(ExitReason.LOST, f"exit code {child.process.exitcode}")
 
     def stop(self) -> None:
         for child in self._children:
@@ -147,10 +147,6 @@ def _visible_gpus() -> list[str]:
     devices = os.environ.get("CUDA_VISIBLE_DEVICES", "")
     names = devices.split(",") if devices else [str(number) for number in range(count)]
     return names[:count] if count > 1 else []
-
-
-def _describe_exit(exitcode: int | None) -> str:
-    return f"signal {-exitcode}" if exitcode is not None and exitcode < 0 else f"exit code {exitcode}"
 
 
 class RayTasks:
