@@ -190,13 +190,6 @@ class Experiment:
         before = {name: [start] if start in starts and start is not None else [] for name, start in starts.items()}
         return list(TopologicalSorter(before).static_order())
 
-    def generations(self) -> list[list[str]]:
-        """Contenders in groups, each group after those that its members start from."""
-        depth: dict[str, int] = {}
-        for name in self.in_order():
-            depth[name] = depth.get(self.contenders[name].starts_from or "", -1) + 1
-        return [[name for name in depth if depth[name] == level] for level in range(max(depth.values()) + 1)]
-
 
 def experiment_from_dict(values: Mapping[str, Any], *, trusted: bool = True) -> Experiment:
     """Experiment from checked plain values. Classes that it names are not created.

@@ -2,8 +2,8 @@
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
@@ -40,20 +40,6 @@ DEFAULT_TRIALS = 12
 MIN_SCORED_IMAGES, MAX_SPLITS = 1000, 5
 
 
-@dataclass(frozen=True)
-class _TrialRuns:
-    contender: str
-    number: int
-    values: Mapping[str, Any]
-    recipe: Contender
-    cells: tuple[Run, ...]
-
-    @property
-    def has_diverged(self) -> bool:
-        failures = (read_failure(cell.folder) for cell in self.cells if not cell.is_finished)
-        return any(failure is not None and failure.kind is FailureKind.DIVERGED for failure in failures)
-
-
 def tune(experiment: Experiment, *, console: Console) -> Experiment:
     """Search for the recipe of each contender, and return the experiment with the best recipes, ready to run.
 
@@ -78,17 +64,15 @@ def tune(experiment: Experiment, *, console: Console) -> Experiment:
     experiment = choose_precision(experiment)
     size = max(pool.resolve(size) for size in experiment.protocol.train_sizes)
     tuned, trials = experiment, list[Trial]()
-    for generation in experiment.generations():
-        names = [name for name in generation if not experiment.contenders[name].finetune.head]  # a probe has no recipe
-        attempts = [attempt for name in names for attempt in _attempts(tuned, name, size, pool)]
-        if not attempts:
+    for name in experiment.in_order():
+        if experiment.contenders[name].finetune.head:  # a probe has no recipe
             continue
-        _run(attempts, pool, console)
-        results = [(attempt, _trial(attempt, pool)) for attempt in attempts]
-        trials += [trial for _, trial in results]
+        runs = _trial_runs(tuned, name, size, pool)
+        _run([cell for _, cells in runs for cell in cells], pool, console)
+        own = [_trial(number, values, cells, pool) for number, (values, cells) in enumerate(runs)]
+        trials += own
         write_trials(experiment.folder / TRIALS_FILE, trials)
-        for name in names:
-            tuned = _with_best(tuned, [result for result in results if result[1].contender == name], console)
+        tuned = _with_best(tuned, own, runs, console)
     tuned = replace(tuned, tuning=replace(tuned.tuning, trials=None))
     head = (
         f"# Recipes with the best validation accuracy; all trials are in {experiment.folder / TRIALS_FILE}.\n"
@@ -124,7 +108,10 @@ def _shared_space(experiment: Experiment) -> dict[str, Any]:
     return read_space(experiment.tuning.space or DEFAULT_SPACE)
 
 
-def _attempts(experiment: Experiment, name: str, train_size: int, pool: ExperimentData) -> list[_TrialRuns]:
+def _trial_runs(
+    experiment: Experiment, name: str, train_size: int, pool: ExperimentData
+) -> list[tuple[dict[str, Any], list[Run]]]:
+    """The sampled settings of each trial of a contender, and its runs, one for each split."""
     longest = experiment.with_budget(experiment.protocol.budget.largest)
     base = replace(
         longest,
@@ -139,18 +126,16 @@ def _attempts(experiment: Experiment, name: str, train_size: int, pool: Experime
     space, options = _shared_space(experiment), space_of(experiment, name).keys()
     own = base.recipe(name, train_size)
     identities = Plain(weights_identities(experiment))
-    attempts = []
+    trials = []
     for number in range(experiment.tuning.trials or DEFAULT_TRIALS):
         sampled = sample_recipe(space, number, seed=experiment.tuning.seed) if number else {}
         sampled = {key: value for key, value in sampled.items() if key in options}
         recipe = replace(_with_sampled(own, sampled, base.data.augmentation), by_size=Plain(), by_budget=Plain())
         here = replace(base, contenders={**base.contenders, name: recipe})
-        budget, processes = here.protocol.budget, world_size(here)
-        cells = tuple(
-            Run(here, name, train_size, budget, seed, pool.fingerprint, processes, identities) for seed in seeds
-        )
-        attempts.append(_TrialRuns(name, number, sampled, recipe, cells))
-    return attempts
+        arguments = name, train_size, here.protocol.budget
+        runs = [Run(here, *arguments, seed, pool.fingerprint, world_size(here), identities) for seed in seeds]
+        trials.append((sampled, runs))
+    return trials
 
 
 def _with_sampled(own: Contender, sampled: Mapping[str, Any], shared: Augmentation) -> Contender:
@@ -168,11 +153,10 @@ def _with_sampled(own: Contender, sampled: Mapping[str, Any], shared: Augmentati
     return replace(recipe, optimizer=Optimizer.from_dict(optimizer))
 
 
-def _run(attempts: Sequence[_TrialRuns], pool: ExperimentData, console: Console) -> None:
-    """Run trial 0 of all contenders, then trial 1, and so on. Finished runs are not repeated."""
-    in_turns = sorted(attempts, key=lambda attempt: attempt.number)
-    cells = [cell for in_turn in in_turns if not in_turn.has_diverged for cell in _with_starts(in_turn.cells)]
-    cells = list(dict((cell.folder, cell) for cell in cells).values())
+def _run(runs: Sequence[Run], pool: ExperimentData, console: Console) -> None:
+    """Execute the runs of trials, and those that they start from. Finished and diverged ones are not repeated."""
+    cells = [cell for run in runs if not _has_diverged(run) for cell in _with_starts(run)]
+    cells = list({cell.folder: cell for cell in cells}.values())
     if not cells:
         return
     for cell in cells:
@@ -183,20 +167,19 @@ def _run(attempts: Sequence[_TrialRuns], pool: ExperimentData, console: Console)
         f"Search for recipes: {unfinished} of {len(cells)} runs left, in {cells[0].experiment.folder}", soft_wrap=True
     )
     execute(cells, pool, console=console)
-    raise_failures(
-        [cell for cell in cells if (f := read_failure(cell.folder)) is None or f.kind is not FailureKind.DIVERGED]
-    )
+    raise_failures([cell for cell in cells if not _has_diverged(cell)])
 
 
-def _with_starts(cells: Iterable[Run]) -> Iterable[Run]:
-    for cell in cells:
-        if isinstance(cell.start, Run):
-            yield from _with_starts([cell.start])
-        yield cell
+def _has_diverged(run: Run) -> bool:
+    failure = None if run.is_finished else read_failure(run.folder)
+    return failure is not None and failure.kind is FailureKind.DIVERGED
 
 
-def _trial(attempt: _TrialRuns, pool: ExperimentData) -> Trial:
-    cells = attempt.cells
+def _with_starts(run: Run) -> list[Run]:
+    return [*_with_starts(run.start), run] if isinstance(run.start, Run) else [run]
+
+
+def _trial(number: int, values: Mapping[str, Any], cells: Sequence[Run], pool: ExperimentData) -> Trial:
     train_size = cells[0].train_size
     plan = prepare_network(cells[0], pool.draw(train_size, cells[0].seed))
     batch_size = cells[0].experiment.protocol.batch_size
@@ -204,9 +187,9 @@ def _trial(attempt: _TrialRuns, pool: ExperimentData) -> Trial:
     is_complete = len(results) == len(cells)
     losses = [result.scores.loss for result in results if result.scores.loss is not None]
     return Trial(
-        contender=attempt.contender,
+        contender=cells[0].contender,
         train_size=train_size,
-        trial=attempt.number,
+        trial=number,
         state="complete" if is_complete else "diverged",
         budget=cells[0].budget.short,
         steps=plan.steps,
@@ -214,13 +197,18 @@ def _trial(attempt: _TrialRuns, pool: ExperimentData) -> Trial:
         validation_accuracy=fmean(result.accuracy for result in results) if is_complete else None,
         validation_loss=fmean(losses) if is_complete and len(losses) == len(cells) else None,
         seeds=tuple(cell.seed for cell in cells),
-        values=Plain(json.loads(json.dumps(attempt.values))),
+        values=Plain(json.loads(json.dumps(values))),
         cells=tuple(cell.folder.name for cell in cells),
     )
 
 
-def _with_best(experiment: Experiment, trials: Sequence[tuple[_TrialRuns, Trial]], console: Console) -> Experiment:
-    order = ranked(trial for _, trial in trials)
+def _with_best(
+    experiment: Experiment,
+    trials: Sequence[Trial],
+    runs: Sequence[tuple[dict[str, Any], list[Run]]],
+    console: Console,
+) -> Experiment:
+    order = ranked(trials)
     best = order[0]
     name, size = best.contender, best.train_size
     if not best.is_complete:
@@ -229,7 +217,7 @@ def _with_best(experiment: Experiment, trials: Sequence[tuple[_TrialRuns, Trial]
             "tuning.space"
         )
     console.print(describe_choice(best, len(order)), soft_wrap=True)
-    searched = next(attempt.recipe for attempt, trial in trials if trial is best)
+    searched = runs[best.trial][1][0].experiment.contenders[name]
     search = TuningProvenance(len(order), tuned_at=size, trial_rank=1, tuning_flops=sum(trial.flops for trial in order))
     contender = experiment.contenders[name]
     recipe = Recipe(contender.recipe.name, "searched", recipe_hash(searched), search)
