@@ -27,7 +27,7 @@ from vit_vs_cnn.runs.status import read_status
 from vit_vs_cnn.training.checkpoints import read_checkpoint
 from vit_vs_cnn.training.metrics_csv import MetricsCsv, read_rows
 from vit_vs_cnn.workers import fit, run
-from vit_vs_cnn.workers.loggers import close_loggers
+from vit_vs_cnn.workers.run import close_loggers
 from vit_vs_cnn.workers.trainer import trainer_arguments
 
 SHORT = {"budget": {"steps": 2}, "batch_size": 14}

@@ -6,16 +6,22 @@ import os
 import platform
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
+from typing import Any
 
+import lightning
 from filelock import FileLock, Timeout
-from lightning.pytorch.loggers import Logger
+from lightning.pytorch.loggers import Logger, TensorBoardLogger
 from rich.console import Console
 
 from vit_vs_cnn.config.identity import hash_of
+from vit_vs_cnn.config.reading import settings_of
 from vit_vs_cnn.config.recipes import recipe_search, recipe_source
+from vit_vs_cnn.config.trainer import as_list
 from vit_vs_cnn.errors import EXIT_INTERRUPTED, EXIT_RUNS_FAILED, InputError, Interrupted, ProcessLost
 from vit_vs_cnn.files import read_mapping, write_text
 from vit_vs_cnn.process import on_termination
@@ -39,12 +45,15 @@ from vit_vs_cnn.runs.run import Run
 from vit_vs_cnn.runs.test_set_log import TestSetLog, output_of
 from vit_vs_cnn.runs.user_code import compute_metrics
 from vit_vs_cnn.strict_yaml import Plain
-from vit_vs_cnn.training.metrics_csv import validation_curve
+from vit_vs_cnn.training.metrics_csv import MetricsCsv, validation_curve
 from vit_vs_cnn.workers.fit import FittedNetwork, fit
-from vit_vs_cnn.workers.loggers import close_loggers, log_settings, open_loggers
 from vit_vs_cnn.workers.probe import fit_head
 from vit_vs_cnn.workers.trainer import is_helper_process, is_launched_from_outside
 
+#: Folder of the TensorBoard log of a run whose config names no logger.
+TENSORBOARD_FOLDER = "tensorboard"
+#: Methods that end a run of a service.
+END_METHODS = ("finish", "end", "stop")
 #: Parts of the identity of a run that are separate fields of its result.
 _OWN_FIELDS = ("contender", "budget", "batch_size", "train_size", "seed", "scored_on")
 
@@ -193,6 +202,84 @@ def run_in_own_process(run: Run) -> RunState:
     if program.returncode or not (run.is_finished or is_helper_process()):
         raise InputError(f"run {run.folder} ended with exit code {program.returncode}; its error is printed above")
     return RunState.FINISHED
+
+
+def open_loggers(run: Run) -> list[Logger]:
+    """``metrics.csv``, and the loggers of the config; TensorBoard if it names none.
+
+    Raises:
+        InputError: a logger that cannot be made.
+    """
+    loggers: list[Logger] = [MetricsCsv(run.folder / "metrics.csv")]
+    value = run.experiment.trainer.get("logger", True)
+    if value is True:
+        return [*loggers, TensorBoardLogger(run.folder, name=TENSORBOARD_FOLDER, version="")]
+    if not value:
+        return loggers
+    specs = [_named_after(run, spec) for spec in as_list(value)]
+    return [*loggers, *as_list(settings_of(lightning.Trainer)["logger"].make(specs, "trainer.logger"))]
+
+
+def _named_after(run: Run, spec: Any) -> Any:
+    """A spec ``{class_path, init_args}`` of one of Lightning's loggers, with the name of the run.
+
+    A name in the config becomes the group of all runs of the experiment.
+    """
+    if not isinstance(spec, Mapping):
+        return spec
+    arguments = dict(spec.get("init_args") or {})
+    group = str(arguments.get("name") or run.experiment.name)
+    match str(spec.get("class_path", "")).rpartition(".")[2]:
+        case "CSVLogger" | "TensorBoardLogger":
+            arguments |= {"name": group, "version": run.folder.name}
+        case "WandbLogger":
+            arguments.setdefault("save_dir", str(run.folder))
+            arguments.setdefault("group", group)
+            # The same for each attempt, so that a killed run continues its own.
+            arguments |= {"name": run.name, "id": f"{run.experiment.name}-{run.folder.name}"[-128:]}
+    return {**spec, "init_args": arguments}
+
+
+def log_settings(run: Run, loggers: Sequence[Logger]) -> None:
+    if not is_helper_process():
+        for logger in _configured(loggers):
+            logger.log_hyperparams({"cell": run.to_dict()["cell"], **run.settings})
+
+
+def close_loggers(loggers: Sequence[Logger], result: RunResult | None) -> None:
+    """Log the result of a run, None for a failure, and end its runs of services, so that the next run has its own."""
+    with ExitStack() as stack:  # an error of one logger does not leave the others open
+        for logger in _configured(loggers):
+            stack.callback(_end_run, logger)
+            stack.callback(_log_result, logger, result)
+
+
+def _log_result(logger: Logger, result: RunResult | None) -> None:
+    if result is not None:
+        scores, cost = result.scores, result.cost
+        values = {
+            "accuracy": scores.accuracy,
+            "loss": scores.loss,
+            "calibration_error": scores.calibration_error,
+            "validation_accuracy": scores.validation_accuracy,
+            "steps": cost.steps,
+            "train_seconds": cost.train_seconds,
+        }
+        metrics = {f"result/{name}": float(value) for name, value in values.items() if value is not None}
+        logger.log_metrics(metrics, step=cost.steps)
+        logger.save()
+    logger.finalize("failed" if result is None else "success")
+
+
+def _end_run(logger: Logger) -> None:
+    run = getattr(logger, "experiment", None)
+    if end := next((method for name in END_METHODS if callable(method := getattr(run, name, None))), None):
+        end()
+
+
+def _configured(loggers: Sequence[Logger]) -> list[Logger]:
+    """Loggers that the config names. The others have config and result in their own folder."""
+    return [logger for logger in loggers if not isinstance(logger, MetricsCsv) and logger.name != TENSORBOARD_FOLDER]
 
 
 def score(prepared: PreparedRun, fitted: FittedNetwork, data: ExperimentData, began: str) -> RunResult:
