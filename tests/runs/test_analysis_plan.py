@@ -38,18 +38,15 @@ def test_the_first_two_models_with_all_images_are_the_primary_comparison_by_defa
 
 
 def test_the_config_chooses_another_primary_comparison(tmp_path):
-    primary = {"train_size": 60, "contenders": ["resnet", "vit"]}
-    plan = _plan(tmp_path, primary=primary, equivalence_margin=2)
-    assert (plan.size, plan.pair, plan.equivalence_margin) == (60, ("resnet", "vit"), 2.0)
-    assert _plan(tmp_path, primary={"train_size": "all"}).size == 120
+    plan = _plan(tmp_path, pairs=[["resnet", "vit"]], equivalence_margin=2)
+    assert (plan.size, plan.pair, plan.equivalence_margin) == (120, ("resnet", "vit"), 2.0)
 
 
 @pytest.mark.parametrize(
     ("protocol", "message"),
     [
-        ({"primary": {"train_size": 70}}, r"protocol\.primary\.train_size: 70 is not one of protocol\.train_sizes"),
-        ({"primary": {"contenders": ["vit", "mlp"]}}, r"protocol\.primary\.contenders: 'mlp' is none of vit, resnet"),
-        ({"primary": {"contenders": ["vit", "vit"]}}, "must name two contenders"),
+        ({"pairs": [["vit", "mlp"]]}, r"protocol\.pairs: 'mlp' is none of vit, resnet"),
+        ({"pairs": [["vit", "vit"]]}, "must each name two contenders"),
         ({"equivalence_margin": 0}, "equivalence_margin 0.0 must be above 0"),
     ],
 )

@@ -296,14 +296,10 @@ def test_a_contender_whose_weights_are_optional_is_left_out_where_there_are_none
     values = tiny_config(tmp_path)
     weights = {"file": str(tmp_path / "nowhere.pth"), "optional": True}
     values["contenders"]["tuned"] = {**values["contenders"]["resnet"], "weights": weights}
-    values["protocol"] |= {
-        "pairs": [["vit", "resnet"], ["resnet", "tuned"]],
-        "primary": {"contenders": ["resnet", "tuned"]},
-    }
+    values["protocol"]["pairs"] = [["vit", "resnet"], ["resnet", "tuned"]]
     experiment, missing = without_missing_weights(experiment_from_dict(values))
     assert list(experiment.contenders) == ["vit", "resnet"]
     assert experiment.protocol.pairs == [["vit", "resnet"]]
-    assert experiment.protocol.primary.contenders is None
     assert list(missing) == ["tuned"]
     assert "nowhere.pth: no such file" in str(missing["tuned"])
 

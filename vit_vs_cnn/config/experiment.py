@@ -221,7 +221,8 @@ def experiment_from_dict(values: Mapping[str, Any], *, trusted: bool = True) -> 
     shares_augmentation = isinstance(data, Mapping) and data.get("augmentation") is not None
     contenders = _contenders(values.get("contenders"), protocol, shares_augmentation=shares_augmentation)
     protocol = protocol.without_pairs_of({name for name, block in values["contenders"].items() if block is None})
-    _check_primary(protocol, contenders)
+    if wrong := [name for name in itertools.chain(*(protocol.pairs or [])) if name not in contenders]:
+        raise InputError(f"protocol.pairs: {wrong[0]!r} is none of {', '.join(contenders)}")
     built = {name: typed.build(class_, _block(values, name), location=name) for name, class_ in BLOCKS.items()}
     space = read_space(built["tuning"].space)
     for contender in contenders.values():
@@ -269,19 +270,6 @@ def _contenders(value: Any, protocol: Protocol, *, shares_augmentation: bool) ->
     }
     _check_starts(contenders)
     return contenders
-
-
-def _check_primary(protocol: Protocol, contenders: Mapping[str, Contender]) -> None:
-    names_by_setting = {
-        "primary.contenders": protocol.primary.contenders or [],
-        "pairs": list(itertools.chain(*(protocol.pairs or []))),
-    }
-    for place, names in names_by_setting.items():
-        if wrong := [name for name in names if name not in contenders]:
-            raise InputError(f"protocol.{place}: {wrong[0]!r} is none of {', '.join(contenders)}")
-    pairs = [{*pair} for pair in protocol.pairs or []]
-    if pairs and protocol.primary.contenders is not None and {*protocol.primary.contenders} not in pairs:
-        raise InputError("protocol.primary.contenders: the two are not one of protocol.pairs")
 
 
 def _check_starts(contenders: Mapping[str, Contender]) -> None:

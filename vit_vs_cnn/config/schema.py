@@ -161,23 +161,6 @@ class Budget:
 
 
 @dataclass(frozen=True)
-class Primary:
-    """Primary comparison. It has half of the allowed error; all other comparisons share the other half.
-
-    Args:
-        train_size: Training size; null for the largest.
-        contenders: The two contenders; null for the first two of the config.
-    """
-
-    train_size: int | Literal["all"] | None = None
-    contenders: list[str] | None = None
-
-    def __post_init__(self) -> None:
-        if self.contenders is not None and (len(self.contenders) != 2 or len({*self.contenders}) != 2):
-            raise InputError(f"primary.contenders must name two contenders, got {self.contenders}")
-
-
-@dataclass(frozen=True)
 class Protocol:
     """Conditions that are the same for every contender: sizes, seeds, budget and batches.
 
@@ -189,9 +172,9 @@ class Protocol:
         threads: Threads of PyTorch in every run. They decide how sums are rounded, so a run gives the same weights with
             the same number on every machine. With --executor processes several runs train at the same time.
         scored_on: test, or validation while recipes are being chosen; the test images are then not used.
-        primary: Primary comparison. Like seeds and equivalence_margin, it is fixed before the first analysis.
         pairs: Contenders that are compared with each other, as [[vit, resnet], ...]; null for all pairs. Fewer
-            comparisons leave more of the 5 % of error for each.
+            comparisons leave more of the 5 % of error for each. The first pair, or the first two contenders, is the
+            primary comparison, with the largest training size. It is fixed before the first analysis.
         equivalence_margin: Largest difference of two equivalent contenders, in percentage points of accuracy.
     """
 
@@ -201,7 +184,6 @@ class Protocol:
     batch_size: int = 128
     threads: int = 1
     scored_on: Literal["test", "validation"] = "test"
-    primary: Primary = field(default_factory=Primary)
     pairs: list[list[str]] | None = None
     equivalence_margin: float = 1.0
 

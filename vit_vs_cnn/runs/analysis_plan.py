@@ -157,24 +157,14 @@ def make_analysis_plan(
     Arguments:
         sizes: number of images of each entry of ``protocol.train_sizes``.
         missing_weights: models that were left out because their pretrained weights could not be loaded, by contender.
-
-    Raises:
-        InputError: the primary comparison is not part of the experiment.
     """
-    protocol, primary = experiment.protocol, experiment.protocol.primary
-    size = max(sizes.values())
-    if primary.train_size is not None:
-        size = sizes.get(primary.train_size, primary.train_size)
-        if size not in sizes.values():
-            allowed = ", ".join(map(str, sizes))
-            raise InputError(f"protocol.primary.train_size: {size} is not one of protocol.train_sizes ({allowed})")
-    pairs = protocol.pairs
-    names = primary.contenders or (pairs[0] if pairs else list(experiment.contenders)[:2])
+    protocol, pairs = experiment.protocol, experiment.protocol.pairs
+    names = pairs[0] if pairs else list(experiment.contenders)[:2]
     return AnalysisPlan(
         seeds=tuple(protocol.seeds),
         contenders=tuple(experiment.contenders),
         train_sizes=tuple(sorted({*sizes.values()})),
-        size=int(size) if len(names) > 1 else None,
+        size=max(sizes.values()) if len(names) > 1 else None,
         pair=(names[0], names[1]) if len(names) > 1 else None,
         equivalence_margin=protocol.equivalence_margin,
         budget=protocol.budget.largest.text,
@@ -246,7 +236,9 @@ def _with_changes(old: AnalysisPlan, new: AnalysisPlan) -> AnalysisPlan:
     changes = [
         Deviation(kind, _text(getattr(old, kind)), _text(getattr(new, kind)))
         for kind in DEVIATIONS
-        if getattr(old, kind) not in ("", getattr(new, kind)) and not (kind == "seeds" and {*old.seeds} <= {*new.seeds})
+        if getattr(old, kind) not in ("", getattr(new, kind))
+        and not (kind == "seeds" and {*old.seeds} <= {*new.seeds})
+        and not (kind == "pairs" and sorted(old.pairs or ()) == sorted(new.pairs or ()))
     ]
     return dataclasses.replace(
         old,

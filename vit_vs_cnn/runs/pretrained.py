@@ -117,8 +117,6 @@ def without_missing_weights(experiment: Experiment) -> tuple[Experiment, dict[st
     if not contenders:
         raise InputError(f"contenders: none is left; {'; '.join(map(str, missing.values()))}")
     protocol = experiment.protocol.without_pairs_of(missing.keys())
-    if {*(protocol.primary.contenders or ())} & missing.keys():
-        protocol = replace(protocol, primary=replace(protocol.primary, contenders=None))
     return replace(experiment, contenders=contenders, protocol=protocol), missing
 
 
