@@ -88,5 +88,5 @@ def test_weights_that_have_seen_the_test_images_are_refused(noise, capsys):
     """With other splits test images of one run are training images of the next: 80 % on random labels, once."""
     start = next((noise / "runs" / "noise" / "cells").glob("resnet-*-s0-*/checkpoints/last.ckpt"))
     words = ["--config", str(_config(noise, split=1)), "--name", "started"]
-    assert main(["train", *words, "--contenders.resnet.starts_from", str(start)]) == 2
+    assert main(["train", *words, "--contenders.resnet.weights.cell", str(start)]) == 2
     assert re.search(r"were trained on \d+ of the \d+ images that resnet-n129-s0 is", capsys.readouterr().err)

@@ -64,19 +64,10 @@ def test_the_result_says_where_it_started(finished):
     assert _start(cells["resnet"]) == (StartKind.SCRATCH, None)
 
 
-def test_a_checkpoint_can_be_the_start(finished, tmp_path):
-    path = str(_cells(finished)["resnet"].checkpoint)
-    values = _values(tmp_path, again={**tiny_config(tmp_path)["contenders"]["resnet"], "starts_from": path})
+def test_weights_of_another_network_are_refused_in_one_line(finished):
+    values = _values(finished.output)
+    values["contenders"]["vit"] = tiny_config(finished.output)["contenders"]["vit"] | {"starts_from": "resnet"}
     del values["contenders"]["longer"]
-    experiment = experiment_from_dict(values)
-    run_quietly(experiment)
-    assert _start(_cells(experiment)["again"]) == (StartKind.CONTINUED, path)
-
-
-def test_weights_of_another_network_are_refused_in_one_line(finished, tmp_path):
-    path = str(_cells(finished)["resnet"].checkpoint)
-    values = tiny_config(tmp_path)
-    values["contenders"]["vit"]["starts_from"] = path
     with pytest.raises(InputError, match=r"contenders.vit.starts_from: the weights do not fit"):
         run_quietly(experiment_from_dict(values))
 
@@ -84,8 +75,8 @@ def test_weights_of_another_network_are_refused_in_one_line(finished, tmp_path):
 @pytest.mark.parametrize(
     "starts, message",
     [
-        ({"vit": "resnett"}, "contenders.vit.starts_from: 'resnett' is neither another contender"),
-        ({"vit": "."}, "for trained networks use contenders.vit.weights.cell"),
+        ({"vit": "resnett"}, "contenders.vit.starts_from: 'resnett' is not another contender"),
+        ({"vit": "a.ckpt"}, "for other trained networks use contenders.vit.weights.cell"),
         ({"vit": "resnet", "resnet": "vit"}, "none of them can be trained first"),
         ({"vit": "vit"}, "none of them can be trained first"),
     ],

@@ -29,7 +29,7 @@ def _run(output: Path, *, start: Path | None = None, fraction: float = 0.25, see
     """The checkpoint of one small network after one step."""
     data = {**IMAGES, "synthetic": {**IMAGES["synthetic"], "seed": seed}, "validation_fraction": fraction}
     contender = {"model": {"name": "resnet8", "width": 2}, "optimizer": {"name": "sgd", "lr": 0.01}}
-    contender |= {"starts_from": None if start is None else str(start)}
+    contender |= {} if start is None else {"weights": {"cell": str(start)}}
     protocol = {"train_sizes": [60], "seeds": [3], "budget": {"steps": 1}, "batch_size": 14}
     values = tiny_config(output, data=data, contenders={"cnn": contender}, protocol=protocol)
     (result,) = run_quietly(experiment_from_dict(values))
@@ -54,7 +54,7 @@ def test_a_checkpoint_says_which_images_it_was_trained_on(swapped):
 
 
 def test_weights_that_have_seen_the_test_images_are_refused_before_anything_is_trained(swapped, tmp_path):
-    with pytest.raises(InputError, match=r"contenders\.cnn\.starts_from: .* 60 of the 60 images that .* is tested on"):
+    with pytest.raises(InputError, match=r"contenders\.cnn\.weights: .* 60 of the 60 images that .* is tested on"):
         _run(tmp_path, start=swapped)
     assert not list(tmp_path.rglob("cells"))
 

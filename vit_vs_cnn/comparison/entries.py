@@ -380,7 +380,7 @@ def _hash_of_row(trained: TrainedNetwork, label: str) -> str:
 def _settings(cell: Run) -> dict[str, Any]:
     """Settings except the seed that decide the result of a run, and of the run that it starts from."""
     values = {key: value for key, value in cell.settings.items() if key != "seed"}
-    return values | ({"starts_from": _settings(cell.start)} if isinstance(cell.start, Run) else {})
+    return values | ({"starts_from": _settings(cell.start)} if cell.start is not None else {})
 
 
 def differing_settings(configs: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:

@@ -187,7 +187,7 @@ class Experiment:
     def in_order(self) -> list[str]:
         """Contenders, each after the one that it starts from."""
         starts = {name: contender.starts_from for name, contender in self.contenders.items()}
-        before = {name: [start] if start in starts and start is not None else [] for name, start in starts.items()}
+        before = {name: [] if start is None else [start] for name, start in starts.items()}
         return list(TopologicalSorter(before).static_order())
 
 
@@ -273,15 +273,14 @@ def _contenders(value: Any, protocol: Protocol, *, shares_augmentation: bool) ->
 
 
 def _check_starts(contenders: Mapping[str, Contender]) -> None:
-    """Raise InputError if a start is neither a contender nor a file, or if contenders start in a circle."""
+    """Raise InputError if a start is not a contender, or if contenders start in a circle."""
     starts = {name: contender.starts_from for name, contender in contenders.items()}
     for name, start in starts.items():
-        location = f"contenders.{name}.starts_from"
-        if start is not None and start not in contenders and not Path(start).is_file():
+        if start is not None and start not in contenders:
             others = ", ".join(other for other in contenders if other != name)
-            hint = f"; for trained networks use contenders.{name}.weights.cell" if Path(start).is_dir() else ""
             raise InputError(
-                f"{location}: {start!r} is neither another contender ({others}) nor the file of a checkpoint{hint}"
+                f"contenders.{name}.starts_from: {start!r} is not another contender ({others}); for other trained "
+                f"networks use contenders.{name}.weights.cell"
             )
     try:
         TopologicalSorter({name: [start] for name, start in starts.items()}).prepare()

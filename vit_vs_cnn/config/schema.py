@@ -343,8 +343,8 @@ class Contender:
         ema_half_life: Half-life of a moving average of the weights, which is evaluated, as a share of the run; null for
             no average.
         augmentation: Augmentation in place of the shared one. The report contains the difference.
-        starts_from: Start from trained weights: of another contender (its name) at the same size and seed, or of a
-            checkpoint (its path). A model attention/<name> is converted from <name>.
+        starts_from: Start from the trained weights of another contender (its name) at the same size and seed. A model
+            attention/<name> is converted from <name>.
         weights: Start from pretrained weights, with a new head.
         finetune: Layers that are trained: full, head (a linear probe), {last: k}.
         by_size: Settings that differ at a training size: {500: {optimizer: {lr: 0.02}}, all: {...}}.

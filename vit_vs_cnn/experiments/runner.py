@@ -180,7 +180,7 @@ def _check_all(cells: list[Run], pool: ExperimentData) -> None:
             continue
         images = pool.draw(cell.train_size, cell.seed)
         check_validation_batches(cell, images)
-        if isinstance(cell.start, Path) or cell.recipe.weights is not None:
+        if cell.recipe.weights is not None:
             check_start_overlap(cell, images, pool)
         if (recipe := (cell.contender, cell.recipe)) not in recipes:
             prepare_network(cell, images)

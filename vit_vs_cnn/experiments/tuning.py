@@ -176,7 +176,7 @@ def _has_diverged(run: Run) -> bool:
 
 
 def _with_starts(run: Run) -> list[Run]:
-    return [*_with_starts(run.start), run] if isinstance(run.start, Run) else [run]
+    return [*_with_starts(run.start), run] if run.start is not None else [run]
 
 
 def _trial(number: int, values: Mapping[str, Any], cells: Sequence[Run], pool: ExperimentData) -> Trial:

@@ -62,8 +62,8 @@ def count_other_finished(folder: Path, runs: Iterable[Run]) -> int:
     """Number of finished runs in a folder other than these and those that they start from."""
     names = set()
     for run in runs:
-        start: Run | Path | None = run
-        while isinstance(start, Run):
+        start: Run | None = run
+        while start is not None:
             names.add(start.folder.name)
             start = start.start
     return sum(path.parent.name not in names for path in (folder / "cells").glob("*/result.json"))

@@ -176,10 +176,9 @@ def load_start_weights(run: Run, network: nn.Module) -> None:
     Raises:
         InputError: the checkpoint is missing, damaged or not what the config describes, or its weights do not fit.
     """
-    path = run.start_checkpoint
-    if path is None:
+    if run.start is None:
         return
-    known_class = run.start.recipe.model.get("class_path", False) if isinstance(run.start, Run) else False
+    path, known_class = run.start.checkpoint, run.start.recipe.model.get("class_path", False)
     with torch.random.fork_rng(devices=[]):
         trained, _ = network_from_checkpoint(read_checkpoint(path), path, trust=run.experiment.trusted and known_class)
     start_from(network, trained, location=f"contenders.{run.contender}.starts_from")
@@ -199,8 +198,9 @@ def check_start_overlap(run: Run, images: RunImages, data: ExperimentData) -> tu
     """
     if (pretrained := read_pretrained(run.experiment, run.contender)) is not None:
         setting, source, start_images = "weights", pretrained.source, pretrained.seen
-    elif (path := run.start_checkpoint) is not None:
-        setting, source, start_images = "starts_from", path, read_training_hashes(read_checkpoint(path)["vit_vs_cnn"])
+    elif run.start is not None:
+        setting, source = "starts_from", run.start.name
+        start_images = read_training_hashes(read_checkpoint(run.start.checkpoint)["vit_vs_cnn"])
     else:
         return NO_TRAINING_IMAGES, 0
     allowed = 0 if run.recipe.weights is None else run.recipe.weights.max_known_overlap

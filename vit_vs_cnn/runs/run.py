@@ -1,6 +1,5 @@
 """Runs: one contender, training size, budget and seed. The settings that decide the result name the folder."""
 
-import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -62,7 +61,7 @@ class Run:
             budget=self.budget,
             fingerprint=self.fingerprint,
             world_size=self.world_size,
-            starts_from=hash_of(start.identity) if isinstance(start, Run) else start and hash_of_file(start),
+            starts_from=None if start is None else hash_of(start.identity),
             weights=self.weights.get(self.contender),
         )
 
@@ -72,21 +71,14 @@ class Run:
         return self.experiment.recipe(self.contender, self.train_size, self.budget)
 
     @cached_property
-    def start(self) -> "Run | Path | None":
-        """Source of its first weights: another run on these images, a checkpoint, or None for random initialization."""
+    def start(self) -> "Run | None":
+        """The run whose weights it begins with; None if it starts from no other run."""
         start = self.recipe.starts_from
-        if start is None:
-            return None
-        return replace(self, contender=start) if start in self.experiment.contenders else Path(start)
+        return None if start is None else replace(self, contender=start)
 
     @property
     def scored_on(self) -> ScoredOn:
         return ScoredOn(self.experiment.protocol.scored_on)
-
-    @property
-    def start_checkpoint(self) -> Path | None:
-        """File of its first weights; None for random initialization."""
-        return self.start.checkpoint if isinstance(self.start, Run) else self.start
 
     @property
     def name(self) -> str:
@@ -217,12 +209,3 @@ def split_folder_name(name: str) -> tuple[str, int, int]:
     if match is None:
         raise InputError(f"{name}: this is not the name of a run's folder, which is CONTENDER-nSIZE-sSEED-HASH")
     return match[1], int(match[2]), int(match[3])
-
-
-def hash_of_file(path: Path) -> str:
-    """The first 10 hex digits of a file's SHA-256. Raises InputError: the file can't be read."""
-    try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()[:10]
-    except OSError as error:
-        raise InputError(f"checkpoint {path}: {error.strerror}") from error

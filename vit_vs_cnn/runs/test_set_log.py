@@ -236,7 +236,7 @@ def output_of(folder: Path) -> Path:
 
 def recipe_of(run: Run) -> str:
     """Ten hex digits for what decides the result of a run, other than size, seed, budget and scored images."""
-    start = {"starts_from": recipe_of(run.start)} if isinstance(run.start, Run) else {}
+    start = {"starts_from": recipe_of(run.start)} if run.start is not None else {}
     return hash_of(recipe_values(run.identity) | start)
 
 

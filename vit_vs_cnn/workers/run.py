@@ -166,7 +166,7 @@ def _state_without_work(run: Run, command_started: datetime | None) -> RunState 
         return RunState.FINISHED
     if command_started is not None and has_failed_since(run, command_started):
         return RunState.FAILED
-    if not isinstance(run.start, Run) or run.start.is_finished:
+    if run.start is None or run.start.is_finished:
         return None
     if command_started is None or not has_failed_since(run.start, command_started):
         return RunState.WAITING
@@ -368,7 +368,7 @@ def _describe_start(prepared: PreparedRun) -> RunStart:
         kind = StartKind.CONTINUED
     else:  # a user-defined class may load weights of any origin
         kind = StartKind.UNKNOWN if "class_path" in recipe.model else StartKind.SCRATCH
-    name = run.start.name if isinstance(run.start, Run) else run.start and str(run.start)
+    name = None if run.start is None else run.start.name
     return RunStart(
         start_kind=kind,
         finetune=recipe.finetune.text,
