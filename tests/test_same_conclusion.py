@@ -60,8 +60,9 @@ def _kept(experiment: Path, folder: Path, keep) -> Path:
     """A copy of an experiment with some of its cells, in another order."""
     shutil.copytree(experiment, folder)
     shutil.copytree(experiment.parent / "test-sets", folder.parent / "test-sets", dirs_exist_ok=True)
-    names = [n for n in json.loads((folder / "grid.json").read_text()) if keep(*n.split("-")[:3:2])]
-    (folder / "grid.json").write_text(json.dumps(names[::-1]))
+    grid = json.loads((folder / "grid.json").read_text())
+    names = [n for n in grid if keep(*n.split("-")[:3:2])]
+    (folder / "grid.json").write_text(json.dumps({name: grid[name] for name in names[::-1]}))
     for cell in (folder / "cells").iterdir():
         if cell.name not in names:
             shutil.rmtree(cell)

@@ -24,7 +24,7 @@ def folder(tmp_path):
     """A grid of four: one done in 30 s, one failed, two not begun."""
     root = tmp_path / "tiny"
     (root / "cells").mkdir(parents=True)
-    (root / "grid.json").write_text(json.dumps(NAMES))
+    (root / "grid.json").write_text(json.dumps({key: {"steps": 23} for key in NAMES}))
     (root / "experiment.yaml").write_text(yaml.safe_dump(tiny_config(tmp_path)))
     for name in NAMES[:3]:
         (root / "cells" / name).mkdir()
@@ -37,7 +37,7 @@ def folder(tmp_path):
 
 def test_a_contender_that_is_named_like_a_size_is_not_taken_for_one(folder):
     name = "vit-n50-s9-n100-s-2-0123456789"
-    (folder / "grid.json").write_text(json.dumps([NAMES[0], name]))
+    (folder / "grid.json").write_text(json.dumps({key: {"steps": 23} for key in [NAMES[0], name]}))
     cell = read_status(folder).cells[1]
     assert (cell.contender, cell.train_size, cell.seed) == ("vit-n50-s9", 100, -2)
     assert select_cells(folder, None)[1] == "50 images"  # all that is planned for this size is finished

@@ -8,7 +8,6 @@ from pathlib import Path
 import yaml
 
 from vit_vs_cnn.config.experiment import Budget, Experiment
-from vit_vs_cnn.config.reading import build
 from vit_vs_cnn.errors import DamagedFile, InputError
 from vit_vs_cnn.files import write_text
 from vit_vs_cnn.runs.record import is_record, read_recorded_runs
@@ -46,16 +45,12 @@ def read_run_names(folder: Path) -> dict[str, Budget | None]:
         meant = f"; did you mean {folder / inside[0]}?" if inside else ""
         message = f"{folder} is not the folder of an experiment: it has no readable grid.json{meant}"
         raise InputError(message) from error
-    names = list(grid) if isinstance(grid, list | dict) else []
-    if not (names and all(isinstance(name, str) for name in names)):
-        raise InputError(f"{folder / 'grid.json'}: expected names of run folders; train writes it anew")
-    if isinstance(grid, list):
-        return dict.fromkeys(names)
-    budgets: dict[str, Budget] = {}
-    for name in names:
-        if (text := json.dumps(grid[name])) not in budgets:
-            budgets[text] = build(Budget, grid[name], location=f"{folder / 'grid.json'}: {name}")
-    return {name: budgets[json.dumps(grid[name])] for name in names}
+    try:
+        return {name: Budget(**values) for name, values in grid.items()}
+    except (AttributeError, TypeError, ValueError) as error:
+        raise InputError(
+            f"{folder / 'grid.json'}: expected names of runs with budgets; train writes it anew"
+        ) from error
 
 
 def count_other_finished(folder: Path, runs: Iterable[Run]) -> int:

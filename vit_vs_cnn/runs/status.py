@@ -2,7 +2,7 @@
 
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,8 +15,7 @@ from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.text import Text
 
-from vit_vs_cnn.config.experiment import Budget, read_config
-from vit_vs_cnn.config.reading import build
+from vit_vs_cnn.config.experiment import Budget
 from vit_vs_cnn.console import format_count
 from vit_vs_cnn.errors import DamagedFile, InputError
 from vit_vs_cnn.files import read_mapping, read_rows
@@ -89,21 +88,16 @@ class ExperimentStatus:
 def read_status(folder: Path) -> ExperimentStatus:
     """Read the status of an experiment. Raises InputError: the folder has no experiment."""
     grid = read_run_names(folder)
-    values = read_config(folder / "experiment.yaml")
-    try:
-        budget = build(Budget, values["protocol"]["budget"], location="protocol.budget")
-    except (KeyError, TypeError, InputError) as error:
-        raise InputError(f"{folder / 'experiment.yaml'} has no protocol.budget; train writes it anew") from error
     recorded = read_finished_results(folder) if is_record(folder) else {}
-    runs = [(folder / "cells" / name, own or budget) for name, own in grid.items()]
-    cells = [_read_cell(run, own, recorded.get(run)) for run, own in runs]
+    cells = []
+    for name, own in grid.items():
+        result = recorded.get(folder / "cells" / name)
+        budget = own or Budget(steps=1 if result is None else max(1, result.cost.steps))
+        cells.append(_read_cell(folder / "cells" / name, budget, result))
     if len({cell.budget.text for cell in cells}) > 1:
         cells = [replace(cell, has_other_budgets=True) for cell in cells]
-    executor = values.get("executor")
-    workers = executor.get("workers") if isinstance(executor, Mapping) else None
-    workers = workers if isinstance(workers, int) else 1
     running = sum(cell.state is RunState.RUNNING for cell in cells)
-    return ExperimentStatus(folder.resolve().name, cells, seconds_left(cells, workers=max(workers, running)))
+    return ExperimentStatus(folder.resolve().name, cells, seconds_left(cells, workers=max(1, running)))
 
 
 def read_all(folder: Path) -> list[ExperimentStatus]:
