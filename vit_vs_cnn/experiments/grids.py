@@ -172,11 +172,8 @@ def candidate_grids(costs: GridTimeModel, fixed: Collection[str] = ()) -> list[G
 
 
 def choose_grid(grids: Sequence[GridPlan], minutes: float) -> GridPlan:
-    """The first grid that fits, or that of ``conclusion_by_overrun``. Raises InputError: none fits."""
-    fitting = next((grid for grid in grids if grid.seconds <= 60 * minutes), None)
-    if fitting is not None and fitting.allows_conclusion:
-        return fitting
-    if (chosen := conclusion_by_overrun(grids, minutes) or fitting) is not None:
+    """The grid of ``best_grid``. Raises InputError: none fits."""
+    if (chosen := best_grid(grids, minutes)) is not None:
         return chosen
     least = min(grids, key=lambda grid: grid.seconds)
     raise InputError(
@@ -185,10 +182,16 @@ def choose_grid(grids: Sequence[GridPlan], minutes: float) -> GridPlan:
     )
 
 
-def conclusion_by_overrun(grids: Sequence[GridPlan], minutes: float) -> GridPlan | None:
-    """The cheapest grid that allows a conclusion, if it takes less than ``MAX_OVERRUN`` times the minutes."""
+def best_grid(grids: Sequence[GridPlan], minutes: float) -> GridPlan | None:
+    """The first grid that fits; instead of one without a conclusion the cheapest with one that nearly fits.
+
+    It may take less than ``MAX_OVERRUN`` times the minutes.
+    """
+    fitting = next((grid for grid in grids if grid.seconds <= 60 * minutes), None)
+    if fitting is not None and fitting.allows_conclusion:
+        return fitting
     allowed = [grid for grid in grids if grid.allows_conclusion and grid.seconds < MAX_OVERRUN * 60 * minutes]
-    return min(allowed, key=lambda grid: grid.seconds, default=None)
+    return min(allowed, key=lambda grid: grid.seconds, default=fitting)
 
 
 def images_for(pool: ExperimentData, sizes: int) -> int:

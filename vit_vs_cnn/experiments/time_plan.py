@@ -203,9 +203,7 @@ def _continue_plan(
         sizes = sorted({pool.resolve(size) for size in protocol.train_sizes})
         old = costs.of(GridPlan(tuple(sizes), tuple(protocol.seeds), steps))
         candidates = [plan for plan in grids.candidate_grids(costs, fixed) if plan.is_larger_than(old)]
-        chosen = next((plan for plan in candidates if plan.seconds <= 60 * minutes), None)
-        if chosen is None or not chosen.allows_conclusion:
-            chosen = grids.conclusion_by_overrun(candidates, minutes) or chosen
+        chosen = grids.best_grid(candidates, minutes)
         if chosen is not None:
             console.print(f"Planned anew: {chosen.text}. {_runs_text(chosen, same)} are left", soft_wrap=True)
             for line in _answers(chosen, [old, *candidates], costs, fixed):
