@@ -23,8 +23,7 @@ from vit_vs_cnn.data.options import CifarOptions
 from vit_vs_cnn.data.synthetic.source import render_objects
 from vit_vs_cnn.models.features import find_classifier
 from vit_vs_cnn.runs.evaluation import Predictions, predict
-from vit_vs_cnn.runs.held_out import MAX_STORED_FEATURES
-from vit_vs_cnn.runs.out_of_distribution import OutOfDistributionScore, auroc, unlike_images
+from vit_vs_cnn.runs.held_out import MAX_STORED_FEATURES, OutOfDistributionScore, auroc, unlike_images
 from vit_vs_cnn.runs.trained_network import TrainedNetwork, open_network
 
 

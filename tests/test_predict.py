@@ -25,8 +25,7 @@ from vit_vs_cnn.regimes.analysis import read_analysis
 from vit_vs_cnn.runs import held_out
 from vit_vs_cnn.runs.calibration import fit_temperature
 from vit_vs_cnn.runs.evaluation import predict
-from vit_vs_cnn.runs.held_out import examine
-from vit_vs_cnn.runs.out_of_distribution import unlike_images
+from vit_vs_cnn.runs.held_out import examine, unlike_images
 from vit_vs_cnn.runs.prediction import ImagePredictions
 from vit_vs_cnn.runs.result import read_result
 

@@ -9,12 +9,12 @@ from sklearn.metrics import roc_auc_score
 from sklearn.neighbors import NearestNeighbors
 
 from vit_vs_cnn.data.synthetic.source import render_objects
-from vit_vs_cnn.runs.held_out import read_held_out
-from vit_vs_cnn.runs.out_of_distribution import (
+from vit_vs_cnn.runs.held_out import (
     NEIGHBOURS,
     OutOfDistributionScore,
     auroc,
     log_contrast,
+    read_held_out,
     unlike_images,
 )
 

@@ -29,7 +29,7 @@ from vit_vs_cnn.runs.preparation import grid
 from vit_vs_cnn.runs.result import read_result
 from vit_vs_cnn.runs.run import Run
 from vit_vs_cnn.runs.status import LiveStatus
-from vit_vs_cnn.workers import worker_pools
+from vit_vs_cnn.workers import supervisor
 from vit_vs_cnn.workers.run import RetryLimit
 from vit_vs_cnn.workers.supervisor import supervise, worth_multiprocessing
 from vit_vs_cnn.workers.worker import ExitReason, WorkerExit, WorkRequest, take_runs
@@ -173,15 +173,15 @@ class _Ray:
 
 def test_a_ray_cluster_that_does_not_start_is_waited_for_until_a_limit(monkeypatch):
     told, never = io.StringIO(), threading.Event()
-    monkeypatch.setattr(worker_pools, "START_SECONDS", 0.1)
+    monkeypatch.setattr(supervisor, "START_SECONDS", 0.1)
     with pytest.raises(InputError, match=r"executor.address local: a Ray cluster .* did not start within 0.1 s; see"):
-        worker_pools._connect(_Ray(never.wait), "local", Console(file=told, width=500))
+        supervisor._connect(_Ray(never.wait), "local", Console(file=told, width=500))
     never.set()
     assert "Waiting for a Ray cluster on this machine, for 0.1 s at most" in told.getvalue()
-    worker_pools._connect(_Ray(lambda: None), "local", Console(quiet=True))
+    supervisor._connect(_Ray(lambda: None), "local", Console(quiet=True))
     for error, raised in ((ConnectionError, InputError), (KeyError, KeyError)):
         with pytest.raises(raised):
-            worker_pools._connect(
+            supervisor._connect(
                 _Ray(lambda error=error: (_ for _ in ()).throw(error("nobody"))), "auto", Console(quiet=True)
             )
 

@@ -22,8 +22,8 @@ from vit_vs_cnn.runs.preparation import prepare_network
 from vit_vs_cnn.runs.run import Run
 from vit_vs_cnn.runs.user_code import make_transform
 from vit_vs_cnn.strict_yaml import Plain
+from vit_vs_cnn.workers.supervisor import count_workers
 from vit_vs_cnn.workers.trainer import on_cpu, uses_channels_last
-from vit_vs_cnn.workers.worker_pools import count_workers
 
 #: Steps before and of the timing of a step, and its longest time in seconds.
 _WARM_UP, _TIMED, _SECONDS = 2, 8, 6.0
