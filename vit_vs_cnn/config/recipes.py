@@ -72,13 +72,7 @@ def recommended_recipes() -> tuple[RecommendedRecipe, ...]:
 
 
 def find_recipe(model: Mapping[str, Any], *, is_pretrained: bool) -> RecommendedRecipe:
-    """The recommended recipe of a model.
-
-    Arguments:
-        model: block of a config: ``name`` or ``class_path``, and options. The name of a class decides between the
-            fallbacks.
-        is_pretrained: whether the model starts from trained weights.
-    """
+    """The recommended recipe of a ``model`` block. The name of a custom class decides between the fallbacks."""
     start = "pretrained" if is_pretrained else "scratch"
     is_custom = "class_path" in model
     name = str(model["class_path"]).rpartition(".")[2].lower() if is_custom else str(model.get("name")).lower()
@@ -93,11 +87,8 @@ def with_recommended(
 ) -> dict[str, Any]:
     """Settings of a contender; what it leaves out is taken from its recommended recipe.
 
-    If it sets ``optimizer.name``, nothing is taken from there.
-
-    Arguments:
-        values: settings of the contender as YAML has them.
-        shares_augmentation: whether the config has an augmentation for all contenders. It replaces the recommended one.
+    If it sets ``optimizer.name``, nothing is taken from there. With ``shares_augmentation``, the augmentation of the
+    config replaces the recommended one.
 
     Raises:
         InputError: ``recipe`` is neither default nor none; ``location`` is its place in the config.

@@ -45,9 +45,10 @@ class GridPlan:
     """Sizes, seeds and steps of an experiment, and its estimated time.
 
     Arguments:
-        train_sizes: labelled images, ascending.
         steps: of a run, ascending; one for each budget.
+        runs: number of unfinished runs, those of a search for recipes included.
         seconds: estimated time of all runs, finished ones included.
+        spent: time of the finished runs.
     """
 
     train_sizes: tuple[int, ...]

@@ -39,14 +39,11 @@ def run_experiment(
     force: bool = False,
     missing_weights: Mapping[str, str] | None = None,
 ) -> list[RunResult]:
-    """Execute the runs that are not finished, and return the results of all.
+    """Search for recipes if ``tuning.trials`` is set, execute the runs that are not finished, and return all results.
 
-    All input is checked before the first run trains: every image is read, every subset sampled, every network and
-    optimizer built, the devices counted. If ``tuning.trials`` is set, recipes are searched for next.
-
-    Several processes may work on one experiment: each run is executed by one of them. If torchrun or SLURM started
-    several processes for each run, all of them call this. The first one writes everything and gets the results, the
-    others get an empty list.
+    All input is checked before the first run trains: every subset is sampled, every network and optimizer built, the
+    devices counted. Several processes may work on one experiment: each run is executed by one of them. If torchrun or
+    SLURM started several processes for each run, all of them call this, and all but the first get an empty list.
 
     Arguments:
         force: whether finished runs with other settings may be left out of the report.
@@ -106,8 +103,7 @@ _SHOWN_DIFFERENCES = 3
 def _refuse_other_settings(folder: Path, cells: list[Run], *, are_recipes_final: bool = True) -> None:
     """Refuse changed settings with which the report would drop finished runs of a contender.
 
-    Adding or removing sizes, seeds, budgets and contenders is allowed: a finished run is compared only with runs of its
-    contender, size and budget.
+    Adding or removing sizes, seeds, budgets and contenders is allowed.
 
     Arguments:
         are_recipes_final: whether recipes are compared too, which a search may still change.

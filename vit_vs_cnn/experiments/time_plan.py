@@ -31,13 +31,11 @@ def plan_for_time(
     """The experiment with the grid that fits into its ``minutes``; unchanged without ``minutes``.
 
     More minutes give three seeds first, then four sizes, the config's steps, a fifth size, seeds 4 and 5, and longer
-    runs (``grids.GRID_CANDIDATES``). Three seeds may exceed the minutes by less than a quarter.
-
-    If the experiment was started before, the same minutes resume its grid, and more minutes plan a larger one, in which
-    finished runs count.
+    runs (``grids.GRID_CANDIDATES``). If the experiment was started before, the same minutes resume its grid, and more
+    minutes plan a larger one, in which finished runs count.
 
     Arguments:
-        fixed: settings that the user gave by name; of these, sizes, seeds, budget and contenders are kept.
+        fixed: settings that the user gave by name; of these, sizes, seeds and budget are kept.
 
     Raises:
         InputError: not even the smallest grid fits, the folder is of other images, there are several processes, or a

@@ -220,13 +220,14 @@ def evaluate_once(
 ) -> tuple[Predictions, str]:
     """Evaluate a network on test images, and enter the evaluation in the test-set log.
 
-    Predictions are saved before the entry is made. If the file has those of the same weights and images already, a run
-    was killed after its evaluation: they are used, and an entry is made only if it is missing.
+    Predictions are saved before the entry is made. If the file has those of the same weights and images, a run was
+    killed after its evaluation: they are used, and an entry is made only if it is missing.
 
     Arguments:
         weights: hash of the weights of the network (``hash_weights``).
         label: name of the network in messages and in the log.
         run: the run that trained the network; None for other networks.
+        path: file of the predictions; None to save none.
 
     Returns:
         the predictions, and the hash of their entry in the log.

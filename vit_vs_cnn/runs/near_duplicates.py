@@ -66,9 +66,6 @@ def find_near_duplicates(
 ) -> NearDuplicates:
     """Search for near-duplicates, or read what an earlier search stored in the folder of the experiment.
 
-    Arguments:
-        pool: images of the experiment, if they are open already.
-
     Raises:
         InputError: missing or different images, or runs that were not scored on test images.
     """

@@ -93,7 +93,7 @@ def prepare(run: Run, data: ExperimentData) -> PreparedRun:
 def prepare_network(run: Run, images: RunImages) -> PreparedRun:
     """Build the network from the seed of a run, load its pretrained weights, and turn the budget into steps.
 
-    Weights of another run or of a checkpoint (``starts_from``) are not loaded: see ``load_start_weights``.
+    Weights of another run (``starts_from``) are not loaded: see ``load_start_weights``.
 
     Raises:
         InputError: a model, optimizer, loss or metric that cannot be made or does not fit the images, or weights that

@@ -146,11 +146,8 @@ def _read_cell(folder: Path, budget: Budget, result: RunResult | None) -> RunSta
 def seconds_left(cells: Sequence[RunStatus], *, workers: int) -> float | None:
     """Estimate the seconds until all runs have ended; None without a finished run of a contender.
 
-    The time of a run is proportional to its budget (``RunStatus.amount``), by the finished runs of its contender. The
-    sum is divided by the number of workers. The longest remaining run is a lower bound.
-
-    Arguments:
-        cells: all runs. Failed ones are not repeated.
+    The time of a run is proportional to its budget, by the finished runs of its contender. The sum is divided by the
+    number of workers. The longest remaining run is a lower bound. Failed runs are not repeated.
     """
     done: dict[str, list[float]] = {}
     for cell in cells:

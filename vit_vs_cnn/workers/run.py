@@ -99,15 +99,15 @@ def describe_command(run: Run) -> str:
 def run_one(run: Run, data: ExperimentData, *, console: Console, retries: RetryLimit | None = None) -> RunState:
     """Complete one run: start it, or resume it if it was interrupted. A finished run is not repeated.
 
-    A failure specific to this run is recorded and returned, as other runs can go on. All other errors are raised.
+    A failure of this run alone is recorded and returned. All other errors are raised.
 
     Arguments:
         retries: for a worker: it skips a run that another process works on, or that failed since the command started.
             If None, the function waits for the other process and repeats a failed run.
 
     Returns:
-        running: another process works on it, or this process is not the first of a run on several devices; waiting: the
-        run that it starts from has no result; otherwise finished or failed.
+        running: another process works on it, or this one only helps; waiting: the run that it starts from has no
+        result; otherwise finished or failed.
 
     Raises:
         InputError, OSError: wrong input or a full disk, which other runs would meet too.
@@ -176,14 +176,11 @@ def _state_without_work(run: Run, command_started: datetime | None) -> RunState 
 
 
 def run_in_own_process(run: Run) -> RunState:
-    """Execute a run that several devices share, as a separate program.
-
-    Lightning starts the other processes of a shared run by starting the program again, so the program must be the run.
-    A request to stop reaches it, and it saves its state first.
+    """Execute a run that several devices share as a separate program, which Lightning starts again on the other devices.
 
     Raises:
         InputError: the program ended with an error, which it has printed.
-        Interrupted: the user asked to stop.
+        Interrupted: the user asked to stop. The program saves its state first.
     """
     if run.is_finished:
         return RunState.FINISHED

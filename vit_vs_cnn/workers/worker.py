@@ -56,8 +56,7 @@ def take_runs(request: WorkRequest, data: ExperimentData, *, console: Console, w
     """Finish every run of the request that no other process is working on.
 
     Arguments:
-        wait_for_others: wait for runs of other processes, and take over those that they abandon. Otherwise return
-            when only such runs are left.
+        wait_for_others: wait for runs of other processes, and take over those that they abandon.
 
     Raises:
         InputError, OSError, Interrupted: as ``run_one``.
