@@ -176,7 +176,7 @@ def _state_without_work(run: Run, command_started: datetime | None) -> RunState 
 
 
 def run_in_own_process(run: Run) -> RunState:
-    """Execute a run that several devices share as a separate program, which Lightning starts again on the other devices.
+    """Execute a run that several devices share, as a program that Lightning starts again on the other devices.
 
     Raises:
         InputError: the program ended with an error, which it has printed.
