@@ -41,7 +41,8 @@ def plan_for_time(
         InputError: not even the smallest grid fits, the folder is of other images, there are several processes, or a
             recipe is for a size or a budget that may not be chosen.
     """
-    if experiment.minutes is None:
+    minutes = experiment.minutes
+    if minutes is None:
         return experiment
     _check_recipes(experiment, free_of(fixed))
     if is_helper_process() or is_launched_from_outside():
@@ -58,7 +59,7 @@ def plan_for_time(
         return _continue_plan(experiment, started, pool, fixed=fixed, console=console)
     costs = GridTimeModel(experiment, pool, _time_steps(experiment, pool, console))
     candidates = grids.candidate_grids(costs, fixed)
-    chosen = grids.choose_grid(candidates, experiment.minutes)
+    chosen = grids.choose_grid(candidates, minutes)
     if (finetuned := _with_finetuning(costs, chosen, fixed, console)) is not None:
         costs, candidates, chosen = finetuned
     console.print(f"Chosen: {chosen.text}. {_runs_text(chosen, costs.experiment)}", soft_wrap=True)
