@@ -88,7 +88,7 @@ def find_near_duplicates(
         for first, second, similarity in zip(*map(Tensor.tolist, vars(pairs).values()), strict=True):
             names = str(test.sample_ids[first]), str(pool.images.sample_ids[second])
             classes = [test.class_names[int(part.labels[row])] for part, row in ((test, first), (pool.images, second))]
-            pair_rows.append((*names, round(similarity, 3), classes[0], classes[1]))
+            pair_rows.append((*names, round(float(similarity), 3), classes[0], classes[1]))
         test_images = max(test_images, len(test))
     near_duplicates = NearDuplicates(
         pool.fingerprint, test_images, dict(sorted(by_subset.items())), ALGORITHM_VERSION, pair_rows
