@@ -303,18 +303,6 @@ class RunResult:
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self), indent=1, allow_nan=False) + "\n"
 
-    @classmethod
-    def from_json(cls, text: str, location: str) -> "RunResult":
-        """Read what ``to_json`` wrote.
-
-        Raises:
-            DamagedFile: the message names ``location``, the part and the field.
-        """
-        try:
-            return from_plain(cls, json.loads(text))
-        except (ValueError, RecursionError) as error:
-            raise DamagedFile(f"{location}: {error}") from error
-
     def to_row(self) -> dict[str, Any]:
         """All fields by name, including fields of the parts, and the derived values at the end."""
         row: dict[str, Any] = dict.fromkeys(_FIRST_COLUMNS)
@@ -419,12 +407,12 @@ def read_result(path: Path) -> RunResult:
         DamagedFile: the file cannot be read, or is not a result.
     """
     try:
-        return RunResult.from_json(path.read_text(encoding="utf-8"), f"result {path}")
+        return from_plain(RunResult, json.loads(path.read_text(encoding="utf-8")))
     except OSError as error:
         raise DamagedFile(f"result {path}: {error.strerror}") from error
-    except ValueError as error:  # a DamagedFile, or bytes that are not UTF-8
-        message = error if isinstance(error, DamagedFile) else f"result {path}: {error}"
-        raise DamagedFile(f"{message}; delete it, and the same command makes this run again") from error
+    except (ValueError, RecursionError) as error:
+        message = f"result {path}: {error}; delete it, and the same command makes this run again"
+        raise DamagedFile(message) from error
 
 
 def fold_name(fingerprint: str, fold: int) -> str:
