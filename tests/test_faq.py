@@ -39,7 +39,6 @@ SAID = {
     "by_size": ["train", "--contenders.vit.by_size", "{500: {label_smoothing: 0.1}}", *TINY],
     "exactly one of": ["train", "--protocol.budget", "{steps: 5, epochs: 5}"],
     "protocol.pairs": ["train", "--protocol.pairs", "[[vit, cnn]]"],
-    "vit.trials": ["train", "--contenders.vit.trials", "12"],
     "patch_size": ["train", "--contenders.vit.model.patch_size", "5", *TINY],
     "num_heads": ["train", "--contenders.vit.model.num_heads", "5", *TINY],
     "model.dept": ["train", "--contenders.vit.model.dept", "4", *TINY],

@@ -117,8 +117,6 @@ def test_what_cannot_be_is_named_in_one_line(tmp_path, key, value, message):
 @pytest.mark.parametrize(
     ("place", "value", "message"),
     [
-        ("contenders.vit.trials", 12, "contenders.vit.trials: the number of recipes to try is the same for all"),
-        ("contenders.vit.by_size", {60: {"trials": 12}}, "by_size.60.trials: the number of recipes to try is"),
         ("tuning.space", {"optimizer.lr": {"low": -1.0, "high": 1}}, "tuning.space.optimizer: lr -1.0 must be above"),
         ("tuning.space", 5, "tuning.space: expected"),
         ("tuning.splits", 0, "tuning: splits 0 must be from 1"),

@@ -32,7 +32,6 @@ def read_contender(values: Any, protocol: Protocol, *, shares_augmentation: bool
     """
     if not isinstance(values, Mapping):
         return typed.build(Contender, values, location=location)
-    _refuse_trials(values, location)
     plain = {key: value for key, value in values.items() if key not in _OVERRIDES}
     full = with_recommended(
         _with_full_finetuning(plain, location),
@@ -47,13 +46,6 @@ def read_contender(values: Any, protocol: Protocol, *, shares_augmentation: bool
         for name, keys in allowed.items()
     }
     return dataclasses.replace(contender, **over)
-
-
-def _refuse_trials(values: Mapping[str, Any], location: str) -> None:
-    if "trials" in values:
-        raise InputError(
-            f"{location}.trials: the number of recipes to try is the same for all contenders; set tuning.trials"
-        )
 
 
 def _with_full_finetuning(values: Mapping[str, Any], location: str) -> dict[str, Any]:
@@ -76,7 +68,6 @@ def with_overrides(contender: Contender, over: Any, *, location: str) -> Contend
     """
     if not isinstance(over, Mapping):
         raise InputError(f"{location}: expected settings of the contender as `name: value`, got {over!r}")
-    _refuse_trials(over, location)
     if wrong := [key for key in over if key in SHARED_SETTINGS]:
         raise InputError(f"{location}.{wrong[0]}: a contender has this for all sizes and budgets alike")
     values = dataclasses.asdict(contender)

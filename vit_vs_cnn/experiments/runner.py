@@ -9,7 +9,6 @@ import torch
 from rich.console import Console
 
 from vit_vs_cnn.config.experiment import Experiment, read_config
-from vit_vs_cnn.console import format_count
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments.timing import choose_precision
 from vit_vs_cnn.experiments.tuning import tune
@@ -17,7 +16,6 @@ from vit_vs_cnn.process import quiet_lightning
 from vit_vs_cnn.runs.analysis_plan import AnalysisPlan, make_analysis_plan, register_plan
 from vit_vs_cnn.runs.experiment_data import ExperimentData
 from vit_vs_cnn.runs.experiment_folder import (
-    count_other_finished,
     read_finished_results,
     write_config,
     write_experiment,
@@ -74,9 +72,6 @@ def run_experiment(
     if not is_helper_process():
         for text in register_plan(plan, cells).deviation_texts:
             console.print(text, soft_wrap=True)
-        if num_others := count_other_finished(experiment.folder, cells):
-            runs = f"{format_count(num_others, 'finished run')} in {experiment.folder}"
-            console.print(f"Kept, but not reported: {runs} with other settings, sizes or seeds", soft_wrap=True)
         write_experiment(experiment, cells)
     execute(_primary_first(cells, plan), pool, console=console)
     if is_helper_process():

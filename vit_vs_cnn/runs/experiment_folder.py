@@ -53,17 +53,6 @@ def read_run_names(folder: Path) -> dict[str, Budget | None]:
         ) from error
 
 
-def count_other_finished(folder: Path, runs: Iterable[Run]) -> int:
-    """Number of finished runs in a folder other than these and those that they start from."""
-    names = set()
-    for run in runs:
-        start: Run | None = run
-        while start is not None:
-            names.add(start.folder.name)
-            start = start.start
-    return sum(path.parent.name not in names for path in (folder / "cells").glob("*/result.json"))
-
-
 def read_finished_results(folder: Path, *, some: bool = True, longest: bool = False) -> dict[Path, RunResult]:
     """The results of the finished runs of the last command, by the folder of each run, in their order.
 
