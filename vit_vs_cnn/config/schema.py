@@ -169,8 +169,8 @@ class Protocol:
         train_sizes: Labelled images that a contender may use, validation images included; "all" for all there are.
         seeds: One run of every contender and size for each seed. The seed selects the subset, so contenders are paired.
         batch_size: Images of one optimizer step, over all devices.
-        threads: Threads of PyTorch in every run. They decide how sums are rounded, so a run gives the same weights with
-            the same number on every machine. With --executor processes several runs train at the same time.
+        threads: Threads of PyTorch in every run. They decide how sums are rounded: with the same number a run gives the
+            same weights on every machine.
         scored_on: test, or validation while recipes are being chosen; the test images are then not used.
         pairs: Contenders that are compared with each other, as [[vit, resnet], ...]; null for all pairs. Fewer
             comparisons leave more of the 5 % of error for each. The first pair, or the first two contenders, is the
@@ -260,8 +260,8 @@ class Finetuning:
     """Layers that are trained; `finetune: full` trains all of them, `finetune: head` the head alone.
 
     Args:
-        head: Fit the head alone, a linear probe: multinomial logistic regression on features of the images without
-            augmentation. Validation images choose its penalty. Budget and optimizer are not used.
+        head: Fit the head alone, a linear probe: multinomial logistic regression on features of the images. Validation
+            images choose its penalty. Augmentation, budget and optimizer are not used.
         last: Train the head and this number of layers before it (blocks, or as the network groups them); null for all.
             Batch norms of the other layers keep their mean and variance.
     """
@@ -337,7 +337,7 @@ class Contender:
         schedule: Learning-rate schedule.
         label_smoothing: Share of the label's probability that is spread over all classes.
         loss: Custom loss in place of cross entropy, {class_path, init_args}: called with logits and labels, which are
-            shares of the classes where images are mixed. It gets num_classes if it has that argument.
+            shares of the classes where images are mixed.
         class_weights: Weight of each class in the cross entropy: balanced (n / (C n_c)), or a number for each class;
             null for equal weights.
         ema_half_life: Half-life of a moving average of the weights, which is evaluated, as a share of the run; null for
@@ -397,13 +397,11 @@ class Execution:
     Args:
         compile: Compile the networks with torch.compile.
         channels_last: Channels-last layout of images and convolutions; null for where it is faster: in single precision
-            on a CPU, and in half precision on a GPU. Never on a CPU for 1x1 convolutions with a stride and fewer than
-            8 input channels, where PyTorch 2.15 crashes.
+            on a CPU, and in half precision on a GPU.
         checkpoint_interval: Steps between checkpoints, the most that a kill can lose; null for a twentieth of the run.
         validation_interval: Steps between validations; null for a fifth of the run.
-        metrics: Metrics of torchmetrics in addition to accuracy, by name, each as {class_path, init_args}. They get
-            logits and labels, and num_classes if they have that argument. They are logged as val/NAME and, for the
-            scored images, written to result.json.
+        metrics: Metrics of torchmetrics in addition to accuracy, by name, each as {class_path, init_args}. They are
+            logged as val/NAME and, for the scored images, written to result.json.
         passive_callbacks: Custom callbacks that do not change training, each as {class_path, init_args}. Callbacks in
             trainer.callbacks are part of the name of a run, except for Lightning's own passive ones.
     """
@@ -458,9 +456,8 @@ class Tuning:
         trials: Recipes to try for each contender before the experiment, its own recipe first; null for no search. The
             command tune tries 12 then.
         space: Settings that the other trials vary, the same for each contender: by dotted name a list of values or a
-            range, such as {optimizer.lr: {low: 1e-3, high: 3e-2, log: true}, label_smoothing: [0.0, 0.1]}. A value that
-            is a block of settings may contain ranges. Empty for optimizer, learning rate, weight decay, warm-up and
-            augmentation.
+            range, such as {optimizer.lr: {low: 1e-3, high: 3e-2, log: true}, label_smoothing: [0.0, 0.1]}. Empty for
+            optimizer, learning rate, weight decay, warm-up and augmentation.
         splits: Number of subsets and validation splits of each trial; its accuracy is the mean. null for as many as
             have 1,000 validation images together, at most 5.
         seed: Seed of the sampled recipes.
