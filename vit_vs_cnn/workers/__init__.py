@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from multiprocessing.context import ForkServerContext, SpawnContext
 
 #: Modules that the server imports.
-PRELOADED_MODULES = ["vit_vs_cnn.workers.worker"]
+PRELOADED_MODULES = ["vit_vs_cnn.workers.supervisor"]
 
 
 def process_context() -> "ForkServerContext | SpawnContext":
@@ -30,12 +30,11 @@ def start_early(experiment: Experiment) -> None:
     """Start the server while the experiment is still being checked, if several workers may execute its runs."""
     protocol = experiment.protocol
     runs = len(experiment.contenders) * len(protocol.train_sizes) * len(protocol.seeds) * len(protocol.budget.amounts)
-    threads = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]  # the outer one of nested levels
-    workers = (int(threads) if threads.isdigit() else os.cpu_count() or 1) // protocol.threads
+    workers = experiment.executor.workers or (os.cpu_count() or 1) // protocol.threads
     may_be_finished = (experiment.folder / "grid.json").exists()
-    if sys.platform != "linux" or may_be_finished or experiment.executor.name not in ("auto", "processes") or runs < 2:
+    if sys.platform != "linux" or may_be_finished or experiment.executor.name not in ("auto", "processes"):
         return
-    if (experiment.executor.workers or workers) < 2 or multiprocessing.current_process().daemon:
+    if min(runs, workers) < 2 or multiprocessing.current_process().daemon:
         return
     from multiprocessing.forkserver import ensure_running
 
