@@ -62,7 +62,6 @@ BASE: dict[str, Any] = {
     "tuning": {
         "space": {"optimizer.lr": [0.01]},
         "trials": None,
-        "sizes": [60],
         "splits": 1,
         "seed": 0,
     },

@@ -91,7 +91,7 @@ def test_an_argument_of_another_kind_is_one_line():
 
 
 def test_a_logger_whose_package_is_missing_says_what_to_install(monkeypatch):
-    monkeypatch.setattr("vit_vs_cnn.config.trainer.importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr("vit_vs_cnn.config.trainer.find_spec", lambda name: None)
     with pytest.raises(InputError, match=r"trainer.logger: WandbLogger needs wandb, .*: pip install wandb"):
         load_experiment(None, {"trainer.logger": {"class_path": "lightning.pytorch.loggers.WandbLogger"}})
 

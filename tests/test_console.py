@@ -2,6 +2,7 @@
 
 import warnings
 from datetime import UTC, datetime
+from types import SimpleNamespace
 
 from vit_vs_cnn.console import one_line_warnings, open_console
 from vit_vs_cnn.workers import worker
@@ -31,8 +32,9 @@ def test_workers_warn_as_the_command_does(capsys, monkeypatch):
         warnings.warn("tested twice", stacklevel=1)
 
     monkeypatch.setattr(worker, "take_runs", take_runs)
-    monkeypatch.setattr(worker, "_open_images", lambda _: None)
-    monkeypatch.setattr(worker.WorkRequest, "unfinished", lambda _: [None])
+    run = SimpleNamespace(experiment=None, fingerprint="f")
+    monkeypatch.setattr(worker.ExperimentData, "of", lambda *_, **__: run)
+    monkeypatch.setattr(worker.WorkRequest, "unfinished", lambda _: [run])
     request = worker.WorkRequest([], RetryLimit(datetime.now(UTC), retries=0), torch_threads=1)
     assert worker.work(request).reason is worker.ExitReason.DONE
     assert capsys.readouterr().err == "warning: tested twice\n"
