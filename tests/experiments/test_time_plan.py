@@ -309,6 +309,46 @@ def test_a_folder_of_other_images_is_refused(tmp_path):
         plan_for_time(begun, console=Console(quiet=True))
 
 
+def _recommended(output: Path, minutes: float, **changes) -> Experiment:
+    """Contenders by name alone."""
+    contenders = {"vit": {"model": {"name": "vit_nano", "patch_size": 2}}, "resnet": {"model": {"name": "resnet8"}}}
+    return _experiment(output, minutes=minutes, contenders=contenders, **changes)
+
+
+@pytest.mark.parametrize(("minutes", "trials"), [(200.0, 8), (30.0, 6), (0.8, None)])
+def test_a_fifth_of_the_minutes_is_spent_on_equal_searches_for_recipes(pool, monkeypatch, tmp_path, minutes, trials):
+    experiment, text = _told(monkeypatch, _recommended(tmp_path, minutes), pool)
+    assert experiment.tuning.trials == trials
+    assert (f"First a search for recipes with {trials} trials of each model" in text) is bool(trials)
+    if trials is not None:
+        costs = GridTimeModel(experiment, pool, {"vit": 0.01, "resnet": 0.01})
+        without = replace(costs, experiment=replace(experiment, tuning=replace(experiment.tuning, trials=None)))
+        protocol = experiment.protocol
+        sizes, steps = sorted(pool.resolve(size) for size in protocol.train_sizes), protocol.budget.amounts
+        chosen = GridPlan(tuple(sizes), tuple(protocol.seeds), tuple(steps))
+        assert costs.of(chosen).seconds <= 60 * minutes
+        assert costs.of(chosen).seconds - without.of(chosen).seconds <= 0.2 * 60 * minutes
+
+
+@pytest.mark.parametrize("named", ["tuning.trials", "contenders.vit.optimizer.lr"])
+def test_recipes_that_the_user_named_are_not_searched_for(pool, monkeypatch, tmp_path, named):
+    values = _recommended(tmp_path, 200.0).to_dict()
+    if named.startswith("contenders"):
+        values["contenders"]["vit"]["optimizer"]["lr"] = 0.0123
+    experiment, text = _told(monkeypatch, experiment_from_dict(values), pool, fixed=[named])
+    assert experiment.tuning.trials is None
+    assert "search for recipes" not in text
+
+
+def test_an_interrupted_search_is_resumed_with_its_grid(pool, monkeypatch, tmp_path):
+    first, _ = _told(monkeypatch, _recommended(tmp_path, 30.0), pool)
+    first.folder.mkdir(parents=True)
+    (first.folder / "experiment.yaml").write_text(yaml.safe_dump(first.to_dict()))
+    again, text = _told(monkeypatch, _recommended(tmp_path, 30.0), pool, step=0.02)
+    assert (again.protocol, again.tuning) == (first.protocol, first.tuning)
+    assert "Going on with the grid that was chosen before" in text
+
+
 @pytest.mark.parametrize(("minutes", "is_tuned"), [(9.0, False), (60.0, True)])
 def test_linear_probes_are_fine_tuned_too_where_the_minutes_allow(pool, monkeypatch, tmp_path, minutes, is_tuned):
     """The fine-tuned pair is then the primary comparison, and the same command keeps it."""

@@ -298,12 +298,16 @@ class TuningProvenance:
         tuned_at: Training-set size of the trials; null if not recorded.
         trial_rank: Rank of the recipe by validation accuracy, 1 for the best; null if it is none of the trials.
         tuning_flops: Training FLOPs of all trials; null if not recorded.
+        trial_accuracies: Validation accuracy of each finished trial, the best first; null if not recorded.
+        trial_images: Validation images that each of these accuracies was measured on; null if not recorded.
     """
 
     trials: int = 1
     tuned_at: int | None = None
     trial_rank: int | None = None
     tuning_flops: float | None = None
+    trial_accuracies: tuple[float, ...] | None = None
+    trial_images: int | None = None
 
 
 @dataclass(frozen=True)

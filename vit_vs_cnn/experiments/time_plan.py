@@ -9,6 +9,8 @@ from typing import Any
 from rich.console import Console
 
 from vit_vs_cnn.config.experiment import Budget, Experiment, experiment_from_dict, read_config
+from vit_vs_cnn.config.recipes import recipe_source
+from vit_vs_cnn.config.schema import RecipeSource
 from vit_vs_cnn.console import format_count
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments import grids
@@ -56,12 +58,17 @@ def plan_for_time(
     if started is not None:
         if any(name.endswith(_FINETUNED) for name in started.contenders.keys() - experiment.contenders.keys()):
             experiment = _finetuned_too(experiment)
+        experiment = _with_searched_recipes(experiment, started, fixed)
         return _continue_plan(experiment, started, pool, fixed=fixed, console=console)
     costs = GridTimeModel(experiment, pool, _time_steps(experiment, pool, console))
     candidates = grids.candidate_grids(costs, fixed)
     chosen = grids.choose_grid(candidates, minutes)
     if (finetuned := _with_finetuning(costs, chosen, fixed, console)) is not None:
         costs, candidates, chosen = finetuned
+    if (searching := _with_search(costs, chosen, fixed)) is not None:
+        costs, candidates, chosen = searching
+        trials = costs.experiment.tuning.trials
+        console.print(f"First a search for recipes with {trials} trials of each model", soft_wrap=True)
     console.print(f"Chosen: {chosen.text}. {_runs_text(chosen, costs.experiment)}", soft_wrap=True)
     for line in _answers(chosen, candidates, costs, fixed):
         console.print(line, soft_wrap=True)
@@ -124,6 +131,51 @@ def _finetuned_too(experiment: Experiment) -> Experiment:
         tuned = [[probes[name] for name in pair] for pair in pairs if {*pair} <= probes.keys()]
         values["protocol"]["pairs"] = [*tuned, *pairs, *([name, probe] for probe, name in probes.items())]
     return experiment_from_dict(values, trusted=experiment.trusted)
+
+
+#: Share of the minutes that a search for recipes may take, and the numbers of trials for each model, the best first.
+MAX_SEARCH_SHARE, SEARCH_TRIALS = 0.2, (8, 6, 4)
+
+
+def _with_search(
+    costs: GridTimeModel, without: GridPlan, fixed: Collection[str]
+) -> tuple[GridTimeModel, list[GridPlan], GridPlan] | None:
+    """The experiment with a search for recipes, its grids, and the grid that fits into ``minutes``.
+
+    None if the user set recipes or trials, if the search would take more than a fifth of ``minutes``, or if the
+    remaining time would no longer allow a conclusion or a trend.
+
+    Arguments:
+        without: the grid that fits without a search.
+    """
+    experiment, seconds = costs.experiment, 60 * (costs.experiment.minutes or 0.0)
+    sources = {recipe_source(model) for model in experiment.contenders.values() if not model.finetune.head}
+    is_set = experiment.tuning.trials is not None or any(name.startswith("tuning") for name in fixed)
+    if is_set or not sources or sources & {RecipeSource.GIVEN, RecipeSource.SEARCHED}:
+        return None
+    for trials in SEARCH_TRIALS:
+        there = replace(costs, experiment=replace(experiment, tuning=replace(experiment.tuning, trials=trials)))
+        candidates = grids.candidate_grids(there, fixed)
+        chosen = next((plan for plan in candidates if plan.seconds <= seconds), None)
+        if chosen is None or chosen.seconds - costs.of(chosen).seconds > MAX_SEARCH_SHARE * seconds:
+            continue
+        if chosen.allows_conclusion >= without.allows_conclusion and chosen.allows_trend >= without.allows_trend:
+            return there, candidates, chosen
+    return None
+
+
+def _with_searched_recipes(experiment: Experiment, started: Experiment, fixed: Collection[str]) -> Experiment:
+    """The experiment with the recipes that a search found in its folder, or with the search that is unfinished there.
+
+    A contender whose settings the user names keeps these.
+    """
+    named = {name.split(".")[1] for name in fixed if name.startswith("contenders.")}
+    searched = {
+        name: contender
+        for name, contender in started.contenders.items()
+        if name in experiment.contenders and name not in named and recipe_source(contender) is RecipeSource.SEARCHED
+    }
+    return replace(experiment, contenders={**experiment.contenders, **searched}, tuning=started.tuning)
 
 
 def _time_steps(experiment: Experiment, pool: ExperimentData, console: Console) -> dict[str, float]:

@@ -70,7 +70,7 @@ def tune(experiment: Experiment, *, console: Console) -> Experiment:
         own = [_trial(number, values, cells, pool) for number, (values, cells) in enumerate(runs)]
         trials += own
         write_trials(experiment.folder / TRIALS_FILE, trials)
-        tuned = _with_best(tuned, own, runs, console)
+        tuned = _with_best(tuned, own, runs, pool, console)
     tuned = replace(tuned, tuning=replace(tuned.tuning, trials=None))
     head = (
         f"# Recipes with the best validation accuracy; all trials are in {experiment.folder / TRIALS_FILE}.\n"
@@ -204,6 +204,7 @@ def _with_best(
     experiment: Experiment,
     trials: Sequence[Trial],
     runs: Sequence[tuple[dict[str, Any], list[Run]]],
+    pool: ExperimentData,
     console: Console,
 ) -> Experiment:
     order = ranked(trials)
@@ -215,8 +216,16 @@ def _with_best(
             "tuning.space"
         )
     console.print(describe_choice(best, len(order)), soft_wrap=True)
-    searched = runs[best.trial][1][0].experiment.contenders[name]
-    search = TuningProvenance(len(order), tuned_at=size, trial_rank=1, tuning_flops=sum(trial.flops for trial in order))
+    cells = runs[best.trial][1]
+    searched = cells[0].experiment.contenders[name]
+    search = TuningProvenance(
+        len(order),
+        tuned_at=size,
+        trial_rank=1,
+        tuning_flops=sum(trial.flops for trial in order),
+        trial_accuracies=tuple(trial.validation_accuracy or 0.0 for trial in order if trial.is_complete),
+        trial_images=sum(len(pool.draw(size, cell.seed).validation) for cell in cells),
+    )
     contender = experiment.contenders[name]
     recipe = Recipe(contender.recipe.name, "searched", recipe_hash(searched), search)
     chosen = {setting: getattr(searched, setting) for setting in ("model", *RECIPE_SETTINGS)}

@@ -10,7 +10,7 @@ from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.regimes.measurements import Measurements
 from vit_vs_cnn.regimes.model_summaries import ModelSummary, display_name, macs_ratio, millions
 from vit_vs_cnn.runs.analysis_plan import MAX_EQUAL_MACS_RATIO, AnalysisPlan, missing_weights_texts
-from vit_vs_cnn.runs.recipe_care import recipe_obstacle
+from vit_vs_cnn.runs.recipe_care import recipe_obstacle, recipe_sensitivity
 from vit_vs_cnn.runs.result import RecipeSource, RunResult, ScoredOn, StartKind, by_network
 from vit_vs_cnn.statistics.pair_comparison import MIN_SEEDS_FOR_CONCLUSION, Obstacle, ObstacleKind
 
@@ -42,6 +42,7 @@ class CaveatKind(StrEnum):
     UNEQUAL_RECIPE_CARE = "recipes chosen with unequal care"
     DIFFERENT_RECIPE_SOURCES = "recipes from different sources"
     HAND_SET_RECIPES = "recipes set by hand"
+    RECIPE_SENSITIVITY = "sensitivity to the recipe"
     TOO_FEW_SEEDS = "too few seeds"
     UNSTABLE_TRAINING = "runs that learned nothing"
     FEW_CLASSES_PREDICTED = "few classes predicted"
@@ -155,7 +156,7 @@ def find_caveats(
         *_score_caveats(results),
         *(Caveat(CaveatKind.FEW_CLASSES_PREDICTED, _WEAKENS, f"{text}.") for text in few_classes),
         *_stability_caveats(measured),
-        *_recipe_caveats(results),
+        *_recipe_caveats(results, pairs),
         *_difference_caveats(results),
         *_start_caveats(results),
         *_compute_caveats(results, models, pairs),
@@ -211,7 +212,7 @@ def max_unseen_failure_rate(seeds: int) -> float:
     return 1 - 0.05 ** (1 / seeds)
 
 
-def _recipe_caveats(results: Sequence[RunResult]) -> list[Caveat]:
+def _recipe_caveats(results: Sequence[RunResult], pairs: Collection[tuple[str, str]]) -> list[Caveat]:
     caveats = []
     if all(r.tuning is None and r.recipe_source in (None, RecipeSource.GIVEN) for r in results):
         caveats.append(Caveat(CaveatKind.HAND_SET_RECIPES, _INFORMS, "Recipes were set by hand."))
@@ -229,6 +230,16 @@ def _recipe_caveats(results: Sequence[RunResult]) -> list[Caveat]:
     if by_hand and recommended:
         text = f"The recipe of {join_names(by_hand)} was set by hand, that of {join_names(recommended)} is recommended."
         caveats.append(Caveat(CaveatKind.DIFFERENT_RECIPE_SOURCES, _WEAKENS, text))
+    return caveats + _sensitivity_caveats(results, pairs)
+
+
+def _sensitivity_caveats(results: Sequence[RunResult], pairs: Collection[tuple[str, str]]) -> list[Caveat]:
+    largest = {r.contender: r for r in sorted(results, key=lambda r: r.train_size)}
+    caveats = []
+    for first, second in pairs:
+        if (sensitivity := recipe_sensitivity(largest[first], largest[second])) is not None:
+            severity = _INFORMS if sensitivity.same_order else _WEAKENS
+            caveats.append(Caveat(CaveatKind.RECIPE_SENSITIVITY, severity, sensitivity.text))
     return caveats
 
 
