@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from vit_vs_cnn.conversion.export import Exported
     from vit_vs_cnn.conversion.to_attention import Compilation
     from vit_vs_cnn.data.images import LabelledImages
-    from vit_vs_cnn.data.input_images import InputImage
-    from vit_vs_cnn.results import Compared, Findings, Inspected, LoadedNetwork, Locality
+    from vit_vs_cnn.reporting.findings import Findings
+    from vit_vs_cnn.results import Compared, Inspected, LoadedNetwork, Locality
     from vit_vs_cnn.runs.audit import Audit
     from vit_vs_cnn.runs.prediction import ImagePredictions
     from vit_vs_cnn.runs.status import ExperimentStatus
@@ -45,8 +45,6 @@ if TYPE_CHECKING:
 Place = str | os.PathLike[str]
 #: An experiment: a YAML file, the name of a built-in config, plain values, or an ``Experiment``.
 Config = Place | Mapping[str, Any] | Experiment
-#: Maximum number of images that ``predict`` explains.
-MAX_EXPLAINED_IMAGES = 24
 
 
 @preserve_process_state
@@ -448,7 +446,6 @@ def predict(
     *paths: Place,
     output: Place | None = None,
     top: int = 1,
-    explain: bool = False,
     contender: str | None = None,
     classes_from: Place | None = None,
     device: str = "auto",
@@ -467,7 +464,6 @@ def predict(
         paths: image files and folders.
         output: a .csv or .jsonl file. Default: no file.
         top: number of classes in each row.
-        explain: also write a page with maps of the first 24 images next to the output: NAME.html.
         contender: model of an experiment. Default: the most accurate one.
         classes_from: network with the classes and the image size to use for a timm model.
         device: auto, cpu, cuda, cuda:1, ...
@@ -483,8 +479,6 @@ def predict(
         from vit_vs_cnn.reporting.predictions import check_suffix, write_predictions
         from vit_vs_cnn.runs.prediction import ImagePredictions
 
-    if explain and output is None:
-        raise InputError("explain: its page is put beside the file of answers; name one (--output answers.csv)")
     places = _paths(paths, "predict")
     if not places:
         raise InputError("predict: no picture is named; name files or folders")
@@ -511,11 +505,6 @@ def predict(
         if output is not None:
             write_predictions(predictions, Path(output))
             predictions = dataclasses.replace(predictions, written=(Path(output),))
-        if output is not None and explain:
-            readable = [image for index, image in enumerate(images) if index not in predictions.errors]
-            page = Path(output).with_suffix(".html")
-            if _write_explanations(network, readable[:MAX_EXPLAINED_IMAGES], page, predictions.lines, tell):
-                predictions = dataclasses.replace(predictions, written=(Path(output), page))
     if errors := predictions.errors:
         message = f"{len(errors):,} of {count:,} images could not be read, the first {predictions.first_error}"
         warnings.warn(message, stacklevel=3)
@@ -541,26 +530,6 @@ def _most_accurate(place: Place, quiet: bool) -> str | None:
         soft_wrap=True,
     )
     return best.key
-
-
-def _write_explanations(
-    network: "LoadedNetwork", images: "Sequence[InputImage]", page: Path, lines: list[str], tell: Callable[[str], None]
-) -> bool:
-    """Write the page of maps; return False with a warning if the method does not apply to the network."""
-    from vit_vs_cnn.inspection.inspect import select_methods
-    from vit_vs_cnn.reporting.predictions import write_explained
-
-    network.network.cpu()  # where images to explain are
-    method, maps = select_methods(network)[-1], []
-    try:
-        for number, image in enumerate(images, start=1):
-            tell(f"explaining: {number} of {len(images)} by {method}")
-            maps.append((image.name, network.explain(image.content, method)._repr_png_()))
-    except InputError as error:
-        warnings.warn(f"explain: {error}", stacklevel=4)
-        return False
-    write_explained(page, maps, lines=lines, method=method)
-    return True
 
 
 @preserve_process_state
@@ -610,22 +579,23 @@ def locality(
             document = locality_document(found, title=title)
             written = [*write_document(document, folder, page=page, figures="."), folder / "locality.json"]
             written[-1].write_text(json.dumps(found.to_dict(), indent=1) + "\n", encoding="utf-8")
-            return Locality(title, found, None, (), tuple(written))
-        from vit_vs_cnn.reporting.findings import read_findings
+            return Locality(title, found, (), tuple(written))
+        from vit_vs_cnn.regimes.analysis import read_analysis
         from vit_vs_cnn.runs.experiment_folder import read_finished_results
 
-        findings, layers = read_findings(place), []
+        analysis, results, _ = read_analysis(place)
+        layers = []
         for number, of_cell in enumerate(study_locality(place, count=count, held_out=held_out, root=lie, trust=trust)):
-            tell(f"measured: {number + 1} of {len(findings.results)}")
+            tell(f"measured: {number + 1} of {len(results)}")
             layers += of_cell
+        folder = place / "report" / "locality" if output is None else Path(output)
+        title = f"Locality study: {place.name}"
         order = list(
             dict.fromkeys(result.contender for result in read_finished_results(place).values())
         )  # the config's
-        folder = place / "report" / "locality" if output is None else Path(output)
-        title = f"Locality study: {place.name}"
-        document = study_document(findings.analysis, layers, order, title=title)
+        document = study_document(analysis, layers, order, title=title)
         written = write_document(document, folder, page=page, figures=".")
-    return Locality(title, None, findings, tuple(layers), tuple(written))
+    return Locality(title, None, tuple(layers), tuple(written))
 
 
 @preserve_process_state

@@ -365,7 +365,7 @@ COMMANDS = {
         ),
         Command(
             "predict",
-            ("vit-vs-cnn predict runs/duel photos --output answers.csv --top 3 --explain",),
+            ("vit-vs-cnn predict runs/duel photos --output answers.csv --top 3",),
         ),
         Command("to-attention", ("vit-vs-cnn to-attention runs/duel/cells/resnet-n2000-s0-4c1f",)),
         Command("locality", ("vit-vs-cnn locality runs/locality",)),

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from vit_vs_cnn.conversion.to_attention import Compilation
     from vit_vs_cnn.regimes.analysis import Analysis
     from vit_vs_cnn.reporting.document import Document
-    from vit_vs_cnn.results import Compared, Findings, Inspected, Locality
+    from vit_vs_cnn.reporting.findings import Findings
+    from vit_vs_cnn.results import Compared, Inspected, Locality
     from vit_vs_cnn.runs.audit import Audit
     from vit_vs_cnn.runs.prediction import ImagePredictions
     from vit_vs_cnn.runs.result import RunResult
@@ -152,8 +153,7 @@ def _print_locality(locality: "Locality") -> None:
     if locality.report is not None:
         title = locality.title.removeprefix("Locality of ")
         _print_document(locality_document(locality.report, title=title, drawn=False))
-    elif locality.findings is not None:
-        _print_answer(locality.findings.results, locality.findings.analysis, locality.findings.answer)
+    else:
         _print_document(study_summary(locality.layers))
     _print_paths(locality.written)
 

@@ -15,7 +15,6 @@ import numpy as np
 
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.files import Written
-from vit_vs_cnn.reporting.findings import Findings
 from vit_vs_cnn.runs.trained_network import TrainedNetwork
 from vit_vs_cnn.statistics.intervals import wilson_interval
 
@@ -233,13 +232,11 @@ class Locality:
 
     Arguments:
         report: of one network; None for an experiment.
-        findings: of the experiment; None for one network.
         layers: all layers of the networks of the experiment, before and after training.
     """
 
     title: str
     report: "LocalityReport | None"
-    findings: Findings | None
     layers: "tuple[StudiedLayer, ...]"
     written: tuple[Path, ...]
 

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from vit_vs_cnn.attention.head_fusion import reduce_heads
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.inspection.layout import Classes, Images, TokenLayout
+from vit_vs_cnn.inspection.locality.measures import attention_distance, uniform_distance
 from vit_vs_cnn.models.input_wrappers import resize_for, unwrap
 from vit_vs_cnn.models.recording import AttentionRecorder, evaluation_mode, record_calls, use_torch_attention
 from vit_vs_cnn.models.vit import VisionTransformer
@@ -51,11 +52,11 @@ def attention_distances(
     Arguments:
         seen_size: (rows, cols) in pixels of what the patches cover, ``models.input_wrappers.visible_size``.
     """
-    from vit_vs_cnn.inspection.locality.measures import AttentionDistance
-
     patch = (seen_size[0] / maps.grid_size[0], seen_size[1] / maps.grid_size[1])
-    distance = AttentionDistance(grid_size=maps.grid_size, patch_size=patch, extra_tokens=maps.extra_tokens)
-    return [distance(layer) for layer in maps.weights], distance.uniform
+    distances = [
+        attention_distance(layer, maps.grid_size, patch, extra_tokens=maps.extra_tokens) for layer in maps.weights
+    ]
+    return distances, uniform_distance(maps.grid_size, patch)
 
 
 def concatenate_maps(parts: Sequence[AttentionMaps]) -> AttentionMaps:

@@ -7,8 +7,6 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from vit_vs_cnn.errors import InputError
-
 #: Values beyond the edge of a map: "valid" is none, and only outputs that need none are fitted.
 PADDINGS = {"valid": None, "zeros": "constant", "replicate": "replicate"}
 #: Share of the mean square of an input that is added to the diagonal: the solution is unique for layer-normed tokens,
@@ -51,18 +49,13 @@ class ConvolutionFit:
     anything.
 
     Arguments:
+        kernel_sizes: odd numbers.
         padding: "valid", "zeros" or "replicate".
     """
 
     def __init__(
         self, kernel_sizes: Sequence[int] = (1, 3, 5), *, padding: str = "valid", ridge: float = RIDGE
     ) -> None:
-        if not kernel_sizes or any(size < 1 or size % 2 == 0 for size in kernel_sizes):
-            raise InputError(f"kernel sizes must be odd and at least one, but are {list(kernel_sizes)}")
-        if padding not in PADDINGS:
-            raise InputError(f'padding must be one of {", ".join(PADDINGS)}, but is "{padding}"')
-        if ridge <= 0.0:
-            raise InputError(f"ridge must be positive, but is {ridge}")
         self.kernel_sizes, self.padding, self.ridge = tuple(kernel_sizes), padding, ridge
         self.sums: list[Tensor] = []
         self.rows, self.in_channels = 0, 0
@@ -135,13 +128,9 @@ class ExplainedVariance:
         self.rows += outputs.shape[0] * outputs.shape[2] * outputs.shape[3]
 
     def compute(self) -> dict[str, float]:
-        return {name: 1 - share for name, share in self.unexplained().items()}
-
-    def unexplained(self) -> dict[str, float]:
-        """``1 - R^2``, accurate near zero."""
         total = self.squares - self.sums.square().sum() / self.rows
         total = torch.where(total > torch.finfo(torch.float64).eps * self.squares, total, torch.nan)
-        return {name: (error / total).item() for name, error in self.errors.items()}
+        return {name: 1 - (error / total).item() for name, error in self.errors.items()}
 
 
 def patches_and_targets(inputs: Tensor, outputs: Tensor, kernel_size: int, padding: str) -> tuple[Tensor, Tensor]:
