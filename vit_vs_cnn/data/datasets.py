@@ -21,6 +21,7 @@ from vit_vs_cnn.data.image_cache import (
     open_image_file,
     open_stored,
     track_writing,
+    unwritable_cache,
     write_listing,
 )
 from vit_vs_cnn.data.images import LabelledImages, Source
@@ -96,10 +97,7 @@ def open_dataset(value: Any, options: ArraysOptions) -> CachedImages:
             for suffix in (".npy", ".json"):
                 os.replace(stem.with_suffix(suffix), target.with_suffix(suffix))
     except OSError as error:
-        reason = error.strerror or error
-        raise InputError(
-            f"{folder}: custom images cannot be stored there ({reason}); data.own.cache names another folder"
-        ) from error
+        raise unwritable_cache(folder, error, "own") from error
     return open_stored(target)
 
 

@@ -235,7 +235,7 @@ class FolderOptions(FileOptions):
 
 @dataclass(frozen=True)
 class TableOptions(FileOptions):
-    """Options of a table of images: a CSV or Parquet file with one row an image, whose path is data.root.
+    """Options of a table of images: a CSV file with one row an image, whose path is data.root.
 
     Args:
         image: column of the paths, which start in the folder of the table.
