@@ -54,7 +54,7 @@ class MapNote(StrEnum):
     CONSTANT = "constant on some of the images: it shows nothing there"
     HEAD_UNCHANGED = "rank correlation of 0.5 or more after some shuffle of the head: much of it is not about the class"
     UNCHANGED = "rank correlation of 0.5 or more after some shuffle of all weights: it need not show what was learned"
-    UNKNOWN = "mostly constant with shuffled weights: it is not known whether it depends on the weights"
+    UNKNOWN = "constant with shuffled weights: it is not known whether it depends on the weights"
 
 
 class MaskAgreement(NamedTuple):
@@ -77,15 +77,11 @@ class MapMeasure:
     """One measure of one method; larger is better for all.
 
     Arguments:
-        over_random: difference from chance; the same as ``value`` if that is relative to chance.
-        over_centre: difference from the centre map, on the same images.
         p_value: for being above chance and above the centre map: the larger of two one-sided p-values.
         adjusted_p_value: adjusted for the number of tests in the table; None for a baseline.
     """
 
     value: Estimate
-    over_random: Estimate
-    over_centre: Estimate
     p_value: float
     adjusted_p_value: float | None = None
 
@@ -142,15 +138,13 @@ class MethodScore:
         row = {"method": self.method, "class_specific": self.class_specific, "images": self.images}
         row["mask_area"] = self.mask_area
         for name, measure in self.measures.items():
-            parts = {"": measure.value, "_over_random": measure.over_random, "_over_centre": measure.over_centre}
-            for suffix, estimate in parts.items():
-                row |= {f"{name}{suffix}": estimate.value}
-                row |= {f"{name}{suffix}_low": estimate.low, f"{name}{suffix}_high": estimate.high}
+            estimate = measure.value
+            row |= {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
             row |= {f"{name}_p": measure.p_value, f"{name}_p_holm": measure.adjusted_p_value}
         row["constant"] = self.constant_share
         for stage in self.stages:
             name = f"sanity_{stage.name.replace(' ', '_')}"
-            row |= {name: stage.mean, f"{name}_sd": stage.standard_deviation, f"{name}_constant": stage.constant_share}
+            row |= {name: stage.mean, f"{name}_sd": stage.standard_deviation}
         return row | {"moves": self.is_sensitive, "notes": "; ".join(self.notes)}
 
 
@@ -351,28 +345,18 @@ def _score(
 
 def _relative_to_random(own: np.ndarray, random: np.ndarray, centre: np.ndarray, sign: int, seed: int) -> MapMeasure:
     """Areas relative to those of random maps; the sign makes larger better."""
-    stacked = np.stack([own, random, centre], axis=1)
+    stacked = np.stack([own, random], axis=1)
     value = bootstrap_interval(stacked, lambda means: sign * (means[:, 0] - means[:, 1]) / means[:, 1], seed=seed)
-    centred = bootstrap_interval(stacked, lambda means: sign * (means[:, 0] - means[:, 2]) / means[:, 1], seed=seed)
-    return MapMeasure(value, value, centred, max(one_sided_p_value(sign * (own - other)) for other in (random, centre)))
+    return MapMeasure(value, max(one_sided_p_value(sign * (own - other)) for other in (random, centre)))
 
 
 def _relative_to_area(own: np.ndarray, centre: np.ndarray, area: np.ndarray, seed: int, *, binary: bool) -> MapMeasure:
     """Agreement with masks; chance is their area."""
     hits, count = round(float(own.sum())), len(own)
-    by_chance = (
-        float(stats.binomtest(hits, count, float(area.mean()), alternative="greater").pvalue)
-        if binary
-        else one_sided_p_value(own - area)
-    )
-    return MapMeasure(
-        value=wilson_interval(hits, count) if binary else _mean(own, seed),
-        over_random=_mean(own - area, seed),
-        over_centre=_mean(own - centre, seed),
-        p_value=max(by_chance, one_sided_p_value(own - centre)),
-    )
-
-
-def _mean(values: np.ndarray, seed: int) -> Estimate:
-    """Mean over images with its bootstrap interval."""
-    return bootstrap_interval(values[:, None], lambda means: means[:, 0], seed=seed)
+    if binary:
+        value = wilson_interval(hits, count)
+        by_chance = float(stats.binomtest(hits, count, float(area.mean()), alternative="greater").pvalue)
+    else:
+        value = bootstrap_interval(own[:, None], lambda means: means[:, 0], seed=seed)
+        by_chance = one_sided_p_value(own - area)
+    return MapMeasure(value, max(by_chance, one_sided_p_value(own - centre)))

@@ -20,8 +20,6 @@ from vit_vs_cnn.seeds import derive_seed
 CONSTANT_MAP_TOLERANCE = 1e-6
 #: Absolute rank correlation from which on a map counts as unchanged.
 MAX_CORRELATION_OF_SENSITIVE_MAP = 0.5
-#: Share of constant maps above which it is not known whether maps change: a constant map has no order.
-MAX_CONSTANT_SHARE = 0.5
 #: Name of the last stage.
 STAGE_ALL_WEIGHTS = "all"
 
@@ -33,13 +31,11 @@ class RandomizationStage:
     Arguments:
         name: shuffled parts of the network.
         correlations: of each shuffle, the mean over images of Spearman's correlation with the original maps; chance is
-            0. Not a number if no map of the shuffle has an order.
-        constant_share: share of the pairs of maps of which one is constant; they are not in the correlations.
+            0. A constant map has no order: not a number if no map of the shuffle has one.
     """
 
     name: str
     correlations: tuple[float, ...]
-    constant_share: float = 0.0
 
     @property
     def known(self) -> tuple[float, ...]:
@@ -56,13 +52,8 @@ class RandomizationStage:
 
     @property
     def is_unchanged(self) -> bool | None:
-        """True if the maps of some shuffle keep a correlation of 0.5 or more, or -0.5 or less.
-
-        None if most maps are constant, which is neither changed nor unchanged.
-        """
-        if self.constant_share > MAX_CONSTANT_SHARE or not self.known:
-            return None
-        return max(map(abs, self.known)) >= MAX_CORRELATION_OF_SENSITIVE_MAP
+        """True if some shuffle keeps a correlation of 0.5 or more, or -0.5 or less; None without a number."""
+        return max(map(abs, self.known)) >= MAX_CORRELATION_OF_SENSITIVE_MAP if self.known else None
 
 
 def randomization_test(
@@ -100,23 +91,18 @@ def randomization_test(
         return [crop_to_model_view(network, maps) for maps in made]
 
     original = {method.name: maps_of(network, method) for method in methods}
-    results: dict[str, dict[str, list[np.ndarray]]] = {method.name: {} for method in methods}
+    results: dict[str, tuple[RandomizationStage, ...]] = {method.name: () for method in methods}
     for stage, names in randomization_stages(network, stages).items():
+        means: dict[str, list[float]] = {method.name: [] for method in methods}
         for redraw in range(redraws):
             other = with_shuffled_weights(network, names, derive_seed(seed, "redraw", str(redraw)))
             for method in methods:
                 tell(f"comparing maps with those of shuffled weights: {stage}, {method.name}")
                 pairs = zip(original[method.name], maps_of(other, method), strict=True)
-                correlations = torch.cat([rank_correlation(*pair) for pair in pairs]).numpy()
-                results[method.name].setdefault(stage, []).append(correlations)
-    return {name: tuple(_stage(*item) for item in of_method.items()) for name, of_method in results.items()}
-
-
-def _stage(name: str, by_redraw: Sequence[np.ndarray]) -> RandomizationStage:
-    correlations = np.stack(by_redraw)
-    known = [row[~np.isnan(row)] for row in correlations]
-    means = tuple(float(row.mean()) if len(row) else math.nan for row in known)
-    return RandomizationStage(name, means, float(np.isnan(correlations).mean()))
+                means[method.name].append(float(torch.cat([rank_correlation(*pair) for pair in pairs]).nanmean()))
+        for name, correlations in means.items():
+            results[name] += (RandomizationStage(stage, tuple(correlations)),)
+    return results
 
 
 def parameter_groups(network: nn.Module) -> dict[str, list[str]]:

@@ -181,14 +181,13 @@ def randomization_table(name: str, rows: Sequence[MethodScore]) -> Table:
 def _correlation(row: MethodScore, stage: RandomizationStage) -> str:
     """Mean and standard deviation, or the reason why there is no number."""
     is_head_alone = stage is row.stages[0] and stage.name != STAGE_ALL_WEIGHTS
-    if is_head_alone and not row.class_specific and not stage.constant_share and {*stage.known} == {1.0}:
+    if is_head_alone and not row.class_specific and {*stage.known} == {1.0}:
         return "class-agnostic"
-    if stage.mean is None or stage.is_unchanged is None:
+    if stage.mean is None:
         return "constant"
     spread = "" if stage.standard_deviation is None else f" ± {_short(stage.standard_deviation)}"
     mark = " !" if stage.is_unchanged and row.method not in BASELINE_METHODS else ""
-    constant = f"\n({stage.constant_share:.0%} constant)" if stage.constant_share >= 0.005 else ""
-    return f"{_short(stage.mean)}{spread}{mark}{constant}"
+    return f"{_short(stage.mean)}{spread}{mark}"
 
 
 def _value_and_interval(measure: MapMeasure) -> str:
