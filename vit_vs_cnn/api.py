@@ -34,8 +34,10 @@ if TYPE_CHECKING:
     from vit_vs_cnn.conversion.export import Exported
     from vit_vs_cnn.conversion.to_attention import Compilation
     from vit_vs_cnn.data.images import LabelledImages
+    from vit_vs_cnn.inspection.inspect import Inspection
+    from vit_vs_cnn.inspection.locality.study import Locality
     from vit_vs_cnn.reporting.findings import Findings
-    from vit_vs_cnn.results import Compared, Inspected, LoadedNetwork, Locality
+    from vit_vs_cnn.results import Compared, LoadedNetwork
     from vit_vs_cnn.runs.audit import Audit
     from vit_vs_cnn.runs.prediction import ImagePredictions
     from vit_vs_cnn.runs.status import ExperimentStatus
@@ -389,7 +391,7 @@ def inspect(
     seed: int = 0,
     quiet: bool = False,
     trust: bool = False,
-) -> "Inspected":
+) -> "Inspection":
     """Write an interactive page that shows which image regions influence the networks.
 
     The page has maps over images, each compared with random maps.
@@ -415,7 +417,6 @@ def inspect(
     with _loading(quiet):
         from vit_vs_cnn.inspection.inspect import InspectionRequest, default_folder, inspect_networks
         from vit_vs_cnn.reporting.inspection_page import write_inspection_page
-        from vit_vs_cnn.results import Inspected
 
     _check_positive(count=count, score_images=score_images)
     request = InspectionRequest(
@@ -437,7 +438,7 @@ def inspect(
         inspection = inspect_networks([_existing_path(path) for path in paths], request, tell)
         folder = default_folder(Path(paths[0]), inspection.networks[0].network.path) if output is None else Path(output)
         written = write_inspection_page(inspection, folder, tell=tell)
-    return Inspected(inspection, tuple(written))
+    return dataclasses.replace(inspection, written=tuple(written))
 
 
 @preserve_process_state
@@ -561,10 +562,9 @@ def locality(
         InputError: a path that cannot be opened, missing images, or a network without attention.
     """
     with _loading(quiet):
-        from vit_vs_cnn.inspection.locality.study import measure_network, select_images, study_locality
+        from vit_vs_cnn.inspection.locality.study import Locality, measure_network, select_images, study_locality
         from vit_vs_cnn.reporting.locality_page import locality_document, study_document
         from vit_vs_cnn.reporting.page import write_document
-        from vit_vs_cnn.results import Locality
 
     _check_positive(count=count, held_out=held_out)
     place, lie, page = _existing_path(path), None if root is None else Path(root), "locality.html"

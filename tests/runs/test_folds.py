@@ -223,7 +223,7 @@ def test_networks_of_different_folds_alone_are_not_compared(trained):
 def test_commands_take_one_network_on_its_own_fold(trained, photos, tmp_path):
     (cell,) = trained.glob("cells/resnet-*-s7-*")
     inspected = vc.inspect(cell, count=1, methods=["grad_cam"], output=tmp_path, quiet=True)
-    assert len(inspected.inspection.images.data) == 1
+    assert len(inspected.images.data) == 1
     network = vc.load(cell)
     assert len(network.pool().test(network.cell.seed)) == 15
     assert len(vc.predict(cell, photos / "ant", quiet=True)) == CLASSES["ant"] + 1

@@ -1,15 +1,19 @@
 """Inspection of networks: predictions, maps with a score for each, attention weights, scores of the methods."""
 
 import contextlib
+import html
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Float, Int64, UInt8
 from torch import Tensor
 
+from vit_vs_cnn.console import format_count
 from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.files import Written
 from vit_vs_cnn.inspection.attention_weights import AttentionMaps, attention_maps, concatenate_maps, has_attention
 from vit_vs_cnn.inspection.deletion import area_under_curve, deletion_curves, limit_grid_size
 from vit_vs_cnn.inspection.layout import Images, TokenLayout
@@ -19,6 +23,10 @@ from vit_vs_cnn.inspection.saliency import get_method, list_methods, saliency_ma
 from vit_vs_cnn.runs.evaluation import check_finite
 from vit_vs_cnn.runs.trained_network import TrainedNetwork, folder_of
 from vit_vs_cnn.seeds import derive_seed
+from vit_vs_cnn.strict_yaml import frame_records
+
+if TYPE_CHECKING:
+    import pandas
 
 #: Methods if none is named: with attention, of a CNN, and of a network without feature maps.
 DEFAULT_ATTENTION_METHODS, DEFAULT_CNN_METHODS = ("rollout", "relevance"), ("grad_cam",)
@@ -108,9 +116,9 @@ class NetworkInspection:
         return self.probabilities.argmax(dim=1)
 
 
-@dataclass(frozen=True, eq=False)
-class Inspection:
-    """Result of an inspection.
+@dataclass(frozen=True, eq=False, repr=False)
+class Inspection(Written):
+    """Maps of networks, their scores, and the page.
 
     Arguments:
         scores: of each network's methods; empty if not requested.
@@ -121,6 +129,47 @@ class Inspection:
     networks: tuple[NetworkInspection, ...]
     scores: Mapping[str, list[MethodScore]]
     skipped: Mapping[tuple[str, str], str]
+    written: tuple[Path, ...] = ()
+
+    @property
+    def lines(self) -> list[str]:
+        """Summary: the images, how often each network is right, and how often its maps beat random ones."""
+        count, images = len(self.images.data), self.images
+        lines = [f"{format_count(count, 'image')}, {images.source}."]
+        for network in self.networks:
+            labels = zip(map(images.label, range(count)), network.predicted.tolist(), strict=True)
+            right = [label == images.data.class_names[predicted] for label, predicted in labels if label is not None]
+            better = [f"{m.label} {sum(m.relative_deletion(i) > 0 for i in range(count))}" for m in network.methods]
+            is_right = f"is right on {sum(right)} of {len(right)} images; " if right else ""
+            lines.append(f"{network.name} {is_right}maps that beat random maps in deletion: {', '.join(better)}.")
+            if network.why_no_attention is not None:
+                lines.append(f"{network.name} has no figures of attention: {network.why_no_attention}")
+        return lines + [f"{name}: {method} is not scored: {why}" for (name, method), why in self.skipped.items()]
+
+    def frame(self) -> "pandas.DataFrame":
+        """One row for each network and method: its scores with their intervals if requested, otherwise the mean area
+        under deletion, ``deletion``, and that of random maps, ``chance``.
+        """
+        import pandas
+
+        rows = [{"network": name, **row.row()} for name, rows in self.scores.items() for row in rows] or [
+            {"network": network.name, "method": maps.method}
+            | {"deletion": float(maps.deletion.mean()), "chance": float(maps.random_deletion.mean())}
+            for network in self.networks
+            for maps in network.methods
+        ]
+        return pandas.DataFrame(rows)
+
+    def to_dict(self) -> dict[str, Any]:
+        written = [str(path) for path in self.written]
+        return {"lines": self.lines, "methods": frame_records(self.frame()), "written": written}
+
+    def __repr__(self) -> str:
+        return "\n".join(self.lines)
+
+    def _repr_html_(self) -> str:
+        lines = "".join(f"<p>{html.escape(line)}</p>" for line in self.lines)
+        return lines + self.frame().round(3).to_html(index=False, na_rep="")
 
 
 def inspect_networks(

@@ -1,10 +1,11 @@
 """Locality of a network: all measures in one report, and a study of networks before and after training."""
 
+import html
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from einops import rearrange
@@ -36,7 +37,10 @@ from vit_vs_cnn.runs.experiment_folder import read_finished_results
 from vit_vs_cnn.runs.preparation import load_start_weights, prepare_network
 from vit_vs_cnn.runs.run import Run
 from vit_vs_cnn.runs.trained_network import TrainedNetwork, open_network
-from vit_vs_cnn.strict_yaml import to_json_values
+from vit_vs_cnn.strict_yaml import frame_records, to_json_values
+
+if TYPE_CHECKING:
+    import pandas
 
 #: Measures of a layer in the study, with their meaning.
 SUMMARY_MEASURES = {
@@ -355,3 +359,46 @@ def _read_saved(path: Path, settings: Row) -> list[Row] | None:
         return saved["layers"] if saved["settings"] == settings else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Locality:
+    """Similarity of attention to convolution, for one network or for all networks of an experiment.
+
+    Arguments:
+        report: of one network; None for an experiment.
+        layers: all layers of the networks of the experiment, before and after training.
+    """
+
+    title: str
+    report: LocalityReport | None
+    layers: tuple[StudiedLayer, ...]
+    written: tuple[Path, ...]
+
+    def frame(self) -> "pandas.DataFrame":
+        """One row for each layer; for an experiment with its run, and each measure before and after training."""
+        import pandas
+
+        if self.report is not None:
+            return pandas.DataFrame(self.report.layer_rows())
+        rows = [asdict(layer) for layer in self.layers]
+        return pandas.DataFrame(
+            [
+                {name: value for name, value in row.items() if name not in ("before", "after")}
+                | {f"{name}_{when}": value for when in ("before", "after") for name, value in row[when].items()}
+                for row in rows
+            ]
+        )
+
+    def __repr__(self) -> str:
+        return f"{self.title}\n{self.frame().round(3).to_string(index=False)}"
+
+    def _repr_html_(self) -> str:
+        return f"<p>{html.escape(self.title)}</p>{self.frame().round(3).to_html(index=False)}"
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "title": self.title,
+            "layers": frame_records(self.frame()),
+            "written": [str(path) for path in self.written],
+        }
