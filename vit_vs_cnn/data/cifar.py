@@ -104,9 +104,12 @@ class CifarSource:
         """Pixels ``(count, 3072)`` and labels ``(count,)`` of one batch file."""
         content, key = self._read(path, md5), LABEL_KEYS[self.name]
         pixels, labels = (content.get("data"), content.get(key)) if isinstance(content, dict) else (None, None)
-        has_pixels = isinstance(pixels, np.ndarray) and pixels.shape[1:] == (CIFAR_PIXELS,)
-        is_valid = has_pixels and isinstance(labels, list) and len(labels) == len(pixels)
-        if not is_valid or not all(type(label) is int and 0 <= label < num_classes for label in labels):
+        if not (
+            isinstance(pixels, np.ndarray)
+            and isinstance(labels, list)
+            and pixels.shape == (len(labels), CIFAR_PIXELS)
+            and all(type(label) is int and 0 <= label < num_classes for label in labels)
+        ):
             raise InputError(
                 f"{path}: expected 'data' of shape (count, {CIFAR_PIXELS}) and as many {key!r} from 0 to "
                 f"{num_classes - 1}; get the file again"
