@@ -6,7 +6,7 @@ from sklearn.linear_model import Ridge
 from sklearn.metrics import r2_score
 
 from tests.inspection.locality.layers import convolution_fit
-from vit_vs_cnn.inspection.locality.convolution_fit import (
+from vit_vs_cnn.inspection.locality.layers import (
     ConvolutionFit,
     ExplainedVariance,
 )

@@ -1,19 +1,164 @@
-"""Attention layers of a network, and a convolution in place of one."""
+"""Attention layers of a network, the convolution nearest to each by least squares, and that convolution in place."""
 
 import copy
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.inspection.layout import Images
-from vit_vs_cnn.inspection.locality.convolution_fit import FittedConvolution
 from vit_vs_cnn.models.recording import record_calls
 from vit_vs_cnn.models.vit import VisionTransformer
+
+#: Values beyond the edge of a map: "valid" is none, and only outputs that need none are fitted.
+PADDINGS = {"valid": None, "zeros": "constant", "replicate": "replicate"}
+#: Share of the mean square of an input that is added to the diagonal: the solution is unique for layer-normed tokens,
+#: whose channels sum to zero, without visible shrinkage.
+RIDGE = 1e-10
+
+
+class FittedConvolution(nn.Module):
+    """A convolution K x K of stride 1 over maps of any floating point type."""
+
+    weight: Tensor
+    bias: Tensor
+
+    def __init__(
+        self,
+        weight: Float[Tensor, "out_channels in_channels kernel_size kernel_size"],
+        bias: Float[Tensor, "out_channels"],
+        padding: str = "valid",
+    ) -> None:
+        super().__init__()
+        self.register_buffer("weight", weight)
+        self.register_buffer("bias", bias)
+        self.padding = padding
+
+    def forward(
+        self, maps: Float[Tensor, "batch in_channels rows cols"]
+    ) -> Float[Tensor, "batch out_channels out_rows out_cols"]:
+        padded = pad_map(maps, self.weight.shape[-1], self.padding)
+        return F.conv2d(padded, self.weight.to(maps), self.bias.to(maps))
+
+
+class ConvolutionFit:
+    """``W_k, b_k = argmin sum |Y - W * X - b|^2 + ridge m |W|^2`` for several kernel sizes k at once.
+
+    m is the mean square of the centred inputs. All kernel sizes have the same outputs: with "valid" padding those whose
+    largest kernel stays on the map. So the explained variance never falls as k grows, on the data fitted.
+
+    The normal equations of the largest kernel are stored, (in_channels k^2)^2 numbers; those of the smaller kernels are
+    parts of them. A kernel with as many unknowns as outputs per channel, or more, is None, as it would explain
+    anything.
+
+    Arguments:
+        kernel_sizes: odd numbers.
+        padding: "valid", "zeros" or "replicate".
+    """
+
+    def __init__(
+        self, kernel_sizes: Sequence[int] = (1, 3, 5), *, padding: str = "valid", ridge: float = RIDGE
+    ) -> None:
+        self.kernel_sizes, self.padding, self.ridge = tuple(kernel_sizes), padding, ridge
+        self.sums: list[Tensor] = []
+        self.rows, self.in_channels = 0, 0
+
+    def update(
+        self,
+        inputs: Float[Tensor, "batch in_channels rows cols"],
+        outputs: Float[Tensor, "batch out_channels rows cols"],
+    ) -> None:
+        self.in_channels = inputs.shape[1]
+        patches, targets = patches_and_targets(inputs, outputs, max(self.kernel_sizes), self.padding)
+        self.rows += len(patches)
+        if not self.sums:
+            sizes = (
+                (patches.shape[1],) * 2,
+                (patches.shape[1], targets.shape[1]),
+                patches.shape[1:],
+                targets.shape[1:],
+            )
+            self.sums = [patches.new_zeros(size) for size in sizes]
+        gram, cross, input_sums, output_sums = self.sums
+        gram.addmm_(patches.mT, patches)
+        cross.addmm_(patches.mT, targets)
+        input_sums += patches.sum(dim=0)
+        output_sums += targets.sum(dim=0)
+
+    def compute(self) -> dict[int, FittedConvolution | None]:
+        return {size: self._solve(size) for size in self.kernel_sizes}
+
+    def _solve(self, kernel_size: int) -> FittedConvolution | None:
+        gram, cross, input_sums, output_sums = self.sums
+        largest = max(self.kernel_sizes)
+        unknowns = torch.arange(self.in_channels * largest**2, device=gram.device)
+        kept = crop_map(unknowns.view(1, self.in_channels, largest, largest), (largest - kernel_size) // 2).flatten()
+        if self.rows <= len(kept):
+            return None
+        input_mean, output_mean = input_sums[kept] / self.rows, output_sums / self.rows
+        gram = gram[kept[:, None], kept] / self.rows - input_mean.outer(input_mean)
+        cross = cross[kept] / self.rows - input_mean.outer(output_mean)
+        # Inputs that never vary have a Gram matrix of zeros: any penalty will do.
+        penalty = self.ridge * gram.diagonal().mean().clamp_min(torch.finfo(torch.float64).tiny ** 0.5)
+        gram.diagonal().add_(penalty)
+        solution = torch.cholesky_solve(cross, torch.linalg.cholesky(gram))
+        bias = output_mean - input_mean @ solution
+        weight = solution.mT.unflatten(1, (self.in_channels, kernel_size, kernel_size))
+        return FittedConvolution(weight, bias, self.padding)
+
+
+class ExplainedVariance:
+    """``R^2 = 1 - sum |Y - prediction|^2 / sum |Y - mean Y|^2`` over all channels together, for several predictions.
+
+    The mean is that of every channel over images and places. Not a number if Y does not vary.
+    """
+
+    def __init__(self) -> None:
+        self.errors: dict[str, Tensor] = {}
+        self.sums, self.squares, self.rows = torch.zeros(()), torch.zeros(()), 0
+
+    def update(
+        self,
+        outputs: Float[Tensor, "batch channels rows cols"],
+        predictions: Mapping[str, Float[Tensor, "batch channels rows cols"]],
+    ) -> None:
+        outputs = outputs.double()
+        for name, prediction in predictions.items():
+            error = (outputs - prediction.double()).square().sum()
+            self.errors[name] = self.errors.get(name, torch.zeros_like(error)) + error
+        self.sums = self.sums.to(outputs) + outputs.sum(dim=(0, 2, 3))
+        self.squares = self.squares.to(outputs) + outputs.square().sum()
+        self.rows += outputs.shape[0] * outputs.shape[2] * outputs.shape[3]
+
+    def compute(self) -> dict[str, float]:
+        total = self.squares - self.sums.square().sum() / self.rows
+        total = torch.where(total > torch.finfo(torch.float64).eps * self.squares, total, torch.nan)
+        return {name: 1 - (error / total).item() for name, error in self.errors.items()}
+
+
+def patches_and_targets(inputs: Tensor, outputs: Tensor, kernel_size: int, padding: str) -> tuple[Tensor, Tensor]:
+    """Inputs of the kernel at each place, and the output there, in float64."""
+    patches = F.unfold(pad_map(inputs.double(), kernel_size, padding), kernel_size)
+    outputs = crop_map(outputs, kernel_size // 2) if padding == "valid" else outputs
+    return patches.transpose(1, 2).flatten(0, 1), outputs.double().flatten(2).transpose(1, 2).flatten(0, 1)
+
+
+def pad_map(maps: Float[Tensor, "batch channels rows cols"], kernel_size: int, padding: str) -> Tensor:
+    """The map with K // 2 more places on every side."""
+    mode = PADDINGS[padding]
+    return maps if mode is None or kernel_size == 1 else F.pad(maps, (kernel_size // 2,) * 4, mode=mode)
+
+
+def crop_map(maps: Tensor, margin: int) -> Tensor:
+    """The map without its outermost rows and cols."""
+    rows, cols = maps.shape[-2:]
+    return maps[..., margin : rows - margin, margin : cols - margin]
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,28 +223,17 @@ class TokenConvolution(nn.Module):
     ``Y[q] = sum_d W_d X[q + d] + b`` for patches. Extra tokens, which have no place on the grid, still attend.
 
     Arguments:
-        fitted: the convolution; its padding must not be "valid".
+        fitted: the convolution, whose padding is not "valid".
         attention: for the extra tokens.
     """
 
     def __init__(self, fitted: FittedConvolution, layer: AttentionLayer, attention: nn.Module) -> None:
         super().__init__()
-        if fitted.padding == "valid":
-            raise InputError('padding must not be "valid" if a convolution replaces attention: edges have outputs, too')
         self.convolution = fitted
         self.grid_size, self.extra_tokens = layer.grid_size, layer.extra_tokens
         self.attention = attention if layer.extra_tokens else None
 
-    def forward(
-        self,
-        queries: Tensor,
-        *,
-        mask: Tensor | None = None,
-        bias: Tensor | None = None,
-        return_weights: bool = False,
-    ) -> tuple[Float[Tensor, "batch tokens embed_dim"], None]:
-        if mask is not None or bias is not None or return_weights:
-            raise InputError("a convolution in the place of attention has no weights, and takes no mask and no bias")
+    def forward(self, queries: Tensor, **_: Any) -> tuple[Float[Tensor, "batch tokens embed_dim"], None]:
         convolved = self.convolution(to_map(queries, self.grid_size, self.extra_tokens))
         tokens = rearrange(convolved, "b d rows cols -> b (rows cols) d")
         if self.attention is None:

@@ -16,14 +16,12 @@ from vit_vs_cnn.attention.multihead import MultiHeadAttention
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.files import write_text
-from vit_vs_cnn.inspection.locality.convolution_fit import (
-    ConvolutionFit,
-    ExplainedVariance,
-    crop_map,
-)
 from vit_vs_cnn.inspection.locality.layers import (
     AttentionLayer,
+    ConvolutionFit,
+    ExplainedVariance,
     LayerPass,
+    crop_map,
     find_attention_layers,
     pass_layer,
     replace_attention,
