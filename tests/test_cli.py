@@ -229,7 +229,10 @@ assert "matplotlib.figure" in sys.modules and "matplotlib.pyplot" not in sys.mod
     assert "8 of 8 done" in done.stdout
     assert "did you mean lr?" in done.stderr
     assert done.stderr.count("data.root fotos: no such folder") == 2
-    assert "small: not everything can be used: class with too few images: 2 (cat: class 'cat' has 0" in done.stderr
+    assert (
+        "small: not everything can be used: class with too few images: 2 (cat: class 'cat' has 0 train images"
+        in done.stderr
+    )
     assert 'there is no model "vitt"; did you mean' in done.stderr
 
 

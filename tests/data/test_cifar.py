@@ -226,14 +226,6 @@ def test_an_archive_that_is_none_gives_one_line_and_leaves_no_folder(tmp_path):
     assert not (tmp_path / "cifar-10-batches-py").exists()
 
 
-def test_a_truncated_archive_leaves_no_folder(tmp_path, monkeypatch):
-    make(tmp_path / "made", "cifar10")
-    archive = publish(monkeypatch, tmp_path / "made", "cifar10")
-    archive.write_bytes(archive.read_bytes()[:-200_000])
-    assert str(archive) in message_of(CifarSource("cifar10", archive.parent, UNVERIFIED))
-    assert [path.name for path in archive.parent.iterdir() if path.is_dir()] == []
-
-
 def test_links_and_paths_in_an_archive_have_no_effect(tmp_path):
     (tmp_path / "secret").write_text("secret")
     with tarfile.open(tmp_path / "evil.tar.gz", "w:gz") as tar:

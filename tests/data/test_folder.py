@@ -360,7 +360,7 @@ def test_a_class_with_too_few_images_is_named_with_count_and_minimum(root, optio
     classes(root)
     fill(root / "cat", 2)
     message = message_of(open_folder(root, options()).train)
-    assert "'cat' has 2 images" in message and "at least 3" in message and "to validate, to test" in message
+    assert "class 'cat' has 2 train images, and needs at least 3" in message
 
 
 def test_a_class_without_usable_files_mentions_the_others(root, options):
@@ -368,13 +368,13 @@ def test_a_class_without_usable_files_mentions_the_others(root, options):
     (root / "cat").mkdir()
     (root / "cat" / "a.heic").touch()
     message = message_of(open_folder(root, options()).train)
-    assert "'cat' has 0 images (1 other files, such as cat/a.heic; images end in .bmp .gif .jpeg" in message
+    assert "'cat' has 0 train images (files that end in .bmp .gif .jpeg" in message
 
 
 def test_classes_of_the_splits_must_agree(root, options):
     classes(root / "train")
     classes(root / "test", ("ant",))
-    assert "class 'bee' of train/ has no images here" in message_of(open_folder(root, options()).train)
+    assert "class 'bee' has 0 test images" in message_of(open_folder(root, options()).train)
     classes(root / "test", ("bee", "cat"))
     message = message_of(open_folder(root, options()).train)
     assert "test/cat: class 'cat' is not in train/, which has ant, bee" in message
@@ -409,10 +409,10 @@ def test_everything_that_is_wrong_in_any_split_is_listed_at_once(root, options):
     expected = {f"{split}/ant/{name}" for split in ("train", "test") for name in bad_files(root / split / "ant")}
     (root / "train" / "cow").mkdir()
     fill(root / "test" / "dog")
-    expected |= {"train/cow", "test/cow", "test/dog"}
     source = open_folder(root, options())
     message = message_of(source.train)
-    assert sorted(problem.name for problem in source.listing.problems) == sorted(expected)
+    expected = sorted([*expected, "test/dog", "cow", "cow"])
+    assert sorted(problem.name for problem in source.listing.problems) == expected
     counts = ("damaged: 4", "no image: 4", "empty file: 2", "too many pixels: 2", "missing: 2", "too few images: 2")
     assert all(count in message for count in counts)
     assert f"and {len(expected) - 3} more" in message and "vit-vs-cnn audit lists all" in message
