@@ -22,7 +22,6 @@ from vit_vs_cnn.attention.functional import (
 from vit_vs_cnn.attention.kernels import KernelRegression, log_kernel
 from vit_vs_cnn.attention.linear import RandomFeatures, linear_attention
 from vit_vs_cnn.attention.positions import (
-    position_similarity,
     resize_position,
     sincos_2d_encoding,
     sinusoidal_encoding,
@@ -165,10 +164,16 @@ def sinusoidal_positions() -> Figure:
     return figure
 
 
+def _position_similarity(encoding: Tensor, grid_size: tuple[int, int]) -> Tensor:
+    """Cosine similarity of the encodings of all pairs of patches, ``(rows, cols, rows, cols)``."""
+    directions = torch.nn.functional.normalize(encoding, dim=1)
+    return (directions @ directions.T).view(*grid_size, *grid_size)
+
+
 def grid_position_similarity() -> Figure:
     """Cosine similarity of the 2-D sin-cos encoding of some patches with all others'."""
     rows, cols, step = 8, 10, 3
-    similarity = position_similarity(sincos_2d_encoding((rows, cols), 192), (rows, cols))
+    similarity = _position_similarity(sincos_2d_encoding((rows, cols), 192), (rows, cols))
     return attention_heatmaps(
         similarity[::step, ::step],
         row_labels=[f"row {row}" for row in range(0, rows, step)],
@@ -229,7 +234,7 @@ def resized_positions() -> Figure:
     computed = sincos_2d_encoding(new, 64)
     panels: list[Tensor] = []
     for values, grid in ((encoding, old), (resized, new), (computed, new)):
-        panels.append(position_similarity(values, grid)[grid[0] // 4, grid[1] // 4])
+        panels.append(_position_similarity(values, grid)[grid[0] // 4, grid[1] // 4])
     return attention_heatmaps(
         [panels],
         titles=[["8 x 8", "interpolated to 12 x 16", "computed for 12 x 16"]],

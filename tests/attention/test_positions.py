@@ -5,7 +5,6 @@ import torch.nn.functional as F
 
 from vit_vs_cnn.attention import (
     SinusoidalPosition,
-    position_similarity,
     resize_position,
     sincos_2d_encoding,
     sinusoidal_encoding,
@@ -79,14 +78,3 @@ def test_what_cannot_be_encoded_raises():
         sincos_2d_encoding((ROWS, COLS), 6)
     with pytest.raises(ValueError, match=r"old_grid=\(3, 5\), but has 14"):
         resize_position(torch.zeros(14, DIM), (ROWS, COLS), (2, 2))
-
-
-def test_similarity_is_the_cosine_between_the_encodings_of_two_places():
-    encoding = torch.randn(ROWS * COLS, DIM, dtype=torch.float64)
-    similarity = position_similarity(encoding, (ROWS, COLS))
-    assert similarity.shape == (ROWS, COLS, ROWS, COLS)
-    for row, col, other_row, other_col in [(0, 3, 2, 1), (1, 1, 1, 1), (2, 4, 0, 0)]:
-        expected = F.cosine_similarity(encoding[row * COLS + col], encoding[other_row * COLS + other_col], dim=0)
-        torch.testing.assert_close(similarity[row, col, other_row, other_col], expected)
-    with pytest.raises(ValueError, match=r"15 tokens for grid_size=\(3, 5\), but has 14"):
-        position_similarity(encoding[1:], (ROWS, COLS))

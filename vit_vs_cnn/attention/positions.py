@@ -120,29 +120,6 @@ def resize_position(
     return torch.cat([prefix, rearrange(image, "1 d rows cols -> (rows cols) d")])
 
 
-def position_similarity(
-    encoding: Float[Tensor, "tokens dim"], grid_size: tuple[int, int]
-) -> Float[Tensor, "rows cols rows cols"]:
-    """Cosine similarity of the encodings of all pairs of patches; ``similarity[r, c]`` is the map of patch (r, c).
-
-    ``s[p, q] = E[p] . E[q] / (|E[p]| |E[q]|)``.
-
-    Reference: Dosovitskiy et al. 2021, figure 7 (centre).
-    Differs: none.
-
-    Arguments:
-        encoding: ``(rows * cols, dim)``, without prefix tokens.
-
-    Raises:
-        ValueError: if ``encoding`` does not have the tokens of the grid.
-    """
-    rows, cols = grid_size
-    if len(encoding) != rows * cols:
-        raise ValueError(f"encoding must have {rows * cols} tokens for grid_size={grid_size}, but has {len(encoding)}")
-    directions = F.normalize(encoding, dim=-1)
-    return rearrange(directions @ directions.T, "(r c) (y x) -> r c y x", r=rows, y=rows)
-
-
 class LearnedPosition(GridLayer):
     """Learned vector, added to each token.
 
