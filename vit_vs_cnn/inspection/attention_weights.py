@@ -60,7 +60,7 @@ def attention_distances(
 
 
 def concatenate_maps(parts: Sequence[AttentionMaps]) -> AttentionMaps:
-    """The maps of several batches as those of all their images, without gradients."""
+    """Join the maps of several batches, without gradients."""
     weights = [torch.cat(layer) for layer in zip(*(part.weights for part in parts), strict=True)]
     logits, query = (torch.cat([getattr(part, name) for part in parts]) for name in ("logits", "query"))
     return AttentionMaps(logits, weights, query, parts[0].grid_size, parts[0].extra_tokens)
@@ -73,7 +73,7 @@ def attention_maps(
     verify: bool = True,
     head_fusion: str | None = None,
 ) -> AttentionMaps:
-    """The attention weights of every layer, computed explicitly: the logits are those of the fused kernels.
+    """The attention weights of every layer, computed explicitly: the logits equal the logits of the fused kernels.
 
     Our Vision Transformer returns them, those of windows scattered to tokens x tokens. In any other network torch's
     attention is computed explicitly and recorded (see ``AttentionRecorder``): one map for each block, or an error.
@@ -81,7 +81,7 @@ def attention_maps(
     Arguments:
         network: our or timm's Vision Transformer. It is evaluated without dropout, in any mode.
         images: normalised, as the network takes them.
-        verify: for recorded weights, compare the logits with those of the fused kernels.
+        verify: for recorded weights, compare the logits with the logits of the fused kernels.
         head_fusion: "mean", "max" or "min" to keep one head in place of all of a layer. Without windows they are fused
             as soon as they are computed: about the time of the forward pass alone, and a fraction of the memory.
 
@@ -113,7 +113,7 @@ def attention_gradients(
         classes: one for each image; the predicted one if None.
 
     Raises:
-        InputError: as ``attention_maps``; or there is no such class, or the logits do not depend on the weights.
+        InputError: as ``attention_maps``; or an unknown class, or the logits do not depend on the weights.
     """
     with torch.enable_grad():
         # Images with gradients, so that a network with frozen parameters has a graph, too.
@@ -182,7 +182,7 @@ def _uncompiled(network: nn.Module) -> nn.Module:
 def _returned_weights(
     network: VisionTransformer, images: Tensor, head_fusion: str | None
 ) -> tuple[Tensor, list[Tensor], list[Tensor]]:
-    """As ``_recorded_weights``, of our own network."""
+    """As ``_recorded_weights``, for our Vision Transformer."""
     pooling = {} if network.pooling is None else {"pooling": network.pooling}
     attentions: list[Any] = [block.attention for block in network.encoder.blocks]
     is_plain = all(layer.window is layer.inner_attention is layer.relative_position is None for layer in attentions)

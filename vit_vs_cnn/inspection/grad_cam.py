@@ -31,7 +31,7 @@ def grad_cam(
         layer: module whose output is A; ``find_feature_layer(network, images)`` if None.
 
     Raises:
-        InputError: there is no such class, or no feature map.
+        InputError: an unknown class, or no feature map.
     """
     layer = layer or find_feature_layer(network, images)
     with evaluation_mode(network), torch.enable_grad(), record_calls({"features": layer}) as calls:
@@ -59,7 +59,7 @@ def integrated_gradients(
         network, images, classes: see ``grad_cam``; any network.
 
     Raises:
-        InputError: there is no such class.
+        InputError: an unknown class.
     """
     points, point_weights = np.polynomial.legendre.leggauss(steps)
     mean_gradients = torch.zeros_like(images)
@@ -80,7 +80,7 @@ def find_feature_layer(network: nn.Module, images: Images) -> nn.Module:
     """The deepest layer of a CNN, converted to attention or not, whose output is feature maps of more than one place.
 
     Raises:
-        InputError: the network is a transformer, or has no such layer.
+        InputError: the network is a transformer, or has no feature map.
     """
     trunk = unwrap(network)
     trunk = trunk.network if isinstance(trunk, AttentionNetwork) else trunk

@@ -144,7 +144,7 @@ class Inspection(Written):
             lines.append(f"{network.name} {is_right}maps that beat random maps in deletion: {', '.join(better)}.")
             if network.why_no_attention is not None:
                 lines.append(f"{network.name} has no figures of attention: {network.why_no_attention}")
-        return lines + [f"{name}: {method} is not scored: {why}" for (name, method), why in self.skipped.items()]
+        return lines + [f"{name}: {method} is not scored: {reason}" for (name, method), reason in self.skipped.items()]
 
     def frame(self) -> "pandas.DataFrame":
         """One row for each network and method: its scores with their intervals if requested, otherwise the mean area
@@ -178,25 +178,25 @@ def inspect_networks(
     """Open networks, choose images, compute maps and their scores.
 
     Raises:
-        InputError: a network or an image cannot be opened, or there is no such method or class.
+        InputError: a network or an image cannot be opened, an unknown method or class.
     """
     tell("opening")
     networks = open_networks(paths, trust=request.trust)
-    methods = {one.name: select_methods(one, request.methods) for one in networks}
+    methods = {network.name: select_methods(network, request.methods) for network in networks}
     target = None if request.target_class is None else class_number(request.target_class, networks[0].class_names)
     tell("reading images")
     options = {"count": request.image_count, "seed": request.seed, "root": request.root, "others": networks[1:]}
     images = select_images(networks[0], request.images, **options)
     grid_size = deletion_grid(networks, (images.data.images.shape[2], images.data.images.shape[3]))
     results = [
-        inspect_network(one, images, methods[one.name], grid_size=grid_size, target_class=target, tell=tell)
-        for one in networks
+        inspect_network(network, images, methods[network.name], grid_size=grid_size, target_class=target, tell=tell)
+        for network in networks
     ]
     scores, skipped = {}, {}
-    for one in networks if request.score_maps else ():
-        tell(f"scoring the methods of {one.name}")
-        scores[one.name], reasons = score_network(one, request, grid_size, tell)
-        skipped |= {(one.name, method): why for method, why in reasons.items()}
+    for network in networks if request.score_maps else ():
+        tell(f"scoring the methods of {network.name}")
+        scores[network.name], reasons = score_network(network, request, grid_size, tell)
+        skipped |= {(network.name, method): reason for method, reason in reasons.items()}
     return Inspection(images, tuple(results), adjust_scores(scores), skipped)
 
 
@@ -210,7 +210,7 @@ def select_methods(trained: TrainedNetwork, names: Sequence[str] = ()) -> list[s
         return [name for name in defaults if find_error(trained, name) is None] or list(DEFAULT_METHODS)
     if chosen := [name for name in names if name in supported]:
         return chosen
-    lacks = "is no CNN with feature maps" if attends else "has no attention between all tokens of one grid"
+    lacks = "has no feature maps" if attends else "has no attention between all tokens of one grid"
     raise InputError(
         f"{trained.name} ({type(trained.network).__name__}) {lacks}, so it does not support {', '.join(names)}; "
         f"its methods are {', '.join(supported)}"
@@ -218,7 +218,7 @@ def select_methods(trained: TrainedNetwork, names: Sequence[str] = ()) -> list[s
 
 
 def class_number(name: str | int, class_names: Sequence[str]) -> int:
-    """The number of a class, from its name or its number. Raises InputError: there is no such class."""
+    """Index of a class, from its name or its index. Raises InputError: an unknown class."""
     if isinstance(name, int) and 0 <= name < len(class_names):
         return name
     if name not in class_names:
@@ -227,11 +227,11 @@ def class_number(name: str | int, class_names: Sequence[str]) -> int:
 
 
 def deletion_grid(networks: Sequence[TrainedNetwork], image_size: tuple[int, int]) -> tuple[int, int]:
-    """The tokens that deletion removes, the same for all: those of the first network with tokens, or 8 x 8."""
-    for one in networks:
-        if has_attention(one.network):
+    """Grid of tokens that deletion removes: the grid of the first network with tokens, or 8 x 8."""
+    for network in networks:
+        if has_attention(network.network):
             with contextlib.suppress(InputError):
-                return limit_grid_size(TokenLayout.of(one.network, image_size).grid_size, image_size)
+                return limit_grid_size(TokenLayout.of(network.network, image_size).grid_size, image_size)
     return limit_grid_size((8, 8), image_size)
 
 
@@ -251,7 +251,7 @@ def inspect_network(
         target_class: class whose probability deletion follows; the predicted one if None.
 
     Raises:
-        InputError: as ``saliency_maps``. Unavailable attention weights are no error if no method needs them.
+        InputError: as ``saliency_maps``. Attention weights may be unavailable if no method needs them.
     """
     tell(f"{network.name}: predictions and random maps")
     pixels = images_for(network, images.data.images)
@@ -300,7 +300,7 @@ def score_network(
     grid_size: tuple[int, int],
     tell: Callable[[str], None] = lambda _: None,
 ) -> tuple[list[MethodScore], dict[str, str]]:
-    """Scores of a network's methods on images of their own, and by method the reason why it was not scored."""
+    """Scores of a network's methods on other images, and by method the reason why it was not scored."""
     options = {"count": request.score_image_count, "seed": derive_seed(request.seed, "score"), "root": request.root}
     images, names = select_images(network, **options), request.methods or list_methods(network.network)
     errors = {name: find_error(network, name) for name in select_methods(network, names)}

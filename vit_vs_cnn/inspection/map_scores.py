@@ -180,7 +180,7 @@ def score_methods(
     request: ScoreRequest | None = None,
     tell: Callable[[str], None] = lambda _: None,
 ) -> list[MethodScore]:
-    """Scores of methods on the same images, followed by those of a random map and of the centre map.
+    """Scores of methods on the same images, followed by the scores of a random map and of the centre map.
 
     Every map is for the predicted class. Deletion is ``(AUC_random - AUC) / AUC_random``, insertion ``(AUC -
     AUC_random) / AUC_random``, with the areas under the mean curves over all images and over several random maps of
@@ -199,9 +199,9 @@ def score_methods(
     """
     request = request or ScoreRequest()
     if not len(images):
-        raise InputError("there is no image to score on; needed: at least one")
+        raise InputError("images: at least one is needed to score methods")
     check_fills(request.fills)
-    named = list({one.name: one for one in map(get_method, (*methods, *BASELINE_METHODS))}.values())
+    chosen_methods = list({method.name: method for method in map(get_method, (*methods, *BASELINE_METHODS))}.values())
     size = (images.images.shape[2], images.images.shape[3])
     request = replace(request, grid_size=request.grid_size or _default_grid(network, size))
     with evaluation_mode(network):
@@ -210,16 +210,16 @@ def score_methods(
         rows = []
         for number, (part, mask) in enumerate(zip(parts, masks, strict=True)):
             done = number * request.batch_size
-            tell(f"scoring maps: {done:,} of {len(images):,} images by {len(named)} methods")
-            rows.append(_score_batch(network, normalise(part), mask, named, request))
+            tell(f"scoring maps: {done:,} of {len(images):,} images by {len(chosen_methods)} methods")
+            rows.append(_score_batch(network, normalise(part), mask, chosen_methods, request))
         stages: dict[str, tuple[RandomizationStage, ...]] = {}
         if request.stages:
             chosen = images.images[: request.randomization_images].split(request.batch_size)
             options = {"stages": request.stages, "redraws": request.redraws, "seed": request.seed}
             batches = [normalise(part) for part in chosen]
-            stages = randomization_test(network, batches, named, tell=tell, **options)
+            stages = randomization_test(network, batches, chosen_methods, tell=tell, **options)
     values = {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
-    scores = [_score(method, values, request, stages.get(method.name, ())) for method in named]
+    scores = [_score(method, values, request, stages.get(method.name, ())) for method in chosen_methods]
     return adjust_scores({"": scores})[""]
 
 
@@ -304,7 +304,7 @@ def _score_batch(
         network, images, classes, grid_size=grid_size, steps=min(request.steps, grid_size[0] * grid_size[1])
     )
     by_chance = [dict(_areas(test, noise, request.fills)) for noise in random_maps(images)]
-    results = {f"chance/{name}": torch.stack([one[name] for one in by_chance]).mean(dim=0) for name in by_chance[0]}
+    results = {f"chance/{name}": torch.stack([areas[name] for areas in by_chance]).mean(dim=0) for name in by_chance[0]}
     for method in methods:
         maps = saliency_maps(network, images, method, classes=classes, verify=False)
         numbers = {"constant": is_constant_map(crop_to_model_view(network, maps))}
@@ -344,7 +344,7 @@ def _score(
 
 
 def _relative_to_random(own: np.ndarray, random: np.ndarray, centre: np.ndarray, sign: int, seed: int) -> MapMeasure:
-    """Areas relative to those of random maps; the sign makes larger better."""
+    """Areas relative to the areas of random maps; the sign makes larger better."""
     stacked = np.stack([own, random], axis=1)
     value = bootstrap_interval(stacked, lambda means: sign * (means[:, 0] - means[:, 1]) / means[:, 1], seed=seed)
     return MapMeasure(value, max(one_sided_p_value(sign * (own - other)) for other in (random, centre)))

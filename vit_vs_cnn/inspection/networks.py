@@ -82,7 +82,7 @@ def select_images(
         others: further networks that are inspected on these images.
 
     Raises:
-        InputError: no such image, or networks tested on different folds.
+        InputError: a missing image, or networks tested on different folds.
     """
     numbers = [int(word) for word in words if word.isdecimal()]
     if words and not numbers:
@@ -137,8 +137,8 @@ def _scored_images(
     if cell.experiment.protocol.scored_on == "test":
         test = pool.test(cell.seed)
         return test, f"the {len(test):,} test images"
-    held = pool.draw(cell.train_size, cell.seed).validation
-    return held, f"the {len(held):,} validation images"
+    validation = pool.draw(cell.train_size, cell.seed).validation
+    return validation, f"the {len(validation):,} validation images"
 
 
 def _random_numbers(total: int, count: int, seed: int) -> Tensor:
@@ -151,14 +151,14 @@ def _files(path: Path, count: int) -> list[Path]:
         raise InputError(f"images: {path}: no such file or folder, and no number of a test image")
     if not path.is_dir():
         return [path]
-    found = sorted(file for file in path.rglob("*") if file.suffix.lower() in SUFFIXES)
-    if not found:
+    files = sorted(file for file in path.rglob("*") if file.suffix.lower() in SUFFIXES)
+    if not files:
         raise InputError(f"images: {path} contains no image ({', '.join(sorted(SUFFIXES))})")
-    return found[:count]
+    return files[:count]
 
 
 def _decode(files: Sequence[Path], trained: TrainedNetwork) -> LabelledImages:
     pixels = trained.decoded([InputImage(spelled(file), file) for file in files])
-    known = {name: number for number, name in enumerate(trained.class_names)}
-    labels = [known.get(file.resolve().parent.name, UNKNOWN) for file in files]
+    class_indices = {name: number for number, name in enumerate(trained.class_names)}
+    labels = [class_indices.get(file.resolve().parent.name, UNKNOWN) for file in files]
     return LabelledImages(pixels, torch.tensor(labels), trained.class_names, [spelled(file.name) for file in files])

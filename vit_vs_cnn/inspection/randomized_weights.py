@@ -66,10 +66,10 @@ def randomization_test(
     seed: int = 0,
     tell: Callable[[str], None] = lambda _: None,
 ) -> dict[str, tuple[RandomizationStage, ...]]:
-    """Rank correlation of each method's maps with those of the same network with shuffled weights, by method.
+    """Rank correlation of each method's maps with the maps of the same network with shuffled weights, by method.
 
-    The parameters of the head alone are shuffled, then those of ever more parts from the head to the input. All maps
-    are for the classes that the original network predicts. One shuffled network is in memory at a time.
+    The parameters of the head alone are shuffled, then of ever more parts, from the head to the input. All maps are for
+    the classes that the original network predicts. One shuffled network is in memory at a time.
 
     Reference: Adebayo et al. 2018, section 3.
     Differs: entries are shuffled, not re-initialised; maps are compared as they are, not their absolute values.
@@ -84,11 +84,9 @@ def randomization_test(
         classes = [network(batch).argmax(dim=1) for batch in batches]
 
     def maps_of(other: nn.Module, method: SaliencyMethod) -> list[Maps]:
-        made = (
-            saliency_maps(other, batch, method, classes=of, verify=False)
-            for batch, of in zip(batches, classes, strict=True)
-        )
-        return [crop_to_model_view(network, maps) for maps in made]
+        pairs = zip(batches, classes, strict=True)
+        maps = (saliency_maps(other, batch, method, classes=chosen, verify=False) for batch, chosen in pairs)
+        return [crop_to_model_view(network, part) for part in maps]
 
     original = {method.name: maps_of(network, method) for method in methods}
     results: dict[str, tuple[RandomizationStage, ...]] = {method.name: () for method in methods}

@@ -45,7 +45,7 @@ def attention_rollout(
         extra_tokens: number of tokens before the patches, such as the class token; used for discarding alone.
 
     Raises:
-        InputError: these are no weights, their shapes differ, or an option is outside its range.
+        InputError: weights are missing, their shapes differ, or an option is outside its range.
     """
     check_weights(weights)
     fused = _fusions(weights, head_fusion, discard_ratio, extra_tokens)
@@ -71,7 +71,7 @@ def rollout_map(
         weights, head_fusion, discard_ratio, residual, extra_tokens: see ``attention_rollout``.
 
     Raises:
-        InputError: as ``attention_rollout``; or there is no such token.
+        InputError: as ``attention_rollout``; or an unknown token.
     """
     row = query_row(query, weights, extra_tokens)
     fused = _fusions(weights, head_fusion, discard_ratio, extra_tokens)
@@ -106,7 +106,7 @@ def gradient_rollout_map(
     """Rollout of the attention that raises a class's logit: ``q^T R`` over the patches, as in ``rollout_map``.
 
     ``R = M_L ... M_1``, ``M_l = residual I + (1 - residual) G_l``, with G_l the ``positive_attention`` of layer l, its
-    rows normalised; a row of zeros becomes that of the identity.
+    rows normalised; a row of zeros becomes the row of the identity.
 
     Reference: Chefer et al. 2021b, equation 5, within Abnar & Zuidema 2020, equation 1.
     Differs: rows are normalised, so that ``residual`` is exact.
@@ -180,10 +180,10 @@ def propagate_rows(rows: Rows, residual: float, fused: Iterable[Matrices]) -> Ro
     rows = rows.to(wide := torch.promote_types(kind, torch.float32))  # quotients of small numbers leave half precision
     for narrow in fused:
         matrices = narrow.to(wide)
-        given, sums = (1 - residual) * rows, matrices.sum(dim=-1)[:, None]
+        moving, sums = (1 - residual) * rows, matrices.sum(dim=-1)[:, None]
         empty = sums == 0  # as in ``normalized_fusion``
-        moved = torch.bmm((given / sums).masked_fill(empty, 0.0), matrices)
-        rows = residual * rows + moved + given * empty
+        moved = torch.bmm((moving / sums).masked_fill(empty, 0.0), matrices)
+        rows = residual * rows + moved + moving * empty
     return rows.to(kind)
 
 
@@ -257,11 +257,13 @@ def _fusion(weights: Weights, head_fusion: str, discard_ratio: float, extra_toke
     protected[:, :extra_tokens] = True
     count = (discard_ratio * (~protected).sum(dim=-1)).long()  # of each row
     order = fused.masked_fill(protected, torch.inf).argsort(dim=-1, stable=True)
-    gone = torch.arange(tokens, device=fused.device) < count[:, None]
-    return fused.masked_fill(torch.zeros_like(order, dtype=torch.bool).scatter(-1, order, gone.expand_as(order)), 0.0)
+    is_discarded = torch.arange(tokens, device=fused.device) < count[:, None]
+    return fused.masked_fill(
+        torch.zeros_like(order, dtype=torch.bool).scatter(-1, order, is_discarded.expand_as(order)), 0.0
+    )
 
 
 def _check_gradients(weights: Sequence[Tensor], gradients: Sequence[Tensor]) -> None:
     if [layer.shape for layer in weights] != [gradient.shape for gradient in gradients]:
         shapes = [[tuple(layer.shape) for layer in layers] for layers in (weights, gradients)]
-        raise InputError(f"gradients have shapes {shapes[1]}; needed: those of the weights, {shapes[0]}")
+        raise InputError(f"gradients have shapes {shapes[1]}; needed: the shapes of the weights, {shapes[0]}")

@@ -90,8 +90,8 @@ class LayerLocality:
         row: Row = {"layer": self.layer, "name": self.name} | {name: self.mean(name) for name in names}
         row |= {f"r2_{size}": share for size, share in self.explained_by_kernel_size.items()}
         row |= {"r2_mean_weights": self.explained_by_mean_weights, "content_share": self.content_share}
-        for size, (lost, agreement) in self.replaced.items():
-            row |= {f"accuracy_lost_{size}": lost, f"agreement_{size}": agreement}
+        for size, (accuracy_lost, agreement) in self.replaced.items():
+            row |= {f"accuracy_lost_{size}": accuracy_lost, f"agreement_{size}": agreement}
         return row
 
 
@@ -159,7 +159,7 @@ def measure_locality(
     if not (layers := find_attention_layers(network)):
         raise InputError(f"{type(network).__name__} is no VisionTransformer, so it has no attention layers to measure")
     if not len(images) or not len(held_out):
-        raise InputError("there are no images to measure on")
+        raise InputError("images: at least one is needed to measure on, and one held out")
     like = next(network.parameters())
     data = images.to(like).split(batch_size), held_out.to(like).split(batch_size)
     truth = None if labels is None else labels.to(like.device)
@@ -200,9 +200,9 @@ def _measure_layer(
     for batch in data[0]:
         passed = pass_layer(network, layer, batch)
         measures.update(passed.weights)
-        for one in (fit, replacement):
-            if one is not None:
-                one.update(as_map(passed.inputs), as_map(passed.outputs))
+        for accumulator in (fit, replacement):
+            if accumulator is not None:
+                accumulator.update(as_map(passed.inputs), as_map(passed.outputs))
     mean_weights = measures.mean_weights()
     convolutions, explained, margin = fit.compute(), ExplainedVariance(), max(kernel_sizes) // 2
     for batch in data[1]:
@@ -220,12 +220,12 @@ def _measure_layer(
     for size, convolution in ({} if replacement is None else replacement.compute()).items():
         if convolution is not None:
             instead = _predict(replace_attention(network, layer, convolution), data[1])
-            lost = (
+            accuracy_lost = (
                 None
                 if labels is None
                 else float(((predicted == labels).double() - (instead == labels).double()).mean())
             )
-            replaced[size] = lost, float((instead == predicted).double().mean())
+            replaced[size] = accuracy_lost, float((instead == predicted).double().mean())
     shares = explained.compute()
     return LayerLocality(
         layer=index,
@@ -262,14 +262,14 @@ def select_images(
     cell: Run, pool: ExperimentData, *, count: int, held_out: int
 ) -> tuple[LabelledImages, LabelledImages]:
     """Training images of a cell, and images that it was not trained on, validation images included; no test image."""
-    drawn = pool.draw(cell.train_size, cell.seed)
-    trained = set(drawn.training.sample_ids)
+    training = pool.draw(cell.train_size, cell.seed).training
+    trained = set(training.sample_ids)
     names = pool.images.sample_ids
     free = torch.tensor([i for i in pool.trainable(cell.seed).tolist() if names[i] not in trained], dtype=torch.long)
     if not len(free):
         raise InputError(f"{cell.name} was trained on all images; none is left to measure it on")
     order = torch.randperm(len(free), generator=torch.Generator().manual_seed(cell.seed))
-    fitted = drawn.training.subset(torch.arange(min(count, len(drawn.training))))
+    fitted = training.subset(torch.arange(min(count, len(training))))
     return fitted, pool.images.subset(free[order[:held_out]])
 
 
@@ -284,7 +284,7 @@ def measure_network(
 
     Arguments:
         images: to fit on, and held out; see ``select_images``.
-        network: measured instead of its own.
+        network: measured in place of the trained one.
         summary_only: as of ``measure_locality``.
     """
     whole = network or trained.network
