@@ -38,7 +38,7 @@ def initialize_mimetic(attention: MultiHeadAttention) -> None:
         attention: layer to change in place, of one width throughout.
 
     Raises:
-        ValueError: if the layer's widths differ, its heads are wider than its tokens, or it has no output projection.
+        ValueError: if the layer's widths differ, or its heads are wider than its tokens.
     """
     _check_square(attention)
     products = _noisy_identity(attention, QUERY_KEY_MIX, QUERY_KEY_MIX, (attention.num_heads,))
@@ -146,8 +146,6 @@ def _check_square(attention: MultiHeadAttention) -> None:
             f"num_heads * head_dim must not exceed embed_dim={attention.embed_dim}, but is "
             f"{attention.num_heads} * {attention.head_dim}"
         )
-    if attention.output_projection is None:
-        raise ValueError("output_projection must be True, but is False")
 
 
 def _noisy_identity(attention: MultiHeadAttention, noise: float, identity: float, batch: Sequence[int] = ()) -> Tensor:
@@ -175,7 +173,6 @@ def _set_value_and_output(attention: MultiHeadAttention) -> None:
     inner = attention.num_heads * attention.head_dim
     values, output = _split(_noisy_identity(attention, VALUE_OUTPUT_MIX, -VALUE_OUTPUT_MIX), inner)
     _set(attention.value_projection, values.T)
-    assert attention.output_projection is not None
     _set(attention.output_projection, output)
 
 

@@ -119,23 +119,14 @@ class LinearAttention(nn.Module):
 
     Reference: Katharopoulos et al. 2020, equation 5.
     Differs: weights, on request, are computed in O(queries * keys).
-
-    Arguments:
-        feature_map: map phi, a module such as ``RandomFeatures`` or a function.
-        causal: a query attends only to keys up to its own position.
     """
-
-    def __init__(self, feature_map: FeatureMap = elu_features, *, causal: bool = False) -> None:
-        super().__init__()
-        self.feature_map = feature_map
-        self.causal = causal
 
     def forward(
         self, queries: Queries, keys: Keys, values: Values, *, mask: KeyMask | None = None, return_weights: bool = False
     ) -> tuple[AttentionOutput, Weights | None]:
         """Output, and the weights with ``return_weights``, else None; arguments as of ``linear_attention``."""
         attention = linear_attention_reference if return_weights else linear_attention
-        output = attention(queries, keys, values, feature_map=self.feature_map, causal=self.causal, mask=mask)
+        output = attention(queries, keys, values, mask=mask)
         return output if isinstance(output, tuple) else (output, None)
 
 

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from vit_vs_cnn.attention.arguments import AnyMask, check_mask, check_positive, check_probability
+from vit_vs_cnn.attention.arguments import AnyMask, check_mask, check_positive
 from vit_vs_cnn.attention.functional import drop_weights, masked_softmax
 from vit_vs_cnn.attention.kernels import check_kernel, log_bandwidth_parameter, log_kernel
 from vit_vs_cnn.attention.multihead import xavier_uniform_
@@ -50,18 +50,10 @@ class DotProductScore(nn.Module):
 
     Reference: Vaswani et al. 2017, equation 1.
     Differs: none.
-
-    Arguments:
-        scale: factor of the products; ``1 / sqrt(head_dim)`` if None.
     """
 
-    def __init__(self, scale: float | None = None) -> None:
-        super().__init__()
-        self.scale = scale
-
     def forward(self, queries: Queries, keys: Keys) -> ScoreTable:
-        scale = queries.shape[-1] ** -0.5 if self.scale is None else self.scale
-        return (queries * scale) @ keys.transpose(-2, -1)
+        return (queries * queries.shape[-1] ** -0.5) @ keys.transpose(-2, -1)
 
 
 class AdditiveScore(nn.Module):
@@ -139,17 +131,11 @@ class ScoredAttention(nn.Module):
 
     Arguments:
         score: module called as ``score(queries, keys)`` that returns ``(..., queries, keys)``.
-        dropout: probability of dropping a weight in training.
-
-    Raises:
-        ValueError: if ``dropout`` is outside [0, 1).
     """
 
-    def __init__(self, score: nn.Module, *, dropout: float = 0.0) -> None:
+    def __init__(self, score: nn.Module) -> None:
         super().__init__()
-        check_probability(dropout=dropout)
         self.score = score
-        self.dropout = dropout
 
     def forward(
         self,
@@ -161,6 +147,5 @@ class ScoredAttention(nn.Module):
         return_weights: bool = False,
     ) -> tuple[Output, ScoreTable | None]:
         """Output, and the weights with ``return_weights``, else None; arguments as of ``attention_from_scores``."""
-        dropout = self.dropout if self.training else 0.0
-        output, weights = attention_from_scores(self.score(queries, keys), values, mask=mask, dropout=dropout)
+        output, weights = attention_from_scores(self.score(queries, keys), values, mask=mask)
         return output, weights if return_weights else None

@@ -18,9 +18,10 @@ from vit_vs_cnn.models.resnet import ResNet
 
 
 def grad_cam(
-    network: nn.Module, images: Images, classes: Classes | None = None, *, layer: nn.Module | None = None
+    network: nn.Module, images: Images, classes: Classes | None = None
 ) -> Float[Tensor, "batch feature_rows feature_cols"]:
-    """Feature maps weighted by the mean gradient of a class's logit: ``relu(sum_c mean(dy/dA_c) A_c)``.
+    """Feature maps weighted by the mean gradient of a class's logit: ``relu(sum_c mean(dy/dA_c) A_c)``, A the
+    output of ``find_feature_layer``.
 
     Reference: Selvaraju et al. 2017, equations 1 and 2.
     Differs: none.
@@ -28,12 +29,11 @@ def grad_cam(
     Arguments:
         network: a CNN; it is evaluated without dropout, in any mode.
         classes: one for each image; the predicted one if None.
-        layer: module whose output is A; ``find_feature_layer(network, images)`` if None.
 
     Raises:
         InputError: an unknown class, or no feature map.
     """
-    layer = layer or find_feature_layer(network, images)
+    layer = find_feature_layer(network, images)
     with evaluation_mode(network), torch.enable_grad(), record_calls({"features": layer}) as calls:
         logits = network(images.detach().clone().requires_grad_())
         chosen = logits.gather(1, chosen_classes(logits, classes)[:, None]).sum()

@@ -52,38 +52,29 @@ def attention_rollout(
     return propagate_rows(identity_rows(weights), residual, fused)
 
 
-def rollout_map(
-    weights: Sequence[Weights],
-    *,
-    query: Query,
-    head_fusion: str = "mean",
-    discard_ratio: float = 0.0,
-    residual: float = 0.5,
-    extra_tokens: int = 0,
-) -> Float[Tensor, "batch patches"]:
-    """One row of ``attention_rollout``, or one mix of its rows, over the patches: O(N^2) per layer, not O(N^3).
+def rollout_map(weights: Sequence[Weights], *, query: Query, extra_tokens: int = 0) -> Float[Tensor, "batch patches"]:
+    """One row of ``attention_rollout`` with its defaults, or one mix of its rows, over the patches.
 
-    ``r^T = q^T M_L ... M_1``, multiplied from the left.
+    ``r^T = q^T M_L ... M_1``, multiplied from the left: O(N^2) per layer, not O(N^3).
 
     Arguments:
         query: q; "class" for the first token, "mean" for the mean over the patches, the number of a token, or
             ``(batch, tokens)``.
-        weights, head_fusion, discard_ratio, residual, extra_tokens: see ``attention_rollout``.
+        weights, extra_tokens: see ``attention_rollout``.
 
     Raises:
         InputError: as ``attention_rollout``; or an unknown token.
     """
-    row = query_row(query, weights, extra_tokens)
-    fused = _fusions(weights, head_fusion, discard_ratio, extra_tokens)
-    return propagate_rows(row, residual, fused)[:, 0, extra_tokens:]
+    fused = _fusions(weights, "mean", 0.0, extra_tokens)
+    return propagate_rows(query_row(query, weights, extra_tokens), 0.5, fused)[:, 0, extra_tokens:]
 
 
 def raw_attention_map(
-    weights: Sequence[Weights], *, query: Query, head_fusion: str = "mean", extra_tokens: int = 0
+    weights: Sequence[Weights], *, query: Query, extra_tokens: int = 0
 ) -> Float[Tensor, "batch patches"]:
     """Attention of the last layer alone: ``q^T F(A_L)`` over the patches."""
     row = query_row(query, weights, extra_tokens)
-    return torch.bmm(row, normalized_fusion(weights[-1], head_fusion))[:, 0, extra_tokens:]
+    return torch.bmm(row, normalized_fusion(weights[-1]))[:, 0, extra_tokens:]
 
 
 def positive_attention(weights: Weights, gradients: Weights) -> Matrices:

@@ -249,8 +249,7 @@ def _with_mean_weights(
     with torch.no_grad():
         values = attention.value_projection(passed.inputs)
         values = rearrange(values, "b n (heads d) -> b heads n d", heads=attention.num_heads)
-        merged = rearrange(weights.to(values) @ values, "b heads n d -> b n (heads d)")
-        return merged if attention.output_projection is None else attention.output_projection(merged)
+        return attention.output_projection(rearrange(weights.to(values) @ values, "b heads n d -> b n (heads d)"))
 
 
 @torch.no_grad()
