@@ -7,7 +7,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from vit_vs_cnn.attention.head_fusion import reduce_heads
 from vit_vs_cnn.errors import InputError
 
 #: The weights of one layer.
@@ -240,7 +239,10 @@ def _fusion(weights: Weights, head_fusion: str, discard_ratio: float, extra_toke
     """``normalized_fusion`` before its rows are normalised."""
     if not 0.0 <= discard_ratio < 1.0:
         raise InputError(f"discard_ratio is {discard_ratio}; allowed: 0 up to, but not, 1")
-    fused = reduce_heads(weights, head_fusion).squeeze(1)
+    fusions = {"mean": torch.mean, "max": torch.amax, "min": torch.amin}
+    if head_fusion not in fusions:
+        raise InputError(f'head_fusion is "{head_fusion}"; allowed: {", ".join(fusions)}')
+    fused = fusions[head_fusion](weights, dim=1)
     if not discard_ratio:
         return fused
     tokens = fused.shape[-1]

@@ -146,7 +146,7 @@ def descending_ranks(
 
 def _of_attention(function: Callable[..., Float[Tensor, "batch patches"]]) -> Callable[[SaliencyRequest], Maps]:
     def compute(request: SaliencyRequest) -> Maps:
-        maps = attention_maps(request.network, request.images, head_fusion="mean", verify=request.verify)
+        maps = attention_maps(request.network, request.images, average_heads=True, verify=request.verify)
         return maps.to_grid(function(maps.weights, query=maps.query, extra_tokens=maps.extra_tokens))
 
     return compute
