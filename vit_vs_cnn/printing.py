@@ -144,9 +144,8 @@ def _print_predict(predictions: "ImagePredictions") -> None:
     if not predictions.written:
         _print_document(predictions_document(predictions))
     _print_lines(predictions.lines)
-    if predictions.written:
-        print(f"All {len(predictions):,} rows are in {predictions.written[0]}")
-        _print_paths(predictions.written[1:])
+    for path in predictions.written:
+        print(f"All {len(predictions):,} rows are in {path}")
 
 
 def _print_locality(locality: "Locality") -> None:
