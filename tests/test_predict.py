@@ -4,10 +4,8 @@ import csv
 import io
 import json
 import os
-import re
 import shutil
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -29,7 +27,6 @@ from vit_vs_cnn.runs.out_of_distribution import unlike_images
 from vit_vs_cnn.runs.prediction import ImagePredictions
 from vit_vs_cnn.runs.result import read_result
 
-DOCS = Path(__file__).parents[1] / "docs" / "howto" / "predict.md"
 #: Which the command prints, and no test needs to fail by.
 pytestmark = pytest.mark.filterwarnings("always:.*could not be read:UserWarning")
 
@@ -277,16 +274,3 @@ def test_a_stop_leaves_no_file_and_is_told_in_one_line(vit, photos, tmp_path, mo
     monkeypatch.setattr(ImagePredictions, "rows", stopped)
     assert main(["predict", str(vit.path), str(photos), "--output", str(tmp_path / "out.csv"), "--quiet"]) == 130
     assert (os.listdir(tmp_path), capsys.readouterr().err) == ([], "stopped\n")
-
-
-def test_the_code_of_the_docs_runs_as_written(trained_once, photos, tmp_path, monkeypatch):
-    (tmp_path / "runs").mkdir()
-    (tmp_path / "runs" / "duel").symlink_to(trained_once)
-    (tmp_path / "photos").symlink_to(photos)
-    monkeypatch.chdir(tmp_path)
-    *_, code = re.findall(r"```python\n(.*?)```", DOCS.read_text(encoding="utf-8"), re.DOTALL)
-    names = {}
-    with pytest.warns(UserWarning, match="could not be read"):
-        exec(code, names)
-    assert len(names["predictions"]) == 8 and len(names["written"]) == 8
-    assert [path.name for path in names["written"].written] == ["predictions.csv"]

@@ -53,7 +53,7 @@ def test_sinusoidal_position_is_no_parameter_and_not_saved():
     torch.testing.assert_close(position.encoding[2:], sincos_2d_encoding((ROWS, COLS), DIM))
 
 
-def test_resize_is_bicubic_by_rows_and_columns_and_keeps_num_prefix_tokens():
+def test_resize_is_bicubic_by_rows_and_columns_and_keeps_prefix_tokens():
     encoding = torch.randn(2 + ROWS * COLS, DIM, dtype=torch.float64)
     resized = resize_position(encoding, (ROWS, COLS), (7, 4), num_prefix_tokens=2)
     assert torch.equal(resized[:2], encoding[:2])

@@ -40,7 +40,7 @@ def test_channels_turn_as_complex_numbers_rows_first():
         torch.testing.assert_close(queries[row, col], expected, rtol=0, atol=1e-6)
 
 
-def test_num_prefix_tokens_are_not_rotated():
+def test_prefix_tokens_are_not_rotated():
     position = RotaryPosition((ROWS, COLS), DIM, num_prefix_tokens=2)
     plain = RotaryPosition((ROWS, COLS), DIM)
     queries, keys = torch.randn(2, 3, 1, 2 + ROWS * COLS, DIM)
