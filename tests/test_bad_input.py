@@ -74,7 +74,7 @@ def _train_on(root: Path, tmp_path: Path, *more: str) -> list[str]:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["fly"], "'fly' is no command"),
+        (["fly"], "'fly' is not a command"),
         (["train", "now"], "argument 'now': expected --setting value"),
         (["train", "--config"], "argument --config: expected at least one argument"),
         (["train", "--name", "--quiet"], "argument --name: expected a value"),

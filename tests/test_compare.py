@@ -376,7 +376,7 @@ def test_a_test_set_that_was_to_stay_shut_is_opened_on_demand_only(refused, expe
         (["CELL", "CELL/config.yaml"], "config.yaml"),
         (["CELL/.."], "has no checkpoints/last.ckpt"),
         (["EXPERIMENT", "--train-size", "77"], "no finished cell of 77 images; there are [120]"),
-        (["CELL", "--parts", "accuracy,beauty"], "part 'beauty' is none of accuracy"),
+        (["CELL", "--parts", "accuracy,beauty"], "part 'beauty' is not one of accuracy"),
         (["CELL", "--parts", "cost", "--skip", "cost"], "either parts or skip"),
         (["CELL", "--skip", ",".join(PARTS)], "no part is left"),
         (["CELL", "--count", "0"], "0 images for corruptions; there must be at least 1"),

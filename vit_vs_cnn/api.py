@@ -364,11 +364,11 @@ def compare(
         }
         if output is not None:
             _create_folder(Path(output))
-        comparison, tested = compare_entries(entries, request, tell=tell)
+        comparison, tested_entries = compare_entries(entries, request, tell=tell)
         comparison_page = []
         if output is not None:
             tell("writing")
-            comparison_page = write_comparison_page(comparison, tested, notes, Path(output))
+            comparison_page = write_comparison_page(comparison, tested_entries, notes, Path(output))
     return Compared(comparison, tuple(notes), sizes, tuple(comparison_page))
 
 

@@ -83,7 +83,7 @@ def run(name: str, words: list[str]) -> None:
     if name not in COMMANDS:
         close = difflib.get_close_matches(name, COMMANDS, n=1)
         hint = f"; did you mean {close[0]}?" if close else ""
-        raise InputError(f"{name!r} is no command{hint} (there are: {', '.join(COMMANDS)}; see --help)")
+        raise InputError(f"{name!r} is not a command{hint} (there are: {', '.join(COMMANDS)}; see --help)")
     command = COMMANDS[name]
     options = words[: words.index("--")] if "--" in words else words
     if {"-h", "--help"} & {*options}:

@@ -174,7 +174,7 @@ def test_images_of_several_sizes_need_one(options):
         ((PIXELS, None), "data: labels are None; each image needs a label"),
         (pandas.DataFrame({"image": ["a.png"], "label": ["a"]}), "save it as a .csv of paths and labels"),
         ((PIXELS, LABELS * 0), "the classes are [0]; at least 2"),
-        ({"images": PIXELS, "labels": LABELS, "class_names": ["one", "two"]}, "label 2 is none of the 2 classes"),
+        ({"images": PIXELS, "labels": LABELS, "class_names": ["one", "two"]}, "label 2 is not one of the 2 classes"),
         ({"images": PIXELS, "labels": LABELS * 0, "class_names": ["one"]}, "the classes are ['one']; at least 2"),
         ({"images": PIXELS, "labels": LABELS, "class_names": ["a", "b", "a"]}, "two classes have the name 'a'"),
         ({"train": (PIXELS, LABELS), "validation": (PIXELS[:0], [])}, "validation holds no images; leave it out"),

@@ -553,7 +553,7 @@ def test_readers_and_writers_at_once_all_get_the_same(root, options):
 def test_a_class_whose_name_is_no_text_is_refused_before_anything_trains(root, options):
     classes(root / "train", count=4)
     os.rename(root / "train" / "ant", os.fsencode(root / "train") + b"/caf\xe9")
-    with pytest.raises(InputError, match=r"class whose name is no UTF-8: 1 .*class 'caf\\xe9' needs another name"):
+    with pytest.raises(InputError, match=r"class name that is not UTF-8: 1 .*class 'caf\\xe9' needs another name"):
         open_folder(root / "train", options(skip_unreadable=True)).train()
 
 

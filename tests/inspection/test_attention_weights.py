@@ -180,7 +180,7 @@ class Grouped(nn.Module):
         (timm.create_model("mixer_s32_224", img_size=32, num_classes=3), "MlpMixer has no attention weights"),
         (Windowed(), "Windowed attends within windows"),
         (Grouped(), "without heads"),
-        (Sequence(), "is no Vision Transformer that is known here"),
+        (Sequence(), "is not a supported Vision Transformer"),
         (timm_vit(global_pool="max").float(), "pools its tokens by 'max'"),
         (timm_vit(global_pool="").float(), "one row of logits"),
     ],

@@ -49,7 +49,10 @@ def test_the_config_chooses_another_primary_comparison(tmp_path):
     ("protocol", "message"),
     [
         ({"primary": {"train_size": 70}}, r"protocol\.primary\.train_size: 70 is not one of protocol\.train_sizes"),
-        ({"primary": {"contenders": ["vit", "mlp"]}}, r"protocol\.primary\.contenders: 'mlp' is none of vit, resnet"),
+        (
+            {"primary": {"contenders": ["vit", "mlp"]}},
+            r"protocol\.primary\.contenders: 'mlp' is not one of vit, resnet",
+        ),
         ({"primary": {"contenders": ["vit", "vit"]}}, "must name two contenders"),
         ({"equivalence_margin": 0}, "equivalence_margin 0.0 must be above 0"),
     ],

@@ -260,7 +260,7 @@ def test_what_the_api_gives_is_taken_where_a_path_is(tmp_path, monkeypatch):
     ):
         with pytest.raises(InputError, match="expected paths, got ndarray; for images in memory use"):
             call()
-    with pytest.raises(InputError, match="format 'tarch' is none of"):
+    with pytest.raises(InputError, match="format 'tarch' is not one of"):
         vc.export(network, format="tarch", quiet=True)
     with pytest.raises(InputError, match="got bytes; a file in memory is"):
         network.predict(b"no picture")

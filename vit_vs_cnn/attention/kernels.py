@@ -124,7 +124,7 @@ class KernelRegression(nn.Module):
     def fit(self, keys: Float[Tensor, "keys dim"], values: Num[Tensor, "keys *value_shape"]) -> "KernelRegression":
         """Store the pairs, learn the bandwidth with ``learn_bandwidth``, and return this module.
 
-        The pairs are no part of the ``state_dict``: fit again after loading one.
+        The pairs are not part of the ``state_dict``: fit again after loading one.
 
         Raises:
             ValueError: if there are no keys, they have not two dimensions, there is not one value for each, or there is
@@ -167,8 +167,8 @@ class KernelRegression(nn.Module):
         """Prediction at every key from all other pairs."""
         keys, values = self._fitted()
         scores = log_kernel(keys, keys, kernel=self.kernel, bandwidth=self.bandwidth)
-        others = ~torch.eye(len(keys), dtype=torch.bool, device=keys.device)
-        return torch.tensordot(masked_softmax(scores, others & (scores != -torch.inf)), values, dims=1)
+        is_other = ~torch.eye(len(keys), dtype=torch.bool, device=keys.device)
+        return torch.tensordot(masked_softmax(scores, is_other & (scores != -torch.inf)), values, dims=1)
 
     def leave_one_out_loss(self) -> Float[Tensor, ""]:
         """Mean squared error of ``leave_one_out``."""

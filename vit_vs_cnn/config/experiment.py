@@ -320,7 +320,7 @@ def _check_primary(protocol: Protocol, contenders: Mapping[str, Contender]) -> N
     }
     for place, names in names_by_setting.items():
         if wrong := [name for name in names if name not in contenders]:
-            raise InputError(f"protocol.{place}: {wrong[0]!r} is none of {', '.join(contenders)}")
+            raise InputError(f"protocol.{place}: {wrong[0]!r} is not one of {', '.join(contenders)}")
     pairs = [{*pair} for pair in protocol.pairs or []]
     if pairs and protocol.primary.contenders is not None and {*protocol.primary.contenders} not in pairs:
         raise InputError("protocol.primary.contenders: the two are not one of protocol.pairs")

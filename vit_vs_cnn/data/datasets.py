@@ -344,5 +344,5 @@ def _number_labels(labels: list[int | str], names: tuple[str, ...] | None) -> tu
     numbers = {index if has_indices else label: index for index, label in enumerate(classes)}
     if wrong := [label for label in values if label not in numbers]:
         some = ", ".join(map(str, classes[:10]))
-        raise InputError(f"data: label {wrong[0]!r} is none of the {len(classes)} classes ({some})")
+        raise InputError(f"data: label {wrong[0]!r} is not one of the {len(classes)} classes ({some})")
     return tuple(map(str, classes)), [numbers[label] for label in labels]

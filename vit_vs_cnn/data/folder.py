@@ -70,7 +70,7 @@ def list_folder(root: Path, options: FolderOptions) -> ImageListing:
             there += f" beside {format_count(loose, 'file')} that no class holds"
         raise InputError(f"{folders['train']}: {there}, and at least 2 are needed; allowed layouts: {LAYOUTS}")
     problems = search.problems + [
-        FileProblem("class whose name is no UTF-8", name, f"class '{spelled(name)}' needs another name")
+        FileProblem("class name that is not UTF-8", name, f"class '{spelled(name)}' needs another name")
         for name in class_names
         if spelled(name) != name
     ]

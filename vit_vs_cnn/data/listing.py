@@ -18,7 +18,7 @@ CLASS_PROBLEMS = frozenset(
     {
         "class with too few images",
         "class that is not in train/",
-        "class whose name is no UTF-8",
+        "class name that is not UTF-8",
         "split without images",
     }
 )

@@ -140,8 +140,9 @@ class SyntheticOptions:
 
     def agreements(self, split: Split) -> tuple[float, float]:
         """Agreement of shape and of texture with the label, in a split of the task shape."""
-        other = self.test_texture_agreement if split == "test" else None
-        return self.shape_agreement, self.texture_agreement if other is None else other
+        if split == "test" and self.test_texture_agreement is not None:
+            return self.shape_agreement, self.test_texture_agreement
+        return self.shape_agreement, self.texture_agreement
 
 
 @dataclass(frozen=True)

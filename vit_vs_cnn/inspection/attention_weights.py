@@ -157,10 +157,10 @@ def has_attention(network: nn.Module) -> bool:
 
 
 def _compute_maps(network: nn.Module, images: Tensor, verify: bool, average_heads: bool = False) -> AttentionMaps:
-    whole = _uncompiled(network)
-    network = unwrap(whole)
-    with evaluation_mode(whole):
-        images = resize_for(whole, images)
+    wrapped = _uncompiled(network)
+    network = unwrap(wrapped)
+    with evaluation_mode(wrapped):
+        images = resize_for(wrapped, images)
         if isinstance(network, VisionTransformer):
             logits, weights, pooled = _returned_weights(network, images, average_heads)
         else:

@@ -89,9 +89,9 @@ def find_feature_layer(network: nn.Module, images: Images) -> nn.Module:
     kind = type(network).__name__
     convolutions = sum(isinstance(module, nn.Conv2d | ConvolutionalAttention) for module in network.modules())
     if has_attention(network) or convolutions < 2:
-        others = "the methods for attention, or " if has_attention(network) else ""
+        alternatives = "the methods for attention, or " if has_attention(network) else ""
         raise InputError(
-            f"{kind} is no CNN, so it has no feature maps for Grad-CAM; allowed: {others}integrated_gradients"
+            f"{kind} is not a CNN, so it has no feature maps for Grad-CAM; allowed: {alternatives}integrated_gradients"
         )
     inside = {name: module for name, module in network.named_modules() if name}
     with torch.no_grad(), evaluation_mode(network), record_calls(inside) as calls:

@@ -225,7 +225,7 @@ def score_methods(
 
 def adjust_scores(scores: Mapping[str, Sequence[MethodScore]]) -> dict[str, list[MethodScore]]:
     """The scores of several networks with every p-value adjusted for all tests of the table (Holm)."""
-    adjusted = iter(holm([measure.p_value for row in _tested(scores) for measure in row.measures.values()]))
+    adjusted = iter(holm([measure.p_value for row in _scored_methods(scores) for measure in row.measures.values()]))
 
     def with_adjusted(row: MethodScore) -> MethodScore:
         measures = {name: replace(measure, adjusted_p_value=next(adjusted)) for name, measure in row.measures.items()}
@@ -239,10 +239,10 @@ def adjust_scores(scores: Mapping[str, Sequence[MethodScore]]) -> dict[str, list
 
 def count_tests(scores: Mapping[str, Sequence[MethodScore]]) -> int:
     """Number of tests: one for each measure of each method of each network."""
-    return sum(len(row.measures) for row in _tested(scores))
+    return sum(len(row.measures) for row in _scored_methods(scores))
 
 
-def _tested(scores: Mapping[str, Sequence[MethodScore]]) -> list[MethodScore]:
+def _scored_methods(scores: Mapping[str, Sequence[MethodScore]]) -> list[MethodScore]:
     return [row for rows in scores.values() for row in rows if row.method not in BASELINE_METHODS]
 
 
@@ -347,7 +347,7 @@ def _relative_to_random(own: np.ndarray, random: np.ndarray, centre: np.ndarray,
     """Areas relative to the areas of random maps; the sign makes larger better."""
     stacked = np.stack([own, random], axis=1)
     value = bootstrap_interval(stacked, lambda means: sign * (means[:, 0] - means[:, 1]) / means[:, 1], seed=seed)
-    return MapMeasure(value, max(one_sided_p_value(sign * (own - other)) for other in (random, centre)))
+    return MapMeasure(value, max(one_sided_p_value(sign * (own - baseline)) for baseline in (random, centre)))
 
 
 def _relative_to_area(own: np.ndarray, centre: np.ndarray, area: np.ndarray, seed: int, *, binary: bool) -> MapMeasure:

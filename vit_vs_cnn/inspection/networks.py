@@ -93,7 +93,7 @@ def select_images(
     data, source = _scored_images(trained, root, others)
     if numbers:
         if (highest := max(numbers)) >= len(data):
-            raise InputError(f"images: {highest} is no number of {source}; allowed: 0 to {len(data) - 1}")
+            raise InputError(f"images: {highest} is not a number of {source}; allowed: 0 to {len(data) - 1}")
         return InspectedImages(data.subset(torch.tensor(numbers)), f"chosen by number from {source}")
     chosen = _random_numbers(len(data), count, seed)
     return InspectedImages(data.subset(chosen), f"chosen from {source} by seed {seed}")
@@ -111,16 +111,16 @@ def _of_experiment(folder: Path, trust: bool) -> list[TrainedNetwork]:
     return [kinds[kind] for kind in (True, False) if kind in kinds]
 
 
-def _check_alike(first: TrainedNetwork, other: TrainedNetwork) -> None:
-    if first.class_names != other.class_names:
+def _check_alike(first: TrainedNetwork, second: TrainedNetwork) -> None:
+    if first.class_names != second.class_names:
         raise InputError(
-            f"{first.path} and {other.path} have different classes and cannot be inspected on the same images"
+            f"{first.path} and {second.path} have different classes and cannot be inspected on the same images"
         )
-    if first.image_shape != other.image_shape:
-        shapes = f"{first.image_shape}, {other.image_shape}"
-        raise InputError(f"{first.path} and {other.path} are for images of different shapes: {shapes}")
-    if other.origin is None:
-        raise InputError(f"{other.path} contains logits only; inspect the checkpoint that it was exported from")
+    if first.image_shape != second.image_shape:
+        shapes = f"{first.image_shape}, {second.image_shape}"
+        raise InputError(f"{first.path} and {second.path} are for images of different shapes: {shapes}")
+    if second.origin is None:
+        raise InputError(f"{second.path} contains logits only; inspect the checkpoint that it was exported from")
 
 
 def _scored_images(
@@ -148,7 +148,7 @@ def _random_numbers(total: int, count: int, seed: int) -> Tensor:
 
 def _files(path: Path, count: int) -> list[Path]:
     if not path.exists():
-        raise InputError(f"images: {path}: no such file or folder, and no number of a test image")
+        raise InputError(f"images: {path}: no such file or folder, and not the number of a test image")
     if not path.is_dir():
         return [path]
     files = sorted(file for file in path.rglob("*") if file.suffix.lower() in SUFFIXES)

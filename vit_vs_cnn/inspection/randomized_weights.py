@@ -38,22 +38,24 @@ class RandomizationStage:
     correlations: tuple[float, ...]
 
     @property
-    def known(self) -> tuple[float, ...]:
+    def valid_correlations(self) -> tuple[float, ...]:
         """The correlations that are numbers."""
         return tuple(correlation for correlation in self.correlations if not math.isnan(correlation))
 
     @property
     def mean(self) -> float | None:
-        return fmean(self.known) if self.known else None
+        return fmean(self.valid_correlations) if self.valid_correlations else None
 
     @property
     def standard_deviation(self) -> float | None:
-        return stdev(self.known) if len(self.known) > 1 else None
+        return stdev(self.valid_correlations) if len(self.valid_correlations) > 1 else None
 
     @property
     def is_unchanged(self) -> bool | None:
         """True if some shuffle keeps a correlation of 0.5 or more, or -0.5 or less; None without a number."""
-        return max(map(abs, self.known)) >= MAX_CORRELATION_OF_SENSITIVE_MAP if self.known else None
+        if not self.valid_correlations:
+            return None
+        return max(map(abs, self.valid_correlations)) >= MAX_CORRELATION_OF_SENSITIVE_MAP
 
 
 def randomization_test(
@@ -83,9 +85,9 @@ def randomization_test(
     with torch.no_grad():
         classes = [network(batch).argmax(dim=1) for batch in batches]
 
-    def maps_of(other: nn.Module, method: SaliencyMethod) -> list[Maps]:
+    def maps_of(model: nn.Module, method: SaliencyMethod) -> list[Maps]:
         pairs = zip(batches, classes, strict=True)
-        maps = (saliency_maps(other, batch, method, classes=chosen, verify=False) for batch, chosen in pairs)
+        maps = (saliency_maps(model, batch, method, classes=chosen, verify=False) for batch, chosen in pairs)
         return [crop_to_model_view(network, part) for part in maps]
 
     original = {method.name: maps_of(network, method) for method in methods}
@@ -93,10 +95,10 @@ def randomization_test(
     for stage, names in randomization_stages(network, stages).items():
         means: dict[str, list[float]] = {method.name: [] for method in methods}
         for redraw in range(redraws):
-            other = with_shuffled_weights(network, names, derive_seed(seed, "redraw", str(redraw)))
+            shuffled = with_shuffled_weights(network, names, derive_seed(seed, "redraw", str(redraw)))
             for method in methods:
                 tell(f"comparing maps with those of shuffled weights: {stage}, {method.name}")
-                pairs = zip(original[method.name], maps_of(other, method), strict=True)
+                pairs = zip(original[method.name], maps_of(shuffled, method), strict=True)
                 means[method.name].append(float(torch.cat([rank_correlation(*pair) for pair in pairs]).nanmean()))
         for name, correlations in means.items():
             results[name] += (RandomizationStage(stage, tuple(correlations)),)
@@ -160,13 +162,13 @@ def rank_correlation(first: Maps, second: Maps) -> Float[Tensor, "batch"]:
     Not a number if one of the maps is constant.
     """
     ranks = [rankdata(maps.double().flatten(1).cpu().numpy(), axis=1) for maps in (first, second)]
-    unknown = (is_constant_map(first) | is_constant_map(second)).cpu().numpy() | (np.ptp(ranks, axis=2) == 0).any(
+    is_undefined = (is_constant_map(first) | is_constant_map(second)).cpu().numpy() | (np.ptp(ranks, axis=2) == 0).any(
         axis=0
     )
-    correlation = np.full(len(unknown), np.nan)
-    correlation[~unknown], _ = pearsonr(ranks[0][~unknown], ranks[1][~unknown], axis=1)
+    correlation = np.full(len(is_undefined), np.nan)
+    correlation[~is_undefined], _ = pearsonr(ranks[0][~is_undefined], ranks[1][~is_undefined], axis=1)
     same = (first == second).flatten(1).all(dim=1).cpu().numpy()
-    return torch.from_numpy(np.where(same & ~unknown, 1.0, correlation))
+    return torch.from_numpy(np.where(same & ~is_undefined, 1.0, correlation))
 
 
 def _part_of(name: str) -> str:

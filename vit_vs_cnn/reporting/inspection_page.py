@@ -163,7 +163,7 @@ def randomization_table(name: str, rows: Sequence[MethodScore]) -> Table:
 def _correlation(row: MethodScore, stage: RandomizationStage) -> str:
     """Mean and standard deviation, or the reason why there is no number."""
     is_head_alone = stage is row.stages[0] and stage.name != STAGE_ALL_WEIGHTS
-    if is_head_alone and not row.class_specific and {*stage.known} == {1.0}:
+    if is_head_alone and not row.class_specific and {*stage.valid_correlations} == {1.0}:
         return "class-agnostic"
     if stage.mean is None:
         return "constant"

@@ -36,7 +36,7 @@ def conv2d_to_attention(
             that are left out are its error, ``unexplained_energy``).
 
     Raises:
-        ValueError: if the module is no plain ``nn.Conv2d`` with padding of zeros, or as ``ConvolutionalAttention``.
+        ValueError: if the module is not a plain ``nn.Conv2d`` with padding of zeros, or as ``ConvolutionalAttention``.
     """
     if not _is_plain(conv):
         raise ValueError(f"conv must be a plain torch.nn.Conv2d with padding of zeros, but is {conv}")
@@ -90,7 +90,7 @@ def network_to_attention(
         window_size: of kernels smaller than that; larger ones keep their own size, and 1x1 kernels theirs.
 
     Raises:
-        ValueError: if the model has no convolution, computes one that is no plain ``nn.Conv2d``, a layer is refused,
+        ValueError: if the model has no convolution, computes one that is not a plain ``nn.Conv2d``, a layer is refused,
             or the attention does not compute the same, as where a hook changes the output of a convolution.
     """
     first = _check_layers(model)
@@ -163,7 +163,7 @@ def _check_layers(model: nn.Module) -> nn.Conv2d:
     """First convolution of a network.
 
     Raises:
-        ValueError: if it has none, or one that is no plain ``nn.Conv2d``.
+        ValueError: if it has none, or one that is not a plain ``nn.Conv2d``.
     """
     kinds = nn.modules.conv._ConvNd
     convolutions = {name: module for name, module in model.named_modules() if isinstance(module, kinds)}

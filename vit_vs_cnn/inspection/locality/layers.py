@@ -98,12 +98,12 @@ class ConvolutionFit:
         gram, cross, input_sums, output_sums = self.sums
         largest = max(self.kernel_sizes)
         unknowns = torch.arange(self.in_channels * largest**2, device=gram.device)
-        kept = crop_map(unknowns.view(1, self.in_channels, largest, largest), (largest - kernel_size) // 2).flatten()
-        if self.rows <= len(kept):
+        indices = crop_map(unknowns.view(1, self.in_channels, largest, largest), (largest - kernel_size) // 2).flatten()
+        if self.rows <= len(indices):
             return None
-        input_mean, output_mean = input_sums[kept] / self.rows, output_sums / self.rows
-        gram = gram[kept[:, None], kept] / self.rows - input_mean.outer(input_mean)
-        cross = cross[kept] / self.rows - input_mean.outer(output_mean)
+        input_mean, output_mean = input_sums[indices] / self.rows, output_sums / self.rows
+        gram = gram[indices[:, None], indices] / self.rows - input_mean.outer(input_mean)
+        cross = cross[indices] / self.rows - input_mean.outer(output_mean)
         # Inputs that never vary have a Gram matrix of zeros: any penalty will do.
         penalty = self.ridge * gram.diagonal().mean().clamp_min(torch.finfo(torch.float64).tiny ** 0.5)
         gram.diagonal().add_(penalty)

@@ -157,7 +157,9 @@ def measure_locality(
         InputError: a network without attention layers, or no images.
     """
     if not (layers := find_attention_layers(network)):
-        raise InputError(f"{type(network).__name__} is no VisionTransformer, so it has no attention layers to measure")
+        raise InputError(
+            f"{type(network).__name__} is not a VisionTransformer, so it has no attention layers to measure"
+        )
     if not len(images) or not len(held_out):
         raise InputError("images: at least one is needed to measure on, and one held out")
     like = next(network.parameters())
@@ -212,8 +214,8 @@ def _measure_layer(
         outcomes = {"mean_weights": crop_map(as_map(with_means), margin)}
         for size, convolution in convolutions.items():
             inputs = crop_map(as_map(passed.inputs), margin - size // 2).double()
-            unknown = torch.full_like(outputs, torch.nan)
-            outcomes[str(size)] = unknown if convolution is None else convolution(inputs)
+            undefined = torch.full_like(outputs, torch.nan)
+            outcomes[str(size)] = undefined if convolution is None else convolution(inputs)
         explained.update(outputs, outcomes)
     predicted, labels = predictions
     replaced: dict[int, tuple[float | None, float]] = {}
@@ -286,9 +288,9 @@ def measure_network(
         network: measured in place of the trained one.
         summary_only: as of ``measure_locality``.
     """
-    whole = network or trained.network
-    fitted, held_out = (resize_for(whole, trained.normalise(part.images)) for part in images)
-    return measure_locality(unwrap(whole), fitted, held_out, images[1].labels, summary_only=summary_only)
+    wrapped = network or trained.network
+    fitted, held_out = (resize_for(wrapped, trained.normalise(part.images)) for part in images)
+    return measure_locality(unwrap(wrapped), fitted, held_out, images[1].labels, summary_only=summary_only)
 
 
 def restore_initial_network(trained: TrainedNetwork, pool: ExperimentData) -> nn.Module:
