@@ -7,8 +7,8 @@
 #
 # **You need** [notebook 1](01_averaging.ipynb): attention is a weighted mean.
 #
-# **From the package:** `scaled_dot_product_attention`, `masked_softmax`, `AdditiveScore`, `ScoredAttention`, `score_statistics`,
-# `softmax_jacobian_norm` and the masks `valid_length_mask`, `causal_mask`, `combine_masks`, all in `vit_vs_cnn.attention`.
+# **From the package:** `scaled_dot_product_attention`, `masked_softmax`, `AdditiveScore`, `ScoredAttention`
+# and the masks `valid_length_mask`, `causal_mask`, `combine_masks`, all in `vit_vs_cnn.attention`.
 
 # %%
 import matplotlib.pyplot as plt
@@ -22,8 +22,6 @@ from vit_vs_cnn.attention import (
     combine_masks,
     masked_softmax,
     scaled_dot_product_attention,
-    score_statistics,
-    softmax_jacobian_norm,
     valid_length_mask,
 )
 from vit_vs_cnn.reporting.figures.heatmaps import attention_heatmaps
@@ -186,24 +184,35 @@ by_formula = p.diag() - p[:, None] * p[None, :]
 by_autograd = torch.autograd.functional.jacobian(lambda s: s.softmax(dim=0), scores)
 print(by_formula.numpy().round(3))
 assert torch.allclose(by_formula, by_autograd, atol=1e-6)
-assert torch.allclose(by_formula.norm(), softmax_jacobian_norm(scores), atol=1e-6)
 
 # %% [markdown]
 # Second, we measure its norm, for 64 keys and an increasing number of channels:
 
+
 # %%
-table = [score_statistics(2**power, samples=200) for power in range(1, 11)]
-dims = [row.head_dim for row in table]
+def jacobian_norms(scores):
+    """Norm of the Jacobian for each row of scores."""
+    p = scores.softmax(dim=-1)
+    return (p.diag_embed() - p[..., :, None] * p[..., None, :]).norm(dim=(-2, -1))
+
+
+dims = [2**power for power in range(1, 11)]
+raw = [(torch.randn(200, 1, d) * torch.randn(200, 64, d)).sum(dim=-1) for d in dims]
+scaled = [values / d**0.5 for values, d in zip(raw, dims, strict=True)]
+norms = {
+    name: [jacobian_norms(part).mean().item() for part in values]
+    for name, values in {"raw": raw, "scaled": scaled}.items()
+}
 figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3))
-left.loglog(dims, [row.variance for row in table], "o-", color=COLOURS[1], label="q . k")
-left.loglog(dims, [row.scaled_variance for row in table], "s-", color=COLOURS[0], label="q . k / sqrt(d)")
+left.loglog(dims, [part.var().item() for part in raw], "o-", color=COLOURS[1], label="q . k")
+left.loglog(dims, [part.var().item() for part in scaled], "s-", color=COLOURS[0], label="q . k / sqrt(d)")
 left.set(title="variance of the scores", xlabel="d")
-right.semilogx(dims, [row.jacobian_norm for row in table], "o-", color=COLOURS[1], label="q . k")
-right.semilogx(dims, [row.scaled_jacobian_norm for row in table], "s-", color=COLOURS[0], label="q . k / sqrt(d)")
+right.semilogx(dims, norms["raw"], "o-", color=COLOURS[1], label="q . k")
+right.semilogx(dims, norms["scaled"], "s-", color=COLOURS[0], label="q . k / sqrt(d)")
 right.set(title="norm of the softmax's Jacobian", xlabel="d", ylim=(0, None))
 left.legend(fontsize=8)
 plt.tight_layout()
-assert table[-1].jacobian_norm < table[-1].scaled_jacobian_norm / 2
+assert norms["raw"][-1] < norms["scaled"][-1] / 2
 
 # %% [markdown]
 # With the division by $\sqrt d$, both stay constant. Without it the derivative first grows, as scores begin to
@@ -214,8 +223,8 @@ assert table[-1].jacobian_norm < table[-1].scaled_jacobian_norm / 2
 q = torch.randn(200, 1, 1024, dtype=torch.float64, generator=generator)
 keys = torch.randn(200, 64, 1024, dtype=torch.float64, generator=generator)
 for name, scale in {"q . k": 1.0, "q . k / sqrt(d)": 1 / 32}.items():
-    norms = softmax_jacobian_norm((q * keys).sum(dim=-1) * scale)
-    print(f"{name:16} median norm of the Jacobian {norms.median().item():.1e}")
+    median = jacobian_norms((q * keys).sum(dim=-1) * scale).median().item()
+    print(f"{name:16} median norm of the Jacobian {median:.1e}")
 
 # %% [markdown]
 # ## Masks

@@ -8,7 +8,7 @@
 #
 # **You need** [notebook 3](03_heads_and_positions.ipynb): multi-head attention and positions.
 #
-# **From the package:** `MultiHeadAttention`, `linear_attention`, `elu_features`, `random_feature_error`, `local_attention` of
+# **From the package:** `MultiHeadAttention`, `linear_attention`, `elu_features`, `RandomFeatures`, `local_attention` of
 # `vit_vs_cnn.attention`; `Transformer` of `vit_vs_cnn.models`; `EncoderBlock` and `Mlp` of `vit_vs_cnn.models.encoder`.
 
 # %%
@@ -21,11 +21,11 @@ from torch import nn
 
 from vit_vs_cnn.attention import (
     MultiHeadAttention,
+    RandomFeatures,
     causal_mask,
     elu_features,
     linear_attention,
     local_attention,
-    random_feature_error,
     scaled_dot_product_attention,
 )
 from vit_vs_cnn.models import Transformer
@@ -401,9 +401,17 @@ plt.tight_layout()
 
 # %%
 COUNTS = (16, 64, 256)
-errors = {
-    std: [error.mean for error in random_feature_error(COUNTS, score_std=std, draws=5)] for std in (0.25, 0.5, 1.0)
-}
+
+
+def relative_error(count, std):
+    queries, keys, values = torch.randn(3, 5, 1, 256, 16)  # five samples
+    queries, keys = queries * std**0.5, keys * std**0.5
+    exact = scaled_dot_product_attention(queries, keys, values)
+    output = linear_attention(queries, keys, values, feature_map=RandomFeatures(16, count))
+    return ((output - exact).norm() / exact.norm()).item()
+
+
+errors = {std: [relative_error(count, std) for count in COUNTS] for std in (0.25, 0.5, 1.0)}
 print("features      ", *(f"{count:6}" for count in COUNTS))
 for std, row in errors.items():
     print(f"scores' std {std:4}", *(f"{error:6.0%}" for error in row))

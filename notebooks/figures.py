@@ -13,17 +13,20 @@ from torch import Tensor
 sys.path.insert(0, str(Path(__file__).parents[1]))  # makes notebooks importable from any folder
 
 from notebooks.reversal import START, SYMBOLS, VOCABULARY, exact_match, sequences_to_reverse, train_to_reverse
-from vit_vs_cnn.attention.functional import causal_mask, combine_masks, valid_length_mask
+from vit_vs_cnn.attention.functional import (
+    causal_mask,
+    combine_masks,
+    scaled_dot_product_attention,
+    valid_length_mask,
+)
 from vit_vs_cnn.attention.kernels import KernelRegression, log_kernel
-from vit_vs_cnn.attention.linear import random_feature_error
+from vit_vs_cnn.attention.linear import RandomFeatures, linear_attention
 from vit_vs_cnn.attention.positions import (
-    position_similarity,
     resize_position,
     sincos_2d_encoding,
     sinusoidal_encoding,
 )
 from vit_vs_cnn.attention.relative import QuadraticBias
-from vit_vs_cnn.attention.scores import score_statistics
 from vit_vs_cnn.attention.windows.blocks import block_attention
 from vit_vs_cnn.attention.windows.sliding import local_attention
 from vit_vs_cnn.models.transformer import Transformer
@@ -106,21 +109,30 @@ def learned_bandwidth() -> Figure:
 
 def why_scores_are_scaled() -> Figure:
     """Variance of the scores and norm of the softmax Jacobian over head_dim, with and without 1 / sqrt(d)."""
-    table = [score_statistics(2**power) for power in range(1, 11)]
-    dims = [row.head_dim for row in table]
+    dims = [2**power for power in range(1, 11)]
+    scores = [(torch.randn(512, 1, dim) * torch.randn(512, 64, dim)).sum(dim=-1) for dim in dims]
+    scaled = [values / dim**0.5 for values, dim in zip(scores, dims, strict=True)]
     figure, (variance, norm) = _panels(1, 2, 4.2, 3.3)
-    variance.loglog(dims, [row.variance for row in table], "o-", color=COLOURS[1], label="q . k")
-    variance.loglog(dims, [row.scaled_variance for row in table], "s-", color=COLOURS[0], label="q . k / sqrt(d)")
+    for values, style, colour, label in (
+        (scores, "o-", COLOURS[1], "q . k"),
+        (scaled, "s-", COLOURS[0], "q . k / sqrt(d)"),
+    ):
+        variance.loglog(dims, [part.var().item() for part in values], style, color=colour, label=label)
+        norm.semilogx(dims, [_jacobian_norm(part) for part in values], style, color=colour, label=label)
     variance.loglog(dims, dims, ":", color="black", label="d")
     variance.set(title="variance of the scores", xlabel="head_dim d", ylabel="variance")
-    norm.semilogx(dims, [row.jacobian_norm for row in table], "o-", color=COLOURS[1], label="q . k")
-    norm.semilogx(dims, [row.scaled_jacobian_norm for row in table], "s-", color=COLOURS[0], label="q . k / sqrt(d)")
     norm.set(title="softmax Jacobian of 64 keys", xlabel="head_dim d", ylabel="mean Frobenius norm")
     norm.set_ylim(bottom=0)
     for axis in (variance, norm):
         axis.legend(fontsize=8)
     figure.suptitle("Why 1 / sqrt(d): unit normal queries and keys")
     return figure
+
+
+def _jacobian_norm(scores: Tensor) -> float:
+    """Mean norm of ``diag(p) - p p^T``, p the softmax of each row."""
+    p = scores.softmax(dim=-1)
+    return (p.diag_embed() - p[..., :, None] * p[..., None, :]).norm(dim=(1, 2)).mean().item()
 
 
 def masks() -> Figure:
@@ -152,10 +164,16 @@ def sinusoidal_positions() -> Figure:
     return figure
 
 
+def _position_similarity(encoding: Tensor, grid_size: tuple[int, int]) -> Tensor:
+    """Cosine similarity of the encodings of all pairs of patches, ``(rows, cols, rows, cols)``."""
+    directions = torch.nn.functional.normalize(encoding, dim=1)
+    return (directions @ directions.T).view(*grid_size, *grid_size)
+
+
 def grid_position_similarity() -> Figure:
     """Cosine similarity of the 2-D sin-cos encoding of some patches with all others'."""
     rows, cols, step = 8, 10, 3
-    similarity = position_similarity(sincos_2d_encoding((rows, cols), 192), (rows, cols))
+    similarity = _position_similarity(sincos_2d_encoding((rows, cols), 192), (rows, cols))
     return attention_heatmaps(
         similarity[::step, ::step],
         row_labels=[f"row {row}" for row in range(0, rows, step)],
@@ -216,7 +234,7 @@ def resized_positions() -> Figure:
     computed = sincos_2d_encoding(new, 64)
     panels: list[Tensor] = []
     for values, grid in ((encoding, old), (resized, new), (computed, new)):
-        panels.append(position_similarity(values, grid)[grid[0] // 4, grid[1] // 4])
+        panels.append(_position_similarity(values, grid)[grid[0] // 4, grid[1] // 4])
     return attention_heatmaps(
         [panels],
         titles=[["8 x 8", "interpolated to 12 x 16", "computed for 12 x 16"]],
@@ -234,15 +252,27 @@ def random_feature_errors() -> Figure:
     figure, (axis,) = _panels(1, 1, 5.2, 3.8)
     for colour, score_std in zip(COLOURS, (0.25, 0.5, 1.0), strict=False):
         for orthogonal, style in ((True, "o-"), (False, "s:")):
-            errors = random_feature_error(FEATURE_COUNTS, score_std=score_std, orthogonal=orthogonal)
+            errors = [_feature_error(count, score_std, orthogonal) for count in FEATURE_COUNTS]
             kind = "orthogonal" if orthogonal else "independent"
-            axis.loglog(
-                FEATURE_COUNTS, [e.mean for e in errors], style, color=colour, label=f"{kind}, score std {score_std}"
-            )
+            axis.loglog(FEATURE_COUNTS, errors, style, color=colour, label=f"{kind}, score std {score_std}")
     axis.set(xlabel="number of features m", ylabel="relative error of the output")
     axis.legend(fontsize=7)
     axis.set_title("Random features against softmax attention\nhead_dim 16, 256 tokens, mean of 10 draws", fontsize=10)
     return figure
+
+
+def _feature_error(count: int, score_std: float, orthogonal: bool) -> float:
+    """Relative error of attention by random features, mean of 10 samples."""
+    errors = []
+    for seed in range(10):
+        generator = torch.Generator().manual_seed(seed)
+        queries, keys, values = torch.randn(3, 1, 1, 256, 16, dtype=torch.float64, generator=generator)
+        queries, keys = queries * score_std**0.5, keys * score_std**0.5
+        exact = scaled_dot_product_attention(queries, keys, values)
+        features = RandomFeatures(16, count, orthogonal=orthogonal, seed=seed).double()
+        output = linear_attention(queries, keys, values, feature_map=features)
+        errors.append(((output - exact).norm() / exact.norm()).item())
+    return sum(errors) / len(errors)
 
 
 def transformer_heads(steps: int = 500) -> Figure:

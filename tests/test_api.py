@@ -280,21 +280,6 @@ def test_predict_agrees_with_the_evaluation_on_arrays_and_tensors(vit, stored):
     assert said.classes == [vit.class_names[n] for n in expected.argmax(1)]
 
 
-def test_predict_agrees_with_the_evaluation_on_files_and_images(vit, stored, tmp_path):
-    test, _ = stored
-    for number, image in enumerate(test.images):
-        Image.fromarray(image.permute(1, 2, 0).numpy()).save(tmp_path / f"{number:02}.png")
-    expected = vit.predict(test.images)
-    by_folder = vit.predict(tmp_path)
-    np.testing.assert_allclose(by_folder.probabilities, expected.probabilities, atol=1e-6)
-    assert by_folder.names[:2] == ["00.png", "01.png"]
-    with Image.open(tmp_path / "07.png") as opened:
-        np.testing.assert_allclose(vit.predict(opened).probabilities, expected.probabilities[7:8], atol=1e-6)
-    np.testing.assert_allclose(
-        vit.predict(str(tmp_path / "07.png")).probabilities, expected.probabilities[7:8], atol=1e-6
-    )
-
-
 def test_predictions_are_a_table(vit, stored):
     said = vit.predict(stored[0].images[:5])
     frame = said.frame()
@@ -304,20 +289,6 @@ def test_predictions_are_a_table(vit, stored):
     np.testing.assert_allclose(said.probabilities.sum(1), 1)
     assert said.classes[0] in repr(said)
     assert "<table" in said._repr_html_()
-
-
-def test_predict_leaves_an_image_of_another_size_to_the_rule_of_the_data(vit, tmp_path):
-    """Trained on squares of 32 pixels, which are cropped from the middle of what is not square."""
-    wide = np.random.default_rng(5).integers(0, 256, (32, 50, 3), dtype=np.uint8)
-    np.testing.assert_allclose(vit.predict(wide).probabilities, vit.predict(wide[:, 9:41]).probabilities, atol=1e-6)
-
-
-def test_images_that_a_network_cannot_read_are_one_line(vit, tmp_path):
-    (tmp_path / "text.png").write_text("no image")
-    with pytest.raises(InputError, match=r"text\.png: no image"):
-        vit.predict(tmp_path)
-    with pytest.raises(InputError, match="with 3 channels"):
-        vit.predict(np.zeros((32, 32, 1), np.uint8))
 
 
 def test_findings_are_told_where_no_report_can_be_written(found, tmp_path):

@@ -1,7 +1,6 @@
 """Whatever a user gets wrong: one clear line, exit code 2, no traceback, nothing damaged."""
 
 import contextlib
-import pickle
 import shutil
 import subprocess
 import sys
@@ -75,7 +74,7 @@ def _train_on(root: Path, tmp_path: Path, *more: str) -> list[str]:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["fly"], "'fly' is no command"),
+        (["fly"], "'fly' is not a command"),
         (["train", "now"], "argument 'now': expected --setting value"),
         (["train", "--config"], "argument --config: expected at least one argument"),
         (["train", "--name", "--quiet"], "argument --name: expected a value"),
@@ -146,27 +145,6 @@ def test_a_wrong_word_on_the_command_line(refused, tmp_path, words, says):
     assert not list(tmp_path.rglob("*.ckpt"))
 
 
-def test_an_optimizer_is_looked_up_before_anything_trains(refused, tmp_path):
-    assert "contenders.resnet.optimizer" in refused(
-        "train", *FEW, "--output", tmp_path, "--contenders.resnet.optimizer.name", "adamww"
-    )
-    assert not list(tmp_path.rglob("result.json"))
-
-
-def test_a_missing_folder(refused, tmp_path):
-    assert "nowhere" in refused(*_train_on(tmp_path / "nowhere", tmp_path))
-
-
-def test_a_class_with_one_image(refused, photos, tmp_path):
-    (photos / "cat").mkdir()
-    Image.new("RGB", (9, 7)).save(photos / "cat" / "only.png")
-    assert "class 'cat' has 1 image" in refused(*_train_on(photos, tmp_path))
-
-
-def test_a_folder_without_classes(refused, photos, tmp_path):
-    assert "ant" in refused(*_train_on(photos / "ant", tmp_path))
-
-
 @pytest.mark.parametrize("command", ["status", "report"])
 @pytest.mark.parametrize(
     ("file", "content", "says"),
@@ -189,38 +167,12 @@ def test_a_damaged_experiment(refused, tmp_path, command, file, content, says):
         assert says in refused(command, tmp_path)
 
 
-@pytest.mark.parametrize("kind", ["truncated", "empty", "text", "folder of text"])
-def test_an_image_that_cannot_be_read(refused, photos, tmp_path, kind):
-    victim = photos / "bee" / "0.jpg"
-    content = {"truncated": victim.read_bytes()[:300], "empty": b"", "text": b"hello", "folder of text": b"<html>" * 99}
-    victim.write_bytes(content[kind])
+def test_an_image_that_cannot_be_read(refused, photos, tmp_path):
+    (photos / "bee" / "0.jpg").write_bytes(b"hello")
     says = refused(*_train_on(photos, tmp_path, "--data.folder.test_fraction", "0.17"))
     assert "not everything can be used" in says
     assert "bee/0.jpg" in says
     assert "--data.folder.skip_unreadable true" in says
-
-
-def test_a_truncated_cifar_batch(refused, tmp_path):
-    (tmp_path / "data" / CIFAR10).mkdir(parents=True)
-    for name in ["test_batch", "batches.meta", *(f"data_batch_{i}" for i in range(1, 6))]:
-        (tmp_path / "data" / CIFAR10 / name).write_bytes(pickle.dumps({b"data": [1, 2, 3]})[:-5])
-    words = ["train", "--output", tmp_path / "runs", "--data.source", "cifar10", "--data.root", tmp_path / "data"]
-    assert "--data.cifar.verify_checksum false" in refused(*words)  # the checksum is wrong, too
-    assert "truncated" in refused(*words, "--data.cifar.verify_checksum", "false")
-
-
-def test_cifar_that_is_not_there_and_may_not_be_fetched(refused, tmp_path):
-    words = [
-        "--output",
-        tmp_path,
-        "--data.source",
-        "cifar100",
-        "--data.root",
-        tmp_path,
-        "--data.cifar.download",
-        "false",
-    ]
-    assert "--data.cifar.download true" in refused("train", *words)
 
 
 class _Evil:

@@ -311,14 +311,16 @@ def _elsewhere(experiment: Path, tmp_path: Path, **objects) -> Path:
     return target
 
 
-def test_networks_for_images_of_another_size_are_not_compared(refused, experiment, tmp_path):
-    other = _elsewhere(experiment, tmp_path, image_size=40)
-    assert "images of different sizes: 32 x 32 and 40 x 40 pixels" in refused(_cell(experiment, "vit-n120-s3"), other)
-
-
-def test_networks_of_other_test_images_are_not_compared(refused, experiment, tmp_path):
-    other = _elsewhere(experiment, tmp_path, seed=9)
-    assert "different test images" in refused(_cell(experiment, "vit-n120-s3"), other)
+@pytest.mark.parametrize(
+    ("objects", "says"),
+    [
+        ({"image_size": 40}, "images of different sizes: 32 x 32 and 40 x 40 pixels"),
+        ({"seed": 9}, "different test images"),
+    ],
+)
+def test_networks_of_other_test_images_are_not_compared(refused, experiment, tmp_path, objects, says):
+    other = _elsewhere(experiment, tmp_path, **objects)
+    assert says in refused(_cell(experiment, "vit-n120-s3"), other)
 
 
 def test_a_network_that_was_trained_on_the_test_images_is_not_compared(refused, experiment):
@@ -374,7 +376,7 @@ def test_a_test_set_that_was_to_stay_shut_is_opened_on_demand_only(refused, expe
         (["CELL", "CELL/config.yaml"], "config.yaml"),
         (["CELL/.."], "has no checkpoints/last.ckpt"),
         (["EXPERIMENT", "--train-size", "77"], "no finished cell of 77 images; there are [120]"),
-        (["CELL", "--parts", "accuracy,beauty"], "part 'beauty' is none of accuracy"),
+        (["CELL", "--parts", "accuracy,beauty"], "part 'beauty' is not one of accuracy"),
         (["CELL", "--parts", "cost", "--skip", "cost"], "either parts or skip"),
         (["CELL", "--skip", ",".join(PARTS)], "no part is left"),
         (["CELL", "--count", "0"], "0 images for corruptions; there must be at least 1"),
@@ -395,12 +397,6 @@ def test_weights_that_do_not_fit_or_carry_code_are_refused(refused, experiment, 
     torch.save({"fc.weight": _Evil()}, tmp_path / "evil.pth")
     assert "the weights do not fit" in refused(cell, f"timm/resnet10t={tmp_path / 'few.pth'}")
     assert "holds more than tensors" in refused(cell, f"timm/resnet10t={tmp_path / 'evil.pth'}")
-
-
-def test_a_label_of_an_experiment_names_the_rows_of_its_contenders(experiment, capsys):
-    assert _compare(f"mine={experiment}", "--parts", "differences", "--json") == 0
-    groups = {network["group"] for network in json.loads(capsys.readouterr().out)["networks"]}
-    assert groups == {"mine/vit", "mine/resnet"}
 
 
 @pytest.mark.parametrize(

@@ -230,7 +230,7 @@ def test_files_have_the_class_that_their_folder_is_named_by(experiment, tmp_path
         ),
         (["--methods", "rolout"], 'there is no method "rolout"'),
         (["--class-name", "dragon"], "class dragon: no such class; there are"),
-        (["--images", "60"], "60 is no number of the 60 test images; allowed: 0 to 59"),
+        (["--images", "60"], "60 is not a number of the 60 test images; allowed: 0 to 59"),
         (["--images", "1", "no.png"], "name either files or numbers"),
         (["--images", "no.png"], "no.png: no such file or folder"),
     ],

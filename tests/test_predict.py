@@ -4,10 +4,8 @@ import csv
 import io
 import json
 import os
-import re
 import shutil
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,7 +17,6 @@ from tests.results import changed
 from vit_vs_cnn.cli import main
 from vit_vs_cnn.data.decoding import decode_image
 from vit_vs_cnn.data.input_images import MAX_BATCH_IMAGES, InputImage, decode_in_background, find_input_files
-from vit_vs_cnn.inspection.inspect import select_methods
 from vit_vs_cnn.models.features import find_classifier
 from vit_vs_cnn.regimes.analysis import read_analysis
 from vit_vs_cnn.runs import held_out
@@ -29,7 +26,6 @@ from vit_vs_cnn.runs.held_out import examine, unlike_images
 from vit_vs_cnn.runs.prediction import ImagePredictions
 from vit_vs_cnn.runs.result import read_result
 
-DOCS = Path(__file__).parents[1] / "docs" / "howto" / "predict.md"
 #: Which the command prints, and no test needs to fail by.
 pytestmark = pytest.mark.filterwarnings("always:.*could not be read:UserWarning")
 
@@ -148,15 +144,14 @@ def test_a_name_that_is_no_utf_8_is_read_and_written(photos, tmp_path, vit):
         shutil.copy(photos / "a.png", name)
     except OSError:
         pytest.skip("names are UTF-8 here")
-    found = vc.predict(vit.path, tmp_path, output=tmp_path / "out.csv", explain=True, quiet=True)
+    found = vc.predict(vit.path, tmp_path, output=tmp_path / "out.csv", quiet=True)
     assert len(found) == 1
     assert _read_csv(tmp_path / "out.csv")[0]["image"].endswith("caf\\xe9.png")
-    assert "caf\\xe9.png" in found.page.read_text(encoding="utf-8")
     seen = vc.inspect(vit.path, images=[tmp_path], output=tmp_path / "seen", quiet=True)
     assert "caf\\xe9.png" in (tmp_path / "seen" / "index.html").read_text(encoding="utf-8"), seen
 
 
-@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "I;16", "F", "exif"])
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "I;16", "exif"])
 def test_predict_sees_the_bytes_that_training_sees(mode, tmp_path):
     values = np.random.default_rng(7).integers(0, 256, (29, 41, 3), dtype=np.uint8)
     path, options = tmp_path / "one.tiff", {}
@@ -166,8 +161,6 @@ def test_predict_sees_the_bytes_that_training_sees(mode, tmp_path):
         path, options = tmp_path / "one.jpg", {"exif": exif}
     if mode == "I;16":
         image = Image.fromarray(values[..., 0].astype(np.uint16) * 257)
-    elif mode == "F":
-        image = Image.fromarray(values[..., 0].astype(np.float32))
     else:
         image = Image.fromarray(values) if mode == "exif" else Image.fromarray(values).convert(mode)
     image.save(path, **options)
@@ -263,7 +256,6 @@ def test_most_accurate_model_of_an_experiment_predicts_unless_one_is_named(train
         (["{photos}/notes.md"], "notes.md: no image"),
         (["{photos}", "--top", "0"], "top: 0 must be a whole number, at least 1"),
         (["{photos}", "--output", "out.xls"], "out.xls: it must end in .csv or .jsonl"),
-        (["{photos}", "--explain"], "name one (--output answers.csv)"),
     ],
 )
 def test_what_cannot_be_is_one_line(vit, photos, words, says, tmp_path, monkeypatch, capsys):
@@ -281,27 +273,3 @@ def test_a_stop_leaves_no_file_and_is_told_in_one_line(vit, photos, tmp_path, mo
     monkeypatch.setattr(ImagePredictions, "rows", stopped)
     assert main(["predict", str(vit.path), str(photos), "--output", str(tmp_path / "out.csv"), "--quiet"]) == 130
     assert (os.listdir(tmp_path), capsys.readouterr().err) == ([], "stopped\n")
-
-
-@pytest.mark.parametrize(("contender", "method"), [("vit", "relevance"), ("resnet", "grad_cam")])
-def test_an_explanation_is_a_page_beside_the_answers(trained_once, photos, tmp_path, contender, method):
-    found = vc.predict(
-        trained_once, photos / "b", output=tmp_path / "out.csv", explain=True, contender=contender, quiet=True
-    )
-    assert found.page == tmp_path / "out.html"
-    page = found.page.read_text()
-    assert method in page and page.count("<img") == 2 and "c.PNG" in page
-    assert select_methods(vc.load(trained_once, contender))[-1] == method
-
-
-def test_the_code_of_the_docs_runs_as_written(trained_once, photos, tmp_path, monkeypatch):
-    (tmp_path / "runs").mkdir()
-    (tmp_path / "runs" / "duel").symlink_to(trained_once)
-    (tmp_path / "photos").symlink_to(photos)
-    monkeypatch.chdir(tmp_path)
-    *_, code = re.findall(r"```python\n(.*?)```", DOCS.read_text(encoding="utf-8"), re.DOTALL)
-    names = {}
-    with pytest.warns(UserWarning, match="could not be read"):
-        exec(code, names)
-    assert len(names["predictions"]) == 8 and len(names["written"]) == 8
-    assert names["written"].page.name == "predictions.html"

@@ -34,8 +34,10 @@ if TYPE_CHECKING:
     from vit_vs_cnn.conversion.export import Exported
     from vit_vs_cnn.conversion.to_attention import Compilation
     from vit_vs_cnn.data.images import LabelledImages
-    from vit_vs_cnn.data.input_images import InputImage
-    from vit_vs_cnn.results import Compared, Findings, Inspected, LoadedNetwork, Locality
+    from vit_vs_cnn.inspection.inspect import Inspection
+    from vit_vs_cnn.inspection.locality.study import Locality
+    from vit_vs_cnn.reporting.findings import Findings
+    from vit_vs_cnn.results import Compared, LoadedNetwork
     from vit_vs_cnn.runs.audit import Audit
     from vit_vs_cnn.runs.prediction import ImagePredictions
     from vit_vs_cnn.runs.status import ExperimentStatus
@@ -45,8 +47,6 @@ if TYPE_CHECKING:
 Place = str | os.PathLike[str]
 #: An experiment: a YAML file, the name of a built-in config, plain values, or an ``Experiment``.
 Config = Place | Mapping[str, Any] | Experiment
-#: Maximum number of images that ``predict`` explains.
-MAX_EXPLAINED_IMAGES = 24
 
 
 @preserve_process_state
@@ -81,10 +81,7 @@ def train(
         Interrupted: the user stopped the training.
     """
     overrides = _overrides(overrides)
-    experiment = load_experiment(
-        config, overrides
-    )  # before libraries are loaded, so that a misspelt setting is refused at once
-    experiment = _with_images(experiment, data)
+    experiment = _with_images(load_experiment(config, overrides), data)
     _check_early(experiment)
     start_early(experiment)
     with _loading(quiet):
@@ -94,12 +91,11 @@ def train(
         from vit_vs_cnn.runs.experiment_folder import read_finished_results
 
     console = open_console(quiet=quiet)
-    fixed = _override_names(overrides)
     experiment, missing = _drop_missing_weights(experiment, console)
     if experiment.minutes is not None and experiment.data.kind in ("folder", "table", "own", "given"):
         _audit_first(experiment, quiet)
     pool = ExperimentData.of(experiment)
-    experiment = plan_for_time(experiment, fixed=fixed, console=console, pool=pool)
+    experiment = plan_for_time(experiment, fixed=_override_names(overrides), console=console, pool=pool)
     try:
         results = run_experiment(experiment, console=console, pool=pool, force=force, missing_weights=missing)
     except RunsFailed as error:
@@ -136,11 +132,11 @@ def tune(
     experiment = _with_images(load_experiment(config, overrides), data)
     _check_early(experiment)
     with _loading(quiet):
-        from vit_vs_cnn.experiments.tuning import tune as choose_recipes
+        from vit_vs_cnn.experiments.tuning import tune as select_recipes
 
     console = open_console(quiet=quiet)
     experiment, _ = _drop_missing_weights(experiment, console)
-    return choose_recipes(experiment, console=console)
+    return select_recipes(experiment, console=console)
 
 
 def _check_early(experiment: Experiment) -> None:
@@ -180,9 +176,8 @@ def _drop_missing_weights(experiment: Experiment, console: "Console") -> tuple[E
     Returns:
         the experiment, and the names of the models that were dropped.
     """
-    if not any(
-        contender.weights is not None and contender.weights.optional for contender in experiment.contenders.values()
-    ):
+    weights = [contender.weights for contender in experiment.contenders.values()]
+    if not any(source is not None and source.optional for source in weights):
         return experiment, {}
     from vit_vs_cnn.runs.analysis_plan import missing_weights_texts
     from vit_vs_cnn.runs.pretrained import without_missing_weights
@@ -369,11 +364,11 @@ def compare(
         }
         if output is not None:
             _create_folder(Path(output))
-        comparison, tested = compare_entries(entries, request, tell=tell)
+        comparison, tested_entries = compare_entries(entries, request, tell=tell)
         comparison_page = []
         if output is not None:
             tell("writing")
-            comparison_page = write_comparison_page(comparison, tested, notes, Path(output))
+            comparison_page = write_comparison_page(comparison, tested_entries, notes, Path(output))
     return Compared(comparison, tuple(notes), sizes, tuple(comparison_page))
 
 
@@ -391,7 +386,7 @@ def inspect(
     seed: int = 0,
     quiet: bool = False,
     trust: bool = False,
-) -> "Inspected":
+) -> "Inspection":
     """Write an interactive page that shows which image regions influence the networks.
 
     The page has maps over images, each compared with random maps.
@@ -417,7 +412,6 @@ def inspect(
     with _loading(quiet):
         from vit_vs_cnn.inspection.inspect import InspectionRequest, default_folder, inspect_networks
         from vit_vs_cnn.reporting.inspection_page import write_inspection_page
-        from vit_vs_cnn.results import Inspected
 
     _check_positive(count=count, score_images=score_images)
     request = InspectionRequest(
@@ -439,7 +433,7 @@ def inspect(
         inspection = inspect_networks([_existing_path(path) for path in paths], request, tell)
         folder = default_folder(Path(paths[0]), inspection.networks[0].network.path) if output is None else Path(output)
         written = write_inspection_page(inspection, folder, tell=tell)
-    return Inspected(inspection, tuple(written))
+    return dataclasses.replace(inspection, written=tuple(written))
 
 
 @preserve_process_state
@@ -448,7 +442,6 @@ def predict(
     *paths: Place,
     output: Place | None = None,
     top: int = 1,
-    explain: bool = False,
     contender: str | None = None,
     classes_from: Place | None = None,
     device: str = "auto",
@@ -467,7 +460,6 @@ def predict(
         paths: image files and folders.
         output: a .csv or .jsonl file. Default: no file.
         top: number of classes in each row.
-        explain: also write a page with maps of the first 24 images next to the output: NAME.html.
         contender: model of an experiment. Default: the most accurate one.
         classes_from: network with the classes and the image size to use for a timm model.
         device: auto, cpu, cuda, cuda:1, ...
@@ -483,8 +475,6 @@ def predict(
         from vit_vs_cnn.reporting.predictions import check_suffix, write_predictions
         from vit_vs_cnn.runs.prediction import ImagePredictions
 
-    if explain and output is None:
-        raise InputError("explain: its page is put beside the file of answers; name one (--output answers.csv)")
     places = _paths(paths, "predict")
     if not places:
         raise InputError("predict: no picture is named; name files or folders")
@@ -493,7 +483,7 @@ def predict(
         _existing_path(place)
     if output is not None:
         check_suffix(Path(output))
-    parts, count = [], 0
+    batches, count = [], 0
     with _progress(quiet) as tell:
         tell("opening")
         contender = contender or _most_accurate(checkpoint, quiet)
@@ -503,19 +493,14 @@ def predict(
         network.network.to(usable_device(device))
         tell("predicting: the first images")
         start, images = time.perf_counter(), list(find_input_files(places))
-        for part in network.predict_batches(images, top=top):
-            parts.append(part)
-            count += len(part)
+        for batch in network.predict_batches(images, top=top):
+            batches.append(batch)
+            count += len(batch)
             tell(f"predicting: {count:,} images, {count / (time.perf_counter() - start):,.0f} a second")
-        predictions = ImagePredictions.concatenate(parts, ", ".join(places))
+        predictions = ImagePredictions.concatenate(batches, ", ".join(places))
         if output is not None:
             write_predictions(predictions, Path(output))
             predictions = dataclasses.replace(predictions, written=(Path(output),))
-        if output is not None and explain:
-            readable = [image for index, image in enumerate(images) if index not in predictions.errors]
-            page = Path(output).with_suffix(".html")
-            if _write_explanations(network, readable[:MAX_EXPLAINED_IMAGES], page, predictions.lines, tell):
-                predictions = dataclasses.replace(predictions, written=(Path(output), page))
     if errors := predictions.errors:
         message = f"{len(errors):,} of {count:,} images could not be read, the first {predictions.first_error}"
         warnings.warn(message, stacklevel=3)
@@ -534,33 +519,13 @@ def _most_accurate(place: Place, quiet: bool) -> str | None:
         return None
     points = {model: analysis.curve(model.key)[-1] for model in analysis.models}
     best = max(points, key=lambda model: (points[model].train_size, points[model].accuracy.value))
-    others = ", ".join(model.key for model in points if model is not best)
+    alternatives = ", ".join(model.key for model in points if model is not best)
     open_console(quiet=quiet).print(
         f"Model: {best.key}, {best.title}, the most accurate one of {folder} with "
-        f"{100 * points[best].accuracy.value:.1f} %; --contender names another ({others})",
+        f"{100 * points[best].accuracy.value:.1f} %; --contender names another ({alternatives})",
         soft_wrap=True,
     )
     return best.key
-
-
-def _write_explanations(
-    network: "LoadedNetwork", images: "Sequence[InputImage]", page: Path, lines: list[str], tell: Callable[[str], None]
-) -> bool:
-    """Write the page of maps; return False with a warning if the method does not apply to the network."""
-    from vit_vs_cnn.inspection.inspect import select_methods
-    from vit_vs_cnn.reporting.predictions import write_explained
-
-    network.network.cpu()  # where images to explain are
-    method, maps = select_methods(network)[-1], []
-    try:
-        for number, image in enumerate(images, start=1):
-            tell(f"explaining: {number} of {len(images)} by {method}")
-            maps.append((image.name, network.explain(image.content, method)._repr_png_()))
-    except InputError as error:
-        warnings.warn(f"explain: {error}", stacklevel=4)
-        return False
-    write_explained(page, maps, lines=lines, method=method)
-    return True
 
 
 @preserve_process_state
@@ -592,40 +557,39 @@ def locality(
         InputError: a path that cannot be opened, missing images, or a network without attention.
     """
     with _loading(quiet):
-        from vit_vs_cnn.inspection.locality.study import measure_network, select_images, study_locality
+        from vit_vs_cnn.inspection.locality.study import Locality, measure_network, select_images, study_locality
         from vit_vs_cnn.reporting.locality_page import locality_document, study_document
         from vit_vs_cnn.reporting.page import write_document
-        from vit_vs_cnn.results import Locality
 
     _check_positive(count=count, held_out=held_out)
-    place, lie, page = _existing_path(path), None if root is None else Path(root), "locality.html"
+    source, images_root, page = _existing_path(path), None if root is None else Path(root), "locality.html"
     with _progress(quiet) as tell:
         tell("opening")
-        if not (place / "grid.json").exists():
-            network = load(place, trust=trust)
-            images = select_images(network.cell, network.pool(lie), count=count, held_out=held_out)
+        if not (source / "grid.json").exists():
+            network = load(source, trust=trust)
+            images = select_images(network.cell, network.pool(images_root), count=count, held_out=held_out)
             tell(f"measuring {network.name} on {len(images[0]):,} and {len(images[1]):,} images")
-            found, title = measure_network(network, images), f"Locality of {network.name}"
+            measured, title = measure_network(network, images), f"Locality of {network.name}"
             folder = network.folder / "locality" if output is None else Path(output)
-            document = locality_document(found, title=title)
+            document = locality_document(measured, title=title)
             written = [*write_document(document, folder, page=page, figures="."), folder / "locality.json"]
-            written[-1].write_text(json.dumps(found.to_dict(), indent=1) + "\n", encoding="utf-8")
-            return Locality(title, found, None, (), tuple(written))
-        from vit_vs_cnn.reporting.findings import read_findings
+            written[-1].write_text(json.dumps(measured.to_dict(), indent=1) + "\n", encoding="utf-8")
+            return Locality(title, measured, (), tuple(written))
+        from vit_vs_cnn.regimes.analysis import read_analysis
         from vit_vs_cnn.runs.experiment_folder import read_finished_results
 
-        findings, layers = read_findings(place), []
-        for number, of_cell in enumerate(study_locality(place, count=count, held_out=held_out, root=lie, trust=trust)):
-            tell(f"measured: {number + 1} of {len(findings.results)}")
-            layers += of_cell
-        order = list(
-            dict.fromkeys(result.contender for result in read_finished_results(place).values())
-        )  # the config's
-        folder = place / "report" / "locality" if output is None else Path(output)
-        title = f"Locality study: {place.name}"
-        document = study_document(findings.analysis, layers, order, title=title)
+        analysis, results, _ = read_analysis(source)
+        layers = []
+        runs = study_locality(source, count=count, held_out=held_out, root=images_root, trust=trust)
+        for number, layers_of_run in enumerate(runs, start=1):
+            tell(f"measured: {number} of {len(results)}")
+            layers += layers_of_run
+        folder = source / "report" / "locality" if output is None else Path(output)
+        title = f"Locality study: {source.name}"
+        in_config_order = dict.fromkeys(result.contender for result in read_finished_results(source).values())
+        document = study_document(analysis, layers, list(in_config_order), title=title)
         written = write_document(document, folder, page=page, figures=".")
-    return Locality(title, None, findings, tuple(layers), tuple(written))
+    return Locality(title, None, tuple(layers), tuple(written))
 
 
 @preserve_process_state
@@ -677,8 +641,10 @@ def to_attention(
 
         from vit_vs_cnn.conversion.to_attention import compile_network
 
-    own = {"sharpness": sharpness, "head_dim": head_dim, "num_heads": num_heads, "window_size": window_size}
     _check_positive(count=count, head_dim=head_dim, num_heads=num_heads, window_size=window_size)
+    options = {"form": form, "released": released}
+    numbers = {"sharpness": sharpness, "head_dim": head_dim, "num_heads": num_heads, "window_size": window_size}
+    options |= {name: value for name, value in numbers.items() if value is not None}
     with _progress(quiet) as tell:
         tell("opening")
         network = load(path, contender, trust)
@@ -686,9 +652,6 @@ def to_attention(
         test = pool.test(cell.seed)
         images = test.subset(torch.arange(min(count or len(test), len(test))))
         training = None if num_heads is None else pool.draw(cell.train_size, cell.seed).training
-        options = {"form": form, "released": released} | {
-            name: value for name, value in own.items() if value is not None
-        }
         target = network.path.with_name("attention.ckpt") if output is None else Path(output)
         tell(f"compiling {network.name}, and comparing the two on {len(images):,} test images")
         return compile_network(network, options, target, images, training)

@@ -5,9 +5,7 @@ import gc
 import io
 import os
 import platform
-import shlex
 import sys
-import tempfile
 import traceback
 from collections.abc import Sequence
 from importlib import metadata
@@ -41,7 +39,7 @@ OUT_OF_MEMORY_TEXTS = ("not enough memory", "can't allocate memory", "Unable to 
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command and print an error as one line.
+    """Run a command and print an error as one line, after the traceback if it is a bug.
 
     Returns:
         exit code: 0; 1 if runs or the program failed; 2 for unusable input; 130 if the user stopped it.
@@ -85,7 +83,7 @@ def run(name: str, words: list[str]) -> None:
     if name not in COMMANDS:
         close = difflib.get_close_matches(name, COMMANDS, n=1)
         hint = f"; did you mean {close[0]}?" if close else ""
-        raise InputError(f"{name!r} is no command{hint} (there are: {', '.join(COMMANDS)}; see --help)")
+        raise InputError(f"{name!r} is not a command{hint} (there are: {', '.join(COMMANDS)}; see --help)")
     command = COMMANDS[name]
     options = words[: words.index("--")] if "--" in words else words
     if {"-h", "--help"} & {*options}:
@@ -161,20 +159,8 @@ def describe_error(error: BaseException, words: list[str]) -> tuple[int, list[st
     message, command = one_line(error), words[0] if words else "help"
     if isinstance(error, MemoryError) or any(text in message for text in OUT_OF_MEMORY_TEXTS):
         return EXIT_BAD_INPUT, [f"error: {command} needs more memory than there is: {message}"]
-    location = write_traceback(error, words)
-    return EXIT_RUNS_FAILED, [f"error: {command} failed with {type(error).__name__}: {message}; {location}"]
-
-
-def write_traceback(error: BaseException, words: list[str]) -> str:
-    """Write the traceback to a temporary file, for a bug report, and return where it is."""
-    try:
-        handle, name = tempfile.mkstemp(prefix="vit-vs-cnn-", suffix=".txt")
-        with open(handle, "w", encoding="utf-8") as file:
-            file.write(f"{shlex.join(words)}\n")
-            traceback.print_exception(error, file=file)
-    except OSError as os_error:
-        return f"the traceback could not be written: {os_error.strerror}"
-    return f"this is a bug, and the traceback is in {name}"
+    lines = "".join(traceback.format_exception(error)).splitlines()
+    return EXIT_RUNS_FAILED, [*lines, f"error: {command} failed with {type(error).__name__}: {message}; this is a bug"]
 
 
 def _print(command: "Command", result: Any, words: "Words") -> None:

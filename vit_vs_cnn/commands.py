@@ -212,10 +212,10 @@ class Command:
         if name.startswith("--"):
             key = name[2:].replace("-", "_")
             nested = [f"--{dotted}" for dotted, _ in walk(self.config_settings) if dotted.rpartition(".")[2] == key]
-            known = [option_word(known) for known in (*self.options, *self.config_settings)]
-            close = nested or difflib.get_close_matches(name, known, n=1, cutoff=0.7)
+            words_of_options = [option_word(option) for option in (*self.options, *self.config_settings)]
+            close = nested or difflib.get_close_matches(name, words_of_options, n=1, cutoff=0.7)
         else:
-            close = [option_word(known) for known in self.options if known[0] == name[1]]
+            close = [option_word(option) for option in self.options if option[0] == name[1]]
         hint = f"; did you mean {' or '.join(close[:3])}?" if close else ""
         if not close and name.startswith("--"):
             position = words.index(word) + 1
@@ -365,7 +365,7 @@ COMMANDS = {
         ),
         Command(
             "predict",
-            ("vit-vs-cnn predict runs/duel photos --output answers.csv --top 3 --explain",),
+            ("vit-vs-cnn predict runs/duel photos --output answers.csv --top 3",),
         ),
         Command("to-attention", ("vit-vs-cnn to-attention runs/duel/cells/resnet-n2000-s0-4c1f",)),
         Command("locality", ("vit-vs-cnn locality runs/locality",)),

@@ -10,7 +10,6 @@ EXTRAS = {
     "onnx": ("onnx", "export"),
     "onnxruntime": ("onnxruntime", "export"),
     "onnxscript": ("onnxscript", "export"),
-    "pyarrow": ("pyarrow", "data"),
     "ray": ("Ray", "ray"),
 }
 

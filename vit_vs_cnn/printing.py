@@ -12,9 +12,12 @@ if TYPE_CHECKING:
     from vit_vs_cnn.config.experiment import Experiment
     from vit_vs_cnn.conversion.export import Exported
     from vit_vs_cnn.conversion.to_attention import Compilation
+    from vit_vs_cnn.inspection.inspect import Inspection
+    from vit_vs_cnn.inspection.locality.study import Locality
     from vit_vs_cnn.regimes.analysis import Analysis
     from vit_vs_cnn.reporting.document import Document
-    from vit_vs_cnn.results import Compared, Findings, Inspected, Locality
+    from vit_vs_cnn.reporting.findings import Findings
+    from vit_vs_cnn.results import Compared
     from vit_vs_cnn.runs.audit import Audit
     from vit_vs_cnn.runs.prediction import ImagePredictions
     from vit_vs_cnn.runs.result import RunResult
@@ -126,13 +129,13 @@ def _print_compare(compared: "Compared") -> None:
         _print_paths(compared.written)
 
 
-def _print_inspect(inspected: "Inspected") -> None:
+def _print_inspect(inspection: "Inspection") -> None:
     from vit_vs_cnn.reporting.inspection_page import scores_document
 
-    if inspected.inspection.scores:
-        _print_document(scores_document(inspected.inspection.scores))
-    _print_lines(inspected.lines)
-    _print_paths(inspected.written)
+    if inspection.scores:
+        _print_document(scores_document(inspection.scores))
+    _print_lines(inspection.lines)
+    _print_paths(inspection.written)
 
 
 def _print_predict(predictions: "ImagePredictions") -> None:
@@ -141,9 +144,8 @@ def _print_predict(predictions: "ImagePredictions") -> None:
     if not predictions.written:
         _print_document(predictions_document(predictions))
     _print_lines(predictions.lines)
-    if predictions.written:
-        print(f"All {len(predictions):,} rows are in {predictions.written[0]}")
-        _print_paths(predictions.written[1:])
+    for path in predictions.written:
+        print(f"All {len(predictions):,} rows are in {path}")
 
 
 def _print_locality(locality: "Locality") -> None:
@@ -152,8 +154,7 @@ def _print_locality(locality: "Locality") -> None:
     if locality.report is not None:
         title = locality.title.removeprefix("Locality of ")
         _print_document(locality_document(locality.report, title=title, drawn=False))
-    elif locality.findings is not None:
-        _print_answer(locality.findings.results, locality.findings.analysis, locality.findings.answer)
+    else:
         _print_document(study_summary(locality.layers))
     _print_paths(locality.written)
 

@@ -1,10 +1,8 @@
 """Results of the functions of the API, as text, as HTML in notebooks, as tables and as plain values."""
 
 import base64
-import dataclasses
 import html
 import io
-import json
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,7 +13,6 @@ import numpy as np
 
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.files import Written
-from vit_vs_cnn.reporting.findings import Findings
 from vit_vs_cnn.runs.trained_network import TrainedNetwork
 from vit_vs_cnn.statistics.intervals import wilson_interval
 
@@ -23,8 +20,6 @@ if TYPE_CHECKING:
     import pandas
 
     from vit_vs_cnn.comparison import compare
-    from vit_vs_cnn.inspection.inspect import Inspection
-    from vit_vs_cnn.inspection.locality.study import LocalityReport, StudiedLayer
     from vit_vs_cnn.reporting.figures.drawing import Drawing
 
 
@@ -95,50 +90,6 @@ class Compared(Written):
         from vit_vs_cnn.reporting.page import fragment_of
 
         return fragment_of(comparison_document(self.comparison, self.notes))
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Inspected(Written):
-    """Maps of networks, their scores, and the page.
-
-    Arguments:
-        inspection: predictions and maps of each network, and the scores of its methods.
-    """
-
-    inspection: "Inspection"
-    written: tuple[Path, ...]
-
-    @property
-    def lines(self) -> list[str]:
-        from vit_vs_cnn.reporting.inspection_page import summary_lines
-
-        return summary_lines(self.inspection)
-
-    def frame(self) -> "pandas.DataFrame":
-        """One row for each network and method: its scores with their intervals if requested, otherwise the mean area
-        under deletion, ``deletion``, and that of random maps, ``chance``.
-        """
-        import pandas
-
-        rows = [{"network": name, **row.row()} for name, rows in self.inspection.scores.items() for row in rows]
-        if not rows:
-            rows = [
-                {"network": network.name, "method": maps.method}
-                | {"deletion": float(maps.deletion.mean()), "chance": float(maps.random_deletion.mean())}
-                for network in self.inspection.networks
-                for maps in network.methods
-            ]
-        return pandas.DataFrame(rows)
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"lines": self.lines, "methods": records(self.frame()), "written": [str(path) for path in self.written]}
-
-    def __repr__(self) -> str:
-        return "\n".join(self.lines)
-
-    def _repr_html_(self) -> str:
-        lines = "".join(f"<p>{html.escape(line)}</p>" for line in self.lines)
-        return lines + self.frame().round(3).to_html(index=False, na_rep="")
 
 
 @dataclass(frozen=True, eq=False)
@@ -225,49 +176,3 @@ class LoadedNetwork(TrainedNetwork):
             class_name=self.class_names[index],
             probability=float(probabilities[index]),
         )
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Locality:
-    """Similarity of attention to convolution, for one network or for all networks of an experiment.
-
-    Arguments:
-        report: of one network; None for an experiment.
-        findings: of the experiment; None for one network.
-        layers: all layers of the networks of the experiment, before and after training.
-    """
-
-    title: str
-    report: "LocalityReport | None"
-    findings: Findings | None
-    layers: "tuple[StudiedLayer, ...]"
-    written: tuple[Path, ...]
-
-    def frame(self) -> "pandas.DataFrame":
-        """One row for each layer; for an experiment with its run, and each measure before and after training."""
-        import pandas
-
-        if self.report is not None:
-            return pandas.DataFrame(self.report.layer_rows())
-        rows = [dataclasses.asdict(layer) for layer in self.layers]
-        return pandas.DataFrame(
-            [
-                {name: value for name, value in row.items() if name not in ("before", "after")}
-                | {f"{name}_{when}": value for when in ("before", "after") for name, value in row[when].items()}
-                for row in rows
-            ]
-        )
-
-    def __repr__(self) -> str:
-        return f"{self.title}\n{self.frame().round(3).to_string(index=False)}"
-
-    def _repr_html_(self) -> str:
-        return f"<p>{html.escape(self.title)}</p>{self.frame().round(3).to_html(index=False)}"
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"title": self.title, "layers": records(self.frame()), "written": [str(path) for path in self.written]}
-
-
-def records(frame: "pandas.DataFrame") -> list[dict[str, Any]]:
-    """The rows of a table as plain values; missing numbers are None."""
-    return json.loads(str(frame.to_json(orient="records", double_precision=15)))

@@ -1,14 +1,18 @@
 """Plain values of configs: YAML that is read strictly, bounded values, and classes only at allowed places."""
 
 import dataclasses
+import json
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from vit_vs_cnn.errors import InputError, one_line
+
+if TYPE_CHECKING:
+    import pandas
 
 #: Largest whole number, as in a tensor.
 LARGEST = 2**63 - 1
@@ -123,19 +127,22 @@ def refuse_classes(values: Any, *, but_in: Sequence[_Place]) -> None:
         InputError: a ``class_path`` elsewhere.
     """
 
-    by_length: dict[int, list[_Place]] = {}
-    for place in but_in:
-        by_length.setdefault(len(place), []).append(place)
+    def check(value: Any, path: _Place) -> None:
+        is_allowed = any(
+            len(place) == len(path) and all(part in ("*", str(name)) for part, name in zip(place, path, strict=True))
+            for place in but_in
+        )
+        if isinstance(value, Mapping):
+            if "class_path" in value and not is_allowed:
+                places = ", ".join(dotted(place).replace("*", "NAME") for place in but_in)
+                raise InputError(f"{dotted(path)}: no class is made here, as {value['class_path']!r}; only in {places}")
+            for name, inside in () if "class_path" in value else value.items():
+                check(inside, (*path, name))
+        elif isinstance(value, list | tuple) and not is_allowed:
+            for number, inside in enumerate(value):
+                check(inside, (*path, number))
 
-    def is_allowed(path: _Place, value: Any) -> bool:
-        is_one = not isinstance(value, Mapping) or "class_path" in value
-        places = by_length.get(len(path), ()) if is_one else ()
-        return any(all(p in ("*", str(n)) for p, n in zip(place, path, strict=True)) for place in places)
-
-    for path, value in _walk(values, (), stop=is_allowed):
-        if isinstance(value, Mapping) and "class_path" in value and not is_allowed(path, value):
-            places = ", ".join(dotted(place).replace("*", "NAME") for place in but_in)
-            raise InputError(f"{dotted(path)}: no class is made here, as {value['class_path']!r}; only in {places}")
+    check(values, ())
 
 
 def check_class(value: Any, location: str) -> None:
@@ -157,19 +164,18 @@ def dotted(path: tuple[Any, ...]) -> str:
     return ".".join(map(str, path))
 
 
-def _walk(value: Any, path: _Place, stop: Callable[[_Place, Any], bool] | None = None) -> Iterator[tuple[_Place, Any]]:
-    """Every value with its place, a mapping before its values, and no values below a place where ``stop`` is true."""
+def _walk(value: Any, path: _Place) -> Iterator[tuple[_Place, Any]]:
+    """Every value and every name with its place, a mapping before its values."""
     yield path, value
-    if (stop is not None and stop(path, value)) or len(path) > MAX_LEVELS:
+    if len(path) > MAX_LEVELS:
         return
     if isinstance(value, Mapping):
         for name, inside in value.items():
-            if stop is None:
-                yield (*path, name), name  # names are values, too
-            yield from _walk(inside, (*path, name), stop)
+            yield (*path, name), name
+            yield from _walk(inside, (*path, name))
     elif isinstance(value, list | tuple):
         for number, inside in enumerate(value):
-            yield from _walk(inside, (*path, number), stop)
+            yield from _walk(inside, (*path, number))
 
 
 def field_values(instance: Any) -> dict[str, Any]:
@@ -187,6 +193,11 @@ def to_json_values(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [to_json_values(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def frame_records(frame: "pandas.DataFrame") -> list[dict[str, Any]]:
+    """The rows of a table as plain values; missing numbers are None."""
+    return json.loads(str(frame.to_json(orient="records", double_precision=15)))
 
 
 def _problem(value: Any) -> str | None:

@@ -6,7 +6,7 @@ from vit_vs_cnn.attention import ConditionalPosition
 BATCH, ROWS, COLS, DIM = 2, 3, 5, 7
 
 
-def test_patches_get_their_depthwise_convolution_and_num_prefix_tokens_nothing():
+def test_patches_get_their_depthwise_convolution_and_prefix_tokens_nothing():
     position = ConditionalPosition((ROWS, COLS), DIM, num_prefix_tokens=2).double()
     tokens = torch.randn(BATCH, 2 + ROWS * COLS, DIM, dtype=torch.float64)
     output = position(tokens)

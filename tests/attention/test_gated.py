@@ -110,7 +110,8 @@ def test_where_a_mask_leaves_no_patch_content_takes_the_whole_row_and_where_noth
 def test_open_gates_with_sharp_heads_convolve():
     """Head h passes its share of the channels on from D_h, and the output map mixes: one 3 x 3 convolution."""
     dim, heads = 18, 9
-    layer = MultiHeadAttention(dim, heads, inner_attention=GatedAttention(GRID, heads, locality=46.0)).double()
+    layer = MultiHeadAttention(dim, heads, inner_attention=GatedAttention(GRID, heads)).double()
+    layer.inner_attention.position.projection.data *= 46.0
     initialize_gated(layer)
     torch.nn.init.constant_(layer.inner_attention.gate, 60.0)
     torch.nn.init.normal_(layer.output_projection.bias)
@@ -125,8 +126,6 @@ def test_open_gates_with_sharp_heads_convolve():
 
 
 def test_what_cannot_be_built_or_fed_says_why():
-    with pytest.raises(ValueError, match=r"locality must be positive, but is 0\.0"):
-        GatedAttention(GRID, HEADS, locality=0.0)
     with pytest.raises(ValueError, match="num_heads must be at least 1, but is 0"):
         GatedAttention(GRID, 0)
     with pytest.raises(ValueError, match=r"= 36 tokens for grid_size=\(5, 7\), but there are 35"):

@@ -132,8 +132,6 @@ def test_what_cannot_be_initialised_says_why():
             start(MultiHeadAttention(12, 3, key_dim=7))
         with pytest.raises(ValueError, match=r"num_heads \* head_dim must not exceed embed_dim=12, but is 3 \* 5"):
             start(MultiHeadAttention(12, 3, head_dim=5))
-        with pytest.raises(ValueError, match="output_projection must be True"):
-            start(MultiHeadAttention(12, 3, output_projection=False))
     with pytest.raises(ValueError, match=r"num_heads \* head_dim must equal embed_dim=12.*but is 6"):
         initialize_gated(MultiHeadAttention(12, 3, head_dim=2))
     with pytest.raises(ValueError, match=r"position_encoding must have 15 rows for grid_size=\(3, 5\), but has 14"):

@@ -84,29 +84,22 @@ def test_self_attention_equals_torch(bias):
     compare(*ours_and_torchs(bias=bias), [tokens(QUERIES, DIM)])
 
 
-def test_cross_attention_equals_torch():
-    compare(*ours_and_torchs(), [tokens(QUERIES, DIM), tokens(KEYS, DIM)])
-
-
 def test_keys_and_values_of_their_own_widths_equal_torch():
     inputs = [tokens(QUERIES, DIM), tokens(KEYS, KEY_DIM), tokens(KEYS, VALUE_DIM)]
     compare(*ours_and_torchs(KEY_DIM, VALUE_DIM), inputs)
 
 
-def test_mask_of_queries_and_keys_is_the_inverse_of_torchs():
-    mask = random_mask(QUERIES, KEYS)
-    compare(*ours_and_torchs(), [tokens(QUERIES, DIM), tokens(KEYS, DIM)], mask=mask, torch_mask=~mask)
-
-
-def test_mask_of_every_image_holds_in_every_head():
-    mask = random_mask(BATCH, QUERIES, KEYS)
-    torch_mask = ~mask.repeat_interleave(HEADS, dim=0)
-    compare(*ours_and_torchs(), [tokens(QUERIES, DIM), tokens(KEYS, DIM)], mask=mask, torch_mask=torch_mask)
-
-
-def test_mask_of_every_head_equals_torch():
-    mask = random_mask(BATCH, HEADS, QUERIES, KEYS)
-    compare(*ours_and_torchs(), [tokens(QUERIES, DIM), tokens(KEYS, DIM)], mask=mask, torch_mask=~mask.flatten(0, 1))
+@pytest.mark.parametrize(
+    ("shape", "torch_mask"),
+    [
+        ((QUERIES, KEYS), lambda mask: ~mask),
+        ((BATCH, QUERIES, KEYS), lambda mask: ~mask.repeat_interleave(HEADS, dim=0)),
+        ((BATCH, HEADS, QUERIES, KEYS), lambda mask: ~mask.flatten(0, 1)),
+    ],
+)
+def test_masked_cross_attention_equals_torch(shape, torch_mask):
+    mask = random_mask(*shape)
+    compare(*ours_and_torchs(), [tokens(QUERIES, DIM), tokens(KEYS, DIM)], mask=mask, torch_mask=torch_mask(mask))
 
 
 def test_additive_bias_equals_torchs_float_mask():

@@ -14,11 +14,8 @@ def count(module):
 @pytest.mark.parametrize(
     ("module", "expected"),
     [
-        # One head without output projection: W_Q, W_K, W_V and their biases.
-        (MultiHeadAttention(DIM, 1, output_projection=False), 3 * (33 * 33 + 33)),
-        (MultiHeadAttention(DIM, 1, output_projection=False, bias=False), 3 * 33 * 33),
-        # Heads share out the width: their number changes no count.
-        (MultiHeadAttention(DIM, HEADS, output_projection=False), 3 * (33 * 33 + 33)),
+        # W_Q, W_K, W_V, W_O and their biases. Heads share out the width: their number changes no count.
+        (MultiHeadAttention(DIM, 1), 4 * (33 * 33 + 33)),
         (MultiHeadAttention(DIM, HEADS), 4 * (33 * 33 + 33)),
         (MultiHeadAttention(DIM, HEADS, bias=False), 4 * 33 * 33),
         (MultiHeadAttention(DIM, HEADS, bias=False, output_bias=True), 4 * 33 * 33 + 33),

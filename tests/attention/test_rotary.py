@@ -29,18 +29,18 @@ def test_scores_depend_on_the_offset_alone():
 
 
 def test_channels_turn_as_complex_numbers_rows_first():
-    position = RotaryPosition((ROWS, COLS), DIM, base=50.0).double()
+    position = RotaryPosition((ROWS, COLS), DIM).double()
     query, key = vectors()
     queries, _ = rotated(query, key, position)
     numbers = torch.view_as_complex(query.view(-1, 2))
     for row, col in [(0, 3), (4, 0), (2, 6)]:
-        frequencies = [50.0 ** (-2 * i / (DIM / 2)) for i in range(DIM // 4)]
+        frequencies = [100.0 ** (-2 * i / (DIM / 2)) for i in range(DIM // 4)]
         angles = torch.tensor([row * w for w in frequencies] + [col * w for w in frequencies], dtype=torch.float64)
         expected = torch.view_as_real(numbers * torch.polar(torch.ones_like(angles), angles)).flatten()
         torch.testing.assert_close(queries[row, col], expected, rtol=0, atol=1e-6)
 
 
-def test_num_prefix_tokens_are_not_rotated():
+def test_prefix_tokens_are_not_rotated():
     position = RotaryPosition((ROWS, COLS), DIM, num_prefix_tokens=2)
     plain = RotaryPosition((ROWS, COLS), DIM)
     queries, keys = torch.randn(2, 3, 1, 2 + ROWS * COLS, DIM)

@@ -56,7 +56,7 @@ def test_onnx_and_torch_export_give_the_networks_logits_from_pixels(cells, conte
 @pytest.mark.parametrize(
     "words, message",
     [
-        (["--format", "caffe"], "format 'caffe' is none of safetensors, onnx, torch, timm"),
+        (["--format", "caffe"], "format 'caffe' is not one of safetensors, onnx, torch, timm"),
         (["--format", "timm"], "format timm holds a VisionTransformer or a model of timm's, not a ResNet"),
     ],
 )

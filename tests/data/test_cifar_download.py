@@ -111,7 +111,9 @@ def test_a_foreign_part_is_found_by_the_sum_and_the_next_call_is_clean(server, t
 
 def test_a_missing_page_is_named_at_once(server, tmp_path):
     server.status = 404
-    assert f"{server.url}: the server answered 404 Not Found" in message_of(server.url, tmp_path / "archive", MD5)
+    assert f"{server.url}: the download failed after 0 bytes (HTTP Error 404: Not Found)" in message_of(
+        server.url, tmp_path / "archive", MD5
+    )
     assert files(tmp_path) == []
 
 

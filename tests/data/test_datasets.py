@@ -173,9 +173,9 @@ def test_images_of_several_sizes_need_one(options):
         ((PIXELS[:5], LABELS), "5 images and 37 labels"),
         ((PIXELS, None), "data: labels are None; each image needs a label"),
         (pandas.DataFrame({"image": ["a.png"], "label": ["a"]}), "save it as a .csv of paths and labels"),
-        ((PIXELS, LABELS * 0), "only the class 0"),
-        ({"images": PIXELS, "labels": LABELS, "class_names": ["one", "two"]}, "label 2 is none of the 2 classes"),
-        ({"images": PIXELS, "labels": LABELS * 0, "class_names": ["one"]}, "only the class 'one'"),
+        ((PIXELS, LABELS * 0), "the classes are [0]; at least 2"),
+        ({"images": PIXELS, "labels": LABELS, "class_names": ["one", "two"]}, "label 2 is not one of the 2 classes"),
+        ({"images": PIXELS, "labels": LABELS * 0, "class_names": ["one"]}, "the classes are ['one']; at least 2"),
         ({"images": PIXELS, "labels": LABELS, "class_names": ["a", "b", "a"]}, "two classes have the name 'a'"),
         ({"train": (PIXELS, LABELS), "validation": (PIXELS[:0], [])}, "validation holds no images; leave it out"),
         (
@@ -248,35 +248,23 @@ def test_a_picture_of_one_row_keeps_its_colours():
     assert resized[:, 0, 0].tolist() == [200, 10, 20]
 
 
-def _truncated(png):
-    return png[:-60]
-
-
-def _of_another_chunk(png):
-    return png.replace(b"IDAT", b"\xff\0AT", 1)
-
-
-@pytest.mark.parametrize(("harm", "lazily"), [(_truncated, True), (_truncated, False), (_of_another_chunk, False)])
-def test_a_damaged_picture_is_named_with_its_place(options, tmp_path, harm, lazily):
+@pytest.mark.parametrize(
+    ("damaged", "is_open"),
+    [
+        (lambda png: png[:-60], True),
+        (lambda png: png[:-60], False),
+        (lambda png: png.replace(b"IDAT", b"\xff\0AT", 1), False),
+    ],
+)
+def test_a_damaged_picture_is_named_with_its_place(options, tmp_path, damaged, is_open):
     paths = [tmp_path / f"{number}.png" for number in range(4)]
     for number, path in enumerate(paths):
         Image.fromarray(PIXELS[number]).save(path)
-    paths[2].write_bytes(harm(paths[2].read_bytes()))
+    paths[2].write_bytes(damaged(paths[2].read_bytes()))
     with contextlib.ExitStack() as opened:
-        given = [opened.enter_context(Image.open(path)) for path in paths] if lazily else paths
+        given = [opened.enter_context(Image.open(path)) for path in paths] if is_open else paths
         with pytest.raises(InputError, match=r"train image 2: .*(cannot be read|no image|damaged)"):
-            open_dataset(_AsDataset([(one, place % 2) for place, one in enumerate(given)]), options())
-
-
-class _AsDataset:
-    def __init__(self, pairs):
-        self.pairs = pairs
-
-    def __len__(self):
-        return len(self.pairs)
-
-    def __getitem__(self, index):
-        return self.pairs[index]
+            open_dataset([(one, place % 2) for place, one in enumerate(given)], options())
 
 
 def _crop(size):

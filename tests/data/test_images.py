@@ -1,17 +1,13 @@
 """Large sets stay in their file: what they give is what sets in memory give."""
 
-import numpy as np
 import pytest
 import torch
-from PIL import Image
 
-from vit_vs_cnn.data import image_cache, images
+from vit_vs_cnn.data import images
 from vit_vs_cnn.data.augmentation.augmenter import Augmentation
 from vit_vs_cnn.data.batches import TrainingBatches, TrainingData
-from vit_vs_cnn.data.folder import open_folder
 from vit_vs_cnn.data.image_cache import create_image_file, open_image_file
 from vit_vs_cnn.data.images import LabelledImages, LazySubset, concatenate
-from vit_vs_cnn.data.options import FolderOptions
 
 
 def _set(count: int, seed: int = 0) -> LabelledImages:
@@ -51,33 +47,6 @@ def test_batches_of_a_large_set_are_those_of_a_small_one(large):
     for position in range(9):
         (mapped, labels), (held, theirs) = (stream.batch(position) for stream in streams)
         assert torch.equal(mapped, held) and torch.equal(labels, theirs)
-
-
-@pytest.fixture
-def folder(tmp_path):
-    generator = np.random.default_rng(0)
-    for name in ("ant", "bee"):
-        (tmp_path / "photos" / name).mkdir(parents=True)
-        for number in range(7):
-            pixels = generator.integers(0, 256, (9, 8, 3), dtype=np.uint8)
-            Image.fromarray(pixels).save(tmp_path / "photos" / name / f"{number}.png")
-    (tmp_path / "photos" / "ant" / "3.png").write_bytes(b"no image")
-    return tmp_path / "photos"
-
-
-def test_a_large_folder_is_decoded_into_its_file_once(folder, tmp_path, monkeypatch):
-    options = {"image_size": (5, 11), "skip_unreadable": True}
-    with pytest.warns(UserWarning, match="left out"):
-        small = open_folder(folder, FolderOptions(cache=tmp_path / "small", **options)).train()
-    monkeypatch.setattr(images, "MAX_COPIED_BYTES", 1)
-    cached = FolderOptions(cache=tmp_path / "large", **options)
-    with pytest.warns(UserWarning, match="left out"):
-        large = open_folder(folder, cached).train()
-    assert (large.image_shape, large.fingerprint()) == ((3, 5, 11), small.fingerprint())
-    assert large.sample_ids == small.sample_ids
-    monkeypatch.setattr(image_cache, "_decode_files", None)  # not called again
-    with pytest.warns(UserWarning, match="left out"):
-        assert open_folder(folder, cached).train().fingerprint() == small.fingerprint()
 
 
 def test_a_file_appears_whole_or_not_at_all(tmp_path):

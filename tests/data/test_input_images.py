@@ -109,14 +109,6 @@ def test_damaged_images_empty_folders_and_shapes_that_files_cannot_have_are_refu
         _decoded(tmp_path / "whole.png", (2, 5, 7))
 
 
-@pytest.mark.parametrize("kind", [np.float32, np.float64])
-def test_floats_that_are_bytes_are_taken_as_training_takes_them(kind):
-    pixels = np.random.default_rng(0).integers(0, 256, (5, 7, 3), dtype=np.uint8)
-    (picture,) = parse_input_images((pixels / 255).astype(kind), channels=3)
-    (expected,) = parse_input_images(pixels, channels=3)
-    assert torch.equal(picture.content, expected.content)
-
-
 def test_floats_of_newer_transforms_and_of_half_precision_are_bytes_too():
     """v2.ToDtype(scale=True) multiplies by 1 / 255, which is another last bit than a division by 255."""
     every = torch.arange(256, dtype=torch.uint8).reshape(1, 1, 16, 16).expand(2, 3, 16, 16)

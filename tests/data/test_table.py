@@ -1,7 +1,5 @@
 """A table of images as a source."""
 
-import sys
-
 import numpy as np
 import pandas
 import pytest
@@ -108,17 +106,3 @@ def test_what_is_wrong_with_a_table_is_told_in_one_line(rows, source, change, op
     with pytest.raises(InputError) as caught:
         source(change(rows), **options).train()
     assert says in str(caught.value) and "\n" not in str(caught.value)
-
-
-def test_parquet_without_its_reader_names_the_extra(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    (tmp_path / "t.parquet").write_bytes(b"")
-    with pytest.raises(InputError, match=r'Parquet needs pyarrow.*"vit-vs-cnn\[data\]"'):
-        open_table(tmp_path / "t.parquet").train()
-
-
-def test_a_parquet_table_is_the_csv_table(rows, source, tmp_path):
-    pytest.importorskip("pyarrow")
-    rows.to_parquet(tmp_path / "t.parquet")
-    options = TableOptions(image_size=5, cache=tmp_path / "cache")
-    assert open_table(tmp_path / "t.parquet", options).listing.names == source(rows).listing.names

@@ -7,8 +7,6 @@ from timm.models.vision_transformer import VisionTransformer as TimmVisionTransf
 from torch import nn
 
 from tests.inspection.models import BATCH, LAYOUTS, images, vit
-from vit_vs_cnn.attention import head_fusion as head_fusion_module
-from vit_vs_cnn.attention.head_fusion import reduce_heads
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.inspection import (
     attention_gradients,
@@ -17,7 +15,7 @@ from vit_vs_cnn.inspection import (
     rollout_map,
 )
 from vit_vs_cnn.inspection.attention_weights import attention_distances, has_attention
-from vit_vs_cnn.models import VisionTransformer
+from vit_vs_cnn.models import VisionTransformer, recording
 
 
 def timm_vit(**options):
@@ -50,21 +48,19 @@ def test_our_logits_with_weights_are_those_of_the_fused_path(layout):
     assert len(maps.weights) == 3
 
 
-@pytest.mark.parametrize("head_fusion", ["mean", "max", "min"])
 @pytest.mark.parametrize("layout", [*LAYOUTS.values(), "timm", "timm, attention"], ids=[*LAYOUTS, "timm", "timm pool"])
-def test_one_head_is_that_of_all_and_the_network_is_left_as_it_was(layout, head_fusion, monkeypatch):
-    monkeypatch.setattr(
-        head_fusion_module, "MAX_CACHED_WEIGHTS", 2 * 16 * 16
-    )  # two images at a time, and one that is left
+def test_averaged_heads_are_the_mean_of_all_and_the_network_is_left_as_it_was(layout, monkeypatch):
+    # two images at a time, and one that is left
+    monkeypatch.setattr(recording, "MAX_CACHED_WEIGHTS", 2 * 16 * 16)
     timms = {"timm": {}, "timm, attention": POOLS["attention"][0]}
     model = timm_vit(**timms[layout]) if isinstance(layout, str) else vit(**layout)
     modules = [vars(module).copy() for module in model.modules()]
-    fused = attention_maps(model, images(), head_fusion=head_fusion)
+    averaged = attention_maps(model, images(), average_heads=True)
     assert [vars(module) for module in model.modules()] == modules
     maps = attention_maps(model, images())
-    torch.testing.assert_close(fused.logits, maps.logits, rtol=0.0, atol=1e-12)
-    torch.testing.assert_close(fused.query, maps.query)
-    torch.testing.assert_close(fused.weights, [reduce_heads(layer, head_fusion) for layer in maps.weights])
+    torch.testing.assert_close(averaged.logits, maps.logits, rtol=0.0, atol=1e-12)
+    torch.testing.assert_close(averaged.query, maps.query)
+    torch.testing.assert_close(averaged.weights, [layer.mean(dim=1, keepdim=True) for layer in maps.weights])
 
 
 @pytest.mark.parametrize("options, reads, extra", POOLS.values(), ids=POOLS)
@@ -184,7 +180,7 @@ class Grouped(nn.Module):
         (timm.create_model("mixer_s32_224", img_size=32, num_classes=3), "MlpMixer has no attention weights"),
         (Windowed(), "Windowed attends within windows"),
         (Grouped(), "without heads"),
-        (Sequence(), "is no Vision Transformer that is known here"),
+        (Sequence(), "is not a supported Vision Transformer"),
         (timm_vit(global_pool="max").float(), "pools its tokens by 'max'"),
         (timm_vit(global_pool="").float(), "one row of logits"),
     ],

@@ -72,5 +72,5 @@ def test_the_deepest_feature_map_of_more_than_one_place_is_found():
 
 @pytest.mark.parametrize("network", [vit(), nn.Sequential(nn.Flatten(), nn.Linear(720, 3))])
 def test_a_network_without_feature_maps_is_refused_in_one_line(network):
-    with pytest.raises(InputError, match="is no CNN"):
+    with pytest.raises(InputError, match="is not a CNN"):
         find_feature_layer(network, images())

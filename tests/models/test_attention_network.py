@@ -192,14 +192,6 @@ def test_options_in_a_config_are_checked_as_those_of_other_models(options, says)
 
 
 def test_what_is_no_network_of_plain_convolutions_is_refused():
-    class Functional(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.conv = nn.Conv2d(3, 5, 3)
-
-        def forward(self, x):
-            return F.conv2d(self.conv(x), torch.ones(2, 5, 3, 3))
-
     class Odd(nn.Conv2d):
         def forward(self, x):
             return -super().forward(x)
@@ -208,8 +200,6 @@ def test_what_is_no_network_of_plain_convolutions_is_refused():
         network_to_attention(nn.Linear(3, 5), image_size=32)
     with pytest.raises(ValueError, match=r"do not convolve as torch\.nn\.Conv2d with zeros as padding: 0 \(.*Odd\)"):
         network_to_attention(nn.Sequential(Odd(3, 5, 3)), image_size=32)
-    with pytest.raises(ValueError, match="Functional computes 1 convolutions outside"):
-        network_to_attention(Functional(), image_size=32)
 
 
 class Branches(nn.Module):

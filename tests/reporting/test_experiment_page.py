@@ -104,11 +104,11 @@ def test_the_report_is_the_same_bytes_when_it_is_written_again(reported):
 
 def test_files_that_were_left_out_stand_on_the_page_once(tmp_path):
     folder = _made_up(tmp_path / "up", sizes=(50, 110), seeds=(0, 1))
-    skipped = {"counts": {"damaged": 1234, "empty file": 5}, "list": "/cache/unusable.csv"}
+    skipped = {"counts": {"damaged": 1234, "empty file": 5}}
     _rewrite(folder, data_details={"skipped": skipped})
     write_experiment_page(read_findings(folder))
     text = (folder / "report" / "index.html").read_text()
-    assert text.count("damaged: 1,234, empty file: 5; listed in /cache/unusable.csv") == 1
+    assert text.count("damaged: 1,234, empty file: 5") == 1
 
 
 def test_the_page_opens_with_the_answer_and_has_every_part(reported):

@@ -1,13 +1,10 @@
-import re
-
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
-from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.inspection.locality.study import measure_locality
-from vit_vs_cnn.models import ResNet, VisionTransformer
+from vit_vs_cnn.models import VisionTransformer
 from vit_vs_cnn.reporting.figures.drawing import save_figure
 from vit_vs_cnn.reporting.locality_page import (
     attention_distances,
@@ -51,10 +48,3 @@ def test_the_figures_show_the_numbers_of_the_report(report):
     shown = {line.get_label(): list(line.get_ydata()) for line in axis.lines}
     assert shown["convolution 3 x 3"] == [layer.explained_by_kernel_size[3] for layer in report.layers]
     assert shown["mean weights"] == [layer.explained_by_mean_weights for layer in report.layers]
-
-
-def test_a_network_without_attention_has_no_figures():
-    images = torch.randn(3, 3, 20, 20, generator=torch.Generator().manual_seed(0))
-    report = measure_locality(ResNet(8, width=2, num_classes=3), images, images)
-    with pytest.raises(InputError, match=re.escape("no attention layers")):
-        head_centres(report)

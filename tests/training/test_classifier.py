@@ -52,26 +52,18 @@ def _classifier(**changes) -> Classifier:
     return Classifier(_network(), **(settings | changes))
 
 
+def _trainer(**settings) -> lightning.Trainer:
+    silent = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
+    return lightning.Trainer(**{"accelerator": "cpu"} | silent | settings)
+
+
 def _fit(module: Classifier, data: TrainingData, **settings) -> Classifier:
-    trainer = lightning.Trainer(
-        max_steps=STEPS,
-        max_epochs=1,
-        accelerator="cpu",
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        use_distributed_sampler=False,
-        **settings,
-    )
-    trainer.fit(module, data)
+    _trainer(max_steps=STEPS, max_epochs=1, use_distributed_sampler=False, **settings).fit(module, data)
     return module
 
 
 @pytest.fixture(autouse=True)
 def _quiet():
-    import warnings
-
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", module="lightning")
         yield
@@ -155,9 +147,7 @@ def test_a_trainer_of_ones_own_fits_validates_tests_predicts_and_loads(tmp_path)
     data = _data()
     data.validation = data.test = data.training
     module = Classifier(_network(), num_classes=3, optimizer=Optimizer(lr=0.01), ema_half_life=0.5)
-    trainer = lightning.Trainer(
-        max_steps=STEPS, default_root_dir=tmp_path, accelerator="cpu", logger=False, enable_progress_bar=False
-    )
+    trainer = _trainer(max_steps=STEPS, default_root_dir=tmp_path, enable_checkpointing=True)
     trainer.fit(module, data)
     assert trainer.global_step == STEPS
     [validated], [tested] = trainer.validate(module, data), trainer.test(module, data)
@@ -182,11 +172,6 @@ def untyped(monkeypatch):
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
 
 
-def _silent(**settings) -> lightning.Trainer:
-    off = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
-    return lightning.Trainer(accelerator="cpu", **off, **settings)
-
-
 @pytest.mark.parametrize(
     ("asked", "batches"),
     [({"max_steps": 9}, 9), ({"max_epochs": 3}, 6), ({"max_steps": 2, "accumulate_grad_batches": 2}, 4)],
@@ -199,7 +184,7 @@ def test_a_trainer_that_asks_for_more_than_the_data_hold_gets_more_of_the_same_s
             seen.append(batch[0])
             return super().training_step(batch, batch_idx)
 
-    trainer = _silent(**asked)
+    trainer = _trainer(**asked)
     trainer.fit(Watched(_network(), num_classes=3), _data(steps=2))
     assert trainer.global_step == trainer.estimated_stepping_batches
     stream = _data(steps=batches).batches_on(torch.device("cpu"))
@@ -210,7 +195,7 @@ def test_a_trainer_that_asks_for_more_than_the_data_hold_gets_more_of_the_same_s
 def test_data_need_no_more_than_images_labels_and_class_names():
     data = LabelledImages(torch.zeros(5, 3, 8, 8, dtype=torch.uint8), torch.arange(5) % 3, ("a", "b", "c"))
     assert data.sample_ids == ["0", "1", "2", "3", "4"]
-    _silent(max_steps=2).fit(
+    _trainer(max_steps=2).fit(
         Classifier(_network(), num_classes=3, schedule=Schedule("linear")),
         TrainingData(data, None, batch_size=3, steps=2),
     )
@@ -246,11 +231,8 @@ def test_a_network_that_gives_no_numbers_before_any_update_is_not_said_to_learn_
 
 
 def test_a_run_that_nobody_bounds_is_refused():
-    trainer = lightning.Trainer(
-        max_epochs=-1, accelerator="cpu", logger=False, enable_progress_bar=False, enable_checkpointing=False
-    )
     with pytest.raises(InputError, match="give Classifier steps, or the Trainer max_steps"):
-        trainer.fit(Classifier(_network(), num_classes=3), _data())
+        _trainer(max_epochs=-1).fit(Classifier(_network(), num_classes=3), _data())
 
 
 def test_an_average_in_half_precision_is_refused():
@@ -307,11 +289,9 @@ def test_no_epoch_of_a_trainer_of_ones_own_draws_what_another_drew():
     network = _Noise()
     batches = [(torch.rand(3, 1, 2, 3), torch.tensor([0, 1, 0])) for _ in range(3)]
     data = DataLoader(batches, batch_size=None, collate_fn=lambda batch: batch)
-    silent = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "accelerator": "cpu"}
-    trainer = lightning.Trainer(max_epochs=3, enable_model_summary=False, **silent)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        trainer.fit(Classifier(network, num_classes=2, steps=9), data)
+        _trainer(max_epochs=3).fit(Classifier(network, num_classes=2, steps=9), data)
     assert len({*network.drawn}) == len(network.drawn) == 9
 
 
@@ -333,14 +313,7 @@ def test_lines_of_progress_are_few_and_the_last_one_says_so(monkeypatch, apart, 
     monkeypatch.setattr(progress, "MAX_PROGRESS_LINES", 6)
     said = io.StringIO()
     shown = progress.RunProgress("run", batch_size=5, console=Console(file=said, width=200))
-    lightning.Trainer(
-        max_steps=STEPS,
-        callbacks=[shown],
-        accelerator="cpu",
-        logger=False,
-        enable_checkpointing=False,
-        enable_model_summary=False,
-    ).fit(_classifier(), _data())
+    _trainer(max_steps=STEPS, callbacks=[shown], enable_progress_bar=True).fit(_classifier(), _data())
     lines = said.getvalue().splitlines()
     assert [line.split()[2] for line in lines] == told
     assert [line for line in lines if line.endswith("finishing")] == lines[-1:]

@@ -114,11 +114,6 @@ def test_a_network_of_one_layer_has_none_to_freeze():
         Optimizer(layer_decay=0.5).build(torch.nn.Linear(3, 2))
 
 
-def test_an_optimizer_that_needs_second_derivatives_is_refused():
-    with pytest.raises(InputError, match=r"adahessian.*second derivatives"):
-        Optimizer(name="adahessian").build(torch.nn.Linear(3, 2))
-
-
 def test_more_layers_than_there_are_is_told():
     with pytest.raises(InputError, match=r"finetune.last: 9 is more than the 4 layers before the head"):
         FrozenLayers(_network("vit"), last=9)

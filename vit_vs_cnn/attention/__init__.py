@@ -22,7 +22,6 @@ from vit_vs_cnn.attention.linear import (
     elu_features,
     linear_attention,
     linear_attention_reference,
-    random_feature_error,
 )
 from vit_vs_cnn.attention.multihead import MultiHeadAttention
 from vit_vs_cnn.attention.positions import (
@@ -30,7 +29,6 @@ from vit_vs_cnn.attention.positions import (
     LearnedPosition,
     RotaryPosition,
     SinusoidalPosition,
-    position_similarity,
     resize_position,
     sincos_2d_encoding,
     sinusoidal_encoding,
@@ -42,8 +40,6 @@ from vit_vs_cnn.attention.scores import (
     KernelScore,
     ScoredAttention,
     attention_from_scores,
-    score_statistics,
-    softmax_jacobian_norm,
 )
 from vit_vs_cnn.attention.windows.blocks import block_attention
 from vit_vs_cnn.attention.windows.sliding import local_attention, local_attention_reference
@@ -55,6 +51,6 @@ __all__ += ["ScoredAttention", "SinusoidalPosition", "attention_from_scores", "b
 __all__ += ["causal_mask", "combine_masks", "conv2d_to_attention", "elu_features"]
 __all__ += ["impulse_targets", "initialize_gated", "initialize_impulse", "initialize_mimetic"]
 __all__ += ["linear_attention", "linear_attention_reference", "local_attention", "local_attention_reference"]
-__all__ += ["log_kernel", "masked_softmax", "network_to_attention", "position_similarity"]
-__all__ += ["random_feature_error", "resize_position", "scaled_dot_product_attention", "score_statistics"]
-__all__ += ["sincos_2d_encoding", "sinusoidal_encoding", "softmax_jacobian_norm", "valid_length_mask"]
+__all__ += ["log_kernel", "masked_softmax", "network_to_attention"]
+__all__ += ["resize_position", "scaled_dot_product_attention"]
+__all__ += ["sincos_2d_encoding", "sinusoidal_encoding", "valid_length_mask"]

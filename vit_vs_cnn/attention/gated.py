@@ -14,30 +14,22 @@ from vit_vs_cnn.attention.relative import RelativePosition, kernel_offsets
 class OffsetPositionBias(RelativePosition):
     """Bias of the scores that is a learned linear map of the offset and its length.
 
-    ``B_h[d] = v_h . r_d``, ``r_d = (|d|^2, d_1, d_2)``; it starts at ``v_h = -alpha (1, -2 D_h1, -2 D_h2)``, where
-    ``B_h[d] = -alpha |d - D_h|^2 + alpha |D_h|^2``: head h prefers the offset D_h.
+    ``B_h[d] = v_h . r_d``, ``r_d = (|d|^2, d_1, d_2)``; it starts at ``v_h = -(1, -2 D_h1, -2 D_h2)``, where ``B_h[d] =
+    -|d - D_h|^2 + |D_h|^2``: head h prefers the offset D_h.
 
     Reference: d'Ascoli et al. 2021 (ConViT), sections 2 and 3; Cordonnier et al. 2020, equation 9.
-    Differs: the offsets D_h are those of the smallest square kernel that has one for each head, nearest first, so that
-    the number of heads need not be a square.
-
-    Arguments:
-        num_heads: number of attention heads.
-        locality: initial sharpness alpha of the preference.
+    Differs: the offsets D_h belong to the smallest square kernel that has one for each head, nearest first, so that the
+    number of heads need not be a square. The initial sharpness is 1.
 
     Raises:
-        ValueError: if ``num_heads`` or ``locality`` is not positive.
+        ValueError: if ``num_heads`` is not positive.
     """
 
-    def __init__(
-        self, grid_size: tuple[int, int], num_heads: int, num_prefix_tokens: int = 0, locality: float = 1.0
-    ) -> None:
+    def __init__(self, grid_size: tuple[int, int], num_heads: int, num_prefix_tokens: int = 0) -> None:
         super().__init__(grid_size, num_prefix_tokens)
         check_positive(num_heads=num_heads)
-        if locality <= 0.0:
-            raise ValueError(f"locality must be positive, but is {locality}")
         centres = torch.tensor(kernel_offsets(num_heads), dtype=torch.get_default_dtype())
-        self.projection = nn.Parameter(locality * torch.cat([-torch.ones(num_heads, 1), 2 * centres], dim=1))
+        self.projection = nn.Parameter(torch.cat([-torch.ones(num_heads, 1), 2 * centres], dim=1))
 
     def bias_at_offsets(self, rows: range, cols: range) -> Float[Tensor, "heads offset_rows offset_cols"]:
         row, col = (torch.tensor(offsets).to(self.projection) for offsets in (rows, cols))
@@ -59,19 +51,13 @@ class GatedAttention(GridLayer):
     the rows are normalised), and patches attend to it by content alone, with weight 1 - sigma(l_h). In ConViT the class
     token enters after the last gated layer, and the last two layers are plain.
 
-    Arguments:
-        num_heads: number of attention heads.
-        locality: initial sharpness alpha; see ``OffsetPositionBias``.
-
     Raises:
-        ValueError: if ``num_heads`` or ``locality`` is not positive.
+        ValueError: if ``num_heads`` is not positive.
     """
 
-    def __init__(
-        self, grid_size: tuple[int, int], num_heads: int, num_prefix_tokens: int = 0, *, locality: float = 1.0
-    ) -> None:
+    def __init__(self, grid_size: tuple[int, int], num_heads: int, num_prefix_tokens: int = 0) -> None:
         super().__init__(grid_size, num_prefix_tokens)
-        self.position = OffsetPositionBias(grid_size, num_heads, num_prefix_tokens, locality)
+        self.position = OffsetPositionBias(grid_size, num_heads, num_prefix_tokens)
         self.gate = nn.Parameter(torch.ones(num_heads))
 
     def positional_weights(self) -> Float[Tensor, "heads tokens tokens"]:

@@ -18,52 +18,45 @@ IMPULSE, NOISE, NOISE_STD = 1000.0, 3.0, 0.6
 MIN_RELATIVE_SINGULAR_VALUE = 0.05
 
 
+#: Standard deviation of the noise and share of the identity: of the products of queries and keys, and of the product of
+#: values and output. Frobenius norm of a head's maps of queries and of keys for an impulse.
+QUERY_KEY_MIX, VALUE_OUTPUT_MIX, IMPULSE_NORM = 0.7, 0.4, 7.0
+
+
 @torch.no_grad()
-def initialize_mimetic(
-    attention: MultiHeadAttention,
-    query_key: tuple[float, float] = (0.7, 0.7),
-    value_output: tuple[float, float] = (0.4, 0.4),
-) -> None:
+def initialize_mimetic(attention: MultiHeadAttention) -> None:
     """Initialize so that tokens attend to similar tokens and the layer subtracts them, as in trained networks.
 
-    ``W_Q^h (W_K^h)^T ~ a Z_h + b I`` with (a, b) of ``query_key``, of rank ``head_dim``; ``W_V W_O = a Z - b I`` with
-    (a, b) of ``value_output``; Z is normal of variance 1 / D. A product is split evenly by its SVD: ``U S^(1/2)`` and
-    ``V S^(1/2)``. Biases are zero. Best with sinusoidal positions, whose similarity then means nearness.
+    ``W_Q^h (W_K^h)^T ~ 0.7 (Z_h + I)``, of rank ``head_dim``; ``W_V W_O = 0.4 (Z - I)``; Z is normal of variance 1 / D.
+    A product is split evenly by its SVD: ``U S^(1/2)`` and ``V S^(1/2)``. Biases are zero. Best with sinusoidal
+    positions, whose similarity then means nearness.
 
     Reference: Trockman & Kolter 2023 (Mimetic initialization).
     Differs: none.
 
     Arguments:
         attention: layer to change in place, of one width throughout.
-        query_key: (noise, identity) of the products of queries and keys.
-        value_output: (noise, minus identity) of the product of values and output.
 
     Raises:
-        ValueError: if the layer's widths differ, its heads are wider than its tokens, or it has no output projection.
+        ValueError: if the layer's widths differ, or its heads are wider than its tokens.
     """
     _check_square(attention)
-    noise, identity = query_key
-    products = _noisy_identity(attention, (attention.num_heads,), noise, identity)
+    products = _noisy_identity(attention, QUERY_KEY_MIX, QUERY_KEY_MIX, (attention.num_heads,))
     queries, keys = _split(products, attention.head_dim)
     _set_heads(attention.query_projection, queries)
     _set_heads(attention.key_projection, keys)
-    _set_value_and_output(attention, *value_output)
+    _set_value_and_output(attention)
 
 
 @torch.no_grad()
 def initialize_impulse(
-    attention: MultiHeadAttention,
-    position_encoding: Float[Tensor, "tokens embed_dim"],
-    grid_size: tuple[int, int],
-    *,
-    scale: float = 7.0,
-    value_output: tuple[float, float] = (0.4, 0.4),
+    attention: MultiHeadAttention, position_encoding: Float[Tensor, "tokens embed_dim"], grid_size: tuple[int, int]
 ) -> None:
     """Initialize so that every head attends to one neighbour of a 3 x 3 kernel, by position alone.
 
     ``W_Q^h (W_K^h)^T ~ P^+ M_h (P^+)^T``, P the layer-normed position encoding, M_h of ``impulse_targets``, so
     that ``P W_Q^h (W_K^h)^T P^T`` approximates M_h as well as P and ``head_dim`` allow. The product is split evenly by
-    its SVD, either factor scaled to Frobenius norm ``scale``. Values and output as in ``initialize_mimetic``.
+    its SVD, either factor scaled to Frobenius norm 7. Values and output as in ``initialize_mimetic``.
 
     Reference: Zheng et al. 2024, 2025 (Structured initialization).
     Differs: the pseudo-inverse leaves out singular values below a twentieth of the largest, and those beyond rank
@@ -74,7 +67,6 @@ def initialize_impulse(
     Arguments:
         attention: layer to change in place, of one width throughout.
         position_encoding: encoding that is added to the patches, row by row, before the layer norm; no prefix tokens.
-        scale: Frobenius norm of each head's map of queries, and of keys: the sharpness of the impulse.
 
     Raises:
         ValueError: as ``initialize_mimetic``, or if ``position_encoding`` does not have a row for each patch.
@@ -91,12 +83,14 @@ def initialize_impulse(
     targets = tokens.T @ impulse_targets(grid_size, attention.num_heads) @ tokens
     rank = len(strengths)
     factors = _split(targets / (strengths[:, None] * strengths), rank)
-    queries, keys = (scale * channels @ factor / torch.linalg.matrix_norm(factor, keepdim=True) for factor in factors)
+    queries, keys = (
+        IMPULSE_NORM * channels @ factor / torch.linalg.matrix_norm(factor, keepdim=True) for factor in factors
+    )
     # Unused dimensions of a head: keys of zero do not change the scores, random queries let the keys learn.
     spare = attention.query_projection.weight.unflatten(0, (attention.num_heads, -1))[:, rank:].mT
     _set_heads(attention.query_projection, torch.cat([queries, spare.to(queries)], dim=-1))
     _set_heads(attention.key_projection, F.pad(keys, (0, attention.head_dim - rank)))
-    _set_value_and_output(attention, *value_output)
+    _set_value_and_output(attention)
 
 
 def impulse_targets(grid_size: tuple[int, int], num_heads: int) -> Float[Tensor, "heads tokens tokens"]:
@@ -152,11 +146,9 @@ def _check_square(attention: MultiHeadAttention) -> None:
             f"num_heads * head_dim must not exceed embed_dim={attention.embed_dim}, but is "
             f"{attention.num_heads} * {attention.head_dim}"
         )
-    if attention.output_projection is None:
-        raise ValueError("output_projection must be True, but is False")
 
 
-def _noisy_identity(attention: MultiHeadAttention, batch: Sequence[int], noise: float, identity: float) -> Tensor:
+def _noisy_identity(attention: MultiHeadAttention, noise: float, identity: float, batch: Sequence[int] = ()) -> Tensor:
     """``noise Z + identity I``, Z normal of variance 1 / D; in float64, from torch's global generator."""
     width = attention.embed_dim
     normal = torch.randn(*batch, width, width, dtype=torch.float64) / width**0.5
@@ -177,11 +169,10 @@ def _strongest_directions(matrix: Float[Tensor, "tokens dim"], rank: int) -> tup
     return left[:, :rank], singular[:rank], right[:rank].T
 
 
-def _set_value_and_output(attention: MultiHeadAttention, noise: float, identity: float) -> None:
+def _set_value_and_output(attention: MultiHeadAttention) -> None:
     inner = attention.num_heads * attention.head_dim
-    values, output = _split(_noisy_identity(attention, (), noise, -identity), inner)
+    values, output = _split(_noisy_identity(attention, VALUE_OUTPUT_MIX, -VALUE_OUTPUT_MIX), inner)
     _set(attention.value_projection, values.T)
-    assert attention.output_projection is not None
     _set(attention.output_projection, output)
 
 

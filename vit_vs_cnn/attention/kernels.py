@@ -28,6 +28,8 @@ LOG_PROFILES: dict[str, Callable[[Tensor], Tensor]] = {
     "epanechnikov": lambda distances: _log_positive(1 - distances.square()),
 }
 KERNELS = (*LOG_PROFILES, "exponential")
+#: Gradient steps (Adam) of the logarithm of a bandwidth, and their first learning rate.
+LEARNING_STEPS, LEARNING_RATE = 200, 0.1
 
 
 def log_kernel(
@@ -91,8 +93,6 @@ class KernelRegression(nn.Module):
         bandwidth: h, in the units of the keys; one number, or one per dimension. It is the start of learning: prefer
             too wide over too narrow for a kernel of bounded reach.
         learn_bandwidth: learn the bandwidth in ``fit``.
-        steps: number of gradient steps (Adam).
-        learning_rate: learning rate of log h.
 
     Raises:
         ValueError: if the kernel is unknown, a bandwidth is not positive, or a box is to learn its bandwidth (the box
@@ -108,15 +108,11 @@ class KernelRegression(nn.Module):
         bandwidth: float | Sequence[float] = 1.0,
         *,
         learn_bandwidth: bool = False,
-        steps: int = 200,
-        learning_rate: float = 0.1,
     ) -> None:
         super().__init__()
         check_kernel(kernel, learn_bandwidth)
         self.kernel = kernel
         self.log_bandwidth = log_bandwidth_parameter(bandwidth, learn_bandwidth)
-        self.steps = steps
-        self.learning_rate = learning_rate
         self.register_buffer("keys", None, persistent=False)
         self.register_buffer("values", None, persistent=False)
 
@@ -128,7 +124,7 @@ class KernelRegression(nn.Module):
     def fit(self, keys: Float[Tensor, "keys dim"], values: Num[Tensor, "keys *value_shape"]) -> "KernelRegression":
         """Store the pairs, learn the bandwidth with ``learn_bandwidth``, and return this module.
 
-        The pairs are no part of the ``state_dict``: fit again after loading one.
+        The pairs are not part of the ``state_dict``: fit again after loading one.
 
         Raises:
             ValueError: if there are no keys, they have not two dimensions, there is not one value for each, or there is
@@ -171,8 +167,8 @@ class KernelRegression(nn.Module):
         """Prediction at every key from all other pairs."""
         keys, values = self._fitted()
         scores = log_kernel(keys, keys, kernel=self.kernel, bandwidth=self.bandwidth)
-        others = ~torch.eye(len(keys), dtype=torch.bool, device=keys.device)
-        return torch.tensordot(masked_softmax(scores, others & (scores != -torch.inf)), values, dims=1)
+        is_other = ~torch.eye(len(keys), dtype=torch.bool, device=keys.device)
+        return torch.tensordot(masked_softmax(scores, is_other & (scores != -torch.inf)), values, dims=1)
 
     def leave_one_out_loss(self) -> Float[Tensor, ""]:
         """Mean squared error of ``leave_one_out``."""
@@ -181,9 +177,9 @@ class KernelRegression(nn.Module):
 
     @torch.enable_grad()
     def _learn_bandwidth(self) -> None:
-        optimizer = torch.optim.Adam([self.log_bandwidth], lr=self.learning_rate)
-        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, self.steps)
-        for _ in range(self.steps):
+        optimizer = torch.optim.Adam([self.log_bandwidth], lr=LEARNING_RATE)
+        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, LEARNING_STEPS)
+        for _ in range(LEARNING_STEPS):
             optimizer.zero_grad()
             self.leave_one_out_loss().backward()
             optimizer.step()

@@ -1,8 +1,8 @@
 """Linear attention: the kernel is a product of features, and the cost grows linearly with the tokens."""
 
 import math
-from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeAlias
+from collections.abc import Callable
+from typing import TypeAlias
 
 import torch
 import torch.nn.functional as F
@@ -11,7 +11,6 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from vit_vs_cnn.attention.arguments import AnyMask, AttentionOutput, Keys, Queries, Values, Weights, check_positive
-from vit_vs_cnn.attention.functional import scaled_dot_product_attention
 
 #: Map from ``(..., tokens, head_dim)`` to ``(..., tokens, features)`` that are not negative.
 FeatureMap: TypeAlias = Callable[[Tensor], Tensor]
@@ -120,23 +119,14 @@ class LinearAttention(nn.Module):
 
     Reference: Katharopoulos et al. 2020, equation 5.
     Differs: weights, on request, are computed in O(queries * keys).
-
-    Arguments:
-        feature_map: map phi, a module such as ``RandomFeatures`` or a function.
-        causal: a query attends only to keys up to its own position.
     """
-
-    def __init__(self, feature_map: FeatureMap = elu_features, *, causal: bool = False) -> None:
-        super().__init__()
-        self.feature_map = feature_map
-        self.causal = causal
 
     def forward(
         self, queries: Queries, keys: Keys, values: Values, *, mask: KeyMask | None = None, return_weights: bool = False
     ) -> tuple[AttentionOutput, Weights | None]:
         """Output, and the weights with ``return_weights``, else None; arguments as of ``linear_attention``."""
         attention = linear_attention_reference if return_weights else linear_attention
-        output = attention(queries, keys, values, feature_map=self.feature_map, causal=self.causal, mask=mask)
+        output = attention(queries, keys, values, mask=mask)
         return output if isinstance(output, tuple) else (output, None)
 
 
@@ -224,53 +214,3 @@ class RandomFeatures(nn.Module):
         if exponents.shape[-2]:  # without tokens there is no largest feature
             shift = shift + exponents.detach().amax(dim=(-2, -1), keepdim=True)
         return (exponents - shift).exp()
-
-
-class FeatureApproximationError(NamedTuple):
-    """Relative error of random features, ``|out - softmax out|_F / |softmax out|_F``, over several samples."""
-
-    num_features: int
-    mean: float
-    std: float
-
-
-def random_feature_error(
-    num_features: Sequence[int],
-    *,
-    head_dim: int = 16,
-    tokens: int = 256,
-    score_std: float = 1.0,
-    orthogonal: bool = True,
-    draws: int = 10,
-    seed: int = 0,
-) -> list[FeatureApproximationError]:
-    """Relative error of FAVOR+ attention for each number of features; normal queries, keys and values.
-
-    It falls as 1 / sqrt(m), but its scale grows as ``exp(score_std sqrt(d))``: the relative variance of one
-    feature is ``exp(|q' + k'|^2) - 1``.
-
-    Reference: Choromanski et al. 2021, lemma 2 and figure 4.
-    Differs: the error is measured on the output of attention, relative to its norm.
-
-    Arguments:
-        num_features: numbers m of features.
-        head_dim: width d of queries, keys and values.
-        tokens: number of queries and keys.
-        score_std: standard deviation of the scaled scores; 1 for standard normal queries and keys.
-        orthogonal: see ``RandomFeatures``.
-        draws: number of samples of inputs and frequencies, the same for every m.
-        seed: seed of the first sample.
-    """
-    errors = {m: [] for m in num_features}
-    for draw in range(draws):
-        generator = torch.Generator().manual_seed(seed + draw)
-        feature_seed = int(torch.randint(2**62, (), generator=generator))
-        tensors = torch.randn(3, 1, 1, tokens, head_dim, dtype=torch.float64, generator=generator)
-        queries, keys, values = tensors[0] * score_std**0.5, tensors[1] * score_std**0.5, tensors[2]
-        exact = scaled_dot_product_attention(queries, keys, values)
-        for m, sample_errors in errors.items():
-            features = RandomFeatures(head_dim, m, orthogonal=orthogonal, seed=feature_seed).double()
-            output = linear_attention(queries, keys, values, feature_map=features)
-            sample_errors.append(((output - exact).norm() / exact.norm()).item())
-    tables = {m: torch.tensor(values, dtype=torch.float64) for m, values in errors.items()}
-    return [FeatureApproximationError(m, t.mean().item(), t.std(correction=0).item()) for m, t in tables.items()]

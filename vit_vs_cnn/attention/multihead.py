@@ -14,13 +14,12 @@ from vit_vs_cnn.attention.windows.sliding import SlidingWindow
 NORM_EPS = 1e-6
 
 
-def xavier_uniform_(*maps: nn.Linear | None) -> None:
+def xavier_uniform_(*maps: nn.Linear) -> None:
     """Initialize linear maps in place as in the Transformer: Xavier-uniform weights, zero biases."""
     for linear in maps:
-        if linear is not None:
-            nn.init.xavier_uniform_(linear.weight)
-            if linear.bias is not None:
-                nn.init.zeros_(linear.bias)
+        nn.init.xavier_uniform_(linear.weight)
+        if linear.bias is not None:
+            nn.init.zeros_(linear.bias)
 
 
 class MultiHeadAttention(nn.Module):
@@ -30,7 +29,7 @@ class MultiHeadAttention(nn.Module):
     b_V^h)``. ``mha(x)`` is self-attention: keys default to the queries, values to the keys.
 
     Reference: Vaswani et al. 2017, section 3.2.2; QK-norm: Dehghani et al. 2023, section 2.
-    Differs: ``head_dim`` may differ from ``embed_dim / num_heads``, and the output projection may be left out.
+    Differs: ``head_dim`` may differ from ``embed_dim / num_heads``.
 
     Arguments:
         embed_dim: width D of the queries and of the output.
@@ -42,7 +41,6 @@ class MultiHeadAttention(nn.Module):
         output_bias: add a bias in the output projection; as ``bias`` if None.
         qk_norm: layer norm over ``head_dim`` on queries and keys, before the scores.
         dropout: probability of dropping a weight in training.
-        output_projection: False returns the heads side by side, ``(batch, queries, num_heads * head_dim)``.
         rotary_position: module called as ``rotary_position(queries, keys, grid_size=...)`` on ``(batch, heads, tokens,
             head_dim)`` after projection and norm; returns both, rotated.
         relative_position: bias of the scores of self-attention, in addition to the ``bias`` of a call.
@@ -69,7 +67,6 @@ class MultiHeadAttention(nn.Module):
         output_bias: bool | None = None,
         qk_norm: bool = False,
         dropout: float = 0.0,
-        output_projection: bool = True,
         rotary_position: nn.Module | None = None,
         relative_position: RelativePosition | None = None,
         window: SlidingWindow | BlockWindow | None = None,
@@ -102,7 +99,7 @@ class MultiHeadAttention(nn.Module):
         self.window = window
         self.inner_attention = inner_attention
         output_bias = bias if output_bias is None else output_bias
-        self.output_projection = nn.Linear(inner_dim, embed_dim, bias=output_bias) if output_projection else None
+        self.output_projection = nn.Linear(inner_dim, embed_dim, bias=output_bias)
         self.init_weights()
 
     def init_weights(self) -> None:
@@ -118,7 +115,7 @@ class MultiHeadAttention(nn.Module):
         mask: AnyMask | None = None,
         bias: Bias | None = None,
         return_weights: bool = False,
-    ) -> tuple[Float[Tensor, "batch queries output_dim"], Weights | None]:
+    ) -> tuple[Float[Tensor, "batch queries embed_dim"], Weights | None]:
         """Output, and the weights ``(batch, heads, queries, keys)`` with ``return_weights``, else None.
 
         Arguments:
@@ -156,8 +153,7 @@ class MultiHeadAttention(nn.Module):
                 bias = relative_bias if bias is None else relative_bias + bias
             dropout = self.dropout if self.training else 0.0
             output, weights = attend(*heads, mask=mask, bias=bias, dropout=dropout, return_weights=return_weights)
-        output = rearrange(output, "b heads n d -> b n (heads d)")
-        return output if self.output_projection is None else self.output_projection(output), weights
+        return self.output_projection(rearrange(output, "b heads n d -> b n (heads d)")), weights
 
     def _project(self, queries: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values of every head, ``(batch, heads, tokens, head_dim)``.

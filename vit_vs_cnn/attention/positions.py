@@ -8,6 +8,9 @@ from torch import Tensor, nn
 
 from vit_vs_cnn.attention.arguments import Heads, Tokens
 
+#: Ratio of the longest wavelength to the shortest, nearly. 100 suits a grid, 10000 a text.
+SINUSOIDAL_BASE, ROTARY_BASE = 10000.0, 100.0
+
 
 class GridLayer(nn.Module):
     """Layer for the tokens of a grid, which can be moved to another grid.
@@ -27,12 +30,10 @@ class GridLayer(nn.Module):
         self.grid_size = grid_size
 
 
-def sinusoidal_encoding(
-    length: int, dim: int, base: float = 10000.0, *, dtype: torch.dtype | None = None
-) -> Float[Tensor, "length dim"]:
+def sinusoidal_encoding(length: int, dim: int, *, dtype: torch.dtype | None = None) -> Float[Tensor, "length dim"]:
     """Sines and cosines of a position at geometrically spaced frequencies.
 
-    ``PE[p, 2i] = sin(p / base^(2i / dim))``, ``PE[p, 2i + 1] = cos(p / base^(2i / dim))``.
+    ``PE[p, 2i] = sin(p / 10000^(2i / dim))``, ``PE[p, 2i + 1] = cos(p / 10000^(2i / dim))``.
 
     Reference: Vaswani et al. 2017, section 3.5.
     Differs: none.
@@ -40,7 +41,6 @@ def sinusoidal_encoding(
     Arguments:
         length: number of positions, 0 to length - 1.
         dim: width of the encoding, even.
-        base: ratio of the longest wavelength to the shortest, nearly.
         dtype: type of the result, which is computed in float64; torch's default if None.
 
     Raises:
@@ -49,14 +49,14 @@ def sinusoidal_encoding(
     if length < 1 or dim < 2 or dim % 2:
         raise ValueError(f"length must be positive and dim positive and even, but length={length} and dim={dim}")
     positions = torch.arange(length, dtype=torch.float64)
-    frequencies = base ** (-torch.arange(0, dim, 2, dtype=torch.float64) / dim)
+    frequencies = SINUSOIDAL_BASE ** (-torch.arange(0, dim, 2, dtype=torch.float64) / dim)
     angles = positions[:, None] * frequencies
     encoding = torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)
     return encoding.to(torch.get_default_dtype() if dtype is None else dtype)
 
 
 def sincos_2d_encoding(
-    grid_size: tuple[int, int], dim: int, base: float = 10000.0, *, dtype: torch.dtype | None = None
+    grid_size: tuple[int, int], dim: int, *, dtype: torch.dtype | None = None
 ) -> Float[Tensor, "tokens dim"]:
     """Sinusoidal encodings of the row and of the column, side by side.
 
@@ -68,7 +68,7 @@ def sincos_2d_encoding(
 
     Arguments:
         dim: width of the encoding, a multiple of four.
-        base, dtype: as in ``sinusoidal_encoding``.
+        dtype: as in ``sinusoidal_encoding``.
 
     Raises:
         ValueError: if ``dim`` is not a positive multiple of four.
@@ -78,8 +78,8 @@ def sincos_2d_encoding(
             f"dim must be a positive multiple of 4 for a sin-cos encoding of rows and columns, but is {dim}"
         )
     rows, cols = grid_size
-    row_part = repeat(sinusoidal_encoding(rows, dim // 2, base, dtype=dtype), "r d -> (r c) d", c=cols)
-    col_part = repeat(sinusoidal_encoding(cols, dim // 2, base, dtype=dtype), "c d -> (r c) d", r=rows)
+    row_part = repeat(sinusoidal_encoding(rows, dim // 2, dtype=dtype), "r d -> (r c) d", c=cols)
+    col_part = repeat(sinusoidal_encoding(cols, dim // 2, dtype=dtype), "c d -> (r c) d", r=rows)
     return torch.cat([row_part, col_part], dim=-1)
 
 
@@ -118,29 +118,6 @@ def resize_position(
     )  # half precision has no bicubic interpolation on a CPU
     image = F.interpolate(wide, size=new_grid, mode="bicubic", antialias=True).to(image.dtype)
     return torch.cat([prefix, rearrange(image, "1 d rows cols -> (rows cols) d")])
-
-
-def position_similarity(
-    encoding: Float[Tensor, "tokens dim"], grid_size: tuple[int, int]
-) -> Float[Tensor, "rows cols rows cols"]:
-    """Cosine similarity of the encodings of all pairs of patches; ``similarity[r, c]`` is the map of patch (r, c).
-
-    ``s[p, q] = E[p] . E[q] / (|E[p]| |E[q]|)``.
-
-    Reference: Dosovitskiy et al. 2021, figure 7 (centre).
-    Differs: none.
-
-    Arguments:
-        encoding: ``(rows * cols, dim)``, without prefix tokens.
-
-    Raises:
-        ValueError: if ``encoding`` does not have the tokens of the grid.
-    """
-    rows, cols = grid_size
-    if len(encoding) != rows * cols:
-        raise ValueError(f"encoding must have {rows * cols} tokens for grid_size={grid_size}, but has {len(encoding)}")
-    directions = F.normalize(encoding, dim=-1)
-    return rearrange(directions @ directions.T, "(r c) (y x) -> r c y x", r=rows, y=rows)
 
 
 class LearnedPosition(GridLayer):
@@ -223,7 +200,7 @@ class ConditionalPosition(GridLayer):
 class RotaryPosition(GridLayer):
     """Rotation of pairs of channels of queries and keys by angles that grow with the row or the column.
 
-    ``(x_2i, x_2i+1) -> R(p w_i) (x_2i, x_2i+1)``, ``w_i = base^(-2i / (head_dim / 2))``: p is the row for
+    ``(x_2i, x_2i+1) -> R(p w_i) (x_2i, x_2i+1)``, ``w_i = 100^(-2i / (head_dim / 2))``: p is the row for
     the first half of the channels and the column for the second. ``q_m . k_n`` then depends on position only through
     ``n - m``.
 
@@ -232,7 +209,6 @@ class RotaryPosition(GridLayer):
 
     Arguments:
         head_dim: width of a head, a multiple of four.
-        base: ratio of the longest wavelength to the shortest, nearly; 100 suits a grid, 10000 a text.
 
     Raises:
         ValueError: if ``head_dim`` is not a positive multiple of four.
@@ -241,14 +217,11 @@ class RotaryPosition(GridLayer):
     cosines: Tensor
     sines: Tensor
 
-    def __init__(
-        self, grid_size: tuple[int, int], head_dim: int, num_prefix_tokens: int = 0, base: float = 100.0
-    ) -> None:
+    def __init__(self, grid_size: tuple[int, int], head_dim: int, num_prefix_tokens: int = 0) -> None:
         super().__init__(grid_size, num_prefix_tokens)
         if head_dim < 4 or head_dim % 4:
             raise ValueError(f"head_dim must be a positive multiple of 4 for a rotary position, but is {head_dim}")
         self.head_dim = head_dim
-        self.base = base
         cosines, sines = self._rotation(grid_size)
         self.register_buffer("cosines", cosines, persistent=False)
         self.register_buffer("sines", sines, persistent=False)
@@ -273,7 +246,8 @@ class RotaryPosition(GridLayer):
     ) -> tuple[Float[Tensor, "tokens pairs"], Float[Tensor, "tokens pairs"]]:
         """Cosines and sines of all angles, computed in float64."""
         rows, cols = grid_size
-        frequencies = self.base ** (-torch.arange(0, self.head_dim // 2, 2, dtype=torch.float64) / (self.head_dim // 2))
+        half = self.head_dim // 2
+        frequencies = ROTARY_BASE ** (-torch.arange(0, half, 2, dtype=torch.float64) / half)
         positions = torch.cartesian_prod(torch.arange(rows), torch.arange(cols)).view(-1, 2, 1)
         angles = F.pad((positions * frequencies).flatten(1), (0, 0, self.num_prefix_tokens, 0))
         dtype = torch.get_default_dtype()

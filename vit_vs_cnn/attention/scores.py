@@ -1,13 +1,12 @@
 """Attention from arbitrary scores, and scores of several kinds."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from vit_vs_cnn.attention.arguments import AnyMask, check_mask, check_positive, check_probability
+from vit_vs_cnn.attention.arguments import AnyMask, check_mask, check_positive
 from vit_vs_cnn.attention.functional import drop_weights, masked_softmax
 from vit_vs_cnn.attention.kernels import check_kernel, log_bandwidth_parameter, log_kernel
 from vit_vs_cnn.attention.multihead import xavier_uniform_
@@ -51,18 +50,10 @@ class DotProductScore(nn.Module):
 
     Reference: Vaswani et al. 2017, equation 1.
     Differs: none.
-
-    Arguments:
-        scale: factor of the products; ``1 / sqrt(head_dim)`` if None.
     """
 
-    def __init__(self, scale: float | None = None) -> None:
-        super().__init__()
-        self.scale = scale
-
     def forward(self, queries: Queries, keys: Keys) -> ScoreTable:
-        scale = queries.shape[-1] ** -0.5 if self.scale is None else self.scale
-        return (queries * scale) @ keys.transpose(-2, -1)
+        return (queries * queries.shape[-1] ** -0.5) @ keys.transpose(-2, -1)
 
 
 class AdditiveScore(nn.Module):
@@ -140,17 +131,11 @@ class ScoredAttention(nn.Module):
 
     Arguments:
         score: module called as ``score(queries, keys)`` that returns ``(..., queries, keys)``.
-        dropout: probability of dropping a weight in training.
-
-    Raises:
-        ValueError: if ``dropout`` is outside [0, 1).
     """
 
-    def __init__(self, score: nn.Module, *, dropout: float = 0.0) -> None:
+    def __init__(self, score: nn.Module) -> None:
         super().__init__()
-        check_probability(dropout=dropout)
         self.score = score
-        self.dropout = dropout
 
     def forward(
         self,
@@ -162,60 +147,5 @@ class ScoredAttention(nn.Module):
         return_weights: bool = False,
     ) -> tuple[Output, ScoreTable | None]:
         """Output, and the weights with ``return_weights``, else None; arguments as of ``attention_from_scores``."""
-        dropout = self.dropout if self.training else 0.0
-        output, weights = attention_from_scores(self.score(queries, keys), values, mask=mask, dropout=dropout)
+        output, weights = attention_from_scores(self.score(queries, keys), values, mask=mask)
         return output, weights if return_weights else None
-
-
-class ScoreStatistics(NamedTuple):
-    """Effect of dividing the scores by sqrt(d), for standard normal queries and keys.
-
-    ``var(q . k) = d``, ``var(q . k / sqrt(d)) = 1``.
-    """
-
-    head_dim: int
-    variance: float
-    scaled_variance: float
-    jacobian_norm: float
-    scaled_jacobian_norm: float
-
-
-def score_statistics(head_dim: int, *, keys: int = 64, samples: int = 512, seed: int = 0) -> ScoreStatistics:
-    """Variance of the scores and mean norm of the softmax Jacobian, with and without 1 / sqrt(d).
-
-    ``J = diag(p) - p p^T``, ``|J|_F^2 = sum p^2 - 2 sum p^3 + (sum p^2)^2``: large scores make p one-hot, J vanishes,
-    and with it the gradient of queries and keys.
-
-    Reference: Vaswani et al. 2017, section 3.2.1 and footnote 4.
-    Differs: none.
-
-    Arguments:
-        head_dim: width d of queries and keys, sampled from N(0, I).
-        keys: number of keys of each query.
-        samples: number of queries, each with separate keys.
-        seed: seed of the samples.
-
-    Raises:
-        ValueError: if a size is not positive.
-    """
-    check_positive(head_dim=head_dim, keys=keys, samples=samples)
-    generator = torch.Generator().manual_seed(seed)
-    queries = torch.randn(samples, 1, head_dim, dtype=torch.float64, generator=generator)
-    sampled_keys = torch.randn(samples, keys, head_dim, dtype=torch.float64, generator=generator)
-    scores = (queries @ sampled_keys.mT).squeeze(1)
-    scaled = scores / head_dim**0.5
-    return ScoreStatistics(
-        head_dim=head_dim,
-        variance=scores.square().mean().item(),  # the mean is known to be zero
-        scaled_variance=scaled.square().mean().item(),
-        jacobian_norm=softmax_jacobian_norm(scores).mean().item(),
-        scaled_jacobian_norm=softmax_jacobian_norm(scaled).mean().item(),
-    )
-
-
-def softmax_jacobian_norm(scores: Float[Tensor, "*rows keys"]) -> Float[Tensor, "*rows"]:
-    """Frobenius norm of ``diag(p) - p p^T``, p the softmax of each row."""
-    weights = scores.softmax(dim=-1)
-    squares = weights.square().sum(dim=-1)
-    cubes = weights.pow(3).sum(dim=-1)
-    return (squares - 2 * cubes + squares.square()).clamp(min=0).sqrt()

@@ -77,7 +77,7 @@ class CompareRequest:
         given = parts if skip is None else skip
         names = (given,) if isinstance(given, str) else tuple(given or ())
         if unknown := [name for name in names if name not in tuple(Part)]:
-            raise InputError(f"part {unknown[0]!r} is none of {', '.join(Part)}")
+            raise InputError(f"part {unknown[0]!r} is not one of {', '.join(Part)}")
         chosen = tuple(part for part in Part if (part in names if parts is not None else part not in names))
         few = {"corruption_images": 64, "similarity_images": 128, "latency_rounds": 30, "batch_rounds": 2}
         values = {**few, "batch_sizes": (1, 32, 128)} if quick else {}

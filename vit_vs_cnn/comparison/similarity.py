@@ -184,7 +184,7 @@ def features_of(
     """
     there = dict(network.named_modules())
     if missing := [name for name in names if name not in there]:
-        raise ValueError(f"layer {missing[0]!r} is none of {', '.join(filter(None, there))}")
+        raise ValueError(f"layer {missing[0]!r} is not one of {', '.join(filter(None, there))}")
     with evaluation_mode(network), record_calls({name: there[name] for name in names}, transform=_copied) as calls:
         network(images)
     outputs = {call.name: call.output for call in calls}

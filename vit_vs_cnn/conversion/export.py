@@ -61,7 +61,7 @@ def export(trained: TrainedNetwork, formats: list[str], folder: Path) -> list[Ex
             that does not give the network's logits or cannot be written.
     """
     if unknown := [name for name in formats if name not in FORMATS]:
-        raise InputError(f"format {unknown[0]!r} is none of {', '.join(FORMATS)}")
+        raise InputError(f"format {unknown[0]!r} is not one of {', '.join(FORMATS)}")
     if "onnx" in formats:  # before anything is written
         _need_onnx()
     try:

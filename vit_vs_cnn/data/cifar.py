@@ -8,7 +8,6 @@ import pickle
 import shutil
 import tarfile
 import tempfile
-import urllib.error
 import urllib.request
 from collections.abc import Collection
 from pathlib import Path
@@ -103,22 +102,19 @@ class CifarSource:
 
     def _batch(self, path: Path, md5: str, num_classes: int) -> tuple[np.ndarray, np.ndarray]:
         """Pixels ``(count, 3072)`` and labels ``(count,)`` of one batch file."""
-        content = self._read(path, md5)
-        content = content if isinstance(content, dict) else {}
-        pixels, values = content.get("data"), content.get(LABEL_KEYS[self.name])
-        if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8 or pixels.shape[1:] != (CIFAR_PIXELS,):
-            raise InputError(f"{path}: 'data' must be bytes of shape (count, {CIFAR_PIXELS}); get the file again")
-        is_valid = (
-            isinstance(values, list) and len(values) == len(pixels) and all(type(value) is int for value in values)
-        )
-        if not is_valid:
-            raise InputError(f"{path}: {LABEL_KEYS[self.name]!r} must be {len(pixels)} integers; get the file again")
-        labels = np.array(values, np.int64)
-        if len(labels) and (labels.min() < 0 or labels.max() >= num_classes):
+        content, key = self._read(path, md5), LABEL_KEYS[self.name]
+        pixels, labels = (content.get("data"), content.get(key)) if isinstance(content, dict) else (None, None)
+        if not (
+            isinstance(pixels, np.ndarray)
+            and isinstance(labels, list)
+            and pixels.shape == (len(labels), CIFAR_PIXELS)
+            and all(type(label) is int and 0 <= label < num_classes for label in labels)
+        ):
             raise InputError(
-                f"{path}: labels reach from {labels.min()} to {labels.max()}, and must lie in 0 to {num_classes - 1}"
+                f"{path}: expected 'data' of shape (count, {CIFAR_PIXELS}) and as many {key!r} from 0 to "
+                f"{num_classes - 1}; get the file again"
             )
-        return pixels, labels
+        return pixels, np.array(labels, np.int64)
 
     def _read(self, path: Path, md5: str) -> Any:
         try:
@@ -249,13 +245,10 @@ def download(url: str, path: Path, md5: str | None = None) -> None:
         headers = {"User-Agent": "vit-vs-cnn"} | ({"Range": f"bytes={start}-"} if start else {})
         try:
             response = urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=30)
-        except urllib.error.HTTPError as error:
-            error.close()
-            if error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE and start:  # of another file, or whole
-                partial.unlink()
-                return download(url, path, md5)
-            raise InputError(f"{url}: the server answered {error.code} {error.reason}") from None
         except (http.client.HTTPException, OSError) as error:
+            if start and getattr(error, "code", None) == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+                partial.unlink()  # of another file, or whole
+                return download(url, path, md5)
             raise InputError(f"{url}: the download failed after {start:,} bytes ({one_line(error)})") from None
         start = start if str(response.headers.get("Content-Range")).startswith(f"bytes {start}-") else 0
         length = int(response.headers.get("Content-Length") or 0)

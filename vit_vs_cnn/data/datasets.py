@@ -21,6 +21,7 @@ from vit_vs_cnn.data.image_cache import (
     open_image_file,
     open_stored,
     track_writing,
+    unwritable_cache,
     write_listing,
 )
 from vit_vs_cnn.data.images import LabelledImages, Source
@@ -96,10 +97,7 @@ def open_dataset(value: Any, options: ArraysOptions) -> CachedImages:
             for suffix in (".npy", ".json"):
                 os.replace(stem.with_suffix(suffix), target.with_suffix(suffix))
     except OSError as error:
-        reason = error.strerror or error
-        raise InputError(
-            f"{folder}: custom images cannot be stored there ({reason}); data.own.cache names another folder"
-        ) from error
+        raise unwritable_cache(folder, error, "own") from error
     return open_stored(target)
 
 
@@ -334,20 +332,17 @@ def _number_labels(labels: list[int | str], names: tuple[str, ...] | None) -> tu
     sorted labels.
     """
     values = set(labels)
-    if names is not None and len({*names}) < len(names):
-        raise InputError(f"data: two classes have the name {Counter(names).most_common(1)[0][0]!r}")
-    if names is not None and len(names) < 2:
-        raise InputError(f"data: only the class {', '.join(names) or 'of no name'!r}; at least 2 are needed")
     if len({type(label) for label in values}) > 1:
         raise InputError("data: some labels are numbers, and others texts")
-    if names is not None and not isinstance(labels[0], str):
-        if wrong := [label for label in values if not 0 <= int(label) < len(names)]:
-            raise InputError(f"data: label {wrong[0]} is none of the {len(names)} classes, 0 to {len(names) - 1}")
-        return names, [int(label) for label in labels]
-    ordered = list(names) if names is not None else sorted(values)  # type: ignore[type-var]
-    if wrong := [label for label in values if label not in ordered]:
-        raise InputError(f"data: label {wrong[0]!r} is none of the classes {', '.join(map(str, ordered[:10]))}")
-    if len(ordered) < 2:
-        raise InputError(f"data: only the class {ordered[0]!r}; at least 2 are needed")
-    numbers = {label: number for number, label in enumerate(ordered)}
-    return tuple(map(str, ordered)), [numbers[label] for label in labels]
+    classes: list[Any] = sorted(values) if names is None else list(names)  # type: ignore[type-var]
+    name, count = Counter(classes).most_common(1)[0] if classes else ("", 0)
+    if count > 1:
+        raise InputError(f"data: two classes have the name {name!r}")
+    if len(classes) < 2:
+        raise InputError(f"data: the classes are {classes}; at least 2 are needed")
+    has_indices = names is not None and not isinstance(labels[0], str)
+    numbers = {index if has_indices else label: index for index, label in enumerate(classes)}
+    if wrong := [label for label in values if label not in numbers]:
+        some = ", ".join(map(str, classes[:10]))
+        raise InputError(f"data: label {wrong[0]!r} is not one of the {len(classes)} classes ({some})")
+    return tuple(map(str, classes)), [numbers[label] for label in labels]

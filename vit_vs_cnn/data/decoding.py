@@ -71,8 +71,10 @@ def decode_image(
                 pixels = file.width * file.height
             with _large_image_lock if pixels > MAX_SHARED_PIXELS else contextlib.nullcontext():
                 return resize_image(file, image_size, resize)
-    except InputError:
+    except UnreadableImage:
         raise
+    except InputError as error:
+        raise UnreadableImage(path, "unsupported", str(error)) from None
     except Exception as error:  # Pillow's readers fail in many ways on damaged bytes
         raise UnreadableImage(path, *_kind_and_reason(path, error)) from None
 
@@ -267,21 +269,17 @@ def _is_rotated(image: Image.Image) -> bool:
 
 
 def _eight_bit(image: Image.Image) -> Image.Image:
-    """Grey of 16 or 32 bits scaled to 8 bits, with its transparent color. Other modes stay as they are.
+    """Grey of 16 bits scaled to 8 bits, with its transparent color. Other modes stay as they are.
 
-    Black and white are 0 and 65535 for 16 bits. For 32 bits they are the narrowest usual range that holds all values,
-    else the range of the values.
+    Raises:
+        InputError: grey of more bits, whose black and white are not known.
     """
     if not image.mode.startswith("I") and image.mode != "F":
         return image
-    values = np.nan_to_num(np.asarray(image).astype(np.float64), posinf=0.0, neginf=0.0)
-    lowest, highest = float(values.min()), float(values.max())
-    usual = {"I": (255.0, 65535.0), "F": (1.0, 255.0, 65535.0)}.get(image.mode, (65535.0,))
-    if image.format == "PPM":  # Pillow scales more than 8 bits to 16
-        usual = (65535.0,)
-    white = next((white for white in usual if lowest >= 0 and highest <= white), None)
-    black, white = (lowest, highest) if white is None else (0.0, white)
-    grey = Image.fromarray(np.rint((values - black) * (255 / ((white - black) or 1))).astype(np.uint8))
+    if image.mode == "F" or (image.mode == "I" and image.format not in ("PNG", "PPM")):
+        raise InputError("grey of 32 bits, whose black and white are not known; save it with 8 or 16 bits")
+    values = np.asarray(image)
+    grey = Image.fromarray(np.rint(values / 257).astype(np.uint8))
     color = image.info.get("transparency")
     return grey if color is None else Image.merge("LA", (grey, Image.fromarray(np.uint8(255) * (values != color))))
 

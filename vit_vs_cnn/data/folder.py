@@ -69,9 +69,13 @@ def list_folder(root: Path, options: FolderOptions) -> ImageListing:
         if loose := len(search.loose_files(folders["train"])):
             there += f" beside {format_count(loose, 'file')} that no class holds"
         raise InputError(f"{folders['train']}: {there}, and at least 2 are needed; allowed layouts: {LAYOUTS}")
-    problems = search.problems + _problems_of_counts(root, folders, results["train"])
+    problems = search.problems + [
+        FileProblem("class name that is not UTF-8", name, f"class '{spelled(name)}' needs another name")
+        for name in class_names
+        if spelled(name) != name
+    ]
     for split in folders.keys() - {"train"}:
-        problems += _problems_of_classes(folders[split].name, split, results[split], class_names)
+        problems += _problems_of_classes(folders[split].name, results[split], class_names)
     files = [
         (name, split, label)
         for split, classes in results.items()
@@ -86,7 +90,9 @@ def list_folder(root: Path, options: FolderOptions) -> ImageListing:
         check_disjoint_groups(root, groups, splits)
     layout = "class folders" if folders["train"] == root else "split folders"
     labels = [label for _, _, label in files]
-    return ImageListing(layout, class_names, names, splits, labels, groups, None, problems, sorted(other_files))
+    listing = ImageListing(layout, class_names, names, splits, labels, groups, None, problems, sorted(other_files))
+    problems += listing.small_classes()
+    return listing
 
 
 def split_folders(root: Path) -> dict[str, Path]:
@@ -207,43 +213,15 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
         return False
 
 
-def _problems_of_counts(root: Path, folders: Mapping[str, Path], classes: Mapping[str, list[str]]) -> list[FileProblem]:
-    held_out = {"validation": "to validate", "test": "to test"}
-    uses = ["to train on", *(use for split, use in held_out.items() if split not in folders)]
-    problems = []
-    for name, files in classes.items():
-        path = (folders["train"] / name).relative_to(root).as_posix()
-        if spelled(name) != name:
-            reason = f"class '{spelled(name)}' needs another name"
-            problems.append(FileProblem("class whose name is no UTF-8", path, reason))
-        other_files = [file for file in files if not _is_image(file)]
-        count = len(files) - len(other_files)
-        if count < len(uses):
-            aside = (
-                f" ({len(other_files)} other files, such as {other_files[0]}; images end in {ENDINGS})"
-                if other_files
-                else ""
-            )
-            images = f"{count} image{'s' * (count != 1)}{aside}"
-            reason = f"class {name!r} has {images}, and needs at least {len(uses)}, one each {', '.join(uses)}"
-            problems.append(FileProblem("class with too few images", path, reason))
-    return problems
-
-
 def _problems_of_classes(
-    folder: str, split: str, classes: Mapping[str, list[str]], class_names: tuple[str, ...]
+    folder: str, classes: Mapping[str, list[str]], class_names: tuple[str, ...]
 ) -> list[FileProblem]:
     filled = [name for name, files in classes.items() if any(map(_is_image, files))]
     if not filled:
         return [FileProblem("split without images", folder, f"it holds no images (files that end in {ENDINGS})")]
     train = f"train/, which has {', '.join(class_names[:20])}" + ", ..." * (len(class_names) > 20)
-    problems = [
+    return [
         FileProblem("class that is not in train/", f"{folder}/{name}", f"class {name!r} is not in {train}")
         for name in filled
         if name not in class_names
-    ]
-    missing = [name for name in class_names if split == "test" and name not in filled]
-    reason = "class {!r} of train/ has no images here"
-    return problems + [
-        FileProblem("class with too few images", f"{folder}/{name}", reason.format(name)) for name in missing
     ]

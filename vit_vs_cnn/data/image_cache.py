@@ -1,7 +1,6 @@
 """One memory-mapped cache for the images of a folder, a table or a data set, and the source that reads it."""
 
 import contextlib
-import csv
 import errno
 import hashlib
 import json
@@ -26,7 +25,7 @@ from rich.progress import track
 from vit_vs_cnn.console import open_console
 from vit_vs_cnn.data.decoding import UnreadableImage, decode_image
 from vit_vs_cnn.data.images import LabelledImages, concatenate, fingerprint_with_groups
-from vit_vs_cnn.data.listing import FileProblem, ImageListing, count_by_kind, format_counts, summarize_problems
+from vit_vs_cnn.data.listing import FileProblem, ImageListing, count_by_kind, summarize_problems
 from vit_vs_cnn.data.options import FolderOptions, TableOptions, rows_and_cols_of
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.files import atomic_write, file_state, write_text
@@ -48,7 +47,7 @@ class CachedImages:
         options: of the folder or of the table.
 
     Raises:
-        InputError: from the methods, if the images cannot be used. A CSV file in the cache folder lists all problems.
+        InputError: from the methods, if the images cannot be used.
     """
 
     def __init__(
@@ -135,39 +134,15 @@ class CachedImages:
         problems = self.listing.problems
         if not problems or self.options is None:
             return {}
-        path = self._write_problems()
-        place = f"all are listed in {path}" if path else "the list of them cannot be written beside the cache"
-        summary = f"{self.root}: not everything can be used: {summarize_problems(problems)}; {place}"
-        fatal = [problem for problem in problems if problem.is_fatal]
-        files = [problem for problem in problems if not problem.is_fatal]
-        if not self.options.skip_unreadable:
-            hint = f", or leave files out with --data.{self.kind}.skip_unreadable true" * bool(files)
-            raise InputError(
-                f"{summary}; repair or remove these{hint}{', which adds no images to a class' * bool(files and fatal)}"
-            )
-        if fatal:
-            left_out = f"; files left out: {format_counts(count_by_kind(files))}" if files else ""
-            raise InputError(
-                f"{self.root}: {summarize_problems(fatal)}{left_out}; {place}; add images to that class, or remove it"
-            )
-        warnings.warn(f"{summary}; these are left out", stacklevel=4)
-        return {"counts": count_by_kind(problems), "list": path and str(path)}
-
-    def _write_problems(self) -> Path | None:
-        assert self.root is not None and self.options is not None
-        root = self.root.resolve()
-        digest = hashlib.sha256(os.fsencode(root)).hexdigest()[:8]
-        path = default_cache_folder(self.options.cache) / f"unusable-{root.name}-{digest}.csv"
-        rows = [FileProblem._fields, *self.listing.problems]
-        try:
-            with (
-                atomic_write(path, contested=True) as partial,
-                partial.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file,
-            ):
-                csv.writer(file).writerows(rows)
-        except OSError:
-            return None
-        return path
+        can_skip = not any(problem.is_fatal for problem in problems)
+        if can_skip and self.options.skip_unreadable:
+            warnings.warn(f"{self.root}: these are left out: {summarize_problems(problems)}", stacklevel=4)
+            return {"counts": count_by_kind(problems)}
+        remedy = f"repair or remove these, or leave files out with --data.{self.kind}.skip_unreadable true"
+        raise InputError(
+            f"{self.root}: not everything can be used: {summarize_problems(problems)}; "
+            f"{remedy if can_skip else 'add images to these classes, or remove them'}; vit-vs-cnn audit lists all"
+        )
 
 
 def open_files(
@@ -275,7 +250,7 @@ def _checksum(text: str, pixels: Pixels) -> int:
 def _load_files(
     listing: ImageListing, path: Path, root: Path, options: FolderOptions | TableOptions
 ) -> tuple[ImageListing, Pixels]:
-    """The decoded images from the cache. They are decoded into it or, if it cannot be written, into memory.
+    """The decoded images from the cache, into which they are decoded first.
 
     The name of the two cache files is a hash of path and options, and one of the listing and the state of every file.
 
@@ -299,11 +274,13 @@ def _load_files(
                 old.unlink(missing_ok=True)
         return readable, open_image_file(stem.with_suffix(".npy"))
     except OSError as error:
-        reason = error.strerror or error
-        message = f"{folder}: cannot keep decoded images there ({reason}); they are not cached"
-        warnings.warn(message, stacklevel=5)
-    pixels = np.empty(shape, np.uint8)
-    return _decode_files(root, listing, options, pixels), pixels
+        raise unwritable_cache(folder, error, "folder" if root == path else "table") from error
+
+
+def unwritable_cache(folder: Path, error: OSError, kind: str) -> InputError:
+    """The error of a cache folder that cannot be written."""
+    reason = error.strerror or error
+    return InputError(f"{folder}: images cannot be stored there ({reason}); --data.{kind}.cache names another folder")
 
 
 def _state(path: Path) -> tuple[Any, ...]:

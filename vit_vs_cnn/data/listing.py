@@ -18,7 +18,7 @@ CLASS_PROBLEMS = frozenset(
     {
         "class with too few images",
         "class that is not in train/",
-        "class whose name is no UTF-8",
+        "class name that is not UTF-8",
         "split without images",
     }
 )
@@ -104,16 +104,14 @@ class ImageListing:
         needed = {"train": 1 + ("validation" not in self.splits) + (self.folds is None and "test" not in self.splits)}
         needed |= {"test": 1} if "test" in self.splits else {}
         pairs = Counter(zip(self.splits, self.labels, strict=True))
-        return [
-            FileProblem(
-                "class with too few images",
-                name,
-                f"class {name!r} has {pairs[split, label]} {adjective}{split} images, and needs at least {minimum}",
-            )
-            for split, minimum in needed.items()
-            for label, name in enumerate(self.class_names)
-            if pairs[split, label] < minimum
-        ]
+        problems = []
+        for split, minimum in needed.items():
+            for label, name in enumerate(self.class_names):
+                if (count := pairs[split, label]) < minimum:
+                    hint = f" (files that end in {' '.join(sorted(SUFFIXES))})" if not count and not adjective else ""
+                    reason = f"class {name!r} has {count} {adjective}{split} images{hint}, and needs at least {minimum}"
+                    problems.append(FileProblem("class with too few images", name, reason))
+        return problems
 
     def completed(self, options: ImageOptions) -> "ImageListing":
         """The listing in the order of the splits, with test folds for the training images if there are no test images.

@@ -140,8 +140,9 @@ class SyntheticOptions:
 
     def agreements(self, split: Split) -> tuple[float, float]:
         """Agreement of shape and of texture with the label, in a split of the task shape."""
-        other = self.test_texture_agreement if split == "test" else None
-        return self.shape_agreement, self.texture_agreement if other is None else other
+        if split == "test" and self.test_texture_agreement is not None:
+            return self.shape_agreement, self.test_texture_agreement
+        return self.shape_agreement, self.texture_agreement
 
 
 @dataclass(frozen=True)
@@ -235,7 +236,7 @@ class FolderOptions(FileOptions):
 
 @dataclass(frozen=True)
 class TableOptions(FileOptions):
-    """Options of a table of images: a CSV or Parquet file with one row an image, whose path is data.root.
+    """Options of a table of images: a CSV file with one row an image, whose path is data.root.
 
     Args:
         image: column of the paths, which start in the folder of the table.

@@ -1,4 +1,4 @@
-"""A table of images: a CSV or Parquet file with one row an image."""
+"""A table of images: a CSV file with one row an image."""
 
 import os
 import re
@@ -13,7 +13,6 @@ from vit_vs_cnn.data.image_cache import CachedImages, open_files
 from vit_vs_cnn.data.listing import ImageListing, check_disjoint_groups
 from vit_vs_cnn.data.options import TableOptions
 from vit_vs_cnn.errors import InputError, one_line
-from vit_vs_cnn.optional_deps import import_optional
 
 if TYPE_CHECKING:
     import pandas
@@ -24,7 +23,6 @@ SPLIT_NAMES = {
     **dict.fromkeys(VALIDATION_FOLDERS, "validation"),
     **dict.fromkeys(("test", "testing"), "test"),
 }
-TABLE_SUFFIXES = (".csv", ".parquet")
 
 
 def open_table(path: Path | str, options: TableOptions | None = None) -> CachedImages:
@@ -50,7 +48,7 @@ def list_table(path: Path, options: TableOptions) -> ImageListing:
         if name not in rows.columns:
             columns = ", ".join(map(str, rows.columns))
             raise InputError(f"{path}: there is no column {name!r} (data.table.{option}); there are {columns}")
-        texts = ["" if is_empty else str(value) for value, is_empty in zip(rows[name], rows[name].isna(), strict=True)]
+        texts = rows[name].tolist()
         if "" in texts:
             raise InputError(f"{path}: row {texts.index('') + 1} has nothing in column {name!r}")
         return texts
@@ -107,16 +105,11 @@ def _sort_classes(names: set[str]) -> tuple[str, ...]:
 def _read_table(path: Path) -> "pandas.DataFrame":
     import pandas
 
-    suffix = path.suffix.lower()
-    if suffix not in TABLE_SUFFIXES:
-        raise InputError(f"{path}: a table of images is a file that ends in {' or '.join(TABLE_SUFFIXES)}")
-    if suffix == ".parquet":
-        import_optional("pyarrow", needed_by=f"{path}: Parquet")
+    if path.suffix.lower() != ".csv":
+        raise InputError(f"{path}: a table of images is a file that ends in .csv")
     try:
-        if suffix == ".parquet":
-            return pandas.read_parquet(path)
         return pandas.read_csv(path, dtype=str, keep_default_na=False, encoding="utf-8-sig")
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from error
-    except Exception as error:  # the readers fail in many ways on damaged bytes
+    except Exception as error:  # the reader fails in many ways on damaged bytes
         raise InputError(f"{path}: cannot be read as a table: {one_line(error)}") from error

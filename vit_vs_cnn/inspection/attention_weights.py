@@ -9,9 +9,9 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from vit_vs_cnn.attention.head_fusion import reduce_heads
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.inspection.layout import Classes, Images, TokenLayout
+from vit_vs_cnn.inspection.locality.measures import attention_distance, uniform_distance
 from vit_vs_cnn.models.input_wrappers import resize_for, unwrap
 from vit_vs_cnn.models.recording import AttentionRecorder, evaluation_mode, record_calls, use_torch_attention
 from vit_vs_cnn.models.vit import VisionTransformer
@@ -51,15 +51,15 @@ def attention_distances(
     Arguments:
         seen_size: (rows, cols) in pixels of what the patches cover, ``models.input_wrappers.visible_size``.
     """
-    from vit_vs_cnn.inspection.locality.measures import AttentionDistance
-
     patch = (seen_size[0] / maps.grid_size[0], seen_size[1] / maps.grid_size[1])
-    distance = AttentionDistance(grid_size=maps.grid_size, patch_size=patch, extra_tokens=maps.extra_tokens)
-    return [distance(layer) for layer in maps.weights], distance.uniform
+    distances = [
+        attention_distance(layer, maps.grid_size, patch, extra_tokens=maps.extra_tokens) for layer in maps.weights
+    ]
+    return distances, uniform_distance(maps.grid_size, patch)
 
 
 def concatenate_maps(parts: Sequence[AttentionMaps]) -> AttentionMaps:
-    """The maps of several batches as those of all their images, without gradients."""
+    """Join the maps of several batches, without gradients."""
     weights = [torch.cat(layer) for layer in zip(*(part.weights for part in parts), strict=True)]
     logits, query = (torch.cat([getattr(part, name) for part in parts]) for name in ("logits", "query"))
     return AttentionMaps(logits, weights, query, parts[0].grid_size, parts[0].extra_tokens)
@@ -70,9 +70,9 @@ def attention_maps(
     images: Images,
     *,
     verify: bool = True,
-    head_fusion: str | None = None,
+    average_heads: bool = False,
 ) -> AttentionMaps:
-    """The attention weights of every layer, computed explicitly: the logits are those of the fused kernels.
+    """The attention weights of every layer, computed explicitly: the logits equal the logits of the fused kernels.
 
     Our Vision Transformer returns them, those of windows scattered to tokens x tokens. In any other network torch's
     attention is computed explicitly and recorded (see ``AttentionRecorder``): one map for each block, or an error.
@@ -80,20 +80,20 @@ def attention_maps(
     Arguments:
         network: our or timm's Vision Transformer. It is evaluated without dropout, in any mode.
         images: normalised, as the network takes them.
-        verify: for recorded weights, compare the logits with those of the fused kernels.
-        head_fusion: "mean", "max" or "min" to keep one head in place of all of a layer. Without windows they are fused
-            as soon as they are computed: about the time of the forward pass alone, and a fraction of the memory.
+        verify: for recorded weights, compare the logits with the logits of the fused kernels.
+        average_heads: keep the mean of each layer's heads, as one head. Without windows it is taken as soon as they are
+            computed: about the time of the forward pass alone, and a fraction of the memory.
 
     Raises:
         InputError: the network has no attention, or its weights between all tokens of each block are not available; or
-            the logits differ; or an unknown fusion.
+            the logits differ.
     """
     with torch.no_grad():
-        maps = _compute_maps(network, images, verify, head_fusion)
-        if head_fusion is None:
+        maps = _compute_maps(network, images, verify, average_heads)
+        if not average_heads:
             return maps
-        fused = [layer if layer.shape[1] == 1 else reduce_heads(layer, head_fusion) for layer in maps.weights]
-        return replace(maps, weights=fused)
+        averaged = [layer if layer.shape[1] == 1 else layer.mean(dim=1, keepdim=True) for layer in maps.weights]
+        return replace(maps, weights=averaged)
 
 
 def attention_gradients(
@@ -112,7 +112,7 @@ def attention_gradients(
         classes: one for each image; the predicted one if None.
 
     Raises:
-        InputError: as ``attention_maps``; or there is no such class, or the logits do not depend on the weights.
+        InputError: as ``attention_maps``; or an unknown class, or the logits do not depend on the weights.
     """
     with torch.enable_grad():
         # Images with gradients, so that a network with frozen parameters has a graph, too.
@@ -156,15 +156,15 @@ def has_attention(network: nn.Module) -> bool:
     return isinstance(getattr(network, "num_prefix_tokens", None), int) and hasattr(network, "patch_embed")
 
 
-def _compute_maps(network: nn.Module, images: Tensor, verify: bool, head_fusion: str | None = None) -> AttentionMaps:
-    whole = _uncompiled(network)
-    network = unwrap(whole)
-    with evaluation_mode(whole):
-        images = resize_for(whole, images)
+def _compute_maps(network: nn.Module, images: Tensor, verify: bool, average_heads: bool = False) -> AttentionMaps:
+    wrapped = _uncompiled(network)
+    network = unwrap(wrapped)
+    with evaluation_mode(wrapped):
+        images = resize_for(wrapped, images)
         if isinstance(network, VisionTransformer):
-            logits, weights, pooled = _returned_weights(network, images, head_fusion)
+            logits, weights, pooled = _returned_weights(network, images, average_heads)
         else:
-            logits, weights, pooled = _recorded_weights(network, images, head_fusion)
+            logits, weights, pooled = _recorded_weights(network, images, average_heads)
             if verify:
                 _compare_logits(network, images, logits)
     layout = TokenLayout.of(network, (images.shape[2], images.shape[3]))
@@ -179,15 +179,15 @@ def _uncompiled(network: nn.Module) -> nn.Module:
 
 
 def _returned_weights(
-    network: VisionTransformer, images: Tensor, head_fusion: str | None
+    network: VisionTransformer, images: Tensor, average_heads: bool
 ) -> tuple[Tensor, list[Tensor], list[Tensor]]:
-    """As ``_recorded_weights``, of our own network."""
+    """As ``_recorded_weights``, for our Vision Transformer."""
     pooling = {} if network.pooling is None else {"pooling": network.pooling}
     attentions: list[Any] = [block.attention for block in network.encoder.blocks]
     is_plain = all(layer.window is layer.inner_attention is layer.relative_position is None for layer in attentions)
     with record_calls(pooling) as calls:
-        if head_fusion is not None and is_plain:
-            with AttentionRecorder(head_fusion) as recorder:  # a pool attends, too, after all layers
+        if average_heads and is_plain:
+            with AttentionRecorder(average_heads=True) as recorder:  # a pool attends, too, after all layers
                 logits, weights = network(images), recorder.weights[: len(attentions)]
         else:
             logits, weights = network(images, return_attention=True)
@@ -195,10 +195,10 @@ def _returned_weights(
 
 
 def _recorded_weights(
-    network: nn.Module, images: Tensor, head_fusion: str | None
+    network: nn.Module, images: Tensor, average_heads: bool
 ) -> tuple[Tensor, list[Tensor], list[Tensor]]:
     """Logits, the weights of self-attention, and those whose queries are not the tokens."""
-    with use_torch_attention(network), AttentionRecorder(head_fusion) as recorder:
+    with use_torch_attention(network), AttentionRecorder(average_heads=average_heads) as recorder:
         logits = network(images)
     kind = type(network).__name__
     square = [layer for layer in recorder.weights if layer.shape[2] == layer.shape[3]]

@@ -18,9 +18,10 @@ from vit_vs_cnn.models.resnet import ResNet
 
 
 def grad_cam(
-    network: nn.Module, images: Images, classes: Classes | None = None, *, layer: nn.Module | None = None
+    network: nn.Module, images: Images, classes: Classes | None = None
 ) -> Float[Tensor, "batch feature_rows feature_cols"]:
-    """Feature maps weighted by the mean gradient of a class's logit: ``relu(sum_c mean(dy/dA_c) A_c)``.
+    """Feature maps weighted by the mean gradient of a class's logit: ``relu(sum_c mean(dy/dA_c) A_c)``, A the
+    output of ``find_feature_layer``.
 
     Reference: Selvaraju et al. 2017, equations 1 and 2.
     Differs: none.
@@ -28,12 +29,11 @@ def grad_cam(
     Arguments:
         network: a CNN; it is evaluated without dropout, in any mode.
         classes: one for each image; the predicted one if None.
-        layer: module whose output is A; ``find_feature_layer(network, images)`` if None.
 
     Raises:
-        InputError: there is no such class, or no feature map.
+        InputError: an unknown class, or no feature map.
     """
-    layer = layer or find_feature_layer(network, images)
+    layer = find_feature_layer(network, images)
     with evaluation_mode(network), torch.enable_grad(), record_calls({"features": layer}) as calls:
         logits = network(images.detach().clone().requires_grad_())
         chosen = logits.gather(1, chosen_classes(logits, classes)[:, None]).sum()
@@ -59,7 +59,7 @@ def integrated_gradients(
         network, images, classes: see ``grad_cam``; any network.
 
     Raises:
-        InputError: there is no such class.
+        InputError: an unknown class.
     """
     points, point_weights = np.polynomial.legendre.leggauss(steps)
     mean_gradients = torch.zeros_like(images)
@@ -80,7 +80,7 @@ def find_feature_layer(network: nn.Module, images: Images) -> nn.Module:
     """The deepest layer of a CNN, converted to attention or not, whose output is feature maps of more than one place.
 
     Raises:
-        InputError: the network is a transformer, or has no such layer.
+        InputError: the network is a transformer, or has no feature map.
     """
     trunk = unwrap(network)
     trunk = trunk.network if isinstance(trunk, AttentionNetwork) else trunk
@@ -89,9 +89,9 @@ def find_feature_layer(network: nn.Module, images: Images) -> nn.Module:
     kind = type(network).__name__
     convolutions = sum(isinstance(module, nn.Conv2d | ConvolutionalAttention) for module in network.modules())
     if has_attention(network) or convolutions < 2:
-        others = "the methods for attention, or " if has_attention(network) else ""
+        alternatives = "the methods for attention, or " if has_attention(network) else ""
         raise InputError(
-            f"{kind} is no CNN, so it has no feature maps for Grad-CAM; allowed: {others}integrated_gradients"
+            f"{kind} is not a CNN, so it has no feature maps for Grad-CAM; allowed: {alternatives}integrated_gradients"
         )
     inside = {name: module for name, module in network.named_modules() if name}
     with torch.no_grad(), evaluation_mode(network), record_calls(inside) as calls:

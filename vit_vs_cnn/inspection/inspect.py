@@ -1,15 +1,19 @@
 """Inspection of networks: predictions, maps with a score for each, attention weights, scores of the methods."""
 
 import contextlib
+import html
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Float, Int64, UInt8
 from torch import Tensor
 
+from vit_vs_cnn.console import format_count
 from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.files import Written
 from vit_vs_cnn.inspection.attention_weights import AttentionMaps, attention_maps, concatenate_maps, has_attention
 from vit_vs_cnn.inspection.deletion import area_under_curve, deletion_curves, limit_grid_size
 from vit_vs_cnn.inspection.layout import Images, TokenLayout
@@ -19,6 +23,10 @@ from vit_vs_cnn.inspection.saliency import get_method, list_methods, saliency_ma
 from vit_vs_cnn.runs.evaluation import check_finite
 from vit_vs_cnn.runs.trained_network import TrainedNetwork, folder_of
 from vit_vs_cnn.seeds import derive_seed
+from vit_vs_cnn.strict_yaml import frame_records
+
+if TYPE_CHECKING:
+    import pandas
 
 #: Methods if none is named: with attention, of a CNN, and of a network without feature maps.
 DEFAULT_ATTENTION_METHODS, DEFAULT_CNN_METHODS = ("rollout", "relevance"), ("grad_cam",)
@@ -108,9 +116,9 @@ class NetworkInspection:
         return self.probabilities.argmax(dim=1)
 
 
-@dataclass(frozen=True, eq=False)
-class Inspection:
-    """Result of an inspection.
+@dataclass(frozen=True, eq=False, repr=False)
+class Inspection(Written):
+    """Maps of networks, their scores, and the page.
 
     Arguments:
         scores: of each network's methods; empty if not requested.
@@ -121,6 +129,47 @@ class Inspection:
     networks: tuple[NetworkInspection, ...]
     scores: Mapping[str, list[MethodScore]]
     skipped: Mapping[tuple[str, str], str]
+    written: tuple[Path, ...] = ()
+
+    @property
+    def lines(self) -> list[str]:
+        """Summary: the images, how often each network is right, and how often its maps beat random ones."""
+        count, images = len(self.images.data), self.images
+        lines = [f"{format_count(count, 'image')}, {images.source}."]
+        for network in self.networks:
+            labels = zip(map(images.label, range(count)), network.predicted.tolist(), strict=True)
+            right = [label == images.data.class_names[predicted] for label, predicted in labels if label is not None]
+            better = [f"{m.label} {sum(m.relative_deletion(i) > 0 for i in range(count))}" for m in network.methods]
+            is_right = f"is right on {sum(right)} of {len(right)} images; " if right else ""
+            lines.append(f"{network.name} {is_right}maps that beat random maps in deletion: {', '.join(better)}.")
+            if network.why_no_attention is not None:
+                lines.append(f"{network.name} has no figures of attention: {network.why_no_attention}")
+        return lines + [f"{name}: {method} is not scored: {reason}" for (name, method), reason in self.skipped.items()]
+
+    def frame(self) -> "pandas.DataFrame":
+        """One row for each network and method: its scores with their intervals if requested, otherwise the mean area
+        under deletion, ``deletion``, and that of random maps, ``chance``.
+        """
+        import pandas
+
+        rows = [{"network": name, **row.row()} for name, rows in self.scores.items() for row in rows] or [
+            {"network": network.name, "method": maps.method}
+            | {"deletion": float(maps.deletion.mean()), "chance": float(maps.random_deletion.mean())}
+            for network in self.networks
+            for maps in network.methods
+        ]
+        return pandas.DataFrame(rows)
+
+    def to_dict(self) -> dict[str, Any]:
+        written = [str(path) for path in self.written]
+        return {"lines": self.lines, "methods": frame_records(self.frame()), "written": written}
+
+    def __repr__(self) -> str:
+        return "\n".join(self.lines)
+
+    def _repr_html_(self) -> str:
+        lines = "".join(f"<p>{html.escape(line)}</p>" for line in self.lines)
+        return lines + self.frame().round(3).to_html(index=False, na_rep="")
 
 
 def inspect_networks(
@@ -129,25 +178,25 @@ def inspect_networks(
     """Open networks, choose images, compute maps and their scores.
 
     Raises:
-        InputError: a network or an image cannot be opened, or there is no such method or class.
+        InputError: a network or an image cannot be opened, an unknown method or class.
     """
     tell("opening")
     networks = open_networks(paths, trust=request.trust)
-    methods = {one.name: select_methods(one, request.methods) for one in networks}
+    methods = {network.name: select_methods(network, request.methods) for network in networks}
     target = None if request.target_class is None else class_number(request.target_class, networks[0].class_names)
     tell("reading images")
     options = {"count": request.image_count, "seed": request.seed, "root": request.root, "others": networks[1:]}
     images = select_images(networks[0], request.images, **options)
     grid_size = deletion_grid(networks, (images.data.images.shape[2], images.data.images.shape[3]))
     results = [
-        inspect_network(one, images, methods[one.name], grid_size=grid_size, target_class=target, tell=tell)
-        for one in networks
+        inspect_network(network, images, methods[network.name], grid_size=grid_size, target_class=target, tell=tell)
+        for network in networks
     ]
     scores, skipped = {}, {}
-    for one in networks if request.score_maps else ():
-        tell(f"scoring the methods of {one.name}")
-        scores[one.name], reasons = score_network(one, request, grid_size, tell)
-        skipped |= {(one.name, method): why for method, why in reasons.items()}
+    for network in networks if request.score_maps else ():
+        tell(f"scoring the methods of {network.name}")
+        scores[network.name], reasons = score_network(network, request, grid_size, tell)
+        skipped |= {(network.name, method): reason for method, reason in reasons.items()}
     return Inspection(images, tuple(results), adjust_scores(scores), skipped)
 
 
@@ -161,7 +210,7 @@ def select_methods(trained: TrainedNetwork, names: Sequence[str] = ()) -> list[s
         return [name for name in defaults if find_error(trained, name) is None] or list(DEFAULT_METHODS)
     if chosen := [name for name in names if name in supported]:
         return chosen
-    lacks = "is no CNN with feature maps" if attends else "has no attention between all tokens of one grid"
+    lacks = "has no feature maps" if attends else "has no attention between all tokens of one grid"
     raise InputError(
         f"{trained.name} ({type(trained.network).__name__}) {lacks}, so it does not support {', '.join(names)}; "
         f"its methods are {', '.join(supported)}"
@@ -169,7 +218,7 @@ def select_methods(trained: TrainedNetwork, names: Sequence[str] = ()) -> list[s
 
 
 def class_number(name: str | int, class_names: Sequence[str]) -> int:
-    """The number of a class, from its name or its number. Raises InputError: there is no such class."""
+    """Index of a class, from its name or its index. Raises InputError: an unknown class."""
     if isinstance(name, int) and 0 <= name < len(class_names):
         return name
     if name not in class_names:
@@ -178,11 +227,11 @@ def class_number(name: str | int, class_names: Sequence[str]) -> int:
 
 
 def deletion_grid(networks: Sequence[TrainedNetwork], image_size: tuple[int, int]) -> tuple[int, int]:
-    """The tokens that deletion removes, the same for all: those of the first network with tokens, or 8 x 8."""
-    for one in networks:
-        if has_attention(one.network):
+    """Grid of tokens that deletion removes: the grid of the first network with tokens, or 8 x 8."""
+    for network in networks:
+        if has_attention(network.network):
             with contextlib.suppress(InputError):
-                return limit_grid_size(TokenLayout.of(one.network, image_size).grid_size, image_size)
+                return limit_grid_size(TokenLayout.of(network.network, image_size).grid_size, image_size)
     return limit_grid_size((8, 8), image_size)
 
 
@@ -202,7 +251,7 @@ def inspect_network(
         target_class: class whose probability deletion follows; the predicted one if None.
 
     Raises:
-        InputError: as ``saliency_maps``. Unavailable attention weights are no error if no method needs them.
+        InputError: as ``saliency_maps``. Attention weights may be unavailable if no method needs them.
     """
     tell(f"{network.name}: predictions and random maps")
     pixels = images_for(network, images.data.images)
@@ -251,7 +300,7 @@ def score_network(
     grid_size: tuple[int, int],
     tell: Callable[[str], None] = lambda _: None,
 ) -> tuple[list[MethodScore], dict[str, str]]:
-    """Scores of a network's methods on images of their own, and by method the reason why it was not scored."""
+    """Scores of a network's methods on other images, and by method the reason why it was not scored."""
     options = {"count": request.score_image_count, "seed": derive_seed(request.seed, "score"), "root": request.root}
     images, names = select_images(network, **options), request.methods or list_methods(network.network)
     errors = {name: find_error(network, name) for name in select_methods(network, names)}

@@ -59,8 +59,7 @@ class TokenLayout:
             return cls(network.grid_size, network.num_prefix_tokens, POOLING_TOKENS[network.pool])
         model: Any = network
         if not isinstance(getattr(network, "num_prefix_tokens", None), int) or not hasattr(network, "patch_embed"):
-            kind = type(network).__name__
-            raise InputError(f"{kind} is no Vision Transformer that is known here")
+            raise InputError(f"{type(network).__name__} is not a supported Vision Transformer")
         return cls(_timm_grid(model, image_size), model.num_prefix_tokens, _timm_reads(model))
 
     @property
@@ -92,7 +91,7 @@ def _timm_reads(model: Any) -> TokensRead:
     pool: Any = getattr(model, "global_pool", None)
     if pool not in TIMM_POOLS:
         raise InputError(
-            f"{type(model).__name__} pools its tokens by {pool!r}, which is no mean of them; "
+            f"{type(model).__name__} pools its tokens by {pool!r}, which is not a mean of them; "
             f"known: {', '.join(TIMM_POOLS)}"
         )
     if pool == "avg" and getattr(model, "pool_include_prefix", False):

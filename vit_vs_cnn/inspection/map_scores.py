@@ -54,7 +54,7 @@ class MapNote(StrEnum):
     CONSTANT = "constant on some of the images: it shows nothing there"
     HEAD_UNCHANGED = "rank correlation of 0.5 or more after some shuffle of the head: much of it is not about the class"
     UNCHANGED = "rank correlation of 0.5 or more after some shuffle of all weights: it need not show what was learned"
-    UNKNOWN = "mostly constant with shuffled weights: it is not known whether it depends on the weights"
+    UNKNOWN = "constant with shuffled weights: it is not known whether it depends on the weights"
 
 
 class MaskAgreement(NamedTuple):
@@ -77,15 +77,11 @@ class MapMeasure:
     """One measure of one method; larger is better for all.
 
     Arguments:
-        over_random: difference from chance; the same as ``value`` if that is relative to chance.
-        over_centre: difference from the centre map, on the same images.
         p_value: for being above chance and above the centre map: the larger of two one-sided p-values.
         adjusted_p_value: adjusted for the number of tests in the table; None for a baseline.
     """
 
     value: Estimate
-    over_random: Estimate
-    over_centre: Estimate
     p_value: float
     adjusted_p_value: float | None = None
 
@@ -142,15 +138,13 @@ class MethodScore:
         row = {"method": self.method, "class_specific": self.class_specific, "images": self.images}
         row["mask_area"] = self.mask_area
         for name, measure in self.measures.items():
-            parts = {"": measure.value, "_over_random": measure.over_random, "_over_centre": measure.over_centre}
-            for suffix, estimate in parts.items():
-                row |= {f"{name}{suffix}": estimate.value}
-                row |= {f"{name}{suffix}_low": estimate.low, f"{name}{suffix}_high": estimate.high}
+            estimate = measure.value
+            row |= {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
             row |= {f"{name}_p": measure.p_value, f"{name}_p_holm": measure.adjusted_p_value}
         row["constant"] = self.constant_share
         for stage in self.stages:
             name = f"sanity_{stage.name.replace(' ', '_')}"
-            row |= {name: stage.mean, f"{name}_sd": stage.standard_deviation, f"{name}_constant": stage.constant_share}
+            row |= {name: stage.mean, f"{name}_sd": stage.standard_deviation}
         return row | {"moves": self.is_sensitive, "notes": "; ".join(self.notes)}
 
 
@@ -186,7 +180,7 @@ def score_methods(
     request: ScoreRequest | None = None,
     tell: Callable[[str], None] = lambda _: None,
 ) -> list[MethodScore]:
-    """Scores of methods on the same images, followed by those of a random map and of the centre map.
+    """Scores of methods on the same images, followed by the scores of a random map and of the centre map.
 
     Every map is for the predicted class. Deletion is ``(AUC_random - AUC) / AUC_random``, insertion ``(AUC -
     AUC_random) / AUC_random``, with the areas under the mean curves over all images and over several random maps of
@@ -205,9 +199,9 @@ def score_methods(
     """
     request = request or ScoreRequest()
     if not len(images):
-        raise InputError("there is no image to score on; needed: at least one")
+        raise InputError("images: at least one is needed to score methods")
     check_fills(request.fills)
-    named = list({one.name: one for one in map(get_method, (*methods, *BASELINE_METHODS))}.values())
+    chosen_methods = list({method.name: method for method in map(get_method, (*methods, *BASELINE_METHODS))}.values())
     size = (images.images.shape[2], images.images.shape[3])
     request = replace(request, grid_size=request.grid_size or _default_grid(network, size))
     with evaluation_mode(network):
@@ -216,22 +210,22 @@ def score_methods(
         rows = []
         for number, (part, mask) in enumerate(zip(parts, masks, strict=True)):
             done = number * request.batch_size
-            tell(f"scoring maps: {done:,} of {len(images):,} images by {len(named)} methods")
-            rows.append(_score_batch(network, normalise(part), mask, named, request))
+            tell(f"scoring maps: {done:,} of {len(images):,} images by {len(chosen_methods)} methods")
+            rows.append(_score_batch(network, normalise(part), mask, chosen_methods, request))
         stages: dict[str, tuple[RandomizationStage, ...]] = {}
         if request.stages:
             chosen = images.images[: request.randomization_images].split(request.batch_size)
             options = {"stages": request.stages, "redraws": request.redraws, "seed": request.seed}
             batches = [normalise(part) for part in chosen]
-            stages = randomization_test(network, batches, named, tell=tell, **options)
+            stages = randomization_test(network, batches, chosen_methods, tell=tell, **options)
     values = {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
-    scores = [_score(method, values, request, stages.get(method.name, ())) for method in named]
+    scores = [_score(method, values, request, stages.get(method.name, ())) for method in chosen_methods]
     return adjust_scores({"": scores})[""]
 
 
 def adjust_scores(scores: Mapping[str, Sequence[MethodScore]]) -> dict[str, list[MethodScore]]:
     """The scores of several networks with every p-value adjusted for all tests of the table (Holm)."""
-    adjusted = iter(holm([measure.p_value for row in _tested(scores) for measure in row.measures.values()]))
+    adjusted = iter(holm([measure.p_value for row in _scored_methods(scores) for measure in row.measures.values()]))
 
     def with_adjusted(row: MethodScore) -> MethodScore:
         measures = {name: replace(measure, adjusted_p_value=next(adjusted)) for name, measure in row.measures.items()}
@@ -245,10 +239,10 @@ def adjust_scores(scores: Mapping[str, Sequence[MethodScore]]) -> dict[str, list
 
 def count_tests(scores: Mapping[str, Sequence[MethodScore]]) -> int:
     """Number of tests: one for each measure of each method of each network."""
-    return sum(len(row.measures) for row in _tested(scores))
+    return sum(len(row.measures) for row in _scored_methods(scores))
 
 
-def _tested(scores: Mapping[str, Sequence[MethodScore]]) -> list[MethodScore]:
+def _scored_methods(scores: Mapping[str, Sequence[MethodScore]]) -> list[MethodScore]:
     return [row for rows in scores.values() for row in rows if row.method not in BASELINE_METHODS]
 
 
@@ -310,7 +304,7 @@ def _score_batch(
         network, images, classes, grid_size=grid_size, steps=min(request.steps, grid_size[0] * grid_size[1])
     )
     by_chance = [dict(_areas(test, noise, request.fills)) for noise in random_maps(images)]
-    results = {f"chance/{name}": torch.stack([one[name] for one in by_chance]).mean(dim=0) for name in by_chance[0]}
+    results = {f"chance/{name}": torch.stack([areas[name] for areas in by_chance]).mean(dim=0) for name in by_chance[0]}
     for method in methods:
         maps = saliency_maps(network, images, method, classes=classes, verify=False)
         numbers = {"constant": is_constant_map(crop_to_model_view(network, maps))}
@@ -350,29 +344,19 @@ def _score(
 
 
 def _relative_to_random(own: np.ndarray, random: np.ndarray, centre: np.ndarray, sign: int, seed: int) -> MapMeasure:
-    """Areas relative to those of random maps; the sign makes larger better."""
-    stacked = np.stack([own, random, centre], axis=1)
+    """Areas relative to the areas of random maps; the sign makes larger better."""
+    stacked = np.stack([own, random], axis=1)
     value = bootstrap_interval(stacked, lambda means: sign * (means[:, 0] - means[:, 1]) / means[:, 1], seed=seed)
-    centred = bootstrap_interval(stacked, lambda means: sign * (means[:, 0] - means[:, 2]) / means[:, 1], seed=seed)
-    return MapMeasure(value, value, centred, max(one_sided_p_value(sign * (own - other)) for other in (random, centre)))
+    return MapMeasure(value, max(one_sided_p_value(sign * (own - baseline)) for baseline in (random, centre)))
 
 
 def _relative_to_area(own: np.ndarray, centre: np.ndarray, area: np.ndarray, seed: int, *, binary: bool) -> MapMeasure:
     """Agreement with masks; chance is their area."""
     hits, count = round(float(own.sum())), len(own)
-    by_chance = (
-        float(stats.binomtest(hits, count, float(area.mean()), alternative="greater").pvalue)
-        if binary
-        else one_sided_p_value(own - area)
-    )
-    return MapMeasure(
-        value=wilson_interval(hits, count) if binary else _mean(own, seed),
-        over_random=_mean(own - area, seed),
-        over_centre=_mean(own - centre, seed),
-        p_value=max(by_chance, one_sided_p_value(own - centre)),
-    )
-
-
-def _mean(values: np.ndarray, seed: int) -> Estimate:
-    """Mean over images with its bootstrap interval."""
-    return bootstrap_interval(values[:, None], lambda means: means[:, 0], seed=seed)
+    if binary:
+        value = wilson_interval(hits, count)
+        by_chance = float(stats.binomtest(hits, count, float(area.mean()), alternative="greater").pvalue)
+    else:
+        value = bootstrap_interval(own[:, None], lambda means: means[:, 0], seed=seed)
+        by_chance = one_sided_p_value(own - area)
+    return MapMeasure(value, max(by_chance, one_sided_p_value(own - centre)))

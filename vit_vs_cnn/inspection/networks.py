@@ -82,7 +82,7 @@ def select_images(
         others: further networks that are inspected on these images.
 
     Raises:
-        InputError: no such image, or networks tested on different folds.
+        InputError: a missing image, or networks tested on different folds.
     """
     numbers = [int(word) for word in words if word.isdecimal()]
     if words and not numbers:
@@ -93,7 +93,7 @@ def select_images(
     data, source = _scored_images(trained, root, others)
     if numbers:
         if (highest := max(numbers)) >= len(data):
-            raise InputError(f"images: {highest} is no number of {source}; allowed: 0 to {len(data) - 1}")
+            raise InputError(f"images: {highest} is not a number of {source}; allowed: 0 to {len(data) - 1}")
         return InspectedImages(data.subset(torch.tensor(numbers)), f"chosen by number from {source}")
     chosen = _random_numbers(len(data), count, seed)
     return InspectedImages(data.subset(chosen), f"chosen from {source} by seed {seed}")
@@ -111,16 +111,16 @@ def _of_experiment(folder: Path, trust: bool) -> list[TrainedNetwork]:
     return [kinds[kind] for kind in (True, False) if kind in kinds]
 
 
-def _check_alike(first: TrainedNetwork, other: TrainedNetwork) -> None:
-    if first.class_names != other.class_names:
+def _check_alike(first: TrainedNetwork, second: TrainedNetwork) -> None:
+    if first.class_names != second.class_names:
         raise InputError(
-            f"{first.path} and {other.path} have different classes and cannot be inspected on the same images"
+            f"{first.path} and {second.path} have different classes and cannot be inspected on the same images"
         )
-    if first.image_shape != other.image_shape:
-        shapes = f"{first.image_shape}, {other.image_shape}"
-        raise InputError(f"{first.path} and {other.path} are for images of different shapes: {shapes}")
-    if other.origin is None:
-        raise InputError(f"{other.path} contains logits only; inspect the checkpoint that it was exported from")
+    if first.image_shape != second.image_shape:
+        shapes = f"{first.image_shape}, {second.image_shape}"
+        raise InputError(f"{first.path} and {second.path} are for images of different shapes: {shapes}")
+    if second.origin is None:
+        raise InputError(f"{second.path} contains logits only; inspect the checkpoint that it was exported from")
 
 
 def _scored_images(
@@ -137,8 +137,8 @@ def _scored_images(
     if cell.experiment.protocol.scored_on == "test":
         test = pool.test(cell.seed)
         return test, f"the {len(test):,} test images"
-    held = pool.draw(cell.train_size, cell.seed).validation
-    return held, f"the {len(held):,} validation images"
+    validation = pool.draw(cell.train_size, cell.seed).validation
+    return validation, f"the {len(validation):,} validation images"
 
 
 def _random_numbers(total: int, count: int, seed: int) -> Tensor:
@@ -148,17 +148,17 @@ def _random_numbers(total: int, count: int, seed: int) -> Tensor:
 
 def _files(path: Path, count: int) -> list[Path]:
     if not path.exists():
-        raise InputError(f"images: {path}: no such file or folder, and no number of a test image")
+        raise InputError(f"images: {path}: no such file or folder, and not the number of a test image")
     if not path.is_dir():
         return [path]
-    found = sorted(file for file in path.rglob("*") if file.suffix.lower() in SUFFIXES)
-    if not found:
+    files = sorted(file for file in path.rglob("*") if file.suffix.lower() in SUFFIXES)
+    if not files:
         raise InputError(f"images: {path} contains no image ({', '.join(sorted(SUFFIXES))})")
-    return found[:count]
+    return files[:count]
 
 
 def _decode(files: Sequence[Path], trained: TrainedNetwork) -> LabelledImages:
     pixels = trained.decoded([InputImage(spelled(file), file) for file in files])
-    known = {name: number for number, name in enumerate(trained.class_names)}
-    labels = [known.get(file.resolve().parent.name, UNKNOWN) for file in files]
+    class_indices = {name: number for number, name in enumerate(trained.class_names)}
+    labels = [class_indices.get(file.resolve().parent.name, UNKNOWN) for file in files]
     return LabelledImages(pixels, torch.tensor(labels), trained.class_names, [spelled(file.name) for file in files])

@@ -20,8 +20,6 @@ from vit_vs_cnn.seeds import derive_seed
 CONSTANT_MAP_TOLERANCE = 1e-6
 #: Absolute rank correlation from which on a map counts as unchanged.
 MAX_CORRELATION_OF_SENSITIVE_MAP = 0.5
-#: Share of constant maps above which it is not known whether maps change: a constant map has no order.
-MAX_CONSTANT_SHARE = 0.5
 #: Name of the last stage.
 STAGE_ALL_WEIGHTS = "all"
 
@@ -33,36 +31,31 @@ class RandomizationStage:
     Arguments:
         name: shuffled parts of the network.
         correlations: of each shuffle, the mean over images of Spearman's correlation with the original maps; chance is
-            0. Not a number if no map of the shuffle has an order.
-        constant_share: share of the pairs of maps of which one is constant; they are not in the correlations.
+            0. A constant map has no order: not a number if no map of the shuffle has one.
     """
 
     name: str
     correlations: tuple[float, ...]
-    constant_share: float = 0.0
 
     @property
-    def known(self) -> tuple[float, ...]:
+    def valid_correlations(self) -> tuple[float, ...]:
         """The correlations that are numbers."""
         return tuple(correlation for correlation in self.correlations if not math.isnan(correlation))
 
     @property
     def mean(self) -> float | None:
-        return fmean(self.known) if self.known else None
+        return fmean(self.valid_correlations) if self.valid_correlations else None
 
     @property
     def standard_deviation(self) -> float | None:
-        return stdev(self.known) if len(self.known) > 1 else None
+        return stdev(self.valid_correlations) if len(self.valid_correlations) > 1 else None
 
     @property
     def is_unchanged(self) -> bool | None:
-        """True if the maps of some shuffle keep a correlation of 0.5 or more, or -0.5 or less.
-
-        None if most maps are constant, which is neither changed nor unchanged.
-        """
-        if self.constant_share > MAX_CONSTANT_SHARE or not self.known:
+        """True if some shuffle keeps a correlation of 0.5 or more, or -0.5 or less; None without a number."""
+        if not self.valid_correlations:
             return None
-        return max(map(abs, self.known)) >= MAX_CORRELATION_OF_SENSITIVE_MAP
+        return max(map(abs, self.valid_correlations)) >= MAX_CORRELATION_OF_SENSITIVE_MAP
 
 
 def randomization_test(
@@ -75,10 +68,10 @@ def randomization_test(
     seed: int = 0,
     tell: Callable[[str], None] = lambda _: None,
 ) -> dict[str, tuple[RandomizationStage, ...]]:
-    """Rank correlation of each method's maps with those of the same network with shuffled weights, by method.
+    """Rank correlation of each method's maps with the maps of the same network with shuffled weights, by method.
 
-    The parameters of the head alone are shuffled, then those of ever more parts from the head to the input. All maps
-    are for the classes that the original network predicts. One shuffled network is in memory at a time.
+    The parameters of the head alone are shuffled, then of ever more parts, from the head to the input. All maps are for
+    the classes that the original network predicts. One shuffled network is in memory at a time.
 
     Reference: Adebayo et al. 2018, section 3.
     Differs: entries are shuffled, not re-initialised; maps are compared as they are, not their absolute values.
@@ -92,31 +85,24 @@ def randomization_test(
     with torch.no_grad():
         classes = [network(batch).argmax(dim=1) for batch in batches]
 
-    def maps_of(other: nn.Module, method: SaliencyMethod) -> list[Maps]:
-        made = (
-            saliency_maps(other, batch, method, classes=of, verify=False)
-            for batch, of in zip(batches, classes, strict=True)
-        )
-        return [crop_to_model_view(network, maps) for maps in made]
+    def maps_of(model: nn.Module, method: SaliencyMethod) -> list[Maps]:
+        pairs = zip(batches, classes, strict=True)
+        maps = (saliency_maps(model, batch, method, classes=chosen, verify=False) for batch, chosen in pairs)
+        return [crop_to_model_view(network, part) for part in maps]
 
     original = {method.name: maps_of(network, method) for method in methods}
-    results: dict[str, dict[str, list[np.ndarray]]] = {method.name: {} for method in methods}
+    results: dict[str, tuple[RandomizationStage, ...]] = {method.name: () for method in methods}
     for stage, names in randomization_stages(network, stages).items():
+        means: dict[str, list[float]] = {method.name: [] for method in methods}
         for redraw in range(redraws):
-            other = with_shuffled_weights(network, names, derive_seed(seed, "redraw", str(redraw)))
+            shuffled = with_shuffled_weights(network, names, derive_seed(seed, "redraw", str(redraw)))
             for method in methods:
                 tell(f"comparing maps with those of shuffled weights: {stage}, {method.name}")
-                pairs = zip(original[method.name], maps_of(other, method), strict=True)
-                correlations = torch.cat([rank_correlation(*pair) for pair in pairs]).numpy()
-                results[method.name].setdefault(stage, []).append(correlations)
-    return {name: tuple(_stage(*item) for item in of_method.items()) for name, of_method in results.items()}
-
-
-def _stage(name: str, by_redraw: Sequence[np.ndarray]) -> RandomizationStage:
-    correlations = np.stack(by_redraw)
-    known = [row[~np.isnan(row)] for row in correlations]
-    means = tuple(float(row.mean()) if len(row) else math.nan for row in known)
-    return RandomizationStage(name, means, float(np.isnan(correlations).mean()))
+                pairs = zip(original[method.name], maps_of(shuffled, method), strict=True)
+                means[method.name].append(float(torch.cat([rank_correlation(*pair) for pair in pairs]).nanmean()))
+        for name, correlations in means.items():
+            results[name] += (RandomizationStage(stage, tuple(correlations)),)
+    return results
 
 
 def parameter_groups(network: nn.Module) -> dict[str, list[str]]:
@@ -176,13 +162,13 @@ def rank_correlation(first: Maps, second: Maps) -> Float[Tensor, "batch"]:
     Not a number if one of the maps is constant.
     """
     ranks = [rankdata(maps.double().flatten(1).cpu().numpy(), axis=1) for maps in (first, second)]
-    unknown = (is_constant_map(first) | is_constant_map(second)).cpu().numpy() | (np.ptp(ranks, axis=2) == 0).any(
+    is_undefined = (is_constant_map(first) | is_constant_map(second)).cpu().numpy() | (np.ptp(ranks, axis=2) == 0).any(
         axis=0
     )
-    correlation = np.full(len(unknown), np.nan)
-    correlation[~unknown], _ = pearsonr(ranks[0][~unknown], ranks[1][~unknown], axis=1)
+    correlation = np.full(len(is_undefined), np.nan)
+    correlation[~is_undefined], _ = pearsonr(ranks[0][~is_undefined], ranks[1][~is_undefined], axis=1)
     same = (first == second).flatten(1).all(dim=1).cpu().numpy()
-    return torch.from_numpy(np.where(same & ~unknown, 1.0, correlation))
+    return torch.from_numpy(np.where(same & ~is_undefined, 1.0, correlation))
 
 
 def _part_of(name: str) -> str:

@@ -7,7 +7,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from vit_vs_cnn.attention.head_fusion import reduce_heads
 from vit_vs_cnn.errors import InputError
 
 #: The weights of one layer.
@@ -45,45 +44,36 @@ def attention_rollout(
         extra_tokens: number of tokens before the patches, such as the class token; used for discarding alone.
 
     Raises:
-        InputError: these are no weights, their shapes differ, or an option is outside its range.
+        InputError: weights are missing, their shapes differ, or an option is outside its range.
     """
     check_weights(weights)
     fused = _fusions(weights, head_fusion, discard_ratio, extra_tokens)
     return propagate_rows(identity_rows(weights), residual, fused)
 
 
-def rollout_map(
-    weights: Sequence[Weights],
-    *,
-    query: Query,
-    head_fusion: str = "mean",
-    discard_ratio: float = 0.0,
-    residual: float = 0.5,
-    extra_tokens: int = 0,
-) -> Float[Tensor, "batch patches"]:
-    """One row of ``attention_rollout``, or one mix of its rows, over the patches: O(N^2) per layer, not O(N^3).
+def rollout_map(weights: Sequence[Weights], *, query: Query, extra_tokens: int = 0) -> Float[Tensor, "batch patches"]:
+    """One row of ``attention_rollout`` with its defaults, or one mix of its rows, over the patches.
 
-    ``r^T = q^T M_L ... M_1``, multiplied from the left.
+    ``r^T = q^T M_L ... M_1``, multiplied from the left: O(N^2) per layer, not O(N^3).
 
     Arguments:
         query: q; "class" for the first token, "mean" for the mean over the patches, the number of a token, or
             ``(batch, tokens)``.
-        weights, head_fusion, discard_ratio, residual, extra_tokens: see ``attention_rollout``.
+        weights, extra_tokens: see ``attention_rollout``.
 
     Raises:
-        InputError: as ``attention_rollout``; or there is no such token.
+        InputError: as ``attention_rollout``; or an unknown token.
     """
-    row = query_row(query, weights, extra_tokens)
-    fused = _fusions(weights, head_fusion, discard_ratio, extra_tokens)
-    return propagate_rows(row, residual, fused)[:, 0, extra_tokens:]
+    fused = _fusions(weights, "mean", 0.0, extra_tokens)
+    return propagate_rows(query_row(query, weights, extra_tokens), 0.5, fused)[:, 0, extra_tokens:]
 
 
 def raw_attention_map(
-    weights: Sequence[Weights], *, query: Query, head_fusion: str = "mean", extra_tokens: int = 0
+    weights: Sequence[Weights], *, query: Query, extra_tokens: int = 0
 ) -> Float[Tensor, "batch patches"]:
     """Attention of the last layer alone: ``q^T F(A_L)`` over the patches."""
     row = query_row(query, weights, extra_tokens)
-    return torch.bmm(row, normalized_fusion(weights[-1], head_fusion))[:, 0, extra_tokens:]
+    return torch.bmm(row, normalized_fusion(weights[-1]))[:, 0, extra_tokens:]
 
 
 def positive_attention(weights: Weights, gradients: Weights) -> Matrices:
@@ -106,7 +96,7 @@ def gradient_rollout_map(
     """Rollout of the attention that raises a class's logit: ``q^T R`` over the patches, as in ``rollout_map``.
 
     ``R = M_L ... M_1``, ``M_l = residual I + (1 - residual) G_l``, with G_l the ``positive_attention`` of layer l, its
-    rows normalised; a row of zeros becomes that of the identity.
+    rows normalised; a row of zeros becomes the row of the identity.
 
     Reference: Chefer et al. 2021b, equation 5, within Abnar & Zuidema 2020, equation 1.
     Differs: rows are normalised, so that ``residual`` is exact.
@@ -180,10 +170,10 @@ def propagate_rows(rows: Rows, residual: float, fused: Iterable[Matrices]) -> Ro
     rows = rows.to(wide := torch.promote_types(kind, torch.float32))  # quotients of small numbers leave half precision
     for narrow in fused:
         matrices = narrow.to(wide)
-        given, sums = (1 - residual) * rows, matrices.sum(dim=-1)[:, None]
+        moving, sums = (1 - residual) * rows, matrices.sum(dim=-1)[:, None]
         empty = sums == 0  # as in ``normalized_fusion``
-        moved = torch.bmm((given / sums).masked_fill(empty, 0.0), matrices)
-        rows = residual * rows + moved + given * empty
+        moved = torch.bmm((moving / sums).masked_fill(empty, 0.0), matrices)
+        rows = residual * rows + moved + moving * empty
     return rows.to(kind)
 
 
@@ -249,7 +239,10 @@ def _fusion(weights: Weights, head_fusion: str, discard_ratio: float, extra_toke
     """``normalized_fusion`` before its rows are normalised."""
     if not 0.0 <= discard_ratio < 1.0:
         raise InputError(f"discard_ratio is {discard_ratio}; allowed: 0 up to, but not, 1")
-    fused = reduce_heads(weights, head_fusion).squeeze(1)
+    fusions = {"mean": torch.mean, "max": torch.amax, "min": torch.amin}
+    if head_fusion not in fusions:
+        raise InputError(f'head_fusion is "{head_fusion}"; allowed: {", ".join(fusions)}')
+    fused = fusions[head_fusion](weights, dim=1)
     if not discard_ratio:
         return fused
     tokens = fused.shape[-1]
@@ -257,11 +250,13 @@ def _fusion(weights: Weights, head_fusion: str, discard_ratio: float, extra_toke
     protected[:, :extra_tokens] = True
     count = (discard_ratio * (~protected).sum(dim=-1)).long()  # of each row
     order = fused.masked_fill(protected, torch.inf).argsort(dim=-1, stable=True)
-    gone = torch.arange(tokens, device=fused.device) < count[:, None]
-    return fused.masked_fill(torch.zeros_like(order, dtype=torch.bool).scatter(-1, order, gone.expand_as(order)), 0.0)
+    is_discarded = torch.arange(tokens, device=fused.device) < count[:, None]
+    return fused.masked_fill(
+        torch.zeros_like(order, dtype=torch.bool).scatter(-1, order, is_discarded.expand_as(order)), 0.0
+    )
 
 
 def _check_gradients(weights: Sequence[Tensor], gradients: Sequence[Tensor]) -> None:
     if [layer.shape for layer in weights] != [gradient.shape for gradient in gradients]:
         shapes = [[tuple(layer.shape) for layer in layers] for layers in (weights, gradients)]
-        raise InputError(f"gradients have shapes {shapes[1]}; needed: those of the weights, {shapes[0]}")
+        raise InputError(f"gradients have shapes {shapes[1]}; needed: the shapes of the weights, {shapes[0]}")

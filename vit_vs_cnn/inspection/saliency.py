@@ -74,7 +74,7 @@ def saliency_maps(
             crops its images the grid is of resized pixels, and places that it does not receive are zero.
 
     Raises:
-        InputError: there is no such method, or the network does not support it.
+        InputError: an unknown method, or the network does not support it.
     """
     method = get_method(method)
     maps = method.compute(SaliencyRequest(network, images, classes, verify))
@@ -84,12 +84,12 @@ def saliency_maps(
 
 
 def list_methods(network: nn.Module | None = None) -> list[str]:
-    """Names of all methods, or of those for a network of this kind."""
+    """Names of all methods, or of the methods for a network of this kind."""
     return [name for name, method in METHODS.items() if network is None or method.supports(network)]
 
 
 def get_method(method: str | SaliencyMethod) -> SaliencyMethod:
-    """The method of that name. Raises InputError: there is none."""
+    """Method of a name. Raises InputError: an unknown name."""
     if isinstance(method, SaliencyMethod):
         return method
     if method not in METHODS:
@@ -109,8 +109,8 @@ def crop_to_model_view(network: nn.Module, maps: Maps) -> Float[Tensor, "batch r
     network = getattr(network, "_orig_mod", network)
     if not has_center_crop(network):
         return maps
-    for axis, (kept, whole) in enumerate(zip(network.image_size, network.resize_size, strict=True), start=1):
-        length = max(1, round(maps.shape[axis] * kept / whole))
+    for axis, (cropped, full) in enumerate(zip(network.image_size, network.resize_size, strict=True), start=1):
+        length = max(1, round(maps.shape[axis] * cropped / full))
         maps = maps.narrow(axis, round((maps.shape[axis] - length) / 2), length)
     return maps
 
@@ -146,7 +146,7 @@ def descending_ranks(
 
 def _of_attention(function: Callable[..., Float[Tensor, "batch patches"]]) -> Callable[[SaliencyRequest], Maps]:
     def compute(request: SaliencyRequest) -> Maps:
-        maps = attention_maps(request.network, request.images, head_fusion="mean", verify=request.verify)
+        maps = attention_maps(request.network, request.images, average_heads=True, verify=request.verify)
         return maps.to_grid(function(maps.weights, query=maps.query, extra_tokens=maps.extra_tokens))
 
     return compute

@@ -10,8 +10,10 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from vit_vs_cnn.attention.functional import attend
-from vit_vs_cnn.attention.head_fusion import attention_with_fused_heads, reduce_heads
 from vit_vs_cnn.errors import InputError
+
+#: Weights of one head that a CPU holds at once: about the size of its cache.
+MAX_CACHED_WEIGHTS = 2**18
 
 
 class ModuleCall(NamedTuple):
@@ -54,13 +56,13 @@ class AttentionRecorder(TorchFunctionMode):
     Attention that a network computes by other functions is not recorded: the caller has to compare the count.
 
     Arguments:
-        head_fusion: store ``reduce_heads`` of the weights of self-attention instead of all. Without a mask this is
-            about as fast as the fused kernels, and has no gradients.
+        average_heads: store the mean over the heads for self-attention, as one head. Without a mask this is about as
+            fast as the fused kernels, and has no gradients.
     """
 
-    def __init__(self, head_fusion: str | None = None) -> None:
+    def __init__(self, *, average_heads: bool = False) -> None:
         super().__init__()
-        self.head_fusion = head_fusion
+        self.average_heads = average_heads
         self.weights: list[Tensor] = []
 
     def __torch_function__(
@@ -93,8 +95,8 @@ class AttentionRecorder(TorchFunctionMode):
         if is_causal:
             attn_mask = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool, device=query.device).tril()
         is_self_attention = query.shape[-2] == key.shape[-2]
-        if self.head_fusion is not None and is_self_attention and attn_mask is None and not dropout_p:
-            output, weights = attention_with_fused_heads(query, key, value, self.head_fusion, scale=scale)
+        if self.average_heads and is_self_attention and attn_mask is None and not dropout_p:
+            output, weights = _attend_with_mean_weights(query, key, value, scale)
         else:
             is_mask = attn_mask is not None and attn_mask.dtype == torch.bool
             mask, bias = (attn_mask, None) if is_mask else (None, attn_mask)
@@ -106,9 +108,35 @@ class AttentionRecorder(TorchFunctionMode):
         return output
 
     def _store(self, weights: Tensor) -> None:
-        if self.head_fusion is not None and weights.shape[2] == weights.shape[3]:
-            weights = reduce_heads(weights, self.head_fusion)
+        if self.average_heads and weights.shape[2] == weights.shape[3]:
+            weights = weights.mean(dim=1, keepdim=True)
         self.weights.append(weights)
+
+
+def _attend_with_mean_weights(
+    queries: Tensor, keys: Tensor, values: Tensor, scale: float | None
+) -> tuple[Tensor, Tensor]:
+    """Output of attention without a mask, and the mean of its weights over the heads; neither has gradients.
+
+    The weights of one head of a few images are computed at a time.
+    """
+    batch, heads, tokens, width = queries.shape
+    size = batch if queries.is_cuda else min(batch, max(1, MAX_CACHED_WEIGHTS // (tokens * keys.shape[2]))) or 1
+    output = queries.new_empty(batch, tokens, heads, values.shape[-1])  # in the memory order of the fused kernels
+    mean = queries.new_empty(batch, tokens, keys.shape[2])
+    other_heads, zero = queries.new_empty(size, *mean.shape[1:]), queries.new_zeros(())
+    factor = width**-0.5 if scale is None else scale
+    for start in range(0, batch, size):
+        part = slice(start, start + size)
+        for head in range(heads):
+            weights = other_heads[: batch - start] if head else mean[part]
+            torch.baddbmm(zero, queries[part, head], keys[part, head].mT, beta=0.0, alpha=factor, out=weights)
+            torch.softmax(weights, dim=-1, out=weights)
+            torch.bmm(weights, values[part, head], out=output[part, :, head])
+            if head:
+                mean[part] += weights
+    mean /= heads
+    return output.transpose(1, 2), mean.unsqueeze(1)
 
 
 @contextmanager

@@ -228,12 +228,11 @@ def _protocol(config: Mapping[str, Any], findings: Findings) -> dict[str, Cell]:
 
 
 def _left_out(results: Sequence[RunResult]) -> dict[str, Cell]:
-    """Numbers of files that could not be used, by kind, and the file that lists them."""
+    """Numbers of files that could not be used, by kind."""
     for result in results:
         skipped = result.data.data_details.get("skipped") or {}
         if "counts" in skipped:
-            place = f"; listed in {skipped['list']}" if skipped["list"] else ""
-            return {"files left out": format_counts(skipped["counts"]) + place}
+            return {"files left out": format_counts(skipped["counts"])}
     return {}
 
 

@@ -102,9 +102,7 @@ def write_inspection_page(
     }
     names = [network.name for network in networks]
     assets = ("explorer.css", "explorer.js")
-    document = Document(
-        f"Inspection of {join_names(names)}", summary_lines(inspection), looks=looks(names), assets=assets
-    )
+    document = Document(f"Inspection of {join_names(names)}", inspection.lines, looks=looks(names), assets=assets)
     document.add(Raw("explorer.html", {"weights": weights, "data": data}))
     classes = _target_classes(inspection)
     notes = (_page_limits(inspection, count, max_error), ABOUT_LABELS.format(classes=classes), ABOUT_DELETION)
@@ -119,22 +117,6 @@ def write_inspection_page(
     document.add(Fold("Predictions and deletion scores of every image", [table]))
     scores = _write_scores(inspection.scores, folder) if inspection.scores else []
     return [*scores, *write_document(document, folder)]
-
-
-def summary_lines(inspection: Inspection) -> list[str]:
-    """Summary: the images, how often each network is right, and how often its maps beat random ones."""
-    count, images = len(inspection.images.data), inspection.images
-    lines = [f"{format_count(count, 'image')}, {images.source}."]
-    for network in inspection.networks:
-        labels = zip(map(images.label, range(count)), network.predicted.tolist(), strict=True)
-        right = [label == images.data.class_names[predicted] for label, predicted in labels if label is not None]
-        better = [f"{m.label} {sum(m.relative_deletion(i) > 0 for i in range(count))}" for m in network.methods]
-        is_right = f"is right on {sum(right)} of {len(right)} images; " if right else ""
-        lines.append(f"{network.name} {is_right}maps that beat random maps in deletion: {', '.join(better)}.")
-        if network.why_no_attention is not None:
-            lines.append(f"{network.name} has no figures of attention: {network.why_no_attention}")
-    lines += [f"{name}: {method} is not scored: {why}" for (name, method), why in inspection.skipped.items()]
-    return lines
 
 
 def scores_document(scores: Scores) -> Document:
@@ -181,14 +163,13 @@ def randomization_table(name: str, rows: Sequence[MethodScore]) -> Table:
 def _correlation(row: MethodScore, stage: RandomizationStage) -> str:
     """Mean and standard deviation, or the reason why there is no number."""
     is_head_alone = stage is row.stages[0] and stage.name != STAGE_ALL_WEIGHTS
-    if is_head_alone and not row.class_specific and not stage.constant_share and {*stage.known} == {1.0}:
+    if is_head_alone and not row.class_specific and {*stage.valid_correlations} == {1.0}:
         return "class-agnostic"
-    if stage.mean is None or stage.is_unchanged is None:
+    if stage.mean is None:
         return "constant"
     spread = "" if stage.standard_deviation is None else f" ± {_short(stage.standard_deviation)}"
     mark = " !" if stage.is_unchanged and row.method not in BASELINE_METHODS else ""
-    constant = f"\n({stage.constant_share:.0%} constant)" if stage.constant_share >= 0.005 else ""
-    return f"{_short(stage.mean)}{spread}{mark}{constant}"
+    return f"{_short(stage.mean)}{spread}{mark}"
 
 
 def _value_and_interval(measure: MapMeasure) -> str:

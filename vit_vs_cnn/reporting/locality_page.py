@@ -10,7 +10,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Circle
 
-from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.inspection.locality.study import SUMMARY_MEASURES, LayerLocality, LocalityReport, Row, StudiedLayer
 from vit_vs_cnn.regimes.analysis import Analysis
 from vit_vs_cnn.reporting.document import Bullets, Document, Fold, Picture, Table
@@ -50,31 +49,19 @@ PANELS_IN_ROW = 6
 def locality_document(report: LocalityReport, *, title: str, drawn: bool = True) -> Document:
     measured = f"Fitted on {report.images:,} images and tested on {report.held_out:,} others."
     document = Document(title, measured)
-    if rows := [_counted(row) for row in report.layer_rows()]:
-        texts = [
-            ["-" if _is_unknown(row.get(key)) else form.format(row[key]) for key, form in COLUMNS.values()]
-            for row in rows
-        ]
-        document.section("Layers of attention", Table(title, list(COLUMNS), texts, "layers", LEGEND))
-    features = [
-        [
-            feature.name,
-            " x ".join(map(str, feature.map_size)),
-            f"{feature.equivariance_error:.3f}",
-            f"{feature.field_radius:.1f}",
-        ]
-        for feature in report.features
+    rows = [_counted(row) for row in report.layer_rows()]
+    texts = [
+        ["-" if _is_unknown(row.get(key)) else form.format(row[key]) for key, form in COLUMNS.values()] for row in rows
     ]
-    columns = ["after", "grid", "shift error", "field radius"]
-    document.section("Feature maps", Table("Feature maps by depth" if rows else title, columns, features, "features"))
-    if drawn and report.layers:
+    document.section("Layers of attention", Table(title, list(COLUMNS), texts, "layers", LEGEND))
+    if drawn:
         pictures = [
             Picture(figure, f"{ALT[name]}.", ALT[name], name) for name, figure in locality_figures(report).items()
         ]
         document.section("Figures", *pictures)
-    if heads := [_counted(row) for row in report.head_rows()]:
-        cells = [[f"{value:.3g}" if isinstance(value, float) else value for value in row.values()] for row in heads]
-        document.add(Fold("Every head", [Table("Every head of every layer", list(heads[0]), cells, "heads")]))
+    heads = [_counted(row) for row in report.head_rows()]
+    cells = [[f"{value:.3g}" if isinstance(value, float) else value for value in row.values()] for row in heads]
+    document.add(Fold("Every head", [Table("Every head of every layer", list(heads[0]), cells, "heads")]))
     return document
 
 
@@ -99,7 +86,7 @@ def locality_figures(report: LocalityReport) -> dict[str, Figure]:
 
 def head_centres(report: LocalityReport) -> Figure:
     """Of every layer, the centre of each head on the grid of offsets, with a circle of its width."""
-    layers = _layers(report)
+    layers = report.layers
     figure, axes = panels(len(layers), PANELS_IN_ROW, 2.1, 2.3)
     far = [
         max(map(abs, centre)) + width
@@ -117,7 +104,7 @@ def head_centres(report: LocalityReport) -> Figure:
 
 def attention_distances(report: LocalityReport) -> Figure:
     """Every head's distance in pixels by layer, their mean, and that of uniform attention."""
-    layers = _layers(report)
+    layers = report.layers
     figure, (axis,) = plain_axes(max(5.4, 0.5 * len(layers) + 3.4), 3.4)
     heads = [layer.heads["distance"] for layer in layers]
     plot_distances(axis, heads, Look(COLOURS[0], "o"), "mean of heads")
@@ -131,7 +118,7 @@ def attention_distances(report: LocalityReport) -> Figure:
 
 def explained_share(report: LocalityReport) -> Figure:
     """R^2 on held-out images by layer: convolutions of growing size, and the layer's own mean weights."""
-    layers = _layers(report)
+    layers = report.layers
     figure, (axis,) = plain_axes(max(5.6, 0.5 * len(layers) + 3.6), 3.4)
     sizes = sorted({size for layer in layers for size in layer.explained_by_kernel_size})
     for size, colour, marker in zip(sizes, (*COLOURS[:1], *COLOURS[2:]), "osDv^", strict=False):
@@ -159,12 +146,6 @@ def _draw_heads(axis: Axes, layer: LayerLocality, far: float) -> None:
     axis.set_title(f"layer {layer.layer + 1}", fontsize=9)
     axis.set_xlabel("cols", fontsize=8)
     axis.tick_params(labelsize=7)
-
-
-def _layers(report: LocalityReport) -> list[LayerLocality]:
-    if not report.layers:
-        raise InputError("the report has no attention layers to draw")
-    return report.layers
 
 
 def _depths(layers: Sequence[LayerLocality]) -> list[int]:

@@ -1,4 +1,4 @@
-"""Predictions as a table for a terminal, as a file, and with maps on a page."""
+"""Predictions as a table for a terminal, and as a file."""
 
 import csv
 import json
@@ -10,7 +10,7 @@ from typing import Any
 
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.files import atomic_write
-from vit_vs_cnn.reporting.document import Document, Gallery, Picture, Table, Text
+from vit_vs_cnn.reporting.document import Document, Table
 from vit_vs_cnn.runs.prediction import MAX_SHOWN_ROWS, ImagePredictions
 
 #: Formats of files of predictions: CSV and JSON lines.
@@ -83,25 +83,3 @@ def _csv_value(value: Any) -> Any:
         case float():
             return f"{value:.6g}"
     return value
-
-
-def write_explained(path: Path, images: Sequence[tuple[str, bytes]], *, lines: Sequence[str], method: str) -> Path:
-    """Write one page that contains all of its images.
-
-    Arguments:
-        images: name and PNG with its map of each.
-        lines: summary of all predictions.
-    """
-    from vit_vs_cnn.reporting.page import write_document  # loads matplotlib
-
-    document = Document("Predictions", lines)
-    pictures = [Picture(content, name, f"{name} with a map of {method} over it") for name, content in images]
-    document.section(
-        "Image regions that influence the prediction",
-        Text(
-            f"The first {len(pictures)} readable images, with maps of {method} for the class above each. inspect "
-            "--score measures how far such maps can be trusted."
-        ),
-        Gallery(pictures, width=420),
-    )
-    return write_document(document, path.parent, page=path.name)[-1]

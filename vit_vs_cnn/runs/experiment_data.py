@@ -21,7 +21,7 @@ from vit_vs_cnn.data.image_cache import CachedImages, default_cache_folder, find
 from vit_vs_cnn.data.images import LabelledImages, Source, concatenate, fingerprint_with_groups
 from vit_vs_cnn.data.subsets import hold_out_groups, nested_order, split_validation, subset_hash
 from vit_vs_cnn.data.synthetic.source import SyntheticSource
-from vit_vs_cnn.data.table import TABLE_SUFFIXES, open_table
+from vit_vs_cnn.data.table import open_table
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.runs.result import RunData, fold_name
 from vit_vs_cnn.runs.user_code import make_object
@@ -95,7 +95,7 @@ def with_given(data: Data, value: Any) -> Data:
         InputError: unusable images.
     """
     if isinstance(value, str | os.PathLike):
-        is_table = Path(value).suffix.lower() in TABLE_SUFFIXES
+        is_table = Path(value).suffix.lower() == ".csv"
         return replace(data, source="table" if is_table else "folder", root=os.fspath(value))
     stored = open_dataset(value, data.own)
     own = replace(data.own, fingerprint=stored.fingerprint, description=stored.listing.description)

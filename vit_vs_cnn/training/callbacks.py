@@ -178,25 +178,15 @@ class LostValidation(Callback):
     def __init__(self, metrics: MetricsCsv, interval: int) -> None:
         self.metrics = metrics
         self.interval = interval
-        self._validated_step = 0
 
     def on_train_start(self, trainer: lightning.Trainer, *_: Any) -> None:
         step = trainer.global_step
-        if step % self.interval or self._validated_step == step or trainer.world_size > 1:
+        if not step or step % self.interval or trainer.world_size > 1:
             return
         self.metrics.drop(step - 1, "val/")
         trainer.validating = True
         trainer.fit_loop.epoch_loop.val_loop.run()
         trainer.training = True
-
-    def on_validation_end(self, trainer: lightning.Trainer, *_: Any) -> None:
-        self._validated_step = trainer.global_step
-
-    def state_dict(self) -> dict[str, int]:
-        return {"validated": self._validated_step}
-
-    def load_state_dict(self, state_dict: dict[str, int]) -> None:
-        self._validated_step = state_dict["validated"]
 
 
 class FrozenLayers(Callback):

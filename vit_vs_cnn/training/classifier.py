@@ -264,14 +264,14 @@ class MovingAverage(nn.Module):
     ``Classifier``, so that checkpoints contain it. Unlike ``torch.optim.swa_utils.AveragedModel`` it has no counter on
     the device, for which a GPU would have to wait.
 
-    Arguments:
+    Attributes:
         half_life: half-life in updates.
     """
 
-    def __init__(self, network: nn.Module, *, half_life: float = 1.0) -> None:
+    def __init__(self, network: nn.Module) -> None:
         super().__init__()
         self.network = copy.deepcopy(network).requires_grad_(False).eval()
-        self.half_life = half_life
+        self.half_life = 1.0
         self._constant: set[int] | None = None
 
     @torch.no_grad()

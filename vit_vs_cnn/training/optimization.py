@@ -70,8 +70,8 @@ class Optimizer:
             trust: True if a custom class may be imported.
 
         Raises:
-            InputError: if timm does not know the name or an option, the optimizer needs second derivatives, a class is
-                custom without ``trust``, or ``layer_decay`` is set for a network of one layer.
+            InputError: if timm does not know the name or an option, a class is custom without ``trust``, or
+                ``layer_decay`` is set for a network of one layer.
         """
         from timm.optim._optim_factory import OptimInfo, OptimizerRegistry, default_registry, list_optimizers
 
@@ -102,8 +102,6 @@ class Optimizer:
             optimizer = registry.create_optimizer(
                 unwrap(network), opt=name, lr=self.lr, weight_decay=self.weight_decay, momentum=self.momentum, **options
             )
-            if not self.is_custom and default_registry.get_optimizer_info(self.name).second_order:
-                raise TypeError("it needs second derivatives, which training does not compute")
             if not hasattr(optimizer, "param_groups"):
                 raise TypeError(f"it returns a {type(optimizer).__name__}, not a torch.optim.Optimizer")
         except Exception as error:  # some need a GPU or a missing library, and raise errors of many kinds

@@ -108,9 +108,8 @@ class RunProgress(ProgressBar):
 class ProgressFile(Callback):
     """File with step, steps and steps per second, written every few seconds and at an exception, for ``status``."""
 
-    def __init__(self, path: Path, *, interval: float = 2.0) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path
-        self.interval = interval
         self._start = (0, 0.0)
         self._write_time = 0.0
 
@@ -119,7 +118,7 @@ class ProgressFile(Callback):
         self.on_train_end(trainer)
 
     def on_train_batch_end(self, trainer: lightning.Trainer, *_: Any) -> None:
-        if time.perf_counter() - self._write_time > self.interval:
+        if time.perf_counter() - self._write_time > MIN_SECONDS_BETWEEN_LINES:
             self.on_train_end(trainer)
 
     def on_train_end(self, trainer: lightning.Trainer, *_: Any, **__: Any) -> None:

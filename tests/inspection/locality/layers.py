@@ -5,7 +5,7 @@ from torch import nn
 
 from vit_vs_cnn.attention.multihead import MultiHeadAttention
 from vit_vs_cnn.attention.relative import QuadraticBias
-from vit_vs_cnn.inspection.locality.convolution_fit import FittedConvolution, patches_and_targets
+from vit_vs_cnn.inspection.locality.layers import FittedConvolution, patches_and_targets
 from vit_vs_cnn.models import VisionTransformer
 
 #: Sharp enough for the softmax to be one-hot in float64.

@@ -6,8 +6,7 @@ from sklearn.linear_model import Ridge
 from sklearn.metrics import r2_score
 
 from tests.inspection.locality.layers import convolution_fit
-from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.inspection.locality.convolution_fit import (
+from vit_vs_cnn.inspection.locality.layers import (
     ConvolutionFit,
     ExplainedVariance,
 )
@@ -73,17 +72,3 @@ def test_explained_share_is_that_of_sklearn(maps):
     expected = r2_score(*rows, multioutput="variance_weighted")
     assert explained.compute()["good"] == pytest.approx(expected, abs=1e-12)
     assert explained.compute()["mean"] == pytest.approx(0, abs=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"kernel_sizes": (2,)}, "odd"),
-        ({"kernel_sizes": ()}, "odd"),
-        ({"padding": "reflect"}, "padding must be one of"),
-        ({"ridge": 0.0}, "ridge must be positive"),
-    ],
-)
-def test_options_that_make_no_fit_raise(options, message):
-    with pytest.raises(InputError, match=message):
-        ConvolutionFit(**options)

@@ -4,9 +4,13 @@ import pytest
 import torch
 
 from tests.inspection.locality.layers import attention_modules, convolution_fit, convolving, tiny_vit
-from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.inspection.locality.convolution_fit import FittedConvolution
-from vit_vs_cnn.inspection.locality.layers import find_attention_layers, pass_layer, replace_attention, to_map
+from vit_vs_cnn.inspection.locality.layers import (
+    FittedConvolution,
+    find_attention_layers,
+    pass_layer,
+    replace_attention,
+    to_map,
+)
 
 
 @pytest.fixture
@@ -47,14 +51,3 @@ def test_the_class_token_goes_on_attending(images):
     torch.testing.assert_close(last(images), network(images), rtol=0, atol=1e-12)
     first = replace_attention(network, list_layers(network)[0], zero)
     assert (first(images) - network(images)).abs().max() > 1e-3
-
-
-def test_a_replaced_layer_has_no_weights_to_give(images):
-    zero = FittedConvolution(torch.zeros(18, 18, 3, 3), torch.zeros(18), "replicate")
-    network = tiny_vit()
-    replaced = replace_attention(network, list_layers(network)[0], zero)
-    with pytest.raises(InputError, match="no weights"):
-        replaced(images, return_attention=True)
-    with pytest.raises(InputError, match='padding must not be "valid"'):
-        unpadded = FittedConvolution(torch.zeros(18, 18, 3, 3), torch.zeros(18))
-        replace_attention(network, list_layers(network)[0], unpadded)

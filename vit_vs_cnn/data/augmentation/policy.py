@@ -106,10 +106,10 @@ def _grey(images: Tensor) -> Tensor:
     return red.mul(LUMA[0]).add_(green, alpha=LUMA[1]).add_(blue, alpha=LUMA[2]).floor_()
 
 
-def _blended(images: Tensor, other: Tensor, levels: Tensor) -> Tensor:
-    """``level * image + (1 - level) * other``."""
+def _blended(images: Tensor, references: Tensor, levels: Tensor) -> Tensor:
+    """``level * image + (1 - level) * reference``."""
     levels = levels[:, None, None, None]
-    return images.mul(levels).add_(other * (1 - levels)).clamp_(0, 255).byte()
+    return images.mul(levels).add_(references * (1 - levels)).clamp_(0, 255).byte()
 
 
 GEOMETRIC = ("ShearX", "ShearY", "TranslateX", "TranslateY", "Rotate")

@@ -112,8 +112,8 @@ def render_objects(
     rows, cols = (image_size, image_size) if isinstance(image_size, int) else image_size
     values = {"count": count, "start": start, "rows": rows, "cols": cols, "difficulty": difficulty}
     values |= {"shape_agreement": shape_agreement, "texture_agreement": texture_agreement}
-    whole = {"count": AT_LEAST_1, "start": AT_LEAST_0, "rows": IMAGE_SIZE_BOUNDS, "cols": IMAGE_SIZE_BOUNDS}
-    check_numbers(values, BOUNDS_MESSAGE, **dict.fromkeys(values, SHARE) | whole)
+    whole_numbers = {"count": AT_LEAST_1, "start": AT_LEAST_0, "rows": IMAGE_SIZE_BOUNDS, "cols": IMAGE_SIZE_BOUNDS}
+    check_numbers(values, BOUNDS_MESSAGE, **dict.fromkeys(values, SHARE) | whole_numbers)
     if split not in _SPLITS:
         raise InputError(f"split is {split!r}; allowed: {', '.join(_SPLITS)}")
 
@@ -161,8 +161,8 @@ def sample_pairs(
     labels = balanced_labels(streams[1:], numbers, len(PAIR_CLASSES))
     words = random_words_for(keys, Purpose.SHAPE, 2)
     first = to_integers(words[:, 0], 0, len(PAIR_SHAPES) - 1)
-    other = (first + to_integers(words[:, 1], 1, len(PAIR_SHAPES) - 1)) % len(PAIR_SHAPES)
-    return keys, labels, np.stack([first, np.where(labels == 1, first, other)], axis=1)
+    different = (first + to_integers(words[:, 1], 1, len(PAIR_SHAPES) - 1)) % len(PAIR_SHAPES)
+    return keys, labels, np.stack([first, np.where(labels == 1, first, different)], axis=1)
 
 
 def render_pairs(

@@ -1,28 +1,164 @@
-"""Layers of a network: attention layers and a convolution in place of one; feature maps, how they shift and what they
-depend on.
-"""
+"""Attention layers of a network, the convolution nearest to each by least squares, and that convolution in place."""
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.inspection.layout import Images
-from vit_vs_cnn.inspection.locality.convolution_fit import ExplainedVariance, FittedConvolution
 from vit_vs_cnn.models.recording import record_calls
-from vit_vs_cnn.models.resnet import BasicBlock, ResNet
 from vit_vs_cnn.models.vit import VisionTransformer
 
-#: Images of a pass for equivariance and receptive fields.
-BATCH_SIZE = 32
-#: (rows, cols) in steps of a feature map: one step each way.
-ONE_STEP = ((1, 0), (-1, 0), (0, 1), (0, -1))
+#: Values beyond the edge of a map: "valid" is none, and only outputs that need none are fitted.
+PADDINGS = {"valid": None, "zeros": "constant", "replicate": "replicate"}
+#: Share of the mean square of an input that is added to the diagonal: the solution is unique for layer-normed tokens,
+#: whose channels sum to zero, without visible shrinkage.
+RIDGE = 1e-10
+
+
+class FittedConvolution(nn.Module):
+    """A convolution K x K of stride 1 over maps of any floating point type."""
+
+    weight: Tensor
+    bias: Tensor
+
+    def __init__(
+        self,
+        weight: Float[Tensor, "out_channels in_channels kernel_size kernel_size"],
+        bias: Float[Tensor, "out_channels"],
+        padding: str = "valid",
+    ) -> None:
+        super().__init__()
+        self.register_buffer("weight", weight)
+        self.register_buffer("bias", bias)
+        self.padding = padding
+
+    def forward(
+        self, maps: Float[Tensor, "batch in_channels rows cols"]
+    ) -> Float[Tensor, "batch out_channels out_rows out_cols"]:
+        padded = pad_map(maps, self.weight.shape[-1], self.padding)
+        return F.conv2d(padded, self.weight.to(maps), self.bias.to(maps))
+
+
+class ConvolutionFit:
+    """``W_k, b_k = argmin sum |Y - W * X - b|^2 + ridge m |W|^2`` for several kernel sizes k at once.
+
+    m is the mean square of the centred inputs. All kernel sizes have the same outputs: with "valid" padding those whose
+    largest kernel stays on the map. So the explained variance never falls as k grows, on the data fitted.
+
+    The normal equations of the largest kernel are stored, (in_channels k^2)^2 numbers; those of the smaller kernels are
+    parts of them. A kernel with as many unknowns as outputs per channel, or more, is None, as it would explain
+    anything.
+
+    Arguments:
+        kernel_sizes: odd numbers.
+        padding: "valid", "zeros" or "replicate".
+    """
+
+    def __init__(
+        self, kernel_sizes: Sequence[int] = (1, 3, 5), *, padding: str = "valid", ridge: float = RIDGE
+    ) -> None:
+        self.kernel_sizes, self.padding, self.ridge = tuple(kernel_sizes), padding, ridge
+        self.sums: list[Tensor] = []
+        self.rows, self.in_channels = 0, 0
+
+    def update(
+        self,
+        inputs: Float[Tensor, "batch in_channels rows cols"],
+        outputs: Float[Tensor, "batch out_channels rows cols"],
+    ) -> None:
+        self.in_channels = inputs.shape[1]
+        patches, targets = patches_and_targets(inputs, outputs, max(self.kernel_sizes), self.padding)
+        self.rows += len(patches)
+        if not self.sums:
+            sizes = (
+                (patches.shape[1],) * 2,
+                (patches.shape[1], targets.shape[1]),
+                patches.shape[1:],
+                targets.shape[1:],
+            )
+            self.sums = [patches.new_zeros(size) for size in sizes]
+        gram, cross, input_sums, output_sums = self.sums
+        gram.addmm_(patches.mT, patches)
+        cross.addmm_(patches.mT, targets)
+        input_sums += patches.sum(dim=0)
+        output_sums += targets.sum(dim=0)
+
+    def compute(self) -> dict[int, FittedConvolution | None]:
+        return {size: self._solve(size) for size in self.kernel_sizes}
+
+    def _solve(self, kernel_size: int) -> FittedConvolution | None:
+        gram, cross, input_sums, output_sums = self.sums
+        largest = max(self.kernel_sizes)
+        unknowns = torch.arange(self.in_channels * largest**2, device=gram.device)
+        indices = crop_map(unknowns.view(1, self.in_channels, largest, largest), (largest - kernel_size) // 2).flatten()
+        if self.rows <= len(indices):
+            return None
+        input_mean, output_mean = input_sums[indices] / self.rows, output_sums / self.rows
+        gram = gram[indices[:, None], indices] / self.rows - input_mean.outer(input_mean)
+        cross = cross[indices] / self.rows - input_mean.outer(output_mean)
+        # Inputs that never vary have a Gram matrix of zeros: any penalty will do.
+        penalty = self.ridge * gram.diagonal().mean().clamp_min(torch.finfo(torch.float64).tiny ** 0.5)
+        gram.diagonal().add_(penalty)
+        solution = torch.cholesky_solve(cross, torch.linalg.cholesky(gram))
+        bias = output_mean - input_mean @ solution
+        weight = solution.mT.unflatten(1, (self.in_channels, kernel_size, kernel_size))
+        return FittedConvolution(weight, bias, self.padding)
+
+
+class ExplainedVariance:
+    """``R^2 = 1 - sum |Y - prediction|^2 / sum |Y - mean Y|^2`` over all channels together, for several predictions.
+
+    The mean is that of every channel over images and places. Not a number if Y does not vary.
+    """
+
+    def __init__(self) -> None:
+        self.errors: dict[str, Tensor] = {}
+        self.sums, self.squares, self.rows = torch.zeros(()), torch.zeros(()), 0
+
+    def update(
+        self,
+        outputs: Float[Tensor, "batch channels rows cols"],
+        predictions: Mapping[str, Float[Tensor, "batch channels rows cols"]],
+    ) -> None:
+        outputs = outputs.double()
+        for name, prediction in predictions.items():
+            error = (outputs - prediction.double()).square().sum()
+            self.errors[name] = self.errors.get(name, torch.zeros_like(error)) + error
+        self.sums = self.sums.to(outputs) + outputs.sum(dim=(0, 2, 3))
+        self.squares = self.squares.to(outputs) + outputs.square().sum()
+        self.rows += outputs.shape[0] * outputs.shape[2] * outputs.shape[3]
+
+    def compute(self) -> dict[str, float]:
+        total = self.squares - self.sums.square().sum() / self.rows
+        total = torch.where(total > torch.finfo(torch.float64).eps * self.squares, total, torch.nan)
+        return {name: 1 - (error / total).item() for name, error in self.errors.items()}
+
+
+def patches_and_targets(inputs: Tensor, outputs: Tensor, kernel_size: int, padding: str) -> tuple[Tensor, Tensor]:
+    """Inputs of the kernel at each place, and the output there, in float64."""
+    patches = F.unfold(pad_map(inputs.double(), kernel_size, padding), kernel_size)
+    outputs = crop_map(outputs, kernel_size // 2) if padding == "valid" else outputs
+    return patches.transpose(1, 2).flatten(0, 1), outputs.double().flatten(2).transpose(1, 2).flatten(0, 1)
+
+
+def pad_map(maps: Float[Tensor, "batch channels rows cols"], kernel_size: int, padding: str) -> Tensor:
+    """The map with K // 2 more places on every side."""
+    mode = PADDINGS[padding]
+    return maps if mode is None or kernel_size == 1 else F.pad(maps, (kernel_size // 2,) * 4, mode=mode)
+
+
+def crop_map(maps: Tensor, margin: int) -> Tensor:
+    """The map without its outermost rows and cols."""
+    rows, cols = maps.shape[-2:]
+    return maps[..., margin : rows - margin, margin : cols - margin]
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,28 +223,17 @@ class TokenConvolution(nn.Module):
     ``Y[q] = sum_d W_d X[q + d] + b`` for patches. Extra tokens, which have no place on the grid, still attend.
 
     Arguments:
-        fitted: the convolution; its padding must not be "valid".
+        fitted: the convolution, whose padding is not "valid".
         attention: for the extra tokens.
     """
 
     def __init__(self, fitted: FittedConvolution, layer: AttentionLayer, attention: nn.Module) -> None:
         super().__init__()
-        if fitted.padding == "valid":
-            raise InputError('padding must not be "valid" if a convolution replaces attention: edges have outputs, too')
         self.convolution = fitted
         self.grid_size, self.extra_tokens = layer.grid_size, layer.extra_tokens
         self.attention = attention if layer.extra_tokens else None
 
-    def forward(
-        self,
-        queries: Tensor,
-        *,
-        mask: Tensor | None = None,
-        bias: Tensor | None = None,
-        return_weights: bool = False,
-    ) -> tuple[Float[Tensor, "batch tokens embed_dim"], None]:
-        if mask is not None or bias is not None or return_weights:
-            raise InputError("a convolution in the place of attention has no weights, and takes no mask and no bias")
+    def forward(self, queries: Tensor, **_: Any) -> tuple[Float[Tensor, "batch tokens embed_dim"], None]:
         convolved = self.convolution(to_map(queries, self.grid_size, self.extra_tokens))
         tokens = rearrange(convolved, "b d rows cols -> b (rows cols) d")
         if self.attention is None:
@@ -122,113 +247,3 @@ def replace_attention(network: nn.Module, layer: AttentionLayer, fitted: FittedC
     convolution = TokenConvolution(copy.deepcopy(fitted), layer, replaced.get_submodule(layer.name))
     replaced.set_submodule(layer.name, convolution.to(next(network.parameters())))
     return replaced
-
-
-def feature_maps(
-    network: nn.Module, images: Images
-) -> dict[str, Float[Tensor, "batch features feature_rows feature_cols"]]:
-    """The maps (batch, features, rows, cols) after every block, by name, the first block first.
-
-    A ``VisionTransformer`` has "block 1" and on, patch tokens only; a ``ResNet`` the "stem" before them.
-    """
-    with record_calls(_blocks(network)) as calls:
-        network(images)
-    outputs = {name: output[0] if isinstance(output, tuple) else output for name, _, output in calls}
-    if isinstance(network, VisionTransformer):
-        grid_size, prefix = network.grid_size, network.num_prefix_tokens
-        return {name: to_map(tokens, grid_size, prefix) for name, tokens in outputs.items()}
-    return outputs
-
-
-def _blocks(network: nn.Module) -> Mapping[str, nn.Module]:
-    if isinstance(network, VisionTransformer):
-        return {f"block {number}": block for number, block in enumerate(network.encoder.blocks, start=1)}
-    if isinstance(network, ResNet):
-        blocks = [module for module in network.stages.modules() if isinstance(module, BasicBlock)]
-        return {"stem": network.stem} | {f"block {number}": block for number, block in enumerate(blocks, start=1)}
-    raise InputError(f"network must be a VisionTransformer or a ResNet, but is a {type(network).__name__}")
-
-
-@torch.no_grad()
-def shift_equivariance_errors(
-    features: Callable[[Tensor], dict[str, Tensor]],
-    images: Images,
-    *,
-    shifts: Sequence[tuple[int, int]] = ONE_STEP,
-) -> dict[str, float]:
-    """``E |f(T x) - T f(x)|^2 / E |f(x) - mean|^2`` of every map of ``features``, over all shifts T.
-
-    The mean is that of every channel over images and places; 0 is equivariant, 2 is as different as another image. The
-    images are shifted circularly; maps are compared where the shift did not wrap them.
-
-    Arguments:
-        features: from images to maps (batch, channels, rows, cols) by name.
-        shifts: (rows, cols) in steps of the coarsest map.
-
-    Raises:
-        InputError: the step of another map does not divide that of the coarsest, or the shift leaves no overlap.
-    """
-    errors: dict[str, ExplainedVariance] = {}
-    for batch in images.split(BATCH_SIZE):
-        maps = features(batch)
-        step = [max(batch.shape[axis] // found.shape[axis] for found in maps.values()) for axis in (2, 3)]
-        for shift in shifts:
-            pixels = (shift[0] * step[0], shift[1] * step[1])
-            shifted = features(batch.roll(pixels, dims=(2, 3)))
-            for name, found in maps.items():
-                steps = _own_steps(name, found, batch, pixels)
-                expected = _overlap(found.double().roll(steps, dims=(2, 3)), steps)
-                errors.setdefault(name, ExplainedVariance()).update(expected, {"": _overlap(shifted[name], steps)})
-    return {name: error.unexplained()[""] for name, error in errors.items()}
-
-
-def _own_steps(name: str, found: Tensor, images: Tensor, pixels: tuple[int, int]) -> tuple[int, int]:
-    """A shift in a map's own steps."""
-    steps = []
-    for axis, shift in zip((2, 3), pixels, strict=True):
-        size, length = found.shape[axis], images.shape[axis]
-        if (shift * size) % length or abs(shift) >= length:
-            raise InputError(f"a shift by {shift} of {length} pixels is no whole number of steps of {name} ({size})")
-        steps.append(shift * size // length)
-    return steps[0], steps[1]
-
-
-def _overlap(maps: Tensor, steps: tuple[int, int]) -> Tensor:
-    """The part of a map that a shift does not wrap."""
-    rows, cols = (slice(max(step, 0), size + min(step, 0)) for step, size in zip(steps, maps.shape[2:], strict=True))
-    return maps[:, :, rows, cols]
-
-
-def receptive_fields(
-    features: Callable[[Tensor], dict[str, Tensor]], images: Images
-) -> dict[str, Float[Tensor, "rows cols"]]:
-    """``g = E |d sum_c Y_centre / d X|``, summed over the images' channels, of every map of ``features``.
-
-    Reference: Luo et al. 2016, section 3.
-    Differs: the absolute gradient is averaged, as features of either sign would cancel.
-    """
-    fields: dict[str, Tensor] = {}
-    for batch in images.split(BATCH_SIZE):
-        leaf = batch.detach().clone().requires_grad_()
-        with torch.enable_grad():
-            for name, found in features(leaf).items():
-                rows, cols = found.shape[2:]
-                centre = found[:, :, rows // 2, cols // 2].sum()
-                (gradient,) = torch.autograd.grad(centre, leaf, retain_graph=True)
-                fields[name] = fields.get(name, 0) + gradient.double().abs().sum(dim=(0, 1)) / len(images)
-    return fields
-
-
-def receptive_field_radius(field: Float[Tensor, "rows cols"], *, map_size: tuple[int, int]) -> float:
-    """``sqrt(sum g r^2 / sum g)`` in pixels, r from the middle of the feature; not a number for a field of zeros.
-
-    Arguments:
-        map_size: (rows, cols) of the map whose middle the field is of.
-    """
-    rows, cols = (
-        (torch.arange(length, device=field.device).double() + 0.5 - (size // 2 + 0.5) * length / size).square()
-        for length, size in zip(field.shape, map_size, strict=True)
-    )
-    mass = field.sum()
-    squares = (field * (rows[:, None] + cols)).sum()
-    return (squares / torch.where(mass > 0, mass, torch.nan)).sqrt().item()

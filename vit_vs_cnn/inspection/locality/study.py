@@ -1,10 +1,11 @@
 """Locality of a network: all measures in one report, and a study of networks before and after training."""
 
+import html
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from einops import rearrange
@@ -15,36 +16,18 @@ from vit_vs_cnn.attention.multihead import MultiHeadAttention
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.files import write_text
-from vit_vs_cnn.inspection.locality.convolution_fit import (
-    ConvolutionFit,
-    ExplainedVariance,
-    crop_map,
-)
 from vit_vs_cnn.inspection.locality.layers import (
     AttentionLayer,
+    ConvolutionFit,
+    ExplainedVariance,
     LayerPass,
-    feature_maps,
+    crop_map,
     find_attention_layers,
     pass_layer,
-    receptive_field_radius,
-    receptive_fields,
     replace_attention,
-    shift_equivariance_errors,
     to_map,
 )
-from vit_vs_cnn.inspection.locality.measures import (
-    AttentionDistance,
-    GaussianFit,
-    HeadAssignment,
-    HeadAssignmentMeasure,
-    HeadCentreMeasure,
-    MaxOffset,
-    MeanWeights,
-    RunningMean,
-    VarianceShareMeasure,
-    default_max_offset,
-)
-from vit_vs_cnn.models.attention_network import AttentionNetwork
+from vit_vs_cnn.inspection.locality.measures import HeadMeasures, uniform_distance
 from vit_vs_cnn.models.input_wrappers import resize_for, unwrap
 from vit_vs_cnn.models.recording import evaluation_mode
 from vit_vs_cnn.runs.experiment_data import ExperimentData
@@ -52,7 +35,10 @@ from vit_vs_cnn.runs.experiment_folder import read_finished_results
 from vit_vs_cnn.runs.preparation import load_start_weights, prepare_network
 from vit_vs_cnn.runs.run import Run
 from vit_vs_cnn.runs.trained_network import TrainedNetwork, open_network
-from vit_vs_cnn.strict_yaml import to_json_values
+from vit_vs_cnn.strict_yaml import frame_records, to_json_values
+
+if TYPE_CHECKING:
+    import pandas
 
 #: Measures of a layer in the study, with their meaning.
 SUMMARY_MEASURES = {
@@ -63,8 +49,6 @@ SUMMARY_MEASURES = {
 Row: TypeAlias = dict[str, Any]
 #: Sizes of the fitted convolutions, as far as they fit on the grid, and the largest size that replaces a layer.
 KERNEL_SIZES, MAX_REPLACEMENT_SIZE = (1, 3, 5), 3
-#: Numbers of held-out images for equivariance and receptive fields.
-PROBES, PROBES_OF_SUMMARY = 64, 4
 
 
 @dataclass(frozen=True)
@@ -73,10 +57,7 @@ class LayerLocality:
 
     Arguments:
         uniform_distance: attention distance of uniform attention, in pixels.
-        heads: by measure, the value of each head: ``relative``, ``positional``, ``content`` (shares of the variance of
-            the weights), ``alpha``, ``offset``, ``gaussian_r2`` (the nearest Gaussian head), ``centre``, ``width``,
-            ``spread`` in patches, ``distance`` in pixels and ``distance_ratio``. Unknown values are not a number.
-        assignment: heads assigned to the offsets of a 3 x 3 kernel; None if the grid is too small.
+        heads: by measure of ``HeadMeasures``, the value of each head. Unknown values are not a number.
         explained_by_kernel_size: R^2 on held-out images of the K x K convolution fitted to the layer, from inputs
             (after the norm) to outputs (before the residual) of interior patches; not a number with too few images.
         explained_by_mean_weights: R^2 with the layer's weights replaced by their mean over the images fitted. It is 1
@@ -88,10 +69,8 @@ class LayerLocality:
     layer: int
     name: str
     grid_size: tuple[int, int]
-    max_offset: MaxOffset
     uniform_distance: float
     heads: dict[str, list[Any]]
-    assignment: HeadAssignment | None
     explained_by_kernel_size: dict[int, float]
     explained_by_mean_weights: float
     replaced: dict[int, tuple[float | None, float]] = field(default_factory=dict)
@@ -107,41 +86,29 @@ class LayerLocality:
 
     def row(self) -> Row:
         """Means over the heads, and the layer's own numbers."""
-        names = ("relative", "positional", "content", "gaussian_r2", "width", "distance", "distance_ratio")
+        names = ("relative", "positional", "content", "width", "distance", "distance_ratio")
         row: Row = {"layer": self.layer, "name": self.name} | {name: self.mean(name) for name in names}
-        if self.assignment is not None:
-            row |= {key: value for key, value in asdict(self.assignment).items() if key != "head_of_offset"}
         row |= {f"r2_{size}": share for size, share in self.explained_by_kernel_size.items()}
         row |= {"r2_mean_weights": self.explained_by_mean_weights, "content_share": self.content_share}
-        for size, (lost, agreement) in self.replaced.items():
-            row |= {f"accuracy_lost_{size}": lost, f"agreement_{size}": agreement}
+        for size, (accuracy_lost, agreement) in self.replaced.items():
+            row |= {f"accuracy_lost_{size}": accuracy_lost, f"agreement_{size}": agreement}
         return row
 
 
 @dataclass(frozen=True)
-class FeatureLocality:
-    """The feature map after a block: its shift-equivariance error, and the radius of its receptive field in pixels."""
-
-    name: str
-    map_size: tuple[int, int]
-    equivariance_error: float
-    field_radius: float
-
-
-@dataclass(frozen=True)
 class LocalityReport:
-    """Similarity of a network to a convolutional one.
+    """Similarity of the attention layers of a network to convolutions.
 
     Arguments:
+        images: number of images that convolutions were fitted to.
+        held_out: number of other images.
         accuracy: of the network on the held-out images; None without labels.
-        layers: of attention; none for a network without.
     """
 
     images: int
     held_out: int
     accuracy: float | None
     layers: list[LayerLocality]
-    features: list[FeatureLocality]
 
     def layer_rows(self) -> list[Row]:
         return [layer.row() for layer in self.layers]
@@ -178,11 +145,8 @@ def measure_locality(
 ) -> LocalityReport:
     """All measures of a network, which is left unchanged.
 
-    A ``VisionTransformer`` is measured layer by layer and head by head, with passes over the images for each layer; a
-    ``ResNet`` by its feature maps alone.
-
     Arguments:
-        network: evaluated without dropout, in any mode.
+        network: a ``VisionTransformer``, evaluated without dropout, in any mode.
         images: for measuring weights and fitting convolutions, normalised as the network takes them. A fit needs more
             images than (channels K^2) / (interior patches).
         held_out: others like them, on which the fits are tested.
@@ -190,22 +154,25 @@ def measure_locality(
         summary_only: only ``SUMMARY_MEASURES`` are needed, which takes a fraction of the time.
 
     Raises:
-        InputError: another network, or no images.
+        InputError: a network without attention layers, or no images.
     """
+    if not (layers := find_attention_layers(network)):
+        raise InputError(
+            f"{type(network).__name__} is not a VisionTransformer, so it has no attention layers to measure"
+        )
     if not len(images) or not len(held_out):
-        raise InputError("there are no images to measure on")
+        raise InputError("images: at least one is needed to measure on, and one held out")
     like = next(network.parameters())
     data = images.to(like).split(batch_size), held_out.to(like).split(batch_size)
     truth = None if labels is None else labels.to(like.device)
     with evaluation_mode(network):
-        features = _measure_features(network, torch.cat(data[1])[: PROBES_OF_SUMMARY if summary_only else PROBES])
         predicted = _predict(network, data[1])
         results = [
             _measure_layer(network, index, layer, data, (predicted, truth), summary_only=summary_only)
-            for index, layer in enumerate(find_attention_layers(network))
+            for index, layer in enumerate(layers)
         ]
     accuracy = None if truth is None else float((predicted == truth).double().mean())
-    return LocalityReport(len(images), len(held_out), accuracy, results, features)
+    return LocalityReport(len(images), len(held_out), accuracy, results)
 
 
 def _measure_layer(
@@ -225,18 +192,7 @@ def _measure_layer(
     kernel_sizes = [size for size in KERNEL_SIZES if size <= min(layer.grid_size)]
     replaced_by = max(size for size in kernel_sizes if size <= MAX_REPLACEMENT_SIZE)
     kernel_sizes = [replaced_by] if summary_only else kernel_sizes
-    max_offset = default_max_offset(layer.grid_size)
-    tokens = {"grid_size": layer.grid_size, "extra_tokens": layer.extra_tokens}
-    distance = AttentionDistance(**tokens, patch_size=layer.patch_size)
-    measures = {
-        "shares": RunningMean(VarianceShareMeasure(**tokens)),
-        "gaussian": RunningMean(GaussianFit(**tokens)),
-        "centres": RunningMean(HeadCentreMeasure(**tokens)),
-        "distance": RunningMean(distance),
-        "mean_weights": RunningMean(MeanWeights(**tokens)),
-    }
-    if min(max_offset) > 0:
-        measures["assignment"] = RunningMean(HeadAssignmentMeasure(**tokens))
+    measures = HeadMeasures(layer.grid_size, layer.extra_tokens, layer.patch_size)
     fit = ConvolutionFit(kernel_sizes)
     replacement = None if summary_only else ConvolutionFit([replaced_by], padding=layer.padding)
 
@@ -245,55 +201,44 @@ def _measure_layer(
 
     for batch in data[0]:
         passed = pass_layer(network, layer, batch)
-        for measure in measures.values():
-            measure.update(passed.weights)
-        for one in (fit, replacement):
-            if one is not None:
-                one.update(as_map(passed.inputs), as_map(passed.outputs))
-    results = {name: measure.compute() for name, measure in measures.items()}
+        measures.update(passed.weights)
+        for accumulator in (fit, replacement):
+            if accumulator is not None:
+                accumulator.update(as_map(passed.inputs), as_map(passed.outputs))
+    mean_weights = measures.mean_weights()
     convolutions, explained, margin = fit.compute(), ExplainedVariance(), max(kernel_sizes) // 2
     for batch in data[1]:
         passed = pass_layer(network, layer, batch)
         outputs = crop_map(as_map(passed.outputs), margin)
-        with_means = _with_mean_weights(layer, passed, results["mean_weights"])
+        with_means = _with_mean_weights(layer, passed, mean_weights)
         outcomes = {"mean_weights": crop_map(as_map(with_means), margin)}
         for size, convolution in convolutions.items():
             inputs = crop_map(as_map(passed.inputs), margin - size // 2).double()
-            unknown = torch.full_like(outputs, torch.nan)
-            outcomes[str(size)] = unknown if convolution is None else convolution(inputs)
+            undefined = torch.full_like(outputs, torch.nan)
+            outcomes[str(size)] = undefined if convolution is None else convolution(inputs)
         explained.update(outputs, outcomes)
     predicted, labels = predictions
     replaced: dict[int, tuple[float | None, float]] = {}
     for size, convolution in ({} if replacement is None else replacement.compute()).items():
         if convolution is not None:
             instead = _predict(replace_attention(network, layer, convolution), data[1])
-            lost = (
+            accuracy_lost = (
                 None
                 if labels is None
                 else float(((predicted == labels).double() - (instead == labels).double()).mean())
             )
-            replaced[size] = lost, float((instead == predicted).double().mean())
+            replaced[size] = accuracy_lost, float((instead == predicted).double().mean())
     shares = explained.compute()
     return LayerLocality(
         layer=index,
         name=layer.name,
         grid_size=layer.grid_size,
-        max_offset=max_offset,
-        uniform_distance=distance.uniform,
-        heads=_head_values(results, distance.uniform),
-        assignment=results.get("assignment"),
+        uniform_distance=uniform_distance(layer.grid_size, layer.patch_size),
+        heads={name: of_heads.tolist() for name, of_heads in measures.compute().items()},
         explained_by_kernel_size={size: shares[str(size)] for size in kernel_sizes},
         explained_by_mean_weights=shares["mean_weights"],
         replaced=replaced,
     )
-
-
-def _head_values(found: dict[str, Any], uniform: float) -> dict[str, list[Any]]:
-    gaussian, values = found["gaussian"], {**found["shares"]._asdict()}
-    values |= {"alpha": gaussian.alpha, "offset": gaussian.offset, "gaussian_r2": gaussian.r_squared}
-    values |= {**found["centres"]._asdict(), "distance": found["distance"]}
-    values["distance_ratio"] = found["distance"] / (uniform or torch.nan)
-    return {name: of_heads.tolist() for name, of_heads in values.items()}
 
 
 def _with_mean_weights(
@@ -306,8 +251,7 @@ def _with_mean_weights(
     with torch.no_grad():
         values = attention.value_projection(passed.inputs)
         values = rearrange(values, "b n (heads d) -> b heads n d", heads=attention.num_heads)
-        merged = rearrange(weights.to(values) @ values, "b heads n d -> b n (heads d)")
-        return merged if attention.output_projection is None else attention.output_projection(merged)
+        return attention.output_projection(rearrange(weights.to(values) @ values, "b heads n d -> b n (heads d)"))
 
 
 @torch.no_grad()
@@ -315,31 +259,18 @@ def _predict(network: nn.Module, batches: Sequence[Tensor]) -> Int64[Tensor, "im
     return torch.cat([network(batch).argmax(dim=1) for batch in batches])
 
 
-def _measure_features(network: nn.Module, images: Tensor) -> list[FeatureLocality]:
-    def maps(batch: Tensor) -> dict[str, Tensor]:
-        return feature_maps(network, batch)
-
-    with torch.no_grad():
-        sizes = {name: (found.shape[2], found.shape[3]) for name, found in maps(images[:1]).items()}
-    errors, fields = shift_equivariance_errors(maps, images), receptive_fields(maps, images)
-    return [
-        FeatureLocality(name, size, errors[name], receptive_field_radius(fields[name], map_size=size))
-        for name, size in sizes.items()
-    ]
-
-
 def select_images(
     cell: Run, pool: ExperimentData, *, count: int, held_out: int
 ) -> tuple[LabelledImages, LabelledImages]:
     """Training images of a cell, and images that it was not trained on, validation images included; no test image."""
-    drawn = pool.draw(cell.train_size, cell.seed)
-    trained = set(drawn.training.sample_ids)
+    training = pool.draw(cell.train_size, cell.seed).training
+    trained = set(training.sample_ids)
     names = pool.images.sample_ids
     free = torch.tensor([i for i in pool.trainable(cell.seed).tolist() if names[i] not in trained], dtype=torch.long)
     if not len(free):
         raise InputError(f"{cell.name} was trained on all images; none is left to measure it on")
     order = torch.randperm(len(free), generator=torch.Generator().manual_seed(cell.seed))
-    fitted = drawn.training.subset(torch.arange(min(count, len(drawn.training))))
+    fitted = training.subset(torch.arange(min(count, len(training))))
     return fitted, pool.images.subset(free[order[:held_out]])
 
 
@@ -354,19 +285,12 @@ def measure_network(
 
     Arguments:
         images: to fit on, and held out; see ``select_images``.
-        network: measured instead of its own.
-        summary_only: only ``SUMMARY_MEASURES`` are needed, which takes a fraction of the time.
+        network: measured in place of the trained one.
+        summary_only: as of ``measure_locality``.
     """
-    whole = network or trained.network
-    network = unwrap(whole)
-    fitted, held_out = images
-    return measure_locality(
-        network.network if isinstance(network, AttentionNetwork) else network,
-        resize_for(whole, trained.normalise(fitted.images)),
-        resize_for(whole, trained.normalise(held_out.images)),
-        held_out.labels,
-        summary_only=summary_only,
-    )
+    wrapped = network or trained.network
+    fitted, held_out = (resize_for(wrapped, trained.normalise(part.images)) for part in images)
+    return measure_locality(unwrap(wrapped), fitted, held_out, images[1].labels, summary_only=summary_only)
 
 
 def restore_initial_network(trained: TrainedNetwork, pool: ExperimentData) -> nn.Module:
@@ -412,10 +336,10 @@ def study_locality(
 
 
 def _study_cell(trained: TrainedNetwork, pool: ExperimentData, *, count: int, held_out: int) -> list[Row]:
+    if not find_attention_layers(unwrap(trained.network)):
+        return []
     images = select_images(trained.cell, pool, count=count, held_out=held_out)
     after = measure_network(trained, images, summary_only=True)
-    if not after.layers:
-        return []
     before = measure_network(trained, images, restore_initial_network(trained, pool), summary_only=True)
     cell = trained.cell
     return [
@@ -434,3 +358,46 @@ def _read_saved(path: Path, settings: Row) -> list[Row] | None:
         return saved["layers"] if saved["settings"] == settings else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Locality:
+    """Similarity of attention to convolution, for one network or for all networks of an experiment.
+
+    Arguments:
+        report: of one network; None for an experiment.
+        layers: all layers of the networks of the experiment, before and after training.
+    """
+
+    title: str
+    report: LocalityReport | None
+    layers: tuple[StudiedLayer, ...]
+    written: tuple[Path, ...]
+
+    def frame(self) -> "pandas.DataFrame":
+        """One row for each layer; for an experiment with its run, and each measure before and after training."""
+        import pandas
+
+        if self.report is not None:
+            return pandas.DataFrame(self.report.layer_rows())
+        rows = [asdict(layer) for layer in self.layers]
+        return pandas.DataFrame(
+            [
+                {name: value for name, value in row.items() if name not in ("before", "after")}
+                | {f"{name}_{when}": value for when in ("before", "after") for name, value in row[when].items()}
+                for row in rows
+            ]
+        )
+
+    def __repr__(self) -> str:
+        return f"{self.title}\n{self.frame().round(3).to_string(index=False)}"
+
+    def _repr_html_(self) -> str:
+        return f"<p>{html.escape(self.title)}</p>{self.frame().round(3).to_html(index=False)}"
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "title": self.title,
+            "layers": frame_records(self.frame()),
+            "written": [str(path) for path in self.written],
+        }
