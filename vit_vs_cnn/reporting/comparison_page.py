@@ -11,8 +11,8 @@ from vit_vs_cnn.comparison.calibration import CalibrationComparison
 from vit_vs_cnn.comparison.compare import NetworkComparison, Part
 from vit_vs_cnn.comparison.corruptions import CorruptionAccuracy
 from vit_vs_cnn.comparison.cost import PEAK_BATCH, InferenceCost
-from vit_vs_cnn.comparison.differences import ConfigDifferences
-from vit_vs_cnn.comparison.entries import ABSENT, TestedEntry
+from vit_vs_cnn.comparison.differences import ABSENT, ConfigDifferences
+from vit_vs_cnn.comparison.entries import TestedEntry
 from vit_vs_cnn.comparison.similarity import LayerSimilarity
 from vit_vs_cnn.console import format_count, join_names
 from vit_vs_cnn.files import write_text
