@@ -5,7 +5,7 @@ random numbers are used at every level, so that a higher level is the same damag
 
 Reference: Hendrycks & Dietterich, "Benchmarking neural network robustness to common corruptions and perturbations",
 2019.
-Differs: other strengths (no value compares with one on CIFAR-10-C). Lengths are in units of 1/32 of the image's shorter
+Differs: other strengths, so that no accuracy can be compared with CIFAR-10-C. Lengths are in units of 1/32 of the image's shorter
 side, at least one pixel, as shorter blurs change nothing. Snow and frost, which need pictures, are left out.
 """
 
@@ -31,7 +31,7 @@ from vit_vs_cnn.statistics.mean_distribution import SeedScores, difference_over_
 
 Bytes = UInt8[Tensor, "count channels rows cols"]
 LEVELS = (1, 2, 3, 4, 5)
-#: Images that are corrupted at a time, each chunk with a generator of its own.
+#: Number of images that share a random generator.
 CHUNK = 50
 
 
@@ -59,8 +59,8 @@ def shot_noise(images: Tensor, photons: float, generator: Generator) -> Tensor:
 def impulse_noise(images: Tensor, share: float, generator: Generator) -> Tensor:
     """Salt and pepper: a share of the values becomes black or white."""
     uniform = torch.rand(images.shape, generator=generator)
-    spoiled = torch.where(uniform < share / 2, 1.0, images)
-    return torch.where(uniform > 1 - share / 2, 0.0, spoiled)
+    salted = torch.where(uniform < share / 2, 1.0, images)
+    return torch.where(uniform > 1 - share / 2, 0.0, salted)
 
 
 def speckle_noise(images: Tensor, sigma: float, generator: Generator) -> Tensor:
@@ -102,10 +102,10 @@ def motion_blur(images: Tensor, units: float, generator: Generator) -> Tensor:
     return _filtered(images, kernels)
 
 
-def zoom_blur(images: Tensor, most: float, generator: Generator) -> Tensor:
+def zoom_blur(images: Tensor, max_zoom: float, generator: Generator) -> Tensor:
     """Mean over zooms from 1 to the strength."""
     grid = _grid(images).expand(len(images), -1, -1, -1)
-    return torch.stack([_sampled(images, grid / zoom) for zoom in torch.linspace(1, most, 9).tolist()]).mean(0)
+    return torch.stack([_sampled(images, grid / zoom) for zoom in torch.linspace(1, max_zoom, 9).tolist()]).mean(0)
 
 
 def fog(images: Tensor, thickness: float, generator: Generator) -> Tensor:
@@ -132,11 +132,11 @@ def contrast(images: Tensor, factor: float, generator: Generator) -> Tensor:
     return (images - mean) * factor + mean
 
 
-def saturate(images: Tensor, kept: float, generator: Generator) -> Tensor:
+def saturate(images: Tensor, share: float, generator: Generator) -> Tensor:
     """A blend with the grey image; an image of one channel gets darker."""
     if images.shape[1] == 1:
-        return images * (0.4 + 0.6 * kept)
-    return kept * images + (1 - kept) * images.mean(1, keepdim=True)
+        return images * (0.4 + 0.6 * share)
+    return share * images + (1 - share) * images.mean(1, keepdim=True)
 
 
 def elastic(images: Tensor, units: float, generator: Generator) -> Tensor:
@@ -166,8 +166,8 @@ def _compressed(image: UInt8[Tensor, "channels rows cols"], quality: int) -> UIn
     values = image.movedim(0, 2).squeeze(2).numpy()  # one channel has no third axis in Pillow
     file = io.BytesIO()
     Image.fromarray(values).save(file, "JPEG", quality=quality)
-    again = torch.from_numpy(np.array(Image.open(file)))
-    return again.view(*image.shape[1:], len(image)).movedim(2, 0)
+    decoded = torch.from_numpy(np.array(Image.open(file)))
+    return decoded.view(*image.shape[1:], len(image)).movedim(2, 0)
 
 
 CORRUPTIONS: Mapping[str, Corruption] = {
@@ -196,10 +196,10 @@ class CorruptionAccuracy:
 
     Arguments:
         images: number of test images.
-        clean: accuracy of each group on the images as they are.
+        clean: accuracy of each group on the original images.
         accuracy: by group and corruption, one for each level.
-        mean: over all corruptions and levels, with an interval of the images.
-        by_network: the same of each network.
+        mean: of each group over all corruptions and levels, with an interval that covers other test images.
+        by_network: mean of each network over all corruptions and levels.
         differences: of ``mean`` between every two groups, on the same images.
     """
 
@@ -220,16 +220,16 @@ def compare_corruptions(
 ) -> CorruptionAccuracy:
     """Test every network on corrupted copies of the test images. The caller logs it."""
     tell("clean images")
-    clean = {name: float(right.mean()) for name, right in _correct(groups, test).items()}
+    clean = {name: float(correct.mean()) for name, correct in _correct(groups, test).items()}
     accuracy: dict[str, dict[str, list[float]]] = {name: {} for name in groups}
     by_image = {name: np.zeros((len(members), len(test))) for name, members in groups.items()}
     for number, corruption in enumerate(CORRUPTIONS, start=1):
         tell(f"{corruption} ({number}/{len(CORRUPTIONS)})")
         for level in LEVELS:
-            spoiled = test.with_pixels(corrupt(test.images, corruption, level, seed=seed))
-            for name, right in _correct(groups, spoiled).items():
-                accuracy[name].setdefault(corruption, []).append(float(right.mean()))
-                by_image[name] += right / (len(CORRUPTIONS) * len(LEVELS))
+            corrupted = test.with_pixels(corrupt(test.images, corruption, level, seed=seed))
+            for name, correct in _correct(groups, corrupted).items():
+                accuracy[name].setdefault(corruption, []).append(float(correct.mean()))
+                by_image[name] += correct / (len(CORRUPTIONS) * len(LEVELS))
     mean = {
         name: mean_over_seeds(SeedScores.of(values)).interval(bounds=(0.0, 1.0)) for name, values in by_image.items()
     }
@@ -246,7 +246,7 @@ def compare_corruptions(
 
 
 def spread_subset(test: LabelledImages, count: int) -> LabelledImages:
-    """About ``count`` images, spread over the whole set; all of them if there are no more."""
+    """``count`` images spread evenly over the set, or all images of a smaller set."""
     if len(test) <= count:
         return test
     return test.subset(torch.linspace(0, len(test) - 1, count).round().long())
@@ -261,16 +261,16 @@ def _correct(groups: Mapping[str, Sequence[ComparisonEntry]], images: LabelledIm
         )
         for name, members in trained.items()
     }
-    return {name: (of.argmax(2) == images.labels).numpy() for name, of in logits.items()}
+    return {name: (scores.argmax(2) == images.labels).numpy() for name, scores in logits.items()}
 
 
 def _difference(
     first: Sequence[ComparisonEntry], second: Sequence[ComparisonEntry], ours: np.ndarray, theirs: np.ndarray
 ) -> Estimate:
-    mine, other, paired = paired_rows(first, second)
-    single = len(mine) == len(other) == 1
-    sides = SeedScores.of(ours[mine]), SeedScores.of(theirs[other])
-    return difference_over_seeds(*sides, paired=paired or single).interval()
+    *rows, paired = paired_rows(first, second)
+    is_single = len(rows[0]) == len(rows[1]) == 1
+    scores = SeedScores.of(ours[rows[0]]), SeedScores.of(theirs[rows[1]])
+    return difference_over_seeds(*scores, paired=paired or is_single).interval()
 
 
 def corrupt(images: Bytes, name: str, level: int, *, seed: int = 0) -> Bytes:
@@ -282,17 +282,17 @@ def corrupt(images: Bytes, name: str, level: int, *, seed: int = 0) -> Bytes:
     if name not in CORRUPTIONS or level not in LEVELS:
         raise ValueError(f"corruption {name!r} at level {level}: there are {', '.join(CORRUPTIONS)} at 1 to 5")
     function, strengths, _ = CORRUPTIONS[name]
-    spoiled = [_bytes(function(part, strengths[level - 1], draw)) for part, draw in _chunks(images, name, seed)]
-    return torch.cat(spoiled)[: len(images)]
+    chunks = [_bytes(function(part, strengths[level - 1], draw)) for part, draw in _chunks(images, name, seed)]
+    return torch.cat(chunks)[: len(images)]
 
 
 def _chunks(images: Tensor, name: str, seed: int) -> Iterator[tuple[Tensor, Generator]]:
     for number, part in enumerate(images.split(CHUNK)):
-        filled = part  # a short chunk uses as many numbers as a full one, so that image i does not depend on the count
+        padded = part  # a short chunk uses as many numbers as a full one, so that image i does not depend on the count
         if len(part) < CHUNK and CORRUPTIONS[name].draws:
-            filled = torch.cat([part, part[-1:].expand(CHUNK - len(part), -1, -1, -1)])
+            padded = torch.cat([part, part[-1:].expand(CHUNK - len(part), -1, -1, -1)])
         generator = torch.Generator().manual_seed(derive_seed(seed, "corruption", name, number))
-        yield filled.float() / 255, generator
+        yield padded.float() / 255, generator
 
 
 def _bytes(images: Float[Tensor, "count channels rows cols"]) -> Bytes:
