@@ -158,12 +158,10 @@ def test_crossover_is_between_measured_sizes():
     assert answer(unclear).more_images == "not enough evidence to say who is better between 500 and 4,000 images."
 
 
-@pytest.mark.parametrize(("late", "is_changed"), [(0.6, False), (0.75, True)])
-def test_more_training_has_gains_and_the_change_of_the_difference(late, is_changed):
-    text = answer(budget_grid(FOUR_TIMES | {("vit", 400): late})).more_training
+def test_more_training_has_gains():
+    text = answer(budget_grid(FOUR_TIMES)).more_training
     assert text.startswith("with 4 times the steps (100 steps to 400 steps), the ")
-    assert "the ResNet gained 20.0 points (" in text and f"the ViT gained {100 * (late - 0.4):.1f} points (" in text
-    assert ("The difference changed by " in text) == is_changed
+    assert "the ResNet gained 20.0 points (" in text and "the ViT gained 20.0 points (" in text
     assert text.endswith(" More: not tested (--name longer --protocol.budget.steps 1600).")
 
 
@@ -175,10 +173,11 @@ def test_lead_at_equal_compute_is_in_the_row():
 
 
 def test_worst_caveats_are_warnings():
-    results = [changed(r, batch_size=8 if r.contender == "vit" else 9) for r in seeded(BETTER, seeds=2)]
+    results = seeded(BETTER, seeds=2)
+    results = [changed(r, recipe={"augmentation": {"flip": False}}) if r.contender == "vit" else r for r in results]
     found = answer(results)
-    assert found.warnings == ("Batch size differs between models (ResNet: 9 vs ViT: 8).",)
-    assert "Warning:        Batch size differs" in str(found)
+    assert found.warnings == ("Augmentation differs between models (ResNet: defaults vs ViT: {'flip': False}).",)
+    assert "Warning:        Augmentation differs" in str(found)
 
 
 def test_what_forbids_all_conclusions_comes_first():

@@ -5,8 +5,9 @@ random numbers are used at every level, so that a higher level is the same damag
 
 Reference: Hendrycks & Dietterich, "Benchmarking neural network robustness to common corruptions and perturbations",
 2019.
-Differs: other strengths, so that no accuracy can be compared with CIFAR-10-C. Lengths are in units of 1/32 of the image's shorter
-side, at least one pixel, as shorter blurs change nothing. Snow and frost, which need pictures, are left out.
+Differs: other strengths, so that no accuracy can be compared with CIFAR-10-C. Lengths are in units of 1/32 of the
+image's shorter side, at least one pixel, as shorter blurs change nothing. Snow and frost, which need pictures, are left
+out.
 """
 
 import io

@@ -42,8 +42,8 @@ class ModelSummary:
     @property
     def title(self) -> str:
         """``ResNet-8 (0.08M parameters)``."""
-        named = self.model_name if self.display_name.lower() in self.model_name.lower() else self.display_name
-        return f"{named} ({millions(self.parameters)} parameters)"
+        is_in_name = self.display_name.lower() in self.model_name.lower()
+        return f"{self.model_name if is_in_name else self.display_name} ({millions(self.parameters)} parameters)"
 
 
 def summarise_models(results: Sequence[RunResult]) -> tuple[ModelSummary, ...]:
@@ -117,8 +117,8 @@ def _budget(result: RunResult) -> str:
 
 def macs_ratio(models: Collection[ModelSummary]) -> tuple[ModelSummary, ModelSummary, float] | None:
     """The largest and the smallest of some models by multiply-accumulates, and their ratio; None where unknown."""
-    known = sorted((model for model in models if model.macs), key=lambda model: model.macs)
-    return (known[-1], known[0], known[-1].macs / known[0].macs) if len(known) > 1 else None
+    ordered = sorted((model for model in models if model.macs), key=lambda model: model.macs)
+    return (ordered[-1], ordered[0], ordered[-1].macs / ordered[0].macs) if len(ordered) > 1 else None
 
 
 def millions(count: int) -> str:

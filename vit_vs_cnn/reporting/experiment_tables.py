@@ -107,18 +107,6 @@ def gains_table(analysis: Analysis) -> Table:
     return _table("Points gained with the longer budget, paired by seed", rows, "gains")
 
 
-def interactions_table(analysis: Analysis) -> Table:
-    """Change of the difference of two models between the shortest and the longest budget."""
-    rows = [
-        {SIZE: f"{one.train_size:,}", **_pair(analysis, one.first, one.second)}
-        | {"budgets": f"{one.shorter} to {one.longer}", **_points(one.change, "change")}
-        | {"adjusted p": format_p_value(one.adjusted_p_value)}
-        for one in sorted(analysis.interactions, key=lambda one: one.train_size)
-    ]
-    title = "Change of the difference, first minus second, in points. The adjusted p allows for the number of sizes"
-    return _table(title, rows, "interactions")
-
-
 def equal_cost_table(analysis: Analysis) -> Table:
     """Differences at equal steps and at equal training FLOPs of the pairs whose runs differ in one of them."""
     rows = []

@@ -52,8 +52,6 @@ class ObstacleKind(StrEnum):
     TUNING = "unequal tuning"
     ENDED_EARLY = "ended before the budget"
     VALIDATION_IMAGES = "scored on validation images"
-    OTHER_IMAGES = "different images"
-    OTHER_SUBSETS = "different subsets"
     UNSTABLE_TRAINING = "unstable training"
 
 
