@@ -179,22 +179,10 @@ def test_a_terminal_shows_tables_then_the_lead_then_warnings_and_no_folded_part(
     assert not any(word in text for word in ("hidden", "shown", "fact", "fold", "Before"))
 
 
-def test_a_table_that_is_too_wide_for_a_terminal_is_set_tighter_and_its_numbers_are_whole():
-    columns = [f"n{i}" for i in range(8)]
-    table = Table("T", ["name", *columns], [["a name that is folded", *["12345.7"] * 8]])
-    assert _printed(_made(table)).count("12345.7") == _printed(_made(table), 200).count("12345.7") == 8
-
-
-@pytest.mark.parametrize("width", [23, 31, 47])
-def test_on_a_narrow_terminal_names_stay_and_the_last_columns_go(width):
-    rows = [["resnet_of_some_name", 10_000, "66.8 %", "65.8-67.8"], ["vit", 500, "34.9 %", "32.3-37.6"]]
-    table = Table("Runs", ["contender", "images", "accuracy", "95 % CI"], rows)
-    told = _printed(_made(table), width)
-    assert "…" not in told
-    assert "resnet" in told
-    assert "10,000" in told
-    assert ("66.8 %" in told, "65.8-67.8" in told) == (width >= 31, width >= 47)
-    assert ("this terminal is too narrow" in " ".join(told.split())) is (width < 47)
+def test_a_table_that_is_too_wide_for_a_terminal_folds_names_and_keeps_numbers_whole():
+    table = Table("T", ["name", "n", "share"], [["a name that is folded", "12345.7", "66.8 %"]])
+    text = _printed(_made(table), 26)
+    assert "12345.7" in text and "66.8 %" in text and "…" not in text
 
 
 def test_files_hold_plain_numbers_and_every_picture_in_every_format(tmp_path):

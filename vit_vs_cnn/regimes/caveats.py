@@ -211,7 +211,8 @@ def _recipe_caveats(results: Sequence[RunResult], pairs: Collection[tuple[str, s
     by_hand = [name for name, source in sources.items() if source is RecipeSource.GIVEN]
     recommended = [name for name, source in sources.items() if source is RecipeSource.RECOMMENDED]
     if by_hand and recommended:
-        text = f"Some recipes were set by hand ({join_names(by_hand)}), others are recommended ({join_names(recommended)})."
+        names = join_names(by_hand), join_names(recommended)
+        text = f"Some recipes were set by hand ({names[0]}), others are recommended ({names[1]})."
         caveats.append(Caveat(CaveatKind.DIFFERENT_RECIPE_SOURCES, _WEAKENS, text))
     return caveats + _sensitivity_caveats(results, pairs)
 
