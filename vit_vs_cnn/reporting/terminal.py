@@ -22,7 +22,7 @@ def print_document(document: Document, console: Console) -> None:
                 console.print()
             tables += 1
             console.print(RichText(block.title, style="italic"))
-            console.print(_table(block, document))
+            console.print(_table(block, document), crop=False)  # a terminal breaks lines that are too long
             if block.note:
                 console.print(block.note, style="dim", markup=False, highlight=False)
         elif isinstance(block, Text):
