@@ -151,7 +151,7 @@ def _print_locality(locality: "Locality") -> None:
 
     if locality.report is not None:
         title = locality.title.removeprefix("Locality of ")
-        _print_document(locality_document(locality.report, title=title, drawn=False))
+        _print_document(locality_document(locality.report, title=title, with_figures=False))
     elif locality.findings is not None:
         _print_answer(locality.findings.results, locality.findings.analysis, locality.findings.answer)
         _print_document(study_summary(locality.layers))

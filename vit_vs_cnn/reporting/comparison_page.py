@@ -51,18 +51,16 @@ def comparison_document(
 ) -> Document:
     groups = list(dict.fromkeys(network.group for network in comparison.networks))
     lead = [f"{format_count(len(comparison.networks), 'network')} on {comparison.images:,} test images."]
-    known = looks(groups)
-    known |= {network.name: known[network.group] for network in comparison.networks}
-    document = Document(join_names(groups), comparison.conclusions or lead, looks=known)
+    styles = looks(groups)
+    styles |= {network.name: styles[network.group] for network in comparison.networks}
+    document = Document(join_names(groups), comparison.conclusions or lead, looks=styles)
     if warnings := _warnings(comparison):
         document.section("Before you read on", Bullets(warnings, "warning"))
     tables = comparison_tables(comparison)
     for part, heading in HEADINGS.items():
-        drawn = [
-            _picture(name, figure, document) for name, figure in (figures or {}).items() if CAPTIONS[name][0] == part
-        ]
-        if drawn or tables.get(part):
-            document.section(heading, *tables.get(part, []), *drawn)
+        names = [name for name in figures or {} if CAPTIONS[name][0] == part]
+        if blocks := [*tables.get(part, []), *(_picture(name, figures[name], document) for name in names if figures)]:
+            document.section(heading, *blocks)
     document.section("How it was done", *([Bullets(notes, "note")] if notes else []), Facts(_method(comparison)))
     return document
 
@@ -95,7 +93,7 @@ def _method(comparison: NetworkComparison) -> dict[str, Cell]:
         "seed": f"{comparison.request.seed}, of all random choices",
     }
     if comparison.corruptions is not None:
-        facts["corruptions"] = f"of {comparison.corruptions.images:,} of these images, not those of CIFAR-10-C"
+        facts["corruptions"] = f"of {comparison.corruptions.images:,} of these images; CIFAR-10-C has other corruptions"
     for network in comparison.networks:
         if network.is_reused is not None:
             source = "saved by its run" if network.is_reused else "computed now"
@@ -150,34 +148,32 @@ def _pairs(accuracy: AccuracyComparison) -> list[Table]:
 
 def _classes(accuracy: AccuracyComparison) -> Table:
     names = [group.name for group in accuracy.groups]
-    rows = [
-        [class_name.name, str(class_name.images), *(percent(class_name.accuracy[name]) for name in names)]
-        for class_name in accuracy.classes
-    ]
     columns, title = ["class", "images", *(f"{name} %" for name in names)], "By class"
+    rows = [
+        [result.name, str(result.images), *(percent(result.accuracy[name]) for name in names)]
+        for result in accuracy.classes
+    ]
     if len(names) == 2:
-        pair = accuracy.pairs[0].comparison
-        columns += [f"{pair.first} - {pair.second}", "p"]
+        first, second = accuracy.pairs[0].comparison.first, accuracy.pairs[0].comparison.second
+        columns += [f"{first} - {second}", "p"]
         title += "; p is adjusted for the number of classes (Holm)"
-        for row, class_name in zip(rows, accuracy.classes, strict=True):
-            row += [
-                points(class_name.accuracy[pair.first] - class_name.accuracy[pair.second]),
-                format_p_value(class_name.p_corrected),
-            ]
+        for row, result in zip(rows, accuracy.classes, strict=True):
+            difference = result.accuracy[first] - result.accuracy[second]
+            row += [points(difference), format_p_value(result.p_corrected)]
     return Table(title, columns, rows, "classes", terminal=False)
 
 
 def _calibration(calibration: dict[str, CalibrationComparison]) -> Table:
     rows = []
-    for name, one in calibration.items():
-        both = [one.before, one.after] if one.after else [one.before]
-        scores = [[percent(of.ece), f"{of.nll:.3f}", f"{of.brier:.3f}"] for of in both]
-        temperature = "-" if one.temperature is None else f"{one.temperature:.2f}"
-        rows.append([name, *map(" -> ".join, zip(*scores, strict=True)), temperature, str(one.fitted_on or "-")])
+    for name, result in calibration.items():
+        both = [result.before, result.after] if result.after else [result.before]
+        scores = [[percent(score.ece), f"{score.nll:.3f}", f"{score.brier:.3f}"] for score in both]
+        temperature = "-" if result.temperature is None else f"{result.temperature:.2f}"
+        rows.append([name, *map(" -> ".join, zip(*scores, strict=True)), temperature, str(result.fitted_on or "-")])
     columns = ["", "ECE %", "NLL", "Brier", "temperature", "fitted on"]
     note = (
-        "Before -> after a temperature fitted on so many validation images, of which it needs "
-        f"{MIN_VALIDATION_IMAGES}. ECE: 15 bins of equal mass."
+        "Before -> after scaling by a temperature, fitted on at least "
+        f"{MIN_VALIDATION_IMAGES} validation images. ECE: 15 bins of equal mass."
     )
     return Table("Calibration", columns, rows, "calibration", note)
 
@@ -208,27 +204,23 @@ def _corruptions(corruptions: CorruptionAccuracy) -> list[Table]:
 
 def _similarity(cka: Sequence[LayerSimilarity], images: int) -> Table:
     rows = []
-    for one in cka:
-        if one.first == one.second:
-            continue
-        best = [max(range(len(row)), key=row.__getitem__) for row in one.values]
-        rows += [
-            [f"{one.first}: {layer}", f"{one.second}: {one.second_layers[place]}", f"{row[place]:.2f}"]
-            for layer, place, row in zip(one.first_layers, best, one.values, strict=True)
-        ]
+    for pair in (pair for pair in cka if pair.first != pair.second):
+        for layer, values in zip(pair.first_layers, pair.values, strict=True):
+            similarity = max(values)
+            match = pair.second_layers[values.index(similarity)]
+            rows.append([f"{pair.first}: {layer}", f"{pair.second}: {match}", f"{similarity:.2f}"])
     title = f"The most similar layer for each layer (unbiased CKA over {images:,} images)"
     return Table(title, ["layer", "most similar", "CKA"], rows, "similarity", terminal=False)
 
 
 def _cost(cost: dict[str, InferenceCost]) -> Table:
     rows = []
-    for name, one in cost.items():
-        sizes = [in_millions(one.parameters), in_millions(one.macs)]
-        times = [f"{1000 * one.latency_p50:.2f}", f"{1000 * one.latency_p95:.2f}"]
-        speed = [f"{one.throughput[one.best_batch]:,.0f}", str(one.best_batch)]
-        rows.append(
-            [name, *sizes, *times, *speed, *map(bytes_text, (one.peak_bytes, one.weight_bytes, one.file_bytes))]
-        )
+    for name, values in cost.items():
+        sizes = [in_millions(values.parameters), in_millions(values.macs)]
+        times = [f"{1000 * values.latency_p50:.2f}", f"{1000 * values.latency_p95:.2f}"]
+        speed = [f"{values.throughput[values.best_batch]:,.0f}", str(values.best_batch)]
+        memory = [bytes_text(count) for count in (values.peak_bytes, values.weight_bytes, values.file_bytes)]
+        rows.append([name, *sizes, *times, *speed, *memory])
     columns = ["", "params", "MACs", "p50 ms", "p95 ms", "images/s", "at batch", "memory", "weights", "file"]
     note = (
         "Timed in turns. p50, p95: one image; images/s: at the best batch; memory: of a pass over "

@@ -44,22 +44,22 @@ def image_blocks(findings: Findings) -> tuple[list[Block], list[str]]:
     test = tests[shown[0].test_set]
     classes = class_accuracies(groups, test.class_names)
     size = f"{results[0].train_size:,} training images"
-    one_each = [members[0] for members in group_entries(shown).values()]
-    known = looks(findings.analysis.display_names)
-    known |= {display_name(name): look for name, look in known.items()}
+    styles = looks(findings.analysis.display_names)
+    styles |= {display_name(name): look for name, look in styles.items()}
     blocks: list[Block] = []
-    if chosen := choose_examples(one_each):
+    first_members = [members[0] for members in group_entries(shown).values()]
+    if examples := choose_examples(first_members):
         caption = f"Randomly chosen test images that only one model, or none, classifies correctly; {size}, first seed."
         alt = "test images with their class and the prediction of each model"
-        drawn = pictures_figure(chosen, one_each, test)
-        blocks.append(Picture(drawn, caption, alt, "pictures", ("png", "svg")))
+        figure = pictures_figure(examples, first_members, test)
+        blocks.append(Picture(figure, caption, alt, "pictures", ("png", "svg")))
     caption = f"Accuracy by class with {size}, mean over seeds. The class with the largest difference is on top."
-    blocks.append(Picture(classes_figure(classes, known), caption, "accuracy of each model by class", "classes"))
+    blocks.append(Picture(classes_figure(classes, styles), caption, "accuracy of each model by class", "classes"))
     if len(test.class_names) <= MAX_CLASSES:
         counts = {name: confusion(members, len(test.class_names)) for name, members in groups.items()}
         caption = f"Confusion matrices with {size}, in percent of the true class, over all seeds."
-        drawn = confusion_figure(counts, test.class_names)
-        blocks.append(Picture(drawn, caption, "confusion matrix of each model", "confusion"))
+        figure = confusion_figure(counts, test.class_names)
+        blocks.append(Picture(figure, caption, "confusion matrix of each model", "confusion"))
     return [*blocks, _table(classes, size)], []
 
 
@@ -86,20 +86,15 @@ def _test_images(findings: Findings, cells: Sequence[RunPredictions]) -> dict[st
         test, predictions = tests.setdefault(cell.test_set, pool.test(cell.seed)), cell.predictions
         same = predictions.labels.tolist() == test.labels.tolist()
         if not same or [*map(str, predictions.sample_ids)] != [*map(str, test.sample_ids)]:
-            raise InputError("the test images are no longer those of the runs")
+            raise InputError("the test images of the runs have changed")
     return tests
 
 
 def _table(classes: Sequence[ClassAccuracy], size: str) -> Table:
     names = list(classes[0].accuracy)
     rows = [
-        [
-            class_name.name,
-            f"{class_name.images:,}",
-            *(percent(class_name.accuracy[name]) for name in names),
-            format_p_value(class_name.p_corrected),
-        ]
-        for class_name in classes
+        [c.name, f"{c.images:,}", *(percent(c.accuracy[name]) for name in names), format_p_value(c.p_corrected)]
+        for c in classes
     ]
     title = f"Accuracy by class with {size}, mean over seeds. p is adjusted for the number of classes (Holm)"
     return Table(title, ["class", "images", *(f"{name}, %" for name in names), "p"], rows, "classes")

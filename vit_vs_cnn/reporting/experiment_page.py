@@ -149,8 +149,8 @@ def _document(
 ) -> Document:
     """The first screen, and below it all sections that have something to show."""
     document = answer_document(analysis, leak, urgent)
-    drawn = experiment_figures(analysis)
-    pictures = {name: Picture(drawn[name], *texts, name) for name, texts in _CAPTIONS.items() if name in drawn}
+    figures = experiment_figures(analysis)
+    pictures = {name: Picture(figures[name], *texts, name) for name, texts in _CAPTIONS.items() if name in figures}
     answer = write_answer(analysis)
     shown = [*urgent, *answer.alerts, *answer.warnings][: MAX_WARNINGS + len(answer.alerts)]
     limits = [*notes, *(text for text in analysis.warnings() if text not in shown)]
@@ -238,7 +238,7 @@ def _left_out(results: Sequence[RunResult]) -> dict[str, Cell]:
 
 def _environment(results: Sequence[RunResult]) -> dict[str, Cell]:
     """Hardware and software of the runs; several values where runs differ."""
-    found: dict[str, set[str]] = {}
+    texts: dict[str, set[str]] = {}
     for r in results:
         hardware, versions = r.provenance.hardware, r.provenance.versions
         values = {
@@ -250,8 +250,8 @@ def _environment(results: Sequence[RunResult]) -> dict[str, Cell]:
             "commit": r.provenance.commit,
         }
         for name, value in values.items():
-            found.setdefault(name, set()).update([str(value)] * bool(value))
-    return {name: "; ".join(sorted(values)) or "not recorded" for name, values in found.items()}
+            texts.setdefault(name, set()).update([str(value)] * bool(value))
+    return {name: "; ".join(sorted(values)) or "not recorded" for name, values in texts.items()}
 
 
 def _links(document: Document, audit: bool) -> list[str | Link]:

@@ -59,24 +59,21 @@ def _steps(results: Sequence[RunResult]) -> str:
 
 def comparison_table(analysis: Analysis) -> Table:
     """All comparisons of two models, with p-values and conclusions."""
-    rows = []
-    for comparison in sorted(analysis.comparisons, key=lambda one: one.train_size or 0):
-        better, worse = (analysis.display_names[key] for key in (comparison.leader, comparison.follower))
-        detectable = (
-            ""
-            if comparison.obstacle or comparison.minimum_detectable is None
-            else percent(comparison.minimum_detectable)
-        )
-        p_values = {"p": format_p_value(comparison.p_value), "adjusted p": format_p_value(comparison.adjusted_p_value)}
-        row = {
-            SIZE: f"{comparison.train_size:,}",
-            "better": better,
-            "worse": worse,
-            **_points(comparison.lead, "points"),
-            **p_values,
-        }
+    names, rows = analysis.display_names, []
+    for comparison in sorted(analysis.comparisons, key=lambda comparison: comparison.train_size or 0):
+        has_limit = comparison.obstacle is None and comparison.minimum_detectable is not None
         rows.append(
-            row | {"seeds": str(comparison.seeds), "detectable": detectable, "conclusion": _conclusion(comparison)}
+            {
+                SIZE: f"{comparison.train_size:,}",
+                "better": names[comparison.leader],
+                "worse": names[comparison.follower],
+                **_points(comparison.lead, "points"),
+                "p": format_p_value(comparison.p_value),
+                "adjusted p": format_p_value(comparison.adjusted_p_value),
+                "seeds": str(comparison.seeds),
+                "detectable": percent(comparison.minimum_detectable) if has_limit else "",
+                "conclusion": _conclusion(comparison),
+            }
         )
     note = (
         "Points: the better model minus the worse one. The interval (from, to) and p are of this comparison alone. The "
@@ -100,29 +97,32 @@ def _conclusion(comparison: PairComparison) -> str:
 def gains_table(analysis: Analysis) -> Table:
     """Points that each budget gained over the next shorter one."""
     rows = [
-        {SIZE: f"{one.train_size:,}", "model": analysis.display_names[one.model]}
-        | {"budgets": f"{one.shorter} to {one.longer}", **_points(one.gain, "gain")}
-        for one in sorted(analysis.gains, key=lambda one: one.train_size)
+        {SIZE: f"{gain.train_size:,}", "model": analysis.display_names[gain.model]}
+        | {"budgets": f"{gain.shorter} to {gain.longer}", **_points(gain.gain, "gain")}
+        for gain in sorted(analysis.gains, key=lambda gain: gain.train_size)
     ]
     return _table("Points gained with the longer budget, paired by seed", rows, "gains")
 
 
 def equal_cost_table(analysis: Analysis) -> Table:
-    """Differences at equal steps and at equal training FLOPs of the pairs whose runs differ in one of them."""
-    rows = []
-    for one in sorted((one for one in analysis.equal_cost if one.is_unequal), key=lambda one: one.train_size):
-        source = "between two budgets" if one.is_interpolated else "no run is short enough"
-        numbers = {"points": "unknown", "from": "", "to": ""}
-        if one.difference is not None:
-            numbers, source = _points(one.difference, "points"), source if one.is_interpolated else "runs"
-        row = {SIZE: f"{one.train_size:,}", **_pair(analysis, one.first, one.second), "equal": str(one.cost)}
-        rows.append(row | {"cost ratio": f"{one.ratio:.2f}", **numbers, "source": source})
-    note = "The cost ratio is that of the longest budgets, first divided by second. Ratios up to 1.25 count as equal."
+    """Differences at equal steps and at equal training FLOPs, for pairs whose costs differ."""
+    names, rows = analysis.display_names, []
+    for result in sorted(analysis.equal_cost, key=lambda result: result.train_size):
+        if not result.is_unequal:
+            continue
+        numbers, source = {"points": "unknown", "from": "", "to": ""}, "no run is short enough"
+        if result.difference is not None:
+            numbers = _points(result.difference, "points")
+            source = "between two budgets" if result.is_interpolated else "runs"
+        row = {SIZE: f"{result.train_size:,}", "first": names[result.first], "second": names[result.second]}
+        row |= {"equal": str(result.cost), "cost ratio": f"{result.ratio:.2f}"}
+        rows.append(row | numbers | {"source": source})
+    note = "Cost ratio: first divided by second, with the longest budgets. Ratios up to 1.25 count as equal."
     return _table("First minus second model at equal cost of training", rows, "equal_cost", note)
 
 
 def forecasts_table(analysis: Analysis) -> Table:
-    """Expected accuracy with more images than were measured, and the law that it comes from."""
+    """Expected accuracy with more images than were measured, and the fitted law."""
     rows = [
         {
             "model": analysis.display_names[forecast.model],
@@ -137,9 +137,9 @@ def forecasts_table(analysis: Analysis) -> Table:
 
 def models_table(analysis: Analysis, results: Sequence[RunResult]) -> Table:
     """One row for each model: the network, its start, and the recipe that it was trained with."""
-    last, rows = {r.contender: r for r in sorted(longest_results(results), key=lambda r: r.train_size)}, []
+    largest, rows = {r.contender: r for r in sorted(longest_results(results), key=lambda r: r.train_size)}, []
     for model in analysis.models:
-        r = last[model.key]
+        r = largest[model.key]
         sizes = {"parameters": in_millions(model.parameters), "MACs": in_millions(model.macs)}
         row = {"model": model.display_name, "network": model.model_name, "start": model.start or "-", **sizes}
         settings = {key: value for key, value in r.recipe.items() if key != "model"}
@@ -168,7 +168,7 @@ def _settings_text(settings: Mapping[str, Any], prefix: str = "") -> str:
 
 
 def runs_table(cells: Sequence[RunStatus], results: Sequence[RunResult]) -> Table:
-    """All runs of the experiment, those that failed or are not finished included."""
+    """All runs of the experiment, with failed and unfinished ones."""
     by_run, rows = {r.run: r for r in results}, []
     for cell in cells:
         row = {"model": display_name(cell.contender), SIZE: f"{cell.train_size:,}", "budget": cell.budget.text}
@@ -191,20 +191,18 @@ def duplicates_table(
     """Accuracy with and without the test images that are near-duplicates of images of the run."""
     rows = []
     for (contender, size), group in sorted(by_network(results).items(), key=lambda item: item[0][::-1]):
-        clean = [contamination.clean(result) for result in group]
-        share = percent(fmean((~kept).mean() for kept in clean), 2)
+        masks = [contamination.clean(result) for result in group]
         row = {SIZE: f"{size:,}", "model": display_name(contender)}
-        row |= {"duplicates": f"{fmean((~kept).sum() for kept in clean):,.1f}", "share, %": share}
-        accuracies = ["-"] * 3
-        pairs = [(correct[r.run], kept) for r, kept in zip(group, clean, strict=True) if kept.any()]
+        row["duplicates"] = f"{fmean((~mask).sum() for mask in masks):,.1f}"
+        row["share, %"] = percent(fmean((~mask).mean() for mask in masks), 2)
+        columns = dict.fromkeys(("accuracy, %", "without them, %", "difference, points"), "-")
+        pairs = [(correct[r.run], mask) for r, mask in zip(group, masks, strict=True) if mask.any()]
         if pairs:  # nothing is left of a test set that is contained in the subset
-            whole, without = (
-                fmean(right.mean() for right, _ in pairs),
-                fmean(right[kept].mean() for right, kept in pairs),
-            )
-            accuracies = [percent(whole, 2), percent(without, 2), points(without - whole, 2)]
-        columns = ("accuracy, %", "without them, %", "difference, points")
-        rows.append(row | dict(zip(columns, accuracies, strict=True)))
+            accuracy = fmean(hits.mean() for hits, _ in pairs)
+            clean_accuracy = fmean(hits[mask].mean() for hits, mask in pairs)
+            texts = percent(accuracy, 2), percent(clean_accuracy, 2), points(clean_accuracy - accuracy, 2)
+            columns = dict(zip(columns, texts, strict=True))
+        rows.append(row | columns)
     return _table(
         "Test images that are near-duplicates of images of a run, and the accuracy without", rows, "duplicates"
     )
@@ -213,9 +211,9 @@ def duplicates_table(
 def duplicate_pairs_table(contamination: NearDuplicates) -> Table:
     """All near-duplicates, with the names of both images and their labels."""
     rows = [
-        {"test image": test, "image used": train, "correlation of detail": f"{alike:.3f}", "label of the first": first}
-        | {"of the second": second, "labels": "differ" if first != second else "same"}
-        for test, train, alike, first, second in contamination.pairs
+        {"test image": test, "image used": train, "correlation of detail": f"{similarity:.3f}"}
+        | {"label of the first": first, "of the second": second, "labels": "differ" if first != second else "same"}
+        for test, train, similarity, first, second in contamination.pairs
     ]
     differ = sum(row["labels"] == "differ" for row in rows)
     title = f"{len(rows):,} pairs of a test image and an image of a run; the labels of {differ:,} differ"
@@ -224,15 +222,15 @@ def duplicate_pairs_table(contamination: NearDuplicates) -> Table:
 
 def trials_table(trials: Sequence[Trial]) -> Table:
     """All trials of the search for recipes, the best of each model and size first."""
-    places = sorted({(trial.train_size, trial.contender) for trial in trials})
+    searches: dict[tuple[int, str], list[Trial]] = {}
+    for trial in trials:
+        searches.setdefault((trial.train_size, trial.contender), []).append(trial)
     rows = [
         {SIZE: f"{size:,}", "model": display_name(contender), "rank": str(rank)}
         | {"validation accuracy, %": percent(trial.validation_accuracy), "state": trial.state}
         | {"recipe": trial.values_text}
-        for size, contender in places
-        for rank, trial in enumerate(
-            ranked(one for one in trials if (one.train_size, one.contender) == (size, contender)), start=1
-        )
+        for (size, contender), search in sorted(searches.items())
+        for rank, trial in enumerate(ranked(search), start=1)
     ]
     return _table("All trials, by validation accuracy", rows, "trials")
 
@@ -243,16 +241,12 @@ def _table(title: str, rows: Sequence[Mapping[str, str]], name: str, note: str =
     return Table(title, columns, [list(row.values()) for row in rows], name, note, part_by=part_by, most=MAX_ROWS)
 
 
-def _pair(analysis: Analysis, first: str, second: str) -> dict[str, str]:
-    return {"first": analysis.display_names[first], "second": analysis.display_names[second]}
-
-
 def _percent(accuracy: Estimate, digits: int = 1) -> dict[str, str]:
     texts = (percent(value, digits) for value in (accuracy.value, accuracy.low, accuracy.high))
     return dict(zip(("accuracy, %", "from", "to"), texts, strict=True))
 
 
 def _points(difference: Estimate, name: str) -> dict[str, str]:
-    """Value and ends of the interval; an end that the data do not determine is empty."""
+    """Value and ends of the interval; an unlimited end is empty."""
     ends = [points(end) if abs(end) < 1 else "" for end in (difference.low, difference.high)]
     return {name: points(difference.value), "from": ends[0], "to": ends[1]}

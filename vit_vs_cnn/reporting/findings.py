@@ -93,7 +93,7 @@ class Findings(Written):
         """One row for each finished run.
 
         Arguments:
-            all: whether all fields of the results are columns; otherwise those of ``FRAME_COLUMNS``.
+            all: whether all fields of the results are columns; default: ``FRAME_COLUMNS``.
         """
         import pandas
 
@@ -148,7 +148,7 @@ def answer_document(analysis: Analysis, leak: Caveat | None, urgent: Sequence[st
 
     Arguments:
         leak: the caveat that makes all accuracies unreliable, if there is one.
-        urgent: warnings that come before those of the analysis.
+        urgent: warnings for the first lines.
     """
     from vit_vs_cnn.reporting.figures.experiment import MAX_CURVES_WITH_INTERVALS, accuracy_curves, shows_chance
 

@@ -48,7 +48,7 @@ MAX_MAP_SIZE = 56
 COLOUR_MAPS = ("viridis", "cividis")
 #: Methods that the page computes itself, from any token.
 METHODS_COMPUTED_ON_PAGE = {"raw_attention", "rollout"}
-#: Scores of all networks: by network, those of its methods.
+#: Scores of the methods of each network, by the network's name.
 Scores = Mapping[str, Sequence[MethodScore]]
 #: By the number of a network: the weights on one image as text, and the largest error.
 _Packed: TypeAlias = dict[int, tuple[str, float]]
@@ -69,8 +69,7 @@ SCORE_LEGEND = (
 RANDOMIZATION_LEGEND = (
     "Rank correlation (Spearman) with the maps of the same network with shuffled weights, from the head to the input: "
     "mean and standard deviation over {redraws} shuffles, on {images} of the images. Near 0 is good; ! is 0.5 or more "
-    "in some shuffle. class-agnostic: the head cannot change the map. constant: the same value everywhere, which is no "
-    "change."
+    "in some shuffle. class-agnostic: the head cannot change the map. constant: the same value everywhere."
 )
 
 
@@ -91,8 +90,8 @@ def write_inspection_page(
     count = min([len(images.data), *(len(n.attention.logits) for n in networks if n.attention is not None)])
     packed = _pack(networks, count, CONTENT_SHARE * max_bytes - _bytes_of_rest(inspection, count))
     count = len(packed)
-    max_error = max([0.0, *(error for one in packed for _, error in one.values())])
-    weights = {f"w{number}-{index}": text for index, one in enumerate(packed) for number, (text, _) in one.items()}
+    max_error = max([0.0, *(error for image in packed for _, error in image.values())])
+    weights = {f"w{number}-{index}": text for index, image in enumerate(packed) for number, (text, _) in image.items()}
     data = {
         "images": [_image(images, index) for index in range(count)],
         "models": [_model(images, network, count) for network in networks],
@@ -133,7 +132,7 @@ def summary_lines(inspection: Inspection) -> list[str]:
         lines.append(f"{network.name} {is_right}maps that beat random maps in deletion: {', '.join(better)}.")
         if network.why_no_attention is not None:
             lines.append(f"{network.name} has no figures of attention: {network.why_no_attention}")
-    lines += [f"{name}: {method} is not scored: {why}" for (name, method), why in inspection.skipped.items()]
+    lines += [f"{name}: {method} is not scored: {reason}" for (name, method), reason in inspection.skipped.items()]
     return lines
 
 
@@ -179,7 +178,7 @@ def randomization_table(name: str, rows: Sequence[MethodScore]) -> Table:
 
 
 def _correlation(row: MethodScore, stage: RandomizationStage) -> str:
-    """Mean and standard deviation, or the reason why there is no number."""
+    """Mean and standard deviation, or the reason for a missing number."""
     is_head_alone = stage is row.stages[0] and stage.name != STAGE_ALL_WEIGHTS
     if is_head_alone and not row.class_specific and not stage.constant_share and {*stage.known} == {1.0}:
         return "class-agnostic"
@@ -237,10 +236,10 @@ def _add_figures(document: Document, inspection: Inspection) -> None:
     caption = "Maps over images: blue for the least value of a map, yellow for the greatest."
     add("sheet_0", figures.overlay_figure(images, networks), "Maps side by side", caption, is_photograph=True)
     attending = [network for network in networks if network.attention is not None]
-    seen = f"the first image ({images.label(0) or images.data.sample_ids[0]})"
+    first = f"the first image ({images.label(0) or images.data.sample_ids[0]})"
     for network in attending:
-        caption = f"Attention of each head of each layer to the patches of {seen}, mean over the tokens that are read."
-        figure = figures.head_grid(network, f"{network.name}: heads by layers on {seen}")
+        caption = f"Attention of each head of each layer to the patches of {first}, mean over the tokens that are read."
+        figure = figures.head_grid(network, f"{network.name}: heads by layers on {first}")
         add(f"heads_{_slug(network.name)}", figure, f"Heads of {network.name}", caption)
     if attending:
         caption = "Mean attention distance of every head by layer. Dashed: attention with equal weights."
@@ -248,7 +247,7 @@ def _add_figures(document: Document, inspection: Inspection) -> None:
 
 
 def _write_scores(scores: Scores, folder: Path) -> list[Path]:
-    rows: list[dict[str, Any]] = [{"network": name, **row.row()} for name, found in scores.items() for row in found]
+    rows: list[dict[str, Any]] = [{"network": name, **row.row()} for name, methods in scores.items() for row in methods]
     write_text(folder / "scores.csv", csv_of(rows))
     write_text(folder / "scores.json", json.dumps(rows, indent=1) + "\n")
     return [folder / "scores.csv", folder / "scores.json"]

@@ -47,10 +47,10 @@ ALT = {
 PANELS_IN_ROW = 6
 
 
-def locality_document(report: LocalityReport, *, title: str, drawn: bool = True) -> Document:
+def locality_document(report: LocalityReport, *, title: str, with_figures: bool = True) -> Document:
     measured = f"Fitted on {report.images:,} images and tested on {report.held_out:,} others."
     document = Document(title, measured)
-    if rows := [_counted(row) for row in report.layer_rows()]:
+    if rows := [_with_one_based_indices(row) for row in report.layer_rows()]:
         texts = [
             ["-" if _is_unknown(row.get(key)) else form.format(row[key]) for key, form in COLUMNS.values()]
             for row in rows
@@ -67,12 +67,12 @@ def locality_document(report: LocalityReport, *, title: str, drawn: bool = True)
     ]
     columns = ["after", "grid", "shift error", "field radius"]
     document.section("Feature maps", Table("Feature maps by depth" if rows else title, columns, features, "features"))
-    if drawn and report.layers:
+    if with_figures and report.layers:
         pictures = [
             Picture(figure, f"{ALT[name]}.", ALT[name], name) for name, figure in locality_figures(report).items()
         ]
         document.section("Figures", *pictures)
-    if heads := [_counted(row) for row in report.head_rows()]:
+    if heads := [_with_one_based_indices(row) for row in report.head_rows()]:
         cells = [[f"{value:.3g}" if isinstance(value, float) else value for value in row.values()] for row in heads]
         document.add(Fold("Every head", [Table("Every head of every layer", list(heads[0]), cells, "heads")]))
     return document
@@ -82,10 +82,9 @@ def _is_unknown(value: float | int | str | None) -> bool:
     return value is None or (isinstance(value, float) and math.isnan(value))
 
 
-def _counted(row: Row) -> Row:
+def _with_one_based_indices(row: Row) -> Row:
     """A row for a reader: layers and heads, whose indices begin at 0, are counted from 1."""
-    counted = {key: index + 1 for key in ("layer", "head") if isinstance(index := row.get(key), int)}
-    return row | counted
+    return row | {key: index + 1 for key in ("layer", "head") if isinstance(index := row.get(key), int)}
 
 
 def locality_figures(report: LocalityReport) -> dict[str, Figure]:
@@ -201,7 +200,7 @@ def before_and_after(layers: Sequence[StudiedLayer], order: Sequence[str], measu
 def _by_depth(layers: Sequence[StudiedLayer], when: str, measure: str) -> tuple[list[int], list[float]]:
     depths = sorted({layer.layer for layer in layers})
     return [depth + 1 for depth in depths], [
-        _mean([getattr(one, when)[measure] for one in layers if one.layer == depth]) for depth in depths
+        _mean([getattr(layer, when)[measure] for layer in layers if layer.layer == depth]) for depth in depths
     ]
 
 
@@ -252,5 +251,5 @@ def _over_seeds(layers: Sequence[StudiedLayer], when: str, measure: str) -> str:
 
 
 def _mean(values: Sequence[float | None]) -> float:
-    known = [value for value in values if value is not None and math.isfinite(value)]
-    return fmean(known) if known else math.nan
+    finite = [value for value in values if value is not None and math.isfinite(value)]
+    return fmean(finite) if finite else math.nan

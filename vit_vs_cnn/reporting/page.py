@@ -44,18 +44,18 @@ def write_document(
     document: Document, folder: Path, *, page: str = "index.html", figures: str = "figures"
 ) -> list[Path]:
     """Write pictures, CSV files in ``tables/`` and the page into a folder, which is made; the page is the last file."""
-    written, shown = [], {}
+    paths, shown = [], {}
     for picture in document.pictures:
         if isinstance(picture.source, Figure):
-            paths = save_figure(picture.source, folder / figures, picture.name, picture.formats)
-            shown[picture.name] = paths[0]
-            written += paths
+            files = save_figure(picture.source, folder / figures, picture.name, picture.formats)
+            shown[picture.name] = files[0]
+            paths += files
     texts = {f"tables/{table.name}.csv": table.to_csv() for table in document.tables}
     for name, text in {**texts, page: page_of(document, shown)}.items():
         # File names that are not UTF-8 are escaped, as in ``files.spelled``.
         write_text(folder / name, text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace"))
-        written.append(folder / name)
-    return written
+        paths.append(folder / name)
+    return paths
 
 
 def asset(name: str) -> str:

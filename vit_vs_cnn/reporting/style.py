@@ -16,12 +16,12 @@ SERIES = COLOURS[2:7]
 GREY = "#666666"
 #: Colour of differences, which belong to no single model.
 INK = "#222222"
-#: Perceptually uniform colour map that colour-blind readers see alike.
+#: Perceptually uniform colour map, also for colour-blind readers.
 COLOUR_MAP = "viridis"
 #: Resolution of PNG files.
 DPI = 150
 #: Largest number of networks with a panel or a row of images in a figure.
-MOST = 8
+MAX_NETWORKS = 8
 #: Index of the colour by the beginning of a model's name, the same on all pages.
 FAMILIES = {"vit": 0, "deit": 0, "resnet": 1, "cnn": 1}
 
@@ -47,24 +47,23 @@ Looks = Mapping[str, Look]
 
 
 def looks(names: Iterable[str]) -> dict[str, Look]:
-    """Colour and marker of every model, whatever the order of the names.
+    """Colour and marker of every model. They do not depend on the order of the names.
 
     A ViT is blue and a CNN vermilion. Others have the remaining colours, in alphabetical order.
     """
-    given = list(dict.fromkeys(names))
-    ordered = sorted(given)
-    places: dict[str, int] = {}
-    for name in ordered:
-        family = next((place for start, place in FAMILIES.items() if name.lower().startswith(start)), None)
-        if family is not None and family not in places.values():
-            places[name] = family
-    left = (place for place in range(len(ordered) + len(FAMILIES)) if place not in places.values())
-    places |= {name: next(left) for name in ordered if name not in places}
-    return {name: _look(places[name]) for name in given}
+    unique = list(dict.fromkeys(names))
+    indices: dict[str, int] = {}
+    for name in sorted(unique):
+        family = next((index for start, index in FAMILIES.items() if name.lower().startswith(start)), None)
+        if family is not None and family not in indices.values():
+            indices[name] = family
+    unused = (index for index in range(len(unique) + len(FAMILIES)) if index not in indices.values())
+    indices |= {name: next(unused) for name in sorted(unique) if name not in indices}
+    return {name: _look(indices[name]) for name in unique}
 
 
-def _look(place: int) -> Look:
-    return Look(COLOURS[place % len(COLOURS)], MARKERS[(place + place // len(COLOURS)) % len(MARKERS)])
+def _look(index: int) -> Look:
+    return Look(COLOURS[index % len(COLOURS)], MARKERS[(index + index // len(COLOURS)) % len(MARKERS)])
 
 
 def percent(value: float | None, digits: int = 1) -> str:

@@ -43,12 +43,11 @@ def overlay_figure(images: InspectedImages, networks: Sequence[NetworkInspection
 
 def _draw_images(images: InspectedImages, axes: Sequence[Axes]) -> list[Float[np.ndarray, "rows cols 3"]]:
     """Draw the first images, one on each of some axes, and return their pixels, in [0, 1]."""
-    drawn = []
+    pixels = [in_colours(images.data.images[column]) / 255 for column in range(len(axes))]
     for column, axis in enumerate(axes):
-        drawn.append(in_colours(images.data.images[column]) / 255)
-        axis.imshow(drawn[-1], interpolation="nearest")
+        axis.imshow(pixels[column], interpolation="nearest")
         axis.set_title(wrapped(images.label(column) or "class not known"), fontsize=7)
-    return drawn
+    return pixels
 
 
 def describe_prediction(images: InspectedImages, network: NetworkInspection, index: int) -> str:
@@ -100,12 +99,12 @@ def head_grid(network: NetworkInspection, title: str) -> Figure:
 
 
 def distances_by_depth(networks: Sequence[NetworkInspection], image_size: tuple[int, int]) -> Figure:
-    """Mean attention distance of every head in pixels by layer, and that of attention with equal weights."""
+    """Mean attention distance of every head in pixels by layer, and the distance of attention with equal weights."""
     figure, (axis,) = plain_axes(6.4, 3.5)
-    known = looks([network.name for network in networks])
+    styles = looks([network.name for network in networks])
     uniform: dict[float, str] = {}  # distance: colour; one line for networks with the same grid
     for network in networks:
-        attention, look = network.attention, known[network.name]
+        attention, look = network.attention, styles[network.name]
         assert attention is not None, "of networks with attention"
         heads, of_uniform = attention_distances(attention, visible_size(network.network.network, image_size))
         plot_distances(axis, [layer.tolist() for layer in heads], look, f"{network.name}, mean of heads")

@@ -21,7 +21,7 @@ from vit_vs_cnn.reporting.figures.drawing import (
     plot_shares,
     wrapped,
 )
-from vit_vs_cnn.reporting.style import COLOUR_MAP, GREY, MOST, Looks, looks, percent
+from vit_vs_cnn.reporting.style import COLOUR_MAP, GREY, MAX_NETWORKS, Looks, looks, percent
 
 #: Letters of a line that is as wide as an image.
 LETTERS = 22
@@ -55,12 +55,12 @@ def classes_figure(classes: Sequence[ClassAccuracy], styles: Looks) -> Figure:
     figure, (axis,) = plain_axes(6.4, 1.2 + 0.27 * len(shown))
     axis.xaxis.set_major_locator(PercentLocator())
     for name in classes[0].accuracy:
-        values = [100 * one.accuracy[name] for one in shown]
+        values = [100 * result.accuracy[name] for result in shown]
         axis.plot(values, range(len(shown)), ls="none", label=name, ms=5, **styles[name].line)
-    for place, one in enumerate(shown):
-        ends = [100 * min(one.accuracy.values()), 100 * max(one.accuracy.values())]
-        axis.plot(ends, [place, place], color="#bbbbbb", zorder=0, linewidth=1.5)
-    names = [f"{one.name} *" if _differs(one) else one.name for one in shown]
+    for row, result in enumerate(shown):
+        ends = [100 * min(result.accuracy.values()), 100 * max(result.accuracy.values())]
+        axis.plot(ends, [row, row], color="#bbbbbb", zorder=0, linewidth=1.5)
+    names = [f"{result.name} *" if _differs(result) else result.name for result in shown]
     axis.set_yticks(range(len(shown)), names)
     axis.set_ylim(len(shown) - 0.5, -0.5)
     more = f" (the {len(shown)} of {len(ordered)} where they differ most)" if len(shown) < len(ordered) else ""
@@ -77,7 +77,7 @@ def _differs(accuracy: ClassAccuracy) -> bool:
 
 def confusion_figure(confusion: Mapping[str, Sequence[Sequence[int]]], class_names: Sequence[str]) -> Figure:
     """Confusion matrix of each group in percent of the true class."""
-    shown = dict(list(confusion.items())[:MOST])
+    shown = dict(list(confusion.items())[:MAX_NETWORKS])
     figure, axes = plain_axes(0.6 + 3.7 * len(shown), 4.0, len(shown))
     few = len(class_names) <= 20
     for axis, (name, counts) in zip(axes, shown.items(), strict=True):
@@ -103,10 +103,12 @@ def _write_in(axis: Axes, values: np.ndarray) -> None:
         axis.text(col, row, f"{value:.0f}", ha="center", va="center", fontsize=6, color=colour)
 
 
-def pictures_figure(pictures: Mapping[str, list[int]], tested: Sequence[ScoredNetwork], test: LabelledImages) -> Figure:
+def pictures_figure(
+    pictures: Mapping[str, list[int]], networks: Sequence[ScoredNetwork], test: LabelledImages
+) -> Figure:
     """Test images that only one network classifies correctly, or none, with the predictions."""
-    first = [members[0] for members in group_entries(tested).values()][:MOST]
-    kinds = dict(list(pictures.items())[: MOST + 1])
+    first = [members[0] for members in group_entries(networks).values()][:MAX_NETWORKS]
+    kinds = dict(list(pictures.items())[: MAX_NETWORKS + 1])
     columns = max(len(numbers) for numbers in kinds.values())
     words = {number: _words(number, first, test) for numbers in kinds.values() for number in numbers}
     lines = 2 + max(above.count("\n") + below.count("\n") for above, below in words.values())
@@ -127,8 +129,8 @@ def pictures_figure(pictures: Mapping[str, list[int]], tested: Sequence[ScoredNe
 def _words(number: int, first: Sequence[ScoredNetwork], test: LabelledImages) -> tuple[str, str]:
     """Texts above and below an image, in lines that are not wider than it."""
     truth = test.class_names[int(test.labels[number])]
-    says = [f"{t.group}: {test.class_names[int(t.predictions.classes[number])]}" for t in first]
-    return wrapped(f"it is: {truth}", LETTERS), "\n".join(wrapped(text, LETTERS) for text in says)
+    answers = [f"{t.group}: {test.class_names[int(t.predictions.classes[number])]}" for t in first]
+    return wrapped(f"it is: {truth}", LETTERS), "\n".join(wrapped(text, LETTERS) for text in answers)
 
 
 def reliability_figure(
@@ -170,12 +172,12 @@ def corruptions_figure(corruptions: CorruptionAccuracy, styles: Looks) -> Figure
 
 def cka_figure(similarity: SimilarityComparison) -> Figure:
     """CKA between all layers of two networks, and of each network with itself."""
-    ordered = sorted(similarity.cka, key=lambda one: one.first == one.second)[:MOST]
+    ordered = sorted(similarity.cka, key=lambda pair: pair.first == pair.second)[:MAX_NETWORKS]
     figure, axes = panels(len(ordered), 3, 3.6, 3.5, extra=0.0)
-    for axis, one in zip(axes, ordered, strict=True):
-        axis.imshow(np.asarray(one.values), cmap=COLOUR_MAP, vmin=0, vmax=1, origin="lower", aspect="auto")
-        axis.set(xlabel=one.second, ylabel=one.first)
-        for names, set_ticks in ((one.second_layers, axis.set_xticks), (one.first_layers, axis.set_yticks)):
+    for axis, pair in zip(axes, ordered, strict=True):
+        axis.imshow(np.asarray(pair.values), cmap=COLOUR_MAP, vmin=0, vmax=1, origin="lower", aspect="auto")
+        axis.set(xlabel=pair.second, ylabel=pair.first)
+        for names, set_ticks in ((pair.second_layers, axis.set_xticks), (pair.first_layers, axis.set_yticks)):
             every = -(-len(names) // 20)
             set_ticks(range(0, len(names), every), names[::every], fontsize=6)
         axis.tick_params(axis="x", labelrotation=90)

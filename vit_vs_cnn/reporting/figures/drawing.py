@@ -166,7 +166,7 @@ def save_figure(figure: Figure, folder: Path, name: str, formats: Sequence[str] 
 
 @contextmanager
 def _laid_out(figure: Figure) -> Iterator[None]:
-    """Lay out a figure once, which matplotlib otherwise does for each file."""
+    """Compute the layout of a figure once instead of for each file."""
     make_readable(figure)
     engine = figure.get_layout_engine()
     with boxes_without_warning():
@@ -211,7 +211,7 @@ def make_readable(figure: Figure) -> None:
 
 @contextmanager
 def boxes_without_warning() -> Iterator[None]:
-    """A block in which characters that no font has, and scripts that matplotlib cannot shape, are no warnings."""
+    """Context without warnings about missing characters and about scripts that matplotlib cannot shape."""
     with warnings.catch_warnings():
         for message in ("Glyph .* missing from", "Matplotlib currently does not support"):
             warnings.filterwarnings("ignore", message)
@@ -224,9 +224,9 @@ def _fallback_fonts(characters: frozenset[int]) -> tuple[str, ...]:
     results, missing = [], characters - _characters_of(findfont(FontProperties()))
     plain = (font for font in fontManager.ttflist if font.style == "normal" and font.weight in (400, "normal"))
     for name, path in sorted((font.name, font.fname) for font in plain if not font.name.startswith(_LAST_RESORT)):
-        if known := missing and missing & _characters_of(path):
+        if characters := missing and missing & _characters_of(path):
             results.append(name)
-            missing -= known
+            missing -= characters
     return tuple(results)
 
 

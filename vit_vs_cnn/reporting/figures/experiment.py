@@ -16,7 +16,7 @@ from vit_vs_cnn.statistics.pair_comparison import CONCLUSIVE, PairComparison
 
 #: Width and height in inches. The letters are readable on a page 400 pixels wide.
 FIGURE_SIZE_INCHES = (6.4, 3.0)
-#: With more models, only those of the recommendation have intervals.
+#: With more models, only the two models of the recommendation have intervals.
 MAX_CURVES_WITH_INTERVALS = 5
 #: The one look of differences.
 _DIFFERENCE = Look(INK, "o")
@@ -137,8 +137,8 @@ def _write_names(axis: Axes, analysis: Analysis, ends: dict[str, float]) -> None
         if key:
             axis.plot(1.04, height, transform=axis.get_yaxis_transform(), ms=6, clip_on=False, lw=0, **styles[key].line)
         place = {"xycoords": ("axes fraction", "data"), "va": "center", "fontsize": 9.5 if key else 8.5}
-        left, colour = (1.07, INK) if key else (1.02, GREY)
-        axis.annotate(names[key], (left, height), annotation_clip=False, color=colour, **place)
+        x, colour = (1.07, INK) if key else (1.02, GREY)
+        axis.annotate(names[key], (x, height), annotation_clip=False, color=colour, **place)
 
 
 def _determined(difference: Estimate) -> Estimate:
@@ -211,7 +211,7 @@ def gaps_to_best(analysis: Analysis) -> Figure:
     """Points by which each model is worse than the best one: a row a model, a panel a training-set size."""
     gaps, names = _gaps_to_best(analysis), analysis.display_names
     order = sorted(gaps, key=lambda key: gaps[key][max(gaps[key])][0].value)
-    return _forest([(names[key], gaps[key]) for key in order], f"points behind the {names[_best(analysis)]}")
+    return _forest([(names[key], gaps[key]) for key in order], f"points below the {names[_best(analysis)]}")
 
 
 def _forest(rows: Sequence[_Row], label: str) -> Figure:
@@ -242,18 +242,19 @@ def _recommended_pair(analysis: Analysis) -> list[PairComparison]:
 
 def _best(analysis: Analysis) -> str:
     """The most accurate model at the largest training-set size."""
-    there = [p for model in analysis.models for p in analysis.curve(model.key) if p.train_size == analysis.sizes[-1]]
-    return max(there, key=lambda point: point.accuracy.value).model
+    points = [p for model in analysis.models for p in analysis.curve(model.key) if p.train_size == analysis.sizes[-1]]
+    return max(points, key=lambda point: point.accuracy.value).model
 
 
 def _gaps_to_best(analysis: Analysis) -> dict[str, dict[int, tuple[Estimate, bool]]]:
-    """By model and size: the accuracy of the best model minus that of the model, and whether that is conclusive."""
-    best, found = _best(analysis), dict[str, dict[int, tuple[Estimate, bool]]]()
-    for one in analysis.comparisons:
-        if best in one.names:
-            other, gap = (one.second, one.difference) if one.first == best else (one.first, -one.difference)
-            found.setdefault(other, {})[one.train_size or 0] = gap, one.conclusion in CONCLUSIVE
-    return found
+    """Points of each model below the best one, by model and size, and whether the comparison is conclusive."""
+    best, gaps = _best(analysis), dict[str, dict[int, tuple[Estimate, bool]]]()
+    for comparison in (comparison for comparison in analysis.comparisons if best in comparison.names):
+        model, gap = comparison.second, comparison.difference
+        if comparison.second == best:
+            model, gap = comparison.first, -comparison.difference
+        gaps.setdefault(model, {})[comparison.train_size or 0] = gap, comparison.conclusion in CONCLUSIVE
+    return gaps
 
 
 def _set_log_axis(axis: Axes, values: Sequence[int]) -> None:
