@@ -158,10 +158,12 @@ def test_crossover_is_between_measured_sizes():
     assert answer(unclear).more_images == "not enough evidence to say who is better between 500 and 4,000 images."
 
 
-def test_more_training_has_gains():
-    text = answer(budget_grid(FOUR_TIMES)).more_training
+@pytest.mark.parametrize(("late", "is_changed"), [(0.6, False), (0.75, True)])
+def test_more_training_has_gains_and_the_change_of_the_difference(late, is_changed):
+    text = answer(budget_grid(FOUR_TIMES | {("vit", 400): late})).more_training
     assert text.startswith("with 4 times the steps (100 steps to 400 steps), the ")
-    assert "the ResNet gained 20.0 points (" in text and "the ViT gained 20.0 points (" in text
+    assert "the ResNet gained 20.0 points (" in text and f"the ViT gained {100 * (late - 0.4):.1f} points (" in text
+    assert ("The difference changed by " in text) == is_changed
     assert text.endswith(" More: not tested (--name longer --protocol.budget.steps 1600).")
 
 

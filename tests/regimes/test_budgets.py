@@ -1,4 +1,4 @@
-"""Training budgets: gains of longer ones, and differences at equal cost."""
+"""Training budgets: gains of longer ones, interactions with the model, and differences at equal cost."""
 
 from dataclasses import replace
 
@@ -11,6 +11,7 @@ from vit_vs_cnn.regimes.analysis import analyse
 from vit_vs_cnn.regimes.budgets import Budgets, CostKind
 from vit_vs_cnn.statistics.mean_distribution import SeedScores, difference_over_seeds
 from vit_vs_cnn.statistics.pair_comparison import Conclusion, ObstacleKind
+from vit_vs_cnn.statistics.significance import holm
 
 MACS = {"resnet": 400, "vit": 100}
 FOUR_TIMES = budget_grid({("resnet", 100): 0.5, ("resnet", 400): 0.7, ("vit", 100): 0.4, ("vit", 400): 0.6}, macs=MACS)
@@ -41,6 +42,22 @@ def test_gain_of_a_longer_budget_is_the_paired_difference_of_its_seeds():
     expected = difference_over_seeds(*map(SeedScores.of, rows)).interval()
     assert vars(gains["vit"].gain) == pytest.approx(vars(expected))
     assert gains["vit"].gain.low > 0.15
+
+
+@pytest.mark.parametrize(("late", "is_found"), [(0.6, False), (0.75, True)])
+def test_budget_interacts_with_the_model_where_their_difference_changed(late, is_found):
+    table = {("resnet", 100): 0.5, ("resnet", 400): 0.7, ("vit", 100): 0.4, ("vit", 400): late}
+    results = budget_grid(table)
+    results += [changed(r, train_size=2003, run=f"{r.run}-n2003") for r in results]
+    found = Budgets(results).interactions("resnet", "vit")
+    assert [(one.train_size, one.shorter, one.longer) for one in found] == [
+        (size, "100 steps", "400 steps") for size in (1009, 2003)
+    ]
+    for one in found:
+        assert one.change.value == pytest.approx(0.6 - late, abs=0.003)
+        assert (one.adjusted_p_value < 0.05) == is_found
+    assert found[0].adjusted_p_value == pytest.approx(holm([found[0].adjusted_p_value / 2] * 2)[0])
+    assert Budgets([r for r in results if r.cost.steps == 400]).interactions("resnet", "vit") == []
 
 
 def test_at_equal_flops_the_short_runs_of_the_costlier_model_are_compared():

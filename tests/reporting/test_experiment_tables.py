@@ -12,6 +12,7 @@ from vit_vs_cnn.reporting.experiment_tables import (
     equal_cost_table,
     forecasts_table,
     gains_table,
+    interactions_table,
     models_table,
     trials_table,
 )
@@ -85,7 +86,7 @@ def test_forecasts_have_their_law():
     assert float(row["from"]) <= float(row["accuracy, %"]) <= float(row["to"])
 
 
-def test_longer_budgets_have_gains():
+def test_longer_budgets_have_gains_and_the_change_of_the_difference():
     runs = [
         changed(r, run=f"{r.run}-{steps}", budget=f"{steps} steps", steps=steps, accuracy=r.accuracy + gain)
         for steps, gain in ((100, 0.0), (400, 0.1))
@@ -95,7 +96,10 @@ def test_longer_budgets_have_gains():
     rows = columns_of(gains_table(analysis))
     budgets = "100 steps to 400 steps"
     assert [(row["model"], row["budgets"], row["gain"]) for row in rows] == [(n, budgets, "+10.0") for n in "ab"]
-    assert gains_table(analyse(seeded(PAIR))).rows == []
+    (change,) = columns_of(interactions_table(analysis))
+    assert (change["budgets"], float(change["change"])) == (budgets, 0.0)
+    single = analyse(seeded(PAIR))
+    assert gains_table(single).rows == interactions_table(single).rows == []
 
 
 def test_equal_cost_is_listed_where_costs_differ():

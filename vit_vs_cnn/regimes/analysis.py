@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.regimes.budgets import BudgetGain, Budgets, EqualCostDifference
+from vit_vs_cnn.regimes.budgets import BudgetGain, BudgetInteraction, Budgets, EqualCostDifference
 from vit_vs_cnn.regimes.caveats import (
     Caveat,
     CaveatKind,
@@ -59,6 +59,7 @@ class Analysis:
     comparisons: tuple[PairComparison, ...]
     crossovers: tuple[Crossover, ...]
     gains: tuple[BudgetGain, ...]
+    interactions: tuple[BudgetInteraction, ...]
     equal_cost: tuple[EqualCostDifference, ...]
     forecasts: tuple[Forecast, ...]
     caveats: tuple[Caveat, ...]
@@ -141,6 +142,7 @@ def analyse(
         comparisons=tuple(comparisons),
         crossovers=tuple(find_crossovers(comparisons)),
         gains=tuple(budgets.gains()),
+        interactions=tuple(interaction for pair in pairs for interaction in budgets.interactions(*pair)),
         equal_cost=tuple(equal_cost),
         forecasts=tuple(_forecasts(points, measured)),
         caveats=tuple(

@@ -14,6 +14,7 @@ from vit_vs_cnn.runs.analysis_plan import MAX_EQUAL_MACS_RATIO
 from vit_vs_cnn.runs.result import StartKind
 from vit_vs_cnn.statistics.intervals import Estimate, format_interval, format_p_value
 from vit_vs_cnn.statistics.pair_comparison import (
+    MIN_SEEDS_FOR_CONCLUSION,
     ComparisonTest,
     Conclusion,
     ObstacleKind,
@@ -384,8 +385,16 @@ def _more_training(analysis: Analysis, shown: Sequence[ModelSummary]) -> str:
     if not texts:
         return f"not tested with {size:,} images{longer}."
     change = f"{gains[0].factor:.2g} times the steps ({gains[0].shorter} to {analysis.budgets[-1]})"
-    text = f"with {change}, {' and '.join(texts)}."
-    return text + (f" More: not tested{longer}." if longer else "")
+    sentences = [f"with {change}, {' and '.join(texts)}."]
+    for result in analysis.interactions if analysis.seeds >= MIN_SEEDS_FOR_CONCLUSION else ():
+        is_shown = {result.first, result.second} == {*keys} and result.train_size == size
+        if is_shown and result.adjusted_p_value < 0.05:
+            difference = result.change if result.first == keys[0] else -result.change
+            sentences.append(
+                f"The difference changed by {100 * difference.value:+.1f} points ({format_interval(difference)}) from "
+                f"{result.shorter} to {result.longer}."
+            )
+    return " ".join(sentences) + (f" More: not tested{longer}." if longer else "")
 
 
 def _longer_budget(analysis: Analysis) -> str:

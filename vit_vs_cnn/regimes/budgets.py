@@ -1,9 +1,9 @@
-"""Training budgets: accuracy gained by longer ones, and models compared at equal cost."""
+"""Training budgets: gains of longer ones, their effect on a difference, and models compared at equal cost."""
 
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import pairwise
 from statistics import fmean
@@ -14,8 +14,9 @@ from vit_vs_cnn.regimes.measurements import measure
 from vit_vs_cnn.runs.analysis_plan import MAX_EQUAL_MACS_RATIO
 from vit_vs_cnn.runs.result import RunResult
 from vit_vs_cnn.statistics.intervals import Estimate
-from vit_vs_cnn.statistics.mean_distribution import SeedScores, difference_over_seeds
-from vit_vs_cnn.statistics.variance import pool_seed_variance
+from vit_vs_cnn.statistics.mean_distribution import MeanDistribution, SeedScores, difference_over_seeds
+from vit_vs_cnn.statistics.significance import holm
+from vit_vs_cnn.statistics.variance import SeedVariance, binomial_variance, pool_seed_variance
 
 #: Costs that differ by a smaller factor are the same.
 _MAX_SAME_COST_RATIO = 1.01
@@ -42,6 +43,24 @@ class BudgetGain:
     longer: str
     factor: float
     gain: Estimate
+
+
+@dataclass(frozen=True)
+class BudgetInteraction:
+    """Change of the difference of two models between the shortest and the longest budget.
+
+    Arguments:
+        change: accuracy of ``first`` minus accuracy of ``second``, with the longest budget minus with the shortest.
+        adjusted_p_value: of no change, adjusted for the training-set sizes of the pair (Holm).
+    """
+
+    first: str
+    second: str
+    train_size: int
+    shorter: str
+    longer: str
+    change: Estimate
+    adjusted_p_value: float
 
 
 @dataclass(frozen=True)
@@ -102,6 +121,24 @@ class Budgets:
                     gain = difference_over_seeds(long, short, test_train_ratio=self.longest.test_train_ratio)
                     results.append(BudgetGain(model, size, shorter, longer, factor, gain.interval()))
         return results
+
+    def interactions(self, first: str, second: str) -> list[BudgetInteraction]:
+        """Test whether the difference of two models changed from the shortest to the longest budget, by size."""
+        ends, ratio = (self.names[0], self.names[-1]), self.longest.test_train_ratio
+        gains: dict[int, tuple[SeedScores, SeedScores]] = {}
+        for size in self.longest.sizes if len(self.names) > 1 else ():
+            if seeds := self._shared_seeds(ends, size, first, second):
+                short, long = (
+                    [self.measured[text].scores(model, size, seeds) for model in (first, second)] for text in ends
+                )
+                gains[size] = long[0] - short[0], long[1] - short[1]
+        changes = {size: a.accuracies - b.accuracies for size, (a, b) in gains.items()}
+        results = {size: _interaction(*pair, pool_seed_variance(changes, size), ratio) for size, pair in gains.items()}
+        adjusted = holm([result.p_value for result in results.values()])
+        return [
+            BudgetInteraction(first, second, size, *ends, result.interval(), p)
+            for (size, result), p in zip(results.items(), adjusted, strict=True)
+        ]
 
     def equal_cost(self, first: str, second: str, *, confidence: float = 0.95) -> list[EqualCostDifference]:
         """Compare two models at equal steps and at equal training FLOPs, at every training-set size.
@@ -188,6 +225,18 @@ def _group_by_budget(results: Sequence[RunResult]) -> dict[str, list[RunResult]]
         key = (0.0, "") if budget is None else (float(budget.amounts[0]), budget.text)
         groups.setdefault(key, []).append(result)
     return {text: groups[amount, text] for amount, text in sorted(groups)}
+
+
+def _interaction(
+    first: SeedScores, second: SeedScores, variance: SeedVariance | None, test_train_ratio: float | None
+) -> MeanDistribution:
+    """Distribution of the gain of one model minus that of another."""
+    over_seeds = difference_over_seeds(first, second, seed_variance=variance, test_train_ratio=test_train_ratio)
+    if test_train_ratio is None and (first.correct is None or second.correct is None):
+        # Four accuracies, each at most as uncertain as an accuracy of 50 %.
+        images = min(first.image_count, second.image_count)
+        over_seeds = replace(over_seeds, image_error=math.sqrt(4 * binomial_variance(0.5, images)))
+    return replace(over_seeds, accuracies=None)
 
 
 def _mixture(shorter: SeedScores, longer: SeedScores, share: float) -> SeedScores:

@@ -167,6 +167,7 @@ def _document(
         "More training": [
             pictures.get("more_training"),
             tables.gains_table(analysis),
+            tables.interactions_table(analysis),
         ],
         "Equal compute": [tables.equal_cost_table(analysis)],
         "Fits": [pictures.get("fits"), tables.forecasts_table(analysis)],

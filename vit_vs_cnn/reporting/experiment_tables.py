@@ -104,6 +104,19 @@ def gains_table(analysis: Analysis) -> Table:
     return _table("Points gained with the longer budget, paired by seed", rows, "gains")
 
 
+def interactions_table(analysis: Analysis) -> Table:
+    """Change of the difference of two models between the shortest and the longest budget."""
+    names = analysis.display_names
+    rows = [
+        {SIZE: f"{result.train_size:,}", "first": names[result.first], "second": names[result.second]}
+        | {"budgets": f"{result.shorter} to {result.longer}", **_points(result.change, "change")}
+        | {"adjusted p": format_p_value(result.adjusted_p_value)}
+        for result in sorted(analysis.interactions, key=lambda result: result.train_size)
+    ]
+    title = "Change of the difference, first minus second, in points. The adjusted p allows for the number of sizes"
+    return _table(title, rows, "interactions")
+
+
 def equal_cost_table(analysis: Analysis) -> Table:
     """Differences at equal steps and at equal training FLOPs, for pairs whose costs differ."""
     names, rows = analysis.display_names, []
