@@ -41,12 +41,12 @@ class Corruption(NamedTuple):
 
     function: Callable[[Tensor, float, Generator], Tensor]
     strengths: tuple[float, ...]
-    draws: bool = True
+    is_random: bool = True
 
 
 def gaussian_noise(images: Tensor, sigma: float, generator: Generator) -> Tensor:
     """``x + s n``, n standard normal."""
-    return images + sigma * _normal(images, generator)
+    return images + sigma * _normal_noise(images, generator)
 
 
 def shot_noise(images: Tensor, photons: float, generator: Generator) -> Tensor:
@@ -54,7 +54,7 @@ def shot_noise(images: Tensor, photons: float, generator: Generator) -> Tensor:
 
     Differs: a normal instead of a Poisson distribution, so that all levels use the same random numbers.
     """
-    return images + (images / photons).sqrt() * _normal(images, generator)
+    return images + (images / photons).sqrt() * _normal_noise(images, generator)
 
 
 def impulse_noise(images: Tensor, share: float, generator: Generator) -> Tensor:
@@ -66,33 +66,33 @@ def impulse_noise(images: Tensor, share: float, generator: Generator) -> Tensor:
 
 def speckle_noise(images: Tensor, sigma: float, generator: Generator) -> Tensor:
     """``x + x s n``, n standard normal."""
-    return images + images * sigma * _normal(images, generator)
+    return images + images * sigma * _normal_noise(images, generator)
 
 
 def gaussian_blur(images: Tensor, sigma: float, generator: Generator) -> Tensor:
     """A Gaussian of 0.5 to 1.5 units."""
-    return _gaussian(images, sigma * _unit(images))
+    return _blur(images, sigma * _unit_length(images))
 
 
 def defocus_blur(images: Tensor, units: float, generator: Generator) -> Tensor:
     """Mean over a disc with a soft edge, as of a lens out of focus."""
-    radius = units * _unit(images)
+    radius = units * _unit_length(images)
     half = int(radius) + 1
     place = torch.arange(-half, half + 1).float()
     distance = torch.hypot(place[:, None], place)
-    return _filtered(images, (radius + 0.5 - distance).clamp(0, 1))
+    return _filter(images, (radius + 0.5 - distance).clamp(0, 1))
 
 
 def glass_blur(images: Tensor, units: float, generator: Generator) -> Tensor:
     """Each pixel is replaced by a nearby one, as through frosted glass, then slightly blurred."""
-    reach = units * _unit(images)
+    reach = units * _unit_length(images)
     field = 2 * torch.rand(len(images), *images.shape[-2:], 2, generator=generator) - 1
-    return _gaussian(_displaced(images, field * reach, mode="nearest"), 0.35 * _unit(images))
+    return _blur(_displace(images, field * reach, mode="nearest"), 0.35 * _unit_length(images))
 
 
 def motion_blur(images: Tensor, units: float, generator: Generator) -> Tensor:
     """Mean along a line in a random direction for each image."""
-    length = units * _unit(images)
+    length = units * _unit_length(images)
     angle = torch.pi * torch.rand(len(images), generator=generator)
     along = torch.linspace(-0.5, 0.5, 2 * int(length) + 3) * length
     half = int(length / 2) + 1
@@ -100,13 +100,13 @@ def motion_blur(images: Tensor, units: float, generator: Generator) -> Tensor:
     ends = torch.stack([angle.sin(), angle.cos()])[..., None, None] * along[:, None]
     rows, cols = (1 - (place - ends).abs()).clamp(min=0)
     kernels = torch.einsum("nsr,nsc->nrc", rows, cols)  # each point of the line, shared among its four pixels
-    return _filtered(images, kernels)
+    return _filter(images, kernels)
 
 
 def zoom_blur(images: Tensor, max_zoom: float, generator: Generator) -> Tensor:
     """Mean over zooms from 1 to the strength."""
-    grid = _grid(images).expand(len(images), -1, -1, -1)
-    return torch.stack([_sampled(images, grid / zoom) for zoom in torch.linspace(1, max_zoom, 9).tolist()]).mean(0)
+    grid = _pixel_centres(images).expand(len(images), -1, -1, -1)
+    return torch.stack([_sample(images, grid / zoom) for zoom in torch.linspace(1, max_zoom, 9).tolist()]).mean(0)
 
 
 def fog(images: Tensor, thickness: float, generator: Generator) -> Tensor:
@@ -143,10 +143,10 @@ def saturate(images: Tensor, share: float, generator: Generator) -> Tensor:
 def elastic(images: Tensor, units: float, generator: Generator) -> Tensor:
     """Smooth random displacements of each image, with the strength as standard deviation in units."""
     noise = torch.randn(len(images), 2, *images.shape[-2:], generator=generator)
-    smooth = _gaussian(noise, 2.5 * _unit(images))
+    smooth = _blur(noise, 2.5 * _unit_length(images))
     smooth = smooth / smooth.std((1, 2, 3), keepdim=True)
-    reach = units * _unit(images)
-    return _displaced(images, smooth.movedim(1, -1) * reach)
+    reach = units * _unit_length(images)
+    return _displace(images, smooth.movedim(1, -1) * reach)
 
 
 def pixelate(images: Tensor, share: float, generator: Generator) -> Tensor:
@@ -157,13 +157,13 @@ def pixelate(images: Tensor, share: float, generator: Generator) -> Tensor:
 
 def jpeg(images: Tensor, quality: float, generator: Generator) -> Tensor:
     """JPEG compression by Pillow; each channel separately unless there are one or three."""
-    pixels = _bytes(images)
+    pixels = _to_bytes(images)
     if images.shape[1] not in (1, 3):
         pixels = pixels.flatten(0, 1)[:, None]
-    return torch.stack([_compressed(image, int(quality)) for image in pixels]).view(images.shape).float() / 255
+    return torch.stack([_compress(image, int(quality)) for image in pixels]).view(images.shape).float() / 255
 
 
-def _compressed(image: UInt8[Tensor, "channels rows cols"], quality: int) -> UInt8[Tensor, "channels rows cols"]:
+def _compress(image: UInt8[Tensor, "channels rows cols"], quality: int) -> UInt8[Tensor, "channels rows cols"]:
     values = image.movedim(0, 2).squeeze(2).numpy()  # one channel has no third axis in Pillow
     file = io.BytesIO()
     Image.fromarray(values).save(file, "JPEG", quality=quality)
@@ -176,18 +176,18 @@ CORRUPTIONS: Mapping[str, Corruption] = {
     "shot_noise": Corruption(shot_noise, (250.0, 120.0, 70.0, 45.0, 28.0)),
     "impulse_noise": Corruption(impulse_noise, (0.01, 0.02, 0.04, 0.07, 0.11)),
     "speckle_noise": Corruption(speckle_noise, (0.08, 0.12, 0.17, 0.23, 0.30)),
-    "gaussian_blur": Corruption(gaussian_blur, (0.45, 0.6, 0.8, 1.1, 1.5), draws=False),
-    "defocus_blur": Corruption(defocus_blur, (0.7, 0.95, 1.3, 1.7, 2.2), draws=False),
+    "gaussian_blur": Corruption(gaussian_blur, (0.45, 0.6, 0.8, 1.1, 1.5), is_random=False),
+    "defocus_blur": Corruption(defocus_blur, (0.7, 0.95, 1.3, 1.7, 2.2), is_random=False),
     "glass_blur": Corruption(glass_blur, (0.7, 0.9, 1.2, 1.6, 2.1)),
     "motion_blur": Corruption(motion_blur, (1.5, 2.5, 3.5, 5.0, 7.0)),
-    "zoom_blur": Corruption(zoom_blur, (1.08, 1.14, 1.20, 1.28, 1.40), draws=False),
+    "zoom_blur": Corruption(zoom_blur, (1.08, 1.14, 1.20, 1.28, 1.40), is_random=False),
     "fog": Corruption(fog, (0.2, 0.3, 0.4, 0.5, 0.62)),
-    "brightness": Corruption(brightness, (0.06, 0.12, 0.18, 0.25, 0.35), draws=False),
-    "contrast": Corruption(contrast, (0.75, 0.55, 0.4, 0.28, 0.18), draws=False),
-    "saturate": Corruption(saturate, (0.7, 0.5, 0.3, 0.15, 0.0), draws=False),
+    "brightness": Corruption(brightness, (0.06, 0.12, 0.18, 0.25, 0.35), is_random=False),
+    "contrast": Corruption(contrast, (0.75, 0.55, 0.4, 0.28, 0.18), is_random=False),
+    "saturate": Corruption(saturate, (0.7, 0.5, 0.3, 0.15, 0.0), is_random=False),
     "elastic": Corruption(elastic, (0.4, 0.6, 0.85, 1.2, 1.6)),
-    "pixelate": Corruption(pixelate, (0.75, 0.6, 0.5, 0.4, 0.3), draws=False),
-    "jpeg": Corruption(jpeg, (75.0, 50.0, 30.0, 18.0, 10.0), draws=False),
+    "pixelate": Corruption(pixelate, (0.75, 0.6, 0.5, 0.4, 0.3), is_random=False),
+    "jpeg": Corruption(jpeg, (75.0, 50.0, 30.0, 18.0, 10.0), is_random=False),
 }
 
 
@@ -221,14 +221,14 @@ def compare_corruptions(
 ) -> CorruptionAccuracy:
     """Test every network on corrupted copies of the test images. The caller logs it."""
     tell("clean images")
-    clean = {name: float(correct.mean()) for name, correct in _correct(groups, test).items()}
+    clean = {name: float(correct.mean()) for name, correct in _correct_answers(groups, test).items()}
     accuracy: dict[str, dict[str, list[float]]] = {name: {} for name in groups}
     by_image = {name: np.zeros((len(members), len(test))) for name, members in groups.items()}
     for number, corruption in enumerate(CORRUPTIONS, start=1):
         tell(f"{corruption} ({number}/{len(CORRUPTIONS)})")
         for level in LEVELS:
             corrupted = test.with_pixels(corrupt(test.images, corruption, level, seed=seed))
-            for name, correct in _correct(groups, corrupted).items():
+            for name, correct in _correct_answers(groups, corrupted).items():
                 accuracy[name].setdefault(corruption, []).append(float(correct.mean()))
                 by_image[name] += correct / (len(CORRUPTIONS) * len(LEVELS))
     mean = {
@@ -253,7 +253,7 @@ def spread_subset(test: LabelledImages, count: int) -> LabelledImages:
     return test.subset(torch.linspace(0, len(test) - 1, count).round().long())
 
 
-def _correct(groups: Mapping[str, Sequence[ComparisonEntry]], images: LabelledImages) -> dict[str, np.ndarray]:
+def _correct_answers(groups: Mapping[str, Sequence[ComparisonEntry]], images: LabelledImages) -> dict[str, np.ndarray]:
     """Correctness of the prediction for each image, ``(networks, images)`` of each group."""
     trained = {name: [member.trained for member in members] for name, members in groups.items()}
     logits = {
@@ -283,36 +283,36 @@ def corrupt(images: Bytes, name: str, level: int, *, seed: int = 0) -> Bytes:
     if name not in CORRUPTIONS or level not in LEVELS:
         raise ValueError(f"corruption {name!r} at level {level}: there are {', '.join(CORRUPTIONS)} at 1 to 5")
     function, strengths, _ = CORRUPTIONS[name]
-    chunks = [_bytes(function(part, strengths[level - 1], draw)) for part, draw in _chunks(images, name, seed)]
+    chunks = [_to_bytes(function(part, strengths[level - 1], draw)) for part, draw in _chunks(images, name, seed)]
     return torch.cat(chunks)[: len(images)]
 
 
 def _chunks(images: Tensor, name: str, seed: int) -> Iterator[tuple[Tensor, Generator]]:
     for number, part in enumerate(images.split(CHUNK)):
         padded = part  # a short chunk uses as many numbers as a full one, so that image i does not depend on the count
-        if len(part) < CHUNK and CORRUPTIONS[name].draws:
+        if len(part) < CHUNK and CORRUPTIONS[name].is_random:
             padded = torch.cat([part, part[-1:].expand(CHUNK - len(part), -1, -1, -1)])
         generator = torch.Generator().manual_seed(derive_seed(seed, "corruption", name, number))
         yield padded.float() / 255, generator
 
 
-def _bytes(images: Float[Tensor, "count channels rows cols"]) -> Bytes:
+def _to_bytes(images: Float[Tensor, "count channels rows cols"]) -> Bytes:
     return images.clamp(0, 1).mul(255).round().byte()
 
 
-def _unit(images: Tensor) -> float:
+def _unit_length(images: Tensor) -> float:
     """Pixels of one unit of length: 1 up to 32 x 32."""
     return max(1.0, min(images.shape[-2:]) / 32)
 
 
-def _normal(images: Tensor, generator: Generator) -> Tensor:
+def _normal_noise(images: Tensor, generator: Generator) -> Tensor:
     return torch.randn(images.shape, generator=generator)
 
 
-def _gaussian(images: Tensor, sigma: float) -> Tensor:
+def _blur(images: Tensor, sigma: float) -> Tensor:
     place = torch.arange(-int(3 * sigma + 1), int(3 * sigma + 1) + 1).float()
     line = torch.exp(-0.5 * (place / sigma) ** 2)
-    return _filtered(_filtered(images, line[None]), line[:, None])
+    return _filter(_filter(images, line[None]), line[:, None])
 
 
 def _block_means(size: int, blocks: int) -> Tensor:
@@ -322,7 +322,7 @@ def _block_means(size: int, blocks: int) -> Tensor:
     return same / same.sum(1, keepdim=True)
 
 
-def _filtered(images: Tensor, kernels: Tensor) -> Tensor:
+def _filter(images: Tensor, kernels: Tensor) -> Tensor:
     """Images filtered with a normalised kernel, or each with its own; the border is replicated."""
     channels, (rows, cols) = images.shape[1], (size // 2 for size in kernels.shape[-2:])
     kernels = (kernels / kernels.sum((-2, -1), keepdim=True)).expand(len(images), -1, -1)
@@ -331,17 +331,17 @@ def _filtered(images: Tensor, kernels: Tensor) -> Tensor:
     return F.conv2d(padded, kernels, groups=len(kernels)).view(images.shape)
 
 
-def _grid(images: Tensor) -> Float[Tensor, "rows cols 2"]:
+def _pixel_centres(images: Tensor) -> Float[Tensor, "rows cols 2"]:
     """Centre (col, row) of every pixel; -1 and 1 are the edges of the image."""
     rows, cols = ((2 * torch.arange(size) + 1) / size - 1 for size in images.shape[-2:])
     return torch.stack([cols.expand(len(rows), -1), rows[:, None].expand(-1, len(cols))], dim=-1)
 
 
-def _displaced(images: Tensor, field: Tensor, mode: str = "bilinear") -> Tensor:
+def _displace(images: Tensor, field: Tensor, mode: str = "bilinear") -> Tensor:
     """Each pixel replaced by the value at an offset of ``field`` pixels (cols, rows), ``(count, rows, cols, 2)``."""
     scale = torch.tensor([2 / images.shape[-1], 2 / images.shape[-2]])
-    return _sampled(images, _grid(images) + field * scale, mode)
+    return _sample(images, _pixel_centres(images) + field * scale, mode)
 
 
-def _sampled(images: Tensor, grid: Tensor, mode: str = "bilinear") -> Tensor:
+def _sample(images: Tensor, grid: Tensor, mode: str = "bilinear") -> Tensor:
     return F.grid_sample(images, grid, mode=mode, padding_mode="border", align_corners=False)

@@ -155,7 +155,7 @@ def _layers(module: nn.Module, prefix: str) -> list[str]:
         if not _has_parameters(child):
             continue
         place = f"{prefix}{name}"
-        names += _layers(child, f"{place}.") if _holds_blocks(child) else [place]
+        names += _layers(child, f"{place}.") if _has_blocks(child) else [place]
     return names
 
 
@@ -163,7 +163,7 @@ def _has_parameters(module: nn.Module) -> bool:
     return next(module.parameters(), None) is not None
 
 
-def _holds_blocks(module: nn.Module) -> bool:
+def _has_blocks(module: nn.Module) -> bool:
     """True if the module is or contains a list or a sequence whose members consist of several modules."""
     containers = [m for m in module.modules() if isinstance(m, nn.Sequential | nn.ModuleList)]
     return any(

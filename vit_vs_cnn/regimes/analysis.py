@@ -117,7 +117,7 @@ def analyse(
         InputError: no results, two results of one run, or predictions that do not belong to them.
     """
     objections = log_objections or {}
-    ordered = sorted(_analysed(results, plan), key=lambda result: result.coordinates)
+    ordered = sorted(_planned_results(results, plan), key=lambda result: result.coordinates)
     chance, correct = (None, None) if answers is None else (answers.majority, answers.correct)
     budgets = Budgets(ordered, correct, chance)
     longest, measured = budgets.groups[budgets.names[-1]], budgets.longest
@@ -161,7 +161,7 @@ def analyse(
     )
 
 
-def _analysed(results: Sequence[RunResult], plan: AnalysisPlan | None) -> Sequence[RunResult]:
+def _planned_results(results: Sequence[RunResult], plan: AnalysisPlan | None) -> Sequence[RunResult]:
     """Results of planned seeds; all results if none of their seeds was planned."""
     planned = [r for r in results if plan is not None and r.seed in plan.analysed_seeds]
     return planned or results
@@ -199,7 +199,7 @@ def read_analysis(folder: Path) -> tuple[Analysis, list[RunResult], Answers | No
     Raises:
         InputError: no experiment there, or none of its runs is finished.
     """
-    results = sorted(read_finished_results(folder).values(), key=_order)
+    results = sorted(read_finished_results(folder).values(), key=_sort_key)
     plan, objections = read_plan(folder), find_log_objections(folder, results)
     try:
         answers = load_predictions(folder, results)
@@ -228,6 +228,6 @@ def read_table_analysis(path: Path) -> Analysis:
     return analyse(read_result_table(path), plan=read_plan(path.parent))
 
 
-def _order(result: RunResult) -> tuple[float, int, int, str]:
+def _sort_key(result: RunResult) -> tuple[float, int, int, str]:
     budget = result.parsed_budget
     return (float(budget.amounts[0]) if budget else 0.0, result.train_size, result.seed, result.contender)

@@ -78,15 +78,15 @@ class Answer:
                 "",
                 *(textwrap.fill(text, _LINE_WIDTH) for text in self.further),
                 *[""] * bool(self.further),
-                _labelled("Recommendation", self.recommendation),
-                _labelled("More images", self.more_images),
-                _labelled("More training", self.more_training),
-                *(_labelled("Warning", text) for text in self.warnings),
+                _fill_after_label("Recommendation", self.recommendation),
+                _fill_after_label("More images", self.more_images),
+                _fill_after_label("More training", self.more_training),
+                *(_fill_after_label("Warning", text) for text in self.warnings),
             ]
         )
 
 
-def _labelled(label: str, text: str) -> str:
+def _fill_after_label(label: str, text: str) -> str:
     """A text after its label, in lines that are indented like the first one."""
     return textwrap.fill(
         text,
@@ -239,7 +239,7 @@ def recommendation_text(analysis: Analysis) -> str:
             text = f"train the {best} if its compute does not matter; {_at_equal_compute_text(analysis, comparison)}."
         case RecommendationKind.EITHER:
             margin = format_margin(comparison.margin)
-            text = f"either; their accuracies differ by less than {margin}.{_cheaper(analysis)}"
+            text = f"either; their accuracies differ by less than {margin}.{_compute_text(analysis)}"
         case RecommendationKind.NO_CONCLUSION:
             few = comparison.obstacle is not None and comparison.obstacle.kind is ObstacleKind.FEW_SEEDS
             text = f"no conclusion: {comparison.obstacle}{' (--protocol.seeds [0,1,2])' * few}."
@@ -268,7 +268,9 @@ def _recommendation_of_several_starts(analysis: Analysis, comparison: PairCompar
             sentences.append(f"{lower} (significant); {_at_equal_compute_text(analysis, comparison)}.")
         case RecommendationKind.EITHER:
             margin = format_margin(comparison.margin)
-            sentences.append(f"The {rival} is equally good: they differ by less than {margin}.{_cheaper(analysis)}")
+            sentences.append(
+                f"The {rival} is equally good: they differ by less than {margin}.{_compute_text(analysis)}"
+            )
         case _:
             significance = " (not significant)" if points != "0.0" else ""
             sentences.append(f"{lower}{significance}.")
@@ -319,7 +321,7 @@ def _missing_evidence_text(analysis: Analysis) -> str:
     advice = analysis.recommendation
     comparison = advice.comparison
     assert comparison is not None
-    goal, minimum = max(abs(comparison.difference.value), comparison.margin), _minimum_detectable(comparison)
+    goal, minimum = max(abs(comparison.difference.value), comparison.margin), _detectable_text(comparison)
     if comparison.minimum_detectable is not None and comparison.minimum_detectable <= goal:
         return f"{minimum} The measured difference is smaller."
     numbers = {"seeds": advice.seeds_needed, "test images": advice.images_needed}
@@ -329,7 +331,7 @@ def _missing_evidence_text(analysis: Analysis) -> str:
     return f"{minimum} To detect {100 * goal:.1f} points as reliably, {' or '.join(options)} are needed."
 
 
-def _minimum_detectable(comparison: PairComparison) -> str:
+def _detectable_text(comparison: PairComparison) -> str:
     design = f"{format_count(comparison.seeds, 'seed')} and {format_count(comparison.images, 'test image')}"
     if comparison.minimum_detectable is None:
         return f"With {design} no possible difference is detected in 80 % of such experiments."
@@ -337,7 +339,7 @@ def _minimum_detectable(comparison: PairComparison) -> str:
     return f"With {design} a difference of {points} is detected in 80 % of such experiments."
 
 
-def _cheaper(analysis: Analysis) -> str:
+def _compute_text(analysis: Analysis) -> str:
     advice = analysis.recommendation
     pair = [model for model in analysis.models if model.key in (advice.best, advice.rival)]
     ratio = macs_ratio(pair)

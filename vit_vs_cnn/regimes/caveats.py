@@ -71,7 +71,7 @@ def blocking_obstacle(
     """Reason why the runs of two models at one training-set size allow no conclusion; None if they do."""
     both = [*first, *second]
     objections = (log_objections.get(r.contender) for r in both)
-    if (obstacle := shared_obstacle(objections, _by_model(both), (r.cost.ended_early for r in both))) is not None:
+    if (obstacle := shared_obstacle(objections, _group_by_model(both), (r.cost.ended_early for r in both))) is not None:
         return obstacle
     if any(r.scores.scored_on is not ScoredOn.TEST for r in both):
         return Obstacle(ObstacleKind.VALIDATION_IMAGES, "they were scored on validation images")
@@ -201,7 +201,7 @@ def _recipe_caveats(results: Sequence[RunResult], pairs: Collection[tuple[str, s
         caveats.append(Caveat(CaveatKind.HAND_SET_RECIPES, _INFORMS, "Recipes were set by hand."))
     by_reason: dict[str, list[str]] = {}
     for size in sorted({r.train_size for r in results}):
-        if (unequal := recipe_obstacle(_by_model([r for r in results if r.train_size == size]))) is not None:
+        if (unequal := recipe_obstacle(_group_by_model([r for r in results if r.train_size == size]))) is not None:
             by_reason.setdefault(unequal.text, []).append(f"{size:,}")
     caveats += [
         Caveat(CaveatKind.UNEQUAL_RECIPE_CARE, _BLOCKS, f"With {', '.join(sizes)} images {reason}: no conclusion.")
@@ -227,7 +227,7 @@ def _sensitivity_caveats(results: Sequence[RunResult], pairs: Collection[tuple[s
     return caveats
 
 
-def _by_model(results: Iterable[RunResult]) -> dict[str, list[RunResult]]:
+def _group_by_model(results: Iterable[RunResult]) -> dict[str, list[RunResult]]:
     models: dict[str, list[RunResult]] = {}
     for r in results:
         models.setdefault(r.contender, []).append(r)

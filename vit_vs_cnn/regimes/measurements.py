@@ -78,22 +78,22 @@ class Measurements:
         for size in self.sizes:
             if shared := [seed for seed in self.shared_seeds(size, first, second) if seed in seeds]:
                 a, b = (self.scores(model, size, shared) for model in (first, second))
-                failed = self._failed(a) | self._failed(b)
+                failed = self._failed_mask(a) | self._failed_mask(b)
                 results[size] = (a.accuracies - b.accuracies)[~failed]
         return results
 
     def failed_runs(self, scores: SeedScores) -> int:
         """Number of runs that learned nothing (``failed_to_learn``); 0 where the classes are unknown."""
-        return int(self._failed(scores).sum())
+        return int(self._failed_mask(scores).sum())
 
     def failed_seeds(self, model: str, size: int) -> list[int]:
         """Seeds whose run learned nothing."""
         if not (seeds := self.shared_seeds(size, model)):
             return []
-        failed = self._failed(self.scores(model, size, seeds))
+        failed = self._failed_mask(self.scores(model, size, seeds))
         return [seed for seed, has_failed in zip(seeds, failed, strict=True) if has_failed]
 
-    def _failed(self, scores: SeedScores) -> Bool[np.ndarray, "seeds"]:
+    def _failed_mask(self, scores: SeedScores) -> Bool[np.ndarray, "seeds"]:
         if self.chance is None:
             return np.zeros(len(scores), dtype=bool)
         return failed_to_learn(scores.accuracies, self.chance, int(scores.images.min()))
@@ -153,7 +153,7 @@ def measure(
             raise InputError(f"results: {' '.join(map(str, result.coordinates))} occurs twice")
         accuracy[place], images[place] = result.accuracy, result.scores.scored_images
         if correct is not None:
-            rows[place] = _checked_row(result, correct)
+            rows[place] = _correct_row(result, correct)
     uses_folds = len({r.data.fold for r in results}) > 1
     counts = sorted({r.scores.scored_images for r in results})
     if correct is not None and len(counts) > 1 and not uses_folds:
@@ -162,7 +162,7 @@ def measure(
     return Measurements(models, sizes, seeds, accuracy, images, predictions, uses_folds, chance)
 
 
-def _checked_row(result: RunResult, correct: Mapping[str, np.ndarray]) -> np.ndarray:
+def _correct_row(result: RunResult, correct: Mapping[str, np.ndarray]) -> np.ndarray:
     row = correct.get(result.run)
     if row is None:
         raise InputError(

@@ -74,8 +74,8 @@ def _summary(key: str, result: RunResult) -> ModelSummary:
         parameters=result.cost.parameters,
         macs=result.cost.macs,
         start_kind=result.start.start_kind,
-        start=_start(result),
-        budget=_budget(result),
+        start=_start_text(result),
+        budget=_budget_text(result),
     )
 
 
@@ -91,7 +91,7 @@ def format_model_name(model: Mapping[str, Any]) -> str:
     return f"{text} as attention" if preset != name else text
 
 
-def _start(result: RunResult) -> str | None:
+def _start_text(result: RunResult) -> str | None:
     match result.start.start_kind:
         case StartKind.LINEAR_PROBE:
             return f"linear probe of {result.start.start_name}"
@@ -106,7 +106,7 @@ def _start(result: RunResult) -> str | None:
     return "from scratch" if is_known and result.start.start_kind is StartKind.SCRATCH else None
 
 
-def _budget(result: RunResult) -> str:
+def _budget_text(result: RunResult) -> str:
     budget = result.parsed_budget
     if budget is not None and budget.unit == "epochs":
         return f"{budget.amounts[0]:g} epochs"

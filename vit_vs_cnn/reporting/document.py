@@ -87,7 +87,7 @@ class Table(Block):
         aside: columns that a terminal leaves out.
         part_by: column whose values separate groups of rows.
         terminal: whether a terminal prints the table.
-        most: number of rows that are shown; the CSV file has all rows.
+        max_rows: number of rows that are shown; the CSV file has all rows.
     """
 
     title: str
@@ -98,11 +98,11 @@ class Table(Block):
     aside: frozenset[str] = frozenset()
     part_by: str = ""
     terminal: bool = True
-    most: int | None = None
+    max_rows: int | None = None
 
     @property
-    def shown(self) -> Sequence[Sequence[Cell]]:
-        return self.rows[: self.most]
+    def shown_rows(self) -> Sequence[Sequence[Cell]]:
+        return self.rows[: self.max_rows]
 
     @property
     def flush_right(self) -> list[bool]:
@@ -110,7 +110,7 @@ class Table(Block):
         return [bool(self.rows) and all(_is_number(row[place]) for row in self.rows) for place in places]
 
     @property
-    def parted(self) -> list[bool]:
+    def starts_group(self) -> list[bool]:
         if not self.part_by:
             return [False for _ in self.rows]
         place = list(self.columns).index(self.part_by)
@@ -122,7 +122,7 @@ class Table(Block):
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         numbers = [column not in NAMES for column in self.columns]
-        writer.writerows([self.columns, *(list(map(_plain, row, numbers)) for row in self.rows)])
+        writer.writerows([self.columns, *(list(map(_csv_cell, row, numbers)) for row in self.rows)])
         return text.getvalue()
 
 
@@ -215,12 +215,12 @@ class Document:
     @property
     def tables(self) -> list[Table]:
         """Tables that are also CSV files."""
-        return [block for block in _flat(self.blocks) if isinstance(block, Table) and block.name]
+        return [block for block in _all_blocks(self.blocks) if isinstance(block, Table) and block.name]
 
     @property
     def pictures(self) -> list[Picture]:
         """Pictures that are also files."""
-        return [block for block in _flat(self.blocks) if isinstance(block, Picture) and block.name]
+        return [block for block in _all_blocks(self.blocks) if isinstance(block, Picture) and block.name]
 
 
 def csv_of(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] | None = None) -> str:
@@ -233,18 +233,18 @@ def csv_of(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] | None = No
     return text.getvalue()
 
 
-def _flat(blocks: Sequence[Block]) -> Iterator[Block]:
+def _all_blocks(blocks: Sequence[Block]) -> Iterator[Block]:
     for block in blocks:
         yield block
         if isinstance(block, Fold):
-            yield from _flat(block.blocks)
+            yield from _all_blocks(block.blocks)
 
 
 def _is_number(value: Cell) -> bool:
     return not isinstance(value, Link) and (value is None or bool(_BEGINS_WITH_NUMBER.match(str(value))))
 
 
-def _plain(cell: Cell, may_be_number: bool) -> str | int | None:
+def _csv_cell(cell: Cell, may_be_number: bool) -> str | int | None:
     if isinstance(cell, Link):
         return cell.text
     return cell.replace(",", "") if may_be_number and isinstance(cell, str) and _NUMBER.fullmatch(cell) else cell

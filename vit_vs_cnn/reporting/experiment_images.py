@@ -32,11 +32,11 @@ def image_blocks(findings: Findings) -> tuple[list[Block], list[str]]:
     Returns:
         the blocks, none if validation images were scored; and a sentence if predictions or test images are missing.
     """
-    results = _compared(findings)
+    results = _answer_results(findings)
     if any(result.scores.scored_on is not ScoredOn.TEST for result in results):
         return [], []
     try:
-        cells = [_answers(findings, result) for result in results]
+        cells = [_read_predictions(findings, result) for result in results]
         tests = _test_images(findings, cells)
     except (InputError, OSError):
         return [], [NOT_AVAILABLE]
@@ -63,7 +63,7 @@ def image_blocks(findings: Findings) -> tuple[list[Block], list[str]]:
     return [*blocks, _table(classes, size)], []
 
 
-def _compared(findings: Findings) -> list[RunResult]:
+def _answer_results(findings: Findings) -> list[RunResult]:
     """The results of the models of the answer, at the largest training-set size that they share."""
     advice = findings.analysis.recommendation
     size = findings.analysis.sizes[-1]
@@ -74,14 +74,14 @@ def _compared(findings: Findings) -> list[RunResult]:
     ]
 
 
-def _answers(findings: Findings, result: RunResult) -> RunPredictions:
+def _read_predictions(findings: Findings, result: RunResult) -> RunPredictions:
     predictions = Predictions.from_arrays(load_run_predictions(findings.folder, result.run))
     return RunPredictions(display_name(result.contender), result.seed, result.data.subset, result.test_set, predictions)
 
 
 def _test_images(findings: Findings, cells: Sequence[RunPredictions]) -> dict[str | None, LabelledImages]:
     """The test images of the runs, by test set. Raises InputError: they are not available, or have changed."""
-    pool, tests = open_experiment_data(findings.folder, _compared(findings)[0].data), {}
+    pool, tests = open_experiment_data(findings.folder, _answer_results(findings)[0].data), {}
     for cell in cells:
         test, predictions = tests.setdefault(cell.test_set, pool.test(cell.seed)), cell.predictions
         same = predictions.labels.tolist() == test.labels.tolist()

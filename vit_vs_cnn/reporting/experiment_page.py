@@ -217,7 +217,7 @@ def _protocol(config: Mapping[str, Any], findings: Findings) -> dict[str, Cell]:
     return {
         "experiment": config["name"],
         "images": source if data["source"] == "synthetic" else f"{source}, in {data['root']}",
-        **_left_out(findings.results),
+        **_unused_files(findings.results),
         "training-set sizes": ", ".join(f"{size:,}" for size in findings.analysis.sizes),
         "seeds": ", ".join(map(str, sorted({result.seed for result in findings.results}))),
         "budget of a run": build(Budget, protocol["budget"], location="protocol.budget").text,
@@ -227,7 +227,7 @@ def _protocol(config: Mapping[str, Any], findings: Findings) -> dict[str, Cell]:
     }
 
 
-def _left_out(results: Sequence[RunResult]) -> dict[str, Cell]:
+def _unused_files(results: Sequence[RunResult]) -> dict[str, Cell]:
     """Numbers of files that could not be used, by kind, and the file that lists them."""
     for result in results:
         skipped = result.data.data_details.get("skipped") or {}

@@ -251,7 +251,7 @@ def trials_table(trials: Sequence[Trial]) -> Table:
 def _table(title: str, rows: Sequence[Mapping[str, str]], name: str, note: str = "", part_by: str = SIZE) -> Table:
     columns = list(rows[0]) if rows else []
     part_by = part_by if part_by in columns else ""
-    return Table(title, columns, [list(row.values()) for row in rows], name, note, part_by=part_by, most=MAX_ROWS)
+    return Table(title, columns, [list(row.values()) for row in rows], name, note, part_by=part_by, max_rows=MAX_ROWS)
 
 
 def _percent(accuracy: Estimate, digits: int = 1) -> dict[str, str]:

@@ -93,8 +93,8 @@ def write_inspection_page(
     max_error = max([0.0, *(error for image in packed for _, error in image.values())])
     weights = {f"w{number}-{index}": text for index, image in enumerate(packed) for number, (text, _) in image.items()}
     data = {
-        "images": [_image(images, index) for index in range(count)],
-        "models": [_model(images, network, count) for network in networks],
+        "images": [_image_data(images, index) for index in range(count)],
+        "models": [_network_data(images, network, count) for network in networks],
         "levels": WEIGHT_STEPS,
         "scales": SCALE_STEPS,
         "colours": {name: _base64(_colours(name)) for name in COLOUR_MAPS},
@@ -184,18 +184,18 @@ def _correlation(row: MethodScore, stage: RandomizationStage) -> str:
         return "class-agnostic"
     if stage.mean is None or stage.is_unchanged is None:
         return "constant"
-    spread = "" if stage.standard_deviation is None else f" ± {_short(stage.standard_deviation)}"
+    spread = "" if stage.standard_deviation is None else f" ± {_two_digits(stage.standard_deviation)}"
     mark = " !" if stage.is_unchanged and row.method not in BASELINE_METHODS else ""
     constant = f"\n({stage.constant_share:.0%} constant)" if stage.constant_share >= 0.005 else ""
-    return f"{_short(stage.mean)}{spread}{mark}{constant}"
+    return f"{_two_digits(stage.mean)}{spread}{mark}{constant}"
 
 
 def _value_and_interval(measure: MapMeasure) -> str:
-    value, low, high = (_short(x) for x in (measure.value.value, measure.value.low, measure.value.high))
+    value, low, high = (_two_digits(x) for x in (measure.value.value, measure.value.low, measure.value.high))
     return f"{value}{'*' if measure.beats_baselines else ' '}\n{low},{high}"
 
 
-def _short(number: float) -> str:
+def _two_digits(number: float) -> str:
     """Two digits, and no minus before a zero."""
     return f"{round(number, 2) + 0.0:.2f}"
 
@@ -314,16 +314,18 @@ def _pack_image(attentions: Mapping[int, AttentionMaps], index: int) -> _Packed:
 
 def _bytes_of_rest(inspection: Inspection, count: int) -> int:
     pictures = sum(len(_picture(inspection.images, index)) for index in range(count))
-    return pictures + len(json.dumps([_model(inspection.images, network, count) for network in inspection.networks]))
+    return pictures + len(
+        json.dumps([_network_data(inspection.images, network, count) for network in inspection.networks])
+    )
 
 
-def _model(images: InspectedImages, network: NetworkInspection, count: int) -> dict[str, Any]:
+def _network_data(images: InspectedImages, network: NetworkInspection, count: int) -> dict[str, Any]:
     on_page = {maps.method for maps in network.methods if network.attention is not None} & METHODS_COMPUTED_ON_PAGE
     return {
         "name": network.name,
-        "attention": None if network.attention is None else _attention(network.attention, count),
-        "says": [_prediction(images, network, index) for index in range(count)],
-        "maps": [_map(maps, count, images, network) for maps in network.methods if maps.method not in on_page],
+        "attention": None if network.attention is None else _attention_data(network.attention, count),
+        "says": [_prediction_data(images, network, index) for index in range(count)],
+        "maps": [_map_data(maps, count, images, network) for maps in network.methods if maps.method not in on_page],
         "scores": {maps.method: _deletions(maps, count) for maps in network.methods if maps.method in on_page},
     }
 
@@ -336,7 +338,7 @@ def _deletions(maps: MethodMaps, count: int) -> list[list[float]]:
     return [[round(value, 3) for value in of_image] for of_image in scores]
 
 
-def _attention(attention: AttentionMaps, count: int) -> dict[str, Any]:
+def _attention_data(attention: AttentionMaps, count: int) -> dict[str, Any]:
     """The shape of the weights, and the tokens that are read: once if they are the same for all images."""
     query = attention.query[:count].double().cpu()
     same = bool((query == query[:1]).all())
@@ -348,24 +350,24 @@ def _attention(attention: AttentionMaps, count: int) -> dict[str, Any]:
     }
 
 
-def _prediction(images: InspectedImages, network: NetworkInspection, index: int) -> dict[str, Any]:
+def _prediction_data(images: InspectedImages, network: NetworkInspection, index: int) -> dict[str, Any]:
     predicted, label = int(network.predicted[index]), images.label(index)
     name, share = images.data.class_names[predicted], float(network.probabilities[index, predicted])
     return {"class": name, "share": round(share, 4), "right": None if label is None else label == name}
 
 
-def _map(maps: MethodMaps, count: int, images: InspectedImages, network: NetworkInspection) -> dict[str, Any]:
+def _map_data(maps: MethodMaps, count: int, images: InspectedImages, network: NetworkInspection) -> dict[str, Any]:
     return {
         "method": maps.method,
         "about": maps.description,
         "specific": maps.class_specific,
         "classes": [images.data.class_names[int(network.target_classes[index])] for index in range(count)],
         "score": _deletions(maps, count),
-        **_quantized(maps.maps[:count]),
+        **_quantize(maps.maps[:count]),
     }
 
 
-def _quantized(maps: Float[Tensor, "images map_rows map_cols"]) -> dict[str, Any]:
+def _quantize(maps: Float[Tensor, "images map_rows map_cols"]) -> dict[str, Any]:
     """Maps as bytes between the least and the greatest value of each."""
     maps = maps.float().cpu()
     if max(maps.shape[1:]) > MAX_MAP_SIZE:
@@ -382,7 +384,7 @@ def _quantized(maps: Float[Tensor, "images map_rows map_cols"]) -> dict[str, Any
     }
 
 
-def _image(images: InspectedImages, index: int) -> dict[str, Any]:
+def _image_data(images: InspectedImages, index: int) -> dict[str, Any]:
     rows, cols = images.data.images.shape[2:]
     name, label = images.data.sample_ids[index], images.label(index)
     return {"name": name, "label": label, "size": [rows, cols], "src": _picture(images, index)}

@@ -124,7 +124,7 @@ def attention_distances(report: LocalityReport) -> Figure:
     axis.plot(_depths(layers), uniform, "--", color="black", label="uniform attention")
     axis.set_title("Mean attention distance")
     axis.set_ylim(0, 1.08 * max(*map(max, heads), *uniform))
-    _finish(figure, axis, layers)
+    _add_ticks_and_legend(figure, axis, layers)
     return figure
 
 
@@ -141,7 +141,7 @@ def explained_share(report: LocalityReport) -> Figure:
     axis.set(xlabel="layer", ylabel="R² on held-out images", title="Share of a layer that a convolution explains")
     values = [*means, *(share for layer in layers for share in layer.explained_by_kernel_size.values())]
     axis.set_ylim(max(-0.25, min([0.0, *filter(math.isfinite, values)]) - 0.03), 1.03)
-    _finish(figure, axis, layers)
+    _add_ticks_and_legend(figure, axis, layers)
     return figure
 
 
@@ -170,7 +170,7 @@ def _depths(layers: Sequence[LayerLocality]) -> list[int]:
     return [layer.layer + 1 for layer in layers]
 
 
-def _finish(figure: Figure, axis: Axes, layers: Sequence[LayerLocality]) -> None:
+def _add_ticks_and_legend(figure: Figure, axis: Axes, layers: Sequence[LayerLocality]) -> None:
     axis.set_xticks(_depths(layers))
     axis.title.set_fontsize(10)
     axis.grid(axis="y", alpha=0.3, linewidth=0.5)

@@ -74,7 +74,7 @@ def _templates() -> Environment:
     )
     environment.policies["json.dumps_kwargs"] = {"sort_keys": False}
     environment.globals["asset"] = asset
-    environment.filters["embedded"] = _embedded
+    environment.filters["embedded"] = _image_source
     environment.filters["whole_options"] = _whole_options
     return environment
 
@@ -84,7 +84,7 @@ def _whole_options(text: str) -> Markup:
     return Markup(_OPTION.sub(r'<span class="option">\g<0></span>', str(escape(text))))
 
 
-def _embedded(picture: Picture, saved: Mapping[str, Path]) -> dict[str, Any]:
+def _image_source(picture: Picture, saved: Mapping[str, Path]) -> dict[str, Any]:
     """Source and size in CSS pixels of the ``<img>`` of a picture."""
     data = _bytes(saved.get(picture.name, picture.source))
     kind, (width, height) = (

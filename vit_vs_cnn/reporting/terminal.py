@@ -50,7 +50,7 @@ def _table(table: Table, document: Document) -> RichTable:
     shown = [number for number, name in enumerate(table.columns) if name not in table.aside]
     for number in shown:
         is_number = table.flush_right[number]
-        words = " ".join([table.columns[number], *(_text(row[number]) for row in table.shown)]).split()
+        words = " ".join([table.columns[number], *(_text(row[number]) for row in table.shown_rows)]).split()
         width = max(map(len, words), default=0)
         rich_table.add_column(
             RichText(table.columns[number]),
@@ -58,14 +58,14 @@ def _table(table: Table, document: Document) -> RichTable:
             overflow="fold",
             min_width=width if is_number else min(_MIN_NAME_WIDTH, width),
         )
-    for row, is_separated in zip(table.shown, table.parted, strict=False):
+    for row, is_separated in zip(table.shown_rows, table.starts_group, strict=False):
         if is_separated:
             rich_table.add_section()
-        rich_table.add_row(*(_coloured(row[number], document) for number in shown))
+        rich_table.add_row(*(_styled(row[number], document) for number in shown))
     return rich_table
 
 
-def _coloured(cell: Cell, document: Document) -> RichText:
+def _styled(cell: Cell, document: Document) -> RichText:
     look = document.looks.get(cell) if isinstance(cell, str) else None
     return RichText(_text(cell), style="" if look is None else look.colour)
 

@@ -173,7 +173,7 @@ def seeds_needed(distribution: MeanDistribution, seeds: int, difference: float, 
         )
         return replace(distribution, seed_parts=parts)
 
-    return _smallest(lambda count: with_seeds(count).minimum_detectable(level), difference, seeds, MAX_SEEDS)
+    return _smallest_number(lambda count: with_seeds(count).minimum_detectable(level), difference, seeds, MAX_SEEDS)
 
 
 def images_needed(distribution: MeanDistribution, images: int, difference: float, *, level: float) -> int | None:
@@ -186,10 +186,10 @@ def images_needed(distribution: MeanDistribution, images: int, difference: float
     def with_images(count: int) -> MeanDistribution:
         return replace(distribution, image_error=distribution.image_error * math.sqrt(images / count))
 
-    return _smallest(lambda count: with_images(count).minimum_detectable(level), difference, images, MAX_IMAGES)
+    return _smallest_number(lambda count: with_images(count).minimum_detectable(level), difference, images, MAX_IMAGES)
 
 
-def _smallest(detectable: Callable[[int], float], difference: float, low: int, high: int) -> int | None:
+def _smallest_number(detectable: Callable[[int], float], difference: float, low: int, high: int) -> int | None:
     """The smallest number from ``low`` to ``high`` with which ``difference`` is detectable."""
     if detectable(high) > abs(difference):
         return None

@@ -189,7 +189,7 @@ def compare_models(
     unstable = None
     if any(0 < failed < len(side) for failed, side in zip(failed_runs, (first, second), strict=True)):
         test, p_value = ComparisonTest.FISHER, fisher_exact(failed_runs[0], len(first), failed_runs[1], len(second))
-        unstable = _unstable(names, failed_runs, (len(first), len(second)))
+        unstable = _unstable_training(names, failed_runs, (len(first), len(second)))
     comparison = PairComparison(
         first=names[0],
         second=names[1],
@@ -206,7 +206,7 @@ def compare_models(
         error_rate=rules.error_rate,
         is_primary=rules.is_primary,
         conclusion=Conclusion.NO_CONCLUSION,
-        obstacle=_few(seeds, images) or rules.obstacle or (None if paired else _UNPAIRED) or unstable,
+        obstacle=_few_seeds_or_images(seeds, images) or rules.obstacle or (None if paired else _UNPAIRED) or unstable,
         train_size=train_size,
     )
     return adjust_comparisons([comparison])[0]
@@ -215,7 +215,7 @@ def compare_models(
 _UNPAIRED = Obstacle(ObstacleKind.UNPAIRED, "their seeds or training subsets differ")
 
 
-def _few(seeds: int, images: int) -> Obstacle | None:
+def _few_seeds_or_images(seeds: int, images: int) -> Obstacle | None:
     if (obstacle := too_few_images(images)) is not None:
         return obstacle
     if seeds >= MIN_SEEDS_FOR_CONCLUSION:
@@ -235,7 +235,7 @@ def too_few_images(images: int) -> Obstacle | None:
     )
 
 
-def _unstable(names: tuple[str, str], failed: tuple[int, int], runs: tuple[int, int]) -> Obstacle:
+def _unstable_training(names: tuple[str, str], failed: tuple[int, int], runs: tuple[int, int]) -> Obstacle:
     counts = " and ".join(f"{f} of {k} runs of {name}" for name, f, k in zip(names, failed, runs, strict=True))
     text = f"training is unstable: {counts} learned nothing. Mean accuracies are therefore not compared"
     return Obstacle(ObstacleKind.UNSTABLE_TRAINING, text)
@@ -254,8 +254,8 @@ def adjust_comparisons(comparisons: Sequence[PairComparison], *, planned: int | 
     """
     secondary = [comparison for comparison in comparisons if not comparison.is_primary]
     missing = max(0, (planned or 0) - len(secondary))
-    p_values = iter(_adjusted([c.p_value for c in secondary], secondary, missing))
-    equivalence_p_values = iter(_adjusted([_equivalence_p_value(c) for c in secondary], secondary, missing))
+    p_values = iter(_adjust([c.p_value for c in secondary], secondary, missing))
+    equivalence_p_values = iter(_adjust([_equivalence_p_value(c) for c in secondary], secondary, missing))
     results, undecided = [], missing
     for comparison in comparisons:
         if comparison.is_primary:
@@ -271,7 +271,7 @@ def adjust_comparisons(comparisons: Sequence[PairComparison], *, planned: int | 
     ]
 
 
-def _adjusted(p_values: Sequence[float], comparisons: Sequence[PairComparison], missing: int) -> list[float]:
+def _adjust(p_values: Sequence[float], comparisons: Sequence[PairComparison], missing: int) -> list[float]:
     """Holm's adjustment over analyses with different error rates; comparisons without a conclusion count as 1."""
     factors = [ERROR_RATE / comparison.error_rate for comparison in comparisons]
     largest = max(factors, default=1.0)  # p-values are compared at one error rate, the smallest

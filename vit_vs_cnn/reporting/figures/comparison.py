@@ -60,18 +60,18 @@ def classes_figure(classes: Sequence[ClassAccuracy], styles: Looks) -> Figure:
     for row, result in enumerate(shown):
         ends = [100 * min(result.accuracy.values()), 100 * max(result.accuracy.values())]
         axis.plot(ends, [row, row], color="#bbbbbb", zorder=0, linewidth=1.5)
-    names = [f"{result.name} *" if _differs(result) else result.name for result in shown]
+    names = [f"{result.name} *" if _is_significant(result) else result.name for result in shown]
     axis.set_yticks(range(len(shown)), names)
     axis.set_ylim(len(shown) - 0.5, -0.5)
     more = f" (the {len(shown)} of {len(ordered)} where they differ most)" if len(shown) < len(ordered) else ""
-    starred = "; * they differ (p < 0.05, Holm)" if any(map(_differs, shown)) else ""
+    starred = "; * they differ (p < 0.05, Holm)" if any(map(_is_significant, shown)) else ""
     axis.set_xlabel(f"accuracy in % by class{more}{starred}")
     axis.grid(axis="x", alpha=0.3)
     figure.legend(fontsize=8, loc="outside upper center", ncols=4, frameon=False)
     return figure
 
 
-def _differs(accuracy: ClassAccuracy) -> bool:
+def _is_significant(accuracy: ClassAccuracy) -> bool:
     return accuracy.p_corrected is not None and accuracy.p_corrected < 0.05
 
 
@@ -89,14 +89,14 @@ def confusion_figure(confusion: Mapping[str, Sequence[Sequence[int]]], class_nam
         if few:
             axis.set_xticks(range(len(class_names)), class_names, rotation=90, fontsize=7)
             axis.set_yticks(range(len(class_names)), class_names, fontsize=7)
-            _write_in(axis, share)
+            _write_values(axis, share)
         axis.spines[:].set_visible(False)
     axes[0].set_ylabel("true class")
     figure.colorbar(axes[0].images[0], ax=axes, shrink=0.7, label="% of the true class")
     return figure
 
 
-def _write_in(axis: Axes, values: np.ndarray) -> None:
+def _write_values(axis: Axes, values: np.ndarray) -> None:
     middle = (values.min() + values.max()) / 2
     for (row, col), value in np.ndenumerate(values):
         colour = "white" if value < middle else "black"
@@ -110,7 +110,7 @@ def pictures_figure(
     first = [members[0] for members in group_entries(networks).values()][:MAX_NETWORKS]
     kinds = dict(list(pictures.items())[: MAX_NETWORKS + 1])
     columns = max(len(numbers) for numbers in kinds.values())
-    words = {number: _words(number, first, test) for numbers in kinds.values() for number in numbers}
+    words = {number: _picture_texts(number, first, test) for numbers in kinds.values() for number in numbers}
     lines = 2 + max(above.count("\n") + below.count("\n") for above, below in words.values())
     height = len(kinds) * (1.45 + 0.14 * lines) + 0.1
     figure, axes = plain_axes(1.25 * columns + 0.3, height, columns, len(kinds), ruled=False)
@@ -126,7 +126,7 @@ def pictures_figure(
     return figure
 
 
-def _words(number: int, first: Sequence[ScoredNetwork], test: LabelledImages) -> tuple[str, str]:
+def _picture_texts(number: int, first: Sequence[ScoredNetwork], test: LabelledImages) -> tuple[str, str]:
     """Texts above and below an image, in lines that are not wider than it."""
     truth = test.class_names[int(test.labels[number])]
     answers = [f"{t.group}: {test.class_names[int(t.predictions.classes[number])]}" for t in first]

@@ -150,14 +150,14 @@ def plot_rows(
 
 def picture_of(figure: Figure, kind: str = "svg", *, dpi: int = DPI) -> bytes:
     """Bytes of a file of a figure; the same figure gives the same bytes."""
-    with _laid_out(figure):
+    with _fixed_layout(figure):
         return _bytes(figure, kind, "page", dpi)
 
 
 def save_figure(figure: Figure, folder: Path, name: str, formats: Sequence[str] = ("png", "svg")) -> list[Path]:
     """Write ``name.png`` and ``name.svg`` into a folder, which is made; the same figure gives the same bytes."""
     paths = [folder / f"{name}.{suffix}" for suffix in formats]
-    with _laid_out(figure):
+    with _fixed_layout(figure):
         for path, suffix in zip(paths, formats, strict=True):
             with atomic_write(path, contested=True) as partial:
                 partial.write_bytes(_bytes(figure, suffix, name, DPI))
@@ -165,7 +165,7 @@ def save_figure(figure: Figure, folder: Path, name: str, formats: Sequence[str] 
 
 
 @contextmanager
-def _laid_out(figure: Figure) -> Iterator[None]:
+def _fixed_layout(figure: Figure) -> Iterator[None]:
     """Compute the layout of a figure once instead of for each file."""
     make_readable(figure)
     engine = figure.get_layout_engine()

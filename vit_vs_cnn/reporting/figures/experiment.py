@@ -141,7 +141,7 @@ def _write_names(axis: Axes, analysis: Analysis, ends: dict[str, float]) -> None
         axis.annotate(names[key], (x, height), annotation_clip=False, color=colour, **place)
 
 
-def _determined(difference: Estimate) -> Estimate:
+def _with_limited_interval(difference: Estimate) -> Estimate:
     """A difference, without its interval where the data do not determine it."""
     value = difference.value
     return difference if difference.low > -1 and difference.high < 1 else Estimate(value, value, value)
@@ -154,7 +154,7 @@ def difference_curve(analysis: Analysis) -> Figure:
     figure, (axis,) = plain_axes(FIGURE_SIZE_INCHES[0], 2.8)
     comparisons = _recommended_pair(analysis)
     signed = [
-        _determined(comparison.difference if comparison.first == advice.best else -comparison.difference)
+        _with_limited_interval(comparison.difference if comparison.first == advice.best else -comparison.difference)
         for comparison in comparisons
     ]
     sizes = [comparison.train_size or 0 for comparison in comparisons]
@@ -189,7 +189,9 @@ def difference_curves(analysis: Analysis, reference: str) -> Figure:
     for key, style in styles.items():
         comparisons = analysis.pair(key, reference) if key != reference else []
         if comparisons:
-            signed = [_determined(one.difference if one.first == key else -one.difference) for one in comparisons]
+            signed = [
+                _with_limited_interval(one.difference if one.first == key else -one.difference) for one in comparisons
+            ]
             sizes, values = [one.train_size or 0 for one in comparisons], [100 * one.value for one in signed]
             axis.plot(sizes, values, lw=1.5, color=style.colour)
             _draw_intervals(axis, sizes, signed, style)
@@ -222,7 +224,7 @@ def _forest(rows: Sequence[_Row], label: str) -> Figure:
         for place, (_, by_size) in enumerate(rows):
             if size in by_size:
                 estimate, is_conclusive = by_size[size]
-                (value,), span = in_percent([_determined(estimate)])
+                (value,), span = in_percent([_with_limited_interval(estimate)])
                 face = INK if is_conclusive else "white"
                 axis.errorbar(value, place, xerr=span, ms=6, lw=0, elinewidth=1.5, mfc=face, **_DIFFERENCE.line)
         axis.axvline(0, color=GREY, lw=1)
