@@ -58,7 +58,7 @@ class GroupAccuracy:
 
 @dataclass(frozen=True)
 class PairAccuracy:
-    """Two groups on the same images. The first of the comparison has the higher accuracy.
+    """Two groups on the same images.
 
     Arguments:
         comparison: the difference, its p-value and the conclusion; for runs of one experiment as in its report.
@@ -116,15 +116,14 @@ class ExperimentComparisons:
 
     def find(self, own: PairComparison) -> PairComparison | None:
         """The experiment's comparison of the same runs; None if it contains other seeds or images."""
-        names = (self.models.get(own.first), self.models.get(own.second))
         for reported in self.comparisons:
-            if reported.train_size != self.size or reported.names != {*names}:
+            names = [self.models.get(group) for group in (own.first, own.second)]
+            if reported.train_size != self.size or [reported.first, reported.second] != names:
                 continue
-            comparison = reported if reported.first == names[0] else _swap(reported)
-            pairs = zip(comparison.distribution.accuracies or (), own.distribution.accuracies or (), strict=True)
-            is_same = (comparison.seeds, comparison.images) == (own.seeds, own.images)
+            pairs = zip(reported.distribution.accuracies or (), own.distribution.accuracies or (), strict=True)
+            is_same = (reported.seeds, reported.images) == (own.seeds, own.images)
             if is_same and all(abs(a - b) < SAME_ACCURACY for a, b in pairs):
-                return replace(comparison, first=own.first, second=own.second)
+                return replace(reported, first=own.first, second=own.second)
         return None
 
     def analysis_of(self, seeds: Sequence[int | None], obstacle: Obstacle | None) -> PlannedAnalysis:
@@ -133,22 +132,6 @@ class ExperimentComparisons:
         if self.plan is None or len(numbers) < len(seeds):
             return PlannedAnalysis(tuple(numbers), ComparisonRules(obstacle=obstacle))
         return self.plan.analysis_of(numbers, is_primary=False, obstacle=obstacle)
-
-
-def _swap(comparison: PairComparison) -> PairComparison:
-    """The second model minus the first."""
-    accuracies = comparison.distribution.accuracies
-    return replace(
-        comparison,
-        first=comparison.second,
-        second=comparison.first,
-        difference=-comparison.difference,
-        distribution=replace(
-            comparison.distribution,
-            mean=-comparison.distribution.mean,
-            accuracies=accuracies and (accuracies[1], accuracies[0]),
-        ),
-    )
 
 
 def find_experiment_comparisons(entries: Sequence[ComparisonEntry]) -> ExperimentComparisons:
@@ -219,7 +202,8 @@ def _test_train_ratio(networks: Sequence[TestedEntry]) -> float | None:
 
 
 def _compare_pairs(groups: dict[str, list[TestedEntry]], experiment: ExperimentComparisons) -> list[PairAccuracy]:
-    pairs = [_compare_pair(groups[a], groups[b], experiment) for a, b in itertools.combinations(groups, 2)]
+    names = sorted(groups, key=lambda name: experiment.models.get(name, name))  # the order of the experiment's report
+    pairs = [_compare_pair(groups[a], groups[b], experiment) for a, b in itertools.combinations(names, 2)]
     comparisons = [pair.comparison for pair in pairs]
     if len(pairs) == 1:
         comparisons = [replace(comparisons[0], is_primary=True)]
@@ -232,8 +216,6 @@ def _compare_pair(
 ) -> PairAccuracy:
     *rows, paired = paired_rows(first, second)
     ours, theirs = [first[i] for i in rows[0]], [second[i] for i in rows[1]]
-    if fmean(t.predictions.accuracy for t in ours) < fmean(t.predictions.accuracy for t in theirs):
-        return _compare_pair(second, first, experiment)
     both = [*first, *second]
     obstacle = shared_obstacle(
         (t.objection for t in both),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from vit_vs_cnn.console import format_count
 from vit_vs_cnn.regimes.analysis import Analysis
 from vit_vs_cnn.regimes.budgets import CostKind
-from vit_vs_cnn.regimes.caveats import CaveatKind, CaveatSeverity, max_unseen_failure_rate
+from vit_vs_cnn.regimes.caveats import CaveatKind, CaveatSeverity
 from vit_vs_cnn.regimes.model_summaries import ModelSummary, macs_ratio
 from vit_vs_cnn.regimes.recommendation import RecommendationKind
 from vit_vs_cnn.runs.analysis_plan import MAX_EQUAL_MACS_RATIO
@@ -439,19 +439,6 @@ def _conclusion_text(comparison: PairComparison) -> str:
             detectable = f"{100 * comparison.minimum_detectable:.1f} points"
             return f"not enough evidence; the minimum detectable difference is {detectable}"
     return str(comparison.conclusion)
-
-
-def failure_rate_text(analysis: Analysis) -> str | None:
-    """The failure rate that the seeds of the recommendation rule out; None if a run failed or failures are unknown."""
-    comparison = analysis.recommendation.comparison
-    if comparison is None or analysis.chance is None or comparison.conclusion is Conclusion.NO_CONCLUSION:
-        return None
-    points = [p for key in comparison.names for p in analysis.curve(key) if p.train_size == comparison.train_size]
-    if any(point.failed_runs for point in points):
-        return None
-    limit = f"{100 * max_unseen_failure_rate(comparison.seeds):.0f} %"
-    runs = f"No run with {comparison.train_size:,} images failed"
-    return f"{runs}; {comparison.seeds} seeds rule out failure rates above {limit}."
 
 
 def format_margin(margin: float) -> str:

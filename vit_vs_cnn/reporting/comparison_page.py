@@ -135,11 +135,13 @@ def _pairs(accuracy: AccuracyComparison) -> list[Table]:
         return []
     rows = []
     for pair in accuracy.pairs:
-        c, alone = pair.comparison, f"{pair.only_first:,.0f} / {pair.only_second:,.0f}"
+        c = pair.comparison
+        counts = [pair.only_first, pair.only_second] if c.leader == c.first else [pair.only_second, pair.only_first]
+        alone = " / ".join(f"{count:,.0f}" for count in counts)
         p = format_p_value(c.adjusted_p_value)
-        results = [points(c.difference.value), interval(c.difference, sign=True), alone, p]
+        results = [points(c.lead.value), interval(c.lead, sign=True), alone, p]
         conclusion = str(c.conclusion) if c.obstacle is None else f"{c.conclusion}: {c.obstacle}"
-        rows.append([f"{c.first} - {c.second}", *results, conclusion, str(c.test)])
+        rows.append([f"{c.leader} - {c.follower}", *results, conclusion, str(c.test)])
     columns = ["pair", "points", "95 %", "only one correct", "p", "conclusion", "test"]
     note = "p is adjusted for the number of comparisons (Holm), except for the primary one." * (len(accuracy.pairs) > 1)
     title = "Differences on the same images, paired"
@@ -154,7 +156,7 @@ def _classes(accuracy: AccuracyComparison) -> Table:
         for result in accuracy.classes
     ]
     if len(names) == 2:
-        first, second = accuracy.pairs[0].comparison.first, accuracy.pairs[0].comparison.second
+        first, second = accuracy.pairs[0].comparison.leader, accuracy.pairs[0].comparison.follower
         columns += [f"{first} - {second}", "p"]
         title += "; p is adjusted for the number of classes (Holm)"
         for row, result in zip(rows, accuracy.classes, strict=True):

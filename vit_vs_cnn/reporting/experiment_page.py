@@ -12,7 +12,7 @@ from vit_vs_cnn.config.reading import build
 from vit_vs_cnn.data.listing import format_counts
 from vit_vs_cnn.files import write_text
 from vit_vs_cnn.regimes.analysis import Analysis
-from vit_vs_cnn.regimes.answer import MAX_WARNINGS, failure_rate_text, write_answer
+from vit_vs_cnn.regimes.answer import MAX_WARNINGS, write_answer
 from vit_vs_cnn.regimes.budgets import longest_results
 from vit_vs_cnn.regimes.caveats import Caveat
 from vit_vs_cnn.reporting import experiment_tables as tables
@@ -154,13 +154,11 @@ def _document(
     answer = write_answer(analysis)
     shown = [*urgent, *answer.alerts, *answer.warnings][: MAX_WARNINGS + len(answer.alerts)]
     limits = [*notes, *(text for text in analysis.warnings() if text not in shown)]
-    failures = failure_rate_text(analysis)
     settings = {key: config[key] for key in _CONFIG_BLOCKS if key in config}
     sections: dict[str, Sequence[Block | None]] = {
         "Further limits": [Bullets(limits) if limits else None],
         "Accuracies and differences": [
             *(pictures.get(name) for name in ("behind_the_best", "differences", "difference")),
-            None if failures is None else Text(failures),
             tables.accuracy_table(analysis, results),
             tables.comparison_table(analysis),
         ],
