@@ -248,7 +248,7 @@ def class_accuracies(groups: Mapping[str, Sequence[ScoredNetwork]], class_names:
     folds = {t.test_set: t.predictions.labels.numpy() for members in groups.values() for t in members}
     labels = np.concatenate([*folds.values()])
     present = [{*torch.cat([t.predictions.labels for t in members]).tolist()} for members in groups.values()]
-    classes = sorted(set.intersection(*present))
+    classes: list[int] = sorted(set.intersection(*present))
     p_values: list[float | None] = [None] * len(classes)
     if len(groups) == 2 and len(folds) == 1:
         first, second = groups.values()
