@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.regimes.budgets import BudgetGain, BudgetInteraction, Budgets, EqualCostDifference
+from vit_vs_cnn.regimes.budgets import BudgetGain, BudgetInteraction, BudgetResults, EqualCostDifference
 from vit_vs_cnn.regimes.caveats import (
     Caveat,
     CaveatKind,
@@ -119,7 +119,7 @@ def analyse(
     objections = log_objections or {}
     ordered = sorted(_planned_results(results, plan), key=lambda result: result.coordinates)
     chance, correct = (None, None) if answers is None else (answers.majority, answers.correct)
-    budgets = Budgets(ordered, correct, chance)
+    budgets = BudgetResults(ordered, correct, chance)
     longest, measured = budgets.groups[budgets.names[-1]], budgets.longest
     models = summarise_models(longest)
     comparisons = _compare(longest, measured, plan, objections)

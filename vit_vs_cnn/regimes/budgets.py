@@ -89,7 +89,7 @@ class EqualCostDifference:
         return max(self.ratio, 1 / self.ratio) > limit
 
 
-class Budgets:
+class BudgetResults:
     """Results of an experiment by training budget, the longest last.
 
     Arguments:

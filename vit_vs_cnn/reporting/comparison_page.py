@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 
 from matplotlib.figure import Figure
 
@@ -19,10 +20,18 @@ from vit_vs_cnn.files import write_text
 from vit_vs_cnn.reporting.document import Bullets, Cell, Document, Facts, Picture, Table
 from vit_vs_cnn.reporting.figures.comparison import comparison_figures
 from vit_vs_cnn.reporting.page import write_document
-from vit_vs_cnn.reporting.style import bytes_text, in_millions, interval, looks, percent, points, value_text
+from vit_vs_cnn.reporting.style import (
+    assign_styles,
+    format_bytes,
+    format_estimate,
+    format_millions,
+    format_percent,
+    format_points,
+    format_value,
+)
 from vit_vs_cnn.runs.answers import MAJORITY
 from vit_vs_cnn.runs.calibration import MIN_VALIDATION_IMAGES
-from vit_vs_cnn.statistics.intervals import format_p_value
+from vit_vs_cnn.statistics.intervals import format_interval, format_p_value
 
 HEADINGS = {
     Part.ACCURACY: "Accuracy",
@@ -51,9 +60,9 @@ def comparison_document(
 ) -> Document:
     groups = list(dict.fromkeys(network.group for network in comparison.networks))
     lead = [f"{format_count(len(comparison.networks), 'network')} on {comparison.images:,} test images."]
-    styles = looks(groups)
+    styles = assign_styles(groups)
     styles |= {network.name: styles[network.group] for network in comparison.networks}
-    document = Document(join_names(groups), comparison.conclusions or lead, looks=styles)
+    document = Document(join_names(groups), comparison.conclusions or lead, styles=styles)
     if warnings := _warnings(comparison):
         document.section("Before you read on", Bullets(warnings, "warning"))
     tables = comparison_tables(comparison)
@@ -120,10 +129,10 @@ def comparison_tables(comparison: NetworkComparison) -> dict[Part, list[Table]]:
 
 
 def _groups(accuracy: AccuracyComparison, images: int) -> Table:
-    rows = [[MAJORITY, "", percent(accuracy.majority), "", "", ""]]
+    rows = [[MAJORITY, "", format_percent(accuracy.majority), "", "", ""]]
     for group in accuracy.groups:
-        top5 = ["-", "-"] if group.top5 is None else [percent(group.top5.value), interval(group.top5)]
-        rows.append([group.name, str(len(group.seeds)), percent(group.top1.value), interval(group.top1), *top5])
+        top5 = ["-", "-"] if group.top5 is None else format_estimate(group.top5)
+        rows.append([group.name, str(len(group.seeds)), *format_estimate(group.top1), *top5])
     columns = ["", "seeds", "top-1 %", "95 %", "top-5 %", "95 %"]
     several = any(len(group.seeds) > 1 for group in accuracy.groups)
     note = "An interval over several seeds is for new seeds and new images." if several else ""
@@ -139,7 +148,7 @@ def _pairs(accuracy: AccuracyComparison) -> list[Table]:
         counts = [pair.only_first, pair.only_second] if c.leader == c.first else [pair.only_second, pair.only_first]
         alone = " / ".join(f"{count:,.0f}" for count in counts)
         p = format_p_value(c.adjusted_p_value)
-        results = [points(c.lead.value), interval(c.lead, sign=True), alone, p]
+        results = [format_points(c.lead.value), format_interval(c.lead, sign=True), alone, p]
         conclusion = str(c.conclusion) if c.obstacle is None else f"{c.conclusion}: {c.obstacle}"
         rows.append([f"{c.leader} - {c.follower}", *results, conclusion, str(c.test)])
     columns = ["pair", "points", "95 %", "only one correct", "p", "conclusion", "test"]
@@ -152,7 +161,7 @@ def _classes(accuracy: AccuracyComparison) -> Table:
     names = [group.name for group in accuracy.groups]
     columns, title = ["class", "images", *(f"{name} %" for name in names)], "By class"
     rows = [
-        [result.name, str(result.images), *(percent(result.accuracy[name]) for name in names)]
+        [result.name, str(result.images), *(format_percent(result.accuracy[name]) for name in names)]
         for result in accuracy.classes
     ]
     if len(names) == 2:
@@ -161,7 +170,7 @@ def _classes(accuracy: AccuracyComparison) -> Table:
         title += "; p is adjusted for the number of classes (Holm)"
         for row, result in zip(rows, accuracy.classes, strict=True):
             difference = result.accuracy[first] - result.accuracy[second]
-            row += [points(difference), format_p_value(result.p_corrected)]
+            row += [format_points(difference), format_p_value(result.p_corrected)]
     return Table(title, columns, rows, "classes", terminal=False)
 
 
@@ -169,7 +178,7 @@ def _calibration(calibration: dict[str, CalibrationComparison]) -> Table:
     rows = []
     for name, result in calibration.items():
         both = [result.before, result.after] if result.after else [result.before]
-        scores = [[percent(score.ece), f"{score.nll:.3f}", f"{score.brier:.3f}"] for score in both]
+        scores = [[format_percent(score.ece), f"{score.nll:.3f}", f"{score.brier:.3f}"] for score in both]
         temperature = "-" if result.temperature is None else f"{result.temperature:.2f}"
         rows.append([name, *map(" -> ".join, zip(*scores, strict=True)), temperature, str(result.fitted_on or "-")])
     columns = ["", "ECE %", "NLL", "Brier", "temperature", "fitted on"]
@@ -182,12 +191,12 @@ def _calibration(calibration: dict[str, CalibrationComparison]) -> Table:
 
 def _corruptions(corruptions: CorruptionAccuracy) -> list[Table]:
     means = [
-        [name, percent(clean), percent(corruptions.mean[name].value), interval(corruptions.mean[name])]
+        [name, format_percent(clean), *format_estimate(corruptions.mean[name])]
         for name, clean in corruptions.clean.items()
     ]
     accuracy = corruptions.accuracy
     rows = [
-        [corruption.replace("_", " "), *(percent(sum(a[corruption]) / len(a[corruption])) for a in accuracy.values())]
+        [corruption.replace("_", " "), *(format_percent(fmean(a[corruption])) for a in accuracy.values())]
         for corruption in next(iter(accuracy.values()))
     ]
     title = f"Accuracy on {corruptions.images:,} test images, original and corrupted"
@@ -218,10 +227,10 @@ def _similarity(cka: Sequence[LayerSimilarity], images: int) -> Table:
 def _cost(cost: dict[str, InferenceCost]) -> Table:
     rows = []
     for name, values in cost.items():
-        sizes = [in_millions(values.parameters), in_millions(values.macs)]
+        sizes = [format_millions(values.parameters), format_millions(values.macs)]
         times = [f"{1000 * values.latency_p50:.2f}", f"{1000 * values.latency_p95:.2f}"]
         speed = [f"{values.throughput[values.best_batch]:,.0f}", str(values.best_batch)]
-        memory = [bytes_text(count) for count in (values.peak_bytes, values.weight_bytes, values.file_bytes)]
+        memory = [format_bytes(count) for count in (values.peak_bytes, values.weight_bytes, values.file_bytes)]
         rows.append([name, *sizes, *times, *speed, *memory])
     columns = ["", "params", "MACs", "p50 ms", "p95 ms", "images/s", "at batch", "memory", "weights", "file"]
     note = (
@@ -235,7 +244,7 @@ def _cost(cost: dict[str, InferenceCost]) -> Table:
 def _differences(differences: ConfigDifferences) -> Table:
     names = list(differences.recipes)
     rows = [
-        [setting, *(value_text(values.get(name, ABSENT)) for name in names)]
+        [setting, *(format_value(values.get(name, ABSENT)) for name in names)]
         for setting, values in differences.settings.items()
     ]
     rows.append(["recipe", *differences.recipes.values()])

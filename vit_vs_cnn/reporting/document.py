@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vit_vs_cnn.reporting.style import Looks
+from vit_vs_cnn.reporting.style import ModelStyles
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -178,16 +178,21 @@ class Document:
 
     Arguments:
         lead: the most important paragraphs.
-        looks: colours and markers of models in tables.
+        styles: colours and markers of models in tables.
         assets: file names of additional style sheets and scripts.
     """
 
     def __init__(
-        self, title: str, lead: str | Sequence[str] = (), *, looks: Looks | None = None, assets: Sequence[str] = ()
+        self,
+        title: str,
+        lead: str | Sequence[str] = (),
+        *,
+        styles: ModelStyles | None = None,
+        assets: Sequence[str] = (),
     ) -> None:
         self.title = title
         self.lead = [lead] if isinstance(lead, str) else list(lead)
-        self.looks = looks or {}
+        self.styles = styles or {}
         self.assets = assets
         self.blocks: list[Block] = []
 

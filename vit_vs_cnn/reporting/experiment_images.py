@@ -9,9 +9,9 @@ from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.regimes.budgets import longest_results
 from vit_vs_cnn.regimes.model_summaries import display_name
 from vit_vs_cnn.reporting.document import Block, Picture, Table
-from vit_vs_cnn.reporting.figures.comparison import classes_figure, confusion_figure, pictures_figure
+from vit_vs_cnn.reporting.figures.comparison import classes_figure, confusion_figure, examples_figure
 from vit_vs_cnn.reporting.findings import Findings
-from vit_vs_cnn.reporting.style import looks, percent
+from vit_vs_cnn.reporting.style import assign_styles, format_percent
 from vit_vs_cnn.runs.evaluation import Predictions
 from vit_vs_cnn.runs.experiment_data import open_experiment_data
 from vit_vs_cnn.runs.record import load_run_predictions
@@ -44,14 +44,14 @@ def image_blocks(findings: Findings) -> tuple[list[Block], list[str]]:
     test = tests[shown[0].test_set]
     classes = class_accuracies(groups, test.class_names)
     size = f"{results[0].train_size:,} training images"
-    styles = looks(findings.analysis.display_names)
+    styles = assign_styles(findings.analysis.display_names)
     styles |= {display_name(name): look for name, look in styles.items()}
     blocks: list[Block] = []
     first_members = [members[0] for members in group_entries(shown).values()]
     if examples := choose_examples(first_members):
         caption = f"Randomly chosen test images that only one model, or none, classifies correctly; {size}, first seed."
         alt = "test images with their class and the prediction of each model"
-        figure = pictures_figure(examples, first_members, test)
+        figure = examples_figure(examples, first_members, test)
         blocks.append(Picture(figure, caption, alt, "pictures", ("png", "svg")))
     caption = f"Accuracy by class with {size}, mean over seeds. The class with the largest difference is on top."
     blocks.append(Picture(classes_figure(classes, styles), caption, "accuracy of each model by class", "classes"))
@@ -93,7 +93,7 @@ def _test_images(findings: Findings, cells: Sequence[RunPredictions]) -> dict[st
 def _table(classes: Sequence[ClassAccuracy], size: str) -> Table:
     names = list(classes[0].accuracy)
     rows = [
-        [c.name, f"{c.images:,}", *(percent(c.accuracy[name]) for name in names), format_p_value(c.p_corrected)]
+        [c.name, f"{c.images:,}", *(format_percent(c.accuracy[name]) for name in names), format_p_value(c.p_corrected)]
         for c in classes
     ]
     title = f"Accuracy by class with {size}, mean over seeds. p is adjusted for the number of classes (Holm)"

@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from vit_vs_cnn.comparison.differences import flatten_settings
 from vit_vs_cnn.regimes.analysis import Analysis
 from vit_vs_cnn.regimes.answer import format_margin
 from vit_vs_cnn.regimes.budgets import longest_results
 from vit_vs_cnn.regimes.model_summaries import display_name
 from vit_vs_cnn.reporting.document import Table
-from vit_vs_cnn.reporting.style import in_millions, percent, points, value_text
+from vit_vs_cnn.reporting.style import format_millions, format_percent, format_points, format_value
 from vit_vs_cnn.runs.answers import MAJORITY
 from vit_vs_cnn.runs.near_duplicates import NearDuplicates
 from vit_vs_cnn.runs.recipe_care import source_text
@@ -37,7 +38,7 @@ def accuracy_table(analysis: Analysis, results: Sequence[RunResult]) -> Table:
         cost = {"steps": _steps(runs[p.model, p.train_size]), "epochs": f"{first.epochs:.1f}"}
         rows.append(row | {"seeds": str(len(p.by_seed))} | cost | {"FLOPs": f"{first.cost.flops:.3g}"})
     if analysis.chance is not None:
-        rows.insert(0, dict.fromkeys(rows[0], "") | {"model": MAJORITY, "accuracy, %": percent(analysis.chance)})
+        rows.insert(0, dict.fromkeys(rows[0], "") | {"model": MAJORITY, "accuracy, %": format_percent(analysis.chance)})
     scored = f"{results[0].scores.scored_images:,} {results[0].scores.scored_on} images"
     note = f"Mean over seeds on {scored}. The interval (from, to) covers other seeds and other test images."
     if analysis.seeds == 1:
@@ -71,7 +72,7 @@ def comparison_table(analysis: Analysis) -> Table:
                 "p": format_p_value(comparison.p_value),
                 "adjusted p": format_p_value(comparison.adjusted_p_value),
                 "seeds": str(comparison.seeds),
-                "detectable": percent(comparison.minimum_detectable) if has_limit else "",
+                "detectable": format_percent(comparison.minimum_detectable) if has_limit else "",
                 "conclusion": _conclusion(comparison),
             }
         )
@@ -136,15 +137,11 @@ def equal_cost_table(analysis: Analysis) -> Table:
 
 def forecasts_table(analysis: Analysis) -> Table:
     """Expected accuracy with more images than were measured, and the fitted law."""
-    rows = [
-        {
-            "model": analysis.display_names[forecast.model],
-            SIZE: f"{forecast.train_size:,}",
-            **_percent(forecast.accuracy),
-        }
-        | {"a": f"{forecast.law.scale:.3g}", "b": f"{forecast.law.exponent:.3f}", "c, %": percent(forecast.law.floor)}
-        for forecast in analysis.forecasts
-    ]
+    rows = []
+    for forecast in analysis.forecasts:
+        law, row = forecast.law, {"model": analysis.display_names[forecast.model], SIZE: f"{forecast.train_size:,}"}
+        row |= {**_percent(forecast.accuracy), "a": f"{law.scale:.3g}", "b": f"{law.exponent:.3f}"}
+        rows.append(row | {"c, %": format_percent(law.floor)})
     return _table("Forecast with twice the images, from error(n) = a n^-b + c", rows, "forecasts")
 
 
@@ -153,7 +150,7 @@ def models_table(analysis: Analysis, results: Sequence[RunResult]) -> Table:
     largest, rows = {r.contender: r for r in sorted(longest_results(results), key=lambda r: r.train_size)}, []
     for model in analysis.models:
         r = largest[model.key]
-        sizes = {"parameters": in_millions(model.parameters), "MACs": in_millions(model.macs)}
+        sizes = {"parameters": format_millions(model.parameters), "MACs": format_millions(model.macs)}
         row = {"model": model.display_name, "network": model.model_name, "start": model.start or "-", **sizes}
         settings = {key: value for key, value in r.recipe.items() if key != "model"}
         rows.append(row | {"recipe": _recipe_source(r), "settings": _settings_text(settings)})
@@ -171,13 +168,10 @@ def _recipe_source(result: RunResult) -> str:
     return text + (f" with {search.tuned_at:,} images" if search is not None and search.tuned_at is not None else "")
 
 
-def _settings_text(settings: Mapping[str, Any], prefix: str = "") -> str:
+def _settings_text(settings: Mapping[str, Any]) -> str:
     """``optimizer.lr 0.03, schedule.warmup 0.1``."""
-    texts = [
-        _settings_text(value, f"{prefix}{key}.") if isinstance(value, Mapping) else f"{prefix}{key} {value_text(value)}"
-        for key, value in settings.items()
-    ]
-    return ", ".join(filter(None, texts))
+    texts = {key: format_value(value) for key, value in flatten_settings(settings).items() if value != {}}
+    return ", ".join(f"{key} {text}" for key, text in texts.items())
 
 
 def runs_table(cells: Sequence[RunStatus], results: Sequence[RunResult]) -> Table:
@@ -207,14 +201,14 @@ def duplicates_table(
         masks = [contamination.clean(result) for result in group]
         row = {SIZE: f"{size:,}", "model": display_name(contender)}
         row["duplicates"] = f"{fmean((~mask).sum() for mask in masks):,.1f}"
-        row["share, %"] = percent(fmean((~mask).mean() for mask in masks), 2)
+        row["share, %"] = format_percent(fmean((~mask).mean() for mask in masks), 2)
         columns = dict.fromkeys(("accuracy, %", "without them, %", "difference, points"), "-")
         pairs = [(correct[r.run], mask) for r, mask in zip(group, masks, strict=True) if mask.any()]
         if pairs:  # nothing is left of a test set that is contained in the subset
             accuracy = fmean(hits.mean() for hits, _ in pairs)
             clean_accuracy = fmean(hits[mask].mean() for hits, mask in pairs)
-            texts = percent(accuracy, 2), percent(clean_accuracy, 2), points(clean_accuracy - accuracy, 2)
-            columns = dict(zip(columns, texts, strict=True))
+            texts = [format_percent(share, 2) for share in (accuracy, clean_accuracy)]
+            columns = dict(zip(columns, [*texts, format_points(clean_accuracy - accuracy, 2)], strict=True))
         rows.append(row | columns)
     return _table(
         "Test images that are near-duplicates of images of a run, and the accuracy without", rows, "duplicates"
@@ -240,7 +234,7 @@ def trials_table(trials: Sequence[Trial]) -> Table:
         searches.setdefault((trial.train_size, trial.contender), []).append(trial)
     rows = [
         {SIZE: f"{size:,}", "model": display_name(contender), "rank": str(rank)}
-        | {"validation accuracy, %": percent(trial.validation_accuracy), "state": trial.state}
+        | {"validation accuracy, %": format_percent(trial.validation_accuracy), "state": trial.state}
         | {"recipe": trial.values_text}
         for (size, contender), search in sorted(searches.items())
         for rank, trial in enumerate(ranked(search), start=1)
@@ -255,11 +249,11 @@ def _table(title: str, rows: Sequence[Mapping[str, str]], name: str, note: str =
 
 
 def _percent(accuracy: Estimate, digits: int = 1) -> dict[str, str]:
-    texts = (percent(value, digits) for value in (accuracy.value, accuracy.low, accuracy.high))
+    texts = (format_percent(value, digits) for value in (accuracy.value, accuracy.low, accuracy.high))
     return dict(zip(("accuracy, %", "from", "to"), texts, strict=True))
 
 
 def _points(difference: Estimate, name: str) -> dict[str, str]:
     """Value and ends of the interval; an unlimited end is empty."""
-    ends = [points(end) if abs(end) < 1 else "" for end in (difference.low, difference.high)]
-    return {name: points(difference.value), "from": ends[0], "to": ends[1]}
+    ends = [format_points(end) if abs(end) < 1 else "" for end in (difference.low, difference.high)]
+    return {name: format_points(difference.value), "from": ends[0], "to": ends[1]}

@@ -12,7 +12,7 @@ from vit_vs_cnn.regimes.analysis import Analysis, read_analysis
 from vit_vs_cnn.regimes.answer import MAX_WARNINGS, write_answer
 from vit_vs_cnn.regimes.caveats import Caveat, CaveatKind, CaveatSeverity
 from vit_vs_cnn.reporting.document import Document, Picture, Raw
-from vit_vs_cnn.reporting.style import looks
+from vit_vs_cnn.reporting.style import assign_styles
 from vit_vs_cnn.runs.answers import Answers
 from vit_vs_cnn.runs.result import RunResult
 from vit_vs_cnn.runs.trials import TRIALS_FILE, Trial, read_trials
@@ -121,9 +121,9 @@ class Findings(Written):
         return self._with_warning(self.stored_leak, str(write_answer(self.analysis)), "\n\n")
 
     def _repr_html_(self) -> str:
-        from vit_vs_cnn.reporting.page import fragment_of
+        from vit_vs_cnn.reporting.page import render_fragment
 
-        return fragment_of(answer_document(self.analysis, self.stored_leak))
+        return render_fragment(answer_document(self.analysis, self.stored_leak))
 
     @staticmethod
     def _with_warning(caveat: Caveat | None, text: str, separator: str) -> str:
@@ -152,11 +152,11 @@ def answer_document(analysis: Analysis, leak: Caveat | None, urgent: Sequence[st
     """
     from vit_vs_cnn.reporting.figures.experiment import MAX_CURVES_WITH_INTERVALS, accuracy_curves, shows_chance
 
-    answer, styles = write_answer(analysis), looks(analysis.display_names)
+    answer, styles = write_answer(analysis), assign_styles(analysis.display_names)
     styles |= {analysis.display_names[key]: style for key, style in styles.items()}
     recommendation = f"{answer.recommendation[:1].upper()}{answer.recommendation[1:]}"
     lead = [*([] if leak is None else [leak.text]), *answer.alerts, recommendation]
-    document = Document(answer.title, lead, looks=styles, assets=["experiment.css"])
+    document = Document(answer.title, lead, styles=styles, assets=["experiment.css"])
     document.add(Raw("answer.html", {"answer": answer}))
     caption = "Mean accuracy with 95 % intervals. Small dots are single seeds, failed runs included."
     if len(analysis.models) > MAX_CURVES_WITH_INTERVALS and len(analysis.sizes) > 1:

@@ -37,7 +37,7 @@ from vit_vs_cnn.reporting.document import Bullets, Document, Fold, Picture, Raw,
 from vit_vs_cnn.reporting.figures import attention as figures
 from vit_vs_cnn.reporting.figures.drawing import in_colours
 from vit_vs_cnn.reporting.page import write_document
-from vit_vs_cnn.reporting.style import looks
+from vit_vs_cnn.reporting.style import assign_styles
 
 #: Size of the page without its figures, and the share of it that weights, images and maps may take.
 MAX_PAGE_BYTES, CONTENT_SHARE = 10_000_000, 0.94
@@ -102,7 +102,7 @@ def write_inspection_page(
     names = [network.name for network in networks]
     assets = ("explorer.css", "explorer.js")
     document = Document(
-        f"Inspection of {join_names(names)}", summary_lines(inspection), looks=looks(names), assets=assets
+        f"Inspection of {join_names(names)}", summary_lines(inspection), styles=assign_styles(names), assets=assets
     )
     document.add(Raw("explorer.html", {"weights": weights, "data": data}))
     classes = _target_classes(inspection)

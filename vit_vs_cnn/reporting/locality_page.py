@@ -14,9 +14,9 @@ from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.inspection.locality.study import SUMMARY_MEASURES, LayerLocality, LocalityReport, Row, StudiedLayer
 from vit_vs_cnn.regimes.analysis import Analysis
 from vit_vs_cnn.reporting.document import Bullets, Document, Fold, Picture, Table
-from vit_vs_cnn.reporting.figures.drawing import panels, plain_axes, plot_distances
+from vit_vs_cnn.reporting.figures.drawing import make_axes, make_panels, plot_distances
 from vit_vs_cnn.reporting.figures.experiment import accuracy_curves
-from vit_vs_cnn.reporting.style import COLOURS, SERIES, Look, looks
+from vit_vs_cnn.reporting.style import COLOURS, SERIES_COLOURS, ModelStyle, assign_styles
 
 #: Column of the table: the field of a layer's row, and how it is written.
 COLUMNS = {
@@ -99,7 +99,7 @@ def locality_figures(report: LocalityReport) -> dict[str, Figure]:
 def head_centres(report: LocalityReport) -> Figure:
     """Of every layer, the centre of each head on the grid of offsets, with a circle of its width."""
     layers = _layers(report)
-    figure, axes = panels(len(layers), PANELS_IN_ROW, 2.1, 2.3)
+    figure, axes = make_panels(len(layers), PANELS_IN_ROW, 2.1, 2.3)
     far = [
         max(map(abs, centre)) + width
         for layer in layers
@@ -117,9 +117,9 @@ def head_centres(report: LocalityReport) -> Figure:
 def attention_distances(report: LocalityReport) -> Figure:
     """Every head's distance in pixels by layer, their mean, and that of uniform attention."""
     layers = _layers(report)
-    figure, (axis,) = plain_axes(max(5.4, 0.5 * len(layers) + 3.4), 3.4)
+    figure, (axis,) = make_axes(max(5.4, 0.5 * len(layers) + 3.4), 3.4)
     heads = [layer.heads["distance"] for layer in layers]
-    plot_distances(axis, heads, Look(COLOURS[0], "o"), "mean of heads")
+    plot_distances(axis, heads, ModelStyle(COLOURS[0], "o"), "mean of heads")
     uniform = [layer.uniform_distance for layer in layers]
     axis.plot(_depths(layers), uniform, "--", color="black", label="uniform attention")
     axis.set_title("Mean attention distance")
@@ -131,7 +131,7 @@ def attention_distances(report: LocalityReport) -> Figure:
 def explained_share(report: LocalityReport) -> Figure:
     """R^2 on held-out images by layer: convolutions of growing size, and the layer's own mean weights."""
     layers = _layers(report)
-    figure, (axis,) = plain_axes(max(5.6, 0.5 * len(layers) + 3.6), 3.4)
+    figure, (axis,) = make_axes(max(5.6, 0.5 * len(layers) + 3.6), 3.4)
     sizes = sorted({size for layer in layers for size in layer.explained_by_kernel_size})
     for size, colour, marker in zip(sizes, (*COLOURS[:1], *COLOURS[2:]), "osDv^", strict=False):
         heights = [layer.explained_by_kernel_size.get(size, math.nan) for layer in layers]
@@ -181,9 +181,9 @@ def before_and_after(layers: Sequence[StudiedLayer], order: Sequence[str], measu
     """One measure by layer, before training (dashed) and after (solid), a panel for each contender."""
     shown = [name for name in order if any(layer.contender == name for layer in layers)]
     sizes = sorted({layer.train_size for layer in layers})
-    figure, axes = panels(len(shown), 4, 2.2, 2.1, extra=0.9, share=True)
+    figure, axes = make_panels(len(shown), 4, 2.2, 2.1, extra=0.9, share=True)
     for axis, name in zip(axes, shown, strict=True):
-        for colour, size in zip(itertools.cycle(SERIES), sizes):
+        for colour, size in zip(itertools.cycle(SERIES_COLOURS), sizes):
             of_cell = [layer for layer in layers if (layer.contender, layer.train_size) == (name, size)]
             for when, style in (("before", "--"), ("after", "o-")):
                 depths, means = _by_depth(of_cell, when, measure)
@@ -219,7 +219,7 @@ def _study_table(layers: Sequence[StudiedLayer], order: Sequence[str]) -> Table:
 def study_document(analysis: Analysis, layers: Sequence[StudiedLayer], order: Sequence[str], *, title: str) -> Document:
     """The page of a study."""
     lead = "Does locality help, most of all with few images? Do networks learn to attend locally?"
-    document = Document(title, lead, looks=looks(order))
+    document = Document(title, lead, styles=assign_styles(order))
     caption = "Accuracy on the test images with 95 % intervals."
     document.section("Accuracy", Picture(accuracy_curves(analysis), caption, "Accuracy of every contender", "accuracy"))
     document.section(

@@ -23,7 +23,7 @@ _OPTION = re.compile(r"\(?--[a-z][\w.-]*\w(?: &#39;[^&<]*&#39;)?")
 _VIEW = re.compile(rb'viewBox="0 0 ([\d.]+) ([\d.]+)"')
 
 
-def page_of(document: Document, saved: Mapping[str, Path] | None = None) -> str:
+def render_page(document: Document, saved: Mapping[str, Path] | None = None) -> str:
     """The whole page.
 
     All text is escaped. The page contains its pictures, and its policy forbids it to load anything. The same document
@@ -35,7 +35,7 @@ def page_of(document: Document, saved: Mapping[str, Path] | None = None) -> str:
     return _render("page.html", document, saved)
 
 
-def fragment_of(document: Document) -> str:
+def render_fragment(document: Document) -> str:
     """Title, lead and sections, to be shown in a notebook."""
     return _render("fragment.html", document, None)
 
@@ -51,7 +51,7 @@ def write_document(
             shown[picture.name] = files[0]
             paths += files
     texts = {f"tables/{table.name}.csv": table.to_csv() for table in document.tables}
-    for name, text in {**texts, page: page_of(document, shown)}.items():
+    for name, text in {**texts, page: render_page(document, shown)}.items():
         # File names that are not UTF-8 are escaped, as in ``files.spelled``.
         write_text(folder / name, text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace"))
         paths.append(folder / name)

@@ -66,7 +66,7 @@ def _table(table: Table, document: Document) -> RichTable:
 
 
 def _styled(cell: Cell, document: Document) -> RichText:
-    look = document.looks.get(cell) if isinstance(cell, str) else None
+    look = document.styles.get(cell) if isinstance(cell, str) else None
     return RichText(_text(cell), style="" if look is None else look.colour)
 
 

@@ -15,8 +15,8 @@ from vit_vs_cnn.inspection.inspect import NetworkInspection
 from vit_vs_cnn.inspection.networks import InspectedImages
 from vit_vs_cnn.inspection.saliency import resize_maps
 from vit_vs_cnn.models.input_wrappers import visible_size
-from vit_vs_cnn.reporting.figures.drawing import Drawing, in_colours, plain_axes, plot_distances, wrapped
-from vit_vs_cnn.reporting.style import COLOUR_MAP, looks
+from vit_vs_cnn.reporting.figures.drawing import Drawing, in_colours, make_axes, plot_distances, wrap_text
+from vit_vs_cnn.reporting.style import COLOUR_MAP, assign_styles
 
 #: Images side by side.
 COLUMNS = 8
@@ -30,14 +30,14 @@ def overlay_figure(images: InspectedImages, networks: Sequence[NetworkInspection
     """The first images side by side; below each of them the map of every network and method, with its score."""
     rows = [(network, maps) for network in networks for maps in network.methods]
     count = min(COLUMNS, len(images.data))
-    figure, axes = plain_axes(1.4 * count + 0.8, 1.85 * (1 + len(rows)) + 0.2, count, 1 + len(rows), ruled=False)
+    figure, axes = make_axes(1.4 * count + 0.8, 1.85 * (1 + len(rows)) + 0.2, count, 1 + len(rows), ruled=False)
     for column, pixels in enumerate(_draw_images(images, axes[:count])):
         for axis, (network, maps) in zip(axes[count + column :: count], rows, strict=True):
             axis.imshow(overlay(pixels, maps.maps[column]), interpolation="nearest")
             score = f"deletion {float(maps.deletion[column]):.2f} ({maps.relative_deletion(column):+.0%})"
-            axis.set_title(f"{wrapped(describe_prediction(images, network, column))}\n{score}", fontsize=6.5)
+            axis.set_title(f"{wrap_text(describe_prediction(images, network, column))}\n{score}", fontsize=6.5)
     for axis, (network, maps) in zip(axes[count::count], rows, strict=True):
-        axis.set_ylabel(f"{wrapped(network.name)}\n{wrapped(maps.label)}", fontsize=7)
+        axis.set_ylabel(f"{wrap_text(network.name)}\n{wrap_text(maps.label)}", fontsize=7)
     return figure
 
 
@@ -46,7 +46,7 @@ def _draw_images(images: InspectedImages, axes: Sequence[Axes]) -> list[Float[np
     pixels = [in_colours(images.data.images[column]) / 255 for column in range(len(axes))]
     for column, axis in enumerate(axes):
         axis.imshow(pixels[column], interpolation="nearest")
-        axis.set_title(wrapped(images.label(column) or "class not known"), fontsize=7)
+        axis.set_title(wrap_text(images.label(column) or "class not known"), fontsize=7)
     return pixels
 
 
@@ -100,8 +100,8 @@ def head_grid(network: NetworkInspection, title: str) -> Figure:
 
 def distances_by_depth(networks: Sequence[NetworkInspection], image_size: tuple[int, int]) -> Figure:
     """Mean attention distance of every head in pixels by layer, and the distance of attention with equal weights."""
-    figure, (axis,) = plain_axes(6.4, 3.5)
-    styles = looks([network.name for network in networks])
+    figure, (axis,) = make_axes(6.4, 3.5)
+    styles = assign_styles([network.name for network in networks])
     uniform: dict[float, str] = {}  # distance: colour; one line for networks with the same grid
     for network in networks:
         attention, look = network.attention, styles[network.name]

@@ -16,12 +16,19 @@ from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.reporting.figures.drawing import (
     PercentLocator,
     in_colours,
-    panels,
-    plain_axes,
+    make_axes,
+    make_panels,
     plot_shares,
-    wrapped,
+    wrap_text,
 )
-from vit_vs_cnn.reporting.style import COLOUR_MAP, GREY, MAX_NETWORKS, Looks, looks, percent
+from vit_vs_cnn.reporting.style import (
+    COLOUR_MAP,
+    MAX_NETWORKS,
+    NEUTRAL_COLOUR,
+    ModelStyles,
+    assign_styles,
+    format_percent,
+)
 
 #: Letters of a line that is as wide as an image.
 LETTERS = 22
@@ -30,13 +37,13 @@ LETTERS = 22
 def comparison_figures(comparison: NetworkComparison, entries: Sequence[TestedEntry]) -> dict[str, Figure]:
     """All figures that the comparison has data for, by the name of the file."""
     figures: dict[str, Figure] = {}
-    styles = looks([network.group for network in comparison.networks])
+    styles = assign_styles([network.group for network in comparison.networks])
     if (accuracy := comparison.accuracy) is not None:
         figures["classes"] = classes_figure(accuracy.classes, styles)
         figures["confusion"] = confusion_figure(accuracy.confusion, comparison.class_names)
         if comparison.examples:
             shown = on_one_fold(entries)
-            figures["pictures"] = pictures_figure(comparison.examples, shown, shown[0].test)
+            figures["pictures"] = examples_figure(comparison.examples, shown, shown[0].test)
     if comparison.calibration:
         first = {network.group: network.name for network in reversed(comparison.networks)}
         ordered = {group: first[group] for group in styles}
@@ -48,11 +55,11 @@ def comparison_figures(comparison: NetworkComparison, entries: Sequence[TestedEn
     return figures
 
 
-def classes_figure(classes: Sequence[ClassAccuracy], styles: Looks) -> Figure:
+def classes_figure(classes: Sequence[ClassAccuracy], styles: ModelStyles) -> Figure:
     """Accuracy by class, the class where groups differ most on top; at most 30 classes."""
     ordered = sorted(classes, key=lambda c: max(c.accuracy.values()) - min(c.accuracy.values()), reverse=True)
     shown = ordered[:30]
-    figure, (axis,) = plain_axes(6.4, 1.2 + 0.27 * len(shown))
+    figure, (axis,) = make_axes(6.4, 1.2 + 0.27 * len(shown))
     axis.xaxis.set_major_locator(PercentLocator())
     for name in classes[0].accuracy:
         values = [100 * result.accuracy[name] for result in shown]
@@ -78,7 +85,7 @@ def _is_significant(accuracy: ClassAccuracy) -> bool:
 def confusion_figure(confusion: Mapping[str, Sequence[Sequence[int]]], class_names: Sequence[str]) -> Figure:
     """Confusion matrix of each group in percent of the true class."""
     shown = dict(list(confusion.items())[:MAX_NETWORKS])
-    figure, axes = plain_axes(0.6 + 3.7 * len(shown), 4.0, len(shown))
+    figure, axes = make_axes(0.6 + 3.7 * len(shown), 4.0, len(shown))
     few = len(class_names) <= 20
     for axis, (name, counts) in zip(axes, shown.items(), strict=True):
         matrix = np.asarray(counts, dtype=float)
@@ -103,7 +110,7 @@ def _write_values(axis: Axes, values: np.ndarray) -> None:
         axis.text(col, row, f"{value:.0f}", ha="center", va="center", fontsize=6, color=colour)
 
 
-def pictures_figure(
+def examples_figure(
     pictures: Mapping[str, list[int]], networks: Sequence[ScoredNetwork], test: LabelledImages
 ) -> Figure:
     """Test images that only one network classifies correctly, or none, with the predictions."""
@@ -113,7 +120,7 @@ def pictures_figure(
     words = {number: _picture_texts(number, first, test) for numbers in kinds.values() for number in numbers}
     lines = 2 + max(above.count("\n") + below.count("\n") for above, below in words.values())
     height = len(kinds) * (1.45 + 0.14 * lines) + 0.1
-    figure, axes = plain_axes(1.25 * columns + 0.3, height, columns, len(kinds), ruled=False)
+    figure, axes = make_axes(1.25 * columns + 0.3, height, columns, len(kinds), ruled=False)
     for row, (kind, numbers) in enumerate(kinds.items()):
         in_row = axes[row * columns : (row + 1) * columns]
         for axis, number in zip(in_row, numbers, strict=False):
@@ -130,34 +137,34 @@ def _picture_texts(number: int, first: Sequence[ScoredNetwork], test: LabelledIm
     """Texts above and below an image, in lines that are not wider than it."""
     truth = test.class_names[int(test.labels[number])]
     answers = [f"{t.group}: {test.class_names[int(t.predictions.classes[number])]}" for t in first]
-    return wrapped(f"it is: {truth}", LETTERS), "\n".join(wrapped(text, LETTERS) for text in answers)
+    return wrap_text(f"it is: {truth}", LETTERS), "\n".join(wrap_text(text, LETTERS) for text in answers)
 
 
 def reliability_figure(
-    first: Mapping[str, str], calibration: Mapping[str, CalibrationComparison], styles: Looks
+    first: Mapping[str, str], calibration: Mapping[str, CalibrationComparison], styles: ModelStyles
 ) -> Figure:
     """Accuracy over confidence of the first network of each group, before and after temperature scaling."""
     after = {group: calibration[name].after for group, name in first.items()}
     panels = 2 if any(after.values()) else 1
-    figure, axes = plain_axes(3.6 * panels + 0.4, 3.6, panels)
+    figure, axes = make_axes(3.6 * panels + 0.4, 3.6, panels)
     for panel, axis in enumerate(axes):
         for group, name in first.items():
             scores = after[group] if panel else calibration[name].before
             if scores is not None:
-                label = f"{group}: ECE {percent(scores.ece)} %"
+                label = f"{group}: ECE {format_percent(scores.ece)} %"
                 axis.plot(scores.confidence, scores.accuracy, label=label, ms=4, **styles[group].line)
-        axis.plot([0, 1], [0, 1], color=GREY, linestyle=":", zorder=0)
+        axis.plot([0, 1], [0, 1], color=NEUTRAL_COLOUR, linestyle=":", zorder=0)
         axis.set(xlim=(0, 1), ylim=(0, 1), aspect="equal", xlabel="confidence", ylabel="accuracy")
         axis.set_title("with a temperature fitted on validation" if panel else "as it is", fontsize=10)
         axis.legend(fontsize=7, frameon=False, loc="upper left")
     return figure
 
 
-def corruptions_figure(corruptions: CorruptionAccuracy, styles: Looks) -> Figure:
+def corruptions_figure(corruptions: CorruptionAccuracy, styles: ModelStyles) -> Figure:
     """Accuracy by level of every corruption, one panel for each."""
     accuracy = corruptions.accuracy
     names = list(next(iter(accuracy.values())))
-    figure, axes = panels(len(names), 4, 1.9, 1.55, extra=0.5, share=True)
+    figure, axes = make_panels(len(names), 4, 1.9, 1.55, extra=0.5, share=True)
     for axis, name in zip(axes, names, strict=True):
         shares = {group: (corruptions.clean[group], *by_name[name]) for group, by_name in accuracy.items()}
         plot_shares(axis, range(6), shares, styles, ms=3, lw=1.2)
@@ -173,7 +180,7 @@ def corruptions_figure(corruptions: CorruptionAccuracy, styles: Looks) -> Figure
 def cka_figure(similarity: SimilarityComparison) -> Figure:
     """CKA between all layers of two networks, and of each network with itself."""
     ordered = sorted(similarity.cka, key=lambda pair: pair.first == pair.second)[:MAX_NETWORKS]
-    figure, axes = panels(len(ordered), 3, 3.6, 3.5, extra=0.0)
+    figure, axes = make_panels(len(ordered), 3, 3.6, 3.5, extra=0.0)
     for axis, pair in zip(axes, ordered, strict=True):
         axis.imshow(np.asarray(pair.values), cmap=COLOUR_MAP, vmin=0, vmax=1, origin="lower", aspect="auto")
         axis.set(xlabel=pair.second, ylabel=pair.first)

@@ -9,8 +9,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from vit_vs_cnn.regimes.analysis import Analysis
-from vit_vs_cnn.reporting.figures.drawing import PercentLocator, in_percent, plain_axes, plot_rows
-from vit_vs_cnn.reporting.style import GREY, INK, Look, looks
+from vit_vs_cnn.reporting.figures.drawing import PercentLocator, error_bars_in_percent, make_axes, plot_rows
+from vit_vs_cnn.reporting.style import INK, NEUTRAL_COLOUR, ModelStyle, assign_styles
 from vit_vs_cnn.statistics.intervals import Estimate
 from vit_vs_cnn.statistics.pair_comparison import CONCLUSIVE, PairComparison
 
@@ -19,7 +19,7 @@ FIGURE_SIZE_INCHES = (6.4, 3.0)
 #: With more models, only the two models of the recommendation have intervals.
 MAX_CURVES_WITH_INTERVALS = 5
 #: The one look of differences.
-_DIFFERENCE = Look(INK, "o")
+_DIFFERENCE = ModelStyle(INK, "o")
 #: Comparisons of a row by training-set size: the difference, and whether it is conclusive.
 _Row = tuple[str, dict[int, tuple[Estimate, bool]]]
 
@@ -54,7 +54,7 @@ def accuracy_curves(analysis: Analysis, budgets: Sequence[str] = (), *, fits: bo
     sizes = sorted({point.train_size for point in analysis.accuracies if point.budget in shown})
     rows = len(sizes) == 1
     height = 1.0 + 0.5 * len(analysis.models) if rows else FIGURE_SIZE_INCHES[1]
-    figure, axes = plain_axes(FIGURE_SIZE_INCHES[0], height, len(shown), share=True)
+    figure, axes = make_axes(FIGURE_SIZE_INCHES[0], height, len(shown), share=True)
     for axis, budget in zip(axes, shown, strict=True):
         if rows:
             _draw_rows(axis, analysis, budget)
@@ -71,7 +71,7 @@ def accuracy_curves(analysis: Analysis, budgets: Sequence[str] = (), *, fits: bo
 
 
 def _draw_rows(axis: Axes, analysis: Analysis, budget: str) -> None:
-    styles = looks(analysis.display_names)
+    styles = assign_styles(analysis.display_names)
     rows = [
         (model.display_name, styles[model.key], point.accuracy, point.by_seed)
         for model in analysis.models
@@ -79,14 +79,14 @@ def _draw_rows(axis: Axes, analysis: Analysis, budget: str) -> None:
     ]
     plot_rows(axis, rows, {"marker": ".", "ms": 5, "alpha": 0.5}, ms=7, elinewidth=1.5)
     if shows_chance(analysis):
-        axis.axvline(100 * (analysis.chance or 0), color=GREY, lw=1, ls="--")
+        axis.axvline(100 * (analysis.chance or 0), color=NEUTRAL_COLOUR, lw=1, ls="--")
         place = {"xytext": (3, -2), "xycoords": ("data", "axes fraction"), "textcoords": "offset points", "va": "top"}
-        axis.annotate("majority class", (100 * (analysis.chance or 0), 1), color=GREY, fontsize=8.5, **place)
+        axis.annotate("majority class", (100 * (analysis.chance or 0), 1), color=NEUTRAL_COLOUR, fontsize=8.5, **place)
 
 
 def _draw_curves(axis: Axes, analysis: Analysis, budget: str, *, fits: bool) -> None:
     axis.yaxis.set_major_locator(PercentLocator())
-    styles, advice = looks(analysis.display_names), analysis.recommendation
+    styles, advice = assign_styles(analysis.display_names), analysis.recommendation
     for key, style in styles.items():
         curve = analysis.curve(key, budget)
         sizes, values = [p.train_size for p in curve], [100 * p.accuracy.value for p in curve]
@@ -103,7 +103,7 @@ def _draw_curves(axis: Axes, analysis: Analysis, budget: str, *, fits: bool) -> 
             axis.plot(sizes, 100 * (1 - errors), ":", color=styles[forecast.model].colour, lw=1.5)
             _draw_intervals(axis, [forecast.train_size], [forecast.accuracy], styles[forecast.model])
     elif shows_chance(analysis):
-        axis.axhline(100 * (analysis.chance or 0), color=GREY, lw=1, ls="--")
+        axis.axhline(100 * (analysis.chance or 0), color=NEUTRAL_COLOUR, lw=1, ls="--")
 
 
 def shows_chance(analysis: Analysis) -> bool:
@@ -113,8 +113,8 @@ def shows_chance(analysis: Analysis) -> bool:
     return analysis.chance is not None and min(values) - analysis.chance < room
 
 
-def _draw_intervals(axis: Axes, places: Sequence[int], estimates: Sequence[Estimate], style: Look) -> None:
-    values, spans = in_percent(estimates)
+def _draw_intervals(axis: Axes, places: Sequence[int], estimates: Sequence[Estimate], style: ModelStyle) -> None:
+    values, spans = error_bars_in_percent(estimates)
     axis.errorbar(places, values, spans, ms=6, lw=0, elinewidth=1.5, capsize=3, **style.line)
 
 
@@ -127,7 +127,7 @@ def _label_ends(axis: Axes, analysis: Analysis, budget: str, *, with_chance: boo
 
 def _write_names(axis: Axes, analysis: Analysis, ends: dict[str, float]) -> None:
     """Write display names to the right of an axis, near the given heights and apart. "" is the majority class."""
-    styles, names = looks(analysis.display_names), analysis.display_names | {"": "majority class"}
+    styles, names = assign_styles(analysis.display_names), analysis.display_names | {"": "majority class"}
     order = sorted(ends, key=lambda key: (ends[key], key))
     low, high = axis.get_ylim()
     gap = (high - low) * 0.075
@@ -137,7 +137,7 @@ def _write_names(axis: Axes, analysis: Analysis, ends: dict[str, float]) -> None
         if key:
             axis.plot(1.04, height, transform=axis.get_yaxis_transform(), ms=6, clip_on=False, lw=0, **styles[key].line)
         place = {"xycoords": ("axes fraction", "data"), "va": "center", "fontsize": 9.5 if key else 8.5}
-        x, colour = (1.07, INK) if key else (1.02, GREY)
+        x, colour = (1.07, INK) if key else (1.02, NEUTRAL_COLOUR)
         axis.annotate(names[key], (x, height), annotation_clip=False, color=colour, **place)
 
 
@@ -151,7 +151,7 @@ def difference_curve(analysis: Analysis) -> Figure:
     """Difference of the two models of the recommendation against training images, with the crossover shaded."""
     advice, names = analysis.recommendation, analysis.display_names
     assert advice.rival is not None
-    figure, (axis,) = plain_axes(FIGURE_SIZE_INCHES[0], 2.8)
+    figure, (axis,) = make_axes(FIGURE_SIZE_INCHES[0], 2.8)
     comparisons = _recommended_pair(analysis)
     signed = [
         _with_limited_interval(comparison.difference if comparison.first == advice.best else -comparison.difference)
@@ -162,7 +162,7 @@ def difference_curve(analysis: Analysis) -> Figure:
     for comparison, size, estimate in zip(comparisons, sizes, signed, strict=True):
         if comparison.conclusion not in CONCLUSIVE:
             axis.plot(size, 100 * estimate.value, "o", mfc="white", mec=INK, ms=6, zorder=4)
-    axis.axhline(0, color=GREY, lw=1)
+    axis.axhline(0, color=NEUTRAL_COLOUR, lw=1)
     axis.yaxis.set_major_locator(MaxNLocator(5))
     for crossover in analysis.crossovers:
         if {crossover.below, crossover.above} == {advice.best, advice.rival}:
@@ -184,8 +184,8 @@ def reference_model(analysis: Analysis) -> str | None:
 
 def difference_curves(analysis: Analysis, reference: str) -> Figure:
     """Difference of each model from the reference against training images."""
-    figure, (axis,) = plain_axes(*FIGURE_SIZE_INCHES)
-    styles, ends = looks(analysis.display_names), {}
+    figure, (axis,) = make_axes(*FIGURE_SIZE_INCHES)
+    styles, ends = assign_styles(analysis.display_names), {}
     for key, style in styles.items():
         comparisons = analysis.pair(key, reference) if key != reference else []
         if comparisons:
@@ -199,7 +199,7 @@ def difference_curves(analysis: Analysis, reference: str) -> Figure:
                 if comparison.conclusion not in CONCLUSIVE:
                     axis.plot(size, value, style.marker, mfc="white", mec=style.colour, ms=6, zorder=4)
             ends[key] = values[-1]
-    axis.axhline(0, color=GREY, lw=1)
+    axis.axhline(0, color=NEUTRAL_COLOUR, lw=1)
     axis.yaxis.set_major_locator(MaxNLocator(6))
     axis.set_xlabel("training images", fontsize=10)
     axis.set_ylabel(f"points above the {analysis.display_names[reference]}", fontsize=10)
@@ -219,15 +219,15 @@ def gaps_to_best(analysis: Analysis) -> Figure:
 def _forest(rows: Sequence[_Row], label: str) -> Figure:
     sizes = sorted({size for _, by_size in rows for size in by_size})
     width = max(FIGURE_SIZE_INCHES[0], 1.6 + 1.5 * len(sizes))
-    figure, axes = plain_axes(width, 1.1 + 0.28 * len(rows), len(sizes), share=True)
+    figure, axes = make_axes(width, 1.1 + 0.28 * len(rows), len(sizes), share=True)
     for axis, size in zip(axes, sizes, strict=True):
         for place, (_, by_size) in enumerate(rows):
             if size in by_size:
                 estimate, is_conclusive = by_size[size]
-                (value,), span = in_percent([_with_limited_interval(estimate)])
+                (value,), span = error_bars_in_percent([_with_limited_interval(estimate)])
                 face = INK if is_conclusive else "white"
                 axis.errorbar(value, place, xerr=span, ms=6, lw=0, elinewidth=1.5, mfc=face, **_DIFFERENCE.line)
-        axis.axvline(0, color=GREY, lw=1)
+        axis.axvline(0, color=NEUTRAL_COLOUR, lw=1)
         axis.set_title(f"{size:,} images", fontsize=10, loc="left")
         axis.grid(axis="x", alpha=0.3)
     axes[0].set_yticks(range(len(rows)), [name for name, _ in rows])
