@@ -41,7 +41,7 @@ def fit_head(prepared: PreparedRun, console: Console) -> FittedNetwork:
     """Fit the head of the network of a run to the features of its training images, without training other weights.
 
     Images are used as they are, once. The settings of augmentation, optimizer, schedule and budget have no effect. The
-    L2 penalty is the one with the best validation loss (``fit_logistic``).
+    L2 penalty is the one with the best validation loss (``fit_logistic_regression``).
 
     Raises:
         InputError: validation images are missing, or the last layer is not linear with a bias.
