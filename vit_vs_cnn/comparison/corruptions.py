@@ -78,8 +78,8 @@ def defocus_blur(images: Tensor, units: float, generator: Generator) -> Tensor:
     """Mean over a disc with a soft edge, as of a lens out of focus."""
     radius = units * _unit_length(images)
     half = int(radius) + 1
-    place = torch.arange(-half, half + 1).float()
-    distance = torch.hypot(place[:, None], place)
+    offset = torch.arange(-half, half + 1).float()
+    distance = torch.hypot(offset[:, None], offset)
     return _filter(images, (radius + 0.5 - distance).clamp(0, 1))
 
 
@@ -96,9 +96,9 @@ def motion_blur(images: Tensor, units: float, generator: Generator) -> Tensor:
     angle = torch.pi * torch.rand(len(images), generator=generator)
     along = torch.linspace(-0.5, 0.5, 2 * int(length) + 3) * length
     half = int(length / 2) + 1
-    place = torch.arange(-half, half + 1)
+    offset = torch.arange(-half, half + 1)
     ends = torch.stack([angle.sin(), angle.cos()])[..., None, None] * along[:, None]
-    rows, cols = (1 - (place - ends).abs()).clamp(min=0)
+    rows, cols = (1 - (offset - ends).abs()).clamp(min=0)
     kernels = torch.einsum("nsr,nsc->nrc", rows, cols)  # each point of the line, shared among its four pixels
     return _filter(images, kernels)
 
@@ -310,8 +310,8 @@ def _normal_noise(images: Tensor, generator: Generator) -> Tensor:
 
 
 def _blur(images: Tensor, sigma: float) -> Tensor:
-    place = torch.arange(-int(3 * sigma + 1), int(3 * sigma + 1) + 1).float()
-    line = torch.exp(-0.5 * (place / sigma) ** 2)
+    offset = torch.arange(-int(3 * sigma + 1), int(3 * sigma + 1) + 1).float()
+    line = torch.exp(-0.5 * (offset / sigma) ** 2)
     return _filter(_filter(images, line[None]), line[:, None])
 
 

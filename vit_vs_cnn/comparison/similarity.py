@@ -36,7 +36,7 @@ class SimilarityComparison:
     """Similarity on ``images`` test images.
 
     Arguments:
-        cka: of every two networks, one of each group, and of each with itself.
+        cka: of every pair of networks, one of each group, and of each network with itself.
     """
 
     images: int
@@ -154,8 +154,8 @@ def _layers(module: nn.Module, prefix: str) -> list[str]:
     for name, child in module.named_children():
         if not _has_parameters(child):
             continue
-        place = f"{prefix}{name}"
-        names += _layers(child, f"{place}.") if _has_blocks(child) else [place]
+        path = f"{prefix}{name}"
+        names += _layers(child, f"{path}.") if _has_blocks(child) else [path]
     return names
 
 

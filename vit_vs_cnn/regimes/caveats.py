@@ -169,10 +169,12 @@ def _score_caveats(results: Sequence[RunResult]) -> list[Caveat]:
     if any(r.scores.scored_on is not ScoredOn.TEST for r in results):
         text = "Accuracies are measured on validation images, which were used to choose recipes: no conclusion."
         caveats.append(Caveat(CaveatKind.VALIDATION_SCORES, _BLOCKS, text))
-    if early := [r for r in results if r.cost.ended_early]:
-        runs = [f"{display_name(r.contender)} with {r.train_size:,} images, seed {r.seed}" for r in early[:_MAX_NAMED]]
-        steps = f"the first after {early[0].cost.steps} of {early[0].cost.planned_steps} steps"
-        text = f"{len(early)} of {len(results)} runs stopped before their budget ended ({'; '.join(runs)}; {steps})."
+    if stopped := [r for r in results if r.cost.ended_early]:
+        runs = [
+            f"{display_name(r.contender)} with {r.train_size:,} images, seed {r.seed}" for r in stopped[:_MAX_NAMED]
+        ]
+        steps = f"the first after {stopped[0].cost.steps} of {stopped[0].cost.planned_steps} steps"
+        text = f"{len(stopped)} of {len(results)} runs stopped before their budget ended ({'; '.join(runs)}; {steps})."
         caveats.append(Caveat(CaveatKind.STOPPED_EARLY, _BLOCKS, text))
     return caveats
 

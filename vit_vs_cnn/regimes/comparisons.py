@@ -94,8 +94,8 @@ def _seed_variance(
     measured: Measurements, names: tuple[str, str], size: int, seeds: Sequence[int]
 ) -> SeedVariance | None:
     if len(measured.models) > MIN_MODELS_FOR_ANOVA and len(seeds) > 1:
-        places = [measured.seeds.index(seed) for seed in seeds]
-        accuracies = measured.accuracy[:, measured.sizes.index(size)][:, places]
+        columns = [measured.seeds.index(seed) for seed in seeds]
+        accuracies = measured.accuracy[:, measured.sizes.index(size)][:, columns]
         if not np.isnan(accuracies).any():
             variance, p_equal = two_way_anova(accuracies)
             if p_equal >= ANOVA_CHECK_LEVEL:

@@ -62,7 +62,7 @@ class Measurements:
         """Seeds with which all of these models were run at a size."""
         at = self.sizes.index(size)
         runs = [~np.isnan(self.accuracy[self.models.index(model), at]) for model in models]
-        return [seed for seed, there in zip(self.seeds, np.logical_and.reduce(runs), strict=True) if there]
+        return [seed for seed, was_run in zip(self.seeds, np.logical_and.reduce(runs), strict=True) if was_run]
 
     def scores(self, model: str, size: int, seeds: Sequence[int]) -> SeedScores:
         """Results of a model with these seeds, which must all exist."""
@@ -99,7 +99,7 @@ class Measurements:
         return failed_to_learn(scores.accuracies, self.chance, int(scores.images.min()))
 
     def points(self, budget: str) -> list[AccuracyPoint]:
-        """The accuracy of every model at every size it was run with."""
+        """Accuracy of every model at every size that it was trained with."""
         results = []
         for model in self.models:
             for size in self.sizes:
@@ -148,12 +148,12 @@ def measure(
     accuracy = np.full((len(models), len(sizes), len(seeds)), np.nan)
     images, rows = np.zeros_like(accuracy), {}
     for result in results:
-        place = models.index(result.contender), sizes.index(result.train_size), seeds.index(result.seed)
-        if not np.isnan(accuracy[place]):
+        index = models.index(result.contender), sizes.index(result.train_size), seeds.index(result.seed)
+        if not np.isnan(accuracy[index]):
             raise InputError(f"results: {' '.join(map(str, result.coordinates))} occurs twice")
-        accuracy[place], images[place] = result.accuracy, result.scores.scored_images
+        accuracy[index], images[index] = result.accuracy, result.scores.scored_images
         if correct is not None:
-            rows[place] = _correct_row(result, correct)
+            rows[index] = _correct_row(result, correct)
     uses_folds = len({r.data.fold for r in results}) > 1
     counts = sorted({r.scores.scored_images for r in results})
     if correct is not None and len(counts) > 1 and not uses_folds:

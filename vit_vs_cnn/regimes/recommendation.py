@@ -106,7 +106,7 @@ def _deciding_comparison(
 
     If the best model is not compared, the next best models take its place.
     """
-    rank = {point.model: place for place, point in enumerate(ranked)}
+    rank = {point.model: number for number, point in enumerate(ranked)}
     networks = {model.key: model.network or model.key for model in models}
     starts = {model.key: model.start_kind for model in models}
     possible = [c for c in comparisons if c.first in rank and c.second in rank]

@@ -106,15 +106,15 @@ class Table(Block):
 
     @property
     def flush_right(self) -> list[bool]:
-        places = range(len(self.columns))
-        return [bool(self.rows) and all(_is_number(row[place]) for row in self.rows) for place in places]
+        columns = range(len(self.columns))
+        return [bool(self.rows) and all(_is_number(row[column]) for row in self.rows) for column in columns]
 
     @property
     def starts_group(self) -> list[bool]:
         if not self.part_by:
             return [False for _ in self.rows]
-        place = list(self.columns).index(self.part_by)
-        keys = [row[place] for row in self.rows]
+        column = list(self.columns).index(self.part_by)
+        keys = [row[column] for row in self.rows]
         return [number > 0 and key != keys[number - 1] for number, key in enumerate(keys)]
 
     def to_csv(self) -> str:

@@ -230,8 +230,8 @@ def _unused_files(results: Sequence[RunResult]) -> dict[str, Cell]:
     for result in results:
         skipped = result.data.data_details.get("skipped") or {}
         if "counts" in skipped:
-            place = f"; listed in {skipped['list']}" if skipped["list"] else ""
-            return {"files left out": format_counts(skipped["counts"]) + place}
+            source = f"; listed in {skipped['list']}" if skipped["list"] else ""
+            return {"files left out": format_counts(skipped["counts"]) + source}
     return {}
 
 

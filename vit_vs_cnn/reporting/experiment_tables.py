@@ -54,8 +54,8 @@ def _points_at(analysis: Analysis, size: int) -> list[Any]:
 def _steps(results: Sequence[RunResult]) -> str:
     """Steps of a run; the fewest, where some stopped before their budget ended."""
     fewest = min((r.cost for r in results), key=lambda cost: cost.steps)
-    early = any(r.cost.ended_early for r in results)
-    return f"{fewest.steps:,} of {fewest.planned_steps:,}" if early else f"{fewest.steps:,}"
+    ended_early = any(r.cost.ended_early for r in results)
+    return f"{fewest.steps:,} of {fewest.planned_steps:,}" if ended_early else f"{fewest.steps:,}"
 
 
 def comparison_table(analysis: Analysis) -> Table:

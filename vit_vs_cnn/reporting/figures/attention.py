@@ -86,8 +86,8 @@ def head_grid(network: NetworkInspection, title: str) -> Figure:
     axis = figure.subplots()
     image = axis.imshow(sheet, cmap=COLOUR_MAP, vmin=0.0, interpolation="nearest")
     for count, side, set_ticks in ((layers, rows, axis.set_yticks), (heads, cols, axis.set_xticks)):
-        places = [i * (side + gap) + side / 2 - 0.5 for i in range(count)]
-        set_ticks(places, list(map(str, range(1, count + 1))), fontsize=8)
+        ticks = [i * (side + gap) + side / 2 - 0.5 for i in range(count)]
+        set_ticks(ticks, list(map(str, range(1, count + 1))), fontsize=8)
     axis.set(ylabel="layer", xlabel="head")
     axis.spines[:].set_visible(False)
     axis.tick_params(length=0)

@@ -185,8 +185,8 @@ def cka_figure(similarity: SimilarityComparison) -> Figure:
         axis.imshow(np.asarray(pair.values), cmap=COLOUR_MAP, vmin=0, vmax=1, origin="lower", aspect="auto")
         axis.set(xlabel=pair.second, ylabel=pair.first)
         for names, set_ticks in ((pair.second_layers, axis.set_xticks), (pair.first_layers, axis.set_yticks)):
-            every = -(-len(names) // 20)
-            set_ticks(range(0, len(names), every), names[::every], fontsize=6)
+            step = -(-len(names) // 20)
+            set_ticks(range(0, len(names), step), names[::step], fontsize=6)
         axis.tick_params(axis="x", labelrotation=90)
     figure.colorbar(axes[0].images[0], ax=axes, shrink=0.7, label="CKA")
     return figure

@@ -80,8 +80,8 @@ def _draw_rows(axis: Axes, analysis: Analysis, budget: str) -> None:
     plot_rows(axis, rows, {"marker": ".", "ms": 5, "alpha": 0.5}, ms=7, elinewidth=1.5)
     if shows_chance(analysis):
         axis.axvline(100 * (analysis.chance or 0), color=NEUTRAL_COLOUR, lw=1, ls="--")
-        place = {"xytext": (3, -2), "xycoords": ("data", "axes fraction"), "textcoords": "offset points", "va": "top"}
-        axis.annotate("majority class", (100 * (analysis.chance or 0), 1), color=NEUTRAL_COLOUR, fontsize=8.5, **place)
+        layout = {"xytext": (3, -2), "xycoords": ("data", "axes fraction"), "textcoords": "offset points", "va": "top"}
+        axis.annotate("majority class", (100 * (analysis.chance or 0), 1), color=NEUTRAL_COLOUR, fontsize=8.5, **layout)
 
 
 def _draw_curves(axis: Axes, analysis: Analysis, budget: str, *, fits: bool) -> None:
@@ -113,9 +113,9 @@ def shows_chance(analysis: Analysis) -> bool:
     return analysis.chance is not None and min(values) - analysis.chance < room
 
 
-def _draw_intervals(axis: Axes, places: Sequence[int], estimates: Sequence[Estimate], style: ModelStyle) -> None:
+def _draw_intervals(axis: Axes, sizes: Sequence[int], estimates: Sequence[Estimate], style: ModelStyle) -> None:
     values, spans = error_bars_in_percent(estimates)
-    axis.errorbar(places, values, spans, ms=6, lw=0, elinewidth=1.5, capsize=3, **style.line)
+    axis.errorbar(sizes, values, spans, ms=6, lw=0, elinewidth=1.5, capsize=3, **style.line)
 
 
 def _label_ends(axis: Axes, analysis: Analysis, budget: str, *, with_chance: bool) -> None:
@@ -136,9 +136,9 @@ def _write_names(axis: Axes, analysis: Analysis, ends: dict[str, float]) -> None
     for key, height in zip(order, heights, strict=True):
         if key:
             axis.plot(1.04, height, transform=axis.get_yaxis_transform(), ms=6, clip_on=False, lw=0, **styles[key].line)
-        place = {"xycoords": ("axes fraction", "data"), "va": "center", "fontsize": 9.5 if key else 8.5}
+        layout = {"xycoords": ("axes fraction", "data"), "va": "center", "fontsize": 9.5 if key else 8.5}
         x, colour = (1.07, INK) if key else (1.02, NEUTRAL_COLOUR)
-        axis.annotate(names[key], (x, height), annotation_clip=False, color=colour, **place)
+        axis.annotate(names[key], (x, height), annotation_clip=False, color=colour, **layout)
 
 
 def _with_limited_interval(difference: Estimate) -> Estimate:
@@ -221,12 +221,12 @@ def _forest(rows: Sequence[_Row], label: str) -> Figure:
     width = max(FIGURE_SIZE_INCHES[0], 1.6 + 1.5 * len(sizes))
     figure, axes = make_axes(width, 1.1 + 0.28 * len(rows), len(sizes), share=True)
     for axis, size in zip(axes, sizes, strict=True):
-        for place, (_, by_size) in enumerate(rows):
+        for row, (_, by_size) in enumerate(rows):
             if size in by_size:
                 estimate, is_conclusive = by_size[size]
                 (value,), span = error_bars_in_percent([_with_limited_interval(estimate)])
                 face = INK if is_conclusive else "white"
-                axis.errorbar(value, place, xerr=span, ms=6, lw=0, elinewidth=1.5, mfc=face, **_DIFFERENCE.line)
+                axis.errorbar(value, row, xerr=span, ms=6, lw=0, elinewidth=1.5, mfc=face, **_DIFFERENCE.line)
         axis.axvline(0, color=NEUTRAL_COLOUR, lw=1)
         axis.set_title(f"{size:,} images", fontsize=10, loc="left")
         axis.grid(axis="x", alpha=0.3)
