@@ -37,11 +37,10 @@ CHUNK = 50
 
 
 class Corruption(NamedTuple):
-    """A function of images, strength and generator, its strengths at five levels, and its use of random numbers."""
+    """A function of images, strength and generator, and its strengths at five levels."""
 
     function: Callable[[Tensor, float, Generator], Tensor]
     strengths: tuple[float, ...]
-    is_random: bool = True
 
 
 def gaussian_noise(images: Tensor, sigma: float, generator: Generator) -> Tensor:
@@ -176,18 +175,18 @@ CORRUPTIONS: Mapping[str, Corruption] = {
     "shot_noise": Corruption(shot_noise, (250.0, 120.0, 70.0, 45.0, 28.0)),
     "impulse_noise": Corruption(impulse_noise, (0.01, 0.02, 0.04, 0.07, 0.11)),
     "speckle_noise": Corruption(speckle_noise, (0.08, 0.12, 0.17, 0.23, 0.30)),
-    "gaussian_blur": Corruption(gaussian_blur, (0.45, 0.6, 0.8, 1.1, 1.5), is_random=False),
-    "defocus_blur": Corruption(defocus_blur, (0.7, 0.95, 1.3, 1.7, 2.2), is_random=False),
+    "gaussian_blur": Corruption(gaussian_blur, (0.45, 0.6, 0.8, 1.1, 1.5)),
+    "defocus_blur": Corruption(defocus_blur, (0.7, 0.95, 1.3, 1.7, 2.2)),
     "glass_blur": Corruption(glass_blur, (0.7, 0.9, 1.2, 1.6, 2.1)),
     "motion_blur": Corruption(motion_blur, (1.5, 2.5, 3.5, 5.0, 7.0)),
-    "zoom_blur": Corruption(zoom_blur, (1.08, 1.14, 1.20, 1.28, 1.40), is_random=False),
+    "zoom_blur": Corruption(zoom_blur, (1.08, 1.14, 1.20, 1.28, 1.40)),
     "fog": Corruption(fog, (0.2, 0.3, 0.4, 0.5, 0.62)),
-    "brightness": Corruption(brightness, (0.06, 0.12, 0.18, 0.25, 0.35), is_random=False),
-    "contrast": Corruption(contrast, (0.75, 0.55, 0.4, 0.28, 0.18), is_random=False),
-    "saturate": Corruption(saturate, (0.7, 0.5, 0.3, 0.15, 0.0), is_random=False),
+    "brightness": Corruption(brightness, (0.06, 0.12, 0.18, 0.25, 0.35)),
+    "contrast": Corruption(contrast, (0.75, 0.55, 0.4, 0.28, 0.18)),
+    "saturate": Corruption(saturate, (0.7, 0.5, 0.3, 0.15, 0.0)),
     "elastic": Corruption(elastic, (0.4, 0.6, 0.85, 1.2, 1.6)),
-    "pixelate": Corruption(pixelate, (0.75, 0.6, 0.5, 0.4, 0.3), is_random=False),
-    "jpeg": Corruption(jpeg, (75.0, 50.0, 30.0, 18.0, 10.0), is_random=False),
+    "pixelate": Corruption(pixelate, (0.75, 0.6, 0.5, 0.4, 0.3)),
+    "jpeg": Corruption(jpeg, (75.0, 50.0, 30.0, 18.0, 10.0)),
 }
 
 
@@ -282,16 +281,15 @@ def corrupt(images: Bytes, name: str, level: int, *, seed: int = 0) -> Bytes:
     """
     if name not in CORRUPTIONS or level not in LEVELS:
         raise ValueError(f"corruption {name!r} at level {level}: there are {', '.join(CORRUPTIONS)} at 1 to 5")
-    function, strengths, _ = CORRUPTIONS[name]
+    function, strengths = CORRUPTIONS[name]
     chunks = [_to_bytes(function(part, strengths[level - 1], draw)) for part, draw in _chunks(images, name, seed)]
     return torch.cat(chunks)[: len(images)]
 
 
 def _chunks(images: Tensor, name: str, seed: int) -> Iterator[tuple[Tensor, Generator]]:
+    """Parts of the images, in [0, 1], with their generators. The last part is filled up with its last image."""
     for number, part in enumerate(images.split(CHUNK)):
-        padded = part  # a short chunk uses as many numbers as a full one, so that image i does not depend on the count
-        if len(part) < CHUNK and CORRUPTIONS[name].is_random:
-            padded = torch.cat([part, part[-1:].expand(CHUNK - len(part), -1, -1, -1)])
+        padded = torch.cat([part, part[-1:].expand(CHUNK - len(part), -1, -1, -1)])
         generator = torch.Generator().manual_seed(derive_seed(seed, "corruption", name, number))
         yield padded.float() / 255, generator
 
