@@ -109,8 +109,10 @@ def write_answer(analysis: Analysis) -> Answer:
     shown = [models[key] for key in (advice.best, advice.rival) if key is not None]
     rest = [models[key] for key in advice.others]
     is_blocked = all(comparison.conclusion is Conclusion.NO_CONCLUSION for comparison in analysis.comparisons)
-    alerts = [caveat.text for caveat in analysis.caveats if caveat.kind is CaveatKind.WEIGHTS_MISSING]
-    alerts += analysis.warnings(CaveatSeverity.BLOCKS if is_blocked else CaveatSeverity.INVALIDATES)
+    alerts = analysis.warnings(CaveatSeverity.INVALIDATES)
+    alerts += [caveat.text for caveat in analysis.caveats if caveat.kind is CaveatKind.WEIGHTS_MISSING]
+    if is_blocked:
+        alerts += [text for text in analysis.warnings(CaveatSeverity.BLOCKS) if text not in alerts]
     warnings = [text for text in analysis.warnings(CaveatSeverity.WEAKENS) if text not in alerts]
     columns, rows = _table(analysis, shown, rest)
     return Answer(

@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -78,16 +78,16 @@ def compare_all(
 def _compare(measured: Measurements, names: tuple[str, str], size: int, analysis: PlannedAnalysis) -> PairComparison:
     first, second = (measured.scores(name, size, analysis.seeds) for name in names)
     failed = measured.failed_runs(first), measured.failed_runs(second)
-    return compare_models(
+    comparison = compare_models(
         names,
         first,
         second,
         seed_variance=None if any(failed) else _seed_variance(measured, names, size, analysis.seeds),
         test_train_ratio=measured.test_train_ratio,
         failed_runs=failed,
-        train_size=size,
         rules=analysis.rules,
     )
+    return replace(comparison, train_size=size)
 
 
 def _seed_variance(

@@ -14,7 +14,6 @@ from vit_vs_cnn.files import write_text
 from vit_vs_cnn.regimes.analysis import Analysis
 from vit_vs_cnn.regimes.answer import MAX_WARNINGS, write_answer
 from vit_vs_cnn.regimes.budgets import longest_results
-from vit_vs_cnn.regimes.caveats import Caveat
 from vit_vs_cnn.reporting import experiment_tables as tables
 from vit_vs_cnn.reporting.document import (
     Block,
@@ -32,7 +31,7 @@ from vit_vs_cnn.reporting.document import (
 )
 from vit_vs_cnn.reporting.experiment_images import image_blocks
 from vit_vs_cnn.reporting.figures.experiment import experiment_figures
-from vit_vs_cnn.reporting.findings import Findings, answer_document
+from vit_vs_cnn.reporting.findings import Findings, add_leak_caveat, answer_document
 from vit_vs_cnn.reporting.page import write_document
 from vit_vs_cnn.runs.audit import AUDIT_FOLDER
 from vit_vs_cnn.runs.record import table_text
@@ -108,9 +107,8 @@ def experiment_document(findings: Findings) -> Document:
         ],
     }
     return _document(
-        findings.analysis,
+        add_leak_caveat(findings.analysis, findings.duplicates),
         results,
-        leak=findings.leak,
         urgent=unfinished(status),
         notes=[*findings.notes, *why_no_images, *duplicates],
         details=details,
@@ -139,7 +137,6 @@ def _document(
     analysis: Analysis,
     results: Sequence[RunResult],
     *,
-    leak: Caveat | None = None,
     urgent: Sequence[str] = (),
     notes: Sequence[str] = (),
     details: Mapping[str, Sequence[Block]] | None = None,
@@ -148,7 +145,7 @@ def _document(
     audit: bool = False,
 ) -> Document:
     """The first screen, and below it all sections that have something to show."""
-    document = answer_document(analysis, leak, urgent)
+    document = answer_document(analysis, urgent)
     figures = experiment_figures(analysis)
     pictures = {name: Picture(figures[name], *texts, name) for name, texts in _CAPTIONS.items() if name in figures}
     answer = write_answer(analysis)
@@ -215,7 +212,7 @@ def _protocol(config: Mapping[str, Any], findings: Findings) -> dict[str, Cell]:
     return {
         "experiment": config["name"],
         "images": source if data["source"] == "synthetic" else f"{source}, in {data['root']}",
-        **_unused_files(findings.results),
+        **_left_out(findings.results),
         "training-set sizes": ", ".join(f"{size:,}" for size in findings.analysis.sizes),
         "seeds": ", ".join(map(str, sorted({result.seed for result in findings.results}))),
         "budget of a run": build(Budget, protocol["budget"], location="protocol.budget").text,
@@ -225,13 +222,13 @@ def _protocol(config: Mapping[str, Any], findings: Findings) -> dict[str, Cell]:
     }
 
 
-def _unused_files(results: Sequence[RunResult]) -> dict[str, Cell]:
+def _left_out(results: Sequence[RunResult]) -> dict[str, Cell]:
     """Numbers of files that could not be used, by kind, and the file that lists them."""
     for result in results:
         skipped = result.data.data_details.get("skipped") or {}
         if "counts" in skipped:
-            source = f"; listed in {skipped['list']}" if skipped["list"] else ""
-            return {"files left out": format_counts(skipped["counts"]) + source}
+            place = f"; listed in {skipped['list']}" if skipped["list"] else ""
+            return {"files left out": format_counts(skipped["counts"]) + place}
     return {}
 
 

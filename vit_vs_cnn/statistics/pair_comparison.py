@@ -158,7 +158,6 @@ def compare_models(
     seed_variance: SeedVariance | None = None,
     test_train_ratio: float | None = None,
     failed_runs: tuple[int, int] = (0, 0),
-    train_size: int | None = None,
     rules: ComparisonRules | None = None,
 ) -> PairComparison:
     """Compare two models, before any adjustment for other comparisons.
@@ -207,7 +206,6 @@ def compare_models(
         is_primary=rules.is_primary,
         conclusion=Conclusion.NO_CONCLUSION,
         obstacle=_few_seeds_or_images(seeds, images) or rules.obstacle or (None if paired else _UNPAIRED) or unstable,
-        train_size=train_size,
     )
     return adjust_comparisons([comparison])[0]
 
@@ -284,7 +282,7 @@ def _adjust(p_values: Sequence[float], comparisons: Sequence[PairComparison], mi
 
 
 def _equivalence_p_value(comparison: PairComparison) -> float:
-    """Of two one-sided tests: twice the larger p-value."""
+    """Twice the larger p-value of two one-sided tests."""
     inside = comparison.margin - abs(comparison.distribution.mean)
     return comparison.distribution.tail_probability(inside) if inside > 0 else 1.0
 
