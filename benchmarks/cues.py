@@ -17,7 +17,7 @@ from statistics import fmean
 from vit_vs_cnn.config.experiment import experiment_from_dict, read_config
 from vit_vs_cnn.data.synthetic.source import render_objects
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.regimes.budgets import Budgets
+from vit_vs_cnn.regimes.budgets import BudgetResults
 from vit_vs_cnn.runs.evaluation import Predictions
 from vit_vs_cnn.runs.experiment_folder import read_finished_results
 from vit_vs_cnn.runs.record import load_run_predictions
@@ -64,7 +64,7 @@ def cue_shares(folder: Path) -> list[CueShares]:
     )
     conflicting = objects.shapes != objects.textures
     shares = defaultdict(list)
-    budgets = Budgets(list(read_finished_results(folder).values()))
+    budgets = BudgetResults(list(read_finished_results(folder).values()))
     for result in budgets.groups[budgets.names[-1]]:
         from_arrays = Predictions.from_arrays(load_run_predictions(folder, result.run))
         if list(from_arrays.sample_ids) != list(objects.images.sample_ids) or not from_arrays.labels.equal(

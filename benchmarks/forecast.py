@@ -11,7 +11,7 @@ import argparse
 from collections.abc import Iterator
 from pathlib import Path
 
-from vit_vs_cnn.regimes.budgets import Budgets
+from vit_vs_cnn.regimes.budgets import BudgetResults
 from vit_vs_cnn.regimes.forecast import MIN_SIZES_FOR_FORECAST, Forecast, extrapolate
 from vit_vs_cnn.regimes.measurements import AccuracyPoint
 from vit_vs_cnn.runs.record import read_result_table
@@ -22,7 +22,7 @@ MIN_SMALLER_SIZES = 3
 def forecasts(folder: Path) -> Iterator[tuple[str, list[AccuracyPoint], Forecast]]:
     """Every forecast of the largest size: the experiment, the measured points, and the forecast."""
     for path in sorted(folder.rglob("results.csv")):
-        budgets = Budgets(read_result_table(path))
+        budgets = BudgetResults(read_result_table(path))
         for budget, measured in budgets.measured.items():
             points = measured.points(budget)
             for model in measured.models:

@@ -21,7 +21,7 @@ import vit_vs_cnn as vc
 from vit_vs_cnn.attention import scaled_dot_product_attention
 from vit_vs_cnn.data.synthetic.source import render_objects
 from vit_vs_cnn.models.cost import count_macs, count_parameters
-from vit_vs_cnn.reporting.style import looks
+from vit_vs_cnn.reporting.style import assign_styles
 
 # %% [markdown]
 # ## What is the token of an image?
@@ -200,7 +200,7 @@ def curve(run, metric):
 
 
 figure, axes = plt.subplots(1, 2, figsize=(8, 2.8), layout="constrained")
-styles = looks(["resnet", "vit"])  # the colours of every report
+styles = assign_styles(["resnet", "vit"])  # the colours of every report
 for row in experiment.frame(all=True).itertuples():
     colour = styles[row.contender].colour
     for axis, metric in zip(axes, ("train/loss", "val/accuracy"), strict=True):

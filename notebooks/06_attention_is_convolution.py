@@ -24,7 +24,7 @@ from vit_vs_cnn.attention.convolution import (
     network_to_attention,
     unexplained_energy,
 )
-from vit_vs_cnn.reporting.style import looks
+from vit_vs_cnn.reporting.style import assign_styles
 
 generator = torch.Generator().manual_seed(0)
 
@@ -268,7 +268,7 @@ print(", ".join(layers.columns))
 
 # %%
 measures = {"distance_ratio": "mean distance over uniform's", "r2_3": "share that a 3 x 3 convolution explains"}
-styles = looks(layers["contender"])
+styles = assign_styles(layers["contender"])
 figure, axes = plt.subplots(1, 2, figsize=(8.5, 2.9), layout="constrained")
 for axis, (measure, title) in zip(axes, measures.items(), strict=True):
     for contender, rows_of_contender in layers.groupby("contender"):

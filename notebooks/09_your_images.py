@@ -200,7 +200,7 @@ vit.explain(picture, method="relevance")
 # %% [markdown]
 # ## Export the network
 #
-# A checkpoint is for this package. Other programs read safetensors, ONNX, `torch.export` or timm's format. Each
+# A checkpoint is for this package. Other programs read safetensors, ONNX or timm's format. Each
 # exported file is loaded again, and its logits are compared with the network's. `config.json` in the same folder
 # contains the classes, image size and normalisation.
 

@@ -674,7 +674,7 @@ def export(
 
     Arguments:
         path: a checkpoint, or the folder of a run or an experiment.
-        format: safetensors, onnx, torch (torch.export), timm. Default: safetensors, and onnx if it is installed.
+        format: safetensors, onnx, timm. Default: safetensors, and onnx if it is installed.
         contender: model of an experiment.
         output: folder of the files. Default: export/ in the folder of the run.
         quiet: hide progress.

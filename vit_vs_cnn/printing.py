@@ -84,9 +84,9 @@ def _print_report(findings: "Findings") -> None:
 def _print_answer(results: "list[RunResult]", analysis: "Analysis", answer: str) -> None:
     from vit_vs_cnn.reporting.document import Document
     from vit_vs_cnn.reporting.experiment_tables import accuracy_table
-    from vit_vs_cnn.reporting.style import looks
+    from vit_vs_cnn.reporting.style import assign_styles
 
-    document = Document("", looks=looks(analysis.display_names))
+    document = Document("", styles=assign_styles(analysis.display_names))
     document.add(accuracy_table(analysis, results))
     _print_document(document)
     print(f"\n{answer}\n")
@@ -153,7 +153,7 @@ def _print_locality(locality: "Locality") -> None:
 
     if locality.report is not None:
         title = locality.title.removeprefix("Locality of ")
-        _print_document(locality_document(locality.report, title=title, drawn=False))
+        _print_document(locality_document(locality.report, title=title, with_figures=False))
     else:
         _print_document(study_summary(locality.layers))
     _print_paths(locality.written)
@@ -161,7 +161,7 @@ def _print_locality(locality: "Locality") -> None:
 
 def _print_to_attention(converted: "Compilation") -> None:
     from vit_vs_cnn.conversion.to_attention import EXACT_IMAGES
-    from vit_vs_cnn.reporting.style import in_millions
+    from vit_vs_cnn.reporting.style import format_millions
 
     exact = min(EXACT_IMAGES, converted.images)
     _print_paths([converted.path])
@@ -173,7 +173,7 @@ def _print_to_attention(converted: "Compilation") -> None:
         print(f"error of the kernels           {100 * errors.kernel:.1f} % (bound {100 * errors.bound:.1f} %)")
         print(f"error of the layers' outputs   {100 * errors.outputs:.1f} %, mean over {errors.layers} layers")
     for name, (before, after) in {"parameters": converted.parameters, "MACs": converted.macs}.items():
-        print(f"{name:<30} {in_millions(before)} before, {in_millions(after)} after")
+        print(f"{name:<30} {format_millions(before)} before, {format_millions(after)} after")
 
 
 def _print_export(files: "list[Exported]") -> None:
@@ -183,12 +183,12 @@ def _print_export(files: "list[Exported]") -> None:
 
 
 def _print_models(models: list[dict[str, Any]]) -> None:
-    from vit_vs_cnn.reporting.style import in_millions
+    from vit_vs_cnn.reporting.style import format_millions
 
     for model in models:
         cost = f"{'':>36}"
         if model["macs"] is not None:
-            parameters, macs = in_millions(model["parameters"]), in_millions(model["macs"])
+            parameters, macs = format_millions(model["parameters"]), format_millions(model["macs"])
             cost = f"{parameters:>7} parameters  {macs:>7} MACs"
         print(f"{model['name']:<16} {cost}  {model['recipe']}")
     if any(model["macs"] is not None for model in models):

@@ -87,9 +87,9 @@ class Compared(Written):
 
     def _repr_html_(self) -> str:
         from vit_vs_cnn.reporting.comparison_page import comparison_document
-        from vit_vs_cnn.reporting.page import fragment_of
+        from vit_vs_cnn.reporting.page import render_fragment
 
-        return fragment_of(comparison_document(self.comparison, self.notes))
+        return render_fragment(comparison_document(self.comparison, self.notes))
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,8 +4,7 @@ import pytest
 
 from tests.comparison.entries import entry
 from tests.results import make_result
-from vit_vs_cnn.comparison.differences import list_differences
-from vit_vs_cnn.comparison.entries import differing_settings
+from vit_vs_cnn.comparison.differences import differing_settings, list_differences
 
 BASE = {
     "train_size": 500,
@@ -62,7 +61,9 @@ def test_another_model_is_a_difference_and_no_warning(tmp_path):
 def test_unequal_trials_seeds_subsets_and_repeated_tests_are_said(tmp_path):
     entries = [entry(tmp_path, "a"), entry(tmp_path, "b", result=make_result(trials=7), subset="other")]
     warnings = list_differences(entries, {"a-s0": 1, "b-s0": 3}).warnings
-    assert any("unequal care (a one trial; b best of 7 trials), so there is no conclusion" in w for w in warnings)
+    assert any(
+        "unequal care (a one trial; b best of 7 trials), so the models allow no conclusion" in w for w in warnings
+    )
     assert any("different subsets" in w for w in warnings)
     (repeated,) = [w for w in warnings if "tested" in w]
     assert repeated.endswith("included: b-s0 3 times")

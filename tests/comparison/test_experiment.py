@@ -24,8 +24,8 @@ def _own(first, second, size, seeds=(0, 1, 2)):
 
 
 @pytest.mark.parametrize("size", [7, 11])
-@pytest.mark.parametrize("pair", ["ab", "ba", "ac", "cb"])
-def test_the_comparison_of_the_report_is_found_in_either_order(pair, size):
+@pytest.mark.parametrize("pair", ["ab", "ac", "bc"])
+def test_the_comparison_of_the_report_is_found(pair, size):
     experiment = ExperimentComparisons(PLAN, size, REPORTED, {f"{name} group": name for name in "abc"})
     own = _own(*pair, size)
     found = experiment.find(own)

@@ -116,11 +116,6 @@ def program(network, images, _):
     ).module()
 
 
-def program_file(network, images, folder):
-    path, _ = FORMATS["torch"](network, images, folder)
-    return torch.export.load(path).module()
-
-
 def onnx_file(network, images, folder):
     pytest.importorskip("onnxscript")
     runtime = pytest.importorskip("onnxruntime")
@@ -129,7 +124,7 @@ def onnx_file(network, images, folder):
     return lambda images: torch.from_numpy(session.run(None, {"images": images.numpy()})[0])
 
 
-READERS = {"program": program, "torch": program_file, "onnx": onnx_file}
+READERS = {"program": program, "onnx": onnx_file}
 
 
 def test_every_option_is_in_a_combination():
@@ -163,7 +158,7 @@ def test_onnx_takes_any_number_of_images(names, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("boundary", ["mask", "zero"])
-@pytest.mark.parametrize("form", ["torch", "onnx"])
+@pytest.mark.parametrize("form", ["program", "onnx"])
 def test_windows_on_large_grids_export_for_any_number_of_images(form, boundary, tmp_path):
     for names in [(), ("class", "relative")]:
         assert_exported(form, vit(*names, **LARGE, window_size=3, window_boundary=boundary), tmp_path)
@@ -195,8 +190,7 @@ def test_every_option_of_the_vit_goes_into_onnx(name, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("how", ["torch", "onnx"])
-def test_every_form_of_a_compiled_network_goes_into_a_file(form, how, tmp_path):
-    assert_exported(how, compiled(form), tmp_path)
+def test_every_form_of_a_compiled_network_goes_into_onnx(form, tmp_path):
+    assert_exported("onnx", compiled(form), tmp_path)
     resnet = create_model("attention/resnet8", num_classes=5, image_size=(ROWS, COLS), width=3, **FORMS[form])
-    assert_exported(how, resnet, tmp_path)
+    assert_exported("onnx", resnet, tmp_path)

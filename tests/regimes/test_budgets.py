@@ -8,7 +8,7 @@ import pytest
 from tests.regimes.tables import PLAN, budget_grid, with_predictions
 from tests.results import changed
 from vit_vs_cnn.regimes.analysis import analyse
-from vit_vs_cnn.regimes.budgets import Budgets, CostKind
+from vit_vs_cnn.regimes.budgets import BudgetResults, CostKind
 from vit_vs_cnn.statistics.mean_distribution import SeedScores, difference_over_seeds
 from vit_vs_cnn.statistics.pair_comparison import Conclusion, ObstacleKind
 from vit_vs_cnn.statistics.significance import holm
@@ -18,7 +18,7 @@ FOUR_TIMES = budget_grid({("resnet", 100): 0.5, ("resnet", 400): 0.7, ("vit", 10
 
 
 def at_equal_cost(results, correct=None, *, cost=CostKind.FLOPS):
-    (found,) = (one for one in Budgets(results, correct).equal_cost("resnet", "vit") if one.cost is cost)
+    (found,) = (one for one in BudgetResults(results, correct).equal_cost("resnet", "vit") if one.cost is cost)
     return found
 
 
@@ -27,16 +27,16 @@ def accuracies(results, model, steps):
 
 
 def test_budgets_are_named_where_there_are_several_and_the_longest_is_last():
-    assert Budgets(FOUR_TIMES[::-1]).names == ("100 steps", "400 steps")
-    assert Budgets([r for r in FOUR_TIMES if r.cost.steps == 400]).names == ("",)
+    assert BudgetResults(FOUR_TIMES[::-1]).names == ("100 steps", "400 steps")
+    assert BudgetResults([r for r in FOUR_TIMES if r.cost.steps == 400]).names == ("",)
     mixed = [r for r in FOUR_TIMES if (r.cost.steps == 100) == (r.seed == 0)]  # no run has two budgets
-    assert Budgets(mixed).names == ("100 steps", "400 steps")
-    assert Budgets(mixed).longest.seeds == (1, 2, 3, 4)
+    assert BudgetResults(mixed).names == ("100 steps", "400 steps")
+    assert BudgetResults(mixed).longest.seeds == (1, 2, 3, 4)
 
 
 def test_gain_of_a_longer_budget_is_the_paired_difference_of_its_seeds():
     results, correct = with_predictions(FOUR_TIMES)
-    gains = {one.model: one for one in Budgets(results, correct).gains()}
+    gains = {one.model: one for one in BudgetResults(results, correct).gains()}
     assert {(one.shorter, one.longer, one.factor) for one in gains.values()} == {("100 steps", "400 steps", 4.0)}
     rows = [np.stack([correct[f"vit-{steps}-{s}"] for s in range(5)]) for steps in (400, 100)]
     expected = difference_over_seeds(*map(SeedScores.of, rows)).interval()
@@ -49,7 +49,7 @@ def test_budget_interacts_with_the_model_where_their_difference_changed(late, is
     table = {("resnet", 100): 0.5, ("resnet", 400): 0.7, ("vit", 100): 0.4, ("vit", 400): late}
     results = budget_grid(table)
     results += [changed(r, train_size=2003, run=f"{r.run}-n2003") for r in results]
-    found = Budgets(results).interactions("resnet", "vit")
+    found = BudgetResults(results).interactions("resnet", "vit")
     assert [(one.train_size, one.shorter, one.longer) for one in found] == [
         (size, "100 steps", "400 steps") for size in (1009, 2003)
     ]
@@ -57,7 +57,7 @@ def test_budget_interacts_with_the_model_where_their_difference_changed(late, is
         assert one.change.value == pytest.approx(0.6 - late, abs=0.003)
         assert (one.adjusted_p_value < 0.05) == is_found
     assert found[0].adjusted_p_value == pytest.approx(holm([found[0].adjusted_p_value / 2] * 2)[0])
-    assert Budgets([r for r in results if r.cost.steps == 400]).interactions("resnet", "vit") == []
+    assert BudgetResults([r for r in results if r.cost.steps == 400]).interactions("resnet", "vit") == []
 
 
 def test_at_equal_flops_the_short_runs_of_the_costlier_model_are_compared():

@@ -82,7 +82,7 @@ def test_planned_comparisons_that_are_missing_count():
 
 
 def test_obstacle_at_one_size_leaves_the_others_alone():
-    obstacle = Obstacle(ObstacleKind.OTHER_IMAGES, "they were tested on different images")
+    obstacle = Obstacle(ObstacleKind.TEST_SET_LOG, "the log of the test images is damaged")
     measured = measure(seeded({"a": {7: 0.5, 11: 0.6}, "b": {7: 0.3, 11: 0.4}}))
     first, second = compare_all(measured, PLAN, lambda *place: obstacle if place == ("a", "b", 7) else None)
     assert (first.conclusion, first.obstacle) == (Conclusion.NO_CONCLUSION, obstacle)

@@ -66,10 +66,10 @@ def test_runs_close_to_chance_learned_nothing(accuracies, chance, images, failed
 def test_contradictory_results_are_errors():
     with pytest.raises(InputError, match="results: a 7 0 occurs twice"):
         measure(seeded({"a": {7: 0.5}}) * 2)
-    with pytest.raises(InputError, match="results: there are none to analyse"):
+    with pytest.raises(InputError, match="results: empty, so there is nothing to analyse"):
         measure([])
     results, correct = with_predictions(seeded({"a": {7: 0.5}}, seeds=2, images=53))
-    with pytest.raises(InputError, match="predictions of a-n7-s0: missing; give those of every result, or none"):
+    with pytest.raises(InputError, match="predictions of a-n7-s0: missing; predictions of every result are needed"):
         measure(results, {})
     with pytest.raises(InputError, match="predictions of a-n7-s1 do not give its accuracy"):
         measure(results, correct | {"a-n7-s1": ~correct["a-n7-s1"]})

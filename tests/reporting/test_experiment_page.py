@@ -226,43 +226,26 @@ def test_pairs_of_near_duplicates_stand_in_a_table_that_tells_whose_labels_diffe
     assert sheet.to_csv().splitlines()[1] == "test/00003,train/00017,0.912,apple,apple,same"
 
 
-def test_accuracy_without_duplicates_leaves_out_those_of_the_cells_own_subset():
-    found = NearDuplicates("f", 5, {"a": [0, 1], "b": [4]}, 5, [])
-    correct = {"x": np.array([1, 1, 1, 0, 0], bool), "y": np.array([1, 1, 1, 0, 0], bool)}
-    results = [
-        make_result(run=run, contender="vit", train_size=7, subset=subset, accuracy=0.6, scored_images=5)
-        for run, subset in (("x", "a"), ("y", "b"))
-    ]
-    (row,) = duplicates_table(found, results, correct).rows
-    # 1 of 3 and 3 of 4 are right among the others; 2 and 1 are left out.
-    assert row == ["7", "ViT", "1.5", "30.00", "60.00", "54.17", "-5.83"]
+HITS, ALL_HITS = np.array([1, 1, 1, 0, 0], bool), np.ones(5, bool)
 
 
 @pytest.mark.parametrize(
-    "others, expected",
+    ("by_subset", "correct", "row"),
     [
-        ([], ["7", "ViT", "5.0", "100.00", "-", "-", "-"]),
-        ([4], ["7", "ViT", "3.0", "60.00", "60.00", "75.00", "+15.00"]),
+        # 1 of 3 and 3 of 4 are right among the others; 2 and 1 are left out.
+        ({"a": [0, 1], "b": [4]}, {"a": HITS, "b": HITS}, ["1.5", "30.00", "60.00", "54.17", "-5.83"]),
+        ({"a": [0, 1, 2, 3, 4]}, {"a": ALL_HITS}, ["5.0", "100.00", "-", "-", "-"]),
+        ({"a": [0, 1, 2, 3, 4], "b": [4]}, {"a": ALL_HITS, "b": HITS}, ["3.0", "60.00", "60.00", "75.00", "+15.00"]),
     ],
-    ids=["nothing is left", "of one cell"],
+    ids=["some of each run", "nothing is left", "nothing is left of one run"],
 )
-def test_where_nothing_is_left_without_duplicates_there_is_a_dash_and_means_are_of_the_same_cells(others, expected):
-    found = NearDuplicates("f", 5, {"a": [0, 1, 2, 3, 4], "b": others}, 5, [])
-    correct = {"x": np.array([1, 1, 1, 1, 1], bool), "y": np.array([1, 1, 1, 0, 0], bool)}
-    subsets = {"x": "a"} | ({"y": "b"} if others else {})
+def test_accuracy_without_duplicates_leaves_out_those_of_the_runs_own_subset(by_subset, correct, row):
+    common = {"contender": "vit", "train_size": 7, "scored_images": 5}
     results = [
-        make_result(
-            run=run,
-            contender="vit",
-            train_size=7,
-            subset=subset,
-            accuracy=correct[run].mean().item(),
-            scored_images=5,
-        )
-        for run, subset in subsets.items()
+        make_result(run=subset, subset=subset, accuracy=hits.mean().item(), **common)
+        for subset, hits in correct.items()
     ]
-    (row,) = duplicates_table(found, results, correct).rows
-    assert row == expected
+    assert duplicates_table(NearDuplicates("f", 5, by_subset), results, correct).rows == [["7", "ViT", *row]]
 
 
 def test_a_browser_reads_the_report_on_a_desk_and_on_a_phone(reported, tmp_path):

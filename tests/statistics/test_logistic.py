@@ -5,7 +5,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 
-from vit_vs_cnn.statistics.logistic import fit_logistic
+from vit_vs_cnn.statistics.logistic import fit_logistic_regression
 
 
 def _examples(count, width, classes, seed=0):
@@ -21,7 +21,7 @@ def _examples(count, width, classes, seed=0):
 def test_a_fit_is_that_of_scikit_learn(count, width, penalty):
     features, labels = _examples(count, width, 5)
     held, held_labels = _examples(31, width, 5, seed=1)
-    ours = fit_logistic(features, labels, (held, held_labels), num_classes=5, penalties=[penalty])
+    ours = fit_logistic_regression(features, labels, (held, held_labels), num_classes=5, penalties=[penalty])
     scaler = StandardScaler().fit(features)
     theirs = LogisticRegression(C=1 / (penalty * count), tol=1e-8, max_iter=5000)
     theirs.fit(scaler.transform(features), labels)
@@ -33,7 +33,7 @@ def test_a_fit_is_that_of_scikit_learn(count, width, penalty):
 def test_the_penalty_is_the_one_with_the_least_loss_on_what_is_held_out():
     features, labels = _examples(29, 37, 3)
     held = _examples(211, 37, 3, seed=1)
-    fit = fit_logistic(features, labels, held, num_classes=3)
+    fit = fit_logistic_regression(features, labels, held, num_classes=3)
     assert fit.losses[fit.penalty] == min(fit.losses.values())
     assert min(fit.losses) < fit.penalty < max(fit.losses)
 
@@ -43,7 +43,7 @@ def test_a_feature_that_does_not_vary_counts_for_nothing():
     features[:, 4] = 2.0
     rounded = 1000 + 1e-4 * (np.arange(53) % 2)  # one value, and what float32 makes of it
     features = np.column_stack([features, rounded]).astype(np.float32)
-    fit = fit_logistic(features, labels, (features, labels), num_classes=3)
+    fit = fit_logistic_regression(features, labels, (features, labels), num_classes=3)
     assert 0 < features[:, 7].std() < 1e-4
     assert not fit.weight[:, [4, 7]].any()
     assert np.isfinite(fit.bias).all()
@@ -52,4 +52,4 @@ def test_a_feature_that_does_not_vary_counts_for_nothing():
 def test_nothing_held_out_is_refused():
     features, labels = _examples(7, 3, 2)
     with pytest.raises(ValueError, match="7 examples and 0 held out"):
-        fit_logistic(features, labels, (features[:0], labels[:0]), num_classes=2)
+        fit_logistic_regression(features, labels, (features[:0], labels[:0]), num_classes=2)

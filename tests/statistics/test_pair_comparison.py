@@ -29,9 +29,7 @@ def correct(share: float, seeds: int = 3, *, seed: int = 0, images: int = 997) -
 
 def compared(gap: float, seeds: int = 3, **rules):
     first, second = correct(0.7, seeds), correct(0.7 - gap, seeds, seed=1)
-    return compare_models(
-        ("a", "b"), SeedScores.of(first), SeedScores.of(second), rules=ComparisonRules(**rules), train_size=7
-    )
+    return compare_models(("a", "b"), SeedScores.of(first), SeedScores.of(second), rules=ComparisonRules(**rules))
 
 
 def without_predictions(first, second, images=60, **options):

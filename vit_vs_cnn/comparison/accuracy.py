@@ -4,7 +4,6 @@ import itertools
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from statistics import fmean
 
 import numpy as np
@@ -15,6 +14,7 @@ from vit_vs_cnn.comparison.entries import (
     ComparisonEntry,
     ScoredNetwork,
     TestedEntry,
+    experiment_folder,
     group_entries,
     list_test_sets,
     paired_rows,
@@ -22,8 +22,9 @@ from vit_vs_cnn.comparison.entries import (
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.regimes.analysis import read_analysis
 from vit_vs_cnn.regimes.caveats import shared_obstacle
-from vit_vs_cnn.runs.analysis_plan import FILE_NAME, AnalysisPlan, PlannedAnalysis, read_plan
+from vit_vs_cnn.runs.analysis_plan import AnalysisPlan, PlannedAnalysis, read_plan
 from vit_vs_cnn.runs.answers import Answers
+from vit_vs_cnn.runs.trained_network import TrainedNetwork
 from vit_vs_cnn.statistics.intervals import Estimate
 from vit_vs_cnn.statistics.mean_distribution import SeedScores, accuracy_interval
 from vit_vs_cnn.statistics.pair_comparison import (
@@ -35,7 +36,7 @@ from vit_vs_cnn.statistics.pair_comparison import (
 )
 from vit_vs_cnn.statistics.significance import holm
 
-#: Accuracies with a smaller difference are those of the same predictions.
+#: Smallest difference of accuracies that cannot be a rounding error.
 SAME_ACCURACY = 1e-9
 
 
@@ -44,8 +45,8 @@ class GroupAccuracy:
     """One group over its seeds.
 
     Arguments:
-        top1, top5: with 95 % intervals: of new images for one network, of new seeds and images for several. No top5
-            with five classes or fewer.
+        top1, top5: accuracies with 95 % intervals, which cover other test images and, with several networks, other
+            seeds. No top5 with five classes or fewer.
     """
 
     name: str
@@ -57,10 +58,10 @@ class GroupAccuracy:
 
 @dataclass(frozen=True)
 class PairAccuracy:
-    """Two groups on the same images. The first of the comparison has the higher accuracy.
+    """Two groups on the same images.
 
     Arguments:
-        comparison: the difference, its p-value and the conclusion; for runs of one experiment that of its report.
+        comparison: the difference, its p-value and the conclusion; for runs of one experiment as in its report.
         only_first, only_second: number of images that only one of them classifies correctly, mean over seeds.
     """
 
@@ -85,7 +86,7 @@ class AccuracyComparison:
 
     Arguments:
         majority: share of the most frequent class.
-        few_classes: sentences on networks that predict one class only, or fewer than half of those that occur.
+        few_classes: sentences on networks that predict one class only, or less than half of the classes.
         confusion: of each group, summed over its seeds: rows are true classes, columns predicted ones.
     """
 
@@ -115,39 +116,22 @@ class ExperimentComparisons:
 
     def find(self, own: PairComparison) -> PairComparison | None:
         """The experiment's comparison of the same runs; None if it contains other seeds or images."""
-        keys = (self.models.get(own.first), self.models.get(own.second))
-        for found in self.comparisons:
-            if found.train_size != self.size or found.names != {*keys}:
+        for reported in self.comparisons:
+            names = [self.models.get(group) for group in (own.first, own.second)]
+            if reported.train_size != self.size or [reported.first, reported.second] != names:
                 continue
-            one = found if (found.first, found.second) == keys else _swap(found)
-            same = (one.seeds, one.images) == (own.seeds, own.images)
-            accuracies = zip(one.distribution.accuracies or (), own.distribution.accuracies or (), strict=True)
-            if same and all(abs(a - b) < SAME_ACCURACY for a, b in accuracies):
-                return replace(one, first=own.first, second=own.second)
+            pairs = zip(reported.distribution.accuracies or (), own.distribution.accuracies or (), strict=True)
+            is_same = (reported.seeds, reported.images) == (own.seeds, own.images)
+            if is_same and all(abs(a - b) < SAME_ACCURACY for a, b in pairs):
+                return replace(reported, first=own.first, second=own.second)
         return None
 
     def analysis_of(self, seeds: Sequence[int | None], obstacle: Obstacle | None) -> PlannedAnalysis:
         """Shared seeds that are compared, and the rules for them."""
-        known = [seed for seed in seeds if seed is not None]
-        if self.plan is None or len(known) < len(seeds):
-            return PlannedAnalysis(tuple(known), ComparisonRules(obstacle=obstacle))
-        return self.plan.analysis_of(known, is_primary=False, obstacle=obstacle)
-
-
-def _swap(comparison: PairComparison) -> PairComparison:
-    accuracies, distribution = (
-        comparison.distribution.accuracies,
-        replace(comparison.distribution, mean=-comparison.distribution.mean),
-    )
-    if accuracies is not None:
-        distribution = replace(distribution, accuracies=(accuracies[1], accuracies[0]))
-    return replace(
-        comparison,
-        first=comparison.second,
-        second=comparison.first,
-        difference=-comparison.difference,
-        distribution=distribution,
-    )
+        numbers = [seed for seed in seeds if seed is not None]
+        if self.plan is None or len(numbers) < len(seeds):
+            return PlannedAnalysis(tuple(numbers), ComparisonRules(obstacle=obstacle))
+        return self.plan.analysis_of(numbers, is_primary=False, obstacle=obstacle)
 
 
 def find_experiment_comparisons(entries: Sequence[ComparisonEntry]) -> ExperimentComparisons:
@@ -156,11 +140,11 @@ def find_experiment_comparisons(entries: Sequence[ComparisonEntry]) -> Experimen
     Raises:
         InputError: its analysis plan cannot be read.
     """
-    places = {_experiment_and_size(entry) for entry in entries}
+    runs = {(experiment_folder(entry.trained), _train_size(entry.trained)) for entry in entries}
     models = {entry.group: origin.contender for entry in entries if (origin := entry.trained.origin) is not None}
-    if len(places) > 1 or None in places or len({*models.values()}) < len(models):
+    folder, size = next(iter(runs))
+    if len(runs) > 1 or folder is None or size is None or len({*models.values()}) < len(models):
         return ExperimentComparisons()
-    ((folder, size),) = (place for place in places if place is not None)
     plan = read_plan(folder)
     if plan is None:
         return ExperimentComparisons()
@@ -172,15 +156,9 @@ def find_experiment_comparisons(entries: Sequence[ComparisonEntry]) -> Experimen
     return ExperimentComparisons(plan, size, analysis.comparisons, models)
 
 
-def _experiment_and_size(entry: ComparisonEntry) -> tuple[Path, int] | None:
-    """Folder of the experiment and training-set size of the final weights of one of its runs."""
-    trained = entry.trained
-    if trained.origin is None or trained.path.name != "last.ckpt":
-        return None
-    parents = trained.path.absolute().parents
-    if len(parents) < 4 or parents[2].name != "cells" or not (parents[3] / FILE_NAME).exists():
-        return None
-    return parents[3], trained.origin.train_size
+def _train_size(trained: TrainedNetwork) -> int | None:
+    """Training-set size of the final weights of a run; None for other weights."""
+    return trained.origin.train_size if trained.origin is not None and trained.path.name == "last.ckpt" else None
 
 
 def compare_accuracy(entries: Sequence[TestedEntry], class_names: Sequence[str]) -> AccuracyComparison:
@@ -213,7 +191,7 @@ def _group_accuracy(name: str, members: Sequence[TestedEntry]) -> GroupAccuracy:
 
 
 def _seed_scores(correct: Sequence[Tensor]) -> SeedScores:
-    rows = [one.double().numpy() for one in correct]
+    rows = [row.double().numpy() for row in correct]
     return SeedScores(np.array([row.mean() for row in rows]), np.array([len(row) for row in rows]), rows)
 
 
@@ -224,12 +202,13 @@ def _test_train_ratio(networks: Sequence[TestedEntry]) -> float | None:
 
 
 def _compare_pairs(groups: dict[str, list[TestedEntry]], experiment: ExperimentComparisons) -> list[PairAccuracy]:
-    pairs = [_compare_pair(groups[a], groups[b], experiment) for a, b in itertools.combinations(groups, 2)]
-    own = [pair.comparison for pair in pairs]
-    if len(own) == 1:
-        own = [replace(own[0], is_primary=True)]
-    adjusted = zip(pairs, adjust_comparisons(own), strict=True)
-    return [replace(pair, comparison=experiment.find(one) or one) for pair, one in adjusted]
+    names = sorted(groups, key=lambda name: experiment.models.get(name, name))  # the order of the experiment's report
+    pairs = [_compare_pair(groups[a], groups[b], experiment) for a, b in itertools.combinations(names, 2)]
+    comparisons = [pair.comparison for pair in pairs]
+    if len(pairs) == 1:
+        comparisons = [replace(comparisons[0], is_primary=True)]
+    adjusted = zip(pairs, adjust_comparisons(comparisons), strict=True)
+    return [replace(pair, comparison=experiment.find(comparison) or comparison) for pair, comparison in adjusted]
 
 
 def _compare_pair(
@@ -237,8 +216,6 @@ def _compare_pair(
 ) -> PairAccuracy:
     *rows, paired = paired_rows(first, second)
     ours, theirs = [first[i] for i in rows[0]], [second[i] for i in rows[1]]
-    if fmean(t.predictions.accuracy for t in ours) < fmean(t.predictions.accuracy for t in theirs):
-        return _compare_pair(second, first, experiment)
     both = [*first, *second]
     obstacle = shared_obstacle(
         (t.objection for t in both),
@@ -248,8 +225,8 @@ def _compare_pair(
     analysis = experiment.analysis_of([t.seed for t in ours] if paired else [None], obstacle)
     chosen = [i for i, t in enumerate(ours) if not paired or not analysis.seeds or t.seed in analysis.seeds]
     sides = ([ours[i] for i in chosen], [theirs[i] for i in chosen]) if paired else (ours, theirs)
-    together = zip(ours, theirs, strict=True) if paired else itertools.product(ours, theirs)
-    correct = [(one.predictions.correct, two.predictions.correct) for one, two in together]
+    matches = zip(ours, theirs, strict=True) if paired else itertools.product(ours, theirs)
+    correct = [(a.predictions.correct, b.predictions.correct) for a, b in matches]
     return PairAccuracy(
         comparison=compare_models(
             (first[0].group, second[0].group),
@@ -258,33 +235,27 @@ def _compare_pair(
             test_train_ratio=_test_train_ratio(ours),
             rules=analysis.rules,
         ),
-        only_first=fmean(int((one & ~two).sum()) for one, two in correct),
-        only_second=fmean(int((two & ~one).sum()) for one, two in correct),
+        only_first=fmean(int((a & ~b).sum()) for a, b in correct),
+        only_second=fmean(int((b & ~a).sum()) for a, b in correct),
     )
 
 
 def class_accuracies(groups: Mapping[str, Sequence[ScoredNetwork]], class_names: Sequence[str]) -> list[ClassAccuracy]:
-    """Every class that occurs among the test images of all groups.
+    """Accuracy of every class that occurs among the test images of all groups.
 
-    There is no significance test if networks are tested on different folds.
+    Networks on different folds have no significance test.
     """
-    ordered = [member for members in groups.values() for member in members]
-    folds = {one.test_set: one.predictions.labels.numpy() for one in ordered}
-    labels = np.concatenate(list(folds.values()))
-    tested = [{*torch.cat([member.predictions.labels for member in members]).tolist()} for members in groups.values()]
-    there = [index for index in range(len(class_names)) if all(index in of_group for of_group in tested)]
-    p_values: list[float | None] = [None] * len(there)
+    folds = {t.test_set: t.predictions.labels.numpy() for members in groups.values() for t in members}
+    labels = np.concatenate([*folds.values()])
+    present = [{*torch.cat([t.predictions.labels for t in members]).tolist()} for members in groups.values()]
+    classes: list[int] = sorted(set.intersection(*present))
+    p_values: list[float | None] = [None] * len(classes)
     if len(groups) == 2 and len(folds) == 1:
         first, second = groups.values()
         *rows, paired = paired_rows(first, second)
-        a, b = (correct_answers([side[i] for i in of]) for side, of in zip((first, second), rows, strict=True))
-        unadjusted = [
-            compare_models(
-                ("", ""), SeedScores.of(a[:, labels == i]), SeedScores.of(b[:, labels == i]), paired=paired
-            ).p_value
-            for i in there
-        ]
-        p_values = [*holm(unadjusted)]
+        a, b = (correct_answers([side[i] for i in row]) for side, row in zip((first, second), rows, strict=True))
+        scores = [(SeedScores.of(a[:, labels == i]), SeedScores.of(b[:, labels == i])) for i in classes]
+        p_values = [*holm([compare_models(("", ""), *pair, paired=paired).p_value for pair in scores])]
     return [
         ClassAccuracy(
             class_names[index],
@@ -292,7 +263,7 @@ def class_accuracies(groups: Mapping[str, Sequence[ScoredNetwork]], class_names:
             {name: _accuracy_of_class(members, index) for name, members in groups.items()},
             p,
         )
-        for index, p in zip(there, p_values, strict=True)
+        for index, p in zip(classes, p_values, strict=True)
     ]
 
 
@@ -304,28 +275,28 @@ def _accuracy_of_class(members: Sequence[ScoredNetwork], index: int) -> float:
 
 def confusion(members: Sequence[ScoredNetwork], classes: int) -> list[list[int]]:
     """Counts over several networks: rows are true classes, columns predicted ones."""
-    matrix = torch.zeros(classes * classes, dtype=torch.int64)
+    matrix = np.zeros((classes, classes), dtype=int)
     for predictions in (member.predictions for member in members):
-        places = predictions.labels * classes + predictions.classes
-        matrix += torch.bincount(places, minlength=classes * classes)
-    return matrix.view(classes, classes).tolist()
+        np.add.at(matrix, (predictions.labels.numpy(), predictions.classes.numpy()), 1)
+    return matrix.tolist()
 
 
-def choose_examples(tested: Sequence[ScoredNetwork], *, each: int = 8, seed: int = 0) -> dict[str, list[int]]:
+def choose_examples(members: Sequence[ScoredNetwork], *, each: int = 8, seed: int = 0) -> dict[str, list[int]]:
     """Numbers of randomly chosen test images that one network alone classifies correctly, and that all get wrong.
 
     Arguments:
-        tested: one network of each group.
+        members: one network of each group.
         each: number of images of each kind, at most.
     """
-    right = correct_answers(tested)
-    kinds = {f"only {t.group} right": right[i] & (right.sum(0) == 1) for i, t in enumerate(tested) if len(tested) > 1}
-    kinds["all wrong" if len(tested) > 1 else "wrong"] = right.sum(0) == 0
+    correct = correct_answers(members)
+    several = len(members) > 1
+    kinds = {f"only {t.group} right": correct[i] & (correct.sum(0) == 1) for i, t in enumerate(members) if several}
+    kinds["all wrong" if several else "wrong"] = ~correct.any(0)
     rng = np.random.default_rng(seed)
     return {
-        kind: sorted(rng.permutation(np.flatnonzero(there))[:each].tolist())
-        for kind, there in kinds.items()
-        if there.any()
+        kind: sorted(rng.permutation(np.flatnonzero(mask))[:each].tolist())
+        for kind, mask in kinds.items()
+        if mask.any()
     }
 
 

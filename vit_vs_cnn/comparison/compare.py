@@ -1,4 +1,4 @@
-"""A whole comparison: the requested parts, on the same images."""
+"""Comparison of networks: the requested parts, on the same test images."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -103,11 +103,11 @@ class ComparedNetwork:
 
 @dataclass(frozen=True)
 class NetworkComparison:
-    """Result of a comparison; a part that was not requested is None.
+    """Result of a comparison. The fields of other parts than the requested ones are None.
 
     Arguments:
-        images: number of test images, those of all folds together.
-        fingerprint: of the test images; of several folds one after the other.
+        images: number of test images of all folds together.
+        fingerprint: of the test images, for each fold.
         cost: of one network of each group.
         examples: numbers of example images, by kind.
     """
@@ -142,8 +142,8 @@ def compare_entries(
 ) -> tuple[NetworkComparison, list[TestedEntry]]:
     """Compare networks, each on its test images. Every evaluation of these is logged.
 
-    Networks of the same seed have the same test images. Parts that need the same images for all networks use those of
-    one fold (``on_one_fold``).
+    Networks of the same seed have the same test images. Parts that need the same images for all networks use one fold
+    (``on_one_fold``).
 
     Returns:
         the comparison, and the entries with their predictions if accuracy or calibration was requested.
@@ -156,23 +156,23 @@ def compare_entries(
             f"similarity: needs at least {MIN_CKA_BATCH} test images, and there are {len(test)} (--skip similarity)"
         )
     results: dict[str, Any] = {}
-    tested: list[TestedEntry] = []
+    scored: list[TestedEntry] = []
     if parts & {Part.ACCURACY, Part.CALIBRATION}:
         for entry in entries:
             tell(f"accuracy: testing {entry.name}")
-            tested.append(predict_once(entry))
+            scored.append(predict_once(entry))
     if Part.ACCURACY in parts:
         tell("accuracy: intervals and tests")
-        results["accuracy"] = compare_accuracy(tested, test.class_names)
-        one_each = [members[0] for members in group_entries(on_one_fold(tested)).values()]
-        results["examples"] = choose_examples(one_each, each=request.examples, seed=request.seed)
+        results["accuracy"] = compare_accuracy(scored, test.class_names)
+        first_members = [members[0] for members in group_entries(on_one_fold(scored)).values()]
+        results["examples"] = choose_examples(first_members, each=request.examples, seed=request.seed)
     if Part.CALIBRATION in parts:
-        results["calibration"] = {one.name: _calibration(one, tell) for one in tested}
+        results["calibration"] = {entry.name: _calibration(entry, tell) for entry in scored}
     if Part.CORRUPTIONS in parts:
         results["corruptions"] = _corruptions(groups, test, request, tell)
     if Part.SIMILARITY in parts:
-        chosen, first = spread_subset(test, request.similarity_images), {name: of[0] for name, of in groups.items()}
-        results["similarity"] = compare_similarity(first, chosen, tell=lambda text: tell(f"similarity: {text}"))
+        images, first = spread_subset(test, request.similarity_images), {name: m[0] for name, m in groups.items()}
+        results["similarity"] = compare_similarity(first, images, tell=lambda text: tell(f"similarity: {text}"))
     if Part.COST in parts:
         results["cost"] = measure_cost(
             {name: members[0].trained for name, members in group_entries(entries).items()},
@@ -184,9 +184,9 @@ def compare_entries(
     weights = {entry.name: hash_weights(entry.trained.network) for entry in entries}
     if Part.DIFFERENCES in parts:
         times = {entry.name: entry.log.count(weights[entry.name]) for entry in entries}
-        times |= {one.name: max(one.evaluations, times[one.name]) for one in tested}
+        times |= {entry.name: max(entry.evaluations, times[entry.name]) for entry in scored}
         results["differences"] = list_differences(entries, times)
-    reused = {one.name: one.is_reused for one in tested}
+    reused = {entry.name: entry.is_reused for entry in scored}
     tests = {entry.test_set: entry.test for entry in entries}
     comparison = NetworkComparison(
         networks=[
@@ -196,24 +196,24 @@ def compare_entries(
             for entry in entries
         ],
         images=sum(map(len, tests.values())),
-        fingerprint=", ".join(one.fingerprint() for one in tests.values()),
+        fingerprint=", ".join(images.fingerprint() for images in tests.values()),
         class_names=list(test.class_names),
         request=request,
         **results,
     )
-    return comparison, tested
+    return comparison, scored
 
 
 def _calibration(entry: TestedEntry, tell: Callable[[str], None]) -> CalibrationComparison:
-    """Calibration from logits. If those of the test were not saved, they are computed again."""
+    """Calibration from the logits of the test, which are computed again if they were not saved."""
     tell(f"calibration: {entry.name}")
-    predictions, held, trained = entry.predictions, entry.validation, entry.trained
+    predictions, trained = entry.predictions, entry.trained
     if predictions.computed_logits is None:
         predictions = predict(trained.network, entry.test, trained.normalise, what=entry.name)
-    if held is None:
+    if entry.validation is None:
         return compare_calibration(predictions.logits, predictions.labels)
-    fitted = predict(trained.network, held, trained.normalise, what=entry.name)
-    return compare_calibration(predictions.logits, predictions.labels, fitted.logits, fitted.labels)
+    validation = predict(trained.network, entry.validation, trained.normalise, what=entry.name)
+    return compare_calibration(predictions.logits, predictions.labels, validation.logits, validation.labels)
 
 
 def _corruptions(
@@ -223,15 +223,14 @@ def _corruptions(
     tell: Callable[[str], None],
 ) -> CorruptionAccuracy:
     """Accuracy on corrupted images, and a line for each network in its log."""
-    chosen = spread_subset(test, request.corruption_images)
-    found = compare_corruptions(groups, chosen, seed=request.seed, tell=lambda text: tell(f"corruptions: {text}"))
-    what = f"{len(CORRUPTIONS) * len(LEVELS)} corruptions of {len(chosen)} test images"
-    for members in groups.values():
-        for member in members:
-            member.log.record(
-                weights=hash_weights(member.trained.network),
-                accuracy=found.by_network[member.name],
-                label=f"{member.name} (compare: {what})",
-                run=member.trained.origin,
-            )
-    return found
+    images = spread_subset(test, request.corruption_images)
+    result = compare_corruptions(groups, images, seed=request.seed, tell=lambda text: tell(f"corruptions: {text}"))
+    description = f"{len(CORRUPTIONS) * len(LEVELS)} corruptions of {len(images)} test images"
+    for member in (member for members in groups.values() for member in members):
+        member.log.record(
+            weights=hash_weights(member.trained.network),
+            accuracy=result.by_network[member.name],
+            label=f"{member.name} (compare: {description})",
+            run=member.trained.origin,
+        )
+    return result

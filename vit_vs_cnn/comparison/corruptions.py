@@ -5,8 +5,9 @@ random numbers are used at every level, so that a higher level is the same damag
 
 Reference: Hendrycks & Dietterich, "Benchmarking neural network robustness to common corruptions and perturbations",
 2019.
-Differs: other strengths (no value compares with one on CIFAR-10-C). Lengths are in units of 1/32 of the image's shorter
-side, at least one pixel, as shorter blurs change nothing. Snow and frost, which need pictures, are left out.
+Differs: other strengths, so that no accuracy can be compared with CIFAR-10-C. Lengths are in units of 1/32 of the
+image's shorter side, at least one pixel, as shorter blurs change nothing. Snow and frost, which need pictures, are left
+out.
 """
 
 import io
@@ -31,21 +32,20 @@ from vit_vs_cnn.statistics.mean_distribution import SeedScores, difference_over_
 
 Bytes = UInt8[Tensor, "count channels rows cols"]
 LEVELS = (1, 2, 3, 4, 5)
-#: Images that are corrupted at a time, each chunk with a generator of its own.
+#: Number of images that share a random generator.
 CHUNK = 50
 
 
 class Corruption(NamedTuple):
-    """A function of images, strength and generator, its strengths at five levels, and its use of random numbers."""
+    """A function of images, strength and generator, and its strengths at five levels."""
 
     function: Callable[[Tensor, float, Generator], Tensor]
     strengths: tuple[float, ...]
-    draws: bool = True
 
 
 def gaussian_noise(images: Tensor, sigma: float, generator: Generator) -> Tensor:
     """``x + s n``, n standard normal."""
-    return images + sigma * _normal(images, generator)
+    return images + sigma * _normal_noise(images, generator)
 
 
 def shot_noise(images: Tensor, photons: float, generator: Generator) -> Tensor:
@@ -53,59 +53,59 @@ def shot_noise(images: Tensor, photons: float, generator: Generator) -> Tensor:
 
     Differs: a normal instead of a Poisson distribution, so that all levels use the same random numbers.
     """
-    return images + (images / photons).sqrt() * _normal(images, generator)
+    return images + (images / photons).sqrt() * _normal_noise(images, generator)
 
 
 def impulse_noise(images: Tensor, share: float, generator: Generator) -> Tensor:
     """Salt and pepper: a share of the values becomes black or white."""
     uniform = torch.rand(images.shape, generator=generator)
-    spoiled = torch.where(uniform < share / 2, 1.0, images)
-    return torch.where(uniform > 1 - share / 2, 0.0, spoiled)
+    salted = torch.where(uniform < share / 2, 1.0, images)
+    return torch.where(uniform > 1 - share / 2, 0.0, salted)
 
 
 def speckle_noise(images: Tensor, sigma: float, generator: Generator) -> Tensor:
     """``x + x s n``, n standard normal."""
-    return images + images * sigma * _normal(images, generator)
+    return images + images * sigma * _normal_noise(images, generator)
 
 
 def gaussian_blur(images: Tensor, sigma: float, generator: Generator) -> Tensor:
     """A Gaussian of 0.5 to 1.5 units."""
-    return _gaussian(images, sigma * _unit(images))
+    return _blur(images, sigma * _unit_length(images))
 
 
 def defocus_blur(images: Tensor, units: float, generator: Generator) -> Tensor:
     """Mean over a disc with a soft edge, as of a lens out of focus."""
-    radius = units * _unit(images)
+    radius = units * _unit_length(images)
     half = int(radius) + 1
-    place = torch.arange(-half, half + 1).float()
-    distance = torch.hypot(place[:, None], place)
-    return _filtered(images, (radius + 0.5 - distance).clamp(0, 1))
+    offset = torch.arange(-half, half + 1).float()
+    distance = torch.hypot(offset[:, None], offset)
+    return _filter(images, (radius + 0.5 - distance).clamp(0, 1))
 
 
 def glass_blur(images: Tensor, units: float, generator: Generator) -> Tensor:
     """Each pixel is replaced by a nearby one, as through frosted glass, then slightly blurred."""
-    reach = units * _unit(images)
+    reach = units * _unit_length(images)
     field = 2 * torch.rand(len(images), *images.shape[-2:], 2, generator=generator) - 1
-    return _gaussian(_displaced(images, field * reach, mode="nearest"), 0.35 * _unit(images))
+    return _blur(_displace(images, field * reach, mode="nearest"), 0.35 * _unit_length(images))
 
 
 def motion_blur(images: Tensor, units: float, generator: Generator) -> Tensor:
     """Mean along a line in a random direction for each image."""
-    length = units * _unit(images)
+    length = units * _unit_length(images)
     angle = torch.pi * torch.rand(len(images), generator=generator)
     along = torch.linspace(-0.5, 0.5, 2 * int(length) + 3) * length
     half = int(length / 2) + 1
-    place = torch.arange(-half, half + 1)
+    offset = torch.arange(-half, half + 1)
     ends = torch.stack([angle.sin(), angle.cos()])[..., None, None] * along[:, None]
-    rows, cols = (1 - (place - ends).abs()).clamp(min=0)
+    rows, cols = (1 - (offset - ends).abs()).clamp(min=0)
     kernels = torch.einsum("nsr,nsc->nrc", rows, cols)  # each point of the line, shared among its four pixels
-    return _filtered(images, kernels)
+    return _filter(images, kernels)
 
 
-def zoom_blur(images: Tensor, most: float, generator: Generator) -> Tensor:
+def zoom_blur(images: Tensor, max_zoom: float, generator: Generator) -> Tensor:
     """Mean over zooms from 1 to the strength."""
-    grid = _grid(images).expand(len(images), -1, -1, -1)
-    return torch.stack([_sampled(images, grid / zoom) for zoom in torch.linspace(1, most, 9).tolist()]).mean(0)
+    grid = _pixel_centres(images).expand(len(images), -1, -1, -1)
+    return torch.stack([_sample(images, grid / zoom) for zoom in torch.linspace(1, max_zoom, 9).tolist()]).mean(0)
 
 
 def fog(images: Tensor, thickness: float, generator: Generator) -> Tensor:
@@ -132,20 +132,20 @@ def contrast(images: Tensor, factor: float, generator: Generator) -> Tensor:
     return (images - mean) * factor + mean
 
 
-def saturate(images: Tensor, kept: float, generator: Generator) -> Tensor:
+def saturate(images: Tensor, share: float, generator: Generator) -> Tensor:
     """A blend with the grey image; an image of one channel gets darker."""
     if images.shape[1] == 1:
-        return images * (0.4 + 0.6 * kept)
-    return kept * images + (1 - kept) * images.mean(1, keepdim=True)
+        return images * (0.4 + 0.6 * share)
+    return share * images + (1 - share) * images.mean(1, keepdim=True)
 
 
 def elastic(images: Tensor, units: float, generator: Generator) -> Tensor:
     """Smooth random displacements of each image, with the strength as standard deviation in units."""
     noise = torch.randn(len(images), 2, *images.shape[-2:], generator=generator)
-    smooth = _gaussian(noise, 2.5 * _unit(images))
+    smooth = _blur(noise, 2.5 * _unit_length(images))
     smooth = smooth / smooth.std((1, 2, 3), keepdim=True)
-    reach = units * _unit(images)
-    return _displaced(images, smooth.movedim(1, -1) * reach)
+    reach = units * _unit_length(images)
+    return _displace(images, smooth.movedim(1, -1) * reach)
 
 
 def pixelate(images: Tensor, share: float, generator: Generator) -> Tensor:
@@ -156,18 +156,18 @@ def pixelate(images: Tensor, share: float, generator: Generator) -> Tensor:
 
 def jpeg(images: Tensor, quality: float, generator: Generator) -> Tensor:
     """JPEG compression by Pillow; each channel separately unless there are one or three."""
-    pixels = _bytes(images)
+    pixels = _to_bytes(images)
     if images.shape[1] not in (1, 3):
         pixels = pixels.flatten(0, 1)[:, None]
-    return torch.stack([_compressed(image, int(quality)) for image in pixels]).view(images.shape).float() / 255
+    return torch.stack([_compress(image, int(quality)) for image in pixels]).view(images.shape).float() / 255
 
 
-def _compressed(image: UInt8[Tensor, "channels rows cols"], quality: int) -> UInt8[Tensor, "channels rows cols"]:
+def _compress(image: UInt8[Tensor, "channels rows cols"], quality: int) -> UInt8[Tensor, "channels rows cols"]:
     values = image.movedim(0, 2).squeeze(2).numpy()  # one channel has no third axis in Pillow
     file = io.BytesIO()
     Image.fromarray(values).save(file, "JPEG", quality=quality)
-    again = torch.from_numpy(np.array(Image.open(file)))
-    return again.view(*image.shape[1:], len(image)).movedim(2, 0)
+    decoded = torch.from_numpy(np.array(Image.open(file)))
+    return decoded.view(*image.shape[1:], len(image)).movedim(2, 0)
 
 
 CORRUPTIONS: Mapping[str, Corruption] = {
@@ -175,18 +175,18 @@ CORRUPTIONS: Mapping[str, Corruption] = {
     "shot_noise": Corruption(shot_noise, (250.0, 120.0, 70.0, 45.0, 28.0)),
     "impulse_noise": Corruption(impulse_noise, (0.01, 0.02, 0.04, 0.07, 0.11)),
     "speckle_noise": Corruption(speckle_noise, (0.08, 0.12, 0.17, 0.23, 0.30)),
-    "gaussian_blur": Corruption(gaussian_blur, (0.45, 0.6, 0.8, 1.1, 1.5), draws=False),
-    "defocus_blur": Corruption(defocus_blur, (0.7, 0.95, 1.3, 1.7, 2.2), draws=False),
+    "gaussian_blur": Corruption(gaussian_blur, (0.45, 0.6, 0.8, 1.1, 1.5)),
+    "defocus_blur": Corruption(defocus_blur, (0.7, 0.95, 1.3, 1.7, 2.2)),
     "glass_blur": Corruption(glass_blur, (0.7, 0.9, 1.2, 1.6, 2.1)),
     "motion_blur": Corruption(motion_blur, (1.5, 2.5, 3.5, 5.0, 7.0)),
-    "zoom_blur": Corruption(zoom_blur, (1.08, 1.14, 1.20, 1.28, 1.40), draws=False),
+    "zoom_blur": Corruption(zoom_blur, (1.08, 1.14, 1.20, 1.28, 1.40)),
     "fog": Corruption(fog, (0.2, 0.3, 0.4, 0.5, 0.62)),
-    "brightness": Corruption(brightness, (0.06, 0.12, 0.18, 0.25, 0.35), draws=False),
-    "contrast": Corruption(contrast, (0.75, 0.55, 0.4, 0.28, 0.18), draws=False),
-    "saturate": Corruption(saturate, (0.7, 0.5, 0.3, 0.15, 0.0), draws=False),
+    "brightness": Corruption(brightness, (0.06, 0.12, 0.18, 0.25, 0.35)),
+    "contrast": Corruption(contrast, (0.75, 0.55, 0.4, 0.28, 0.18)),
+    "saturate": Corruption(saturate, (0.7, 0.5, 0.3, 0.15, 0.0)),
     "elastic": Corruption(elastic, (0.4, 0.6, 0.85, 1.2, 1.6)),
-    "pixelate": Corruption(pixelate, (0.75, 0.6, 0.5, 0.4, 0.3), draws=False),
-    "jpeg": Corruption(jpeg, (75.0, 50.0, 30.0, 18.0, 10.0), draws=False),
+    "pixelate": Corruption(pixelate, (0.75, 0.6, 0.5, 0.4, 0.3)),
+    "jpeg": Corruption(jpeg, (75.0, 50.0, 30.0, 18.0, 10.0)),
 }
 
 
@@ -196,10 +196,10 @@ class CorruptionAccuracy:
 
     Arguments:
         images: number of test images.
-        clean: accuracy of each group on the images as they are.
+        clean: accuracy of each group on the original images.
         accuracy: by group and corruption, one for each level.
-        mean: over all corruptions and levels, with an interval of the images.
-        by_network: the same of each network.
+        mean: of each group over all corruptions and levels, with an interval that covers other test images.
+        by_network: mean of each network over all corruptions and levels.
         differences: of ``mean`` between every two groups, on the same images.
     """
 
@@ -220,16 +220,16 @@ def compare_corruptions(
 ) -> CorruptionAccuracy:
     """Test every network on corrupted copies of the test images. The caller logs it."""
     tell("clean images")
-    clean = {name: float(right.mean()) for name, right in _correct(groups, test).items()}
+    clean = {name: float(correct.mean()) for name, correct in _correct_answers(groups, test).items()}
     accuracy: dict[str, dict[str, list[float]]] = {name: {} for name in groups}
     by_image = {name: np.zeros((len(members), len(test))) for name, members in groups.items()}
     for number, corruption in enumerate(CORRUPTIONS, start=1):
         tell(f"{corruption} ({number}/{len(CORRUPTIONS)})")
         for level in LEVELS:
-            spoiled = test.with_pixels(corrupt(test.images, corruption, level, seed=seed))
-            for name, right in _correct(groups, spoiled).items():
-                accuracy[name].setdefault(corruption, []).append(float(right.mean()))
-                by_image[name] += right / (len(CORRUPTIONS) * len(LEVELS))
+            corrupted = test.with_pixels(corrupt(test.images, corruption, level, seed=seed))
+            for name, correct in _correct_answers(groups, corrupted).items():
+                accuracy[name].setdefault(corruption, []).append(float(correct.mean()))
+                by_image[name] += correct / (len(CORRUPTIONS) * len(LEVELS))
     mean = {
         name: mean_over_seeds(SeedScores.of(values)).interval(bounds=(0.0, 1.0)) for name, values in by_image.items()
     }
@@ -246,13 +246,13 @@ def compare_corruptions(
 
 
 def spread_subset(test: LabelledImages, count: int) -> LabelledImages:
-    """About ``count`` images, spread over the whole set; all of them if there are no more."""
+    """``count`` images spread evenly over the set, or all images of a smaller set."""
     if len(test) <= count:
         return test
     return test.subset(torch.linspace(0, len(test) - 1, count).round().long())
 
 
-def _correct(groups: Mapping[str, Sequence[ComparisonEntry]], images: LabelledImages) -> dict[str, np.ndarray]:
+def _correct_answers(groups: Mapping[str, Sequence[ComparisonEntry]], images: LabelledImages) -> dict[str, np.ndarray]:
     """Correctness of the prediction for each image, ``(networks, images)`` of each group."""
     trained = {name: [member.trained for member in members] for name, members in groups.items()}
     logits = {
@@ -261,16 +261,16 @@ def _correct(groups: Mapping[str, Sequence[ComparisonEntry]], images: LabelledIm
         )
         for name, members in trained.items()
     }
-    return {name: (of.argmax(2) == images.labels).numpy() for name, of in logits.items()}
+    return {name: (scores.argmax(2) == images.labels).numpy() for name, scores in logits.items()}
 
 
 def _difference(
     first: Sequence[ComparisonEntry], second: Sequence[ComparisonEntry], ours: np.ndarray, theirs: np.ndarray
 ) -> Estimate:
-    mine, other, paired = paired_rows(first, second)
-    single = len(mine) == len(other) == 1
-    sides = SeedScores.of(ours[mine]), SeedScores.of(theirs[other])
-    return difference_over_seeds(*sides, paired=paired or single).interval()
+    *rows, paired = paired_rows(first, second)
+    is_single = len(rows[0]) == len(rows[1]) == 1
+    scores = SeedScores.of(ours[rows[0]]), SeedScores.of(theirs[rows[1]])
+    return difference_over_seeds(*scores, paired=paired or is_single).interval()
 
 
 def corrupt(images: Bytes, name: str, level: int, *, seed: int = 0) -> Bytes:
@@ -281,37 +281,36 @@ def corrupt(images: Bytes, name: str, level: int, *, seed: int = 0) -> Bytes:
     """
     if name not in CORRUPTIONS or level not in LEVELS:
         raise ValueError(f"corruption {name!r} at level {level}: there are {', '.join(CORRUPTIONS)} at 1 to 5")
-    function, strengths, _ = CORRUPTIONS[name]
-    spoiled = [_bytes(function(part, strengths[level - 1], draw)) for part, draw in _chunks(images, name, seed)]
-    return torch.cat(spoiled)[: len(images)]
+    function, strengths = CORRUPTIONS[name]
+    chunks = [_to_bytes(function(part, strengths[level - 1], draw)) for part, draw in _chunks(images, name, seed)]
+    return torch.cat(chunks)[: len(images)]
 
 
 def _chunks(images: Tensor, name: str, seed: int) -> Iterator[tuple[Tensor, Generator]]:
+    """Parts of the images, in [0, 1], with their generators. The last part is filled up with its last image."""
     for number, part in enumerate(images.split(CHUNK)):
-        filled = part  # a short chunk uses as many numbers as a full one, so that image i does not depend on the count
-        if len(part) < CHUNK and CORRUPTIONS[name].draws:
-            filled = torch.cat([part, part[-1:].expand(CHUNK - len(part), -1, -1, -1)])
+        padded = torch.cat([part, part[-1:].expand(CHUNK - len(part), -1, -1, -1)])
         generator = torch.Generator().manual_seed(derive_seed(seed, "corruption", name, number))
-        yield filled.float() / 255, generator
+        yield padded.float() / 255, generator
 
 
-def _bytes(images: Float[Tensor, "count channels rows cols"]) -> Bytes:
+def _to_bytes(images: Float[Tensor, "count channels rows cols"]) -> Bytes:
     return images.clamp(0, 1).mul(255).round().byte()
 
 
-def _unit(images: Tensor) -> float:
+def _unit_length(images: Tensor) -> float:
     """Pixels of one unit of length: 1 up to 32 x 32."""
     return max(1.0, min(images.shape[-2:]) / 32)
 
 
-def _normal(images: Tensor, generator: Generator) -> Tensor:
+def _normal_noise(images: Tensor, generator: Generator) -> Tensor:
     return torch.randn(images.shape, generator=generator)
 
 
-def _gaussian(images: Tensor, sigma: float) -> Tensor:
-    place = torch.arange(-int(3 * sigma + 1), int(3 * sigma + 1) + 1).float()
-    line = torch.exp(-0.5 * (place / sigma) ** 2)
-    return _filtered(_filtered(images, line[None]), line[:, None])
+def _blur(images: Tensor, sigma: float) -> Tensor:
+    offset = torch.arange(-int(3 * sigma + 1), int(3 * sigma + 1) + 1).float()
+    line = torch.exp(-0.5 * (offset / sigma) ** 2)
+    return _filter(_filter(images, line[None]), line[:, None])
 
 
 def _block_means(size: int, blocks: int) -> Tensor:
@@ -321,7 +320,7 @@ def _block_means(size: int, blocks: int) -> Tensor:
     return same / same.sum(1, keepdim=True)
 
 
-def _filtered(images: Tensor, kernels: Tensor) -> Tensor:
+def _filter(images: Tensor, kernels: Tensor) -> Tensor:
     """Images filtered with a normalised kernel, or each with its own; the border is replicated."""
     channels, (rows, cols) = images.shape[1], (size // 2 for size in kernels.shape[-2:])
     kernels = (kernels / kernels.sum((-2, -1), keepdim=True)).expand(len(images), -1, -1)
@@ -330,17 +329,17 @@ def _filtered(images: Tensor, kernels: Tensor) -> Tensor:
     return F.conv2d(padded, kernels, groups=len(kernels)).view(images.shape)
 
 
-def _grid(images: Tensor) -> Float[Tensor, "rows cols 2"]:
+def _pixel_centres(images: Tensor) -> Float[Tensor, "rows cols 2"]:
     """Centre (col, row) of every pixel; -1 and 1 are the edges of the image."""
     rows, cols = ((2 * torch.arange(size) + 1) / size - 1 for size in images.shape[-2:])
     return torch.stack([cols.expand(len(rows), -1), rows[:, None].expand(-1, len(cols))], dim=-1)
 
 
-def _displaced(images: Tensor, field: Tensor, mode: str = "bilinear") -> Tensor:
+def _displace(images: Tensor, field: Tensor, mode: str = "bilinear") -> Tensor:
     """Each pixel replaced by the value at an offset of ``field`` pixels (cols, rows), ``(count, rows, cols, 2)``."""
     scale = torch.tensor([2 / images.shape[-1], 2 / images.shape[-2]])
-    return _sampled(images, _grid(images) + field * scale, mode)
+    return _sample(images, _pixel_centres(images) + field * scale, mode)
 
 
-def _sampled(images: Tensor, grid: Tensor, mode: str = "bilinear") -> Tensor:
+def _sample(images: Tensor, grid: Tensor, mode: str = "bilinear") -> Tensor:
     return F.grid_sample(images, grid, mode=mode, padding_mode="border", align_corners=False)

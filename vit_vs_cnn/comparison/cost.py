@@ -1,4 +1,4 @@
-"""Latency, throughput, memory and size of networks, timed in turns so that a slow moment affects all alike."""
+"""Latency, throughput, memory and size of networks, timed in turns so that a slow moment affects all of them."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -30,8 +30,7 @@ class InferenceCost:
         file_bytes: of the file, which may contain an optimizer's state; None without a file.
         latency_p50, latency_p95: seconds for one image: median and 95th percentile.
         throughput: images per second by batch size, median of the rounds.
-        peak_bytes: memory of one pass over ``PEAK_BATCH`` images, weights excluded, by the allocator of a GPU; None
-            on a CPU, which has no such record.
+        peak_bytes: memory of one pass over ``PEAK_BATCH`` images on a GPU, weights excluded; None on a CPU.
     """
 
     parameters: int
@@ -49,11 +48,11 @@ class InferenceCost:
 def time_in_turns(
     tasks: Mapping[str, Callable[[], Any]], *, rounds: int, warmup: int = 2, device: str = "cpu"
 ) -> dict[str, list[float]]:
-    """Seconds of each task in every round. A round runs each task once, and each round begins with another one.
+    """Seconds of each task in every round. A round runs each task once, and rounds begin with different tasks.
 
     Arguments:
-        warmup: rounds before that are not counted.
-        device: device of the work, which is synchronized.
+        warmup: number of rounds before the timed ones.
+        device: device that is synchronized before and after each task.
     """
     seconds: dict[str, list[float]] = {name: [] for name in tasks}
     names = list(tasks)
@@ -84,7 +83,7 @@ def measure_cost(
         batch_sizes: for the throughput, in rising order, until one takes too long or memory runs out.
     """
     shape = next(iter(trained.values())).image_shape
-    networks = {name: one.network for name, one in trained.items()}
+    networks = {name: model.network for name, model in trained.items()}
     device = str(next(next(iter(networks.values())).parameters()).device)
 
     def tasks(batch: int) -> dict[str, Callable[[], Any]]:
@@ -103,9 +102,9 @@ def measure_cost(
                 break
             for name in networks:
                 throughput[name][batch] = batch / float(np.median(seconds[name]))
-            if max(max(taken) for taken in seconds.values()) > MAX_BATCH_SECONDS:
+            if max(map(max, seconds.values())) > MAX_BATCH_SECONDS:
                 break
-    return {name: _cost(one, single[name], throughput[name], device) for name, one in trained.items()}
+    return {name: _cost(model, single[name], throughput[name], device) for name, model in trained.items()}
 
 
 def _cost(trained: TrainedNetwork, seconds: list[float], throughput: dict[int, float], device: str) -> InferenceCost:

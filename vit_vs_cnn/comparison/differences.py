@@ -5,9 +5,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from vit_vs_cnn.comparison.entries import ComparisonEntry, differing_settings, group_entries
+from vit_vs_cnn.comparison.entries import ComparisonEntry, group_entries
 from vit_vs_cnn.runs.recipe_care import recipe_obstacle, source_text
 
+#: Value of a setting that a network does not have.
+ABSENT = "-"
 #: Sentence for a difference in a part of the config that must be equal in a comparison of two models.
 UNFAIR_DIFFERENCES = {
     "train_size": "they were trained on different numbers of images",
@@ -41,20 +43,20 @@ class ConfigDifferences:
 def list_differences(entries: Sequence[ComparisonEntry], test_evaluations: Mapping[str, int]) -> ConfigDifferences:
     """Compare the settings of groups. Within a group only the seed differs."""
     groups = group_entries(entries)
-    first = {name: members[0] for name, members in groups.items()}
-    known = {name: {k: v for k, v in one.config.items() if k != "seed"} for name, one in first.items() if one.config}
-    settings = differing_settings(known)
+    members = {name: group[0] for name, group in groups.items()}
+    configs = {name: {k: v for k, v in m.config.items() if k != "seed"} for name, m in members.items() if m.config}
+    settings = differing_settings(configs)
     recipes = {
-        name: "not recorded" if one.result is None else source_text(one.result.recipe_source, one.result.tuning)
-        for name, one in first.items()
+        name: "not recorded" if m.result is None else source_text(m.result.recipe_source, m.result.tuning)
+        for name, m in members.items()
     }
     warnings = [warning for entry in entries for warning in entry.trained.warnings]
-    warnings += [f"it is not known how {name} was trained" for name in groups if name not in known]
-    if unseen := dict.fromkeys(
-        entry.group for entry in entries if entry.group in known and not entry.trained.seen.is_whole
+    warnings += [f"it is not known how {name} was trained" for name in groups if name not in configs]
+    if unrecorded := dict.fromkeys(
+        entry.group for entry in entries if entry.group in configs and not entry.trained.seen.is_whole
     ):
         warnings.append(
-            f"it is not known on which images {', '.join(unseen)} was trained: test images may be among them"
+            f"it is not known on which images {', '.join(unrecorded)} was trained: test images may be among them"
         )
     warnings += _unfair_settings(settings) + _seed_warnings(groups) + _recipe_warnings(groups)
     if repeated := [f"{name} {times} times" for name, times in test_evaluations.items() if times > 1]:
@@ -62,6 +64,25 @@ def list_differences(entries: Sequence[ComparisonEntry], test_evaluations: Mappi
             f"weights that have been tested more than once, this comparison included: {', '.join(repeated)}"
         )
     return ConfigDifferences(settings, recipes, dict(test_evaluations), list(dict.fromkeys(warnings)))
+
+
+def differing_settings(configs: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Settings that are not the same in all configs: by dotted name, the value of each config."""
+    flat = {name: flatten_settings(config) for name, config in configs.items()}
+    keys = dict.fromkeys(key for config in flat.values() for key in config)
+    values = {key: {name: config.get(key, ABSENT) for name, config in flat.items()} for key in keys}
+    return {key: row for key, row in values.items() if any(value != next(iter(row.values())) for value in row.values())}
+
+
+def flatten_settings(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings by dotted name; an empty mapping is a value."""
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, Mapping) and value:
+            flat |= flatten_settings(value, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
 
 
 def _unfair_settings(settings: Mapping[str, Mapping[str, Any]]) -> list[str]:
@@ -81,9 +102,9 @@ def _seed_warnings(groups: Mapping[str, Sequence[ComparisonEntry]]) -> list[str]
         name: sorted("unknown" if member.seed is None else str(member.seed) for member in members)
         for name, members in groups.items()
     }
-    if len({tuple(of) for of in seeds.values()}) > 1:
-        listed = "; ".join(f"{name} {', '.join(of)}" for name, of in seeds.items())
-        return [f"they were trained with different seeds, so they are not paired: {listed}"]
+    if len({*map(tuple, seeds.values())}) > 1:
+        by_group = "; ".join(f"{name} {', '.join(numbers)}" for name, numbers in seeds.items())
+        return [f"they were trained with different seeds, so they are not paired: {by_group}"]
     subsets = {
         (member.seed, member.subset) for members in groups.values() for member in members if member.subset is not None
     }
@@ -93,4 +114,4 @@ def _seed_warnings(groups: Mapping[str, Sequence[ComparisonEntry]]) -> list[str]
 
 def _recipe_warnings(groups: Mapping[str, Sequence[ComparisonEntry]]) -> list[str]:
     obstacle = recipe_obstacle({name: [member.result for member in members] for name, members in groups.items()})
-    return [] if obstacle is None else [f"{obstacle.text}, so there is no conclusion on the models"]
+    return [] if obstacle is None else [f"{obstacle.text}, so the models allow no conclusion"]

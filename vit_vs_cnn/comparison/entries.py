@@ -2,7 +2,7 @@
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
@@ -22,9 +22,6 @@ from vit_vs_cnn.runs.test_set_log import LogSummary, TestSetLog, output_of, summ
 from vit_vs_cnn.runs.trained_network import TrainedNetwork, open_network
 from vit_vs_cnn.statistics.pair_comparison import Obstacle
 
-#: A setting that one network does not have.
-ABSENT = "-"
-
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ComparisonEntry:
@@ -32,15 +29,15 @@ class ComparisonEntry:
 
     Arguments:
         group: name of its row; networks of one group differ by the seed alone.
-        test: images that it is tested on. Those of another seed may be another fold.
+        test: its test images. Another seed may have another fold.
         log: log of these test images.
-        seed: of its subset and its initialisation; None if not known.
+        seed: of its subset and its initialization; None if not known.
         subset: hash of its training images; None if not known.
         config: settings that decide the result, as plain values.
         result: of its run; None if not known.
-        validation: images that it was neither trained nor tested on, or None.
-        stored: file of the predictions saved when it was tested, or None.
-        objection: reason in the log of its test set against a conclusion, or None.
+        validation: images for neither training nor testing, or None.
+        stored: file with the predictions of its first test, or None.
+        objection: reason in the test-set log against a conclusion, or None.
     """
 
     trained: TrainedNetwork
@@ -97,22 +94,21 @@ Network = TypeVar("Network", bound=SeededNetwork)
 
 def predict_once(entry: ComparisonEntry) -> TestedEntry:
     """Load the saved predictions if they are of these weights and images; otherwise evaluate, which is logged."""
-    trained, test, weights = entry.trained, entry.test, hash_weights(entry.trained.network)
-    stored = entry.stored and Predictions.load_of(entry.stored, f"{weights} {test.fingerprint()}")
-    if stored is not None:
-        times = max(1, entry.log.count(weights))
-        return TestedEntry(**vars(entry), predictions=stored, evaluations=times, is_reused=True)
-    label = f"{entry.name} (compare)"
-    predictions, _ = evaluate_once(
-        lambda images: predict(trained.network, images, trained.normalise, what=label),
-        test,
-        entry.log,
-        weights=weights,
-        label=label,
-        run=trained.origin,
-    )
-    times = entry.log.count(weights)
-    return TestedEntry(**vars(entry), predictions=predictions, evaluations=times, is_reused=False)
+    trained, weights = entry.trained, hash_weights(entry.trained.network)
+    predictions = entry.stored and Predictions.load_of(entry.stored, f"{weights} {entry.test.fingerprint()}")
+    is_reused = predictions is not None
+    if predictions is None:
+        label = f"{entry.name} (compare)"
+        predictions, _ = evaluate_once(
+            lambda images: predict(trained.network, images, trained.normalise, what=label),
+            entry.test,
+            entry.log,
+            weights=weights,
+            label=label,
+            run=trained.origin,
+        )
+    evaluations = max(1, entry.log.count(weights))
+    return TestedEntry(**vars(entry), predictions=predictions, evaluations=evaluations, is_reused=is_reused)
 
 
 def group_entries(entries: Iterable[Network]) -> dict[str, list[Network]]:
@@ -120,11 +116,13 @@ def group_entries(entries: Iterable[Network]) -> dict[str, list[Network]]:
     groups: dict[str, list[Network]] = {}
     for entry in entries:
         groups.setdefault(entry.group, []).append(entry)
-    return {name: sorted(members, key=lambda one: (one.seed is None, one.seed)) for name, members in groups.items()}
+    return {
+        name: sorted(members, key=lambda member: (member.seed is None, member.seed)) for name, members in groups.items()
+    }
 
 
 def on_one_fold(networks: Sequence[Network]) -> list[Network]:
-    """The networks of one test set: of the one on which most groups are tested, the first of several."""
+    """Networks of the test set that most groups are tested on, the first of several such sets."""
     groups = {
         name: {network.group for network in networks if network.test_set == name} for name in list_test_sets(networks)
     }
@@ -138,7 +136,7 @@ def list_test_sets(networks: Iterable[SeededNetwork]) -> list[str | None]:
 
 
 def paired_rows(first: Sequence[SeededNetwork], second: Sequence[SeededNetwork]) -> tuple[list[int], list[int], bool]:
-    """Places of the networks of two groups that are compared, and whether they are paired: same seed, same subset.
+    """Rows of the networks of two groups that are compared, and whether they are paired: same seed, same subset.
 
     Networks without a partner are left out if there are pairs. Otherwise all networks of one test set are compared,
     unpaired.
@@ -146,14 +144,20 @@ def paired_rows(first: Sequence[SeededNetwork], second: Sequence[SeededNetwork])
     Raises:
         InputError: the groups have no test images in common.
     """
-    mine = {one.seed: place for place, one in enumerate(first) if one.seed is not None}
-    other = {one.seed: place for place, one in enumerate(second) if one.seed is not None}
-    shared = [seed for seed in mine if seed in other and _same_subset(first[mine[seed]], second[other[seed]])]
+    first_rows, second_rows = (
+        {network.seed: row for row, network in enumerate(group) if network.seed is not None}
+        for group in (first, second)
+    )
+    shared = [
+        seed
+        for seed, row in first_rows.items()
+        if seed in second_rows and _same_subset(first[row], second[second_rows[seed]])
+    ]
     if shared:
-        return [mine[seed] for seed in shared], [other[seed] for seed in shared], True
-    theirs = list_test_sets(second)
-    common = next((name for name in list_test_sets(first) if name in theirs), None)
-    rows = [[place for place, one in enumerate(group) if one.test_set == common] for group in (first, second)]
+        return [first_rows[seed] for seed in shared], [second_rows[seed] for seed in shared], True
+    test_sets = list_test_sets(second)
+    common = next((name for name in list_test_sets(first) if name in test_sets), None)
+    rows = [[row for row, network in enumerate(group) if network.test_set == common] for group in (first, second)]
     if not all(rows):
         raise InputError(
             f"{first[0].group} and {second[0].group} are tested on different folds of the images and cannot be "
@@ -183,27 +187,27 @@ def load_entries(
     Raises:
         InputError: a network cannot be opened, or its classes, test images or image size differ from the others'.
     """
-    labels, notes = _expand(words, train_size)
-    ours = {place: open_network(place, trust=trust) for place, _ in labels if not place.startswith(TIMM_PREFIX)}
-    if not ours:
+    sources, notes = _expand(words, train_size)
+    runs = {path: open_network(path, trust=trust) for path, _ in sources if not path.startswith(TIMM_PREFIX)}
+    if not runs:
         raise InputError("the test images are not known; name at least one checkpoint or cell of this package")
     data = _TestImages(root)
-    first = _check_test_images(ours, data, open_test_set)
+    first = _check_test_images(runs, data, open_test_set)
     test = data.pool(first).test(first.cell.seed)
-    names = _name_rows([(ours[place], label) for place, label in labels if place in ours])
+    names = _name_rows([(runs[path], label) for path, label in sources if path in runs])
     groups = {group for _, group in names.values()}
     entries = []
-    for place, label in labels:
-        if place in ours:
-            entries.append(_entry_of_run(ours[place], names[id(ours[place])], data, place))
+    for path, label in sources:
+        if path in runs:
+            entries.append(_entry_of_run(runs[path], names[id(runs[path])], data, path))
             continue
-        other = open_network(place, classes_from=first)
-        other = replace(other, name=label or other.name)
-        _check_classes(other, test, where=place, like=first)
-        if other.name in groups:
-            raise InputError(f"{place}: {other.name} is the name of another row; give it another (LABEL={place})")
-        groups.add(other.name)
-        entries.append(_external_entry(other, first, data))
+        network = open_network(path, classes_from=first)
+        network = replace(network, name=label or network.name)
+        _check_classes(network, test, path, first.path)
+        if network.name in groups:
+            raise InputError(f"{path}: {network.name} is the name of another row; give it another (LABEL={path})")
+        groups.add(network.name)
+        entries.append(_external_entry(network, first, data))
     _check_distinct(entries)
     for entry in entries:
         entry.trained.network.to(device)
@@ -219,52 +223,53 @@ def _note_on_folds(entries: Sequence[ComparisonEntry]) -> list[str]:
         paired_rows(first, second)
     shown = on_one_fold(entries)
     return [
-        f"The networks are tested on {folds} folds of the images, each on that of its seed. Pictures, disagreement, "
-        f"corruptions and similarity are of one fold: {len(shown[0].test):,} images, "
-        f"{join_names([one.name for one in shown])}"
+        f"The networks are tested on {folds} folds of the images, each on the fold of its seed. Pictures, "
+        f"disagreement, corruptions and similarity are of one fold: {len(shown[0].test):,} images, "
+        f"{join_names([entry.name for entry in shown])}"
     ]
 
 
 def _expand(words: Sequence[str], train_size: int | None) -> tuple[list[tuple[str, str]], list[str]]:
-    """Places with their labels, an experiment expanded to its cells; and notes on the cells that were chosen."""
-    places, notes = [], []
+    """Paths with their labels, an experiment expanded to its cells; and notes on the cells that were chosen."""
+    sources, notes = [], []
     for word in words:
-        label, equals, place = word.partition("=")
+        label, equals, location = word.partition("=")
         if not equals or not label or "/" in label or Path(word).exists():  # a path that exists has no label
-            label, place = "", word
-        path = Path(place)
-        if place.startswith(TIMM_PREFIX):
-            places.append((place, label))
+            label, location = "", word
+        path = Path(location)
+        if location.startswith(TIMM_PREFIX):
+            sources.append((location, label))
         elif not path.exists():
             name = f"{TIMM_PREFIX}NAME or {TIMM_PREFIX}NAME=FILE"
-            raise InputError(f"{place}: no such file or folder (for a model of timm: {name})")
+            raise InputError(f"{location}: no such file or folder (for a model of timm: {name})")
         elif (path / "grid.json").exists():
-            cells, which = select_cells(path, train_size)
-            places += [(str(cell.absolute()), label) for cell in cells]
-            notes.append(f"{place}: its {len(cells)} finished cells of {which}")
+            cells, description = select_cells(path, train_size)
+            sources += [(str(cell.absolute()), label) for cell in cells]
+            notes.append(f"{location}: its {len(cells)} finished cells of {description}")
         else:
-            places.append((str(path.absolute()), label))
-    return places, notes
+            sources.append((str(path.absolute()), label))
+    return sources, notes
 
 
 def select_cells(experiment: Path, train_size: int | None) -> tuple[list[Path], str]:
     """The finished cells of the longest budget and one training size, and their description.
 
-    Without a size, it is the largest of which every cell is finished.
+    The default is the largest size whose cells are all finished.
     """
-    grid, every = read_run_names(experiment), read_finished_results(experiment)
-    longest = longest_budget(grid, every)
-    results = {folder: result for folder, result in every.items() if grid[folder.name] == longest}
-    sizes, finished = {result.train_size for result in results.values()}, {folder.name for folder in results}
+    grid, finished = read_run_names(experiment), read_finished_results(experiment)
+    longest = longest_budget(grid, finished)
+    results = {folder: result for folder, result in finished.items() if grid[folder.name] == longest}
+    sizes, names = {result.train_size for result in results.values()}, {folder.name for folder in results}
     planned = {name: split_folder_name(name)[1] for name, budget in grid.items() if budget == longest}
-    there = {(result.contender, result.train_size) for result in results.values()}
-    whole = [size for size in sizes if finished.issuperset(name for name, of in planned.items() if of == size)]
-    whole = whole or [size for size in sizes if all((contender, size) in there for contender, _ in there)]
-    size = train_size or max(whole or sizes)
+    complete = [size for size in sizes if names.issuperset(name for name, n in planned.items() if n == size)]
+    if not complete:  # sizes at which every contender has a finished cell
+        pairs = {(result.contender, result.train_size) for result in results.values()}
+        complete = [size for size in sizes if all((contender, size) in pairs for contender, _ in pairs)]
+    size = train_size or max(complete or sizes)
     if size not in sizes:
         raise InputError(f"{experiment}: no finished cell of {size} images; there are {sorted(sizes)}")
-    which = f"{size:,} images" + (f" and {longest.text}" if longest is not None and len(results) < len(every) else "")
-    return [folder for folder, result in results.items() if result.train_size == size], which
+    budget = f" and {longest.text}" if longest is not None and len(results) < len(finished) else ""
+    return [folder for folder, result in results.items() if result.train_size == size], f"{size:,} images{budget}"
 
 
 class _TestImages:
@@ -284,90 +289,90 @@ class _TestImages:
 
     def log(self, trained: TrainedNetwork) -> TestSetLog:
         """The log in the folder of the cell's experiments; of a file elsewhere, the log in its own folder."""
-        experiment = _experiment_folder(trained)
+        experiment = experiment_folder(trained)
         folder = trained.path.parent if experiment is None else output_of(experiment)
         return TestSetLog(folder, self.pool(trained).test_set(trained.cell.seed))
 
     def objection(self, trained: TrainedNetwork) -> Obstacle | None:
         """Reason in the log against a conclusion on a network of an experiment, or None."""
-        experiment = _experiment_folder(trained)
+        experiment = experiment_folder(trained)
         if experiment is None:
             return None
-        place = experiment, self.pool(trained).test_set(trained.cell.seed)
-        if place not in self._log_summaries:
-            self._log_summaries[place] = summarize_log(experiment, place[1])
-        return self._log_summaries[place].concern(trained.cell.contender, trained.cell.experiment.name)
+        key = experiment, self.pool(trained).test_set(trained.cell.seed)
+        if key not in self._log_summaries:
+            self._log_summaries[key] = summarize_log(*key)
+        return self._log_summaries[key].concern(trained.cell.contender, trained.cell.experiment.name)
 
 
-def _experiment_folder(trained: TrainedNetwork) -> Path | None:
-    parents = trained.path.parents
+def experiment_folder(trained: TrainedNetwork) -> Path | None:
+    """Folder of the experiment that the network is a run of; None for a file elsewhere."""
+    parents = trained.path.absolute().parents
     return parents[3] if len(parents) > 3 and parents[2].name == "cells" else None
 
 
-def _check_test_images(ours: dict[str, TrainedNetwork], data: _TestImages, open_test_set: bool) -> TrainedNetwork:
+def _check_test_images(runs: dict[str, TrainedNetwork], data: _TestImages, open_test_set: bool) -> TrainedNetwork:
     """Check that all networks have the same test images, or folds of the same images. Gives the first network."""
-    first = next(iter(ours.values()))
-    for place, trained in ours.items():
+    first = next(iter(runs.values()))
+    for path, trained in runs.items():
         if trained.cell.experiment.protocol.scored_on != "test" and not open_test_set:
             raise InputError(
-                f"{place} is of an experiment that is scored on validation images, so that its test set stays unused; "
+                f"{path} is of an experiment that is scored on validation images, so that its test set stays unused; "
                 "--open-test-set evaluates it, which is logged"
             )
     pool = data.pool(first)
     test = pool.test(first.cell.seed)
-    for place, trained in ours.items():
-        _check_classes(trained, test, where=place, like=first)
-        check_logits(trained.network, trained.image_shape, num_classes=test.num_classes, location=place)
-        if (other := data.pool(trained)) is pool:
+    for path, trained in runs.items():
+        _check_classes(trained, test, path, first.path)
+        check_logits(trained.network, trained.image_shape, num_classes=test.num_classes, location=path)
+        images = data.pool(trained)
+        if images is pool:
             continue
-        theirs = other.test(trained.cell.seed)
-        if theirs.image_shape != test.image_shape:
-            sizes = " and ".join(" x ".join(map(str, t.image_shape[1:])) for t in (test, theirs))
+        shape = images.test(trained.cell.seed).image_shape
+        if shape != test.image_shape:
+            sizes = " and ".join(" x ".join(map(str, sides[1:])) for sides in (test.image_shape, shape))
             raise InputError(f"{first.path} and {trained.path} are for images of different sizes: {sizes} pixels")
-        if other.test_set(first.cell.seed) != pool.test_set(first.cell.seed):
+        if images.test_set(first.cell.seed) != pool.test_set(first.cell.seed):
             raise InputError(f"{first.path} and {trained.path} belong to different test images and cannot be compared")
     return first
 
 
-def _check_classes(trained: TrainedNetwork, test: LabelledImages, *, where: str, like: TrainedNetwork) -> None:
+def _check_classes(trained: TrainedNetwork, test: LabelledImages, path: str, first: Path) -> None:
+    """Raises InputError: classes or image shape differ from the test images of the first network."""
     if trained.class_names != test.class_names:
-        mine, theirs = trained.class_names, test.class_names
-        raise InputError(
-            f"{where} has {len(mine)} classes ({', '.join(mine[:3])}, ...), and {like.path} "
-            f"{len(theirs)} ({', '.join(theirs[:3])}, ...): they cannot be compared"
-        )
+        counts = [
+            f"{len(names)} classes ({', '.join(names[:3])}, ...)" for names in (trained.class_names, test.class_names)
+        ]
+        raise InputError(f"{path} has {counts[0]}, and {first} has {counts[1]}: they cannot be compared")
     if trained.image_shape != test.image_shape:
-        raise InputError(f"{where} takes images of shape {trained.image_shape}, not {test.image_shape}")
+        raise InputError(f"{path} takes images of shape {trained.image_shape}, not {test.image_shape}")
 
 
 def _name_rows(networks: Sequence[tuple[TrainedNetwork, str]]) -> dict[int, tuple[str, str]]:
     """Name and row of each network, by ``id``, from the networks with their labels.
 
-    A row contains runs that differ by the seed alone. Its name is the shortest one that no other row has: the contender
+    A row contains runs that differ by the seed alone. Its name is the shortest that no other row has: the contender
     or the label; then with the training size; with the experiment's name.
 
     Raises:
         InputError: runs of several recipes have the same name.
     """
-    kinds = [_hash_of_row(network, label) for network, label in networks]
-    contenders_of = {label: {one.cell.contender for one, other in networks if other == label} for _, label in networks}
-
-    def rows(*, experiment: bool, size: bool) -> list[str]:
-        names = []
-        for one, label in networks:
-            start = label or (one.cell.experiment.name if experiment else "")
-            name = "/".join(
-                filter(None, (start, one.cell.contender if len(contenders_of[label]) > 1 or not label else ""))
-            )
-            size_text = f"-n{one.cell.train_size}" if size else ""
-            names.append(name + size_text + _file_suffix(one))
-        return names
-
-    candidates = [rows(experiment=longer, size=size) for longer in (False, True) for size in (False, True)]
-    for groups in candidates:
-        if len({*groups}) == len({*kinds}) == len({*zip(groups, kinds, strict=True)}):
-            named = zip(networks, groups, strict=True)
-            return {id(one): (f"{group}-s{one.cell.seed}", group) for (one, _), group in named}
+    hashes = [_hash_of_row(network, label) for network, label in networks]
+    contenders: dict[str, set[str]] = {}
+    for network, label in networks:
+        contenders.setdefault(label, set()).add(network.cell.contender)
+    for with_experiment, with_size in itertools.product((False, True), repeat=2):
+        rows = []
+        for network, label in networks:
+            cell = network.cell
+            start = label or (cell.experiment.name if with_experiment else "")
+            contender = cell.contender if not label or len(contenders[label]) > 1 else ""
+            size = f"-n{cell.train_size}" if with_size else ""
+            rows.append("/".join(filter(None, (start, contender))) + size + _file_suffix(network))
+        if len({*rows}) == len({*hashes}) == len({*zip(rows, hashes, strict=True)}):
+            return {
+                id(network): (f"{row}-s{network.cell.seed}", row)
+                for (network, _), row in zip(networks, rows, strict=True)
+            }
     raise InputError("several recipes have the same name; name the rows by labels (LABEL=PATH)")
 
 
@@ -381,25 +386,6 @@ def _settings(cell: Run) -> dict[str, Any]:
     """Settings except the seed that decide the result of a run, and of the run that it starts from."""
     values = {key: value for key, value in cell.settings.items() if key != "seed"}
     return values | ({"starts_from": _settings(cell.start)} if cell.start is not None else {})
-
-
-def differing_settings(configs: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Settings that are not the same in all configs: by dotted name, the value of each config."""
-    flat = {name: flatten_settings(config) for name, config in configs.items()}
-    keys = dict.fromkeys(key for config in flat.values() for key in config)
-    values = {key: {name: config.get(key, ABSENT) for name, config in flat.items()} for key in keys}
-    return {key: of for key, of in values.items() if any(value != next(iter(of.values())) for value in of.values())}
-
-
-def flatten_settings(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested settings by dotted name; an empty mapping is a value."""
-    flat: dict[str, Any] = {}
-    for key, value in values.items():
-        if isinstance(value, Mapping) and value:
-            flat |= flatten_settings(value, f"{prefix}{key}.")
-        else:
-            flat[f"{prefix}{key}"] = value
-    return flat
 
 
 def _check_distinct(entries: Sequence[ComparisonEntry]) -> None:
@@ -419,22 +405,28 @@ def _file_suffix(trained: TrainedNetwork) -> str:
     return "" if trained.path.name == "last.ckpt" else f" ({trained.path.stem})"
 
 
-def _entry_of_run(trained: TrainedNetwork, names: tuple[str, str], data: _TestImages, place: str) -> ComparisonEntry:
+def _entry_of_run(trained: TrainedNetwork, names: tuple[str, str], data: _TestImages, path: str) -> ComparisonEntry:
     folder = trained.path.parents[1] if len(trained.path.parents) > 1 else trained.path.parent
     cell, pool = trained.cell, data.pool(trained)
     is_in_its_folder = folder.name == cell.folder.name and (folder / "result.json").exists()
     result = read_result(folder / "result.json") if is_in_its_folder else None
-    drawn, test_hashes = pool.draw(cell.train_size, cell.seed), pool.test_hashes(cell.seed)
+    subset, test_hashes = pool.draw(cell.train_size, cell.seed), pool.test_hashes(cell.seed)
     if leaked := trained.seen.count_in(test_hashes, except_for=pool.trainable_hashes(cell.seed)):
         raise InputError(
-            f"{place} was trained on {leaked:,} of the {len(test_hashes):,} test images: it is not compared"
+            f"{path} was trained on {leaked:,} of the {len(test_hashes):,} test images: it is not compared"
         )
-    objection, warnings = data.objection(trained), list(_warnings(result, place))
+    objection, warnings = data.objection(trained), []
+    if result is None:
+        warnings.append(f"{path} has no result.json beside it: it may not have finished training")
+    elif result.cost.ended_early:
+        warnings.append(
+            f"{path} ended after {result.cost.steps} of {result.cost.planned_steps} steps, before its budget"
+        )
     if objection is not None:
         warnings.append(objection.text)
     if duplicates := trained.seen.count_in(test_hashes):
         warnings.append(
-            f"{place} was trained on {duplicates:,} of the {len(test_hashes):,} test images, which its data hold twice"
+            f"{path} was trained on {duplicates:,} of the {len(test_hashes):,} test images, which its data hold twice"
         )
     return ComparisonEntry(
         trained=replace(trained, name=names[0], warnings=tuple(warnings)),
@@ -443,25 +435,22 @@ def _entry_of_run(trained: TrainedNetwork, names: tuple[str, str], data: _TestIm
         log=data.log(trained),
         objection=objection,
         seed=cell.seed,
-        subset=drawn.subset_hash,
+        subset=subset.subset_hash,
         config=cell.settings,
         result=result,
-        validation=drawn.validation if len(drawn.validation) else None,
+        validation=subset.validation if len(subset.validation) else None,
         stored=folder / "predictions.npz" if result else None,
     )
 
 
-def _warnings(result: RunResult | None, place: str) -> tuple[str, ...]:
-    if result is None:
-        return (f"{place} has no result.json beside it: it may not have finished training",)
-    if result.cost.ended_early:
-        return (f"{place} ended after {result.cost.steps} of {result.cost.planned_steps} steps, before its budget",)
-    return ()
-
-
 def _external_entry(trained: TrainedNetwork, first: TrainedNetwork, data: _TestImages) -> ComparisonEntry:
-    """A network without a run, tested on the images of the first network that has one, and on its log."""
+    """A network without a run, with the test images and the log of the first network that has a run."""
     pool, cell = data.pool(first), first.cell
-    held = pool.draw(cell.train_size, cell.seed).validation
-    test, validation = pool.test(cell.seed), held if len(held) else None
-    return ComparisonEntry(trained=trained, group=trained.name, test=test, log=data.log(first), validation=validation)
+    validation = pool.draw(cell.train_size, cell.seed).validation
+    return ComparisonEntry(
+        trained=trained,
+        group=trained.name,
+        test=pool.test(cell.seed),
+        log=data.log(first),
+        validation=validation if len(validation) else None,
+    )

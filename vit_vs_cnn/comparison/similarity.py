@@ -36,7 +36,7 @@ class SimilarityComparison:
     """Similarity on ``images`` test images.
 
     Arguments:
-        cka: of every two networks, one of each group, and of each with itself.
+        cka: of every pair of networks, one of each group, and of each network with itself.
     """
 
     images: int
@@ -89,14 +89,13 @@ class MinibatchCka:
     ) -> None:
         """Add a batch, given as the Gram matrices of all layers of both networks."""
         cross = unbiased_hsic(first, second)
-        mine, other = (torch.stack([unbiased_hsic(g[None], g[None])[0, 0] for g in grams]) for grams in (first, second))
-        batch = [cross, mine, other]
-        self._sums = [have + more for have, more in zip(self._sums, batch, strict=True)] if self._sums else batch
+        batch = [cross, *(unbiased_hsic(grams, grams).diagonal() for grams in (first, second))]
+        self._sums = [a + b for a, b in zip(self._sums, batch, strict=True)] if self._sums else batch
 
     def compute(self) -> Float[Tensor, "layers other_layers"]:
         """The similarity; zero for a layer that gives the same for all images."""
         if not self._sums:
-            raise ValueError("there is no batch to compute CKA from")
+            raise ValueError("CKA needs at least one batch")
         cross, first, second = self._sums
         scale = (first.clamp(min=0)[:, None] * second.clamp(min=0)).sqrt()
         return torch.where(scale > 0, cross / scale, 0.0)
@@ -110,7 +109,7 @@ def compare_similarity(
     Arguments:
         entries: one of each group. A network that runs outside of torch is left out.
     """
-    layers = {name: found for name, entry in entries.items() if (found := _layers_with_features(entry, test))}
+    layers = {name: names for name, entry in entries.items() if (names := _layers_with_features(entry, test))}
     networks = {name: entries[name].trained for name in layers}
     sums = {pair: MinibatchCka() for pair in itertools.combinations_with_replacement(networks, 2)}
     batches = test.images.split(BATCH_SIZE)
@@ -127,7 +126,7 @@ def compare_similarity(
             cka.update(grams[a], grams[b])
     return SimilarityComparison(
         images=sum(map(len, batches)),
-        cka=[LayerSimilarity(a, b, layers[a], layers[b], one.compute().tolist()) for (a, b), one in sums.items()],
+        cka=[LayerSimilarity(a, b, layers[a], layers[b], cka.compute().tolist()) for (a, b), cka in sums.items()],
     )
 
 
@@ -155,8 +154,8 @@ def _layers(module: nn.Module, prefix: str) -> list[str]:
     for name, child in module.named_children():
         if not _has_parameters(child):
             continue
-        place = f"{prefix}{name}"
-        names += _layers(child, f"{place}.") if _holds_blocks(child) else [place]
+        path = f"{prefix}{name}"
+        names += _layers(child, f"{path}.") if _has_blocks(child) else [path]
     return names
 
 
@@ -164,7 +163,7 @@ def _has_parameters(module: nn.Module) -> bool:
     return next(module.parameters(), None) is not None
 
 
-def _holds_blocks(module: nn.Module) -> bool:
+def _has_blocks(module: nn.Module) -> bool:
     """True if the module is or contains a list or a sequence whose members consist of several modules."""
     containers = [m for m in module.modules() if isinstance(m, nn.Sequential | nn.ModuleList)]
     return any(
@@ -180,18 +179,18 @@ def features_of(
 ) -> dict[str, Tensor]:
     """The output of each layer for normalised images, in the order of ``names``; the network's mode is kept.
 
-    A layer is left out if its output is no tensor whose first dimension is the batch.
+    Only layers whose output is a tensor with the batch as first dimension are included.
     """
     there = dict(network.named_modules())
     if missing := [name for name in names if name not in there]:
         raise ValueError(f"layer {missing[0]!r} is not one of {', '.join(filter(None, there))}")
-    with evaluation_mode(network), record_calls({name: there[name] for name in names}, transform=_copied) as calls:
+    with evaluation_mode(network), record_calls({name: there[name] for name in names}, transform=_copy) as calls:
         network(images)
-    outputs = {call.name: call.output for call in calls}
-    return {name: found for name in names if (found := outputs.get(name)) is not None and len(found) == len(images)}
+    outputs = {call.name: call.output for call in calls if call.output is not None}
+    return {name: outputs[name] for name in names if name in outputs and len(outputs[name]) == len(images)}
 
 
-def _copied(output: Any) -> Tensor | None:
+def _copy(output: Any) -> Tensor | None:
     """The first tensor of an output; later layers may write into the original."""
     first = output[0] if isinstance(output, tuple | list) else output
     return first.detach().clone() if isinstance(first, Tensor) else None

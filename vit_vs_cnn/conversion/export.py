@@ -26,20 +26,20 @@ from vit_vs_cnn.runs.trained_network import TrainedNetwork
 
 #: Largest difference of the logits of a file, relative to the largest logit or 1: rounding errors of float32.
 TOLERANCE = 1e-4
-#: Images for the check of an export; not as many as in the example, so that a fixed batch size fails.
+#: Number of images for the check of an export; another number than in the example, so that a fixed batch size fails.
 CHECKED_IMAGES = 5
 
 
 @dataclass(frozen=True)
 class Exported:
-    """A file, and the largest difference of its logits from those of the network on random images."""
+    """A file, and the largest difference between its logits and the network's, on random images."""
 
     path: Path
     difference: float
 
 
 def usual_formats() -> list[str]:
-    """Default formats; warns if libraries for one are missing."""
+    """Default formats. Warns if the libraries for ONNX are missing."""
     try:
         _need_onnx()
     except InputError as error:
@@ -49,23 +49,23 @@ def usual_formats() -> list[str]:
 
 
 def _need_onnx() -> None:
-    for needed in ("onnxscript", "onnxruntime"):
-        import_optional(needed, needed_by="format onnx")
+    for library in ("onnxscript", "onnxruntime"):
+        import_optional(library, needed_by="format onnx")
 
 
 def export(trained: TrainedNetwork, formats: list[str], folder: Path) -> list[Exported]:
     """Write a network in some formats, with ``config.json``, and check the files.
 
     Raises:
-        InputError: an unknown format, a network that a format cannot hold, a library that is not installed, or a file
-            that does not give the network's logits or cannot be written.
+        InputError: a format is unknown, does not fit the network or needs a missing library; or a file cannot be
+            written or gives other logits than the network.
     """
     if unknown := [name for name in formats if name not in FORMATS]:
         raise InputError(f"format {unknown[0]!r} is not one of {', '.join(FORMATS)}")
     if "onnx" in formats:  # before anything is written
         _need_onnx()
     try:
-        return _written(trained, formats, folder)
+        return _write(trained, formats, folder)
     except (OSError, SafetensorError) as error:
         reason = error.strerror if isinstance(error, OSError) else None
         raise InputError(
@@ -73,7 +73,7 @@ def export(trained: TrainedNetwork, formats: list[str], folder: Path) -> list[Ex
         ) from error
 
 
-def _written(trained: TrainedNetwork, formats: list[str], folder: Path) -> list[Exported]:
+def _write(trained: TrainedNetwork, formats: list[str], folder: Path) -> list[Exported]:
     about, origin = trained.about, trained.cell.to_dict()
     folder.mkdir(parents=True, exist_ok=True)
     network = copy.deepcopy(trained.network).cpu().float().eval()
@@ -92,30 +92,30 @@ def _written(trained: TrainedNetwork, formats: list[str], folder: Path) -> list[
     (folder / "config.json").write_text(json.dumps({"vit_vs_cnn": config}, indent=1) + "\n", encoding="utf-8")
     if held_out.out_of_distribution is not None:
         held_out.out_of_distribution.save(folder / OUT_OF_DISTRIBUTION_FILE, of=hash_weights(network))
-    written = []
+    results = []
     for name in formats:
-        path, read_back = FORMATS[name](deployable, images, folder)
-        difference = float((read_back - expected).abs().max())
+        path, logits = FORMATS[name](deployable, images, folder)
+        difference = float((logits - expected).abs().max())
         if not difference <= TOLERANCE * max(1.0, float(expected.abs().max())):
             raise InputError(f"{path}: its logits differ from the network's by {difference:.1e}; do not use it")
-        written.append(Exported(path, difference))
-    return written
+        results.append(Exported(path, difference))
+    return results
 
 
 def _safetensors(deployable: NormalizedInput, images: Tensor, folder: Path) -> tuple[Path, Tensor]:
     """The weights alone, under our names; ``open_network`` reads them with the config.json beside them."""
-    return _saved(deployable.network, deployable, images, folder / "model.safetensors")
+    return _save_weights(deployable.network, deployable, images, folder / "model.safetensors")
 
 
-def _saved(network: nn.Module, deployable: NormalizedInput, images: Tensor, path: Path) -> tuple[Path, Tensor]:
-    """A network's weights in safetensors, and the logits of a copy that has read them back."""
-    # Copies, as the format has no two names for one tensor, and weights may be tied.
+def _save_weights(network: nn.Module, deployable: NormalizedInput, images: Tensor, path: Path) -> tuple[Path, Tensor]:
+    """Write the weights as safetensors. Gives the path, and the logits of a copy with the weights of the file."""
+    # Clones, as tied weights are one tensor with two names, which the format does not allow.
     weights = {k: v.clone(memory_format=torch.contiguous_format) for k, v in network.state_dict().items()}
     save_file(weights, path)
-    again = copy.deepcopy(network)
-    again.load_state_dict(load_file(path))
+    loaded = copy.deepcopy(network)
+    loaded.load_state_dict(load_file(path))
     with torch.no_grad():
-        return path, again((images - deployable.mean) / deployable.std)
+        return path, loaded((images - deployable.mean) / deployable.std)
 
 
 def _onnx(deployable: NormalizedInput, images: Tensor, folder: Path) -> tuple[Path, Tensor]:
@@ -123,7 +123,7 @@ def _onnx(deployable: NormalizedInput, images: Tensor, folder: Path) -> tuple[Pa
     import_optional("onnxscript", needed_by="format onnx")
     runtime = import_optional("onnxruntime", needed_by="format onnx")
     path = folder / "model.onnx"
-    with _one_line_errors("onnx", deployable):
+    with _one_line_errors(deployable):
         torch.onnx.export(
             deployable,
             (images[:2],),
@@ -139,50 +139,37 @@ def _onnx(deployable: NormalizedInput, images: Tensor, folder: Path) -> tuple[Pa
     return path, torch.from_numpy(session.run(None, {"images": images.numpy()})[0])
 
 
-def _program(deployable: NormalizedInput, images: Tensor, folder: Path) -> tuple[Path, Tensor]:
-    """torch.export's program of pixel values to logits, for any number of images."""
-    path = folder / "model.pt2"
-    shapes = {"images": {0: torch.export.Dim("batch", min=1)}}
-    with _one_line_errors("torch", deployable):
-        program = torch.export.export(deployable, (images[:2],), dynamic_shapes=shapes)
-        torch.export.save(program, path)
-        read = torch.export.load(path).module()
-    with torch.no_grad():
-        return path, read(images)
-
-
 def _timm(deployable: NormalizedInput, images: Tensor, folder: Path) -> tuple[Path, Tensor]:
     """The weights of a ViT, or of a model of timm's, under timm's names."""
     network: Any = deployable.network
-    is_theirs = type(network).__module__.startswith("timm.")
-    if not isinstance(network, VisionTransformer) and not is_theirs:
+    if isinstance(network, VisionTransformer):
+        try:
+            network = convert_to_timm(network)
+        except ValueError as error:
+            raise InputError(f"format timm: {error}") from error
+    elif not type(network).__module__.startswith("timm."):
         raise InputError(f"format timm holds a VisionTransformer or a model of timm's, not a {type(network).__name__}")
-    try:
-        theirs = network if is_theirs else convert_to_timm(network)
-    except ValueError as error:
-        raise InputError(f"format timm: {error}") from error
-    return _saved(theirs, deployable, images, folder / "timm.safetensors")
+    return _save_weights(network, deployable, images, folder / "timm.safetensors")
 
 
 @contextmanager
-def _one_line_errors(form: str, deployable: NormalizedInput) -> Iterator[None]:
-    """Block in which an error of an exporter is one line, and its warnings are ignored."""
+def _one_line_errors(deployable: NormalizedInput) -> Iterator[None]:
+    """Context that turns errors of the ONNX exporter into one line, and ignores its warnings."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     except OSError:
         raise
-    except Exception as error:  # whatever a network of others may make an exporter raise
+    except Exception as error:  # the exporter may raise anything for a custom network
         raise InputError(
-            f"format {form} cannot hold this {type(deployable.network).__name__}: {one_line(error)}"
+            f"format onnx cannot hold this {type(deployable.network).__name__}: {one_line(error)}"
         ) from error
 
 
-#: Format: writes a file into a folder, and gives its path and the logits that it gives when read back.
+#: By format: function that writes a file into a folder. Gives its path, and the logits of the file.
 FORMATS: dict[str, Callable[[NormalizedInput, Tensor, Path], tuple[Path, Tensor]]] = {
     "safetensors": _safetensors,
     "onnx": _onnx,
-    "torch": _program,
     "timm": _timm,
 }

@@ -1,4 +1,4 @@
-"""A trained convolutional network written again as attention, and the proof that it is the same."""
+"""Conversion of a trained convolutional network to attention, and a comparison of their logits."""
 
 import copy
 from collections.abc import Iterator, Mapping
@@ -24,7 +24,7 @@ from vit_vs_cnn.runs.overlap import CHECKPOINT_KEY_TRAINING_HASHES
 from vit_vs_cnn.runs.trained_network import TrainedNetwork
 from vit_vs_cnn.training.checkpoints import write_checkpoint
 
-#: Images that the float64 difference is measured on: on a CPU they cost as much as many times the number in float32.
+#: Number of images for the difference in float64, which is slow on a CPU.
 EXACT_IMAGES = 256
 #: Training images for the second moments of the inputs of each layer and for the batch norms.
 CALIBRATION_IMAGES = 2_000
@@ -55,9 +55,9 @@ class Compilation:
     """Compiled network compared with the original one.
 
     Arguments:
-        difference: largest difference of a logit in float32, over all of them.
+        difference: largest difference of a logit in float32, over all images.
         exact_difference: the same in float64, over the first ``EXACT_IMAGES``.
-        agreement: share of the images that both give the same class.
+        agreement: share of the images with the same predicted class.
         macs: before and after, of one image.
         heads: errors of the fitted heads; None if there is a head for each offset of the kernels.
     """
@@ -79,9 +79,9 @@ def compile_network(
     images: LabelledImages,
     training: LabelledImages | None = None,
 ) -> Compilation:
-    """Write the attention network of a checkpoint as a checkpoint of its own, and set the two side by side.
+    """Write the attention network of a checkpoint to a new checkpoint, and compare both networks on some images.
 
-    No label is looked at: agreement says nothing of accuracy.
+    Labels are not used: agreement is not accuracy.
 
     Arguments:
         options: arguments of ``AttentionNetwork``.
@@ -210,7 +210,7 @@ def _hooked(module: nn.Module, hook: Any) -> Iterator[None]:
 @torch.no_grad()
 def _exact_difference(trained: TrainedNetwork, compiled: nn.Module, images: LabelledImages) -> float:
     exact = trained.normalise(images.images[:EXACT_IMAGES]).double()
-    # Compiled anew from float64 weights: those in the checkpoint are rounded to float32.
+    # Compiled again from float64 weights, as the weights in the checkpoint are rounded to float32.
     before, after = copy.deepcopy(trained.network).double(), copy.deepcopy(compiled).double()
     start_from(after, before, location=f"checkpoint {trained.path}")
     differences = [(before(part) - after(part)).abs().max() for part in exact.split(64)]

@@ -11,10 +11,10 @@ Features = Float[Tensor, "batch features"]
 
 
 def find_classifier(network: nn.Module, num_classes: int) -> nn.Linear | None:
-    """Linear layer that computes the logits; None if there is none.
+    """Linear layer that computes the logits, or None.
 
-    It is the result of ``get_classifier()``, which timm's models and ours have, else the last ``nn.Linear`` with as
-    many outputs as there are classes.
+    It is the result of ``get_classifier()``, which timm's models and ours have. Otherwise it is the last ``nn.Linear``
+    with as many outputs as there are classes.
     """
     method = getattr(network, "get_classifier", None)
     declared = method() if callable(method) else None
@@ -60,7 +60,7 @@ def list_layers(network: nn.Module) -> list[list[str]]:
 
     Layers are defined by the network's ``group_matcher``, which timm's models and ours have (stem, blocks, head, a
     final norm with the last block). Else a layer is a direct submodule with parameters, in the order of registration.
-    If all parameters are in one submodule, the layers are the layers of that submodule.
+    If all parameters are in one submodule, its layers are used.
     """
     matcher = getattr(network, "group_matcher", None)
     if not callable(matcher):

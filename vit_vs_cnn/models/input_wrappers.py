@@ -58,8 +58,8 @@ class ResizedInput(nn.Module):
             images = F.interpolate(wide, size=size, mode=self.interpolation, **smooth).to(images.dtype)
         if size == self.image_size:
             return images
-        (top, left), (rows, cols) = self.corner, self.image_size
-        return images[..., top : top + rows, left : left + cols]
+        (row, col), (rows, cols) = self.corner, self.image_size
+        return images[..., row : row + rows, col : col + cols]
 
     def forward(self, images: Images, **options: Any) -> Any:
         return self.network(self.resize(images), **options)
@@ -145,7 +145,7 @@ def resize_for(network: nn.Module, images: Tensor) -> Tensor:
 
 
 class NormalizedInput(nn.Module):
-    """Network that normalizes pixel values first, as in training; the form in which networks are exported.
+    """Network for export, which normalizes pixel values first, as in training.
 
     ``logits = f((images - mean) / std)``.
 

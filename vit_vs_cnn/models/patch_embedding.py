@@ -26,15 +26,15 @@ class PatchEmbedding(nn.Module):
         patch_size: size of a patch in pixels, one number or (rows, cols) that divide ``image_size``.
         in_channels: number of channels of the images.
         embed_dim: width of a token.
-        stem: "patch" for one linear map per patch (the weights of ``conv2d`` with that stride, flattened); "conv" for
-            3x3 convolutions with batch norm and ReLU, their strides multiplying to ``patch_size``, then a 1x1 one;
-            "conv_pool" for log2(patch_size) times a 3x3 convolution without bias, ReLU and a 3x3 max-pool of stride 2:
-            64 channels, ``embed_dim`` the last.
-        bias: add a bias in the map to a token; "conv_pool" has no such map.
+        stem: "patch" is one linear map per patch (the weights of ``conv2d`` with that stride, flattened). "conv" is a
+            sequence of 3x3 convolutions with batch norm and ReLU, then a 1x1 convolution. Its strides multiply to
+            ``patch_size``. "conv_pool" is log2(patch_size) times a 3x3 convolution without bias, ReLU and a 3x3
+            max-pool of stride 2. It has 64 channels, and ``embed_dim`` after the last convolution.
+        bias: add a bias in the map to a token; ignored by "conv_pool".
 
     Raises:
-        ValueError: if the patches do not tile the image, the stem is unknown, or the stem is convolutional and
-            ``patch_size`` is not a square power of two (for "conv_pool" at least 2).
+        ValueError: if the patches do not tile the image, or the stem is unknown. For convolutional stems also if
+            ``patch_size`` is not a square power of two (at least 2 for "conv_pool").
     """
 
     def __init__(

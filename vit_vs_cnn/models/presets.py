@@ -73,8 +73,8 @@ def check_model_name(name: str) -> None:
     base_name = name.removeprefix(ATTENTION_PREFIX)
     if base_name in PRESETS or base_name in REGISTERED or base_name.startswith(TIMM_PREFIX):
         return
-    others = "timm/<name of a timm model>, and a custom model after register_model(name, factory)"
-    raise ValueError(f'there is no model "{name}"; {suggest_names(base_name, [*PRESETS, *REGISTERED])} Also {others}')
+    hint = "timm/<name of a timm model>, and a custom model after register_model(name, factory)"
+    raise ValueError(f'there is no model "{name}"; {suggest_names(base_name, [*PRESETS, *REGISTERED])} Also {hint}')
 
 
 def suggest_names(name: str, names: Iterable[str]) -> str:

@@ -47,7 +47,7 @@ def record_calls(
 
 
 class AttentionRecorder(TorchFunctionMode):
-    """Context in which torch's attention is computed without fused kernels, and its weights are stored.
+    """Context that computes torch's attention without fused kernels, and stores its weights.
 
     After ``with AttentionRecorder() as recorder: logits = network(images)``, ``recorder.weights`` has the weights of
     every call of ``F.scaled_dot_product_attention`` and ``F.multi_head_attention_forward``, in order. The
@@ -141,7 +141,7 @@ def _attend_with_mean_weights(
 
 @contextmanager
 def evaluation_mode(network: nn.Module) -> Iterator[None]:
-    """Context in which a network is in evaluation mode; each module's mode is restored afterwards."""
+    """Context with a network in evaluation mode; each module's mode is restored afterwards."""
     training = [module for module in network.modules() if module.training]
     if training:
         network.eval()
@@ -154,7 +154,7 @@ def evaluation_mode(network: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def use_torch_attention(network: nn.Module) -> Iterator[None]:
-    """Context in which timm's modules call torch's attention, which can be recorded, and run each block once."""
+    """Context that lets timm's modules call torch's attention, which can be recorded, and run each block once."""
     wanted = {"fused_attn": True, "grad_checkpointing": False}
     changed = [
         (module, name, module.__dict__[name])

@@ -29,8 +29,8 @@ def register_model(name: str, factory: Callable[..., nn.Module]) -> None:
 
     Arguments:
         name: name without a slash that no preset has.
-        factory: module class, or function that makes a module. It gets those of ``num_classes``, ``image_size`` (rows,
-            cols) and ``in_channels`` that its signature has, and the options of the block.
+        factory: module class, or function that makes a module. It gets ``num_classes``, ``image_size`` (rows, cols)
+            and ``in_channels`` as far as its signature has them, and the options of the block.
 
     Raises:
         InputError: if a preset has the name, or it has a slash.
@@ -123,7 +123,7 @@ def _create_timm_model(
     if not timm.is_model(name):
         raise ValueError(f'there is no timm model "{name}"; {suggest_names(name, timm.list_models())}'.rstrip("."))
     configuration = timm.get_pretrained_cfg(name)
-    # timm marks the models whose weights depend on the image size; others have no such argument.
+    # timm marks the models whose weights depend on the image size; only they have this argument.
     if configuration is not None and configuration.fixed_input_size:
         options = {"img_size": image_size if isinstance(image_size, int) else tuple(image_size), **options}
     try:

@@ -56,7 +56,7 @@ def convert_from_timm(model: Any) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Arguments and weights of our Vision Transformer that computes the same as timm's.
 
     Raises:
-        ValueError: if ``model`` is no timm ``VisionTransformer``, or has an unsupported feature, which is named.
+        ValueError: if ``model`` is not a timm ``VisionTransformer``, or has an unsupported feature, which is named.
     """
     _check_type(model)
     for feature, unsupported in _timm_features(model):
@@ -197,8 +197,8 @@ def _weights_from_timm(model: Any) -> dict[str, Tensor]:
 def convert_to_timm(model: Any) -> "timm.models.vision_transformer.VisionTransformer":
     """timm's Vision Transformer with the architecture and the weights of ours: the same logits.
 
-    Sinusoidal positions become timm's learned ones, which start at those values. dtype, device and mode (training or
-    evaluation) are those of ``model``.
+    Sinusoidal positions become initial values of timm's learned positions. dtype, device and mode (training or
+    evaluation) do not change.
 
     Arguments:
         model: our ``VisionTransformer``.

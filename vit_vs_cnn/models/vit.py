@@ -88,14 +88,14 @@ class VisionTransformer(TimmInterface):
             window in every second layer.
         window_boundary: rule of sliding windows at the edge: "mask" or "zero"; see ``local_attention``.
         score: score of a patch for another: the scaled "dot_product", an "additive" network, a "gaussian" kernel of the
-            distance with a learned bandwidth, "linear" features in O(tokens), or "gated": in every head a mix of the
-            dot product and of attention to a neighbour, which starts near a convolution (``GatedAttention``; with
-            ``pool="class"`` in all layers but the last). The last four without window, relative or quadratic position
+            distance with a learned bandwidth, "linear" features in O(tokens), or "gated". "gated" heads mix the dot
+            product with attention to a neighbour and start near a convolution (``GatedAttention``; with
+            ``pool="class"`` in all layers but the last). The last four exclude window, relative or quadratic position
             and attention dropout.
         initialisation: initial weights of attention. "default": Xavier uniform. "mimetic": patches attend to similar
-            ones; made for position="sincos". "impulse": each head attends to one neighbour of a 3 x 3 kernel; with a
-            learned position, which then starts as sincos, or a sincos position, and without class token or window. The
-            last two with score="dot_product" and without ``qk_norm``.
+            patches; made for position="sincos". "impulse": each head attends to one neighbour of a 3 x 3 kernel. It
+            needs a sincos position, or a learned one, which then starts as sincos. It excludes class token and window.
+            The last two need score="dot_product" and exclude ``qk_norm``.
 
     Raises:
         ValueError: if a size does not divide, is not positive, or an option is unknown.
@@ -234,8 +234,8 @@ class VisionTransformer(TimmInterface):
 
         ``initialisation`` and ``score="gated"`` then set the maps of attention.
 
-        Differs from timm (0.02 throughout), which is made for long schedules and wide models: at width 64 its branches
-        start near zero, and its position is small compared with patch tokens of std 1.
+        Differs from timm (0.02 throughout), which is made for long schedules and wide models. At width 64 timm's
+        branches start near zero, and its position is small compared with patch tokens of std 1.
         """
         xavier_uniform_(*(module for module in self.encoder.modules() if isinstance(module, nn.Linear)))
         projection = self.patch_embedding.projection

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.regimes.budgets import BudgetGain, BudgetInteraction, Budgets, EqualCostDifference
+from vit_vs_cnn.regimes.budgets import BudgetGain, BudgetInteraction, BudgetResults, EqualCostDifference
 from vit_vs_cnn.regimes.caveats import (
     Caveat,
     CaveatKind,
@@ -35,7 +35,7 @@ from vit_vs_cnn.statistics.pair_comparison import Obstacle, PairComparison
 
 @dataclass(frozen=True)
 class Analysis:
-    """The analysis of an experiment. Everything is of the longest budget, unless it names a budget.
+    """The analysis of an experiment. Results are of the longest budget, unless they name a budget.
 
     Arguments:
         data_source: ``data.source`` of the config; None if not recorded.
@@ -45,7 +45,7 @@ class Analysis:
         test_images: number of test images of a run, the smallest.
         chance: accuracy of always predicting the most frequent class; None where the classes are unknown.
         accuracies: of every model, size and budget.
-        has_predictions: whether it is known which images were classified correctly. Otherwise intervals are wider.
+        has_predictions: whether predictions for single images are known. Otherwise intervals are wider.
     """
 
     data_source: str | None
@@ -72,7 +72,7 @@ class Analysis:
 
     @property
     def primary(self) -> PairComparison | None:
-        """The comparison that was named in advance; None if it is not finished or none was named."""
+        """The comparison that was named in advance; None if it is not finished or was not named."""
         return next((comparison for comparison in self.comparisons if comparison.is_primary), None)
 
     @property
@@ -81,7 +81,7 @@ class Analysis:
         return {model.key: model.display_name for model in self.models}
 
     def curve(self, model: str, budget: str | None = None) -> list[AccuracyPoint]:
-        """Accuracies of a model by ascending size, with the longest budget unless another one is named."""
+        """Accuracies of a model by ascending size, with the longest budget by default."""
         budget = self.budgets[-1] if budget is None else budget
         return [p for p in self.accuracies if p.model == model and p.budget == budget]
 
@@ -91,7 +91,7 @@ class Analysis:
 
     def with_caveat(self, caveat: Caveat) -> "Analysis":
         """The analysis with one more caveat, the worst first."""
-        caveats = sorted((caveat, *self.caveats), key=lambda one: -one.severity)
+        caveats = sorted((caveat, *self.caveats), key=lambda item: -item.severity)
         return dataclasses.replace(self, caveats=tuple(caveats))
 
     def warnings(self, least: CaveatSeverity = CaveatSeverity.INFORMS) -> list[str]:
@@ -110,16 +110,16 @@ def analyse(
 
     Arguments:
         answers: predictions of the runs (``load_predictions``); None where they are unknown.
-        plan: what was fixed in advance; None if nothing was recorded.
+        plan: rules that were fixed in advance; None if none were recorded.
         log_objections: objections of the test-set log to conclusions on a model, by its key.
 
     Raises:
         InputError: no results, two results of one run, or predictions that do not belong to them.
     """
     objections = log_objections or {}
-    ordered = sorted(_analysed(results, plan), key=lambda result: result.coordinates)
+    ordered = sorted(_planned_results(results, plan), key=lambda result: result.coordinates)
     chance, correct = (None, None) if answers is None else (answers.majority, answers.correct)
-    budgets = Budgets(ordered, correct, chance)
+    budgets = BudgetResults(ordered, correct, chance)
     longest, measured = budgets.groups[budgets.names[-1]], budgets.longest
     models = summarise_models(longest)
     comparisons = _compare(longest, measured, plan, objections)
@@ -128,7 +128,7 @@ def analyse(
     points = [point for point in accuracies if point.budget == budgets.names[-1]]
     probes = {model.key for model in models if model.start_kind is StartKind.LINEAR_PROBE}
     trained = {pair: level for pair, level in pairs.items() if not probes & {*pair}}  # a probe has no longer budget
-    equal_cost = [one for pair, level in trained.items() for one in budgets.equal_cost(*pair, confidence=level)]
+    equal_cost = [row for pair, level in trained.items() for row in budgets.equal_cost(*pair, confidence=level)]
     test_images = int(measured.images[measured.images > 0].min())
     return Analysis(
         data_source=longest[0].data.source,
@@ -161,8 +161,8 @@ def analyse(
     )
 
 
-def _analysed(results: Sequence[RunResult], plan: AnalysisPlan | None) -> Sequence[RunResult]:
-    """The results of planned seeds; all of them where none was planned."""
+def _planned_results(results: Sequence[RunResult], plan: AnalysisPlan | None) -> Sequence[RunResult]:
+    """Results of planned seeds; all results if none of their seeds was planned."""
     planned = [r for r in results if plan is not None and r.seed in plan.analysed_seeds]
     return planned or results
 
@@ -199,7 +199,7 @@ def read_analysis(folder: Path) -> tuple[Analysis, list[RunResult], Answers | No
     Raises:
         InputError: no experiment there, or none of its runs is finished.
     """
-    results = sorted(read_finished_results(folder).values(), key=_order)
+    results = sorted(read_finished_results(folder).values(), key=_sort_key)
     plan, objections = read_plan(folder), find_log_objections(folder, results)
     try:
         answers = load_predictions(folder, results)
@@ -216,7 +216,7 @@ def find_log_objections(folder: Path, results: Sequence[RunResult]) -> dict[str,
     """Objections of the test-set log to conclusions on a model, by its key."""
     log = summarize_log(folder, results[0].test_set)
     models = dict.fromkeys(result.contender for result in results)
-    return {model: why for model in models if (why := log.concern(model)) is not None}
+    return {model: objection for model in models if (objection := log.concern(model)) is not None}
 
 
 def read_table_analysis(path: Path) -> Analysis:
@@ -228,6 +228,6 @@ def read_table_analysis(path: Path) -> Analysis:
     return analyse(read_result_table(path), plan=read_plan(path.parent))
 
 
-def _order(result: RunResult) -> tuple[float, int, int, str]:
+def _sort_key(result: RunResult) -> tuple[float, int, int, str]:
     budget = result.parsed_budget
     return (float(budget.amounts[0]) if budget else 0.0, result.train_size, result.seed, result.contender)

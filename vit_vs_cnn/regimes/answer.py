@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from vit_vs_cnn.console import format_count
 from vit_vs_cnn.regimes.analysis import Analysis
 from vit_vs_cnn.regimes.budgets import CostKind
-from vit_vs_cnn.regimes.caveats import CaveatKind, CaveatSeverity, max_unseen_failure_rate
+from vit_vs_cnn.regimes.caveats import CaveatKind, CaveatSeverity
 from vit_vs_cnn.regimes.model_summaries import ModelSummary, macs_ratio
 from vit_vs_cnn.regimes.recommendation import RecommendationKind
 from vit_vs_cnn.runs.analysis_plan import MAX_EQUAL_MACS_RATIO
@@ -41,9 +41,9 @@ class Answer:
         title: models and data, as a question where models are compared.
         columns: header of the table.
         rows: one for each training-set size.
-        further: sentences on comparisons that the table does not show.
+        further: sentences on comparisons outside the table.
         warnings: the worst caveats.
-        alerts: caveats that forbid all conclusions, and that pretrained models are missing; they come first.
+        alerts: sentences for the first lines: caveats that forbid all conclusions, and missing pretrained weights.
     """
 
     title: str
@@ -78,15 +78,15 @@ class Answer:
                 "",
                 *(textwrap.fill(text, _LINE_WIDTH) for text in self.further),
                 *[""] * bool(self.further),
-                _labelled("Recommendation", self.recommendation),
-                _labelled("More images", self.more_images),
-                _labelled("More training", self.more_training),
-                *(_labelled("Warning", text) for text in self.warnings),
+                _fill_after_label("Recommendation", self.recommendation),
+                _fill_after_label("More images", self.more_images),
+                _fill_after_label("More training", self.more_training),
+                *(_fill_after_label("Warning", text) for text in self.warnings),
             ]
         )
 
 
-def _labelled(label: str, text: str) -> str:
+def _fill_after_label(label: str, text: str) -> str:
     """A text after its label, in lines that are indented like the first one."""
     return textwrap.fill(
         text,
@@ -101,18 +101,20 @@ def _labelled(label: str, text: str) -> str:
 def write_answer(analysis: Analysis) -> Answer:
     """Put an analysis into words.
 
-    The table compares the best model with the best one of another network, at every training-set size. It also contains
-    the best model of every other start, such as from scratch.
+    The table compares the best model with the best model of another network, at every training-set size. It also
+    contains the best model of every other start, such as from scratch.
     """
     advice = analysis.recommendation
     models = {model.key: model for model in analysis.models}
     shown = [models[key] for key in (advice.best, advice.rival) if key is not None]
-    others = [models[key] for key in advice.others]
-    allows_none = all(comparison.conclusion is Conclusion.NO_CONCLUSION for comparison in analysis.comparisons)
-    alerts = [caveat.text for caveat in analysis.caveats if caveat.kind is CaveatKind.WEIGHTS_MISSING]
-    alerts += analysis.warnings(CaveatSeverity.BLOCKS if allows_none else CaveatSeverity.INVALIDATES)
+    rest = [models[key] for key in advice.others]
+    is_blocked = all(comparison.conclusion is Conclusion.NO_CONCLUSION for comparison in analysis.comparisons)
+    alerts = analysis.warnings(CaveatSeverity.INVALIDATES)
+    alerts += [caveat.text for caveat in analysis.caveats if caveat.kind is CaveatKind.WEIGHTS_MISSING]
+    if is_blocked:
+        alerts += [text for text in analysis.warnings(CaveatSeverity.BLOCKS) if text not in alerts]
     warnings = [text for text in analysis.warnings(CaveatSeverity.WEAKENS) if text not in alerts]
-    columns, rows = _table(analysis, shown, others)
+    columns, rows = _table(analysis, shown, rest)
     return Answer(
         title=_title(analysis),
         heading=_heading(analysis, shown),
@@ -143,19 +145,18 @@ def _heading(analysis: Analysis, shown: Sequence[ModelSummary]) -> str:
     starts = list(dict.fromkeys(model.start for model in shown if model.start))
     budgets = list(dict.fromkeys(model.budget for model in shown if model.start_kind is not StartKind.LINEAR_PROBE))
     conditions = [" and ".join(texts) for texts in (starts, budgets) if texts] + [format_count(analysis.seeds, "seed")]
-    others = len(analysis.models) - len(shown)
-    rest = f" ({len(shown)} of {len(analysis.models)} models)" if others > 0 and len(shown) > 1 else ""
-    return f"{' vs '.join(model.title for model in shown)} on {data}{rest}: {', '.join(conditions)}"
+    count = f" ({len(shown)} of {len(analysis.models)} models)" if 1 < len(shown) < len(analysis.models) else ""
+    return f"{' vs '.join(model.title for model in shown)} on {data}{count}: {', '.join(conditions)}"
 
 
 def _table(
-    analysis: Analysis, pair: Sequence[ModelSummary], others: Sequence[ModelSummary]
+    analysis: Analysis, pair: Sequence[ModelSummary], rest: Sequence[ModelSummary]
 ) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
     """Header and rows: accuracies of the compared pair and of other models, and the difference of the pair."""
-    shown = [*pair, *others]
+    shown = [*pair, *rest]
     curves = [{point.train_size: point for point in analysis.curve(model.key)} for model in shown]
     names = [model.display_name for model in shown]
-    difference = "first - second" if others else " - ".join(names)
+    difference = "first - second" if rest else " - ".join(names)
     columns = ["training images", *names, f"{difference}, points (95 % CI)" if len(pair) > 1 else "95 % CI", ""]
     comparisons = {} if len(pair) < 2 else {c.train_size: c for c in analysis.pair(pair[0].key, pair[1].key)}
     rows = []
@@ -176,7 +177,7 @@ def _table(
 
 
 def _further_comparisons(analysis: Analysis) -> list[str]:
-    """The primary comparison, if the table does not show it, and the number of all others that it does not show."""
+    """The primary comparison, if the table does not show it, and the number of further comparisons."""
     advice = analysis.recommendation
     rest = [comparison for comparison in analysis.comparisons if comparison.names != {advice.best, advice.rival}]
     lines = []
@@ -206,16 +207,16 @@ def _conclusion(analysis: Analysis, comparison: PairComparison) -> str:
 def _at_equal_compute(analysis: Analysis, comparison: PairComparison) -> str:
     if (lead := _lead_at_equal_compute(analysis, comparison)) is None:
         return ""
-    found = "also" if lead.low > 0 else "reversed" if lead.high < 0 else "not significant"
-    return f", {found} at equal compute: {100 * lead.value:+.1f} ({format_interval(lead)})"
+    relation = "also" if lead.low > 0 else "reversed" if lead.high < 0 else "not significant"
+    return f", {relation} at equal compute: {100 * lead.value:+.1f} ({format_interval(lead)})"
 
 
 def _lead_at_equal_compute(analysis: Analysis, comparison: PairComparison) -> Estimate | None:
     """The lead at equal training FLOPs where they differ and it is known."""
-    for one in analysis.equal_cost:
-        is_same = {one.first, one.second} == comparison.names and one.train_size == comparison.train_size
-        if is_same and one.cost is CostKind.FLOPS and one.is_unequal and one.difference is not None:
-            return one.difference if one.first == comparison.leader else -one.difference
+    for result in analysis.equal_cost:
+        is_same = {result.first, result.second} == comparison.names and result.train_size == comparison.train_size
+        if is_same and result.cost is CostKind.FLOPS and result.is_unequal and result.difference is not None:
+            return result.difference if result.first == comparison.leader else -result.difference
     return None
 
 
@@ -240,7 +241,7 @@ def recommendation_text(analysis: Analysis) -> str:
             text = f"train the {best} if its compute does not matter; {_at_equal_compute_text(analysis, comparison)}."
         case RecommendationKind.EITHER:
             margin = format_margin(comparison.margin)
-            text = f"either; their accuracies differ by less than {margin}.{_cheaper(analysis)}"
+            text = f"either; their accuracies differ by less than {margin}.{_compute_text(analysis)}"
         case RecommendationKind.NO_CONCLUSION:
             few = comparison.obstacle is not None and comparison.obstacle.kind is ObstacleKind.FEW_SEEDS
             text = f"no conclusion: {comparison.obstacle}{' (--protocol.seeds [0,1,2])' * few}."
@@ -250,7 +251,7 @@ def recommendation_text(analysis: Analysis) -> str:
 
 
 def _recommendation_of_several_starts(analysis: Analysis, comparison: PairComparison) -> str:
-    """The best of all models, whether its counterpart differs from it, and the best model of every other start."""
+    """The best of all models, its difference from the rival, and the best model of every other start."""
     advice, names = analysis.recommendation, analysis.display_names
     models = {model.key: model for model in analysis.models}
     points = [point for key in models for point in analysis.curve(key)]
@@ -269,15 +270,17 @@ def _recommendation_of_several_starts(analysis: Analysis, comparison: PairCompar
             sentences.append(f"{lower} (significant); {_at_equal_compute_text(analysis, comparison)}.")
         case RecommendationKind.EITHER:
             margin = format_margin(comparison.margin)
-            sentences.append(f"The {rival} is equally good: they differ by less than {margin}.{_cheaper(analysis)}")
+            sentences.append(
+                f"The {rival} is equally good: they differ by less than {margin}.{_compute_text(analysis)}"
+            )
         case _:
             significance = " (not significant)" if points != "0.0" else ""
             sentences.append(f"{lower}{significance}.")
     for key in advice.others:
-        known = [one for one in analysis.pair(best.key, key) if one.train_size == comparison.train_size]
-        tested = f", {_relation(known[0], key)}" if known else ""
+        results = [result for result in analysis.pair(best.key, key) if result.train_size == comparison.train_size]
+        relation = f", {_relation(results[0], key)}" if results else ""
         start = _NAMES_OF_STARTS[models[key].start_kind]
-        sentences.append(f"The best {start} is the {names[key]} ({_percent(accuracy[key])}{tested}).")
+        sentences.append(f"The best {start} is the {names[key]} ({_percent(accuracy[key])}{relation}).")
     if advice.kind is RecommendationKind.NOT_ENOUGH_EVIDENCE:
         sentences.append(_missing_evidence_text(analysis))
     return " ".join(sentences)
@@ -320,7 +323,7 @@ def _missing_evidence_text(analysis: Analysis) -> str:
     advice = analysis.recommendation
     comparison = advice.comparison
     assert comparison is not None
-    goal, minimum = max(abs(comparison.difference.value), comparison.margin), _minimum_detectable(comparison)
+    goal, minimum = max(abs(comparison.difference.value), comparison.margin), _detectable_text(comparison)
     if comparison.minimum_detectable is not None and comparison.minimum_detectable <= goal:
         return f"{minimum} The measured difference is smaller."
     numbers = {"seeds": advice.seeds_needed, "test images": advice.images_needed}
@@ -330,7 +333,7 @@ def _missing_evidence_text(analysis: Analysis) -> str:
     return f"{minimum} To detect {100 * goal:.1f} points as reliably, {' or '.join(options)} are needed."
 
 
-def _minimum_detectable(comparison: PairComparison) -> str:
+def _detectable_text(comparison: PairComparison) -> str:
     design = f"{format_count(comparison.seeds, 'seed')} and {format_count(comparison.images, 'test image')}"
     if comparison.minimum_detectable is None:
         return f"With {design} no possible difference is detected in 80 % of such experiments."
@@ -338,7 +341,7 @@ def _minimum_detectable(comparison: PairComparison) -> str:
     return f"With {design} a difference of {points} is detected in 80 % of such experiments."
 
 
-def _cheaper(analysis: Analysis) -> str:
+def _compute_text(analysis: Analysis) -> str:
     advice = analysis.recommendation
     pair = [model for model in analysis.models if model.key in (advice.best, advice.rival)]
     ratio = macs_ratio(pair)
@@ -358,9 +361,10 @@ def _more_images(analysis: Analysis, shown: Sequence[ModelSummary]) -> str:
         sizes = f"{crossover.low:,} and {crossover.high:,} images"
         sentences.append(f"the {names[crossover.above]} overtakes the {names[crossover.below]} between {sizes}.")
     if not crossovers and len(keys) > 1:
-        is_shown = any(one.conclusion is Conclusion.SIGNIFICANTLY_BETTER for one in analysis.pair(*keys))
-        found = "no crossover was found" if is_shown else "not enough evidence to say who is better"
-        sentences.append(f"{found} between {span} images.")
+        conclusions = {comparison.conclusion for comparison in analysis.pair(*keys)}
+        is_shown = Conclusion.SIGNIFICANTLY_BETTER in conclusions
+        text = "no crossover was found" if is_shown else "not enough evidence to say who is better"
+        sentences.append(f"{text} between {span} images.")
     forecasts = [forecast for key in keys for forecast in analysis.forecasts if forecast.model == key]
     if forecasts:
         texts = [f"{names[forecast.model]} {_percent_with_range(forecast.accuracy)}" for forecast in forecasts]
@@ -384,22 +388,21 @@ def _more_training(analysis: Analysis, shown: Sequence[ModelSummary]) -> str:
     ]
     if not texts:
         return f"not tested with {size:,} images{longer}."
-    shorter = gains[0].shorter
-    sentences = [
-        f"with {gains[0].factor:.2g} times the steps ({shorter} to {analysis.budgets[-1]}), {' and '.join(texts)}."
-    ]
-    for one in analysis.interactions if analysis.seeds >= MIN_SEEDS_FOR_CONCLUSION else ():
-        if {one.first, one.second} == {*keys} and one.train_size == size and one.adjusted_p_value < 0.05:
-            change = one.change if one.first == keys[0] else -one.change
+    change = f"{gains[0].factor:.2g} times the steps ({gains[0].shorter} to {analysis.budgets[-1]})"
+    sentences = [f"with {change}, {' and '.join(texts)}."]
+    for result in analysis.interactions if analysis.seeds >= MIN_SEEDS_FOR_CONCLUSION else ():
+        is_shown = {result.first, result.second} == {*keys} and result.train_size == size
+        if is_shown and result.adjusted_p_value < 0.05:
+            difference = result.change if result.first == keys[0] else -result.change
             sentences.append(
-                f"The difference changed by {100 * change.value:+.1f} points ({format_interval(change)}) from "
-                f"{one.shorter} to {one.longer}."
+                f"The difference changed by {100 * difference.value:+.1f} points ({format_interval(difference)}) from "
+                f"{result.shorter} to {result.longer}."
             )
     return " ".join(sentences) + (f" More: not tested{longer}." if longer else "")
 
 
 def _longer_budget(analysis: Analysis) -> str:
-    """The options that test a longer budget, where the budget is a number of steps or epochs."""
+    """The options that test a longer budget; empty if the budget is in FLOPs."""
     trained = [model for model in analysis.models if model.start_kind is not StartKind.LINEAR_PROBE]
     amount, _, unit = trained[0].budget.partition(" ") if trained else ("", "", "")
     if unit not in ("steps", "epochs"):
@@ -409,7 +412,7 @@ def _longer_budget(analysis: Analysis) -> str:
 
 
 def describe_comparison(comparison: PairComparison, names: Mapping[str, str] | None = None) -> str:
-    """One comparison in a sentence: who is better by how much, the test, and the conclusion."""
+    """One comparison in a sentence: the better model, the difference, the test, and the conclusion."""
     names = names or {}
     leader, follower = (names.get(key, key) for key in (comparison.leader, comparison.follower))
     p = format_p_value(comparison.adjusted_p_value)
@@ -438,19 +441,6 @@ def _conclusion_text(comparison: PairComparison) -> str:
             detectable = f"{100 * comparison.minimum_detectable:.1f} points"
             return f"not enough evidence; the minimum detectable difference is {detectable}"
     return str(comparison.conclusion)
-
-
-def failure_rate_text(analysis: Analysis) -> str | None:
-    """The failure rate that the seeds of the recommendation rule out; None where a run failed or that is unknown."""
-    comparison = analysis.recommendation.comparison
-    if comparison is None or analysis.chance is None or comparison.conclusion is Conclusion.NO_CONCLUSION:
-        return None
-    points = [p for key in comparison.names for p in analysis.curve(key) if p.train_size == comparison.train_size]
-    if any(point.failed_runs for point in points):
-        return None
-    limit = f"{100 * max_unseen_failure_rate(comparison.seeds):.0f} %"
-    runs = f"No run with {comparison.train_size:,} images failed"
-    return f"{runs}; {comparison.seeds} seeds rule out failure rates above {limit}."
 
 
 def format_margin(margin: float) -> str:

@@ -1,4 +1,4 @@
-"""Training budgets: what a longer one gained, whether it changed a difference, and models compared at equal cost."""
+"""Training budgets: gains of longer ones, their effect on a difference, and models compared at equal cost."""
 
 import itertools
 import math
@@ -50,7 +50,7 @@ class BudgetInteraction:
     """Change of the difference of two models between the shortest and the longest budget.
 
     Arguments:
-        change: difference with the longest budget minus difference with the shortest, ``first`` minus ``second``.
+        change: accuracy of ``first`` minus accuracy of ``second``, with the longest budget minus with the shortest.
         adjusted_p_value: of no change, adjusted for the training-set sizes of the pair (Holm).
     """
 
@@ -68,9 +68,9 @@ class EqualCostDifference:
     """Difference of two models at equal cost of training: at the cost of the cheaper one.
 
     Arguments:
-        ratio: cost of the longest budget of ``first`` relative to that of ``second``.
-        difference: accuracy of ``first`` minus that of ``second``; None where no run of the costlier model is short
-            enough.
+        ratio: cost of ``first`` divided by the cost of ``second``, with the longest budget.
+        difference: accuracy of ``first`` minus accuracy of ``second``; None if the costlier model has no run that is
+            short enough.
         is_interpolated: whether accuracies between two budgets were interpolated.
     """
 
@@ -89,7 +89,7 @@ class EqualCostDifference:
         return max(self.ratio, 1 / self.ratio) > limit
 
 
-class Budgets:
+class BudgetResults:
     """Results of an experiment by training budget, the longest last.
 
     Arguments:
@@ -124,20 +124,20 @@ class Budgets:
 
     def interactions(self, first: str, second: str) -> list[BudgetInteraction]:
         """Test whether the difference of two models changed from the shortest to the longest budget, by size."""
-        ends = (self.names[0], self.names[-1])
+        ends, ratio = (self.names[0], self.names[-1]), self.longest.test_train_ratio
         gains: dict[int, tuple[SeedScores, SeedScores]] = {}
         for size in self.longest.sizes if len(self.names) > 1 else ():
             if seeds := self._shared_seeds(ends, size, first, second):
-                gains[size] = (self._gain(ends, first, size, seeds), self._gain(ends, second, size, seeds))
-        changes = {size: one.accuracies - two.accuracies for size, (one, two) in gains.items()}
-        results = {
-            size: _interaction(*pair, pool_seed_variance(changes, size), self.longest.test_train_ratio)
-            for size, pair in gains.items()
-        }
-        adjusted = holm([one.p_value for one in results.values()])
+                short, long = (
+                    [self.measured[text].scores(model, size, seeds) for model in (first, second)] for text in ends
+                )
+                gains[size] = long[0] - short[0], long[1] - short[1]
+        changes = {size: a.accuracies - b.accuracies for size, (a, b) in gains.items()}
+        results = {size: _interaction(*pair, pool_seed_variance(changes, size), ratio) for size, pair in gains.items()}
+        adjusted = holm([result.p_value for result in results.values()])
         return [
-            BudgetInteraction(first, second, size, *ends, one.interval(), p)
-            for (size, one), p in zip(results.items(), adjusted, strict=True)
+            BudgetInteraction(first, second, size, *ends, result.interval(), p)
+            for (size, result), p in zip(results.items(), adjusted, strict=True)
         ]
 
     def equal_cost(self, first: str, second: str, *, confidence: float = 0.95) -> list[EqualCostDifference]:
@@ -157,18 +157,20 @@ class Budgets:
                 continue
             ratio = fmean(costs[0]) / fmean(costs[1])
             limits = [min(pair) for pair in zip(*costs, strict=True)]
-            one, two = (self._scores_at_cost(name, size, shared, cost, limits) for name in names)
-            known = one is not None and two is not None
+            scores = [self._scores_at_cost(name, size, shared, cost, limits) for name in names]
+            is_measured = None not in scores
+            if not is_measured and max(ratio, 1 / ratio) <= MAX_EQUAL_MACS_RATIO:
+                scores = [self.longest.scores(name, size, shared) for name in names]
             difference = None
-            if known or max(ratio, 1 / ratio) <= MAX_EQUAL_MACS_RATIO:
-                if one is None or two is None:
-                    one, two = (self.longest.scores(name, size, shared) for name in names)
-                others = self.longest.differences(*names, shared)
-                variance = pool_seed_variance(others | {size: one.accuracies - two.accuracies}, size)
+            if (a := scores[0]) is not None and (b := scores[1]) is not None:
+                by_size = self.longest.differences(*names, shared) | {size: a.accuracies - b.accuracies}
                 difference = difference_over_seeds(
-                    one, two, seed_variance=variance, test_train_ratio=self.longest.test_train_ratio
+                    a,
+                    b,
+                    seed_variance=pool_seed_variance(by_size, size),
+                    test_train_ratio=self.longest.test_train_ratio,
                 ).interval(confidence)
-            is_interpolated = known and max(ratio, 1 / ratio) > _MAX_SAME_COST_RATIO
+            is_interpolated = is_measured and max(ratio, 1 / ratio) > _MAX_SAME_COST_RATIO
             results.append(EqualCostDifference(first, second, size, cost, ratio, difference, is_interpolated))
         return results
 
@@ -179,24 +181,19 @@ class Budgets:
             return []
         return sorted(set.intersection(*({*table.shared_seeds(size, *models)} for table in tables)))
 
-    def _gain(self, budgets: tuple[str, str], model: str, size: int, seeds: Sequence[int]) -> SeedScores:
-        """Scores with the second budget minus scores with the first."""
-        short, long = (self.measured[text].scores(model, size, seeds) for text in budgets)
-        return long - short
-
     def _scores_at_cost(
         self, model: str, size: int, seeds: Sequence[int], cost: CostKind, limits: Sequence[float]
     ) -> SeedScores | None:
         """Scores of a model with this much of a cost for each seed; None where a run is not short enough."""
-        rows = [self._score_at_cost((model, size, s), cost, limit) for s, limit in zip(seeds, limits, strict=True)]
-        known = [row for row in rows if row is not None]
-        if len(known) < len(rows):
-            return None
-        correct = [row.correct[0] for row in known if row.correct is not None]
-        accuracies, images = (
-            np.concatenate([getattr(row, name) for row in known]) for name in ("accuracies", "images")
-        )
-        return SeedScores(accuracies, images, correct if len(correct) == len(known) else None)
+        rows = []
+        for seed, limit in zip(seeds, limits, strict=True):
+            score = self._score_at_cost((model, size, seed), cost, limit)
+            if score is None:
+                return None
+            rows.append(score)
+        correct = [row.correct[0] for row in rows if row.correct is not None]
+        accuracies, images = (np.concatenate([getattr(row, name) for row in rows]) for name in ("accuracies", "images"))
+        return SeedScores(accuracies, images, correct if len(correct) == len(rows) else None)
 
     def _score_at_cost(self, run: tuple[str, int, int], cost: CostKind, limit: float) -> SeedScores | None:
         costs = {text: _cost(runs[run], cost) for text, runs in self._runs.items() if run in runs}
@@ -221,7 +218,7 @@ def _group_by_budget(results: Sequence[RunResult]) -> dict[str, list[RunResult]]
     budgets: dict[tuple[str, int], set[str | None]] = {}
     for result in results:
         budgets.setdefault((result.contender, result.train_size), set()).add(result.budget)
-    several = len({r.coordinates for r in results}) < len(results) or any(len(found) > 1 for found in budgets.values())
+    several = len({r.coordinates for r in results}) < len(results) or any(len(texts) > 1 for texts in budgets.values())
     groups: dict[tuple[float, str], list[RunResult]] = {}
     for result in results:
         budget = result.parsed_budget if several else None
@@ -235,9 +232,8 @@ def _interaction(
 ) -> MeanDistribution:
     """Distribution of the gain of one model minus that of another."""
     over_seeds = difference_over_seeds(first, second, seed_variance=variance, test_train_ratio=test_train_ratio)
-    if test_train_ratio is None and (
-        first.correct is None or second.correct is None
-    ):  # four accuracies, each at most as uncertain as one of 50 %
+    if test_train_ratio is None and (first.correct is None or second.correct is None):
+        # Four accuracies, each at most as uncertain as an accuracy of 50 %.
         images = min(first.image_count, second.image_count)
         over_seeds = replace(over_seeds, image_error=math.sqrt(4 * binomial_variance(0.5, images)))
     return replace(over_seeds, accuracies=None)
@@ -249,7 +245,7 @@ def _mixture(shorter: SeedScores, longer: SeedScores, share: float) -> SeedScore
     if shorter.correct is None or longer.correct is None:
         return SeedScores(accuracies, longer.images)
     rows = zip(shorter.correct, longer.correct, strict=True)
-    return SeedScores(accuracies, longer.images, [(1 - share) * one + share * two for one, two in rows])
+    return SeedScores(accuracies, longer.images, [(1 - share) * short + share * long for short, long in rows])
 
 
 def _cost(result: RunResult, cost: CostKind) -> float:

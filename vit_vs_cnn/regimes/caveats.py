@@ -1,9 +1,8 @@
 """Caveats: what weakens a comparison, and what forbids a conclusion."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
-from typing import Any
 
 from vit_vs_cnn.console import join_names
 from vit_vs_cnn.errors import InputError
@@ -49,10 +48,6 @@ class CaveatKind(StrEnum):
     UNEQUAL_COMPUTE = "unequal compute"
     STOPPED_EARLY = "stopped before the budget"
     DIFFERENT_AUGMENTATION = "different augmentation"
-    DIFFERENT_BUDGETS = "different budgets"
-    DIFFERENT_BATCH_SIZES = "different batch sizes"
-    DIFFERENT_DATA = "different data"
-    DIFFERENT_SUBSETS = "different training subsets"
     SAME_STEPS_AT_ALL_SIZES = "same steps at all sizes"
     PREDICTIONS_UNREADABLE = "predictions unreadable"
 
@@ -76,23 +71,11 @@ def blocking_obstacle(
     """Reason why the runs of two models at one training-set size allow no conclusion; None if they do."""
     both = [*first, *second]
     objections = (log_objections.get(r.contender) for r in both)
-    if (obstacle := shared_obstacle(objections, _by_model(both), (r.cost.ended_early for r in both))) is not None:
+    if (obstacle := shared_obstacle(objections, _group_by_model(both), (r.cost.ended_early for r in both))) is not None:
         return obstacle
-    subsets = {r.seed: r.data.subset for r in second}
-    checks = {
-        ObstacleKind.VALIDATION_IMAGES: any(r.scores.scored_on is not ScoredOn.TEST for r in both),
-        ObstacleKind.OTHER_IMAGES: len({r.data.fingerprint for r in both}) > 1,
-        ObstacleKind.OTHER_SUBSETS: any(subsets.get(r.seed, r.data.subset) != r.data.subset for r in first),
-    }
-    kind = next((kind for kind, is_true in checks.items() if is_true), None)
-    return None if kind is None else Obstacle(kind, _OBSTACLE_TEXTS[kind])
-
-
-_OBSTACLE_TEXTS = {
-    ObstacleKind.VALIDATION_IMAGES: "they were scored on validation images",
-    ObstacleKind.OTHER_IMAGES: "they were trained or tested on different images",
-    ObstacleKind.OTHER_SUBSETS: "they were trained on different subsets",
-}
+    if any(r.scores.scored_on is not ScoredOn.TEST for r in both):
+        return Obstacle(ObstacleKind.VALIDATION_IMAGES, "they were scored on validation images")
+    return None
 
 
 def shared_obstacle(
@@ -103,11 +86,11 @@ def shared_obstacle(
     """Reason why two models allow no conclusion, whether an experiment or ``compare`` compares them; None if they do.
 
     Arguments:
-        log_objections: of the test-set log, one for each run.
+        log_objections: objection of the test-set log to each run.
         runs: results of each model; None for a network without a recorded result.
         ended_early: for each run whether it stopped before its budget ended; None where unknown.
     """
-    if texts := sorted({log_objection.text for log_objection in log_objections if log_objection is not None}):
+    if texts := sorted({objection.text for objection in log_objections if objection is not None}):
         return Obstacle(ObstacleKind.TEST_SET_LOG, "; ".join(texts))
     if (unequal := recipe_obstacle(runs)) is not None:
         return unequal
@@ -117,13 +100,13 @@ def shared_obstacle(
 
 
 def budget_obstacle(plan: AnalysisPlan | None, results: Iterable[RunResult]) -> Obstacle | None:
-    """Reason why runs with another budget than the planned one allow no conclusion; None where there are none."""
+    """Reason against a conclusion if some runs had another budget than the planned one; otherwise None."""
     if plan is None or not plan.budget:
         return None
-    others = sorted({b.text for r in results if (b := r.parsed_budget) is not None} - {plan.budget})
-    if not others:
+    unplanned = sorted({b.text for r in results if (b := r.parsed_budget) is not None} - {plan.budget})
+    if not unplanned:
         return None
-    text = f"some of their runs had {' or '.join(others)}, and {plan.budget} were planned"
+    text = f"some of their runs had {' or '.join(unplanned)}, and {plan.budget} were planned"
     return Obstacle(ObstacleKind.OTHER_BUDGET, text)
 
 
@@ -157,7 +140,7 @@ def find_caveats(
         *(Caveat(CaveatKind.FEW_CLASSES_PREDICTED, _WEAKENS, f"{text}.") for text in few_classes),
         *_stability_caveats(measured),
         *_recipe_caveats(results, pairs),
-        *_difference_caveats(results),
+        *_augmentation_caveats(results),
         *_start_caveats(results),
         *_compute_caveats(results, models, pairs),
         *_seed_caveats(measured),
@@ -186,10 +169,12 @@ def _score_caveats(results: Sequence[RunResult]) -> list[Caveat]:
     if any(r.scores.scored_on is not ScoredOn.TEST for r in results):
         text = "Accuracies are measured on validation images, which were used to choose recipes: no conclusion."
         caveats.append(Caveat(CaveatKind.VALIDATION_SCORES, _BLOCKS, text))
-    if early := [r for r in results if r.cost.ended_early]:
-        runs = [f"{display_name(r.contender)} with {r.train_size:,} images, seed {r.seed}" for r in early[:_MAX_NAMED]]
-        steps = f"the first after {early[0].cost.steps} of {early[0].cost.planned_steps} steps"
-        text = f"{len(early)} of {len(results)} runs stopped before their budget ended ({'; '.join(runs)}; {steps})."
+    if stopped := [r for r in results if r.cost.ended_early]:
+        runs = [
+            f"{display_name(r.contender)} with {r.train_size:,} images, seed {r.seed}" for r in stopped[:_MAX_NAMED]
+        ]
+        steps = f"the first after {stopped[0].cost.steps} of {stopped[0].cost.planned_steps} steps"
+        text = f"{len(stopped)} of {len(results)} runs stopped before their budget ended ({'; '.join(runs)}; {steps})."
         caveats.append(Caveat(CaveatKind.STOPPED_EARLY, _BLOCKS, text))
     return caveats
 
@@ -218,7 +203,7 @@ def _recipe_caveats(results: Sequence[RunResult], pairs: Collection[tuple[str, s
         caveats.append(Caveat(CaveatKind.HAND_SET_RECIPES, _INFORMS, "Recipes were set by hand."))
     by_reason: dict[str, list[str]] = {}
     for size in sorted({r.train_size for r in results}):
-        if (unequal := recipe_obstacle(_by_model([r for r in results if r.train_size == size]))) is not None:
+        if (unequal := recipe_obstacle(_group_by_model([r for r in results if r.train_size == size]))) is not None:
             by_reason.setdefault(unequal.text, []).append(f"{size:,}")
     caveats += [
         Caveat(CaveatKind.UNEQUAL_RECIPE_CARE, _BLOCKS, f"With {', '.join(sizes)} images {reason}: no conclusion.")
@@ -228,7 +213,8 @@ def _recipe_caveats(results: Sequence[RunResult], pairs: Collection[tuple[str, s
     by_hand = [name for name, source in sources.items() if source is RecipeSource.GIVEN]
     recommended = [name for name, source in sources.items() if source is RecipeSource.RECOMMENDED]
     if by_hand and recommended:
-        text = f"The recipe of {join_names(by_hand)} was set by hand, that of {join_names(recommended)} is recommended."
+        names = join_names(by_hand), join_names(recommended)
+        text = f"Some recipes were set by hand ({names[0]}), others are recommended ({names[1]})."
         caveats.append(Caveat(CaveatKind.DIFFERENT_RECIPE_SOURCES, _WEAKENS, text))
     return caveats + _sensitivity_caveats(results, pairs)
 
@@ -243,53 +229,35 @@ def _sensitivity_caveats(results: Sequence[RunResult], pairs: Collection[tuple[s
     return caveats
 
 
-def _by_model(results: Iterable[RunResult]) -> dict[str, list[RunResult]]:
+def _group_by_model(results: Iterable[RunResult]) -> dict[str, list[RunResult]]:
     models: dict[str, list[RunResult]] = {}
     for r in results:
         models.setdefault(r.contender, []).append(r)
     return models
 
 
-def _difference_caveats(results: Sequence[RunResult]) -> list[Caveat]:
-    caveats = [
-        *_differing(results, CaveatKind.DIFFERENT_AUGMENTATION, "Augmentation", lambda r: r.augmentation or "defaults"),
-        *_differing(results, CaveatKind.DIFFERENT_BUDGETS, "Budget", lambda r: r.budget),
-        *_differing(results, CaveatKind.DIFFERENT_BATCH_SIZES, "Batch size", lambda r: r.batch_size),
-        *_differing(results, CaveatKind.DIFFERENT_DATA, "Data", lambda r: r.data.fingerprint),
-    ]
-    subsets: dict[tuple[int, int], set[str]] = {}
-    for r in results:
-        subsets.setdefault((r.train_size, r.seed), set()).add(r.data.subset)
-    if places := sorted(place for place, there in subsets.items() if len(there) > 1):
-        examples = ", ".join(f"{size:,} images seed {seed}" for size, seed in places[:_MAX_NAMED])
-        text = f"Models were trained on different subsets in {len(places)} cases ({examples})."
-        caveats.append(Caveat(CaveatKind.DIFFERENT_SUBSETS, _BLOCKS, text))
-    return caveats
-
-
-def _differing(
-    results: Sequence[RunResult], kind: CaveatKind, what: str, value: Callable[[RunResult], Any]
-) -> list[Caveat]:
-    """A caveat where models have different values at the same training-set size."""
+def _augmentation_caveats(results: Sequence[RunResult]) -> list[Caveat]:
+    """A caveat where models have different augmentations at the same training-set size."""
     for size in sorted({r.train_size for r in results}):
-        values: dict[str, set[str]] = {}
+        augmentations: dict[str, set[str]] = {}
         for r in results:
             if r.train_size == size:
-                values.setdefault(r.contender, set()).add(str(value(r)))
+                augmentations.setdefault(r.contender, set()).add(str(r.augmentation or "defaults"))
         sides: dict[str, list[str]] = {}
-        for model, own in values.items():
-            sides.setdefault(", ".join(sorted(own)), []).append(display_name(model))
-        if len(sides) > 1:  # long values, such as those of an augmentation, are left out
-            examples = [" and ".join(names) + (f": {own}" if len(own) < 20 else "") for own, names in sides.items()]
-            return [Caveat(kind, _WEAKENS, f"{what} differs between models ({' vs '.join(examples)}).")]
+        for model, texts in augmentations.items():
+            sides.setdefault(", ".join(sorted(texts)), []).append(display_name(model))
+        if len(sides) > 1:  # long settings are left out
+            examples = [" and ".join(names) + (f": {text}" if len(text) < 20 else "") for text, names in sides.items()]
+            text = f"Augmentation differs between models ({' vs '.join(examples)})."
+            return [Caveat(CaveatKind.DIFFERENT_AUGMENTATION, _WEAKENS, text)]
     return []
 
 
 def _start_caveats(results: Sequence[RunResult]) -> list[Caveat]:
     caveats = []
-    if unknown := dict.fromkeys(display_name(r.contender) for r in results if r.start.start_history_known is False):
+    if names := dict.fromkeys(display_name(r.contender) for r in results if r.start.start_history_known is False):
         text = (
-            f"The training images of the weights that {join_names([*unknown])} started from are not recorded: test "
+            f"The training images of the weights that {join_names([*names])} started from are not recorded: test "
             "images may be among them."
         )
         caveats.append(Caveat(CaveatKind.START_IMAGES_UNKNOWN, _INFORMS, text))
@@ -309,14 +277,13 @@ def _compute_caveats(
     """
     if results and all(r.parsed_budget is not None and r.parsed_budget.unit == "flops" for r in results):
         return []
-    known = {model.key: model for model in models}
-    ratios = [
-        ratio
-        for pair in pairs
-        if len(starts := {known[key].start_kind for key in pair}) == 1
-        and starts != {StartKind.LINEAR_PROBE}
-        and (ratio := macs_ratio([known[key] for key in pair])) is not None
-    ]
+    by_key = {model.key: model for model in models}
+    ratios = []
+    for first, second in pairs:
+        pair = [by_key[first], by_key[second]]
+        starts = {model.start_kind for model in pair}
+        if len(starts) == 1 and starts != {StartKind.LINEAR_PROBE} and (ratio := macs_ratio(pair)) is not None:
+            ratios.append(ratio)
     if not ratios:
         return []
     larger, smaller, ratio = max(ratios, key=lambda triple: triple[2])
@@ -338,16 +305,16 @@ def _seed_caveats(measured: Measurements) -> list[Caveat]:
     few = [f"{size:,}" for size, count in counts.items() if count < MIN_SEEDS_FOR_CONCLUSION]
     if not few:
         return []
-    where = "" if len(few) == len(measured.sizes) else f" with {', '.join(few)} images"
+    sizes = "" if len(few) == len(measured.sizes) else f" with {', '.join(few)} images"
     text = (
-        f"There are fewer than {MIN_SEEDS_FOR_CONCLUSION} seeds{where}: no conclusion. The interval of a single seed "
+        f"There are fewer than {MIN_SEEDS_FOR_CONCLUSION} seeds{sizes}: no conclusion. The interval of a single seed "
         "covers other test images only, and another seed may change the accuracy by more."
     )
     return [Caveat(CaveatKind.TOO_FEW_SEEDS, _BLOCKS, text)]
 
 
 def _schedule_caveats(results: Sequence[RunResult]) -> list[Caveat]:
-    """That sizes trained for equal steps do not separate more images from more passes over each image."""
+    """A caveat where all sizes have equal steps, so that more images also mean fewer passes over each image."""
     sizes = sorted({r.train_size for r in results})
     steps = {key: {r.cost.planned_steps or r.cost.steps for r in runs} for key, runs in by_network(results).items()}
     models = {model for model, _ in steps}

@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from vit_vs_cnn.statistics.variance import SeedVariance, pool_seed_variance, two
 
 #: Seed variance is pooled over models, by analysis of variance, where more models than this share all seeds of a size.
 MIN_MODELS_FOR_ANOVA = 4
-#: P-value of equal variances below which it is not.
+#: P-value of equal variances below which they are not pooled over models.
 ANOVA_CHECK_LEVEL = 0.05
 
 #: Reason why a pair allows no conclusion at a training-set size; None if it allows one.
@@ -48,12 +48,12 @@ def compare_all(
     """Compare the pairs of the plan at every training-set size at which they share a seed.
 
     Seed variance is pooled over models where many share all seeds (``two_way_anova``), otherwise over the training-set
-    sizes of the pair (``pool_seed_variance``). The primary comparison is tested by itself, all others are adjusted for
-    each other (Holm). Comparisons that the plan contains and that are not finished count too.
+    sizes of the pair (``pool_seed_variance``). The primary comparison is not adjusted. All others are adjusted for each
+    other (Holm), with planned comparisons that are not finished.
 
     Arguments:
-        plan: None where none was recorded: then all shared seeds are compared, and of a single pair the largest size is
-            the primary comparison.
+        plan: None if none was recorded. Then all shared seeds are compared, and with two models the primary comparison
+            is the one at the largest size.
     """
     results = []
     single_pair = len(measured.models) == 2
@@ -78,24 +78,24 @@ def compare_all(
 def _compare(measured: Measurements, names: tuple[str, str], size: int, analysis: PlannedAnalysis) -> PairComparison:
     first, second = (measured.scores(name, size, analysis.seeds) for name in names)
     failed = measured.failed_runs(first), measured.failed_runs(second)
-    return compare_models(
+    comparison = compare_models(
         names,
         first,
         second,
         seed_variance=None if any(failed) else _seed_variance(measured, names, size, analysis.seeds),
         test_train_ratio=measured.test_train_ratio,
         failed_runs=failed,
-        train_size=size,
         rules=analysis.rules,
     )
+    return replace(comparison, train_size=size)
 
 
 def _seed_variance(
     measured: Measurements, names: tuple[str, str], size: int, seeds: Sequence[int]
 ) -> SeedVariance | None:
     if len(measured.models) > MIN_MODELS_FOR_ANOVA and len(seeds) > 1:
-        places = [measured.seeds.index(seed) for seed in seeds]
-        accuracies = measured.accuracy[:, measured.sizes.index(size)][:, places]
+        columns = [measured.seeds.index(seed) for seed in seeds]
+        accuracies = measured.accuracy[:, measured.sizes.index(size)][:, columns]
         if not np.isnan(accuracies).any():
             variance, p_equal = two_way_anova(accuracies)
             if p_equal >= ANOVA_CHECK_LEVEL:
@@ -106,11 +106,13 @@ def _seed_variance(
 def find_crossovers(comparisons: Sequence[PairComparison]) -> list[Crossover]:
     """Find pairs whose significant conclusions at two training-set sizes have opposite signs."""
     results = []
-    ordered = sorted(comparisons, key=lambda one: (one.first, one.second, one.train_size or 0))
-    for _, group in itertools.groupby(ordered, key=lambda one: one.names):
-        clear = [one for one in group if one.conclusion is Conclusion.SIGNIFICANTLY_BETTER]
-        for one, following in itertools.pairwise(clear):
-            if one.leader != following.leader:
-                assert one.train_size is not None and following.train_size is not None
-                results.append(Crossover(one.leader, following.leader, one.train_size, following.train_size))
+    ordered = sorted(
+        comparisons, key=lambda comparison: (comparison.first, comparison.second, comparison.train_size or 0)
+    )
+    for _, group in itertools.groupby(ordered, key=lambda comparison: comparison.names):
+        clear = [comparison for comparison in group if comparison.conclusion is Conclusion.SIGNIFICANTLY_BETTER]
+        for smaller, larger in itertools.pairwise(clear):
+            if smaller.leader != larger.leader:
+                assert smaller.train_size is not None and larger.train_size is not None
+                results.append(Crossover(smaller.leader, larger.leader, smaller.train_size, larger.train_size))
     return results

@@ -46,8 +46,8 @@ class Forecast:
 def forecast_accuracy(points: Sequence[AccuracyPoint], train_size: int) -> Forecast | None:
     """Extrapolate the accuracies of one model to a larger training-set size.
 
-    The interval combines two errors: that of the measured accuracies, from fits to ``SAMPLES`` normal samples of them,
-    and that of the law, from the fit without the largest size and its error there. The second is scaled with the
+    The interval combines two errors. The error of the measured accuracies comes from fits to ``SAMPLES`` normal samples
+    of them. The error of the law is the error of a fit without the largest size, at that size, scaled with the
     logarithm of the distance. The interval includes the accuracy at the largest measured size, since accuracy may rise
     no further: with equal steps at all sizes it flattens earlier than any power law.
 

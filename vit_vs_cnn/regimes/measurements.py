@@ -37,8 +37,8 @@ class Measurements:
     Arguments:
         sizes: training-set sizes, validation images included, ascending.
         seeds: ascending; models are paired by them.
-        accuracy: NaN where there is no run.
-        images: number of test images; 0 where there is no run.
+        accuracy: NaN for a missing run.
+        images: number of test images; 0 for a missing run.
         correct: for each (model, size, seed) whether each test image was classified correctly; None where unknown.
         uses_folds: whether seeds hold out different folds of the images.
         chance: accuracy of always predicting the most frequent class; None where the classes are unknown.
@@ -62,10 +62,10 @@ class Measurements:
         """Seeds with which all of these models were run at a size."""
         at = self.sizes.index(size)
         runs = [~np.isnan(self.accuracy[self.models.index(model), at]) for model in models]
-        return [seed for seed, there in zip(self.seeds, np.logical_and.reduce(runs), strict=True) if there]
+        return [seed for seed, was_run in zip(self.seeds, np.logical_and.reduce(runs), strict=True) if was_run]
 
     def scores(self, model: str, size: int, seeds: Sequence[int]) -> SeedScores:
-        """Results of a model with these seeds, all of which must exist."""
+        """Results of a model with these seeds, which must all exist."""
         m, n, s = self.models.index(model), self.sizes.index(size), [self.seeds.index(seed) for seed in seeds]
         accuracies, images = self.accuracy[m, n, s], self.images[m, n, s]
         if self.correct is None:
@@ -73,41 +73,33 @@ class Measurements:
         return SeedScores(accuracies, images, [self.correct[m, n, i].astype(np.float64) for i in s])
 
     def differences(self, first: str, second: str, seeds: Sequence[int]) -> dict[int, Float[np.ndarray, "seeds"]]:
-        """Paired differences of accuracy by training-set size, over those of the seeds that both models have."""
+        """Paired differences of accuracy by training-set size, over shared seeds whose runs did not fail."""
         results = {}
         for size in self.sizes:
-            shared = [seed for seed in self.shared_seeds(size, first, second) if seed in seeds]
-            if shared:
-                places = [self.seeds.index(seed) for seed in shared]
-                one, two = (
-                    self.accuracy[self.models.index(model), self.sizes.index(size), places] for model in (first, second)
-                )
-                images = [self.images[self.models.index(m), self.sizes.index(size), places] for m in (first, second)]
-                failed = [self._failed(*pair) for pair in zip((one, two), images, strict=True)]
-                results[size] = (one - two)[~np.logical_or(*failed)]
+            if shared := [seed for seed in self.shared_seeds(size, first, second) if seed in seeds]:
+                a, b = (self.scores(model, size, shared) for model in (first, second))
+                failed = self._failed_mask(a) | self._failed_mask(b)
+                results[size] = (a.accuracies - b.accuracies)[~failed]
         return results
 
     def failed_runs(self, scores: SeedScores) -> int:
         """Number of runs that learned nothing (``failed_to_learn``); 0 where the classes are unknown."""
-        return int(self._failed(scores.accuracies, scores.images).sum())
+        return int(self._failed_mask(scores).sum())
 
     def failed_seeds(self, model: str, size: int) -> list[int]:
         """Seeds whose run learned nothing."""
         if not (seeds := self.shared_seeds(size, model)):
             return []
-        scores = self.scores(model, size, seeds)
-        failed = self._failed(scores.accuracies, scores.images)
-        return [seed for seed, there in zip(seeds, failed, strict=True) if there]
+        failed = self._failed_mask(self.scores(model, size, seeds))
+        return [seed for seed, has_failed in zip(seeds, failed, strict=True) if has_failed]
 
-    def _failed(
-        self, accuracies: Float[np.ndarray, "seeds"], images: Float[np.ndarray, "seeds"]
-    ) -> Bool[np.ndarray, "seeds"]:
+    def _failed_mask(self, scores: SeedScores) -> Bool[np.ndarray, "seeds"]:
         if self.chance is None:
-            return np.zeros(len(accuracies), dtype=bool)
-        return failed_to_learn(accuracies, self.chance, int(images.min()))
+            return np.zeros(len(scores), dtype=bool)
+        return failed_to_learn(scores.accuracies, self.chance, int(scores.images.min()))
 
     def points(self, budget: str) -> list[AccuracyPoint]:
-        """The accuracy of every model at every size it was run with."""
+        """Accuracy of every model at every size that it was trained with."""
         results = []
         for model in self.models:
             for size in self.sizes:
@@ -122,9 +114,9 @@ class Measurements:
 def failed_to_learn(accuracies: Float[np.ndarray, "seeds"], chance: float, images: int) -> Bool[np.ndarray, "seeds"]:
     """Mask of runs that learned nothing: within two standard errors of always predicting the most frequent class.
 
-    A run failed if its accuracy is at most chance + min(2 standard errors, half the distance from chance to 100 %). If
-    the next better run of the model is at most 5 standard errors above the failed ones, the task is hard rather than
-    training unstable, and no run counts as failed.
+    A run failed if its accuracy is at most chance + min(2 standard errors, half the distance from chance to 100 %). No
+    run counts as failed if the next better run of the model is at most 5 standard errors above: then the task is hard,
+    and training is stable.
     """
     error = float(np.sqrt(chance * (1 - chance) / images))
     failed = ~(accuracies > chance + min(2 * error, (1 - chance) / 2))
@@ -149,31 +141,33 @@ def measure(
         InputError: no results, two results of one run, or ``correct`` that does not fit.
     """
     if not results:
-        raise InputError("results: there are none to analyse")
+        raise InputError("results: empty, so there is nothing to analyse")
     models = tuple(sorted({r.contender for r in results}))
     sizes = tuple(sorted({r.train_size for r in results}))
     seeds = tuple(sorted({r.seed for r in results}))
     accuracy = np.full((len(models), len(sizes), len(seeds)), np.nan)
     images, rows = np.zeros_like(accuracy), {}
     for result in results:
-        place = models.index(result.contender), sizes.index(result.train_size), seeds.index(result.seed)
-        if not np.isnan(accuracy[place]):
+        index = models.index(result.contender), sizes.index(result.train_size), seeds.index(result.seed)
+        if not np.isnan(accuracy[index]):
             raise InputError(f"results: {' '.join(map(str, result.coordinates))} occurs twice")
-        accuracy[place], images[place] = result.accuracy, result.scores.scored_images
+        accuracy[index], images[index] = result.accuracy, result.scores.scored_images
         if correct is not None:
-            rows[place] = _checked_row(result, correct)
+            rows[index] = _correct_row(result, correct)
     uses_folds = len({r.data.fold for r in results}) > 1
     counts = sorted({r.scores.scored_images for r in results})
     if correct is not None and len(counts) > 1 and not uses_folds:
         raise InputError(f"predictions: all runs must have the same test images, got {counts}")
-    known = None if correct is None else rows
-    return Measurements(models, sizes, seeds, accuracy, images, known, uses_folds, chance)
+    predictions = None if correct is None else rows
+    return Measurements(models, sizes, seeds, accuracy, images, predictions, uses_folds, chance)
 
 
-def _checked_row(result: RunResult, correct: Mapping[str, np.ndarray]) -> np.ndarray:
+def _correct_row(result: RunResult, correct: Mapping[str, np.ndarray]) -> np.ndarray:
     row = correct.get(result.run)
     if row is None:
-        raise InputError(f"predictions of {result.run}: missing; give those of every result, or none at all")
+        raise InputError(
+            f"predictions of {result.run}: missing; predictions of every result are needed, or of no result"
+        )
     if row.shape != (result.scores.scored_images,) or abs(float(row.mean()) - result.accuracy) > 1e-6:
         raise InputError(f"predictions of {result.run} do not give its accuracy")
     return row

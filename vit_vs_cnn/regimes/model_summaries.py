@@ -42,8 +42,8 @@ class ModelSummary:
     @property
     def title(self) -> str:
         """``ResNet-8 (0.08M parameters)``."""
-        named = self.model_name if self.display_name.lower() in self.model_name.lower() else self.display_name
-        return f"{named} ({millions(self.parameters)} parameters)"
+        is_in_name = self.display_name.lower() in self.model_name.lower()
+        return f"{self.model_name if is_in_name else self.display_name} ({millions(self.parameters)} parameters)"
 
 
 def summarise_models(results: Sequence[RunResult]) -> tuple[ModelSummary, ...]:
@@ -74,8 +74,8 @@ def _summary(key: str, result: RunResult) -> ModelSummary:
         parameters=result.cost.parameters,
         macs=result.cost.macs,
         start_kind=result.start.start_kind,
-        start=_start(result),
-        budget=_budget(result),
+        start=_start_text(result),
+        budget=_budget_text(result),
     )
 
 
@@ -91,7 +91,7 @@ def format_model_name(model: Mapping[str, Any]) -> str:
     return f"{text} as attention" if preset != name else text
 
 
-def _start(result: RunResult) -> str | None:
+def _start_text(result: RunResult) -> str | None:
     match result.start.start_kind:
         case StartKind.LINEAR_PROBE:
             return f"linear probe of {result.start.start_name}"
@@ -106,7 +106,7 @@ def _start(result: RunResult) -> str | None:
     return "from scratch" if is_known and result.start.start_kind is StartKind.SCRATCH else None
 
 
-def _budget(result: RunResult) -> str:
+def _budget_text(result: RunResult) -> str:
     budget = result.parsed_budget
     if budget is not None and budget.unit == "epochs":
         return f"{budget.amounts[0]:g} epochs"
@@ -117,8 +117,8 @@ def _budget(result: RunResult) -> str:
 
 def macs_ratio(models: Collection[ModelSummary]) -> tuple[ModelSummary, ModelSummary, float] | None:
     """The largest and the smallest of some models by multiply-accumulates, and their ratio; None where unknown."""
-    known = sorted((model for model in models if model.macs), key=lambda model: model.macs)
-    return (known[-1], known[0], known[-1].macs / known[0].macs) if len(known) > 1 else None
+    ordered = sorted((model for model in models if model.macs), key=lambda model: model.macs)
+    return (ordered[-1], ordered[0], ordered[-1].macs / ordered[0].macs) if len(ordered) > 1 else None
 
 
 def millions(count: int) -> str:

@@ -38,9 +38,9 @@ class Recommendation:
         rival: best model with another network; None where nothing is compared.
         comparison: of these two at the largest training-set size.
         others: the best model of every other start, such as from scratch where ``best`` and ``rival`` are pretrained.
-        seeds_needed: seeds with which the measured difference, or the margin of equivalence if that is larger, would be
-            significant in 80 % of experiments; None if no number is enough, or if the seeds that were run are.
-        images_needed: the same for test images.
+        seeds_needed: number of seeds to find the measured difference, or the margin of equivalence if that is larger,
+            in 80 % of experiments. None if no number is enough, or if no more are needed.
+        images_needed: number of test images to find it; None as above.
     """
 
     kind: RecommendationKind
@@ -69,46 +69,48 @@ def recommend(
         points: accuracies with the longest budget.
         chance: accuracy of always predicting the most frequent class; None where unknown.
     """
-    largest = max((one.train_size or 0 for one in comparisons), default=max(point.train_size for point in points))
+    largest = max(
+        (comparison.train_size or 0 for comparison in comparisons), default=max(point.train_size for point in points)
+    )
     ranked = sorted((p for p in points if p.train_size == largest), key=lambda p: -p.accuracy.value)
     best = ranked[0].model
-    comparison = _deciding_comparison(models, ranked, [one for one in comparisons if one.train_size == largest])
+    comparison = _deciding_comparison(models, ranked, [c for c in comparisons if c.train_size == largest])
     if comparison is None:
         return Recommendation(RecommendationKind.ONE_MODEL, best)
     leader, follower = comparison.leader, comparison.follower
-    others = _best_of_other_starts(models, ranked, comparison)
+    rest = _best_of_other_starts(models, ranked, comparison)
     means = np.array([point.accuracy.value for point in ranked if point.model in (leader, follower)])
     if chance is not None and failed_to_learn(means, chance, test_images).all():
-        return Recommendation(RecommendationKind.NOTHING_LEARNED, leader, follower, comparison, others)
+        return Recommendation(RecommendationKind.NOTHING_LEARNED, leader, follower, comparison, rest)
     match comparison.conclusion:
         case Conclusion.SIGNIFICANTLY_BETTER:
-            held = holds_at_equal_cost(comparison, equal_cost)
-            kind = RecommendationKind.TRAIN if held else RecommendationKind.TRAIN_AT_EQUAL_STEPS
-            return Recommendation(kind, leader, follower, comparison, others)
+            holds = holds_at_equal_cost(comparison, equal_cost)
+            kind = RecommendationKind.TRAIN if holds else RecommendationKind.TRAIN_AT_EQUAL_STEPS
+            return Recommendation(kind, leader, follower, comparison, rest)
         case Conclusion.EQUIVALENT:
-            return Recommendation(RecommendationKind.EITHER, leader, follower, comparison, others)
+            return Recommendation(RecommendationKind.EITHER, leader, follower, comparison, rest)
         case Conclusion.NO_CONCLUSION:
-            return Recommendation(RecommendationKind.NO_CONCLUSION, leader, follower, comparison, others)
+            return Recommendation(RecommendationKind.NO_CONCLUSION, leader, follower, comparison, rest)
     goal = max(abs(comparison.difference.value), comparison.margin)
     seeds = images = None
     if comparison.minimum_detectable is None or comparison.minimum_detectable > goal:
         seeds = seeds_needed(comparison.distribution, comparison.seeds, goal, level=comparison.level)
         images = images_needed(comparison.distribution, comparison.images, goal, level=comparison.level)
-    return Recommendation(RecommendationKind.NOT_ENOUGH_EVIDENCE, leader, follower, comparison, others, seeds, images)
+    return Recommendation(RecommendationKind.NOT_ENOUGH_EVIDENCE, leader, follower, comparison, rest, seeds, images)
 
 
 def _deciding_comparison(
     models: Sequence[ModelSummary], ranked: Sequence[AccuracyPoint], comparisons: Sequence[PairComparison]
 ) -> PairComparison | None:
-    """The comparison of the best model with the best one that has another network, of the same start if there is one.
+    """The comparison of the best model with the best model of another network, if possible with the same start.
 
-    If the best model is not compared, the comparison of the best ones that are.
+    If the best model is not compared, the next best models take its place.
     """
-    rank = {point.model: place for place, point in enumerate(ranked)}
+    rank = {point.model: number for number, point in enumerate(ranked)}
     networks = {model.key: model.network or model.key for model in models}
     starts = {model.key: model.start_kind for model in models}
-    known = [one for one in comparisons if one.first in rank and one.second in rank]
-    different = [one for one in known if networks[one.first] != networks[one.second]] or known
+    possible = [c for c in comparisons if c.first in rank and c.second in rank]
+    different = [c for c in possible if networks[c.first] != networks[c.second]] or possible
 
     def order(comparison: PairComparison) -> tuple[int, bool, int]:
         better, worse = sorted((rank[comparison.first], rank[comparison.second]))
@@ -134,13 +136,14 @@ def holds_at_equal_cost(comparison: PairComparison, equal_cost: Sequence[EqualCo
 
     A leader that is cheaper than its rival holds its lead without a further comparison.
     """
-    for one in equal_cost:
-        if {one.first, one.second} != comparison.names or one.train_size != comparison.train_size or not one.is_unequal:
+    for result in equal_cost:
+        is_same = {result.first, result.second} == comparison.names and result.train_size == comparison.train_size
+        if not is_same or not result.is_unequal:
             continue
-        is_first = one.first == comparison.leader
-        if one.difference is None:
-            if (one.ratio if is_first else 1 / one.ratio) > 1:
+        is_first = result.first == comparison.leader
+        if result.difference is None:
+            if (result.ratio if is_first else 1 / result.ratio) > 1:
                 return False
-        elif (one.difference if is_first else -one.difference).low <= 0:
+        elif (result.difference if is_first else -result.difference).low <= 0:
             return False
     return True

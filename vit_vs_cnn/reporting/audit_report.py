@@ -141,8 +141,8 @@ def _add_pairs(document: Document, audit: Audit) -> None:
     rows: list[list[Cell]] = [
         [
             pair.kind.value,
-            *_side(pair, 0),
-            *_side(pair, 1),
+            *_pair_image(pair, 0),
+            *_pair_image(pair, 1),
             f"{pair.similarity:.3f}",
             "equal" if pair.same_pixels else "different",
         ]
@@ -151,12 +151,12 @@ def _add_pairs(document: Document, audit: Audit) -> None:
     document.section("All pairs", _long_table("Similar images", columns, rows, "pairs"))
 
 
-def _side(pair: DuplicatePair, side: int) -> tuple[str, str, str]:
+def _pair_image(pair: DuplicatePair, side: int) -> tuple[str, str, str]:
     return visible((pair.first, pair.second)[side]), visible(pair.classes[side]), pair.splits[side]
 
 
 def _pair_picture(pair: DuplicatePair, pixels: UInt8[np.ndarray, "_ _ _"]) -> Picture:
-    sides = [f"{name} ({label}, {split})" for name, label, split in (_side(pair, 0), _side(pair, 1))]
+    sides = [f"{name} ({label}, {split})" for name, label, split in (_pair_image(pair, 0), _pair_image(pair, 1))]
     similarity = "equal pixels" if pair.same_pixels else f"similarity {pair.similarity:.2f}"
     similarity += "" if pair.is_sure else ", perhaps two scenes"
     image = Image.fromarray(pixels)
@@ -167,6 +167,6 @@ def _pair_picture(pair: DuplicatePair, pixels: UInt8[np.ndarray, "_ _ _"]) -> Pi
 
 
 def _long_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Cell]], name: str) -> Table:
-    """A table of which the page shows the first rows."""
+    """A table whose first rows are on the page."""
     note = f"The first {MAX_ROWS} of {len(rows):,}; all are in tables/{name}.csv." if len(rows) > MAX_ROWS else ""
-    return Table(title, columns, rows, name, note, most=MAX_ROWS)
+    return Table(title, columns, rows, name, note, max_rows=MAX_ROWS)

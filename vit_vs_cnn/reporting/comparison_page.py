@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 
 from matplotlib.figure import Figure
 
@@ -11,18 +12,26 @@ from vit_vs_cnn.comparison.calibration import CalibrationComparison
 from vit_vs_cnn.comparison.compare import NetworkComparison, Part
 from vit_vs_cnn.comparison.corruptions import CorruptionAccuracy
 from vit_vs_cnn.comparison.cost import PEAK_BATCH, InferenceCost
-from vit_vs_cnn.comparison.differences import ConfigDifferences
-from vit_vs_cnn.comparison.entries import ABSENT, TestedEntry
+from vit_vs_cnn.comparison.differences import ABSENT, ConfigDifferences
+from vit_vs_cnn.comparison.entries import TestedEntry
 from vit_vs_cnn.comparison.similarity import LayerSimilarity
 from vit_vs_cnn.console import format_count, join_names
 from vit_vs_cnn.files import write_text
 from vit_vs_cnn.reporting.document import Bullets, Cell, Document, Facts, Picture, Table
 from vit_vs_cnn.reporting.figures.comparison import comparison_figures
 from vit_vs_cnn.reporting.page import write_document
-from vit_vs_cnn.reporting.style import bytes_text, in_millions, interval, looks, percent, points, value_text
+from vit_vs_cnn.reporting.style import (
+    assign_styles,
+    format_bytes,
+    format_estimate,
+    format_millions,
+    format_percent,
+    format_points,
+    format_value,
+)
 from vit_vs_cnn.runs.answers import MAJORITY
 from vit_vs_cnn.runs.calibration import MIN_VALIDATION_IMAGES
-from vit_vs_cnn.statistics.intervals import format_p_value
+from vit_vs_cnn.statistics.intervals import format_interval, format_p_value
 
 HEADINGS = {
     Part.ACCURACY: "Accuracy",
@@ -51,18 +60,16 @@ def comparison_document(
 ) -> Document:
     groups = list(dict.fromkeys(network.group for network in comparison.networks))
     lead = [f"{format_count(len(comparison.networks), 'network')} on {comparison.images:,} test images."]
-    known = looks(groups)
-    known |= {network.name: known[network.group] for network in comparison.networks}
-    document = Document(join_names(groups), comparison.conclusions or lead, looks=known)
+    styles = assign_styles(groups)
+    styles |= {network.name: styles[network.group] for network in comparison.networks}
+    document = Document(join_names(groups), comparison.conclusions or lead, styles=styles)
     if warnings := _warnings(comparison):
         document.section("Before you read on", Bullets(warnings, "warning"))
     tables = comparison_tables(comparison)
     for part, heading in HEADINGS.items():
-        drawn = [
-            _picture(name, figure, document) for name, figure in (figures or {}).items() if CAPTIONS[name][0] == part
-        ]
-        if drawn or tables.get(part):
-            document.section(heading, *tables.get(part, []), *drawn)
+        names = [name for name in figures or {} if CAPTIONS[name][0] == part]
+        if blocks := [*tables.get(part, []), *(_picture(name, figures[name], document) for name in names if figures)]:
+            document.section(heading, *blocks)
     document.section("How it was done", *([Bullets(notes, "note")] if notes else []), Facts(_method(comparison)))
     return document
 
@@ -95,7 +102,7 @@ def _method(comparison: NetworkComparison) -> dict[str, Cell]:
         "seed": f"{comparison.request.seed}, of all random choices",
     }
     if comparison.corruptions is not None:
-        facts["corruptions"] = f"of {comparison.corruptions.images:,} of these images, not those of CIFAR-10-C"
+        facts["corruptions"] = f"of {comparison.corruptions.images:,} of these images; CIFAR-10-C has other corruptions"
     for network in comparison.networks:
         if network.is_reused is not None:
             source = "saved by its run" if network.is_reused else "computed now"
@@ -122,10 +129,10 @@ def comparison_tables(comparison: NetworkComparison) -> dict[Part, list[Table]]:
 
 
 def _groups(accuracy: AccuracyComparison, images: int) -> Table:
-    rows = [[MAJORITY, "", percent(accuracy.majority), "", "", ""]]
+    rows = [[MAJORITY, "", format_percent(accuracy.majority), "", "", ""]]
     for group in accuracy.groups:
-        top5 = ["-", "-"] if group.top5 is None else [percent(group.top5.value), interval(group.top5)]
-        rows.append([group.name, str(len(group.seeds)), percent(group.top1.value), interval(group.top1), *top5])
+        top5 = ["-", "-"] if group.top5 is None else format_estimate(group.top5)
+        rows.append([group.name, str(len(group.seeds)), *format_estimate(group.top1), *top5])
     columns = ["", "seeds", "top-1 %", "95 %", "top-5 %", "95 %"]
     several = any(len(group.seeds) > 1 for group in accuracy.groups)
     note = "An interval over several seeds is for new seeds and new images." if several else ""
@@ -137,11 +144,13 @@ def _pairs(accuracy: AccuracyComparison) -> list[Table]:
         return []
     rows = []
     for pair in accuracy.pairs:
-        c, alone = pair.comparison, f"{pair.only_first:,.0f} / {pair.only_second:,.0f}"
+        c = pair.comparison
+        counts = [pair.only_first, pair.only_second] if c.leader == c.first else [pair.only_second, pair.only_first]
+        alone = " / ".join(f"{count:,.0f}" for count in counts)
         p = format_p_value(c.adjusted_p_value)
-        results = [points(c.difference.value), interval(c.difference, sign=True), alone, p]
+        results = [format_points(c.lead.value), format_interval(c.lead, sign=True), alone, p]
         conclusion = str(c.conclusion) if c.obstacle is None else f"{c.conclusion}: {c.obstacle}"
-        rows.append([f"{c.first} - {c.second}", *results, conclusion, str(c.test)])
+        rows.append([f"{c.leader} - {c.follower}", *results, conclusion, str(c.test)])
     columns = ["pair", "points", "95 %", "only one correct", "p", "conclusion", "test"]
     note = "p is adjusted for the number of comparisons (Holm), except for the primary one." * (len(accuracy.pairs) > 1)
     title = "Differences on the same images, paired"
@@ -150,46 +159,44 @@ def _pairs(accuracy: AccuracyComparison) -> list[Table]:
 
 def _classes(accuracy: AccuracyComparison) -> Table:
     names = [group.name for group in accuracy.groups]
-    rows = [
-        [class_name.name, str(class_name.images), *(percent(class_name.accuracy[name]) for name in names)]
-        for class_name in accuracy.classes
-    ]
     columns, title = ["class", "images", *(f"{name} %" for name in names)], "By class"
+    rows = [
+        [result.name, str(result.images), *(format_percent(result.accuracy[name]) for name in names)]
+        for result in accuracy.classes
+    ]
     if len(names) == 2:
-        pair = accuracy.pairs[0].comparison
-        columns += [f"{pair.first} - {pair.second}", "p"]
+        first, second = accuracy.pairs[0].comparison.leader, accuracy.pairs[0].comparison.follower
+        columns += [f"{first} - {second}", "p"]
         title += "; p is adjusted for the number of classes (Holm)"
-        for row, class_name in zip(rows, accuracy.classes, strict=True):
-            row += [
-                points(class_name.accuracy[pair.first] - class_name.accuracy[pair.second]),
-                format_p_value(class_name.p_corrected),
-            ]
+        for row, result in zip(rows, accuracy.classes, strict=True):
+            difference = result.accuracy[first] - result.accuracy[second]
+            row += [format_points(difference), format_p_value(result.p_corrected)]
     return Table(title, columns, rows, "classes", terminal=False)
 
 
 def _calibration(calibration: dict[str, CalibrationComparison]) -> Table:
     rows = []
-    for name, one in calibration.items():
-        both = [one.before, one.after] if one.after else [one.before]
-        scores = [[percent(of.ece), f"{of.nll:.3f}", f"{of.brier:.3f}"] for of in both]
-        temperature = "-" if one.temperature is None else f"{one.temperature:.2f}"
-        rows.append([name, *map(" -> ".join, zip(*scores, strict=True)), temperature, str(one.fitted_on or "-")])
+    for name, result in calibration.items():
+        both = [result.before, result.after] if result.after else [result.before]
+        scores = [[format_percent(score.ece), f"{score.nll:.3f}", f"{score.brier:.3f}"] for score in both]
+        temperature = "-" if result.temperature is None else f"{result.temperature:.2f}"
+        rows.append([name, *map(" -> ".join, zip(*scores, strict=True)), temperature, str(result.fitted_on or "-")])
     columns = ["", "ECE %", "NLL", "Brier", "temperature", "fitted on"]
     note = (
-        "Before -> after a temperature fitted on so many validation images, of which it needs "
-        f"{MIN_VALIDATION_IMAGES}. ECE: 15 bins of equal mass."
+        "Before -> after scaling by a temperature, fitted on at least "
+        f"{MIN_VALIDATION_IMAGES} validation images. ECE: 15 bins of equal mass."
     )
     return Table("Calibration", columns, rows, "calibration", note)
 
 
 def _corruptions(corruptions: CorruptionAccuracy) -> list[Table]:
     means = [
-        [name, percent(clean), percent(corruptions.mean[name].value), interval(corruptions.mean[name])]
+        [name, format_percent(clean), *format_estimate(corruptions.mean[name])]
         for name, clean in corruptions.clean.items()
     ]
     accuracy = corruptions.accuracy
     rows = [
-        [corruption.replace("_", " "), *(percent(sum(a[corruption]) / len(a[corruption])) for a in accuracy.values())]
+        [corruption.replace("_", " "), *(format_percent(fmean(a[corruption])) for a in accuracy.values())]
         for corruption in next(iter(accuracy.values()))
     ]
     title = f"Accuracy on {corruptions.images:,} test images, original and corrupted"
@@ -208,27 +215,23 @@ def _corruptions(corruptions: CorruptionAccuracy) -> list[Table]:
 
 def _similarity(cka: Sequence[LayerSimilarity], images: int) -> Table:
     rows = []
-    for one in cka:
-        if one.first == one.second:
-            continue
-        best = [max(range(len(row)), key=row.__getitem__) for row in one.values]
-        rows += [
-            [f"{one.first}: {layer}", f"{one.second}: {one.second_layers[place]}", f"{row[place]:.2f}"]
-            for layer, place, row in zip(one.first_layers, best, one.values, strict=True)
-        ]
+    for pair in (pair for pair in cka if pair.first != pair.second):
+        for layer, values in zip(pair.first_layers, pair.values, strict=True):
+            similarity = max(values)
+            match = pair.second_layers[values.index(similarity)]
+            rows.append([f"{pair.first}: {layer}", f"{pair.second}: {match}", f"{similarity:.2f}"])
     title = f"The most similar layer for each layer (unbiased CKA over {images:,} images)"
     return Table(title, ["layer", "most similar", "CKA"], rows, "similarity", terminal=False)
 
 
 def _cost(cost: dict[str, InferenceCost]) -> Table:
     rows = []
-    for name, one in cost.items():
-        sizes = [in_millions(one.parameters), in_millions(one.macs)]
-        times = [f"{1000 * one.latency_p50:.2f}", f"{1000 * one.latency_p95:.2f}"]
-        speed = [f"{one.throughput[one.best_batch]:,.0f}", str(one.best_batch)]
-        rows.append(
-            [name, *sizes, *times, *speed, *map(bytes_text, (one.peak_bytes, one.weight_bytes, one.file_bytes))]
-        )
+    for name, values in cost.items():
+        sizes = [format_millions(values.parameters), format_millions(values.macs)]
+        times = [f"{1000 * values.latency_p50:.2f}", f"{1000 * values.latency_p95:.2f}"]
+        speed = [f"{values.throughput[values.best_batch]:,.0f}", str(values.best_batch)]
+        memory = [format_bytes(count) for count in (values.peak_bytes, values.weight_bytes, values.file_bytes)]
+        rows.append([name, *sizes, *times, *speed, *memory])
     columns = ["", "params", "MACs", "p50 ms", "p95 ms", "images/s", "at batch", "memory", "weights", "file"]
     note = (
         "Timed in turns. p50, p95: one image; images/s: at the best batch; memory: of a pass over "
@@ -241,7 +244,7 @@ def _cost(cost: dict[str, InferenceCost]) -> Table:
 def _differences(differences: ConfigDifferences) -> Table:
     names = list(differences.recipes)
     rows = [
-        [setting, *(value_text(values.get(name, ABSENT)) for name in names)]
+        [setting, *(format_value(values.get(name, ABSENT)) for name in names)]
         for setting, values in differences.settings.items()
     ]
     rows.append(["recipe", *differences.recipes.values()])

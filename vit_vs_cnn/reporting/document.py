@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vit_vs_cnn.reporting.style import Looks
+from vit_vs_cnn.reporting.style import ModelStyles
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -87,7 +87,7 @@ class Table(Block):
         aside: columns that a terminal leaves out.
         part_by: column whose values separate groups of rows.
         terminal: whether a terminal prints the table.
-        most: number of rows that are shown; the CSV file has all rows.
+        max_rows: number of rows that are shown; the CSV file has all rows.
     """
 
     title: str
@@ -98,23 +98,23 @@ class Table(Block):
     aside: frozenset[str] = frozenset()
     part_by: str = ""
     terminal: bool = True
-    most: int | None = None
+    max_rows: int | None = None
 
     @property
-    def shown(self) -> Sequence[Sequence[Cell]]:
-        return self.rows[: self.most]
+    def shown_rows(self) -> Sequence[Sequence[Cell]]:
+        return self.rows[: self.max_rows]
 
     @property
     def flush_right(self) -> list[bool]:
-        places = range(len(self.columns))
-        return [bool(self.rows) and all(_is_number(row[place]) for row in self.rows) for place in places]
+        columns = range(len(self.columns))
+        return [bool(self.rows) and all(_is_number(row[column]) for row in self.rows) for column in columns]
 
     @property
-    def parted(self) -> list[bool]:
+    def starts_group(self) -> list[bool]:
         if not self.part_by:
             return [False for _ in self.rows]
-        place = list(self.columns).index(self.part_by)
-        keys = [row[place] for row in self.rows]
+        column = list(self.columns).index(self.part_by)
+        keys = [row[column] for row in self.rows]
         return [number > 0 and key != keys[number - 1] for number, key in enumerate(keys)]
 
     def to_csv(self) -> str:
@@ -122,7 +122,7 @@ class Table(Block):
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         numbers = [column not in NAMES for column in self.columns]
-        writer.writerows([self.columns, *(list(map(_plain, row, numbers)) for row in self.rows)])
+        writer.writerows([self.columns, *(list(map(_csv_cell, row, numbers)) for row in self.rows)])
         return text.getvalue()
 
 
@@ -178,16 +178,21 @@ class Document:
 
     Arguments:
         lead: the most important paragraphs.
-        looks: colours and markers of models in tables.
+        styles: colours and markers of models in tables.
         assets: file names of additional style sheets and scripts.
     """
 
     def __init__(
-        self, title: str, lead: str | Sequence[str] = (), *, looks: Looks | None = None, assets: Sequence[str] = ()
+        self,
+        title: str,
+        lead: str | Sequence[str] = (),
+        *,
+        styles: ModelStyles | None = None,
+        assets: Sequence[str] = (),
     ) -> None:
         self.title = title
         self.lead = [lead] if isinstance(lead, str) else list(lead)
-        self.looks = looks or {}
+        self.styles = styles or {}
         self.assets = assets
         self.blocks: list[Block] = []
 
@@ -215,12 +220,12 @@ class Document:
     @property
     def tables(self) -> list[Table]:
         """Tables that are also CSV files."""
-        return [block for block in _flat(self.blocks) if isinstance(block, Table) and block.name]
+        return [block for block in _all_blocks(self.blocks) if isinstance(block, Table) and block.name]
 
     @property
     def pictures(self) -> list[Picture]:
         """Pictures that are also files."""
-        return [block for block in _flat(self.blocks) if isinstance(block, Picture) and block.name]
+        return [block for block in _all_blocks(self.blocks) if isinstance(block, Picture) and block.name]
 
 
 def csv_of(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] | None = None) -> str:
@@ -233,18 +238,18 @@ def csv_of(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] | None = No
     return text.getvalue()
 
 
-def _flat(blocks: Sequence[Block]) -> Iterator[Block]:
+def _all_blocks(blocks: Sequence[Block]) -> Iterator[Block]:
     for block in blocks:
         yield block
         if isinstance(block, Fold):
-            yield from _flat(block.blocks)
+            yield from _all_blocks(block.blocks)
 
 
 def _is_number(value: Cell) -> bool:
     return not isinstance(value, Link) and (value is None or bool(_BEGINS_WITH_NUMBER.match(str(value))))
 
 
-def _plain(cell: Cell, may_be_number: bool) -> str | int | None:
+def _csv_cell(cell: Cell, may_be_number: bool) -> str | int | None:
     if isinstance(cell, Link):
         return cell.text
     return cell.replace(",", "") if may_be_number and isinstance(cell, str) and _NUMBER.fullmatch(cell) else cell

@@ -9,9 +9,9 @@ from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.regimes.budgets import longest_results
 from vit_vs_cnn.regimes.model_summaries import display_name
 from vit_vs_cnn.reporting.document import Block, Picture, Table
-from vit_vs_cnn.reporting.figures.comparison import classes_figure, confusion_figure, pictures_figure
+from vit_vs_cnn.reporting.figures.comparison import classes_figure, confusion_figure, examples_figure
 from vit_vs_cnn.reporting.findings import Findings
-from vit_vs_cnn.reporting.style import looks, percent
+from vit_vs_cnn.reporting.style import assign_styles, format_percent
 from vit_vs_cnn.runs.evaluation import Predictions
 from vit_vs_cnn.runs.experiment_data import open_experiment_data
 from vit_vs_cnn.runs.record import load_run_predictions
@@ -32,11 +32,11 @@ def image_blocks(findings: Findings) -> tuple[list[Block], list[str]]:
     Returns:
         the blocks, none if validation images were scored; and a sentence if predictions or test images are missing.
     """
-    results = _compared(findings)
+    results = _answer_results(findings)
     if any(result.scores.scored_on is not ScoredOn.TEST for result in results):
         return [], []
     try:
-        cells = [_answers(findings, result) for result in results]
+        cells = [_read_predictions(findings, result) for result in results]
         tests = _test_images(findings, cells)
     except (InputError, OSError):
         return [], [NOT_AVAILABLE]
@@ -44,26 +44,26 @@ def image_blocks(findings: Findings) -> tuple[list[Block], list[str]]:
     test = tests[shown[0].test_set]
     classes = class_accuracies(groups, test.class_names)
     size = f"{results[0].train_size:,} training images"
-    one_each = [members[0] for members in group_entries(shown).values()]
-    known = looks(findings.analysis.display_names)
-    known |= {display_name(name): look for name, look in known.items()}
+    styles = assign_styles(findings.analysis.display_names)
+    styles |= {display_name(name): look for name, look in styles.items()}
     blocks: list[Block] = []
-    if chosen := choose_examples(one_each):
+    first_members = [members[0] for members in group_entries(shown).values()]
+    if examples := choose_examples(first_members):
         caption = f"Randomly chosen test images that only one model, or none, classifies correctly; {size}, first seed."
         alt = "test images with their class and the prediction of each model"
-        drawn = pictures_figure(chosen, one_each, test)
-        blocks.append(Picture(drawn, caption, alt, "pictures", ("png", "svg")))
+        figure = examples_figure(examples, first_members, test)
+        blocks.append(Picture(figure, caption, alt, "pictures", ("png", "svg")))
     caption = f"Accuracy by class with {size}, mean over seeds. The class with the largest difference is on top."
-    blocks.append(Picture(classes_figure(classes, known), caption, "accuracy of each model by class", "classes"))
+    blocks.append(Picture(classes_figure(classes, styles), caption, "accuracy of each model by class", "classes"))
     if len(test.class_names) <= MAX_CLASSES:
         counts = {name: confusion(members, len(test.class_names)) for name, members in groups.items()}
         caption = f"Confusion matrices with {size}, in percent of the true class, over all seeds."
-        drawn = confusion_figure(counts, test.class_names)
-        blocks.append(Picture(drawn, caption, "confusion matrix of each model", "confusion"))
+        figure = confusion_figure(counts, test.class_names)
+        blocks.append(Picture(figure, caption, "confusion matrix of each model", "confusion"))
     return [*blocks, _table(classes, size)], []
 
 
-def _compared(findings: Findings) -> list[RunResult]:
+def _answer_results(findings: Findings) -> list[RunResult]:
     """The results of the models of the answer, at the largest training-set size that they share."""
     advice = findings.analysis.recommendation
     size = findings.analysis.sizes[-1]
@@ -74,32 +74,27 @@ def _compared(findings: Findings) -> list[RunResult]:
     ]
 
 
-def _answers(findings: Findings, result: RunResult) -> RunPredictions:
+def _read_predictions(findings: Findings, result: RunResult) -> RunPredictions:
     predictions = Predictions.from_arrays(load_run_predictions(findings.folder, result.run))
     return RunPredictions(display_name(result.contender), result.seed, result.data.subset, result.test_set, predictions)
 
 
 def _test_images(findings: Findings, cells: Sequence[RunPredictions]) -> dict[str | None, LabelledImages]:
     """The test images of the runs, by test set. Raises InputError: they are not available, or have changed."""
-    pool, tests = open_experiment_data(findings.folder, _compared(findings)[0].data), {}
+    pool, tests = open_experiment_data(findings.folder, _answer_results(findings)[0].data), {}
     for cell in cells:
         test, predictions = tests.setdefault(cell.test_set, pool.test(cell.seed)), cell.predictions
         same = predictions.labels.tolist() == test.labels.tolist()
         if not same or [*map(str, predictions.sample_ids)] != [*map(str, test.sample_ids)]:
-            raise InputError("the test images are no longer those of the runs")
+            raise InputError("the test images of the runs have changed")
     return tests
 
 
 def _table(classes: Sequence[ClassAccuracy], size: str) -> Table:
     names = list(classes[0].accuracy)
     rows = [
-        [
-            class_name.name,
-            f"{class_name.images:,}",
-            *(percent(class_name.accuracy[name]) for name in names),
-            format_p_value(class_name.p_corrected),
-        ]
-        for class_name in classes
+        [c.name, f"{c.images:,}", *(format_percent(c.accuracy[name]) for name in names), format_p_value(c.p_corrected)]
+        for c in classes
     ]
     title = f"Accuracy by class with {size}, mean over seeds. p is adjusted for the number of classes (Holm)"
     return Table(title, ["class", "images", *(f"{name}, %" for name in names), "p"], rows, "classes")

@@ -12,9 +12,8 @@ from vit_vs_cnn.config.reading import build
 from vit_vs_cnn.data.listing import format_counts
 from vit_vs_cnn.files import write_text
 from vit_vs_cnn.regimes.analysis import Analysis
-from vit_vs_cnn.regimes.answer import MAX_WARNINGS, failure_rate_text, write_answer
+from vit_vs_cnn.regimes.answer import MAX_WARNINGS, write_answer
 from vit_vs_cnn.regimes.budgets import longest_results
-from vit_vs_cnn.regimes.caveats import Caveat
 from vit_vs_cnn.reporting import experiment_tables as tables
 from vit_vs_cnn.reporting.document import (
     Block,
@@ -32,7 +31,7 @@ from vit_vs_cnn.reporting.document import (
 )
 from vit_vs_cnn.reporting.experiment_images import image_blocks
 from vit_vs_cnn.reporting.figures.experiment import experiment_figures
-from vit_vs_cnn.reporting.findings import Findings, answer_document
+from vit_vs_cnn.reporting.findings import Findings, add_leak_caveat, answer_document
 from vit_vs_cnn.reporting.page import write_document
 from vit_vs_cnn.runs.audit import AUDIT_FOLDER
 from vit_vs_cnn.runs.record import table_text
@@ -108,9 +107,8 @@ def experiment_document(findings: Findings) -> Document:
         ],
     }
     return _document(
-        findings.analysis,
+        add_leak_caveat(findings.analysis, findings.duplicates),
         results,
-        leak=findings.leak,
         urgent=unfinished(status),
         notes=[*findings.notes, *why_no_images, *duplicates],
         details=details,
@@ -139,7 +137,6 @@ def _document(
     analysis: Analysis,
     results: Sequence[RunResult],
     *,
-    leak: Caveat | None = None,
     urgent: Sequence[str] = (),
     notes: Sequence[str] = (),
     details: Mapping[str, Sequence[Block]] | None = None,
@@ -148,19 +145,17 @@ def _document(
     audit: bool = False,
 ) -> Document:
     """The first screen, and below it all sections that have something to show."""
-    document = answer_document(analysis, leak, urgent)
-    drawn = experiment_figures(analysis)
-    pictures = {name: Picture(drawn[name], *texts, name) for name, texts in _CAPTIONS.items() if name in drawn}
+    document = answer_document(analysis, urgent)
+    figures = experiment_figures(analysis)
+    pictures = {name: Picture(figures[name], *texts, name) for name, texts in _CAPTIONS.items() if name in figures}
     answer = write_answer(analysis)
     shown = [*urgent, *answer.alerts, *answer.warnings][: MAX_WARNINGS + len(answer.alerts)]
     limits = [*notes, *(text for text in analysis.warnings() if text not in shown)]
-    failures = failure_rate_text(analysis)
     settings = {key: config[key] for key in _CONFIG_BLOCKS if key in config}
     sections: dict[str, Sequence[Block | None]] = {
         "Further limits": [Bullets(limits) if limits else None],
         "Accuracies and differences": [
             *(pictures.get(name) for name in ("behind_the_best", "differences", "difference")),
-            None if failures is None else Text(failures),
             tables.accuracy_table(analysis, results),
             tables.comparison_table(analysis),
         ],
@@ -238,7 +233,7 @@ def _left_out(results: Sequence[RunResult]) -> dict[str, Cell]:
 
 def _environment(results: Sequence[RunResult]) -> dict[str, Cell]:
     """Hardware and software of the runs; several values where runs differ."""
-    found: dict[str, set[str]] = {}
+    texts: dict[str, set[str]] = {}
     for r in results:
         hardware, versions = r.provenance.hardware, r.provenance.versions
         values = {
@@ -250,8 +245,8 @@ def _environment(results: Sequence[RunResult]) -> dict[str, Cell]:
             "commit": r.provenance.commit,
         }
         for name, value in values.items():
-            found.setdefault(name, set()).update([str(value)] * bool(value))
-    return {name: "; ".join(sorted(values)) or "not recorded" for name, values in found.items()}
+            texts.setdefault(name, set()).update([str(value)] * bool(value))
+    return {name: "; ".join(sorted(values)) or "not recorded" for name, values in texts.items()}
 
 
 def _links(document: Document, audit: bool) -> list[str | Link]:

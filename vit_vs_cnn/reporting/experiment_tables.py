@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from vit_vs_cnn.comparison.differences import flatten_settings
 from vit_vs_cnn.regimes.analysis import Analysis
 from vit_vs_cnn.regimes.answer import format_margin
 from vit_vs_cnn.regimes.budgets import longest_results
 from vit_vs_cnn.regimes.model_summaries import display_name
 from vit_vs_cnn.reporting.document import Table
-from vit_vs_cnn.reporting.style import in_millions, percent, points, value_text
+from vit_vs_cnn.reporting.style import format_millions, format_percent, format_points, format_value
 from vit_vs_cnn.runs.answers import MAJORITY
 from vit_vs_cnn.runs.near_duplicates import NearDuplicates
 from vit_vs_cnn.runs.recipe_care import source_text
@@ -37,7 +38,7 @@ def accuracy_table(analysis: Analysis, results: Sequence[RunResult]) -> Table:
         cost = {"steps": _steps(runs[p.model, p.train_size]), "epochs": f"{first.epochs:.1f}"}
         rows.append(row | {"seeds": str(len(p.by_seed))} | cost | {"FLOPs": f"{first.cost.flops:.3g}"})
     if analysis.chance is not None:
-        rows.insert(0, dict.fromkeys(rows[0], "") | {"model": MAJORITY, "accuracy, %": percent(analysis.chance)})
+        rows.insert(0, dict.fromkeys(rows[0], "") | {"model": MAJORITY, "accuracy, %": format_percent(analysis.chance)})
     scored = f"{results[0].scores.scored_images:,} {results[0].scores.scored_on} images"
     note = f"Mean over seeds on {scored}. The interval (from, to) covers other seeds and other test images."
     if analysis.seeds == 1:
@@ -53,30 +54,27 @@ def _points_at(analysis: Analysis, size: int) -> list[Any]:
 def _steps(results: Sequence[RunResult]) -> str:
     """Steps of a run; the fewest, where some stopped before their budget ended."""
     fewest = min((r.cost for r in results), key=lambda cost: cost.steps)
-    early = any(r.cost.ended_early for r in results)
-    return f"{fewest.steps:,} of {fewest.planned_steps:,}" if early else f"{fewest.steps:,}"
+    ended_early = any(r.cost.ended_early for r in results)
+    return f"{fewest.steps:,} of {fewest.planned_steps:,}" if ended_early else f"{fewest.steps:,}"
 
 
 def comparison_table(analysis: Analysis) -> Table:
     """All comparisons of two models, with p-values and conclusions."""
-    rows = []
-    for comparison in sorted(analysis.comparisons, key=lambda one: one.train_size or 0):
-        better, worse = (analysis.display_names[key] for key in (comparison.leader, comparison.follower))
-        detectable = (
-            ""
-            if comparison.obstacle or comparison.minimum_detectable is None
-            else percent(comparison.minimum_detectable)
-        )
-        p_values = {"p": format_p_value(comparison.p_value), "adjusted p": format_p_value(comparison.adjusted_p_value)}
-        row = {
-            SIZE: f"{comparison.train_size:,}",
-            "better": better,
-            "worse": worse,
-            **_points(comparison.lead, "points"),
-            **p_values,
-        }
+    names, rows = analysis.display_names, []
+    for comparison in sorted(analysis.comparisons, key=lambda comparison: comparison.train_size or 0):
+        has_limit = comparison.obstacle is None and comparison.minimum_detectable is not None
         rows.append(
-            row | {"seeds": str(comparison.seeds), "detectable": detectable, "conclusion": _conclusion(comparison)}
+            {
+                SIZE: f"{comparison.train_size:,}",
+                "better": names[comparison.leader],
+                "worse": names[comparison.follower],
+                **_points(comparison.lead, "points"),
+                "p": format_p_value(comparison.p_value),
+                "adjusted p": format_p_value(comparison.adjusted_p_value),
+                "seeds": str(comparison.seeds),
+                "detectable": format_percent(comparison.minimum_detectable) if has_limit else "",
+                "conclusion": _conclusion(comparison),
+            }
         )
     note = (
         "Points: the better model minus the worse one. The interval (from, to) and p are of this comparison alone. The "
@@ -100,59 +98,59 @@ def _conclusion(comparison: PairComparison) -> str:
 def gains_table(analysis: Analysis) -> Table:
     """Points that each budget gained over the next shorter one."""
     rows = [
-        {SIZE: f"{one.train_size:,}", "model": analysis.display_names[one.model]}
-        | {"budgets": f"{one.shorter} to {one.longer}", **_points(one.gain, "gain")}
-        for one in sorted(analysis.gains, key=lambda one: one.train_size)
+        {SIZE: f"{gain.train_size:,}", "model": analysis.display_names[gain.model]}
+        | {"budgets": f"{gain.shorter} to {gain.longer}", **_points(gain.gain, "gain")}
+        for gain in sorted(analysis.gains, key=lambda gain: gain.train_size)
     ]
     return _table("Points gained with the longer budget, paired by seed", rows, "gains")
 
 
 def interactions_table(analysis: Analysis) -> Table:
     """Change of the difference of two models between the shortest and the longest budget."""
+    names = analysis.display_names
     rows = [
-        {SIZE: f"{one.train_size:,}", **_pair(analysis, one.first, one.second)}
-        | {"budgets": f"{one.shorter} to {one.longer}", **_points(one.change, "change")}
-        | {"adjusted p": format_p_value(one.adjusted_p_value)}
-        for one in sorted(analysis.interactions, key=lambda one: one.train_size)
+        {SIZE: f"{result.train_size:,}", "first": names[result.first], "second": names[result.second]}
+        | {"budgets": f"{result.shorter} to {result.longer}", **_points(result.change, "change")}
+        | {"adjusted p": format_p_value(result.adjusted_p_value)}
+        for result in sorted(analysis.interactions, key=lambda result: result.train_size)
     ]
     title = "Change of the difference, first minus second, in points. The adjusted p allows for the number of sizes"
     return _table(title, rows, "interactions")
 
 
 def equal_cost_table(analysis: Analysis) -> Table:
-    """Differences at equal steps and at equal training FLOPs of the pairs whose runs differ in one of them."""
-    rows = []
-    for one in sorted((one for one in analysis.equal_cost if one.is_unequal), key=lambda one: one.train_size):
-        source = "between two budgets" if one.is_interpolated else "no run is short enough"
-        numbers = {"points": "unknown", "from": "", "to": ""}
-        if one.difference is not None:
-            numbers, source = _points(one.difference, "points"), source if one.is_interpolated else "runs"
-        row = {SIZE: f"{one.train_size:,}", **_pair(analysis, one.first, one.second), "equal": str(one.cost)}
-        rows.append(row | {"cost ratio": f"{one.ratio:.2f}", **numbers, "source": source})
-    note = "The cost ratio is that of the longest budgets, first divided by second. Ratios up to 1.25 count as equal."
+    """Differences at equal steps and at equal training FLOPs, for pairs whose costs differ."""
+    names, rows = analysis.display_names, []
+    for result in sorted(analysis.equal_cost, key=lambda result: result.train_size):
+        if not result.is_unequal:
+            continue
+        numbers, source = {"points": "unknown", "from": "", "to": ""}, "no run is short enough"
+        if result.difference is not None:
+            numbers = _points(result.difference, "points")
+            source = "between two budgets" if result.is_interpolated else "runs"
+        row = {SIZE: f"{result.train_size:,}", "first": names[result.first], "second": names[result.second]}
+        row |= {"equal": str(result.cost), "cost ratio": f"{result.ratio:.2f}"}
+        rows.append(row | numbers | {"source": source})
+    note = "Cost ratio: first divided by second, with the longest budgets. Ratios up to 1.25 count as equal."
     return _table("First minus second model at equal cost of training", rows, "equal_cost", note)
 
 
 def forecasts_table(analysis: Analysis) -> Table:
-    """Expected accuracy with more images than were measured, and the law that it comes from."""
-    rows = [
-        {
-            "model": analysis.display_names[forecast.model],
-            SIZE: f"{forecast.train_size:,}",
-            **_percent(forecast.accuracy),
-        }
-        | {"a": f"{forecast.law.scale:.3g}", "b": f"{forecast.law.exponent:.3f}", "c, %": percent(forecast.law.floor)}
-        for forecast in analysis.forecasts
-    ]
+    """Expected accuracy with more images than were measured, and the fitted law."""
+    rows = []
+    for forecast in analysis.forecasts:
+        law, row = forecast.law, {"model": analysis.display_names[forecast.model], SIZE: f"{forecast.train_size:,}"}
+        row |= {**_percent(forecast.accuracy), "a": f"{law.scale:.3g}", "b": f"{law.exponent:.3f}"}
+        rows.append(row | {"c, %": format_percent(law.floor)})
     return _table("Forecast with twice the images, from error(n) = a n^-b + c", rows, "forecasts")
 
 
 def models_table(analysis: Analysis, results: Sequence[RunResult]) -> Table:
     """One row for each model: the network, its start, and the recipe that it was trained with."""
-    last, rows = {r.contender: r for r in sorted(longest_results(results), key=lambda r: r.train_size)}, []
+    largest, rows = {r.contender: r for r in sorted(longest_results(results), key=lambda r: r.train_size)}, []
     for model in analysis.models:
-        r = last[model.key]
-        sizes = {"parameters": in_millions(model.parameters), "MACs": in_millions(model.macs)}
+        r = largest[model.key]
+        sizes = {"parameters": format_millions(model.parameters), "MACs": format_millions(model.macs)}
         row = {"model": model.display_name, "network": model.model_name, "start": model.start or "-", **sizes}
         settings = {key: value for key, value in r.recipe.items() if key != "model"}
         rows.append(row | {"recipe": _recipe_source(r), "settings": _settings_text(settings)})
@@ -170,17 +168,14 @@ def _recipe_source(result: RunResult) -> str:
     return text + (f" with {search.tuned_at:,} images" if search is not None and search.tuned_at is not None else "")
 
 
-def _settings_text(settings: Mapping[str, Any], prefix: str = "") -> str:
+def _settings_text(settings: Mapping[str, Any]) -> str:
     """``optimizer.lr 0.03, schedule.warmup 0.1``."""
-    texts = [
-        _settings_text(value, f"{prefix}{key}.") if isinstance(value, Mapping) else f"{prefix}{key} {value_text(value)}"
-        for key, value in settings.items()
-    ]
-    return ", ".join(filter(None, texts))
+    texts = {key: format_value(value) for key, value in flatten_settings(settings).items() if value != {}}
+    return ", ".join(f"{key} {text}" for key, text in texts.items())
 
 
 def runs_table(cells: Sequence[RunStatus], results: Sequence[RunResult]) -> Table:
-    """All runs of the experiment, those that failed or are not finished included."""
+    """All runs of the experiment, with failed and unfinished ones."""
     by_run, rows = {r.run: r for r in results}, []
     for cell in cells:
         row = {"model": display_name(cell.contender), SIZE: f"{cell.train_size:,}", "budget": cell.budget.text}
@@ -203,20 +198,18 @@ def duplicates_table(
     """Accuracy with and without the test images that are near-duplicates of images of the run."""
     rows = []
     for (contender, size), group in sorted(by_network(results).items(), key=lambda item: item[0][::-1]):
-        clean = [contamination.clean(result) for result in group]
-        share = percent(fmean((~kept).mean() for kept in clean), 2)
+        masks = [contamination.clean(result) for result in group]
         row = {SIZE: f"{size:,}", "model": display_name(contender)}
-        row |= {"duplicates": f"{fmean((~kept).sum() for kept in clean):,.1f}", "share, %": share}
-        accuracies = ["-"] * 3
-        pairs = [(correct[r.run], kept) for r, kept in zip(group, clean, strict=True) if kept.any()]
+        row["duplicates"] = f"{fmean((~mask).sum() for mask in masks):,.1f}"
+        row["share, %"] = format_percent(fmean((~mask).mean() for mask in masks), 2)
+        columns = dict.fromkeys(("accuracy, %", "without them, %", "difference, points"), "-")
+        pairs = [(correct[r.run], mask) for r, mask in zip(group, masks, strict=True) if mask.any()]
         if pairs:  # nothing is left of a test set that is contained in the subset
-            whole, without = (
-                fmean(right.mean() for right, _ in pairs),
-                fmean(right[kept].mean() for right, kept in pairs),
-            )
-            accuracies = [percent(whole, 2), percent(without, 2), points(without - whole, 2)]
-        columns = ("accuracy, %", "without them, %", "difference, points")
-        rows.append(row | dict(zip(columns, accuracies, strict=True)))
+            accuracy = fmean(hits.mean() for hits, _ in pairs)
+            clean_accuracy = fmean(hits[mask].mean() for hits, mask in pairs)
+            texts = [format_percent(share, 2) for share in (accuracy, clean_accuracy)]
+            columns = dict(zip(columns, [*texts, format_points(clean_accuracy - accuracy, 2)], strict=True))
+        rows.append(row | columns)
     return _table(
         "Test images that are near-duplicates of images of a run, and the accuracy without", rows, "duplicates"
     )
@@ -225,9 +218,9 @@ def duplicates_table(
 def duplicate_pairs_table(contamination: NearDuplicates) -> Table:
     """All near-duplicates, with the names of both images and their labels."""
     rows = [
-        {"test image": test, "image used": train, "correlation of detail": f"{alike:.3f}", "label of the first": first}
-        | {"of the second": second, "labels": "differ" if first != second else "same"}
-        for test, train, alike, first, second in contamination.pairs
+        {"test image": test, "image used": train, "correlation of detail": f"{similarity:.3f}"}
+        | {"label of the first": first, "of the second": second, "labels": "differ" if first != second else "same"}
+        for test, train, similarity, first, second in contamination.pairs
     ]
     differ = sum(row["labels"] == "differ" for row in rows)
     title = f"{len(rows):,} pairs of a test image and an image of a run; the labels of {differ:,} differ"
@@ -236,15 +229,15 @@ def duplicate_pairs_table(contamination: NearDuplicates) -> Table:
 
 def trials_table(trials: Sequence[Trial]) -> Table:
     """All trials of the search for recipes, the best of each model and size first."""
-    places = sorted({(trial.train_size, trial.contender) for trial in trials})
+    searches: dict[tuple[int, str], list[Trial]] = {}
+    for trial in trials:
+        searches.setdefault((trial.train_size, trial.contender), []).append(trial)
     rows = [
         {SIZE: f"{size:,}", "model": display_name(contender), "rank": str(rank)}
-        | {"validation accuracy, %": percent(trial.validation_accuracy), "state": trial.state}
+        | {"validation accuracy, %": format_percent(trial.validation_accuracy), "state": trial.state}
         | {"recipe": trial.values_text}
-        for size, contender in places
-        for rank, trial in enumerate(
-            ranked(one for one in trials if (one.train_size, one.contender) == (size, contender)), start=1
-        )
+        for (size, contender), search in sorted(searches.items())
+        for rank, trial in enumerate(ranked(search), start=1)
     ]
     return _table("All trials, by validation accuracy", rows, "trials")
 
@@ -252,19 +245,15 @@ def trials_table(trials: Sequence[Trial]) -> Table:
 def _table(title: str, rows: Sequence[Mapping[str, str]], name: str, note: str = "", part_by: str = SIZE) -> Table:
     columns = list(rows[0]) if rows else []
     part_by = part_by if part_by in columns else ""
-    return Table(title, columns, [list(row.values()) for row in rows], name, note, part_by=part_by, most=MAX_ROWS)
-
-
-def _pair(analysis: Analysis, first: str, second: str) -> dict[str, str]:
-    return {"first": analysis.display_names[first], "second": analysis.display_names[second]}
+    return Table(title, columns, [list(row.values()) for row in rows], name, note, part_by=part_by, max_rows=MAX_ROWS)
 
 
 def _percent(accuracy: Estimate, digits: int = 1) -> dict[str, str]:
-    texts = (percent(value, digits) for value in (accuracy.value, accuracy.low, accuracy.high))
+    texts = (format_percent(value, digits) for value in (accuracy.value, accuracy.low, accuracy.high))
     return dict(zip(("accuracy, %", "from", "to"), texts, strict=True))
 
 
 def _points(difference: Estimate, name: str) -> dict[str, str]:
-    """Value and ends of the interval; an end that the data do not determine is empty."""
-    ends = [points(end) if abs(end) < 1 else "" for end in (difference.low, difference.high)]
-    return {name: points(difference.value), "from": ends[0], "to": ends[1]}
+    """Value and ends of the interval; an unlimited end is empty."""
+    ends = [format_points(end) if abs(end) < 1 else "" for end in (difference.low, difference.high)]
+    return {name: format_points(difference.value), "from": ends[0], "to": ends[1]}

@@ -12,7 +12,7 @@ from vit_vs_cnn.regimes.analysis import Analysis, read_analysis
 from vit_vs_cnn.regimes.answer import MAX_WARNINGS, write_answer
 from vit_vs_cnn.regimes.caveats import Caveat, CaveatKind, CaveatSeverity
 from vit_vs_cnn.reporting.document import Document, Picture, Raw
-from vit_vs_cnn.reporting.style import looks
+from vit_vs_cnn.reporting.style import assign_styles
 from vit_vs_cnn.runs.answers import Answers
 from vit_vs_cnn.runs.result import RunResult
 from vit_vs_cnn.runs.trials import TRIALS_FILE, Trial, read_trials
@@ -57,13 +57,14 @@ class Findings(Written):
 
         The first access searches for near-duplicates between test and training images.
         """
-        return self._with_warning(self.leak, str(write_answer(self.analysis)), "\n\n")
+        return str(write_answer(add_leak_caveat(self.analysis, self.duplicates)))
 
     @property
     def recommendation(self) -> str:
         """Model to train. The first access searches for near-duplicates between test and training images."""
-        text = write_answer(self.analysis).recommendation
-        return self._with_warning(self.leak, f"{text[:1].upper()}{text[1:]}", " ")
+        analysis = add_leak_caveat(self.analysis, self.duplicates)
+        text = write_answer(analysis).recommendation
+        return " ".join([*analysis.warnings(CaveatSeverity.INVALIDATES), f"{text[:1].upper()}{text[1:]}"])
 
     @cached_property
     def duplicates(self) -> "NearDuplicates | str":
@@ -77,23 +78,11 @@ class Findings(Written):
         except (InputError, OSError):
             return "Near-duplicates were not searched for, because the images were not available."
 
-    @property
-    def leak(self) -> Caveat | None:
-        """The caveat of too many near-duplicates between test and training images; None if there are few."""
-        return _leak_caveat(self.duplicates)
-
-    @property
-    def stored_leak(self) -> Caveat | None:
-        """``leak`` as far as it is known without a search: no image is read."""
-        from vit_vs_cnn.runs.near_duplicates import read_near_duplicates
-
-        return _leak_caveat(vars(self).get("duplicates") or read_near_duplicates(self.folder, self.results))
-
     def frame(self, *, all: bool = False) -> "pandas.DataFrame":
         """One row for each finished run.
 
         Arguments:
-            all: whether all fields of the results are columns; otherwise those of ``FRAME_COLUMNS``.
+            all: whether all fields of the results are columns; default: ``FRAME_COLUMNS``.
         """
         import pandas
 
@@ -118,45 +107,48 @@ class Findings(Written):
         return str(self.folder)
 
     def __repr__(self) -> str:
-        return self._with_warning(self.stored_leak, str(write_answer(self.analysis)), "\n\n")
+        return str(write_answer(self._known_analysis))
 
     def _repr_html_(self) -> str:
-        from vit_vs_cnn.reporting.page import fragment_of
+        from vit_vs_cnn.reporting.page import render_fragment
 
-        return fragment_of(answer_document(self.analysis, self.stored_leak))
+        return render_fragment(answer_document(self._known_analysis))
 
-    @staticmethod
-    def _with_warning(caveat: Caveat | None, text: str, separator: str) -> str:
-        return text if caveat is None else f"{caveat.text}{separator}{text}"
+    @property
+    def _known_analysis(self) -> Analysis:
+        """The analysis with near-duplicates as far as they are known without a search: no image is read."""
+        from vit_vs_cnn.runs.near_duplicates import read_near_duplicates
+
+        duplicates = vars(self).get("duplicates") or read_near_duplicates(self.folder, self.results)
+        return add_leak_caveat(self.analysis, duplicates)
 
 
-def _leak_caveat(duplicates: "NearDuplicates | str | None") -> Caveat | None:
+def add_leak_caveat(analysis: Analysis, duplicates: "NearDuplicates | str | None") -> Analysis:
+    """The analysis, with a caveat if many test images are near-duplicates of training images."""
     if duplicates is None or isinstance(duplicates, str):
-        return None
+        return analysis
     most = max(map(len, duplicates.by_subset.values()), default=0)
     if most <= MAX_DUPLICATE_SHARE * duplicates.test_images:
-        return None
+        return analysis
     text = (
         f"The accuracies cannot be relied on: {most:,} of {duplicates.test_images:,} test images are near-duplicates "
         "of training images. vit-vs-cnn audit lists them. Remove them from the training images or from the test images."
     )
-    return Caveat(CaveatKind.TRAINED_ON_TEST_IMAGES, CaveatSeverity.INVALIDATES, text)
+    return analysis.with_caveat(Caveat(CaveatKind.TRAINED_ON_TEST_IMAGES, CaveatSeverity.INVALIDATES, text))
 
 
-def answer_document(analysis: Analysis, leak: Caveat | None, urgent: Sequence[str] = ()) -> Document:
+def answer_document(analysis: Analysis, urgent: Sequence[str] = ()) -> Document:
     """The first screen: recommendation, accuracies and conclusions, one figure, and the worst warnings.
 
     Arguments:
-        leak: the caveat that makes all accuracies unreliable, if there is one.
-        urgent: warnings that come before those of the analysis.
+        urgent: warnings for the first lines.
     """
     from vit_vs_cnn.reporting.figures.experiment import MAX_CURVES_WITH_INTERVALS, accuracy_curves, shows_chance
 
-    answer, styles = write_answer(analysis), looks(analysis.display_names)
+    answer, styles = write_answer(analysis), assign_styles(analysis.display_names)
     styles |= {analysis.display_names[key]: style for key, style in styles.items()}
     recommendation = f"{answer.recommendation[:1].upper()}{answer.recommendation[1:]}"
-    lead = [*([] if leak is None else [leak.text]), *answer.alerts, recommendation]
-    document = Document(answer.title, lead, looks=styles, assets=["experiment.css"])
+    document = Document(answer.title, [*answer.alerts, recommendation], styles=styles, assets=["experiment.css"])
     document.add(Raw("answer.html", {"answer": answer}))
     caption = "Mean accuracy with 95 % intervals. Small dots are single seeds, failed runs included."
     if len(analysis.models) > MAX_CURVES_WITH_INTERVALS and len(analysis.sizes) > 1:

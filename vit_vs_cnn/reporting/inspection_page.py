@@ -37,7 +37,7 @@ from vit_vs_cnn.reporting.document import Bullets, Document, Fold, Picture, Raw,
 from vit_vs_cnn.reporting.figures import attention as figures
 from vit_vs_cnn.reporting.figures.drawing import in_colours
 from vit_vs_cnn.reporting.page import write_document
-from vit_vs_cnn.reporting.style import looks
+from vit_vs_cnn.reporting.style import assign_styles
 
 #: Size of the page without its figures, and the share of it that weights, images and maps may take.
 MAX_PAGE_BYTES, CONTENT_SHARE = 10_000_000, 0.94
@@ -48,7 +48,7 @@ MAX_MAP_SIZE = 56
 COLOUR_MAPS = ("viridis", "cividis")
 #: Methods that the page computes itself, from any token.
 METHODS_COMPUTED_ON_PAGE = {"raw_attention", "rollout"}
-#: Scores of all networks: by network, those of its methods.
+#: Scores of the methods of each network, by the network's name.
 Scores = Mapping[str, Sequence[MethodScore]]
 #: By the number of a network: the weights on one image as text, and the largest error.
 _Packed: TypeAlias = dict[int, tuple[str, float]]
@@ -69,8 +69,7 @@ SCORE_LEGEND = (
 RANDOMIZATION_LEGEND = (
     "Rank correlation (Spearman) with the maps of the same network with shuffled weights, from the head to the input: "
     "mean and standard deviation over {redraws} shuffles, on {images} of the images. Near 0 is good; ! is 0.5 or more "
-    "in some shuffle. class-agnostic: the head cannot change the map. constant: the same value everywhere, which is no "
-    "change."
+    "in some shuffle. class-agnostic: the head cannot change the map. constant: the same value everywhere."
 )
 
 
@@ -91,18 +90,21 @@ def write_inspection_page(
     count = min([len(images.data), *(len(n.attention.logits) for n in networks if n.attention is not None)])
     packed = _pack(networks, count, CONTENT_SHARE * max_bytes - _bytes_of_rest(inspection, count))
     count = len(packed)
-    max_error = max([0.0, *(error for one in packed for _, error in one.values())])
-    weights = {f"w{number}-{index}": text for index, one in enumerate(packed) for number, (text, _) in one.items()}
+    max_error = max([0.0, *(error for image in packed for _, error in image.values())])
+    weights = {f"w{number}-{index}": text for index, image in enumerate(packed) for number, (text, _) in image.items()}
     data = {
-        "images": [_image(images, index) for index in range(count)],
-        "models": [_model(images, network, count) for network in networks],
+        "images": [_image_data(images, index) for index in range(count)],
+        "models": [_network_data(images, network, count) for network in networks],
         "levels": WEIGHT_STEPS,
         "scales": SCALE_STEPS,
         "colours": {name: _base64(_colours(name)) for name in COLOUR_MAPS},
     }
     names = [network.name for network in networks]
     assets = ("explorer.css", "explorer.js")
-    document = Document(f"Inspection of {join_names(names)}", inspection.lines, looks=looks(names), assets=assets)
+    title = f"Inspection of {join_names(names)}"
+    document = Document(title, inspection.lines, styles=assign_styles(names), assets=assets)
+        f"Inspection of {join_names(names)}", inspection.lines, styles=assign_styles(names), assets=assets
+    )
     document.add(Raw("explorer.html", {"weights": weights, "data": data}))
     classes = _target_classes(inspection)
     notes = (_page_limits(inspection, count, max_error), ABOUT_LABELS.format(classes=classes), ABOUT_DELETION)
@@ -161,23 +163,23 @@ def randomization_table(name: str, rows: Sequence[MethodScore]) -> Table:
 
 
 def _correlation(row: MethodScore, stage: RandomizationStage) -> str:
-    """Mean and standard deviation, or the reason why there is no number."""
+    """Mean and standard deviation, or the reason for a missing number."""
     is_head_alone = stage is row.stages[0] and stage.name != STAGE_ALL_WEIGHTS
     if is_head_alone and not row.class_specific and {*stage.valid_correlations} == {1.0}:
         return "class-agnostic"
     if stage.mean is None:
         return "constant"
-    spread = "" if stage.standard_deviation is None else f" ± {_short(stage.standard_deviation)}"
+    spread = "" if stage.standard_deviation is None else f" ± {_two_digits(stage.standard_deviation)}"
     mark = " !" if stage.is_unchanged and row.method not in BASELINE_METHODS else ""
-    return f"{_short(stage.mean)}{spread}{mark}"
+    return f"{_two_digits(stage.mean)}{spread}{mark}"
 
 
 def _value_and_interval(measure: MapMeasure) -> str:
-    value, low, high = (_short(x) for x in (measure.value.value, measure.value.low, measure.value.high))
+    value, low, high = (_two_digits(x) for x in (measure.value.value, measure.value.low, measure.value.high))
     return f"{value}{'*' if measure.beats_baselines else ' '}\n{low},{high}"
 
 
-def _short(number: float) -> str:
+def _two_digits(number: float) -> str:
     """Two digits, and no minus before a zero."""
     return f"{round(number, 2) + 0.0:.2f}"
 
@@ -218,10 +220,10 @@ def _add_figures(document: Document, inspection: Inspection) -> None:
     caption = "Maps over images: blue for the least value of a map, yellow for the greatest."
     add("sheet_0", figures.overlay_figure(images, networks), "Maps side by side", caption, is_photograph=True)
     attending = [network for network in networks if network.attention is not None]
-    seen = f"the first image ({images.label(0) or images.data.sample_ids[0]})"
+    first = f"the first image ({images.label(0) or images.data.sample_ids[0]})"
     for network in attending:
-        caption = f"Attention of each head of each layer to the patches of {seen}, mean over the tokens that are read."
-        figure = figures.head_grid(network, f"{network.name}: heads by layers on {seen}")
+        caption = f"Attention of each head of each layer to the patches of {first}, mean over the tokens that are read."
+        figure = figures.head_grid(network, f"{network.name}: heads by layers on {first}")
         add(f"heads_{_slug(network.name)}", figure, f"Heads of {network.name}", caption)
     if attending:
         caption = "Mean attention distance of every head by layer. Dashed: attention with equal weights."
@@ -229,7 +231,7 @@ def _add_figures(document: Document, inspection: Inspection) -> None:
 
 
 def _write_scores(scores: Scores, folder: Path) -> list[Path]:
-    rows: list[dict[str, Any]] = [{"network": name, **row.row()} for name, found in scores.items() for row in found]
+    rows: list[dict[str, Any]] = [{"network": name, **row.row()} for name, methods in scores.items() for row in methods]
     write_text(folder / "scores.csv", csv_of(rows))
     write_text(folder / "scores.json", json.dumps(rows, indent=1) + "\n")
     return [folder / "scores.csv", folder / "scores.json"]
@@ -296,16 +298,18 @@ def _pack_image(attentions: Mapping[int, AttentionMaps], index: int) -> _Packed:
 
 def _bytes_of_rest(inspection: Inspection, count: int) -> int:
     pictures = sum(len(_picture(inspection.images, index)) for index in range(count))
-    return pictures + len(json.dumps([_model(inspection.images, network, count) for network in inspection.networks]))
+    return pictures + len(
+        json.dumps([_network_data(inspection.images, network, count) for network in inspection.networks])
+    )
 
 
-def _model(images: InspectedImages, network: NetworkInspection, count: int) -> dict[str, Any]:
+def _network_data(images: InspectedImages, network: NetworkInspection, count: int) -> dict[str, Any]:
     on_page = {maps.method for maps in network.methods if network.attention is not None} & METHODS_COMPUTED_ON_PAGE
     return {
         "name": network.name,
-        "attention": None if network.attention is None else _attention(network.attention, count),
-        "says": [_prediction(images, network, index) for index in range(count)],
-        "maps": [_map(maps, count, images, network) for maps in network.methods if maps.method not in on_page],
+        "attention": None if network.attention is None else _attention_data(network.attention, count),
+        "says": [_prediction_data(images, network, index) for index in range(count)],
+        "maps": [_map_data(maps, count, images, network) for maps in network.methods if maps.method not in on_page],
         "scores": {maps.method: _deletions(maps, count) for maps in network.methods if maps.method in on_page},
     }
 
@@ -318,7 +322,7 @@ def _deletions(maps: MethodMaps, count: int) -> list[list[float]]:
     return [[round(value, 3) for value in of_image] for of_image in scores]
 
 
-def _attention(attention: AttentionMaps, count: int) -> dict[str, Any]:
+def _attention_data(attention: AttentionMaps, count: int) -> dict[str, Any]:
     """The shape of the weights, and the tokens that are read: once if they are the same for all images."""
     query = attention.query[:count].double().cpu()
     same = bool((query == query[:1]).all())
@@ -330,24 +334,24 @@ def _attention(attention: AttentionMaps, count: int) -> dict[str, Any]:
     }
 
 
-def _prediction(images: InspectedImages, network: NetworkInspection, index: int) -> dict[str, Any]:
+def _prediction_data(images: InspectedImages, network: NetworkInspection, index: int) -> dict[str, Any]:
     predicted, label = int(network.predicted[index]), images.label(index)
     name, share = images.data.class_names[predicted], float(network.probabilities[index, predicted])
     return {"class": name, "share": round(share, 4), "right": None if label is None else label == name}
 
 
-def _map(maps: MethodMaps, count: int, images: InspectedImages, network: NetworkInspection) -> dict[str, Any]:
+def _map_data(maps: MethodMaps, count: int, images: InspectedImages, network: NetworkInspection) -> dict[str, Any]:
     return {
         "method": maps.method,
         "about": maps.description,
         "specific": maps.class_specific,
         "classes": [images.data.class_names[int(network.target_classes[index])] for index in range(count)],
         "score": _deletions(maps, count),
-        **_quantized(maps.maps[:count]),
+        **_quantize(maps.maps[:count]),
     }
 
 
-def _quantized(maps: Float[Tensor, "images map_rows map_cols"]) -> dict[str, Any]:
+def _quantize(maps: Float[Tensor, "images map_rows map_cols"]) -> dict[str, Any]:
     """Maps as bytes between the least and the greatest value of each."""
     maps = maps.float().cpu()
     if max(maps.shape[1:]) > MAX_MAP_SIZE:
@@ -364,7 +368,7 @@ def _quantized(maps: Float[Tensor, "images map_rows map_cols"]) -> dict[str, Any
     }
 
 
-def _image(images: InspectedImages, index: int) -> dict[str, Any]:
+def _image_data(images: InspectedImages, index: int) -> dict[str, Any]:
     rows, cols = images.data.images.shape[2:]
     name, label = images.data.sample_ids[index], images.label(index)
     return {"name": name, "label": label, "size": [rows, cols], "src": _picture(images, index)}

@@ -13,9 +13,9 @@ from matplotlib.patches import Circle
 from vit_vs_cnn.inspection.locality.study import SUMMARY_MEASURES, LayerLocality, LocalityReport, Row, StudiedLayer
 from vit_vs_cnn.regimes.analysis import Analysis
 from vit_vs_cnn.reporting.document import Bullets, Document, Fold, Picture, Table
-from vit_vs_cnn.reporting.figures.drawing import panels, plain_axes, plot_distances
+from vit_vs_cnn.reporting.figures.drawing import make_axes, make_panels, plot_distances
 from vit_vs_cnn.reporting.figures.experiment import accuracy_curves
-from vit_vs_cnn.reporting.style import COLOURS, SERIES, Look, looks
+from vit_vs_cnn.reporting.style import COLOURS, SERIES_COLOURS, ModelStyle, assign_styles
 
 #: Column of the table: the field of a layer's row, and how it is written.
 COLUMNS = {
@@ -46,20 +46,20 @@ ALT = {
 PANELS_IN_ROW = 6
 
 
-def locality_document(report: LocalityReport, *, title: str, drawn: bool = True) -> Document:
+def locality_document(report: LocalityReport, *, title: str, with_figures: bool = True) -> Document:
     measured = f"Fitted on {report.images:,} images and tested on {report.held_out:,} others."
     document = Document(title, measured)
-    rows = [_counted(row) for row in report.layer_rows()]
+    rows = [_with_one_based_indices(row) for row in report.layer_rows()]
     texts = [
         ["-" if _is_unknown(row.get(key)) else form.format(row[key]) for key, form in COLUMNS.values()] for row in rows
     ]
     document.section("Layers of attention", Table(title, list(COLUMNS), texts, "layers", LEGEND))
-    if drawn:
+    if with_figures:
         pictures = [
             Picture(figure, f"{ALT[name]}.", ALT[name], name) for name, figure in locality_figures(report).items()
         ]
         document.section("Figures", *pictures)
-    heads = [_counted(row) for row in report.head_rows()]
+    heads = [_with_one_based_indices(row) for row in report.head_rows()]
     cells = [[f"{value:.3g}" if isinstance(value, float) else value for value in row.values()] for row in heads]
     document.add(Fold("Every head", [Table("Every head of every layer", list(heads[0]), cells, "heads")]))
     return document
@@ -69,10 +69,9 @@ def _is_unknown(value: float | int | str | None) -> bool:
     return value is None or (isinstance(value, float) and math.isnan(value))
 
 
-def _counted(row: Row) -> Row:
+def _with_one_based_indices(row: Row) -> Row:
     """A row for a reader: layers and heads, whose indices begin at 0, are counted from 1."""
-    counted = {key: index + 1 for key in ("layer", "head") if isinstance(index := row.get(key), int)}
-    return row | counted
+    return row | {key: index + 1 for key in ("layer", "head") if isinstance(index := row.get(key), int)}
 
 
 def locality_figures(report: LocalityReport) -> dict[str, Figure]:
@@ -87,7 +86,7 @@ def locality_figures(report: LocalityReport) -> dict[str, Figure]:
 def head_centres(report: LocalityReport) -> Figure:
     """Of every layer, the centre of each head on the grid of offsets, with a circle of its width."""
     layers = report.layers
-    figure, axes = panels(len(layers), PANELS_IN_ROW, 2.1, 2.3)
+    figure, axes = make_panels(len(layers), PANELS_IN_ROW, 2.1, 2.3)
     far = [
         max(map(abs, centre)) + width
         for layer in layers
@@ -105,21 +104,21 @@ def head_centres(report: LocalityReport) -> Figure:
 def attention_distances(report: LocalityReport) -> Figure:
     """Every head's distance in pixels by layer, their mean, and that of uniform attention."""
     layers = report.layers
-    figure, (axis,) = plain_axes(max(5.4, 0.5 * len(layers) + 3.4), 3.4)
+    figure, (axis,) = make_axes(max(5.4, 0.5 * len(layers) + 3.4), 3.4)
     heads = [layer.heads["distance"] for layer in layers]
-    plot_distances(axis, heads, Look(COLOURS[0], "o"), "mean of heads")
+    plot_distances(axis, heads, ModelStyle(COLOURS[0], "o"), "mean of heads")
     uniform = [layer.uniform_distance for layer in layers]
     axis.plot(_depths(layers), uniform, "--", color="black", label="uniform attention")
     axis.set_title("Mean attention distance")
     axis.set_ylim(0, 1.08 * max(*map(max, heads), *uniform))
-    _finish(figure, axis, layers)
+    _add_ticks_and_legend(figure, axis, layers)
     return figure
 
 
 def explained_share(report: LocalityReport) -> Figure:
     """R^2 on held-out images by layer: convolutions of growing size, and the layer's own mean weights."""
     layers = report.layers
-    figure, (axis,) = plain_axes(max(5.6, 0.5 * len(layers) + 3.6), 3.4)
+    figure, (axis,) = make_axes(max(5.6, 0.5 * len(layers) + 3.6), 3.4)
     sizes = sorted({size for layer in layers for size in layer.explained_by_kernel_size})
     for size, colour, marker in zip(sizes, (*COLOURS[:1], *COLOURS[2:]), "osDv^", strict=False):
         heights = [layer.explained_by_kernel_size.get(size, math.nan) for layer in layers]
@@ -129,7 +128,7 @@ def explained_share(report: LocalityReport) -> Figure:
     axis.set(xlabel="layer", ylabel="R² on held-out images", title="Share of a layer that a convolution explains")
     values = [*means, *(share for layer in layers for share in layer.explained_by_kernel_size.values())]
     axis.set_ylim(max(-0.25, min([0.0, *filter(math.isfinite, values)]) - 0.03), 1.03)
-    _finish(figure, axis, layers)
+    _add_ticks_and_legend(figure, axis, layers)
     return figure
 
 
@@ -152,7 +151,7 @@ def _depths(layers: Sequence[LayerLocality]) -> list[int]:
     return [layer.layer + 1 for layer in layers]
 
 
-def _finish(figure: Figure, axis: Axes, layers: Sequence[LayerLocality]) -> None:
+def _add_ticks_and_legend(figure: Figure, axis: Axes, layers: Sequence[LayerLocality]) -> None:
     axis.set_xticks(_depths(layers))
     axis.title.set_fontsize(10)
     axis.grid(axis="y", alpha=0.3, linewidth=0.5)
@@ -163,9 +162,9 @@ def before_and_after(layers: Sequence[StudiedLayer], order: Sequence[str], measu
     """One measure by layer, before training (dashed) and after (solid), a panel for each contender."""
     shown = [name for name in order if any(layer.contender == name for layer in layers)]
     sizes = sorted({layer.train_size for layer in layers})
-    figure, axes = panels(len(shown), 4, 2.2, 2.1, extra=0.9, share=True)
+    figure, axes = make_panels(len(shown), 4, 2.2, 2.1, extra=0.9, share=True)
     for axis, name in zip(axes, shown, strict=True):
-        for colour, size in zip(itertools.cycle(SERIES), sizes):
+        for colour, size in zip(itertools.cycle(SERIES_COLOURS), sizes):
             of_cell = [layer for layer in layers if (layer.contender, layer.train_size) == (name, size)]
             for when, style in (("before", "--"), ("after", "o-")):
                 depths, means = _by_depth(of_cell, when, measure)
@@ -182,7 +181,7 @@ def before_and_after(layers: Sequence[StudiedLayer], order: Sequence[str], measu
 def _by_depth(layers: Sequence[StudiedLayer], when: str, measure: str) -> tuple[list[int], list[float]]:
     depths = sorted({layer.layer for layer in layers})
     return [depth + 1 for depth in depths], [
-        _mean([getattr(one, when)[measure] for one in layers if one.layer == depth]) for depth in depths
+        _mean([getattr(layer, when)[measure] for layer in layers if layer.layer == depth]) for depth in depths
     ]
 
 
@@ -201,7 +200,7 @@ def _study_table(layers: Sequence[StudiedLayer], order: Sequence[str]) -> Table:
 def study_document(analysis: Analysis, layers: Sequence[StudiedLayer], order: Sequence[str], *, title: str) -> Document:
     """The page of a study."""
     lead = "Does locality help, most of all with few images? Do networks learn to attend locally?"
-    document = Document(title, lead, looks=looks(order))
+    document = Document(title, lead, styles=assign_styles(order))
     caption = "Accuracy on the test images with 95 % intervals."
     document.section("Accuracy", Picture(accuracy_curves(analysis), caption, "Accuracy of every contender", "accuracy"))
     document.section(
@@ -233,5 +232,5 @@ def _over_seeds(layers: Sequence[StudiedLayer], when: str, measure: str) -> str:
 
 
 def _mean(values: Sequence[float | None]) -> float:
-    known = [value for value in values if value is not None and math.isfinite(value)]
-    return fmean(known) if known else math.nan
+    finite = [value for value in values if value is not None and math.isfinite(value)]
+    return fmean(finite) if finite else math.nan

@@ -23,7 +23,7 @@ _OPTION = re.compile(r"\(?--[a-z][\w.-]*\w(?: &#39;[^&<]*&#39;)?")
 _VIEW = re.compile(rb'viewBox="0 0 ([\d.]+) ([\d.]+)"')
 
 
-def page_of(document: Document, saved: Mapping[str, Path] | None = None) -> str:
+def render_page(document: Document, saved: Mapping[str, Path] | None = None) -> str:
     """The whole page.
 
     All text is escaped. The page contains its pictures, and its policy forbids it to load anything. The same document
@@ -35,7 +35,7 @@ def page_of(document: Document, saved: Mapping[str, Path] | None = None) -> str:
     return _render("page.html", document, saved)
 
 
-def fragment_of(document: Document) -> str:
+def render_fragment(document: Document) -> str:
     """Title, lead and sections, to be shown in a notebook."""
     return _render("fragment.html", document, None)
 
@@ -44,18 +44,18 @@ def write_document(
     document: Document, folder: Path, *, page: str = "index.html", figures: str = "figures"
 ) -> list[Path]:
     """Write pictures, CSV files in ``tables/`` and the page into a folder, which is made; the page is the last file."""
-    written, shown = [], {}
+    paths, shown = [], {}
     for picture in document.pictures:
         if isinstance(picture.source, Figure):
-            paths = save_figure(picture.source, folder / figures, picture.name, picture.formats)
-            shown[picture.name] = paths[0]
-            written += paths
+            files = save_figure(picture.source, folder / figures, picture.name, picture.formats)
+            shown[picture.name] = files[0]
+            paths += files
     texts = {f"tables/{table.name}.csv": table.to_csv() for table in document.tables}
-    for name, text in {**texts, page: page_of(document, shown)}.items():
+    for name, text in {**texts, page: render_page(document, shown)}.items():
         # File names that are not UTF-8 are escaped, as in ``files.spelled``.
         write_text(folder / name, text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace"))
-        written.append(folder / name)
-    return written
+        paths.append(folder / name)
+    return paths
 
 
 def asset(name: str) -> str:
@@ -74,7 +74,7 @@ def _templates() -> Environment:
     )
     environment.policies["json.dumps_kwargs"] = {"sort_keys": False}
     environment.globals["asset"] = asset
-    environment.filters["embedded"] = _embedded
+    environment.filters["embedded"] = _image_source
     environment.filters["whole_options"] = _whole_options
     return environment
 
@@ -84,7 +84,7 @@ def _whole_options(text: str) -> Markup:
     return Markup(_OPTION.sub(r'<span class="option">\g<0></span>', str(escape(text))))
 
 
-def _embedded(picture: Picture, saved: Mapping[str, Path]) -> dict[str, Any]:
+def _image_source(picture: Picture, saved: Mapping[str, Path]) -> dict[str, Any]:
     """Source and size in CSS pixels of the ``<img>`` of a picture."""
     data = _bytes(saved.get(picture.name, picture.source))
     kind, (width, height) = (

@@ -37,12 +37,12 @@ def predictions_document(predictions: ImagePredictions) -> Document:
     return document
 
 
-#: Names of columns on the terminal, where they are not those of files.
+#: Names of columns on the terminal that differ from the names in files.
 _HEADS = {"ood_score": "OOD score", "is_out_of_distribution": "out of distribution"}
 
 
 def _common_folder(names: Sequence[str]) -> str:
-    """The folder that all files are in, with a slash at its end; empty if there is none."""
+    """The folder of all files, with a slash at its end; empty for files without a common folder."""
     folders = {os.path.dirname(name) for name in names}
     common = os.path.commonpath(folders) if len({os.path.isabs(folder) for folder in folders}) == 1 else ""
     return os.path.join(common, "") if common else ""

@@ -4,30 +4,30 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from vit_vs_cnn.statistics.intervals import Estimate, format_interval
+from vit_vs_cnn.statistics.intervals import Estimate
 
 #: Okabe and Ito's colours, which colour-blind readers can distinguish; markers distinguish them in print.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 GLYPHS: dict[str, str] = dict(zip(MARKERS, "●■▲◆▼✚✖★", strict=True))
 #: Colours of other series than models: methods, sizes, kernels.
-SERIES = COLOURS[2:7]
+SERIES_COLOURS = COLOURS[2:7]
 #: Colour of reference lines and notes.
-GREY = "#666666"
+NEUTRAL_COLOUR = "#666666"
 #: Colour of differences, which belong to no single model.
 INK = "#222222"
-#: Perceptually uniform colour map that colour-blind readers see alike.
+#: Perceptually uniform colour map, also for colour-blind readers.
 COLOUR_MAP = "viridis"
 #: Resolution of PNG files.
 DPI = 150
 #: Largest number of networks with a panel or a row of images in a figure.
-MOST = 8
+MAX_NETWORKS = 8
 #: Index of the colour by the beginning of a model's name, the same on all pages.
-FAMILIES = {"vit": 0, "deit": 0, "resnet": 1, "cnn": 1}
+FAMILY_COLOUR_INDEX = {"vit": 0, "deit": 0, "resnet": 1, "cnn": 1}
 
 
 @dataclass(frozen=True)
-class Look:
+class ModelStyle:
     """Colour and matplotlib marker of a model."""
 
     colour: str
@@ -42,56 +42,54 @@ class Look:
         return GLYPHS[self.marker]
 
 
-#: Looks of models by name.
-Looks = Mapping[str, Look]
+#: Styles of models by name.
+ModelStyles = Mapping[str, ModelStyle]
 
 
-def looks(names: Iterable[str]) -> dict[str, Look]:
-    """Colour and marker of every model, whatever the order of the names.
+def assign_styles(names: Iterable[str]) -> dict[str, ModelStyle]:
+    """Colour and marker of every model. They do not depend on the order of the names.
 
     A ViT is blue and a CNN vermilion. Others have the remaining colours, in alphabetical order.
     """
-    given = list(dict.fromkeys(names))
-    ordered = sorted(given)
-    places: dict[str, int] = {}
-    for name in ordered:
-        family = next((place for start, place in FAMILIES.items() if name.lower().startswith(start)), None)
-        if family is not None and family not in places.values():
-            places[name] = family
-    left = (place for place in range(len(ordered) + len(FAMILIES)) if place not in places.values())
-    places |= {name: next(left) for name in ordered if name not in places}
-    return {name: _look(places[name]) for name in given}
+    unique = list(dict.fromkeys(names))
+    indices: dict[str, int] = {}
+    for name in sorted(unique):
+        family = next((index for start, index in FAMILY_COLOUR_INDEX.items() if name.lower().startswith(start)), None)
+        if family is not None and family not in indices.values():
+            indices[name] = family
+    unused = (index for index in range(len(unique) + len(FAMILY_COLOUR_INDEX)) if index not in indices.values())
+    indices |= {name: next(unused) for name in sorted(unique) if name not in indices}
+    return {name: _style(indices[name]) for name in unique}
 
 
-def _look(place: int) -> Look:
-    return Look(COLOURS[place % len(COLOURS)], MARKERS[(place + place // len(COLOURS)) % len(MARKERS)])
+def _style(index: int) -> ModelStyle:
+    return ModelStyle(COLOURS[index % len(COLOURS)], MARKERS[(index + index // len(COLOURS)) % len(MARKERS)])
 
 
-def percent(value: float | None, digits: int = 1) -> str:
+def format_percent(value: float | None, digits: int = 1) -> str:
     """A share in percent, without the sign; "-" for None."""
     return "-" if value is None else f"{100 * value:.{digits}f}"
 
 
-def points(value: float, digits: int = 1) -> str:
+def format_points(value: float, digits: int = 1) -> str:
     """A difference of shares in percentage points, with its sign."""
     return f"{100 * value:+.{digits}f}"
 
 
-def interval(estimate: Estimate, *, sign: bool = False) -> str:
-    """``low to high`` in percent, or in points with signs."""
-    if sign:
-        return format_interval(estimate, sign=True)
-    return f"{percent(estimate.low)} to {percent(estimate.high)}"
+def format_estimate(estimate: Estimate) -> list[str]:
+    """Value and interval, ``low to high``, in percent."""
+    value, low, high = (format_percent(share) for share in (estimate.value, estimate.low, estimate.high))
+    return [value, f"{low} to {high}"]
 
 
-def in_millions(count: int | None) -> str:
+def format_millions(count: int | None) -> str:
     """A count in millions or billions; "-" for None."""
     if count is None:
         return "-"
     return "".join(_scaled(count, (("G", 1e9), ("M", 1e6))))
 
 
-def bytes_text(count: int | None) -> str:
+def format_bytes(count: int | None) -> str:
     if count is None:
         return "-"
     return " ".join(_scaled(count, (("GB", 1e9), ("MB", 1e6), ("kB", 1e3))))
@@ -103,7 +101,7 @@ def _scaled(value: int | float, units: Sequence[tuple[str, float]]) -> tuple[str
     return f"{value / size:.3g}", unit
 
 
-def value_text(value: Any) -> str:
+def format_value(value: Any) -> str:
     """Text of a setting or a measurement."""
     if value is None:
         return "-"

@@ -15,7 +15,7 @@ ITERATIONS, GRADIENT = 1000, 1e-6
 
 
 @dataclass(frozen=True, eq=False)
-class Logistic:
+class LogisticRegression:
     """A fitted regression: logits are ``features @ weight.T + bias``.
 
     Arguments:
@@ -29,14 +29,14 @@ class Logistic:
     losses: dict[float, float]
 
 
-def fit_logistic(
+def fit_logistic_regression(
     features: Float[np.ndarray, "examples features"],
     labels: Int[np.ndarray, "examples"],
     held_out: tuple[Float[np.ndarray, "held features"], Int[np.ndarray, "held"]],
     *,
     num_classes: int,
     penalties: Sequence[float] = PENALTIES,
-) -> Logistic:
+) -> LogisticRegression:
     """Minimize ``mean_i -log softmax(W z_i + b)[y_i] + lambda / 2 |W|^2``, with the lambda of the lowest held-out loss.
 
     ``z`` are the standardized features. The returned W and b apply to the original features. Constant features have no
@@ -64,7 +64,7 @@ def fit_logistic(
         fits[penalty] = np.column_stack([weight, solution[:, -1] - weight @ mean])
         losses[penalty] = cross_entropy(held_features @ weight.T + fits[penalty][:, -1], held_labels)
     best = min(losses, key=lambda penalty: (losses[penalty], -penalty))
-    return Logistic(fits[best][:, :-1], fits[best][:, -1], best, losses)
+    return LogisticRegression(fits[best][:, :-1], fits[best][:, -1], best, losses)
 
 
 def cross_entropy(logits: Float[np.ndarray, "examples classes"], labels: Int[np.ndarray, "examples"]) -> float:

@@ -45,12 +45,12 @@ class SeedScores:
     def __len__(self) -> int:
         return len(self.accuracies)
 
-    def __sub__(self, other: "SeedScores") -> "SeedScores":
+    def __sub__(self, subtrahend: "SeedScores") -> "SeedScores":
         """Differences of paired rows."""
-        correct = None
-        if self.correct is not None and other.correct is not None:
-            correct = [one - two for one, two in zip(self.correct, other.correct, strict=True)]
-        return SeedScores(self.accuracies - other.accuracies, np.minimum(self.images, other.images), correct)
+        correct, images = None, np.minimum(self.images, subtrahend.images)
+        if self.correct is not None and subtrahend.correct is not None:
+            correct = [a - b for a, b in zip(self.correct, subtrahend.correct, strict=True)]
+        return SeedScores(self.accuracies - subtrahend.accuracies, images, correct)
 
     @property
     def accuracy(self) -> float:
@@ -129,8 +129,9 @@ class MeanDistribution:
     def minimum_detectable(self, level: float = 0.05, power: float = 0.8) -> float:
         """The smallest true mean that a two-sided test finds with this power, if the variances are the true ones.
 
-        With s the standard error and h half the interval at ``level`` it is the d with ``P[|T| > h / s] = power``,
-        where T has the noncentral t distribution around d / s with Satterthwaite's degrees of freedom.
+        Let s be the standard error and h half the interval at ``level``. The result is the d with
+        ``P[|T| > h / s] = power``. T has the noncentral t distribution around d / s with Satterthwaite's degrees of
+        freedom.
 
         Reference: Cohen, "Statistical power analysis for the behavioral sciences", 1988, section 2.5.
         """
@@ -172,7 +173,7 @@ def seeds_needed(distribution: MeanDistribution, seeds: int, difference: float, 
         )
         return replace(distribution, seed_parts=parts)
 
-    return _smallest(lambda count: with_seeds(count).minimum_detectable(level), difference, seeds, MAX_SEEDS)
+    return _smallest_number(lambda count: with_seeds(count).minimum_detectable(level), difference, seeds, MAX_SEEDS)
 
 
 def images_needed(distribution: MeanDistribution, images: int, difference: float, *, level: float) -> int | None:
@@ -185,10 +186,10 @@ def images_needed(distribution: MeanDistribution, images: int, difference: float
     def with_images(count: int) -> MeanDistribution:
         return replace(distribution, image_error=distribution.image_error * math.sqrt(images / count))
 
-    return _smallest(lambda count: with_images(count).minimum_detectable(level), difference, images, MAX_IMAGES)
+    return _smallest_number(lambda count: with_images(count).minimum_detectable(level), difference, images, MAX_IMAGES)
 
 
-def _smallest(detectable: Callable[[int], float], difference: float, low: int, high: int) -> int | None:
+def _smallest_number(detectable: Callable[[int], float], difference: float, low: int, high: int) -> int | None:
     """The smallest number from ``low`` to ``high`` with which ``difference`` is detectable."""
     if detectable(high) > abs(difference):
         return None
@@ -207,8 +208,8 @@ def mean_over_seeds(scores: SeedScores, *, test_train_ratio: float | None = None
     score has a standard error above zero.
 
     Where seeds hold out different folds, all image noise is part of s, v is 0, and N counts the images of all folds.
-    Training sets of two folds overlap, so that the variance of the mean is s^2 / k + (n_test / n_train) t^2, with t^2
-    the variance s^2 without the image noise.
+    The training sets of two folds overlap. The variance of the mean is therefore s^2 / k + (n_test / n_train) t^2. t^2
+    is the variance s^2 without the image noise.
 
     References: Owen, "The pigeonhole bootstrap", Annals of Applied Statistics 2007 (seeds and images are crossed);
     Nadeau & Bengio, "Inference for the generalization error", Machine Learning 2003, equation 8 (folds).
@@ -237,16 +238,18 @@ def difference_over_seeds(
     seed_variance: SeedVariance | None = None,
     test_train_ratio: float | None = None,
 ) -> MeanDistribution:
-    """Distribution of the accuracy of ``first`` minus that of ``second``, over new seeds and new test images.
+    """Distribution of the accuracy of ``first`` minus the accuracy of ``second``, over new seeds and new test images.
 
-    Paired (row i of both has the same seed, training subset and test images), it is that of the mean of the differences
-    (``mean_over_seeds``), so that what is hard for both models cancels. Otherwise each side has a seed part of its own
-    (Behrens and Fisher's problem), and the image variance is v_first + v_second - 2 cov of the two means over seeds.
+    Paired rows have the same seed, training subset and test images. Then the result is the distribution of the mean
+    difference (``mean_over_seeds``), in which images that are hard for both models cancel. Otherwise the two seed
+    variances are added (Behrens-Fisher problem). The image variance is then v_first + v_second - 2 cov, with the
+    covariance of the two means over seeds.
 
     Arguments:
-        seed_variance: of a single seed's difference, such as one pooled over training-set sizes; None for that of these
-            seeds alone.
-        test_train_ratio: as of ``mean_over_seeds``.
+        paired: whether row i of both belongs together.
+        seed_variance: variance of a single seed's difference, for example pooled over training-set sizes; by default
+            estimated from these seeds.
+        test_train_ratio: see ``mean_over_seeds``.
 
     Raises:
         ValueError: paired seeds of different number.
@@ -268,9 +271,9 @@ def difference_over_seeds(
     if differences is not None and differences.correct is not None:
         variance = image_variance(np.stack(differences.correct))
     else:
-        one, two = np.stack(first.correct), np.stack(second.correct)
-        covariance = float(np.cov(one.mean(0), two.mean(0), ddof=0)[0, 1])
-        variance = max(0.0, image_variance(one) + image_variance(two) - 2 * covariance)
+        rows = np.stack(first.correct), np.stack(second.correct)
+        covariance = float(np.cov(rows[0].mean(0), rows[1].mean(0), ddof=0)[0, 1])
+        variance = max(0.0, image_variance(rows[0]) + image_variance(rows[1]) - 2 * covariance)
     return MeanDistribution(mean, parts, math.sqrt(variance / images + 1 / images**2), accuracies)
 
 
@@ -290,7 +293,7 @@ def _seed_parts(
 
 
 def accuracy_interval(scores: SeedScores, *, test_train_ratio: float | None = None) -> Estimate:
-    """Accuracy of one model: Wilson's interval for a single network, otherwise that of ``mean_over_seeds``."""
+    """Accuracy of one model, with Wilson's interval for a single network and ``mean_over_seeds`` for several."""
     if len(scores) == 1:
         wilson = wilson_interval(round(scores.accuracy * scores.image_count), scores.image_count)
         return replace(wilson, value=scores.accuracy)

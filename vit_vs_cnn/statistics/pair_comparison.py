@@ -52,14 +52,12 @@ class ObstacleKind(StrEnum):
     TUNING = "unequal tuning"
     ENDED_EARLY = "ended before the budget"
     VALIDATION_IMAGES = "scored on validation images"
-    OTHER_IMAGES = "different images"
-    OTHER_SUBSETS = "different subsets"
     UNSTABLE_TRAINING = "unstable training"
 
 
 @dataclass(frozen=True)
 class Obstacle:
-    """Reason why a comparison allows no conclusion, whatever the numbers.
+    """Reason why a comparison allows no conclusion, even with a small p-value.
 
     Arguments:
         text: clause for a reader.
@@ -79,8 +77,8 @@ class ComparisonRules:
     Arguments:
         margin: difference of accuracies below which two models are equivalent.
         error_rate: of this analysis: 5 % for the first, 1 % after seeds were added.
-        obstacle: why no conclusion is allowed; None if one is.
-        is_primary: whether this comparison was named in advance as the one that decides.
+        obstacle: reason against a conclusion, or None.
+        is_primary: whether this comparison was named in advance as the deciding one.
     """
 
     margin: float = EQUIVALENCE_MARGIN
@@ -94,16 +92,16 @@ class PairComparison:
     """Two models compared on the same test images.
 
     Arguments:
-        difference: accuracy of ``first`` minus that of ``second``, with the interval at confidence ``1 - error_rate``,
-            not adjusted for multiple comparisons.
-        distribution: from which the interval and the p-value are computed.
+        difference: accuracy of ``first`` minus accuracy of ``second``, with the interval at confidence
+            ``1 - error_rate``, not adjusted for multiple comparisons.
+        distribution: sampling distribution that gives the interval and the p-value.
         seeds: number of seeds of each model; the smaller one, if they differ.
         images: number of test images of a seed; the smaller one, if they differ.
         p_value: two-sided, of equal accuracy, not adjusted.
         adjusted_p_value: adjusted for multiple comparisons (Holm); equal to ``p_value`` for the primary comparison.
         adjusted_for: number of comparisons it was adjusted for.
         level: significance level of the unadjusted p-value after Holm's adjustment.
-        obstacle: why there is no conclusion; None if there is one.
+        obstacle: reason against a conclusion, or None.
         train_size: number of training images; None where models of different sizes are compared.
     """
 
@@ -137,7 +135,7 @@ class PairComparison:
 
     @property
     def lead(self) -> Estimate:
-        """Accuracy of the leader minus that of the follower."""
+        """Accuracy of the leader minus accuracy of the follower."""
         return self.difference if self.difference.value >= 0 else -self.difference
 
     @property
@@ -160,20 +158,19 @@ def compare_models(
     seed_variance: SeedVariance | None = None,
     test_train_ratio: float | None = None,
     failed_runs: tuple[int, int] = (0, 0),
-    train_size: int | None = None,
     rules: ComparisonRules | None = None,
 ) -> PairComparison:
     """Compare two models, before any adjustment for other comparisons.
 
-    Interval and p-value are those of ``difference_over_seeds``. Two single networks are compared by McNemar's exact
-    test. Where some runs of a model failed and others worked, numbers of failed runs are compared by Fisher's exact
-    test, and there is no conclusion on accuracy: a mean over such runs says little about any of them.
+    ``difference_over_seeds`` gives the interval and the p-value. Two single networks are compared by McNemar's exact
+    test. If some runs of a model failed and others did not, their mean accuracy describes neither. Then Fisher's exact
+    test compares the numbers of failed runs, and accuracies are not compared.
 
     Arguments:
         paired: whether row i of both has the same seed and training subset. Two single networks need not be.
-        seed_variance: pooled over training-set sizes or models; None for that of these seeds alone.
-        test_train_ratio: as of ``mean_over_seeds``.
-        failed_runs: of both models, the number of runs that learned nothing.
+        seed_variance: pooled over training-set sizes or models; by default estimated from these seeds.
+        test_train_ratio: see ``mean_over_seeds``.
+        failed_runs: number of runs of each model that learned nothing.
     """
     rules = rules or ComparisonRules()
     seeds, images = min(len(first), len(second)), min(first.image_count, second.image_count)
@@ -191,7 +188,7 @@ def compare_models(
     unstable = None
     if any(0 < failed < len(side) for failed, side in zip(failed_runs, (first, second), strict=True)):
         test, p_value = ComparisonTest.FISHER, fisher_exact(failed_runs[0], len(first), failed_runs[1], len(second))
-        unstable = _unstable(names, failed_runs, (len(first), len(second)))
+        unstable = _unstable_training(names, failed_runs, (len(first), len(second)))
     comparison = PairComparison(
         first=names[0],
         second=names[1],
@@ -208,8 +205,7 @@ def compare_models(
         error_rate=rules.error_rate,
         is_primary=rules.is_primary,
         conclusion=Conclusion.NO_CONCLUSION,
-        obstacle=_few(seeds, images) or rules.obstacle or (None if paired else _UNPAIRED) or unstable,
-        train_size=train_size,
+        obstacle=_few_seeds_or_images(seeds, images) or rules.obstacle or (None if paired else _UNPAIRED) or unstable,
     )
     return adjust_comparisons([comparison])[0]
 
@@ -217,7 +213,7 @@ def compare_models(
 _UNPAIRED = Obstacle(ObstacleKind.UNPAIRED, "their seeds or training subsets differ")
 
 
-def _few(seeds: int, images: int) -> Obstacle | None:
+def _few_seeds_or_images(seeds: int, images: int) -> Obstacle | None:
     if (obstacle := too_few_images(images)) is not None:
         return obstacle
     if seeds >= MIN_SEEDS_FOR_CONCLUSION:
@@ -237,7 +233,7 @@ def too_few_images(images: int) -> Obstacle | None:
     )
 
 
-def _unstable(names: tuple[str, str], failed: tuple[int, int], runs: tuple[int, int]) -> Obstacle:
+def _unstable_training(names: tuple[str, str], failed: tuple[int, int], runs: tuple[int, int]) -> Obstacle:
     counts = " and ".join(f"{f} of {k} runs of {name}" for name, f, k in zip(names, failed, runs, strict=True))
     text = f"training is unstable: {counts} learned nothing. Mean accuracies are therefore not compared"
     return Obstacle(ObstacleKind.UNSTABLE_TRAINING, text)
@@ -246,38 +242,34 @@ def _unstable(names: tuple[str, str], failed: tuple[int, int], runs: tuple[int, 
 def adjust_comparisons(comparisons: Sequence[PairComparison], *, planned: int | None = None) -> list[PairComparison]:
     """Adjust the p-values of an experiment's comparisons for each other, and draw the conclusions.
 
-    The primary comparison is tested by itself. All others are adjusted among themselves (Holm). A model is
-    significantly better where the adjusted p-value is below the error rate of its analysis. Otherwise the two are
-    equivalent where two one-sided tests, each at half the error rate and adjusted alike, reject that they differ by the
-    margin or more (Schuirmann, J. Pharmacokinetics and Biopharmaceutics 1987).
+    The primary comparison is not adjusted. All others are adjusted for each other (Holm). A model is significantly
+    better if the adjusted p-value is below the error rate of its analysis. Otherwise the two are equivalent if two
+    one-sided tests reject a difference of the margin or more. Each is at half the error rate, with the same adjustment
+    (Schuirmann, J. Pharmacokinetics and Biopharmaceutics 1987).
 
     Arguments:
         planned: number of secondary comparisons of the plan; those that are missing count as not significant.
     """
     secondary = [comparison for comparison in comparisons if not comparison.is_primary]
     missing = max(0, (planned or 0) - len(secondary))
-    differ = _adjusted([one.p_value for one in secondary], secondary, missing)
-    equal = _adjusted([_equivalence_p_value(one) for one in secondary], secondary, missing)
-    found, count = iter(zip(differ, equal, strict=True)), len(secondary) + missing
-    open_count = sum(p >= one.error_rate or one.obstacle is not None for p, one in zip(differ, secondary, strict=True))
-    result = []
+    p_values = iter(_adjust([c.p_value for c in secondary], secondary, missing))
+    equivalence_p_values = iter(_adjust([_equivalence_p_value(c) for c in secondary], secondary, missing))
+    results, undecided = [], missing
     for comparison in comparisons:
-        p, p_equal = (comparison.p_value, _equivalence_p_value(comparison)) if comparison.is_primary else next(found)
-        adjusted_for = 1 if comparison.is_primary else count
-        share = 1 if comparison.is_primary or p < comparison.error_rate else max(1, open_count + missing)
-        result.append(
-            replace(
-                comparison,
-                adjusted_p_value=p,
-                adjusted_for=adjusted_for,
-                level=comparison.error_rate / share,
-                conclusion=_conclusion(comparison, p, p_equal),
-            )
-        )
-    return result
+        if comparison.is_primary:
+            p, p_equal, count = comparison.p_value, _equivalence_p_value(comparison), 1
+        else:
+            p, p_equal, count = next(p_values), next(equivalence_p_values), len(secondary) + missing
+            undecided += p >= comparison.error_rate or comparison.obstacle is not None
+        conclusion = _conclusion(comparison, p, p_equal)
+        results.append(replace(comparison, adjusted_p_value=p, adjusted_for=count, conclusion=conclusion))
+    return [
+        replace(c, level=c.error_rate / (1 if c.is_primary or c.adjusted_p_value < c.error_rate else max(1, undecided)))
+        for c in results
+    ]
 
 
-def _adjusted(p_values: Sequence[float], comparisons: Sequence[PairComparison], missing: int) -> list[float]:
+def _adjust(p_values: Sequence[float], comparisons: Sequence[PairComparison], missing: int) -> list[float]:
     """Holm's adjustment over analyses with different error rates; comparisons without a conclusion count as 1."""
     factors = [ERROR_RATE / comparison.error_rate for comparison in comparisons]
     largest = max(factors, default=1.0)  # p-values are compared at one error rate, the smallest
@@ -290,7 +282,7 @@ def _adjusted(p_values: Sequence[float], comparisons: Sequence[PairComparison], 
 
 
 def _equivalence_p_value(comparison: PairComparison) -> float:
-    """Of two one-sided tests: twice the larger p-value."""
+    """Twice the larger p-value of two one-sided tests."""
     inside = comparison.margin - abs(comparison.distribution.mean)
     return comparison.distribution.tail_probability(inside) if inside > 0 else 1.0
 

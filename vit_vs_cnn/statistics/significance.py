@@ -40,7 +40,7 @@ def fisher_exact(first_failures: int, first_runs: int, second_failures: int, sec
 def one_sided_p_value(differences: Float[np.ndarray, "images"]) -> float:
     """One-sided p-value of the paired t-test that the mean difference is above zero.
 
-    Where all differences are equal, so that the t-test is undefined, it is that of the sign test: ``2^-n`` or 1.
+    If all differences are equal, the t-test is undefined and the sign test gives the p-value: ``2^-n`` or 1.
 
     Reference: Student, "The probable error of a mean", Biometrika 1908.
     """

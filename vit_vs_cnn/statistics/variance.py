@@ -58,9 +58,9 @@ def pool_seed_variance(
     own, own_freedom = _sum_of_squares(differences.get(size, np.empty(0)))
     if not own_freedom:
         return None
-    others = [_sum_of_squares(values) for n, values in differences.items() if n != size]
-    freedom = sum(other[1] for other in others)
-    pooled = (own + sum(other[0] for other in others)) / (own_freedom + freedom)
+    sums = [_sum_of_squares(values) for n, values in differences.items() if n != size]
+    freedom = sum(count for _, count in sums)
+    pooled = (own + sum(squares for squares, _ in sums)) / (own_freedom + freedom)
     if own / own_freedom <= pooled:
         return SeedVariance(pooled, own_freedom + freedom)
     return SeedVariance(own / own_freedom, own_freedom + freedom_share * freedom)

@@ -27,7 +27,7 @@ from vit_vs_cnn.runs.preparation import PreparedRun
 from vit_vs_cnn.runs.record import UNREADABLE_FILE_ERRORS
 from vit_vs_cnn.runs.result import TrainingCost
 from vit_vs_cnn.runs.test_set_log import output_of
-from vit_vs_cnn.statistics.logistic import fit_logistic
+from vit_vs_cnn.statistics.logistic import fit_logistic_regression
 from vit_vs_cnn.training.checkpoints import write_checkpoint
 from vit_vs_cnn.workers.fit import FittedNetwork, checkpoint_metadata
 
@@ -41,7 +41,7 @@ def fit_head(prepared: PreparedRun, console: Console) -> FittedNetwork:
     """Fit the head of the network of a run to the features of its training images, without training other weights.
 
     Images are used as they are, once. The settings of augmentation, optimizer, schedule and budget have no effect. The
-    L2 penalty is the one with the best validation loss (``fit_logistic``).
+    L2 penalty is the one with the best validation loss (``fit_logistic_regression``).
 
     Raises:
         InputError: validation images are missing, or the last layer is not linear with a bias.
@@ -65,7 +65,7 @@ def fit_head(prepared: PreparedRun, console: Console) -> FittedNetwork:
     folder = _feature_folder(prepared, classifier, (mean, std))
     cache = FeatureCache(folder, network, normalise, classifier, run.name, console)
     training, validation = (cache.features(part) for part in (images.training, images.validation))
-    head = fit_logistic(
+    head = fit_logistic_regression(
         training,
         images.training.labels.numpy(),
         (validation, images.validation.labels.numpy()),

@@ -14,7 +14,7 @@ from vit_vs_cnn.reporting.document import Document, Picture
 from vit_vs_cnn.reporting.figures import drawing
 from vit_vs_cnn.reporting.figures.attention import overlay_figure
 from vit_vs_cnn.reporting.figures.drawing import make_readable, save_figure
-from vit_vs_cnn.reporting.page import page_of
+from vit_vs_cnn.reporting.page import render_page
 
 pytestmark = pytest.mark.usefixtures("real_figures")
 
@@ -65,7 +65,7 @@ def test_a_figure_with_names_in_any_script_is_saved_without_a_warning(tmp_path):
         assert len(save_figure(named_figure(), tmp_path, "named")) == 2
         document = Document("猫", ["names"])
         document.add(Picture(named_figure(), "狗", "γάτα"))
-        assert "狗" in page_of(document)
+        assert "狗" in render_page(document)
 
 
 def test_a_name_with_dollars_is_no_formula(tmp_path):

@@ -15,8 +15,8 @@ from vit_vs_cnn.inspection.inspect import NetworkInspection
 from vit_vs_cnn.inspection.networks import InspectedImages
 from vit_vs_cnn.inspection.saliency import resize_maps
 from vit_vs_cnn.models.input_wrappers import visible_size
-from vit_vs_cnn.reporting.figures.drawing import Drawing, in_colours, plain_axes, plot_distances, wrapped
-from vit_vs_cnn.reporting.style import COLOUR_MAP, looks
+from vit_vs_cnn.reporting.figures.drawing import Drawing, in_colours, make_axes, plot_distances, wrap_text
+from vit_vs_cnn.reporting.style import COLOUR_MAP, assign_styles
 
 #: Images side by side.
 COLUMNS = 8
@@ -30,25 +30,24 @@ def overlay_figure(images: InspectedImages, networks: Sequence[NetworkInspection
     """The first images side by side; below each of them the map of every network and method, with its score."""
     rows = [(network, maps) for network in networks for maps in network.methods]
     count = min(COLUMNS, len(images.data))
-    figure, axes = plain_axes(1.4 * count + 0.8, 1.85 * (1 + len(rows)) + 0.2, count, 1 + len(rows), ruled=False)
+    figure, axes = make_axes(1.4 * count + 0.8, 1.85 * (1 + len(rows)) + 0.2, count, 1 + len(rows), ruled=False)
     for column, pixels in enumerate(_draw_images(images, axes[:count])):
         for axis, (network, maps) in zip(axes[count + column :: count], rows, strict=True):
             axis.imshow(overlay(pixels, maps.maps[column]), interpolation="nearest")
             score = f"deletion {float(maps.deletion[column]):.2f} ({maps.relative_deletion(column):+.0%})"
-            axis.set_title(f"{wrapped(describe_prediction(images, network, column))}\n{score}", fontsize=6.5)
+            axis.set_title(f"{wrap_text(describe_prediction(images, network, column))}\n{score}", fontsize=6.5)
     for axis, (network, maps) in zip(axes[count::count], rows, strict=True):
-        axis.set_ylabel(f"{wrapped(network.name)}\n{wrapped(maps.label)}", fontsize=7)
+        axis.set_ylabel(f"{wrap_text(network.name)}\n{wrap_text(maps.label)}", fontsize=7)
     return figure
 
 
 def _draw_images(images: InspectedImages, axes: Sequence[Axes]) -> list[Float[np.ndarray, "rows cols 3"]]:
     """Draw the first images, one on each of some axes, and return their pixels, in [0, 1]."""
-    drawn = []
+    pixels = [in_colours(images.data.images[column]) / 255 for column in range(len(axes))]
     for column, axis in enumerate(axes):
-        drawn.append(in_colours(images.data.images[column]) / 255)
-        axis.imshow(drawn[-1], interpolation="nearest")
-        axis.set_title(wrapped(images.label(column) or "class not known"), fontsize=7)
-    return drawn
+        axis.imshow(pixels[column], interpolation="nearest")
+        axis.set_title(wrap_text(images.label(column) or "class not known"), fontsize=7)
+    return pixels
 
 
 def describe_prediction(images: InspectedImages, network: NetworkInspection, index: int) -> str:
@@ -87,8 +86,8 @@ def head_grid(network: NetworkInspection, title: str) -> Figure:
     axis = figure.subplots()
     image = axis.imshow(sheet, cmap=COLOUR_MAP, vmin=0.0, interpolation="nearest")
     for count, side, set_ticks in ((layers, rows, axis.set_yticks), (heads, cols, axis.set_xticks)):
-        places = [i * (side + gap) + side / 2 - 0.5 for i in range(count)]
-        set_ticks(places, list(map(str, range(1, count + 1))), fontsize=8)
+        ticks = [i * (side + gap) + side / 2 - 0.5 for i in range(count)]
+        set_ticks(ticks, list(map(str, range(1, count + 1))), fontsize=8)
     axis.set(ylabel="layer", xlabel="head")
     axis.spines[:].set_visible(False)
     axis.tick_params(length=0)
@@ -100,12 +99,12 @@ def head_grid(network: NetworkInspection, title: str) -> Figure:
 
 
 def distances_by_depth(networks: Sequence[NetworkInspection], image_size: tuple[int, int]) -> Figure:
-    """Mean attention distance of every head in pixels by layer, and that of attention with equal weights."""
-    figure, (axis,) = plain_axes(6.4, 3.5)
-    known = looks([network.name for network in networks])
+    """Mean attention distance of every head in pixels by layer, and the distance of attention with equal weights."""
+    figure, (axis,) = make_axes(6.4, 3.5)
+    styles = assign_styles([network.name for network in networks])
     uniform: dict[float, str] = {}  # distance: colour; one line for networks with the same grid
     for network in networks:
-        attention, look = network.attention, known[network.name]
+        attention, look = network.attention, styles[network.name]
         assert attention is not None, "of networks with attention"
         heads, of_uniform = attention_distances(attention, visible_size(network.network.network, image_size))
         plot_distances(axis, [layer.tolist() for layer in heads], look, f"{network.name}, mean of heads")

@@ -16,12 +16,19 @@ from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.reporting.figures.drawing import (
     PercentLocator,
     in_colours,
-    panels,
-    plain_axes,
+    make_axes,
+    make_panels,
     plot_shares,
-    wrapped,
+    wrap_text,
 )
-from vit_vs_cnn.reporting.style import COLOUR_MAP, GREY, MOST, Looks, looks, percent
+from vit_vs_cnn.reporting.style import (
+    COLOUR_MAP,
+    MAX_NETWORKS,
+    NEUTRAL_COLOUR,
+    ModelStyles,
+    assign_styles,
+    format_percent,
+)
 
 #: Letters of a line that is as wide as an image.
 LETTERS = 22
@@ -30,13 +37,13 @@ LETTERS = 22
 def comparison_figures(comparison: NetworkComparison, entries: Sequence[TestedEntry]) -> dict[str, Figure]:
     """All figures that the comparison has data for, by the name of the file."""
     figures: dict[str, Figure] = {}
-    styles = looks([network.group for network in comparison.networks])
+    styles = assign_styles([network.group for network in comparison.networks])
     if (accuracy := comparison.accuracy) is not None:
         figures["classes"] = classes_figure(accuracy.classes, styles)
         figures["confusion"] = confusion_figure(accuracy.confusion, comparison.class_names)
         if comparison.examples:
             shown = on_one_fold(entries)
-            figures["pictures"] = pictures_figure(comparison.examples, shown, shown[0].test)
+            figures["pictures"] = examples_figure(comparison.examples, shown, shown[0].test)
     if comparison.calibration:
         first = {network.group: network.name for network in reversed(comparison.networks)}
         ordered = {group: first[group] for group in styles}
@@ -48,37 +55,37 @@ def comparison_figures(comparison: NetworkComparison, entries: Sequence[TestedEn
     return figures
 
 
-def classes_figure(classes: Sequence[ClassAccuracy], styles: Looks) -> Figure:
+def classes_figure(classes: Sequence[ClassAccuracy], styles: ModelStyles) -> Figure:
     """Accuracy by class, the class where groups differ most on top; at most 30 classes."""
     ordered = sorted(classes, key=lambda c: max(c.accuracy.values()) - min(c.accuracy.values()), reverse=True)
     shown = ordered[:30]
-    figure, (axis,) = plain_axes(6.4, 1.2 + 0.27 * len(shown))
+    figure, (axis,) = make_axes(6.4, 1.2 + 0.27 * len(shown))
     axis.xaxis.set_major_locator(PercentLocator())
     for name in classes[0].accuracy:
-        values = [100 * one.accuracy[name] for one in shown]
+        values = [100 * result.accuracy[name] for result in shown]
         axis.plot(values, range(len(shown)), ls="none", label=name, ms=5, **styles[name].line)
-    for place, one in enumerate(shown):
-        ends = [100 * min(one.accuracy.values()), 100 * max(one.accuracy.values())]
-        axis.plot(ends, [place, place], color="#bbbbbb", zorder=0, linewidth=1.5)
-    names = [f"{one.name} *" if _differs(one) else one.name for one in shown]
+    for row, result in enumerate(shown):
+        ends = [100 * min(result.accuracy.values()), 100 * max(result.accuracy.values())]
+        axis.plot(ends, [row, row], color="#bbbbbb", zorder=0, linewidth=1.5)
+    names = [f"{result.name} *" if _is_significant(result) else result.name for result in shown]
     axis.set_yticks(range(len(shown)), names)
     axis.set_ylim(len(shown) - 0.5, -0.5)
     more = f" (the {len(shown)} of {len(ordered)} where they differ most)" if len(shown) < len(ordered) else ""
-    starred = "; * they differ (p < 0.05, Holm)" if any(map(_differs, shown)) else ""
+    starred = "; * they differ (p < 0.05, Holm)" if any(map(_is_significant, shown)) else ""
     axis.set_xlabel(f"accuracy in % by class{more}{starred}")
     axis.grid(axis="x", alpha=0.3)
     figure.legend(fontsize=8, loc="outside upper center", ncols=4, frameon=False)
     return figure
 
 
-def _differs(accuracy: ClassAccuracy) -> bool:
+def _is_significant(accuracy: ClassAccuracy) -> bool:
     return accuracy.p_corrected is not None and accuracy.p_corrected < 0.05
 
 
 def confusion_figure(confusion: Mapping[str, Sequence[Sequence[int]]], class_names: Sequence[str]) -> Figure:
     """Confusion matrix of each group in percent of the true class."""
-    shown = dict(list(confusion.items())[:MOST])
-    figure, axes = plain_axes(0.6 + 3.7 * len(shown), 4.0, len(shown))
+    shown = dict(list(confusion.items())[:MAX_NETWORKS])
+    figure, axes = make_axes(0.6 + 3.7 * len(shown), 4.0, len(shown))
     few = len(class_names) <= 20
     for axis, (name, counts) in zip(axes, shown.items(), strict=True):
         matrix = np.asarray(counts, dtype=float)
@@ -89,29 +96,31 @@ def confusion_figure(confusion: Mapping[str, Sequence[Sequence[int]]], class_nam
         if few:
             axis.set_xticks(range(len(class_names)), class_names, rotation=90, fontsize=7)
             axis.set_yticks(range(len(class_names)), class_names, fontsize=7)
-            _write_in(axis, share)
+            _write_values(axis, share)
         axis.spines[:].set_visible(False)
     axes[0].set_ylabel("true class")
     figure.colorbar(axes[0].images[0], ax=axes, shrink=0.7, label="% of the true class")
     return figure
 
 
-def _write_in(axis: Axes, values: np.ndarray) -> None:
+def _write_values(axis: Axes, values: np.ndarray) -> None:
     middle = (values.min() + values.max()) / 2
     for (row, col), value in np.ndenumerate(values):
         colour = "white" if value < middle else "black"
         axis.text(col, row, f"{value:.0f}", ha="center", va="center", fontsize=6, color=colour)
 
 
-def pictures_figure(pictures: Mapping[str, list[int]], tested: Sequence[ScoredNetwork], test: LabelledImages) -> Figure:
+def examples_figure(
+    pictures: Mapping[str, list[int]], networks: Sequence[ScoredNetwork], test: LabelledImages
+) -> Figure:
     """Test images that only one network classifies correctly, or none, with the predictions."""
-    first = [members[0] for members in group_entries(tested).values()][:MOST]
-    kinds = dict(list(pictures.items())[: MOST + 1])
+    first = [members[0] for members in group_entries(networks).values()][:MAX_NETWORKS]
+    kinds = dict(list(pictures.items())[: MAX_NETWORKS + 1])
     columns = max(len(numbers) for numbers in kinds.values())
-    words = {number: _words(number, first, test) for numbers in kinds.values() for number in numbers}
+    words = {number: _picture_texts(number, first, test) for numbers in kinds.values() for number in numbers}
     lines = 2 + max(above.count("\n") + below.count("\n") for above, below in words.values())
     height = len(kinds) * (1.45 + 0.14 * lines) + 0.1
-    figure, axes = plain_axes(1.25 * columns + 0.3, height, columns, len(kinds), ruled=False)
+    figure, axes = make_axes(1.25 * columns + 0.3, height, columns, len(kinds), ruled=False)
     for row, (kind, numbers) in enumerate(kinds.items()):
         in_row = axes[row * columns : (row + 1) * columns]
         for axis, number in zip(in_row, numbers, strict=False):
@@ -124,38 +133,38 @@ def pictures_figure(pictures: Mapping[str, list[int]], tested: Sequence[ScoredNe
     return figure
 
 
-def _words(number: int, first: Sequence[ScoredNetwork], test: LabelledImages) -> tuple[str, str]:
+def _picture_texts(number: int, first: Sequence[ScoredNetwork], test: LabelledImages) -> tuple[str, str]:
     """Texts above and below an image, in lines that are not wider than it."""
     truth = test.class_names[int(test.labels[number])]
-    says = [f"{t.group}: {test.class_names[int(t.predictions.classes[number])]}" for t in first]
-    return wrapped(f"it is: {truth}", LETTERS), "\n".join(wrapped(text, LETTERS) for text in says)
+    answers = [f"{t.group}: {test.class_names[int(t.predictions.classes[number])]}" for t in first]
+    return wrap_text(f"it is: {truth}", LETTERS), "\n".join(wrap_text(text, LETTERS) for text in answers)
 
 
 def reliability_figure(
-    first: Mapping[str, str], calibration: Mapping[str, CalibrationComparison], styles: Looks
+    first: Mapping[str, str], calibration: Mapping[str, CalibrationComparison], styles: ModelStyles
 ) -> Figure:
     """Accuracy over confidence of the first network of each group, before and after temperature scaling."""
     after = {group: calibration[name].after for group, name in first.items()}
     panels = 2 if any(after.values()) else 1
-    figure, axes = plain_axes(3.6 * panels + 0.4, 3.6, panels)
+    figure, axes = make_axes(3.6 * panels + 0.4, 3.6, panels)
     for panel, axis in enumerate(axes):
         for group, name in first.items():
             scores = after[group] if panel else calibration[name].before
             if scores is not None:
-                label = f"{group}: ECE {percent(scores.ece)} %"
+                label = f"{group}: ECE {format_percent(scores.ece)} %"
                 axis.plot(scores.confidence, scores.accuracy, label=label, ms=4, **styles[group].line)
-        axis.plot([0, 1], [0, 1], color=GREY, linestyle=":", zorder=0)
+        axis.plot([0, 1], [0, 1], color=NEUTRAL_COLOUR, linestyle=":", zorder=0)
         axis.set(xlim=(0, 1), ylim=(0, 1), aspect="equal", xlabel="confidence", ylabel="accuracy")
         axis.set_title("with a temperature fitted on validation" if panel else "as it is", fontsize=10)
         axis.legend(fontsize=7, frameon=False, loc="upper left")
     return figure
 
 
-def corruptions_figure(corruptions: CorruptionAccuracy, styles: Looks) -> Figure:
+def corruptions_figure(corruptions: CorruptionAccuracy, styles: ModelStyles) -> Figure:
     """Accuracy by level of every corruption, one panel for each."""
     accuracy = corruptions.accuracy
     names = list(next(iter(accuracy.values())))
-    figure, axes = panels(len(names), 4, 1.9, 1.55, extra=0.5, share=True)
+    figure, axes = make_panels(len(names), 4, 1.9, 1.55, extra=0.5, share=True)
     for axis, name in zip(axes, names, strict=True):
         shares = {group: (corruptions.clean[group], *by_name[name]) for group, by_name in accuracy.items()}
         plot_shares(axis, range(6), shares, styles, ms=3, lw=1.2)
@@ -170,14 +179,14 @@ def corruptions_figure(corruptions: CorruptionAccuracy, styles: Looks) -> Figure
 
 def cka_figure(similarity: SimilarityComparison) -> Figure:
     """CKA between all layers of two networks, and of each network with itself."""
-    ordered = sorted(similarity.cka, key=lambda one: one.first == one.second)[:MOST]
-    figure, axes = panels(len(ordered), 3, 3.6, 3.5, extra=0.0)
-    for axis, one in zip(axes, ordered, strict=True):
-        axis.imshow(np.asarray(one.values), cmap=COLOUR_MAP, vmin=0, vmax=1, origin="lower", aspect="auto")
-        axis.set(xlabel=one.second, ylabel=one.first)
-        for names, set_ticks in ((one.second_layers, axis.set_xticks), (one.first_layers, axis.set_yticks)):
-            every = -(-len(names) // 20)
-            set_ticks(range(0, len(names), every), names[::every], fontsize=6)
+    ordered = sorted(similarity.cka, key=lambda pair: pair.first == pair.second)[:MAX_NETWORKS]
+    figure, axes = make_panels(len(ordered), 3, 3.6, 3.5, extra=0.0)
+    for axis, pair in zip(axes, ordered, strict=True):
+        axis.imshow(np.asarray(pair.values), cmap=COLOUR_MAP, vmin=0, vmax=1, origin="lower", aspect="auto")
+        axis.set(xlabel=pair.second, ylabel=pair.first)
+        for names, set_ticks in ((pair.second_layers, axis.set_xticks), (pair.first_layers, axis.set_yticks)):
+            step = -(-len(names) // 20)
+            set_ticks(range(0, len(names), step), names[::step], fontsize=6)
         axis.tick_params(axis="x", labelrotation=90)
     figure.colorbar(axes[0].images[0], ax=axes, shrink=0.7, label="CKA")
     return figure

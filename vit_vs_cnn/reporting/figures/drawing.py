@@ -23,7 +23,7 @@ from matplotlib.text import Text
 from matplotlib.ticker import AutoLocator, FixedFormatter, FuncFormatter, MaxNLocator
 
 from vit_vs_cnn.files import atomic_write
-from vit_vs_cnn.reporting.style import DPI, Look, Looks
+from vit_vs_cnn.reporting.style import DPI, ModelStyle, ModelStyles
 from vit_vs_cnn.statistics.intervals import Estimate
 
 #: Formatters of ticks that are names; other formatters write numbers, as formulas.
@@ -57,7 +57,7 @@ class Drawing(Figure):
         return picture_of(self, "png", dpi=100)
 
 
-def plain_axes(
+def make_axes(
     width: float, height: float, columns: int = 1, rows: int = 1, *, share: bool = False, ruled: bool = True
 ) -> tuple[Drawing, list[Axes]]:
     """A figure of a size in inches, and its panels row by row.
@@ -78,24 +78,24 @@ def plain_axes(
     return figure, axes
 
 
-def wrapped(text: str, letters: int = 24) -> str:
+def wrap_text(text: str, letters: int = 24) -> str:
     """Text in lines of at most so many letters."""
     return "\n".join(textwrap.wrap(text, letters, break_on_hyphens=False))
 
 
-def panels(
+def make_panels(
     count: int, most: int, width: float, height: float, *, extra: float = 0.6, share: bool = False
 ) -> tuple[Drawing, list[Axes]]:
     """A figure with panels of a size, at most ``most`` in a row; ``extra`` is its additional height."""
     columns = min(most, count)
     rows = -(-count // columns)
-    figure, axes = plain_axes(width * columns + 0.6, height * rows + extra, columns, rows, share=share)
+    figure, axes = make_axes(width * columns + 0.6, height * rows + extra, columns, rows, share=share)
     for axis in axes[count:]:
         axis.set_visible(False)
     return figure, axes[:count]
 
 
-def plot_distances(axis: Axes, heads: Sequence[Sequence[float]], look: Look, label: str) -> None:
+def plot_distances(axis: Axes, heads: Sequence[Sequence[float]], look: ModelStyle, label: str) -> None:
     """Plot the attention distance of every head by layer, and the mean of each layer."""
     for layer, distances in enumerate(heads, start=1):
         axis.plot([layer] * len(distances), distances, ls="none", alpha=0.45, ms=4, **look.line)
@@ -105,12 +105,12 @@ def plot_distances(axis: Axes, heads: Sequence[Sequence[float]], look: Look, lab
 
 
 def plot_shares(
-    axis: Axes, across: Sequence[float] | Sequence[int], shares: Shares, looks: Looks, **options: Any
+    axis: Axes, across: Sequence[float] | Sequence[int], shares: Shares, styles: ModelStyles, **options: Any
 ) -> None:
     """Plot a line in percent for each model."""
     axis.yaxis.set_major_locator(PercentLocator())
     for name, values in shares.items():
-        style: dict[str, Any] = {"ms": 4, **looks[name].line, **options}
+        style: dict[str, Any] = {"ms": 4, **styles[name].line, **options}
         axis.plot(across, [100 * value for value in values], label=name, **style)
 
 
@@ -120,7 +120,7 @@ def in_colours(image: Any) -> UInt8[np.ndarray, "rows cols 3"]:
     return colours.permute(1, 2, 0).contiguous().numpy()
 
 
-def in_percent(estimates: Sequence[Estimate]) -> tuple[np.ndarray, np.ndarray]:
+def error_bars_in_percent(estimates: Sequence[Estimate]) -> tuple[np.ndarray, np.ndarray]:
     """Values, and lengths of their error bars below and above."""
     values, low, high = (100 * np.array([getattr(e, end) for e in estimates]) for end in ("value", "low", "high"))
     return values, np.maximum([values - low, high - values], 0)
@@ -128,7 +128,7 @@ def in_percent(estimates: Sequence[Estimate]) -> tuple[np.ndarray, np.ndarray]:
 
 def plot_rows(
     axis: Axes,
-    rows: Sequence[tuple[str, Look, Estimate, Sequence[float]]],
+    rows: Sequence[tuple[str, ModelStyle, Estimate, Sequence[float]]],
     mark: Mapping[str, Any],
     **options: Any,
 ) -> None:
@@ -140,7 +140,7 @@ def plot_rows(
     """
     axis.xaxis.set_major_locator(PercentLocator())
     for row, (_, look, estimate, by_seed) in enumerate(rows):
-        value, error = in_percent([estimate])
+        value, error = error_bars_in_percent([estimate])
         axis.errorbar(value, row, xerr=error, ls="none", **look.line, **options)
         if len(by_seed) > 1:
             axis.plot([100 * a for a in by_seed], [row + 0.2] * len(by_seed), ls="none", color=look.colour, **mark)
@@ -150,14 +150,14 @@ def plot_rows(
 
 def picture_of(figure: Figure, kind: str = "svg", *, dpi: int = DPI) -> bytes:
     """Bytes of a file of a figure; the same figure gives the same bytes."""
-    with _laid_out(figure):
+    with _fixed_layout(figure):
         return _bytes(figure, kind, "page", dpi)
 
 
 def save_figure(figure: Figure, folder: Path, name: str, formats: Sequence[str] = ("png", "svg")) -> list[Path]:
     """Write ``name.png`` and ``name.svg`` into a folder, which is made; the same figure gives the same bytes."""
     paths = [folder / f"{name}.{suffix}" for suffix in formats]
-    with _laid_out(figure):
+    with _fixed_layout(figure):
         for path, suffix in zip(paths, formats, strict=True):
             with atomic_write(path, contested=True) as partial:
                 partial.write_bytes(_bytes(figure, suffix, name, DPI))
@@ -165,8 +165,8 @@ def save_figure(figure: Figure, folder: Path, name: str, formats: Sequence[str] 
 
 
 @contextmanager
-def _laid_out(figure: Figure) -> Iterator[None]:
-    """Lay out a figure once, which matplotlib otherwise does for each file."""
+def _fixed_layout(figure: Figure) -> Iterator[None]:
+    """Compute the layout of a figure once instead of for each file."""
     make_readable(figure)
     engine = figure.get_layout_engine()
     with boxes_without_warning():
@@ -211,7 +211,7 @@ def make_readable(figure: Figure) -> None:
 
 @contextmanager
 def boxes_without_warning() -> Iterator[None]:
-    """A block in which characters that no font has, and scripts that matplotlib cannot shape, are no warnings."""
+    """Context without warnings about missing characters and about scripts that matplotlib cannot shape."""
     with warnings.catch_warnings():
         for message in ("Glyph .* missing from", "Matplotlib currently does not support"):
             warnings.filterwarnings("ignore", message)
@@ -224,9 +224,9 @@ def _fallback_fonts(characters: frozenset[int]) -> tuple[str, ...]:
     results, missing = [], characters - _characters_of(findfont(FontProperties()))
     plain = (font for font in fontManager.ttflist if font.style == "normal" and font.weight in (400, "normal"))
     for name, path in sorted((font.name, font.fname) for font in plain if not font.name.startswith(_LAST_RESORT)):
-        if known := missing and missing & _characters_of(path):
+        if characters := missing and missing & _characters_of(path):
             results.append(name)
-            missing -= known
+            missing -= characters
     return tuple(results)
 
 

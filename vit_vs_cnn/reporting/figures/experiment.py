@@ -9,17 +9,17 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from vit_vs_cnn.regimes.analysis import Analysis
-from vit_vs_cnn.reporting.figures.drawing import PercentLocator, in_percent, plain_axes, plot_rows
-from vit_vs_cnn.reporting.style import GREY, INK, Look, looks
+from vit_vs_cnn.reporting.figures.drawing import PercentLocator, error_bars_in_percent, make_axes, plot_rows
+from vit_vs_cnn.reporting.style import INK, NEUTRAL_COLOUR, ModelStyle, assign_styles
 from vit_vs_cnn.statistics.intervals import Estimate
 from vit_vs_cnn.statistics.pair_comparison import CONCLUSIVE, PairComparison
 
 #: Width and height in inches. The letters are readable on a page 400 pixels wide.
 FIGURE_SIZE_INCHES = (6.4, 3.0)
-#: With more models, only those of the recommendation have intervals.
+#: With more models, only the two models of the recommendation have intervals.
 MAX_CURVES_WITH_INTERVALS = 5
 #: The one look of differences.
-_DIFFERENCE = Look(INK, "o")
+_DIFFERENCE = ModelStyle(INK, "o")
 #: Comparisons of a row by training-set size: the difference, and whether it is conclusive.
 _Row = tuple[str, dict[int, tuple[Estimate, bool]]]
 
@@ -54,7 +54,7 @@ def accuracy_curves(analysis: Analysis, budgets: Sequence[str] = (), *, fits: bo
     sizes = sorted({point.train_size for point in analysis.accuracies if point.budget in shown})
     rows = len(sizes) == 1
     height = 1.0 + 0.5 * len(analysis.models) if rows else FIGURE_SIZE_INCHES[1]
-    figure, axes = plain_axes(FIGURE_SIZE_INCHES[0], height, len(shown), share=True)
+    figure, axes = make_axes(FIGURE_SIZE_INCHES[0], height, len(shown), share=True)
     for axis, budget in zip(axes, shown, strict=True):
         if rows:
             _draw_rows(axis, analysis, budget)
@@ -71,7 +71,7 @@ def accuracy_curves(analysis: Analysis, budgets: Sequence[str] = (), *, fits: bo
 
 
 def _draw_rows(axis: Axes, analysis: Analysis, budget: str) -> None:
-    styles = looks(analysis.display_names)
+    styles = assign_styles(analysis.display_names)
     rows = [
         (model.display_name, styles[model.key], point.accuracy, point.by_seed)
         for model in analysis.models
@@ -79,14 +79,14 @@ def _draw_rows(axis: Axes, analysis: Analysis, budget: str) -> None:
     ]
     plot_rows(axis, rows, {"marker": ".", "ms": 5, "alpha": 0.5}, ms=7, elinewidth=1.5)
     if shows_chance(analysis):
-        axis.axvline(100 * (analysis.chance or 0), color=GREY, lw=1, ls="--")
-        place = {"xytext": (3, -2), "xycoords": ("data", "axes fraction"), "textcoords": "offset points", "va": "top"}
-        axis.annotate("majority class", (100 * (analysis.chance or 0), 1), color=GREY, fontsize=8.5, **place)
+        axis.axvline(100 * (analysis.chance or 0), color=NEUTRAL_COLOUR, lw=1, ls="--")
+        layout = {"xytext": (3, -2), "xycoords": ("data", "axes fraction"), "textcoords": "offset points", "va": "top"}
+        axis.annotate("majority class", (100 * (analysis.chance or 0), 1), color=NEUTRAL_COLOUR, fontsize=8.5, **layout)
 
 
 def _draw_curves(axis: Axes, analysis: Analysis, budget: str, *, fits: bool) -> None:
     axis.yaxis.set_major_locator(PercentLocator())
-    styles, advice = looks(analysis.display_names), analysis.recommendation
+    styles, advice = assign_styles(analysis.display_names), analysis.recommendation
     for key, style in styles.items():
         curve = analysis.curve(key, budget)
         sizes, values = [p.train_size for p in curve], [100 * p.accuracy.value for p in curve]
@@ -103,7 +103,7 @@ def _draw_curves(axis: Axes, analysis: Analysis, budget: str, *, fits: bool) -> 
             axis.plot(sizes, 100 * (1 - errors), ":", color=styles[forecast.model].colour, lw=1.5)
             _draw_intervals(axis, [forecast.train_size], [forecast.accuracy], styles[forecast.model])
     elif shows_chance(analysis):
-        axis.axhline(100 * (analysis.chance or 0), color=GREY, lw=1, ls="--")
+        axis.axhline(100 * (analysis.chance or 0), color=NEUTRAL_COLOUR, lw=1, ls="--")
 
 
 def shows_chance(analysis: Analysis) -> bool:
@@ -113,9 +113,9 @@ def shows_chance(analysis: Analysis) -> bool:
     return analysis.chance is not None and min(values) - analysis.chance < room
 
 
-def _draw_intervals(axis: Axes, places: Sequence[int], estimates: Sequence[Estimate], style: Look) -> None:
-    values, spans = in_percent(estimates)
-    axis.errorbar(places, values, spans, ms=6, lw=0, elinewidth=1.5, capsize=3, **style.line)
+def _draw_intervals(axis: Axes, sizes: Sequence[int], estimates: Sequence[Estimate], style: ModelStyle) -> None:
+    values, spans = error_bars_in_percent(estimates)
+    axis.errorbar(sizes, values, spans, ms=6, lw=0, elinewidth=1.5, capsize=3, **style.line)
 
 
 def _label_ends(axis: Axes, analysis: Analysis, budget: str, *, with_chance: bool) -> None:
@@ -127,7 +127,7 @@ def _label_ends(axis: Axes, analysis: Analysis, budget: str, *, with_chance: boo
 
 def _write_names(axis: Axes, analysis: Analysis, ends: dict[str, float]) -> None:
     """Write display names to the right of an axis, near the given heights and apart. "" is the majority class."""
-    styles, names = looks(analysis.display_names), analysis.display_names | {"": "majority class"}
+    styles, names = assign_styles(analysis.display_names), analysis.display_names | {"": "majority class"}
     order = sorted(ends, key=lambda key: (ends[key], key))
     low, high = axis.get_ylim()
     gap = (high - low) * 0.075
@@ -136,12 +136,12 @@ def _write_names(axis: Axes, analysis: Analysis, ends: dict[str, float]) -> None
     for key, height in zip(order, heights, strict=True):
         if key:
             axis.plot(1.04, height, transform=axis.get_yaxis_transform(), ms=6, clip_on=False, lw=0, **styles[key].line)
-        place = {"xycoords": ("axes fraction", "data"), "va": "center", "fontsize": 9.5 if key else 8.5}
-        left, colour = (1.07, INK) if key else (1.02, GREY)
-        axis.annotate(names[key], (left, height), annotation_clip=False, color=colour, **place)
+        layout = {"xycoords": ("axes fraction", "data"), "va": "center", "fontsize": 9.5 if key else 8.5}
+        x, colour = (1.07, INK) if key else (1.02, NEUTRAL_COLOUR)
+        axis.annotate(names[key], (x, height), annotation_clip=False, color=colour, **layout)
 
 
-def _determined(difference: Estimate) -> Estimate:
+def _with_limited_interval(difference: Estimate) -> Estimate:
     """A difference, without its interval where the data do not determine it."""
     value = difference.value
     return difference if difference.low > -1 and difference.high < 1 else Estimate(value, value, value)
@@ -151,10 +151,10 @@ def difference_curve(analysis: Analysis) -> Figure:
     """Difference of the two models of the recommendation against training images, with the crossover shaded."""
     advice, names = analysis.recommendation, analysis.display_names
     assert advice.rival is not None
-    figure, (axis,) = plain_axes(FIGURE_SIZE_INCHES[0], 2.8)
+    figure, (axis,) = make_axes(FIGURE_SIZE_INCHES[0], 2.8)
     comparisons = _recommended_pair(analysis)
     signed = [
-        _determined(comparison.difference if comparison.first == advice.best else -comparison.difference)
+        _with_limited_interval(comparison.difference if comparison.first == advice.best else -comparison.difference)
         for comparison in comparisons
     ]
     sizes = [comparison.train_size or 0 for comparison in comparisons]
@@ -162,7 +162,7 @@ def difference_curve(analysis: Analysis) -> Figure:
     for comparison, size, estimate in zip(comparisons, sizes, signed, strict=True):
         if comparison.conclusion not in CONCLUSIVE:
             axis.plot(size, 100 * estimate.value, "o", mfc="white", mec=INK, ms=6, zorder=4)
-    axis.axhline(0, color=GREY, lw=1)
+    axis.axhline(0, color=NEUTRAL_COLOUR, lw=1)
     axis.yaxis.set_major_locator(MaxNLocator(5))
     for crossover in analysis.crossovers:
         if {crossover.below, crossover.above} == {advice.best, advice.rival}:
@@ -184,12 +184,14 @@ def reference_model(analysis: Analysis) -> str | None:
 
 def difference_curves(analysis: Analysis, reference: str) -> Figure:
     """Difference of each model from the reference against training images."""
-    figure, (axis,) = plain_axes(*FIGURE_SIZE_INCHES)
-    styles, ends = looks(analysis.display_names), {}
+    figure, (axis,) = make_axes(*FIGURE_SIZE_INCHES)
+    styles, ends = assign_styles(analysis.display_names), {}
     for key, style in styles.items():
         comparisons = analysis.pair(key, reference) if key != reference else []
         if comparisons:
-            signed = [_determined(one.difference if one.first == key else -one.difference) for one in comparisons]
+            signed = [
+                _with_limited_interval(one.difference if one.first == key else -one.difference) for one in comparisons
+            ]
             sizes, values = [one.train_size or 0 for one in comparisons], [100 * one.value for one in signed]
             axis.plot(sizes, values, lw=1.5, color=style.colour)
             _draw_intervals(axis, sizes, signed, style)
@@ -197,7 +199,7 @@ def difference_curves(analysis: Analysis, reference: str) -> Figure:
                 if comparison.conclusion not in CONCLUSIVE:
                     axis.plot(size, value, style.marker, mfc="white", mec=style.colour, ms=6, zorder=4)
             ends[key] = values[-1]
-    axis.axhline(0, color=GREY, lw=1)
+    axis.axhline(0, color=NEUTRAL_COLOUR, lw=1)
     axis.yaxis.set_major_locator(MaxNLocator(6))
     axis.set_xlabel("training images", fontsize=10)
     axis.set_ylabel(f"points above the {analysis.display_names[reference]}", fontsize=10)
@@ -211,21 +213,21 @@ def gaps_to_best(analysis: Analysis) -> Figure:
     """Points by which each model is worse than the best one: a row a model, a panel a training-set size."""
     gaps, names = _gaps_to_best(analysis), analysis.display_names
     order = sorted(gaps, key=lambda key: gaps[key][max(gaps[key])][0].value)
-    return _forest([(names[key], gaps[key]) for key in order], f"points behind the {names[_best(analysis)]}")
+    return _forest([(names[key], gaps[key]) for key in order], f"points below the {names[_best(analysis)]}")
 
 
 def _forest(rows: Sequence[_Row], label: str) -> Figure:
     sizes = sorted({size for _, by_size in rows for size in by_size})
     width = max(FIGURE_SIZE_INCHES[0], 1.6 + 1.5 * len(sizes))
-    figure, axes = plain_axes(width, 1.1 + 0.28 * len(rows), len(sizes), share=True)
+    figure, axes = make_axes(width, 1.1 + 0.28 * len(rows), len(sizes), share=True)
     for axis, size in zip(axes, sizes, strict=True):
-        for place, (_, by_size) in enumerate(rows):
+        for row, (_, by_size) in enumerate(rows):
             if size in by_size:
                 estimate, is_conclusive = by_size[size]
-                (value,), span = in_percent([_determined(estimate)])
+                (value,), span = error_bars_in_percent([_with_limited_interval(estimate)])
                 face = INK if is_conclusive else "white"
-                axis.errorbar(value, place, xerr=span, ms=6, lw=0, elinewidth=1.5, mfc=face, **_DIFFERENCE.line)
-        axis.axvline(0, color=GREY, lw=1)
+                axis.errorbar(value, row, xerr=span, ms=6, lw=0, elinewidth=1.5, mfc=face, **_DIFFERENCE.line)
+        axis.axvline(0, color=NEUTRAL_COLOUR, lw=1)
         axis.set_title(f"{size:,} images", fontsize=10, loc="left")
         axis.grid(axis="x", alpha=0.3)
     axes[0].set_yticks(range(len(rows)), [name for name, _ in rows])
@@ -242,18 +244,19 @@ def _recommended_pair(analysis: Analysis) -> list[PairComparison]:
 
 def _best(analysis: Analysis) -> str:
     """The most accurate model at the largest training-set size."""
-    there = [p for model in analysis.models for p in analysis.curve(model.key) if p.train_size == analysis.sizes[-1]]
-    return max(there, key=lambda point: point.accuracy.value).model
+    points = [p for model in analysis.models for p in analysis.curve(model.key) if p.train_size == analysis.sizes[-1]]
+    return max(points, key=lambda point: point.accuracy.value).model
 
 
 def _gaps_to_best(analysis: Analysis) -> dict[str, dict[int, tuple[Estimate, bool]]]:
-    """By model and size: the accuracy of the best model minus that of the model, and whether that is conclusive."""
-    best, found = _best(analysis), dict[str, dict[int, tuple[Estimate, bool]]]()
-    for one in analysis.comparisons:
-        if best in one.names:
-            other, gap = (one.second, one.difference) if one.first == best else (one.first, -one.difference)
-            found.setdefault(other, {})[one.train_size or 0] = gap, one.conclusion in CONCLUSIVE
-    return found
+    """Points of each model below the best one, by model and size, and whether the comparison is conclusive."""
+    best, gaps = _best(analysis), dict[str, dict[int, tuple[Estimate, bool]]]()
+    for comparison in (comparison for comparison in analysis.comparisons if best in comparison.names):
+        model, gap = comparison.second, comparison.difference
+        if comparison.second == best:
+            model, gap = comparison.first, -comparison.difference
+        gaps.setdefault(model, {})[comparison.train_size or 0] = gap, comparison.conclusion in CONCLUSIVE
+    return gaps
 
 
 def _set_log_axis(axis: Axes, values: Sequence[int]) -> None:

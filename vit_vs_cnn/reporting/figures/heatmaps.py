@@ -34,7 +34,7 @@ def attention_heatmaps(
         cell_size: of a matrix, in inches.
 
     Raises:
-        ValueError: if there is no matrix, or the rows differ in length.
+        ValueError: if the grid is empty, or its rows differ in length.
     """
     grid = [[np.asarray(torch.as_tensor(matrix).detach().cpu().float()) for matrix in row] for row in weights]
     rows, columns = len(grid), len(grid[0]) if grid else 0
