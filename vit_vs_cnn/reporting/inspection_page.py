@@ -103,8 +103,6 @@ def write_inspection_page(
     assets = ("explorer.css", "explorer.js")
     title = f"Inspection of {join_names(names)}"
     document = Document(title, inspection.lines, styles=assign_styles(names), assets=assets)
-        f"Inspection of {join_names(names)}", inspection.lines, styles=assign_styles(names), assets=assets
-    )
     document.add(Raw("explorer.html", {"weights": weights, "data": data}))
     classes = _target_classes(inspection)
     notes = (_page_limits(inspection, count, max_error), ABOUT_LABELS.format(classes=classes), ABOUT_DELETION)
