@@ -122,13 +122,13 @@ def join_logs(source: TestSetLog, target: TestSetLog) -> dict[str, str]:
         InputError: one of the two was edited.
     """
     old, new = target.read(), source.read()
-    for log, history in ((target, old), (source, new)):
-        if not history.is_chained:
+    for log, entries in ((target, old), (source, new)):
+        if not all(entry.is_chained for entry in entries):
             raise InputError(f"{log.path}: was edited: a line does not name the line before it")
-    hashes = {str(name): entry.hash for entry in old.entries for name in (entry.hash, entry.values.get("joined"))}
-    hashes |= {entry.hash: hashes[str(was)] for entry in new.entries if (was := entry.values.get("joined")) in hashes}
-    missing = [entry for entry in new.entries if entry.hash not in hashes]
-    last = old.entries[-1].hash if old.entries else None
+    hashes = {str(name): entry.hash for entry in old for name in (entry.hash, entry.values.get("joined"))}
+    hashes |= {entry.hash: hashes[str(was)] for entry in new if (was := entry.values.get("joined")) in hashes}
+    missing = [entry for entry in new if entry.hash not in hashes]
+    last = old[-1].hash if old else None
     continues = bool(missing) and missing[0].values["previous"] == last
     lines = [
         entry.values if continues else {**entry.values, "joined": entry.values.get("joined", entry.hash)}

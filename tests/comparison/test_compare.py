@@ -11,7 +11,7 @@ from vit_vs_cnn.comparison.entries import predict_once
 def test_corrupted_images_are_logged_with_the_accuracy_of_each_network(tmp_path):
     entries = [entry(tmp_path, seed=seed) for seed in (0, 1)]
     comparison, _ = compare_entries(entries, CompareRequest(parts=(Part.CORRUPTIONS,), corruption_images=10))
-    logged = [one.values for one in entries[0].log.read().entries]
+    logged = [one.values for one in entries[0].log.read()]
     own = comparison.corruptions.by_network
     assert [one["accuracy"] for one in logged] == [own["cnn-s0"], own["cnn-s1"]]
     assert own["cnn-s0"] != own["cnn-s1"]

@@ -169,7 +169,7 @@ def test_no_network_is_scored_on_an_image_that_it_was_trained_or_validated_on(tr
 def test_each_fold_has_a_log_and_the_report_counts_all(trained):
     for result in _results(trained):
         log = TestSetLog(trained.parent, str(result.test_set)).read()
-        assert len(log.entries) == 2 and result.scores.log_entry in {entry.hash for entry in log.entries}
+        assert len(log) == 2 and result.scores.log_entry in {entry.hash for entry in log}
     account = summarize_log(trained, _results(trained)[0].test_set)
     assert account.is_intact
     assert account.text == "Logs of the 3 test folds: 6 evaluations of 6 networks, each once."

@@ -156,11 +156,11 @@ def test_looks_of_two_machines_become_one_ledger(trained_once, tmp_path):
     for _ in range(2):  # what is recorded again is not written down again
         assert main([str(trained_once), str(kept)]) == 0
         before, after = ledger_beside(trained_once).read(), mine.read()
-        assert after.is_chained
-        assert [e.values.get("joined") for e in after.entries] == [None, *(e.hash for e in before.entries)]
-        assert [e.values["weights"] for e in after.entries[1:]] == [e.values["weights"] for e in before.entries]
+        assert all(entry.is_chained for entry in after)
+        assert [e.values.get("joined") for e in after] == [None, *(e.hash for e in before)]
+        assert [e.values["weights"] for e in after[1:]] == [e.values["weights"] for e in before]
     named = {result.scores.log_entry for result in read_finished_results(kept).values()}
-    assert named == {e.hash for e in after.entries[1:]}
+    assert named == {e.hash for e in after[1:]}
     assert read_findings(kept).notes == ()
 
 

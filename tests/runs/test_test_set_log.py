@@ -138,9 +138,9 @@ def test_processes_that_write_at_once_leave_one_unbroken_chain(tmp_path):
     for child in children:
         child.join(60)
     assert [child.exitcode for child in children] == [0, 0]
-    history = _ledger(tmp_path).read()
-    assert history.is_chained
-    assert {e.values["weights"] for e in history.entries} == {f"{w}{n}" for w in "ab" for n in range(count)}
+    entries = _ledger(tmp_path).read()
+    assert all(entry.is_chained for entry in entries)
+    assert {e.values["weights"] for e in entries} == {f"{w}{n}" for w in "ab" for n in range(count)}
 
 
 @pytest.mark.parametrize(

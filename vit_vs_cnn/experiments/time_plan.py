@@ -256,7 +256,7 @@ def _continue_plan(
         candidates = [plan for plan in grids.candidate_grids(costs, fixed) if plan.is_larger_than(old)]
         chosen = grids.best_grid(candidates, minutes)
         if chosen is not None:
-            console.print(f"Planned anew: {chosen.text}. {_runs_text(chosen, same)} are left", soft_wrap=True)
+            console.print(f"Planned anew: {chosen.text}. Left: {_runs_text(chosen, same)}", soft_wrap=True)
             for line in _answers(chosen, [old, *candidates], costs, fixed):
                 console.print(line, soft_wrap=True)
             return _with_grid(same, chosen, fixed)
@@ -305,5 +305,5 @@ def _check_recipes(experiment: Experiment, free: Collection[str]) -> None:
 def _runs_text(plan: GridPlan, experiment: Experiment) -> str:
     at_a_time = f", {plan.at_a_time:.2g} at a time" if plan.at_a_time > 1 else ""
     if experiment.executor.name == "ray":
-        at_a_time = " one after the other; Ray runs as many at a time as the cluster has room for"
+        at_a_time = ", one after the other; Ray runs as many at a time as the cluster has room for"
     return f"{plan.runs} runs in about {duration(plan.seconds - plan.spent)}{at_a_time}"

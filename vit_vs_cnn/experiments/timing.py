@@ -123,7 +123,9 @@ def choose_precision(experiment: Experiment) -> Experiment:
     """
     if experiment.trainer.get("precision") != AUTO:
         return experiment
-    has_units = bool(bfloat16_units()) if on_cpu(experiment) else torch.cuda.is_bf16_supported()
+    has_units = (
+        bool(bfloat16_units()) if on_cpu(experiment) else torch.cuda.is_bf16_supported(including_emulation=False)
+    )
     precision = HALF_PRECISION if has_units else SINGLE_PRECISION
     for path in (experiment.folder / "experiment.yaml", experiment.folder / "tuning" / "experiment.yaml"):
         if path.exists():

@@ -5,7 +5,7 @@ import json
 import os
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -32,30 +32,13 @@ class LogEntry:
 
     Arguments:
         hash: SHA-256 of the line without its end, in hex. The next line and the result of the run contain it.
+        values: of the line; empty if it cannot be read.
+        is_chained: whether the line contains the hash of the line before it.
     """
 
     hash: str
     values: Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class LogHistory:
-    """The entries of a log.
-
-    Arguments:
-        is_chained: whether every line can be read and contains the hash of the line before it.
-    """
-
-    entries: tuple[LogEntry, ...]
     is_chained: bool
-
-    def has_entries_of(self, results: Iterable[RunResult]) -> bool:
-        """Report if the log is chained and has the entries that results refer to.
-
-        Lines that were cut off at its end, together with the results that refer to them, leave no trace.
-        """
-        hashes = {entry.hash for entry in self.entries}
-        return self.is_chained and all(result.scores.log_entry in {None, *hashes} for result in results)
 
 
 class TestSetLog:
@@ -77,26 +60,24 @@ class TestSetLog:
         self.path = output / TEST_SET_LOG_FOLDER / f"{test_set}.jsonl"
         self.test_set = test_set
 
-    def read(self) -> LogHistory:
+    def read(self) -> list[LogEntry]:
         """All entries."""
-        if not self.path.exists():
-            return LogHistory((), is_chained=True)
-        entries, previous, is_chained = [], None, True
-        for line in self.path.read_bytes().split(b"\n")[:-1]:
+        entries, previous = [], None
+        for line in self.path.read_bytes().split(b"\n")[:-1] if self.path.exists() else ():
             values = _parse(line)
-            is_chained = is_chained and values is not None and values.get("previous") == previous
+            is_chained = values is not None and values.get("previous") == previous
             previous = _hash(line)
-            entries += [] if values is None else [LogEntry(previous, values)]
-        return LogHistory(tuple(entries), is_chained)
+            entries.append(LogEntry(previous, values or {}, is_chained))
+        return entries
 
     def count(self, weights: str) -> int:
         """Number of evaluations of these weights."""
-        return sum(entry.values.get("weights") == weights for entry in self.read().entries)
+        return sum(entry.values.get("weights") == weights for entry in self.read())
 
     def find(self, *, weights: str, label: str, run: Run | None) -> str | None:
         """Hash of the entry of an evaluation; None if it is missing."""
         wanted = {"what": label, "weights": weights, **_describe(run)}
-        hashes = [entry.hash for entry in self.read().entries if wanted.items() <= entry.values.items()]
+        hashes = [entry.hash for entry in self.read() if wanted.items() <= entry.values.items()]
         return hashes[-1] if hashes else None
 
     def record(self, *, weights: str, accuracy: float, label: str, run: Run | None) -> str:
@@ -156,7 +137,7 @@ class LogSummary:
         test_sets: number of logs; 0 if the runs were scored on validation images.
     """
 
-    entries: tuple[LogEntry, ...]
+    entries: list[LogEntry]
     experiments: frozenset[str]
     test_sets: int
     is_intact: bool = True
@@ -212,19 +193,18 @@ def summarize_log(folder: Path, test_set: str | None) -> LogSummary:
         test_set: its name; None if the runs are scored on validation images.
     """
     if test_set is None:
-        return LogSummary((), frozenset(), 0)
+        return LogSummary([], frozenset(), 0)
     output, results = output_of(folder), _read_all_results(folder)
     images = {result.data.fingerprint for result in results if result.test_set == test_set}
     results = [result for result in results if result.data.fingerprint in images and result.test_set is not None]
     names = sorted({test_set, *(str(result.test_set) for result in results)})
-    histories = [TestSetLog(output, name).read() for name in names]
-    history = LogHistory(
-        tuple(entry for log in histories for entry in log.entries), all(log.is_chained for log in histories)
-    )
-    hashes = {result.scores.log_entry for result in results}
-    own = [entry.values for entry in history.entries if entry.hash in hashes]
+    entries = [entry for name in names for entry in TestSetLog(output, name).read()]
+    hashes, recorded = ({entry.hash for entry in entries}, {result.scores.log_entry for result in results} - {None})
+    own = [entry.values for entry in entries if entry.hash in recorded]
     experiments = frozenset(str(values["experiment"]) for values in own if values.get("experiment"))
-    return LogSummary(history.entries, experiments, len(names), history.has_entries_of(results))
+    # Lines that were cut off at the end, together with the results that refer to them, leave no trace.
+    is_intact = all(entry.is_chained for entry in entries) and recorded <= hashes
+    return LogSummary(entries, experiments, len(names), is_intact)
 
 
 def output_of(folder: Path) -> Path:
