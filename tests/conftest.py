@@ -59,6 +59,16 @@ def _end() -> None:
 atexit.register(_end)  # early, so that it comes behind all others
 
 
+@pytest.fixture(autouse=True)
+def modules_of_tests_forgotten(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Modules that a test wrote and imported are not those of the next test, which may have the same names."""
+    before = set(sys.modules)
+    yield
+    for name in set(sys.modules) - before:
+        if str(getattr(sys.modules[name], "__file__", None)).startswith(str(tmp_path_factory.getbasetemp())):
+            del sys.modules[name]
+
+
 @pytest.fixture(scope="session", autouse=True)
 def disk_not_waited_for() -> Iterator[None]:
     """No test cuts the power, which is all that waiting for the disk is for; killed processes lose nothing by it."""

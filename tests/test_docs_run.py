@@ -200,7 +200,7 @@ def run(command: str, capfd: pytest.CaptureFixture[str]) -> tuple[str, str]:
 
 
 @pytest.fixture
-def prepared(tmp_path, monkeypatch) -> Iterator[Path]:
+def prepared(tmp_path, monkeypatch) -> Path:
     """A copy of the repository, as far as pages name it, with photographs, CIFAR and weights as a reader has them."""
     from safetensors.torch import save_file
     from timm import create_model
@@ -226,10 +226,7 @@ def prepared(tmp_path, monkeypatch) -> Iterator[Path]:
     monkeypatch.syspath_prepend(here)
     monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{here}")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    yield here
-    for name, module in [*sys.modules.items()]:
-        if str(getattr(module, "__file__", None)).startswith(str(here)):
-            del sys.modules[name]
+    return here
 
 
 @pytest.mark.slow

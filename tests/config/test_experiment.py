@@ -33,9 +33,7 @@ def test_an_experiment_survives_the_way_to_plain_values_and_back(tmp_path):
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_every_config_of_the_project_is_valid(path):
     others = {"attention_family": {"sincos", "window3"}, "released_cpu": {"resnet_longer", "released"}}
-    others |= {
-        "recipes": {"vit_nano", "resnet8"},
-    }
+    others |= {"recipes": {"vit_nano", "resnet8"}, "heads_cpu": {"resnet_longer", "heads_4"}}
     assert experiment_from_dict(read_config(path)).contenders.keys() >= others.get(path.stem, {"vit", "resnet"})
 
 
