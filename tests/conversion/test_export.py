@@ -56,7 +56,7 @@ def test_onnx_gives_the_networks_logits_from_pixels(cells, contender, tmp_path, 
 @pytest.mark.parametrize(
     "words, message",
     [
-        (["--format", "caffe"], "format 'caffe' is not one of safetensors, onnx, torch, timm"),
+        (["--format", "caffe"], "format 'caffe' is not one of safetensors, onnx, timm"),
         (["--format", "timm"], "format timm holds a VisionTransformer or a model of timm's, not a ResNet"),
     ],
 )

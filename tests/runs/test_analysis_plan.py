@@ -45,7 +45,7 @@ def test_the_config_chooses_another_primary_comparison(tmp_path):
 @pytest.mark.parametrize(
     ("protocol", "message"),
     [
-        ({"pairs": [["vit", "mlp"]]}, r"protocol\.pairs: 'mlp' is none of vit, resnet"),
+        ({"pairs": [["vit", "mlp"]]}, r"protocol\.pairs: 'mlp' is not one of vit, resnet"),
         ({"pairs": [["vit", "vit"]]}, "must each name two contenders"),
         ({"equivalence_margin": 0}, "equivalence_margin 0.0 must be above 0"),
     ],

@@ -45,6 +45,8 @@ OPTIONAL = {
     "tuned_at": 500,
     "trial_rank": 1,
     "tuning_flops": 1e15,
+    "trial_accuracies": [0.5, 0.25],
+    "trial_images": 1000,
     "model": {"name": "vit_nano"},
     "recipe": {"augmentation": {"flip": True}},
     "conditions": {"trainer": {"precision": "32"}},
@@ -138,7 +140,7 @@ def test_a_number_that_is_not_finite_is_never_written():
 
 
 def test_a_changed_copy_keeps_all_other_values():
-    fields = ("trials", "tuned_at", "trial_rank", "tuning_flops")
+    fields = ("trials", "tuned_at", "trial_rank", "tuning_flops", "trial_accuracies", "trial_images")
     result = changed(RESULTS[1], **dict.fromkeys(fields))
     assert result.tuning is None and result.start.start_kind is StartKind.SCRATCH
     assert changed(result, trials=12).tuning is not None

@@ -222,7 +222,7 @@ def experiment_from_dict(values: Mapping[str, Any], *, trusted: bool = True) -> 
     contenders = _contenders(values.get("contenders"), protocol, shares_augmentation=shares_augmentation)
     protocol = protocol.without_pairs_of({name for name, block in values["contenders"].items() if block is None})
     if wrong := [name for name in itertools.chain(*(protocol.pairs or [])) if name not in contenders]:
-        raise InputError(f"protocol.pairs: {wrong[0]!r} is none of {', '.join(contenders)}")
+        raise InputError(f"protocol.pairs: {wrong[0]!r} is not one of {', '.join(contenders)}")
     built = {name: typed.build(class_, _block(values, name), location=name) for name, class_ in BLOCKS.items()}
     space = read_space(built["tuning"].space)
     for contender in contenders.values():

@@ -2,13 +2,14 @@
 
 import math
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from rich.console import Console
 
 from vit_vs_cnn.config.experiment import Budget, Experiment, experiment_from_dict, read_config
+from vit_vs_cnn.config.identity import plain_values
 from vit_vs_cnn.config.recipes import recipe_source
 from vit_vs_cnn.config.schema import RecipeSource
 from vit_vs_cnn.console import format_count
@@ -167,15 +168,23 @@ def _with_search(
 def _with_searched_recipes(experiment: Experiment, started: Experiment, fixed: Collection[str]) -> Experiment:
     """The experiment with the recipes that a search found in its folder, or with the search that is unfinished there.
 
-    A contender whose settings the user names keeps these.
+    A contender for which the user now names other settings than those in the folder keeps these.
     """
-    named = {name.split(".")[1] for name in fixed if name.startswith("contenders.")}
+    now, before = plain_values(experiment), plain_values(started)
+    paths = [name.split(".") for name in fixed if name.startswith("contenders.")]
+    changed = {path[1] for path in paths if _value_at(now, path) != _value_at(before, path)}
     searched = {
         name: contender
         for name, contender in started.contenders.items()
-        if name in experiment.contenders and name not in named and recipe_source(contender) is RecipeSource.SEARCHED
+        if name in experiment.contenders.keys() - changed and recipe_source(contender) is RecipeSource.SEARCHED
     }
     return replace(experiment, contenders={**experiment.contenders, **searched}, tuning=started.tuning)
+
+
+def _value_at(block: Any, path: Sequence[str]) -> Any:
+    for key in path:
+        block = block.get(key) if isinstance(block, Mapping) else None
+    return block
 
 
 def _time_steps(experiment: Experiment, pool: ExperimentData, console: Console) -> dict[str, float]:
