@@ -18,8 +18,9 @@ from vit_vs_cnn.statistics.pair_comparison import (
 )
 from vit_vs_cnn.statistics.variance import SeedVariance, pool_seed_variance, two_way_anova
 
-#: Seed variance is pooled over models, by analysis of variance, where more models than this share all seeds of a size.
-MIN_MODELS_FOR_ANOVA = 4
+#: Fewest models that share all seeds of a size for which the seed variance is pooled over models, by analysis of
+#: variance.
+MIN_MODELS_FOR_ANOVA = 5
 #: P-value of equal variances below which they are not pooled over models.
 ANOVA_CHECK_LEVEL = 0.05
 
@@ -93,7 +94,7 @@ def _compare(measured: Measurements, names: tuple[str, str], size: int, analysis
 def _seed_variance(
     measured: Measurements, names: tuple[str, str], size: int, seeds: Sequence[int]
 ) -> SeedVariance | None:
-    if len(measured.models) > MIN_MODELS_FOR_ANOVA and len(seeds) > 1:
+    if len(measured.models) >= MIN_MODELS_FOR_ANOVA and len(seeds) > 1:
         columns = [measured.seeds.index(seed) for seed in seeds]
         accuracies = measured.accuracy[:, measured.sizes.index(size)][:, columns]
         if not np.isnan(accuracies).any():
