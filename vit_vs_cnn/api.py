@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from vit_vs_cnn.inspection.inspect import Inspection
     from vit_vs_cnn.inspection.locality.study import Locality
     from vit_vs_cnn.reporting.findings import Findings
-    from vit_vs_cnn.results import Compared, LoadedNetwork
+    from vit_vs_cnn.results import ComparisonResult, LoadedNetwork
     from vit_vs_cnn.runs.audit import Audit
     from vit_vs_cnn.runs.prediction import ImagePredictions
     from vit_vs_cnn.runs.status import ExperimentStatus
@@ -312,7 +312,7 @@ def compare(
     device: str = "auto",
     quiet: bool = False,
     trust: bool = False,
-) -> "Compared":
+) -> "ComparisonResult":
     """Compare trained networks on the same test images, with confidence intervals.
 
     Each evaluation is recorded in the test-set log. Networks trained with cross-validation are each tested on the
@@ -344,7 +344,7 @@ def compare(
         from vit_vs_cnn.devices import usable_device
         from vit_vs_cnn.models.cost import count_parameters
         from vit_vs_cnn.reporting.comparison_page import write_comparison_page
-        from vit_vs_cnn.results import Compared
+        from vit_vs_cnn.results import ComparisonResult
 
     request = CompareRequest.of(parts, skip, quick=quick, seed=seed, corruption_images=count)
     with _progress(quiet) as tell:
@@ -369,7 +369,7 @@ def compare(
         if output is not None:
             tell("writing")
             comparison_page = write_comparison_page(comparison, tested_entries, notes, Path(output))
-    return Compared(comparison, tuple(notes), sizes, tuple(comparison_page))
+    return ComparisonResult(comparison, tuple(notes), sizes, tuple(comparison_page))
 
 
 @preserve_process_state

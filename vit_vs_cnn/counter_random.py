@@ -45,8 +45,9 @@ def split_keys(
 def to_integers(
     words: UInt64[np.ndarray, "*shape"], low: int | Int64[np.ndarray, "..."], high: int | Int64[np.ndarray, "..."]
 ) -> Int64[np.ndarray, "..."]:
-    """Random words as whole numbers from ``low`` to ``high``, both included, by the product of the upper 32 bits.
+    """Random integers from ``low`` to ``high``, both included, from random 64-bit words.
 
+    The upper 32 bits of a word are multiplied by ``high - low + 1`` and divided by 2^32.
     The bounds broadcast against the words. The bias is below ``(high - low + 1) / 2^32``.
     """
     return low + (((words >> np.uint64(32)).astype(np.int64) * (high - low + 1)) >> 32)

@@ -24,7 +24,7 @@ class MissingImages(InputError):
 
     Arguments:
         problem: what is missing.
-        hint: how to name the images in a training.
+        hint: how to set the folder of the images.
     """
 
     def __init__(self, problem: str, hint: str) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from vit_vs_cnn.regimes.analysis import Analysis
     from vit_vs_cnn.reporting.document import Document
     from vit_vs_cnn.reporting.findings import Findings
-    from vit_vs_cnn.results import Compared
+    from vit_vs_cnn.results import ComparisonResult
     from vit_vs_cnn.runs.audit import Audit
     from vit_vs_cnn.runs.prediction import ImagePredictions
     from vit_vs_cnn.runs.result import RunResult
@@ -121,7 +121,7 @@ def _print_status(status: "ExperimentStatus | list[ExperimentStatus]") -> None:
         print(repr(status))
 
 
-def _print_compare(compared: "Compared") -> None:
+def _print_compare(compared: "ComparisonResult") -> None:
     from vit_vs_cnn.reporting.comparison_page import comparison_document
 
     _print_document(comparison_document(compared.comparison, compared.notes))

@@ -24,10 +24,11 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Compared(Written):
+class ComparisonResult(Written):
     """Networks compared on the same test images.
 
     Arguments:
+        comparison: all measurements. A group contains the networks that differ in their seed only.
         notes: automatic choices, one sentence each.
         sizes: parameters and multiply-accumulates (MACs) of one image, by group. MACs are None if unknown.
     """

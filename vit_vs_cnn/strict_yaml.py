@@ -201,13 +201,15 @@ def frame_records(frame: "pandas.DataFrame") -> list[dict[str, Any]]:
 
 
 def _problem(value: Any) -> str | None:
-    """Reason why a config cannot have a value; None for a plain one."""
+    """Reason why a value is not allowed in a config; None if it is allowed."""
     match value:
         case None | bool() | Mapping() | list() | tuple():
             return None
         case str():
             is_valid = "\0" not in value and value == value.encode("utf-8", "ignore").decode()
-            return None if is_valid else f"{value[:80]!r} holds a character that no file name or text has"
+            return (
+                None if is_valid else f"{value[:80]!r} contains a NUL character or half of a surrogate pair; remove it"
+            )
         case int():
             short = value if abs(value) < 10**40 else f"a number of about {value.bit_length() * 3 // 10} digits"
             return None if abs(value) <= LARGEST else f"{short} is too large; whole numbers go up to {LARGEST}"

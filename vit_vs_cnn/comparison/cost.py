@@ -14,7 +14,7 @@ from vit_vs_cnn.models.cost import count_macs, count_parameters
 from vit_vs_cnn.runs.trained_network import TrainedNetwork
 
 BATCH_SIZES = (1, 8, 32, 128, 512)
-#: Seconds of a batch after which larger ones are not tried.
+#: If a batch takes longer, larger batches are not measured.
 MAX_BATCH_SECONDS = 3.0
 #: Images of the pass whose memory is measured.
 PEAK_BATCH = 32

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vit_vs_cnn.comparison.entries import ComparisonEntry, group_entries
-from vit_vs_cnn.runs.recipe_care import recipe_obstacle, source_text
+from vit_vs_cnn.runs.recipe_care import describe_recipe_source, recipe_obstacle
 
 #: Value of a setting that a network does not have.
 ABSENT = "-"
@@ -47,7 +47,7 @@ def list_differences(entries: Sequence[ComparisonEntry], test_evaluations: Mappi
     configs = {name: {k: v for k, v in m.config.items() if k != "seed"} for name, m in members.items() if m.config}
     settings = differing_settings(configs)
     recipes = {
-        name: "not recorded" if m.result is None else source_text(m.result.recipe_source, m.result.tuning)
+        name: "not recorded" if m.result is None else describe_recipe_source(m.result.recipe_source, m.result.tuning)
         for name, m in members.items()
     }
     warnings = [warning for entry in entries for warning in entry.trained.warnings]

@@ -220,7 +220,7 @@ def experiment_from_dict(values: Mapping[str, Any], *, trusted: bool = True) -> 
     data = _block(values, "data")
     shares_augmentation = isinstance(data, Mapping) and data.get("augmentation") is not None
     contenders = _contenders(values.get("contenders"), protocol, shares_augmentation=shares_augmentation)
-    protocol = protocol.without_pairs_of({name for name, block in values["contenders"].items() if block is None})
+    protocol = protocol.without_contenders({name for name, block in values["contenders"].items() if block is None})
     if wrong := [name for name in itertools.chain(*(protocol.pairs or [])) if name not in contenders]:
         raise InputError(f"protocol.pairs: {wrong[0]!r} is not one of {', '.join(contenders)}")
     built = {name: typed.build(class_, _block(values, name), location=name) for name, class_ in BLOCKS.items()}

@@ -187,11 +187,11 @@ class Protocol:
     pairs: list[list[str]] | None = None
     equivalence_margin: float = 1.0
 
-    def without_pairs_of(self, names: Collection[str]) -> "Protocol":
-        """Protocol without the pairs of some contenders.
+    def without_contenders(self, names: Collection[str]) -> "Protocol":
+        """Protocol without the pairs that contain one of these contenders.
 
         Raises:
-            InputError: there are pairs, and none without these contenders.
+            InputError: every pair contains one of them.
         """
         selected = [pair for pair in self.pairs or [] if not {*names} & {*pair}]
         if self.pairs and not selected:

@@ -214,5 +214,8 @@ class Source(Protocol):
         ...
 
     def provenance(self) -> dict[str, Any]:
-        """The source and the facts that a reader of the results needs, as plain values."""
+        """Name of the source, and the settings and files that determine its images, as plain values.
+
+        They are stored in every result.
+        """
         ...

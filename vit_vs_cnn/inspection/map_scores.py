@@ -20,7 +20,7 @@ from vit_vs_cnn.inspection.randomized_weights import (
     STAGE_ALL_WEIGHTS,
     RandomizationStage,
     is_constant_map,
-    randomization_test,
+    weight_randomization_test,
 )
 from vit_vs_cnn.inspection.saliency import (
     Maps,
@@ -217,7 +217,7 @@ def score_methods(
             chosen = images.images[: request.randomization_images].split(request.batch_size)
             options = {"stages": request.stages, "redraws": request.redraws, "seed": request.seed}
             batches = [normalise(part) for part in chosen]
-            stages = randomization_test(network, batches, chosen_methods, tell=tell, **options)
+            stages = weight_randomization_test(network, batches, chosen_methods, tell=tell, **options)
     values = {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
     scores = [_score(method, values, request, stages.get(method.name, ())) for method in chosen_methods]
     return adjust_scores({"": scores})[""]

@@ -37,7 +37,7 @@ class InspectedImages:
 
 
 def open_networks(paths: Sequence[Path], *, trust: bool = False) -> list[TrainedNetwork]:
-    """The networks at checkpoints and in folders of cells and experiments.
+    """The networks at checkpoints and in folders of runs and experiments.
 
     Of an experiment: the first finished contender with attention and the first without, of the largest training size
     and the first seed.

@@ -58,7 +58,7 @@ class RandomizationStage:
         return max(map(abs, self.valid_correlations)) >= MAX_CORRELATION_OF_SENSITIVE_MAP
 
 
-def randomization_test(
+def weight_randomization_test(
     network: nn.Module,
     batches: Sequence[Tensor],
     methods: Sequence[SaliencyMethod],

@@ -67,7 +67,10 @@ def make_windows(
 
 
 def check_score(score: str, *, position: str, window_size: WindowSize, attention_dropout: float) -> None:
-    """Raise ValueError for options that scores other than the dot product do not support."""
+    """Raise ValueError for options that scores other than the dot product do not support.
+
+    These are windows, attention dropout, and positions "relative" and "quadratic", which add to the scores.
+    """
     check_choice("score", score, SCORES)
     if score == "dot_product":
         return

@@ -43,7 +43,7 @@ class ResizedInput(nn.Module):
         if interpolation not in INTERPOLATIONS:
             raise ValueError(f'interpolation must be one of {", ".join(INTERPOLATIONS)}, but is "{interpolation}"')
         if not 0 < crop_pct <= 1:
-            raise ValueError(f"crop_pct must be above 0, and at most 1, but is {crop_pct}")
+            raise ValueError(f"crop_pct must be a fraction above 0 and at most 1, such as 0.875, but is {crop_pct}")
         self.network = network
         self.image_size = as_rows_and_cols("input_size", image_size)
         self.interpolation = interpolation
@@ -120,7 +120,7 @@ class PermutedInput(nn.Module):
         self.register_buffer("order", order, persistent=False)
 
     def permuted(self, images: Images) -> Images:
-        """The images as the network gets them."""
+        """The images with their blocks permuted, as the network gets them."""
         size = self.block_size
         blocks = rearrange(images, "b c (r p) (k q) -> b (r k) c p q", p=size, q=size)
         blocks = blocks.index_select(1, self.order.to(images.device))

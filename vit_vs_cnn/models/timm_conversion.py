@@ -89,7 +89,7 @@ def convert_from_timm(model: Any) -> tuple[dict[str, Any], dict[str, Tensor]]:
 
 
 def mlp_ratio(hidden: int, width: int) -> float:
-    """Ratio for which ``int(width * ratio)`` is ``hidden``; their quotient may miss it by rounding."""
+    """Ratio for which ``int(width * ratio)`` is exactly ``hidden``. Rounding of ``hidden / width`` can make it less."""
     ratio = hidden / width
     return ratio if int(width * ratio) == hidden else (hidden + 0.5) / width
 

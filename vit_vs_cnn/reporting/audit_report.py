@@ -167,6 +167,6 @@ def _pair_picture(pair: DuplicatePair, pixels: UInt8[np.ndarray, "_ _ _"]) -> Pi
 
 
 def _long_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Cell]], name: str) -> Table:
-    """A table whose first rows are on the page."""
+    """Table that shows its first ``MAX_ROWS`` rows. The file ``tables/{name}.csv`` has all rows."""
     note = f"The first {MAX_ROWS} of {len(rows):,}; all are in tables/{name}.csv." if len(rows) > MAX_ROWS else ""
     return Table(title, columns, rows, name, note, max_rows=MAX_ROWS)

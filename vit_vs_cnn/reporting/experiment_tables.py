@@ -16,7 +16,7 @@ from vit_vs_cnn.reporting.document import Table
 from vit_vs_cnn.reporting.style import format_millions, format_percent, format_points, format_value
 from vit_vs_cnn.runs.answers import MAJORITY
 from vit_vs_cnn.runs.near_duplicates import NearDuplicates
-from vit_vs_cnn.runs.recipe_care import source_text
+from vit_vs_cnn.runs.recipe_care import describe_recipe_source
 from vit_vs_cnn.runs.result import RunResult, RunState, StartKind, by_network
 from vit_vs_cnn.runs.status import RunStatus
 from vit_vs_cnn.runs.trials import Trial, ranked
@@ -163,7 +163,9 @@ def _recipe_source(result: RunResult) -> str:
     if result.start.start_kind is StartKind.LINEAR_PROBE:
         return "fitted on features"
     text = (
-        "not recorded" if result.recipe_source is None and search is None else source_text(result.recipe_source, search)
+        "not recorded"
+        if result.recipe_source is None and search is None
+        else describe_recipe_source(result.recipe_source, search)
     )
     return text + (f" with {search.tuned_at:,} images" if search is not None and search.tuned_at is not None else "")
 

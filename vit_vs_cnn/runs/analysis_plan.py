@@ -122,7 +122,7 @@ class AnalysisPlan:
 
     @property
     def secondary_count(self) -> int:
-        """Number of planned comparisons without the primary one."""
+        """Number of planned comparisons other than the primary one."""
         pairs = [pair for pair in itertools.combinations(sorted({*self.contenders}), 2) if self.compares(*pair)]
         return sum(not self.is_primary(*pair, size) for pair in pairs for size in {*self.train_sizes})
 
@@ -214,9 +214,12 @@ def find_binding_plan(cells: Sequence[Run]) -> AnalysisPlan | None:
 
 
 def _is_analysable(plan: AnalysisPlan, cells: Sequence[Run]) -> bool:
-    """Report if three planned seeds of a model, size and budget are finished, with the current recipes.
+    """True if some model has three finished planned seeds at one size and budget, with the current recipes.
 
-    If the experiment does not have the planned budget any more, finished runs of other budgets count too.
+    If the budget of the plan was removed from the config, finished runs of any budget count.
+
+    Arguments:
+        cells: all runs of the experiment as it is configured now.
     """
     places = {(cell.contender, cell.train_size, cell.budget.text): cell for cell in cells}
     if plan.budget not in ("", *(cell.budget.text for cell in cells)):

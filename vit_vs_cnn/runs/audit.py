@@ -237,6 +237,10 @@ class Audit(Written):
 def audit_images(data: Data, tell: Callable[[str], None] = lambda text: None, *, trust: bool = False) -> Audit:
     """Read every image of a source once. Files are decoded into the cache that training uses.
 
+    Arguments:
+        tell: called with the progress as text.
+        trust: whether a user-defined source that ``data`` names may be imported, which runs its code.
+
     Raises:
         InputError: a missing folder, an unknown layout, or an unreadable source.
     """

@@ -35,8 +35,12 @@ class NearDuplicates:
     """Near-duplicates between the test images and the images that runs used, validation images included.
 
     Arguments:
-        test_images: number of test images of a run; of several folds, of the largest.
-        by_subset: indices of the test images with a near-duplicate, for each subset (its hash, and its fold).
+        fingerprint: hash of all images.
+        test_images: number of test images of a run. If the test folds differ in size, the largest number.
+        by_subset: indices of the test images that have a near-duplicate. Each key is the hash of the images that a run
+            used, with the number of its test fold if there are folds.
+        method: version of the search.
+        pairs: near-duplicates that were found.
     """
 
     fingerprint: str

@@ -33,9 +33,9 @@ GIVEN_BY_THE_DATA = {"image_size", "in_channels", "num_classes"}
 #: Keys under which programs store the weights of a network in a checkpoint.
 NESTED_KEYS = ("state_dict", "model", "model_state_dict")
 #: Options of any model: the size to which images are resized, and the method.
-RESIZING = {"input_size", "interpolation", "crop_pct"}
+RESIZE_OPTIONS = {"input_size", "interpolation", "crop_pct"}
 #: Options of any model: side of the permuted blocks of pixels, and seed of the permutation.
-PERMUTING = {"permute_blocks", "permutation_seed"}
+PERMUTE_OPTIONS = {"permute_blocks", "permutation_seed"}
 
 
 def build_network(
@@ -58,9 +58,9 @@ def build_network(
         InputError: an unknown name or option, a value that the network refuses, a class without ``trust``, or weights
             larger than ``max_bytes`` or the memory.
     """
-    rest = {name: value for name, value in model.items() if name not in RESIZING | PERMUTING}
-    resizing = {name: value for name, value in model.items() if name in RESIZING}
-    permuting = {name: value for name, value in model.items() if name in PERMUTING}
+    rest = {name: value for name, value in model.items() if name not in RESIZE_OPTIONS | PERMUTE_OPTIONS}
+    resizing = {name: value for name, value in model.items() if name in RESIZE_OPTIONS}
+    permuting = {name: value for name, value in model.items() if name in PERMUTE_OPTIONS}
     if resizing and "input_size" not in resizing:
         raise InputError(f"{location}: {', '.join(sorted(resizing))} go with input_size alone")
     if permuting and not ("permute_blocks" in permuting and all(type(value) is int for value in permuting.values())):
@@ -136,9 +136,15 @@ def _check_size(name: str, options: dict[str, Any], location: str, max_bytes: fl
     except Exception:  # the network is built next, and gives a better message
         return
     if size > max_bytes:
-        raise InputError(f"{location}: its weights take {size / 1e6:,.1f} MB, and the file has {max_bytes / 1e6:,.1f}")
+        raise InputError(
+            f"{location}: the model that the file describes has weights of {size / 1e6:,.1f} MB, but the file contains "
+            f"only {max_bytes / 1e6:,.1f} MB of weights; the file is damaged or was edited, use another one"
+        )
     if size > (memory := _memory()):
-        raise InputError(f"{location}: its weights take {size / 1e9:,.0f} GB, and the machine has {memory / 1e9:,.0f}")
+        raise InputError(
+            f"{location}: the weights of the model take {size / 1e9:,.0f} GB, but the machine has "
+            f"{memory / 1e9:,.0f} GB of memory; choose a smaller model"
+        )
 
 
 def _memory() -> float:

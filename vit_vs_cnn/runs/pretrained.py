@@ -116,7 +116,7 @@ def without_missing_weights(experiment: Experiment) -> tuple[Experiment, dict[st
     contenders = {name: contender for name, contender in experiment.contenders.items() if name not in missing}
     if not contenders:
         raise InputError(f"contenders: none is left; {'; '.join(map(str, missing.values()))}")
-    protocol = experiment.protocol.without_pairs_of(missing.keys())
+    protocol = experiment.protocol.without_contenders(missing.keys())
     return replace(experiment, contenders=contenders, protocol=protocol), missing
 
 

@@ -29,7 +29,8 @@ def recipe_obstacle(runs: Mapping[str, Iterable[RunResult | None]]) -> Obstacle 
     if len(set().union(*care.values())) > 1:
         by_care = sorted(care, key=lambda name: min(rank for rank, _ in care[name]))
         texts = (
-            f"{name} {' or '.join(dict.fromkeys(source_text(*source) for source in sources[name]))}" for name in by_care
+            f"{name} {' or '.join(dict.fromkeys(describe_recipe_source(*source) for source in sources[name]))}"
+            for name in by_care
         )
         return Obstacle(ObstacleKind.TUNING, f"the recipes were chosen with unequal care ({'; '.join(texts)})")
     if not_best := [
@@ -69,8 +70,8 @@ _TEXTS = {
 }
 
 
-def source_text(source: RecipeSource | None, search: TuningProvenance | None) -> str:
-    """Source of a recipe as text: ``best of 12 trials``, ``recommended``, ``by hand``."""
+def describe_recipe_source(source: RecipeSource | None, search: TuningProvenance | None) -> str:
+    """How a recipe was chosen, as text: ``best of 12 trials``, ``recommended``, ``by hand``."""
     if search is not None and _is_not_best(search):
         return f"not the best of {search.trials} trials"
     if search is not None:

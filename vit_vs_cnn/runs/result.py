@@ -39,7 +39,7 @@ class ScoredOn(StrEnum):
 
 
 class StartKind(StrEnum):
-    """Kind of start of a training."""
+    """Initial state of the weights of a training: random (``SCRATCH``), or from another training."""
 
     SCRATCH = "from scratch"
     FINETUNED = "fine-tuned"

@@ -244,7 +244,7 @@ def open_network(
 def _open_timm(word: str, classes_from: TrainedNetwork | LabelledImages | None) -> TrainedNetwork:
     if classes_from is None:
         raise InputError(
-            f"{word}: its classes and image size are not known; name a network that has them by --classes-from"
+            f"{word}: its classes and image size are not known; add --classes-from and a network that has them"
         )
     name, _, file = word.partition("=")
     weights = Path(file) if file else None

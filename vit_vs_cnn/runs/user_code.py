@@ -144,7 +144,9 @@ def make_metrics(specs: Mapping[str, Any], *, num_classes: int, trust: bool) -> 
         location = f"execution.metrics.{name}"
         metric = make_object(spec, {"num_classes": num_classes}, location=location, trust=trust)
         if not isinstance(metric, Metric):
-            raise InputError(f"{location}: {spec['class_path']} must be a metric of torchmetrics")
+            raise InputError(
+                f"{location}: {spec['class_path']} must be a torchmetrics.Metric, its own class or your subclass"
+            )
         metrics[name] = metric
     return metrics
 

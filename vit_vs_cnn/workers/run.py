@@ -29,7 +29,7 @@ from vit_vs_cnn.runs.evaluation import evaluate_once, hash_weights
 from vit_vs_cnn.runs.experiment_data import ExperimentData
 from vit_vs_cnn.runs.failures import FailureKind, has_failed_since, is_locked, write_failure
 from vit_vs_cnn.runs.held_out import OUT_OF_DISTRIBUTION_FILE, examine
-from vit_vs_cnn.runs.networks import RESIZING
+from vit_vs_cnn.runs.networks import RESIZE_OPTIONS
 from vit_vs_cnn.runs.preparation import PreparedRun, prepare
 from vit_vs_cnn.runs.result import (
     Provenance,
@@ -369,7 +369,7 @@ def _describe_start(prepared: PreparedRun) -> RunStart:
     return RunStart(
         start_kind=kind,
         finetune=recipe.finetune.text,
-        architecture=hash_of({key: value for key, value in recipe.model.items() if key not in RESIZING}),
+        architecture=hash_of({key: value for key, value in recipe.model.items() if key not in RESIZE_OPTIONS}),
         start_name=name if pretrained is None else pretrained.name,
         start_source=None if pretrained is None else pretrained.source,
         start_hash=None if pretrained is None else pretrained.identity["hash"],

@@ -40,7 +40,7 @@ START_SECONDS = 120.0
 
 @runtime_checkable
 class WorkerPool(Protocol):
-    """Workers of one kind.
+    """Workers on this machine or on a Ray cluster.
 
     ``size`` is the largest number of workers at a time.
     """

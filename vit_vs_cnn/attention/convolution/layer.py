@@ -40,9 +40,10 @@ class ConvolutionalAttention(nn.Module):
     Theorem: with ``W_V^h W_O^h = W_h`` it tends to the convolution as alpha or beta grow. For the quadratic form the
     largest weight rounds to exactly 1 from alpha > ln(4 * 2^m) on, m the bits of the significand: 38.1 in float64, 18.1
     in float32, 9 to 10 in float16, 7 to 8 in bfloat16. The other weights are then at most exp(-alpha), not zero. beta =
-    infinity is exact. At finite beta, t = exp(-beta) and P positions, ``MHSA(X)[q] = [(1 - t) conv(X)[q] + t box(X)[q]
-    sum_h W_h] / (1 + (P - 1) t) + b``. At finite alpha the padded image is blurred by the discrete Gaussian
-    ``exp(-alpha d^2)`` before it is convolved.
+    infinity is exact. At finite beta, with t = exp(-beta) and the P positions of the window, ``MHSA(X)[q] = sum_h [(1 -
+    t) X[q + D_h] + t box(X)[q]] W_h / (1 + (P - 1) t) + b``, where ``box(X)[q]`` is the sum of the P tokens of the
+    window around q. At finite alpha the padded image is blurred by the discrete Gaussian ``exp(-alpha d^2)`` before it
+    is convolved.
 
     Rank condition: a head needs ``head_dim >= rank(W_h)``. Else the best kernel misses ``sum_h sum_{r > head_dim}
     sigma_r(W_h)^2``: for a random 32 x 32 x 3 x 3 kernel 0.89, 0.70, 0.37, 0.10 and 0 of its energy at head_dim 1, 3,
@@ -51,13 +52,15 @@ class ConvolutionalAttention(nn.Module):
     The padding of the convolution surrounds the image with tokens that take part in the softmax. Stride is a subset of
     the queries, dilation scales the offsets, groups make W_V and W_O block-structured.
 
-    Released, a window learns a bias for each head and position, and adds scores of content: ``scores[h, s] = (x_q
-    W_Q^h) . (x_s W_K) / sqrt(key_dim) + B[h, s]``. It starts as the convolution: W_K is zero, and ``sum_h w_h[s] W'_h =
-    W_s`` at the positions of the kernel and 0 at the others. A window larger than the kernel has one more head for it,
-    which attends to all positions alike.
+    With ``released=True``, the biases B of the window are learned, and the scores also depend on the tokens:
+    ``scores[h, s] = (x_q W_Q^h) . (x_s W_K) / sqrt(key_dim) + B[h, s]``. The layer starts as the convolution: W_K is
+    zero, and the matrices W'_h of the heads satisfy ``sum_h w_h[s] W'_h = W_s`` at the positions of the kernel and 0 at
+    the others. If the window is larger than the kernel, one more head makes this possible. It starts with equal weights
+    for all positions.
 
-    With ``num_heads``, a window has fewer heads than offsets, at learned centers: ``B[h, s] = -alpha_h |s - c_h|^2``.
-    The heads are fitted to the kernel (``fit_heads``); their smallest possible error is ``rank_bound``.
+    With ``num_heads``, there can be fewer heads than offsets. Each head h learns a center c_h and a sharpness alpha_h:
+    ``B[h, s] = -alpha_h |s - c_h|^2``. The heads are fitted to the kernel (``fit_heads``). Their smallest possible
+    error is ``rank_bound``.
 
     Reference: Cordonnier, Loukas & Jaggi 2020, theorem 1 and lemma 1; Ramachandran et al. 2019 (windows).
     Differs: strides, dilations and groups of ``nn.Conv2d``; without ``head_dim`` the product ``W_V W_O`` of a
@@ -68,10 +71,12 @@ class ConvolutionalAttention(nn.Module):
         in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias: as those of ``nn.Conv2d``;
             numbers or (rows, cols). The padding is zero. ``padding`` may also be ((before, after), (before, after)).
         form: "window" or "quadratic".
-        sharpness: beta of the window, alpha of the quadratic form; infinity and 46 if None, 5 where released.
-        window_size: (rows, cols) of the window or one number, if larger than the kernel; a 1x1 kernel keeps its own.
+        sharpness: beta of form "window", alpha of form "quadratic". None is infinity for "window", 46 for "quadratic",
+            and 5 if ``released``.
+        window_size: (rows, cols) of the window or one number, at least the size of the kernel, which is the default. A
+            1x1 kernel always has a window of 1x1.
         head_dim: width of a head (in each group); None for one matrix per head, of full rank.
-        released: learn positions and content; with form "window" only.
+        released: learn the biases of positions, and scores that depend on the tokens; with form "window" only.
         num_heads: number of heads at learned centers, with form "window" only; None for one head for each offset. There
             are at most as many heads as positions.
 
@@ -175,7 +180,7 @@ class ConvolutionalAttention(nn.Module):
 
     @property
     def num_heads(self) -> int:
-        """Number of heads: one for each offset, and one for the whole window if it is released and larger."""
+        """Number of heads: one for each offset, and one more for a released window that is larger than the kernel."""
         if self.learned_heads is not None:
             return self.learned_heads
         return self.geometry.offsets + int(self.released and self.geometry.positions > self.geometry.offsets)

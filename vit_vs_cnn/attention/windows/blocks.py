@@ -16,7 +16,13 @@ from vit_vs_cnn.attention.windows.sliding import OffsetBias
 
 
 class Blocks(NamedTuple):
-    """Grid cut into windows; see ``block_attention``."""
+    """Grid of tokens that is cut into windows without overlap, for ``block_attention``.
+
+    Arguments:
+        grid_size: (rows, cols) of tokens.
+        window_size: (rows, cols) of tokens in a window.
+        shift: (rows, cols) by which the borders of the windows are shifted.
+    """
 
     grid_size: tuple[int, int]
     window_size: tuple[int, int]

@@ -156,7 +156,7 @@ class Chunk:
         return self._view_queries(grid).reshape(-1, queries, grid.shape[-1])
 
     def write_queries(self, grid: Tensor, tiles: Tensor) -> None:
-        """Write tiles of queries to their positions in a grid."""
+        """Write values of queries, in tiles, to the positions of the queries in a grid, in place."""
         positions = self._view_queries(grid)
         positions.copy_(tiles.view(positions.shape))
 

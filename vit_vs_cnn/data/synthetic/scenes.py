@@ -25,9 +25,12 @@ from vit_vs_cnn.data.synthetic.tables import (
 _CHUNK_PIXELS = 1 << 16  # pixels drawn at a time: bounds the memory, and keeps the work within a processor's cache
 _OBJECT_SAMPLES, _OTHER_SAMPLES = 4, 2  # points along a pixel's side: edges in 16 steps, clutter and surfaces in 4
 
+#: Key of the random numbers of each image.
 Keys = UInt64[np.ndarray, "count"]
+#: Random 64-bit integers of each image.
 Words = UInt64[np.ndarray, "count words"]
 Canvas = Int32[np.ndarray, "count 3 rows cols"]
+#: One number for each pixel, such as the level of a texture or the covered share.
 Surface = Int32[np.ndarray, "count rows cols"]
 #: Images, and the pixels of each that are at least half inside of an object.
 RenderedScenes: TypeAlias = tuple[UInt8[np.ndarray, "count 3 rows cols"], Bool[np.ndarray, "count rows cols"]]
@@ -152,7 +155,7 @@ class Purpose(IntEnum):
 
 
 def random_words_for(keys: Keys, purpose: Purpose, number: int) -> Words:
-    """``number`` random words of each image for one purpose, ``(count, number)``."""
+    """``number`` random 64-bit integers of each image, ``(count, number)``, independent for each purpose."""
     return split_keys(split_keys(keys, np.array([purpose]))[:, 0], np.arange(number))
 
 
@@ -301,9 +304,14 @@ def _blend(pair: Int64[np.ndarray, "count 2 3"], surface: Surface) -> Canvas:
     return low + ((high - low) * surface[:, None] >> 8)
 
 
-def _cover(canvas: Canvas, paint: Int32[np.ndarray, "count 3 _ _"], coverage: Surface, samples: int) -> None:
-    """Paint on the canvas, in place, by the share of each pixel that is covered."""
-    canvas += (paint - canvas) * coverage[:, None] // samples**2
+def _cover(canvas: Canvas, colours: Int32[np.ndarray, "count 3 _ _"], coverage: Surface, samples: int) -> None:
+    """Blend colours into the canvas, in place, by the share of each pixel that is covered.
+
+    Arguments:
+        coverage: number of sample points of each pixel that are covered, at most ``samples**2``.
+        samples: number of sample points along a side of a pixel.
+    """
+    canvas += (colours - canvas) * coverage[:, None] // samples**2
 
 
 def _surface(

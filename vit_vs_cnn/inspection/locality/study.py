@@ -262,7 +262,17 @@ def _predict(network: nn.Module, batches: Sequence[Tensor]) -> Int64[Tensor, "im
 def select_images(
     cell: Run, pool: ExperimentData, *, count: int, held_out: int
 ) -> tuple[LabelledImages, LabelledImages]:
-    """Training images of a cell, and images that it was not trained on, validation images included; no test image."""
+    """Images of a run for ``measure_network``: some of its training images, and images that it was not trained on.
+
+    The second part may contain validation images. Neither part contains test images.
+
+    Arguments:
+        count: number of training images, at most.
+        held_out: number of images that the run was not trained on, at most.
+
+    Raises:
+        InputError: the run was trained on all images.
+    """
     training = pool.draw(cell.train_size, cell.seed).training
     trained = set(training.sample_ids)
     names = pool.images.sample_ids
@@ -303,7 +313,7 @@ def restore_initial_network(trained: TrainedNetwork, pool: ExperimentData) -> nn
 
 @dataclass(frozen=True)
 class StudiedLayer:
-    """One attention layer of one cell: its ``SUMMARY_MEASURES`` before and after training."""
+    """One attention layer of one run: its ``SUMMARY_MEASURES`` before and after training."""
 
     contender: str
     train_size: int
