@@ -333,7 +333,7 @@ def test_auto_takes_processes_where_they_pay_off(tmp_path, monkeypatch, steps, s
         ({"name": "local", "workers": 3}, "workers 3 are of the other executors"),
         ({"name": "processes", "workers": 0}, "executor: workers 0 must be from 1 to 4096"),
         ({"retries": -1}, "retries -1 must be from 0 to 1000"),
-        ({"name": "ray", "resources": {"CPU": -1.0}}, "resources: CPU -1.0 must be 0 or more"),
+        ({"name": "ray", "resources": {"CPU": -1.0}}, "resources.CPU must be 0 or more, but is -1.0"),
     ],
 )
 def test_an_executor_that_cannot_be(tmp_path, executor, message):

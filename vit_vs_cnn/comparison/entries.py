@@ -230,7 +230,7 @@ def _note_on_folds(entries: Sequence[ComparisonEntry]) -> list[str]:
 
 
 def _expand(words: Sequence[str], train_size: int | None) -> tuple[list[tuple[str, str]], list[str]]:
-    """Paths with their labels, an experiment expanded to its cells; and notes on the cells that were chosen."""
+    """Paths with their labels, an experiment expanded to its runs; and notes on the runs that were chosen."""
     sources, notes = [], []
     for word in words:
         label, equals, location = word.partition("=")
@@ -288,7 +288,7 @@ class _TestImages:
         return self._pools[key]
 
     def log(self, trained: TrainedNetwork) -> TestSetLog:
-        """The log in the folder of the cell's experiments; of a file elsewhere, the log in its own folder."""
+        """The log in the folder of the run's experiment; of a file elsewhere, the log in its own folder."""
         experiment = experiment_folder(trained)
         folder = trained.path.parent if experiment is None else output_of(experiment)
         return TestSetLog(folder, self.pool(trained).test_set(trained.cell.seed))

@@ -449,7 +449,7 @@ class Executor:
             raise InputError(f"workers {self.workers} are of the other executors; local is this process")
         check_numbers(vars(self), workers=Bounds(at_least=1, at_most=4096), retries=Bounds(at_least=0, at_most=1000))
         if wrong := [name for name, amount in self.resources.items() if amount < 0]:
-            raise InputError(f"resources: {wrong[0]} {self.resources[wrong[0]]} must be 0 or more")
+            raise InputError(f"resources.{wrong[0]} must be 0 or more, but is {self.resources[wrong[0]]}")
 
 
 @dataclass(frozen=True)

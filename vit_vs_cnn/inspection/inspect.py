@@ -317,7 +317,7 @@ def score_network(
 
 
 def default_folder(path: Path, checkpoint: Path) -> Path:
-    """Folder of the page: in the experiment's report, in the cell's folder, or next to a checkpoint elsewhere."""
+    """Folder of the page: in the experiment's report, in the run's folder, or next to a checkpoint elsewhere."""
     if (path / "grid.json").exists():
         return path / "report" / "inspection"
     return folder_of(checkpoint) / "inspection"

@@ -59,6 +59,7 @@ def open_source(data: Data, *, trust: bool = False, fingerprint: str | None = No
     """Open the source of a config.
 
     Arguments:
+        trust: whether a user-defined source may be imported, which runs its code.
         fingerprint: of the images, if it is known. It finds the stored images of a user-defined class.
 
     Raises:

@@ -264,7 +264,10 @@ def network_from_checkpoint(
     prefix = "average.network." if any(name.startswith("average.network.") for name in state) else "network."
     weights = {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
     if names := [name for name, value in weights.items() if value.is_floating_point() and value.isnan().any()]:
-        raise InputError(f"{location}: {len(names)} of {len(weights)} weights hold NaN ({names[0]}); its run diverged")
+        raise InputError(
+            f"{location}: {len(names)} of {len(weights)} weights contain NaN ({names[0]}), as training diverged; "
+            "use another checkpoint"
+        )
     size = float(sum(4 * weight.numel() for weight in weights.values()))
     network = build_network(about.model, **shape, location=location, trust=trust, max_bytes=size)
     load_weights(network, weights, message=f"{location} does not fit its own model")

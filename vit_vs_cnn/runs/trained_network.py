@@ -45,7 +45,7 @@ class TrainedNetwork:
         about: model, classes, image shape and normalization.
         resize: method of resizing images to the input of the network.
         step: optimizer step of the checkpoint; None for a converted or exported network.
-        origin: the run that trained it; None if it is of no run of this package.
+        origin: the run that trained it; None if no run of this package did.
     """
 
     name: str
@@ -95,9 +95,11 @@ class TrainedNetwork:
 
     @property
     def cell(self) -> Run:
-        """The run that trained it. Raises InputError: it is of no run of this package."""
+        """The run that trained it. Raises InputError: no run of this package did."""
         if self.origin is None:
-            raise InputError(f"{self.name} is of no run of this package, so its images and its training are not known")
+            raise InputError(
+                f"{self.name} is not from a run of this package, so its images and its training are not known"
+            )
         return self.origin
 
     @property

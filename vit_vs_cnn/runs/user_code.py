@@ -32,6 +32,8 @@ def make_object(
 
     Arguments:
         values: values from the data, which are passed if the signature has them and ``init_args`` do not.
+        location: setting that contains the class, for messages.
+        trust: whether the class may be imported, which runs its code.
 
     Raises:
         InputError: no ``trust``, an unknown class or argument, or any error of the class.
@@ -110,6 +112,7 @@ def make_loss(
     """The user-defined loss of a contender, tried on two images; None if there is none.
 
     Arguments:
+        trust: as in ``make_object``.
         mixed: whether labels are shares of the classes, ``(batch, classes)``, instead of numbers.
 
     Raises:

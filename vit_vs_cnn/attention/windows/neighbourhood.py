@@ -13,7 +13,13 @@ BOUNDARIES = ("mask", "zero")
 
 
 class Neighbourhood(NamedTuple):
-    """Grid, sliding window and boundary rule; see ``local_attention``."""
+    """Grid of tokens and a sliding window around each of them, for ``local_attention``.
+
+    Arguments:
+        grid_size: (rows, cols) of tokens.
+        window_size: (rows, cols) of tokens in a window.
+        boundary: treatment of the part of a window that is outside of the grid, "mask" or "zero".
+    """
 
     grid_size: tuple[int, int]
     window_size: tuple[int, int]
