@@ -83,6 +83,8 @@ def test_300_photographs_go_to_an_answer_with_one_command(tmp_path, capsys):
     assert len([path for path in (tmp_path / "photos").rglob("*") if path.is_file()]) == 300
     small = ["--data.folder.image_size", "32", "--protocol.budget.steps", "20", "--protocol.seeds", "[0]"]
     assert _decide(tmp_path, "--minutes", "99", *small) == 0
-    assert "one after the other" in capsys.readouterr().err
+    printed = capsys.readouterr().err
+    assert "First a search for recipes with 8 trials of each model" in printed
+    assert " runs in about " in printed
     report = tmp_path / "runs" / "decide" / "report"
     assert " on your images: " in (report / "index.html").read_text()
