@@ -61,8 +61,11 @@ def test_a_network_of_few_heads_is_nearer_with_more_of_them(experiment, tmp_path
         path = tmp_path / f"heads_{heads}.ckpt"
         assert main(["to-attention", str(cell), "--num-heads", str(heads), "--output", str(path)]) == 0
         printed = capsys.readouterr().out
-        error, bound = map(float, re.search(r"error of the kernels +([\d.]+) % \(bound ([\d.]+) %\)", printed).groups())
-        outputs = float(re.search(r"error of the layers' outputs +([\d.]+) %", printed)[1])
+        error, bound = map(
+            float,
+            re.search(r"error of the kernels +([\d.]+) % of their energy \(at least ([\d.]+) %\)", printed).groups(),
+        )
+        outputs = float(re.search(r"error of the outputs +([\d.]+) %", printed)[1])
         agreement[heads] = outputs, float(re.search(r"same class +([\d.]+) %", printed)[1])
         assert bound - 0.1 <= error <= bound + 12
         assert open_network(path).network(torch.zeros(1, 3, 16, 16)).shape == (1, 10)

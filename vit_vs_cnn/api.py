@@ -622,8 +622,8 @@ def to_attention(
         form: window (one head for each kernel offset) or quadratic (relative scores over all positions).
         sharpness: scale of the quadratic scores. Default: the largest useful one.
         head_dim: width of a head. Below the rank of a kernel, the conversion is an approximation.
-        num_heads: number of heads of each layer. Their centers, widths and values are fitted on training images, and
-            batch norms are adjusted. Default: one head for each kernel offset.
+        num_heads: number of heads of each layer. Their centers, sharpness and values are fitted on training images,
+            and the statistics of batch norms are adjusted. Default: one head for each kernel offset.
         released: make positions trainable and add content-based scores, for further training.
         window_size: window of a layer with num_heads or released. Default: the kernel size.
         contender: model of an experiment.

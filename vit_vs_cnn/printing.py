@@ -170,8 +170,9 @@ def _print_to_attention(converted: "Compilation") -> None:
     print(f"same class                     {100 * converted.agreement:.2f} % of {converted.images:,} images")
     if converted.heads is not None:
         errors = converted.heads
-        print(f"error of the kernels           {100 * errors.kernel:.1f} % (bound {100 * errors.bound:.1f} %)")
-        print(f"error of the layers' outputs   {100 * errors.outputs:.1f} %, mean over {errors.layers} layers")
+        kernel, bound = 100 * errors.kernel, 100 * errors.bound
+        print(f"error of the kernels           {kernel:.1f} % of their energy (at least {bound:.1f} %)")
+        print(f"error of the outputs           {100 * errors.outputs:.1f} %, mean over {errors.layers} layers")
     for name, (before, after) in {"parameters": converted.parameters, "MACs": converted.macs}.items():
         print(f"{name:<30} {format_millions(before)} before, {format_millions(after)} after")
 

@@ -1,8 +1,7 @@
 """Conversion of a trained convolutional network to attention, and a comparison of their logits."""
 
 import copy
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -35,13 +34,15 @@ MAX_MOMENTS = 4_096
 
 @dataclass(frozen=True)
 class HeadErrors:
-    """Errors of heads fitted to convolutions, as shares of the energy: means over layers with kernels beyond 1 x 1.
+    """Squared errors of heads fitted to convolutions, as shares of the squared norm of what is fitted.
+
+    They are means over the layers with kernels larger than 1 x 1.
 
     Arguments:
         layers: number of layers.
         kernel: error of the best fit of the kernel.
-        bound: smallest error of any heads of this number, from the singular values of the kernel.
-        outputs: mean squared error of the outputs of the fit that was taken; nan if no layer was fitted to its outputs.
+        bound: lower bound of that error (``rank_bound``).
+        outputs: error of the layer's outputs with the heads of the new network; nan if no layer was fitted to them.
     """
 
     layers: int
@@ -141,7 +142,7 @@ def _fit_to_outputs(compiled: nn.Module, trained: TrainedNetwork, training: Labe
         kernel_errors.append(plain.error)
         bounds.append(rank_bound(rearrange(kernel, "(g o) c y x -> (y x) g o c", g=layer.groups), layer.num_heads))
         if layer.geometry.positions * layer.in_channels // layer.groups <= MAX_MOMENTS:
-            fit = layer.fit(kernel, _second_moments(trained.network, convolutions[name], layer, batches))
+            fit = layer.refine(plain, kernel, _second_moments(trained.network, convolutions[name], layer, batches))
             layer.set_fit(fit)
             output_errors.append(fit.error)
     _shift_batch_norms(compiled, trained.network, batches)
@@ -151,9 +152,10 @@ def _fit_to_outputs(compiled: nn.Module, trained: TrainedNetwork, training: Labe
 
 @torch.no_grad()
 def _shift_batch_norms(compiled: nn.Module, original: nn.Module, batches: list[Tensor]) -> None:
-    """Change running statistics as the statistics on these images change from the original network to the other one.
+    """Add to the running statistics by how much the statistics on these images differ between the two networks.
 
-    The statistics themselves are not replaced: those of training are of augmented images, and of all of them.
+    The running statistics of the original network are of all training images, augmented. Statistics of these few images
+    alone would not fit its weights.
     """
     before = copy.deepcopy(original)
     running = _running_statistics(original)
@@ -191,20 +193,11 @@ def _second_moments(
         total = total + (windows.mT @ windows).double()
         count += windows.shape[1]
 
-    with _hooked(convolution, add):
+    with convolution.register_forward_pre_hook(add):
         for images in batches:
             network(images)
     positions = geometry.positions
     return rearrange(total / count, "g (p c) (q d) -> g p c q d", p=positions, q=positions)
-
-
-@contextmanager
-def _hooked(module: nn.Module, hook: Any) -> Iterator[None]:
-    handle = module.register_forward_pre_hook(hook)
-    try:
-        yield
-    finally:
-        handle.remove()
 
 
 @torch.no_grad()

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from vit_vs_cnn.attention import ConvolutionalAttention, conv2d_to_attention
-from vit_vs_cnn.attention.convolution.head_fit import fit_heads, position_scores, rank_bound
+from vit_vs_cnn.attention.convolution.head_fit import fit_heads, position_scores, rank_bound, refine_heads
 
 
 def grid(size: int) -> torch.Tensor:
@@ -55,7 +55,7 @@ def test_matrices_with_moments_solve_the_least_squares_problem_of_the_outputs(gr
     shared = torch.randn(groups, 500, 1, 4, dtype=torch.float64, generator=generator)
     windows = shared + 0.3 * torch.randn(groups, 500, 9, 4, dtype=torch.float64, generator=generator)
     moments = torch.einsum("gnpc,gnqd->gpcqd", windows, windows) / 500
-    fit = fit_heads(kernel, grid(3), 2, moments)
+    fit = refine_heads(fit_heads(kernel, grid(3), 2), kernel, grid(3), moments)
     outputs = torch.einsum("gnpc,pgoc->gno", windows, kernel)
     weights = position_scores(fit.centers, fit.log_sharpness, grid(3)).softmax(-1)
     features = torch.einsum("hp,gnpc->gnhc", weights, windows).flatten(2)

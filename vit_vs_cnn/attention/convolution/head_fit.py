@@ -1,4 +1,4 @@
-"""Fit of a few attention heads to a convolution kernel: positions by gradient descent, values in closed form."""
+"""Fit of a few attention heads to a convolution kernel: centers by gradient descent, matrices in closed form."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -7,13 +7,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-#: Random starts of the positions, and their optimizer steps. Starts cost little, as kernels have few positions.
+#: Random starts of the centers, and their optimizer steps. Starts cost little, as kernels have few positions.
 NUM_STARTS = 8
 NUM_STEPS = 200
 #: Optimizer steps on the error of the outputs, from the best fit of the kernel.
 NUM_REFINING_STEPS = 60
 LEARNING_RATE = 0.05
-#: Logarithm of the largest sharpness: exp(-46) rounds to 0 beside 1 in every dtype.
+#: Logarithm of the largest sharpness, 45: exp(-45) rounds to 0 beside 1 in every dtype.
 MAX_LOG_SHARPNESS = 3.8
 #: Ridge of the least squares, as a share of the mean variance.
 RIDGE = 1e-9
@@ -22,11 +22,15 @@ RIDGE = 1e-9
 class HeadFit(NamedTuple):
     """Heads that approximate a kernel by ``sum_h w_h[s] M_h`` at each window position s.
 
+    The attention weights are ``w_h[s] = softmax_s(-alpha_h |s - c_h|^2)``.
+
     Arguments:
-        centers: (row, col) of the window position that each head attends to most, in steps of the kernel.
-        log_sharpness: logarithm of alpha.
+        centers: c_h, (row, col) relative to the middle of the window; 1 is the distance of neighbouring entries of the
+            kernel.
+        log_sharpness: logarithm of alpha_h.
         matrices: M_h, product of value and output matrix.
-        error: relative error, ``|W - fit|^2 / |W|^2``, in the norm that was minimized.
+        error: squared error as a share of the squared norm, of the kernel (``fit_heads``) or of the outputs
+            (``refine_heads``).
     """
 
     centers: Float[Tensor, "heads 2"]
@@ -49,7 +53,10 @@ def position_scores(
 
 
 def rank_bound(kernel: Float[Tensor, "positions groups out channels"], num_heads: int) -> float:
-    """Smallest relative error of any ``num_heads`` heads: the singular values beyond that number.
+    """Lower bound of the error of ``num_heads`` heads at any centers.
+
+    The kernel is a matrix with a row for each position, and heads give a matrix whose rank is at most their number. The
+    bound is the share of the squared singular values beyond the first ``num_heads``.
 
     Reference: Eckart & Young 1936.
     """
@@ -61,34 +68,48 @@ def fit_heads(
     kernel: Float[Tensor, "positions groups out channels"],
     positions: Float[Tensor, "positions 2"],
     num_heads: int,
-    moments: Float[Tensor, "groups positions channels positions channels"] | None = None,
 ) -> HeadFit:
     """Fit heads with quadratic relative scores to a kernel.
 
-    The positions are optimized by Adam from random starts near the offsets of the kernel. For given positions, the best
-    matrices solve a least-squares problem, so the error is a function of the positions alone (variable projection,
-    Golub & Pereyra 1973).
+    Centers and sharpness are optimized by Adam from random starts near the offsets of the kernel. Given these, the best
+    matrices solve a least-squares problem, so they are no parameters of the optimization.
+
+    Reference: Golub & Pereyra 1973 (variable projection).
 
     Arguments:
         kernel: matrix of each window position; zero outside of the convolution's kernel.
         positions: (row, col) of each window position.
         num_heads: number of heads.
-        moments: second moments of the windows of the layer's inputs. With them, the fit minimizes the mean squared
-            error of the outputs instead of that of the kernel.
     """
     kernel, positions = kernel.double(), positions.to(kernel.device, torch.float64)
     centers, log_sharpness = _fit_kernel(kernel, positions, num_heads)
-    if moments is None:
-        weights = position_scores(centers, log_sharpness, positions).softmax(-1)
-        matrices = torch.linalg.lstsq(weights.T, kernel.flatten(1)).solution
-        error = (kernel.flatten(1) - weights.T @ matrices).square().sum() / kernel.square().sum()
-        return HeadFit(centers, log_sharpness, matrices.unflatten(1, kernel.shape[1:]), float(error))
+    weights = position_scores(centers, log_sharpness, positions).softmax(-1)
+    matrices = torch.linalg.lstsq(weights.T, kernel.flatten(1)).solution
+    error = (kernel.flatten(1) - weights.T @ matrices).square().sum() / kernel.square().sum()
+    return HeadFit(centers, log_sharpness, matrices.unflatten(1, kernel.shape[1:]), float(error))
+
+
+def refine_heads(
+    fit: HeadFit,
+    kernel: Float[Tensor, "positions groups out channels"],
+    positions: Float[Tensor, "positions 2"],
+    moments: Float[Tensor, "groups positions channels positions channels"],
+) -> HeadFit:
+    """Continue a fit to the kernel, now to the outputs of the layer: minimize their mean squared error.
+
+    Arguments:
+        fit: of ``fit_heads`` to this kernel.
+        kernel, positions: as of ``fit_heads``.
+        moments: second moments of the inputs: for each group, the mean over windows of the product of the inputs at
+            each two pairs of a position and a channel.
+    """
+    kernel, positions = kernel.double(), positions.to(kernel.device, torch.float64)
     moments = moments.to(kernel)
 
     def relative_error(centers: Tensor, log_sharpness: Tensor) -> Tensor:
         return _fit_outputs(kernel, position_scores(centers, log_sharpness, positions).softmax(-1), moments)[1]
 
-    centers, log_sharpness = _minimize(relative_error, centers, log_sharpness, NUM_REFINING_STEPS)
+    centers, log_sharpness = _minimize(relative_error, fit.centers, fit.log_sharpness, NUM_REFINING_STEPS)
     weights = position_scores(centers, log_sharpness, positions).softmax(-1)
     matrices, error = _fit_outputs(kernel, weights, moments)
     return HeadFit(centers, log_sharpness, matrices, float(error))

@@ -17,7 +17,7 @@ from vit_vs_cnn.attention.convolution.content import (
     tiles_to_grid,
 )
 from vit_vs_cnn.attention.convolution.geometry import make_geometry
-from vit_vs_cnn.attention.convolution.head_fit import HeadFit, fit_heads, position_scores
+from vit_vs_cnn.attention.convolution.head_fit import HeadFit, fit_heads, position_scores, refine_heads
 
 FORMS = ("window", "quadratic")
 #: Default sharpness by form. At 46 the largest weight of the quadratic form rounds to 1 in every dtype.
@@ -112,8 +112,8 @@ class ConvolutionalAttention(nn.Module):
             )
         if num_heads is not None and (form != "window" or released or sharpness is not None or num_heads < 1):
             raise ValueError(
-                'num_heads must be at least 1, with form="window" and without sharpness and released, but '
-                f"num_heads={num_heads}, form={form}, sharpness={sharpness}, released={released}"
+                f"num_heads must be at least 1, and needs form=window, no sharpness and no released, but is {num_heads}"
+                f" with form={form}, sharpness={sharpness}, released={released}"
             )
         if groups < 1 or in_channels % groups or out_channels % groups or min(in_channels, out_channels) < 1:
             raise ValueError(
@@ -200,12 +200,19 @@ class ConvolutionalAttention(nn.Module):
             matrices = torch.einsum("sh,sgoc->hgoc", combinations, exact).to(matrices)
         self._set_matrices(matrices)
 
-    def fit(self, kernel: Tensor, moments: Tensor | None = None) -> HeadFit:
+    def fit(self, kernel: Tensor) -> HeadFit:
         """Fit of the heads to a kernel, in ``out_channels, group_channels, rows, cols``; see ``fit_heads``."""
+        return fit_heads(self._in_window(kernel), self.geometry.coordinates(kernel.device), self.num_heads)
+
+    def refine(self, fit: HeadFit, kernel: Tensor, moments: Tensor) -> HeadFit:
+        """Fit of the heads to the outputs of a kernel, from a fit to the kernel; see ``refine_heads``."""
+        return refine_heads(fit, self._in_window(kernel), self.geometry.coordinates(kernel.device), moments)
+
+    def _in_window(self, kernel: Tensor) -> Float[Tensor, "positions groups out channels"]:
         matrices = rearrange(kernel, "(g o) c y x -> (y x) g o c", g=self.groups).double()
         padded = matrices.new_zeros(self.geometry.positions, *matrices.shape[1:])
         padded[self.geometry.targets(kernel.device)] = matrices
-        return fit_heads(padded, self.geometry.coordinates(kernel.device), self.num_heads, moments)
+        return padded
 
     @torch.no_grad()
     def set_fit(self, fit: HeadFit) -> None:
