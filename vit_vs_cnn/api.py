@@ -185,7 +185,7 @@ def _drop_missing_weights(experiment: Experiment, console: "Console") -> tuple[E
     remaining, errors = without_missing_weights(experiment)
     missing = {name: str(experiment.contenders[name].model.get("name", name)) for name in errors}
     if missing:
-        console.print(" ".join(missing_weights_texts(missing)), soft_wrap=True)
+        console.print("\n".join(missing_weights_texts(missing)), soft_wrap=True)
     for name, error in errors.items():
         if not getattr(experiment.contenders[name].weights, "hub", False):
             console.print(f"{name} is left out: {error}", soft_wrap=True)

@@ -9,7 +9,7 @@ from vit_vs_cnn.regimes.analysis import Analysis
 from vit_vs_cnn.regimes.budgets import CostKind
 from vit_vs_cnn.regimes.caveats import CaveatKind, CaveatSeverity
 from vit_vs_cnn.regimes.model_summaries import ModelSummary, macs_ratio
-from vit_vs_cnn.regimes.recommendation import RecommendationKind
+from vit_vs_cnn.regimes.recommendation import Recommendation, RecommendationKind
 from vit_vs_cnn.runs.analysis_plan import MAX_EQUAL_MACS_RATIO
 from vit_vs_cnn.runs.result import StartKind
 from vit_vs_cnn.statistics.intervals import Estimate, format_interval, format_p_value
@@ -109,11 +109,13 @@ def write_answer(analysis: Analysis) -> Answer:
     shown = [models[key] for key in (advice.best, advice.rival) if key is not None]
     rest = [models[key] for key in advice.others]
     is_blocked = all(comparison.conclusion is Conclusion.NO_CONCLUSION for comparison in analysis.comparisons)
-    alerts = analysis.warnings(CaveatSeverity.INVALIDATES)
-    alerts += [caveat.text for caveat in analysis.caveats if caveat.kind is CaveatKind.WEIGHTS_MISSING]
-    if is_blocked:
-        alerts += [text for text in analysis.warnings(CaveatSeverity.BLOCKS) if text not in alerts]
-    warnings = [text for text in analysis.warnings(CaveatSeverity.WEAKENS) if text not in alerts]
+    stated = CaveatKind.TOO_FEW_SEEDS if _needs_seeds(advice) else None  # by the recommendation
+    caveats = [caveat for caveat in analysis.caveats if caveat.kind is not stated]
+    least_alert = CaveatSeverity.BLOCKS if is_blocked else CaveatSeverity.INVALIDATES
+    alerts = [c.text for c in caveats if c.severity is CaveatSeverity.INVALIDATES]
+    alerts += [c.text for c in caveats if c.kind is CaveatKind.WEIGHTS_MISSING]
+    alerts += [c.text for c in caveats if c.severity >= least_alert and c.text not in alerts]
+    warnings = [c.text for c in caveats if c.severity >= CaveatSeverity.WEAKENS and c.text not in alerts]
     columns, rows = _table(analysis, shown, rest)
     return Answer(
         title=_title(analysis),
@@ -243,11 +245,16 @@ def recommendation_text(analysis: Analysis) -> str:
             margin = format_margin(comparison.margin)
             text = f"either; their accuracies differ by less than {margin}.{_compute_text(analysis)}"
         case RecommendationKind.NO_CONCLUSION:
-            few = comparison.obstacle is not None and comparison.obstacle.kind is ObstacleKind.FEW_SEEDS
-            text = f"no conclusion: {comparison.obstacle}{' (--protocol.seeds [0,1,2])' * few}."
+            option = " (--protocol.seeds [0,1,2])" * _needs_seeds(advice)
+            text = f"no conclusion: {comparison.obstacle}{option}."
         case _:
             text = f"not enough evidence to prefer the {best} or the {rival}. {_missing_evidence_text(analysis)}"
     return text
+
+
+def _needs_seeds(advice: Recommendation) -> bool:
+    obstacle = None if advice.comparison is None else advice.comparison.obstacle
+    return obstacle is not None and obstacle.kind is ObstacleKind.FEW_SEEDS
 
 
 def _recommendation_of_several_starts(analysis: Analysis, comparison: PairComparison) -> str:

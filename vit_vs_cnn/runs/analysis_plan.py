@@ -173,7 +173,7 @@ def make_analysis_plan(
     )
 
 
-def missing_weights_texts(models: Mapping[str, str]) -> tuple[str, str]:
+def missing_weights_texts(models: Mapping[str, str]) -> tuple[str, ...]:
     """That pretrained models were left out, and how their weights can be had.
 
     Arguments:
@@ -182,12 +182,12 @@ def missing_weights_texts(models: Mapping[str, str]) -> tuple[str, str]:
     names = list(dict.fromkeys(models.values()))
     hub = [name for name in names if name.startswith(TIMM_PREFIX)]
     commands = " && ".join(f"hf download {name} model.safetensors" for name in hub)
-    fetch = f"To fetch them into timm's cache (HF_HOME), run where there is a network: {commands}. " if hub else ""
-    file = f"To name a file: --contenders.{next(iter(models))}.weights '{{file: FILE}}'."
+    fetch = f"To fetch the weights of {join_names(hub)} into timm's cache (HF_HOME): {commands}"
     return (
         "Pretrained models are missing, because their weights could not be loaded. A pretrained model would probably "
         "be better.",
-        f"Missing are the weights of {join_names(names)}. {fetch}{file}",
+        fetch if hub else f"Missing are the weights of {join_names(names)}.",
+        f"To load weights from a file: --contenders.{next(iter(models))}.weights '{{file: FILE}}'",
     )
 
 
