@@ -3,9 +3,8 @@
     python -m benchmarks --output results/speed
     python -m benchmarks --parts step rollout --output results/speed
 
-Each benchmark runs in a new process, one after the other, and its output is written to a text file of its name. The
-figures of all of them are added to ``speed.json``, by kind of machine; ``speed.md`` is the table. This takes about half
-an hour on two idle cores.
+Each benchmark runs in a new process, one after the other. The figures of all of them are added to ``speed.json``, by
+kind of machine; ``speed.md`` is the table. This takes about half an hour on two idle cores.
 """
 
 import argparse
@@ -22,7 +21,7 @@ from benchmarks.timing import Row, kind_of_machine
 from vit_vs_cnn.runs.result import current_commit
 
 ROOT = Path(__file__).parents[1]
-#: Arguments of each benchmark, by the name of its files.
+#: Arguments of each benchmark, by its name in the table.
 PARTS = {
     "start": "start",
     "step": "training_step --repeats 6 --batch-size 64",
@@ -47,7 +46,7 @@ def main() -> None:
         command = f"python -m benchmarks.{PARTS[part]}"
         load = ", ".join(f"{average:.1f}" for average in os.getloadavg())
         print(f"== {command}", flush=True)
-        if (result := _measured(part, args.output / f"{part}.txt")) is None:
+        if (result := _measured(part)) is None:
             failed.append(part)
             continue
         here[part] = {
@@ -63,7 +62,7 @@ def main() -> None:
         raise SystemExit(f"failed: {', '.join(failed)}")
 
 
-def _measured(part: str, printed: Path) -> dict[str, Any] | None:
+def _measured(part: str) -> dict[str, Any] | None:
     """The machine and the rows of one benchmark; None if it failed."""
     module, *options = PARTS[part].split()
     with tempfile.TemporaryDirectory() as folder:
@@ -73,7 +72,6 @@ def _measured(part: str, printed: Path) -> dict[str, Any] | None:
         print(done.stdout, flush=True)
         if done.returncode:
             return None
-        printed.write_text(done.stdout, encoding="utf-8")
         return json.loads(rows.read_text(encoding="utf-8"))
 
 
