@@ -22,8 +22,8 @@ from sphinx.util.docutils import SphinxDirective
 
 from vit_vs_cnn.commands import COMMANDS, Command, describe, metavar_of, option_word, positional_word
 from vit_vs_cnn.config.experiment import dotted_settings, find_config
-from vit_vs_cnn.config.reading import REQUIRED, Setting, in_words, settings_of, walk
 from vit_vs_cnn.config.trainer import trainer_settings
+from vit_vs_cnn.typed_values import REQUIRED, Setting, in_words, settings_of, walk
 
 #: Figure that is not drawn here, because it trains a Transformer.
 TRANSFORMER_FIGURE = "transformer_heads"

@@ -152,7 +152,7 @@ def test_a_wrong_word_on_the_command_line(refused, tmp_path, words, says):
         ("grid.json", "3", "expected names of runs with budgets"),
         ("grid.json", "[", "has no readable grid.json"),
         ("cells/vit-n3-s1-ab/result.json", "[1]", "expected names with values, got [1]"),
-        ("cells/vit-n3-s1-ab/result.json", '{"seed": 1}', "run: missing"),
+        ("cells/vit-n3-s1-ab/result.json", '{"seed": 1}', "run: has to be given"),
         ("cells/vit-n3-s1-ab/result.json", "{", "delete it, and the same command makes this run again"),
     ],
 )

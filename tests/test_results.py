@@ -119,7 +119,7 @@ def test_the_command_prints_the_answer_of_a_table(capsys):
     ("text", "says"),
     [
         ("", "the table has no runs"),
-        ("contender\nvit\n", "line 2: start: start_kind: missing"),
+        ("contender\nvit\n", "line 2: run: has to be given"),
         ("a,b\n1,2\n", "line 2: a: there is no such column"),
     ],
 )
@@ -133,7 +133,7 @@ def test_a_table_that_is_none_is_refused_in_one_line(tmp_path, text, says):
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
-        (",500,0,", ",many,0,", 'line 2: train_size: expected a whole number, got "many"'),
+        (",500,0,", ",many,0,", "line 2: train_size: expected a whole number, got many"),
         (",500,0,", ",0,0,", "line 2: train_size 0 must be at least 1"),
         ("\n", ",\n", "line 2: more cells than there are columns"),
     ],

@@ -17,9 +17,9 @@ from typing import Any, Literal, NoReturn, get_args, get_origin
 
 from vit_vs_cnn import api
 from vit_vs_cnn.config.experiment import dotted_settings, find_config, read_config, settings_of_a_config
-from vit_vs_cnn.config.reading import Setting, element_of, kinds_of, settings_of, walk
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.strict_yaml import read_yaml
+from vit_vs_cnn.typed_values import Setting, convert, element_of, kinds_of, settings_of, walk
 
 JSON = Setting("json", bool, False, "Print the result as JSON and nothing else.")
 PRINT_CONFIG = Setting("print_config", bool, False, "Print the config with all defaults, then stop.")
@@ -204,7 +204,7 @@ class Command:
             elif isinstance(value, bool) or str in kinds_of(setting.hint):
                 options[name] = value
             else:
-                options[name] = setting.read(value, option_word(name))
+                options[name] = convert(setting.hint, _read_value(name, value), option_word(name))
         return options
 
     def _refuse_option(self, word: str, words: list[str]) -> NoReturn:

@@ -46,8 +46,8 @@ def test_the_best_comes_first_and_trials_without_accuracy_last():
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("contender,", "contestant,", "line 2: contender: missing"),
-        ("1000000000.0", "many", 'line 2: flops: expected a number, got "many"'),
+        ("contender,", "contestant,", "line 2: contender: has to be given"),
+        ("1000000000.0", "many", "line 2: flops: expected a number, got many"),
         ('"[0, 1]"', "{}", "line 2: seeds: "),
     ],
 )

@@ -20,7 +20,7 @@ from rich.console import Console
 from tests.experiments.tiny import run_quietly, tiny_config
 from tests.results import make_result
 from vit_vs_cnn.config.experiment import experiment_from_dict
-from vit_vs_cnn.errors import InputError, TrainingDiverged
+from vit_vs_cnn.errors import InputError, ProcessLost, TrainingDiverged
 from vit_vs_cnn.experiments.runner import run_experiment
 from vit_vs_cnn.files import write_text
 from vit_vs_cnn.runs.experiment_data import ExperimentData
@@ -31,8 +31,8 @@ from vit_vs_cnn.runs.run import Run
 from vit_vs_cnn.runs.status import LiveStatus
 from vit_vs_cnn.workers import supervisor
 from vit_vs_cnn.workers.run import RetryLimit
-from vit_vs_cnn.workers.supervisor import supervise, worth_multiprocessing
-from vit_vs_cnn.workers.worker import ExitReason, WorkerExit, WorkRequest, take_runs
+from vit_vs_cnn.workers.supervisor import LocalProcesses, supervise, worth_multiprocessing
+from vit_vs_cnn.workers.worker import WorkRequest, take_runs
 
 ROOT = Path(__file__).parents[2]
 HAS_RAY = importlib.util.find_spec("ray") is not None
@@ -192,12 +192,11 @@ def test_a_missing_ray_is_named(tmp_path, monkeypatch):
         run_quietly(experiment_from_dict(_values(tmp_path, name="ray")))
 
 
-class _Stub:
+class _Stub(LocalProcesses):
     """Workers that take cells in this process, and end as a script says."""
 
-    size = 2
-
     def __init__(self, script):
+        self.size = 2
         self.script = script
         self.queue = []
         self.taken = []
@@ -216,7 +215,7 @@ class _Stub:
                 continue
             self.taken.append(cell.name)
             return [self.script(cell)]
-        return [WorkerExit(ExitReason.DONE)]
+        return [None]
 
     def stop(self):
         self.stopped, self.queue = len(self.queue), []
@@ -243,7 +242,6 @@ def _finish(cell):
     place = {"contender": cell.contender, "train_size": cell.train_size, "seed": cell.seed, "run": cell.folder.name}
     cell.folder.mkdir(parents=True, exist_ok=True)
     cell.write_result(make_result(**place))
-    return WorkerExit(ExitReason.DONE)
 
 
 def test_workers_are_started_until_every_cell_is_through(tmp_path):
@@ -254,7 +252,7 @@ def test_workers_are_started_until_every_cell_is_through(tmp_path):
 
 
 def test_each_run_but_the_last_is_followed_by_the_progress_of_the_experiment(tmp_path, monkeypatch):
-    monkeypatch.setattr("vit_vs_cnn.workers.worker._take", lambda run, *_: bool(_finish(run)))
+    monkeypatch.setattr("vit_vs_cnn.workers.worker._take", lambda run, *_: _finish(run) is None)
     request, output = _request(tmp_path), io.StringIO()
     take_runs(request, ExperimentData(request.runs[0].experiment.data), console=Console(file=output))
     assert [line.split(", about")[0] for line in output.getvalue().splitlines()] == [
@@ -266,16 +264,16 @@ def test_each_run_but_the_last_is_followed_by_the_progress_of_the_experiment(tmp
 
 def test_a_lost_worker_is_replaced_and_workers_that_only_die_end_the_run(tmp_path):
     deaths = iter([True, False, False, False, False])
-    view, stub = _View(), _Stub(lambda cell: WorkerExit(ExitReason.LOST, "signal 9") if next(deaths) else _finish(cell))
+    view, stub = _View(), _Stub(lambda cell: ProcessLost("signal 9") if next(deaths) else _finish(cell))
     supervise(_request(tmp_path / "once"), stub, view)
     assert stub.taken.count("resnet-n120-s3") == 2
     assert view.notes == ["a worker was lost (signal 9); another one resumes its run"]
     with pytest.raises(InputError, match="executor: 9 workers ended without finishing a run, the last one: signal 9"):
-        supervise(_request(tmp_path / "always"), _Stub(lambda cell: WorkerExit(ExitReason.LOST, "signal 9")), _View())
+        supervise(_request(tmp_path / "always"), _Stub(lambda cell: ProcessLost("signal 9")), _View())
 
 
 def test_what_one_worker_refuses_stops_all(tmp_path):
-    stub = _Stub(lambda cell: WorkerExit(ExitReason.REFUSED, "no such folder"))
+    stub = _Stub(lambda cell: InputError("no such folder"))
     with pytest.raises(InputError, match="no such folder"):
         supervise(_request(tmp_path), stub, _View())
     assert len(stub.taken) == 1 and stub.queue == []

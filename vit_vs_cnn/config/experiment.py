@@ -12,7 +12,6 @@ from typing import Any
 
 from vit_vs_cnn.bounds import Bounds, check_numbers
 from vit_vs_cnn.config import overrides
-from vit_vs_cnn.config import reading as typed
 from vit_vs_cnn.config.identity import plain_values
 from vit_vs_cnn.config.reading import with_executor_named
 from vit_vs_cnn.config.schema import Budget, Contender, Data, Execution, Executor, Protocol, Tuning
@@ -21,6 +20,7 @@ from vit_vs_cnn.config.trainer import decisive, read_trainer
 from vit_vs_cnn.data.options import Augmentation
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.strict_yaml import Plain, check_plain, read_yaml, refuse_classes
+from vit_vs_cnn.typed_values import Setting, build, refuse_unknown, settings_of, walk
 
 __all__ = [
     "Budget",
@@ -202,7 +202,7 @@ def experiment_from_dict(values: Mapping[str, Any], *, trusted: bool = True) -> 
     """
     check_plain(values, location="")
     refuse_classes(values, but_in=CLASS_PLACES)
-    typed.refuse_unknown(values, settings_of_a_config(), location="")
+    refuse_unknown(values, settings_of_a_config(), location="")
     values = with_executor_named(values)
     if values.get("name") is None:
         raise InputError("name: has to be given (a text that can name a folder)")
@@ -216,14 +216,14 @@ def experiment_from_dict(values: Mapping[str, Any], *, trusted: bool = True) -> 
         raise InputError(f"output: expected the path of a folder, got {output!r}")
     minutes = values.get("minutes")
     check_numbers({"minutes": minutes}, "{name}: expected a number {bounds}, got {value!r}", minutes=Bounds(above=0))
-    protocol = typed.build(Protocol, _block(values, "protocol"), location="protocol")
+    protocol = build(Protocol, _block(values, "protocol"), location="protocol")
     data = _block(values, "data")
     shares_augmentation = isinstance(data, Mapping) and data.get("augmentation") is not None
     contenders = _contenders(values.get("contenders"), protocol, shares_augmentation=shares_augmentation)
     protocol = protocol.without_contenders({name for name, block in values["contenders"].items() if block is None})
     if wrong := [name for name in itertools.chain(*(protocol.pairs or [])) if name not in contenders]:
         raise InputError(f"protocol.pairs: {wrong[0]!r} is not one of {', '.join(contenders)}")
-    built = {name: typed.build(class_, _block(values, name), location=name) for name, class_ in BLOCKS.items()}
+    built = {name: build(class_, _block(values, name), location=name) for name, class_ in BLOCKS.items()}
     space = read_space(built["tuning"].space)
     for contender in contenders.values():
         check_space(space, contender)
@@ -329,13 +329,13 @@ def find_config(name: str | os.PathLike[str] = "quickstart") -> Path:
     return path
 
 
-def settings_of_a_config() -> dict[str, typed.Setting]:
-    return {name: setting for name, setting in typed.settings_of(Experiment).items() if name != "trusted"}
+def settings_of_a_config() -> dict[str, Setting]:
+    return {name: setting for name, setting in settings_of(Experiment).items() if name != "trusted"}
 
 
 @cache
-def dotted_settings() -> dict[str, typed.Setting]:
+def dotted_settings() -> dict[str, Setting]:
     """All settings by dotted name, except settings of Lightning's Trainer. ``NAME`` is the name of a contender."""
     blocks = settings_of_a_config()
     del blocks["contenders"], blocks["trainer"]
-    return dict([*typed.walk(blocks), *typed.walk(typed.settings_of(Contender), "contenders.NAME.")])
+    return dict([*walk(blocks), *walk(settings_of(Contender), "contenders.NAME.")])

@@ -5,12 +5,12 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from vit_vs_cnn.config import reading as typed
 from vit_vs_cnn.config.reading import merge, override
 from vit_vs_cnn.config.recipes import with_recommended
 from vit_vs_cnn.config.schema import Contender, Finetuning, Protocol
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.strict_yaml import Plain
+from vit_vs_cnn.typed_values import build
 
 #: Settings of a contender that are the same at all sizes and with all budgets.
 SHARED_SETTINGS = ("by_size", "by_budget", "starts_from", "weights")
@@ -31,7 +31,7 @@ def read_contender(values: Any, protocol: Protocol, *, shares_augmentation: bool
         InputError: a value that is not allowed, with its place (after ``location``) and the rule.
     """
     if not isinstance(values, Mapping):
-        return typed.build(Contender, values, location=location)
+        return build(Contender, values, location=location)
     plain = {key: value for key, value in values.items() if key not in _OVERRIDES}
     full = with_recommended(
         _with_full_finetuning(plain, location),
@@ -39,7 +39,7 @@ def read_contender(values: Any, protocol: Protocol, *, shares_augmentation: bool
         shares_augmentation=shares_augmentation,
         location=f"{location}.recipe",
     )
-    contender = typed.build(Contender, full, location=location)
+    contender = build(Contender, full, location=location)
     allowed = {"by_size": protocol.train_sizes, "by_budget": protocol.budget.amounts}
     over = {
         name: Plain(_read_overrides(values.get(name), contender, keys, location=f"{location}.{name}"))
@@ -73,7 +73,7 @@ def with_overrides(contender: Contender, over: Any, *, location: str) -> Contend
     values = dataclasses.asdict(contender)
     merge(values, _with_full_finetuning(over, location))
     selected = {name: getattr(contender, name) for name in _OVERRIDES}
-    built = typed.build(Contender, {k: v for k, v in values.items() if k not in selected}, location=location)
+    built = build(Contender, {k: v for k, v in values.items() if k not in selected}, location=location)
     return dataclasses.replace(built, **selected)
 
 

@@ -8,12 +8,12 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Literal
 
-from vit_vs_cnn.config import reading
 from vit_vs_cnn.config.identity import hash_of, plain_values
 from vit_vs_cnn.config.reading import merge
 from vit_vs_cnn.config.schema import Contender, RecipeSource, TuningProvenance
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.strict_yaml import read_yaml
+from vit_vs_cnn.typed_values import build
 
 #: Settings of a contender that make up its recipe. A recommended recipe may also set options of the model, such as
 #: ``zero_init_residual``.
@@ -121,7 +121,7 @@ def with_recommended(
     merge(settings, filled)
     settings["recipe"] = {"name": recipe.name}
     if not by_hand:
-        contender = reading.build(Contender, settings, location=location.removesuffix(".recipe"))
+        contender = build(Contender, settings, location=location.removesuffix(".recipe"))
         source = RecipeSource.FALLBACK if recipe.is_fallback else RecipeSource.RECOMMENDED
         settings["recipe"] |= {"source": source.value, "settings": recipe_hash(contender)}
     return settings

@@ -6,8 +6,9 @@ from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any, Literal
 
-from vit_vs_cnn.config import reading as typed
+from vit_vs_cnn.config.reading import read_value
 from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.typed_values import Setting, refuse_unknown, settings_of
 
 #: Arguments of lightning.Trainer that other settings decide, and these settings.
 DECIDED_ELSEWHERE = {
@@ -78,14 +79,10 @@ def read_trainer(values: Any, passive_callbacks: Any = None, *, trusted: bool) -
     theirs = {name: value for name, value in values.items() if (name, value) != ("precision", AUTO)}
     if not trusted or not (theirs or passive_callbacks):
         return dict(values)
-    from lightning import Trainer
-
-    if "precision" in theirs:
-        trainer_settings()["precision"].read(theirs.pop("precision"), "trainer.precision")
-    checked = typed.check(Trainer, theirs, location="trainer")
-    checked_callbacks = typed.settings_of(Trainer)["callbacks"].read(
-        passive_callbacks or [], "execution.passive_callbacks"
-    )
+    settings = trainer_settings()
+    refuse_unknown(theirs, settings, "trainer")
+    checked = {name: read_value(settings[name].hint, value, f"trainer.{name}") for name, value in theirs.items()}
+    checked_callbacks = read_value(settings["callbacks"].hint, passive_callbacks or [], "execution.passive_callbacks")
     full_values = {name: _in_full(values[name], checked[name]) for name in _OF_CLASSES if name in values}
     for logger in as_list(values.get("logger")):
         module, _, kind = _name(logger).rpartition(".")
@@ -103,11 +100,11 @@ def read_trainer(values: Any, passive_callbacks: Any = None, *, trusted: bool) -
     return {**values, **full_values}
 
 
-def trainer_settings() -> dict[str, typed.Setting]:
+def trainer_settings() -> dict[str, Setting]:
     """Allowed arguments of Lightning's Trainer."""
     from lightning import Trainer
 
-    settings = {name: setting for name, setting in typed.settings_of(Trainer).items() if name not in DECIDED_ELSEWHERE}
+    settings = {name: setting for name, setting in settings_of(Trainer).items() if name not in DECIDED_ELSEWHERE}
     theirs = settings["precision"]
     message = f"auto: bf16-mixed on a processor or GPU with bfloat16 units, otherwise 32-true. {theirs.help}"
     return {**settings, "precision": replace(theirs, hint=Literal["auto"] | theirs.hint, help=message)}

@@ -8,7 +8,6 @@ from typing import Any
 import yaml
 
 from vit_vs_cnn.config.experiment import Budget, read_config
-from vit_vs_cnn.config.reading import build
 from vit_vs_cnn.data.listing import format_counts
 from vit_vs_cnn.files import write_text
 from vit_vs_cnn.regimes.analysis import Analysis
@@ -38,6 +37,7 @@ from vit_vs_cnn.runs.record import table_text
 from vit_vs_cnn.runs.result import RunResult, RunState
 from vit_vs_cnn.runs.status import ExperimentStatus, read_status
 from vit_vs_cnn.runs.test_set_log import summarize_log
+from vit_vs_cnn.typed_values import build
 
 #: Caption and description in words of each figure.
 _CAPTIONS = {

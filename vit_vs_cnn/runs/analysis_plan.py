@@ -10,7 +10,6 @@ from typing import Any
 
 from vit_vs_cnn.config.experiment import Experiment
 from vit_vs_cnn.console import join_names
-from vit_vs_cnn.dataclass_io import from_plain
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.files import write_text
 from vit_vs_cnn.models.presets import TIMM_PREFIX
@@ -18,6 +17,7 @@ from vit_vs_cnn.runs.experiment_folder import read_finished_results
 from vit_vs_cnn.runs.run import Run
 from vit_vs_cnn.statistics.pair_comparison import MIN_SEEDS_FOR_CONCLUSION, ComparisonRules, Obstacle, ObstacleKind
 from vit_vs_cnn.statistics.significance import INTERIM_ERROR_RATES
+from vit_vs_cnn.typed_values import build
 
 FILE_NAME = "design.json"
 #: Networks whose multiply-accumulates differ by no more count as equally large.
@@ -272,7 +272,7 @@ def read_plan(folder: Path) -> AnalysisPlan | None:
     if not path.exists():
         return None
     try:
-        plan = from_plain(AnalysisPlan, json.loads(path.read_text(encoding="utf-8")))
+        plan = build(AnalysisPlan, json.loads(path.read_text(encoding="utf-8")))
         if not plan.seeds or not plan.equivalence_margin > 0:
             raise ValueError("it must have some seeds, and equivalence_margin above 0")
         return plan

@@ -11,7 +11,6 @@ import torch
 from jaxtyping import Bool, Int64, UInt64
 from torch import Tensor
 
-from vit_vs_cnn.config import reading as typed
 from vit_vs_cnn.config.experiment import Data, Experiment, read_config
 from vit_vs_cnn.counter_random import counter_key, permutation
 from vit_vs_cnn.data.cifar import CifarSource
@@ -25,6 +24,7 @@ from vit_vs_cnn.data.table import open_table
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.runs.result import RunData, fold_name
 from vit_vs_cnn.runs.user_code import make_object
+from vit_vs_cnn.typed_values import build
 
 
 class RunImages:
@@ -112,7 +112,7 @@ def open_experiment_data(folder: Path, recorded: RunData) -> "ExperimentData":
     if recorded.fingerprint is None:
         raise InputError(f"{folder}: the results do not record the images that its runs had")
     values = read_config(folder / "experiment.yaml")
-    data = typed.build(Data, values.get("data") or {}, location="data")
+    data = build(Data, values.get("data") or {}, location="data")
     data = replace(data, cifar=replace(data.cifar, download=False))
     pool = ExperimentData(data, rotates=recorded.fold is not None, fingerprint=recorded.fingerprint)
     if pool.fingerprint != recorded.fingerprint:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from vit_vs_cnn.dataclass_io import from_plain
 from vit_vs_cnn.errors import (
     DamagedFile,
     InputError,
@@ -19,6 +18,7 @@ from vit_vs_cnn.errors import (
 )
 from vit_vs_cnn.files import read_mapping, write_text
 from vit_vs_cnn.runs.run import Run
+from vit_vs_cnn.typed_values import build
 
 
 class FailureKind(StrEnum):
@@ -98,7 +98,7 @@ def write_failure(
 def read_failure(folder: Path) -> Failure | None:
     """The recorded failure of the run in a folder; None if it is missing or cannot be read."""
     try:
-        return from_plain(Failure, json.loads((folder / "failed.json").read_text(encoding="utf-8")))
+        return build(Failure, json.loads((folder / "failed.json").read_text(encoding="utf-8")))
     except (OSError, ValueError):
         return None
 

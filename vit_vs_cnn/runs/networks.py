@@ -14,7 +14,6 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from vit_vs_cnn.attention.arguments import as_rows_and_cols
-from vit_vs_cnn.config import reading as typed
 from vit_vs_cnn.errors import InputError, UnknownSetting, one_line
 from vit_vs_cnn.models import create_model
 from vit_vs_cnn.models.attention_network import AttentionNetwork
@@ -24,6 +23,7 @@ from vit_vs_cnn.models.presets import ATTENTION_PREFIX, PRESETS
 from vit_vs_cnn.runs.user_code import make_object
 from vit_vs_cnn.seeds import derive_seed
 from vit_vs_cnn.training.checkpoints import DOWNLOAD_OPTIONS, CheckpointInfo, read_checkpoint_info
+from vit_vs_cnn.typed_values import check
 
 #: Largest number of layers.
 MAX_LAYERS = 2000
@@ -159,7 +159,7 @@ def _typed_options(name: str, options: dict[str, Any], location: str) -> dict[st
     if name.startswith(ATTENTION_PREFIX):
         names = inspect.signature(AttentionNetwork).parameters.keys() - {"network", "image_size"}
         compiling = {key: value for key, value in options.items() if key in names}
-        checked = typed.check(AttentionNetwork, compiling, location=location, skip={"network", "image_size"})
+        checked = check(AttentionNetwork, compiling, location=location, skip={"network", "image_size"})
         rest = {key: value for key, value in options.items() if key not in names}
         try:
             rest = _typed_options(name.removeprefix(ATTENTION_PREFIX), rest, location)
@@ -168,7 +168,7 @@ def _typed_options(name: str, options: dict[str, Any], location: str) -> dict[st
             raise InputError(f"{error}{also}") from error
         return {**rest, **{key: checked[key] for key in compiling}}
     if preset := PRESETS.get(name):
-        checked = typed.check(preset.constructor, options, location=location, skip=GIVEN_BY_THE_DATA)
+        checked = check(preset.constructor, options, location=location, skip=GIVEN_BY_THE_DATA)
         return {key: checked[key] for key in options}
     return options
 

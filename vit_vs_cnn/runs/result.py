@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 from vit_vs_cnn.bounds import AT_LEAST_0, AT_LEAST_1, SHARE, check_numbers
 from vit_vs_cnn.config.schema import Budget, RecipeSource, TuningProvenance
-from vit_vs_cnn.dataclass_io import field_types, from_plain, members
 from vit_vs_cnn.errors import DamagedFile
 from vit_vs_cnn.strict_yaml import Plain
+from vit_vs_cnn.typed_values import build, settings_of
 
 if TYPE_CHECKING:
     from vit_vs_cnn.statistics.intervals import Estimate
@@ -336,7 +336,7 @@ class RunResult:
             part = columns[name]
             (values if part is None else values.setdefault(part, {}))[name] = value
         try:
-            return from_plain(cls, values)
+            return build(cls, values)
         except (ValueError, RecursionError) as error:
             raise DamagedFile(f"{location}: {error}") from error
 
@@ -352,9 +352,8 @@ _REQUIRED_PARTS = ("start", "data", "cost", "scores", "provenance")
 def _columns() -> dict[str, str | None]:
     """Every field by its name, which no two parts share, with the part that it is in."""
     columns: dict[str, str | None] = {}
-    for name, hint in field_types(RunResult).items():
-        parts = [kind for kind in members(hint) if isinstance(kind, type) and dataclasses.is_dataclass(kind)]
-        columns |= dict.fromkeys(field_types(parts[0]), name) if parts else {name: None}
+    for name, setting in settings_of(RunResult).items():
+        columns |= {name: None} if setting.block is None else dict.fromkeys(settings_of(setting.block), name)
     return columns
 
 
@@ -407,7 +406,7 @@ def read_result(path: Path) -> RunResult:
         DamagedFile: the file cannot be read, or is not a result.
     """
     try:
-        return from_plain(RunResult, json.loads(path.read_text(encoding="utf-8")))
+        return build(RunResult, json.loads(path.read_text(encoding="utf-8")))
     except OSError as error:
         raise DamagedFile(f"result {path}: {error.strerror}") from error
     except (ValueError, RecursionError) as error:

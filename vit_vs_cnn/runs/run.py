@@ -9,13 +9,13 @@ from typing import Any
 
 import yaml
 
-from vit_vs_cnn.config import reading as typed
 from vit_vs_cnn.config.experiment import Budget, Contender, Experiment, experiment_from_dict, read_config
 from vit_vs_cnn.config.identity import hash_of, identity_of
 from vit_vs_cnn.errors import DamagedFile, InputError, one_line
 from vit_vs_cnn.files import remove_partials, write_text
 from vit_vs_cnn.runs.result import RunResult, ScoredOn, read_result
 from vit_vs_cnn.strict_yaml import Plain, check_plain
+from vit_vs_cnn.typed_values import check
 
 
 @dataclass(frozen=True)
@@ -182,7 +182,7 @@ def run_from_dict(values: Any, *, location: str, trusted: bool = False) -> Run:
     try:
         experiment, own = dict(values["experiment"]), values["cell"]
         check_plain(own, location=location)
-        arguments = typed.check(Run, own, location=f"{location}: cell", skip={"experiment"})
+        arguments = check(Run, own, location=f"{location}: cell", skip={"experiment"})
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"{location} is not the config of a run: {one_line(error)}") from error
     try:

@@ -6,11 +6,11 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from vit_vs_cnn.dataclass_io import from_plain
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.files import write_text
 from vit_vs_cnn.runs.record import read_table, table_text
 from vit_vs_cnn.strict_yaml import Plain
+from vit_vs_cnn.typed_values import build
 
 #: Name of the table in the folder of an experiment.
 TRIALS_FILE = "tuning.csv"
@@ -85,9 +85,7 @@ def read_trials(path: Path) -> list[Trial]:
     trials = []
     for number, row in enumerate(read_table(path), start=2):
         try:
-            trials.append(
-                from_plain(Trial, {n: value for n, value in row.items() if n in columns and value is not None})
-            )
+            trials.append(build(Trial, {n: value for n, value in row.items() if n in columns and value is not None}))
         except ValueError as error:
             raise InputError(f"{path} line {number}: {error}") from error
     return trials

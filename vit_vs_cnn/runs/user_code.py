@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vit_vs_cnn.config import reading as typed
+from vit_vs_cnn.config.reading import class_parser
 from vit_vs_cnn.data.augmentation.augmenter import CustomTransform
 from vit_vs_cnn.data.options import Augmentation
 from vit_vs_cnn.errors import InputError, one_line
@@ -61,8 +61,7 @@ def _typed_arguments(factory: Any, values: dict[str, Any], *, optional: set[str]
         signature = inspect.signature(factory)
     except ValueError:  # a class written in C
         return required
-    with typed.strict_parsing():
-        parser = typed.new_parser()
+    with class_parser() as parser:
         if isinstance(factory, type):
             names = parser.add_class_arguments(factory, "it", fail_untyped=False, instantiate=False)
         else:

@@ -13,15 +13,14 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-import lightning
 from filelock import FileLock, Timeout
 from lightning.pytorch.loggers import Logger, TensorBoardLogger
 from rich.console import Console
 
 from vit_vs_cnn.config.identity import hash_of
-from vit_vs_cnn.config.reading import settings_of
+from vit_vs_cnn.config.reading import read_value
 from vit_vs_cnn.config.recipes import recipe_search, recipe_source
-from vit_vs_cnn.config.trainer import as_list
+from vit_vs_cnn.config.trainer import as_list, trainer_settings
 from vit_vs_cnn.errors import EXIT_INTERRUPTED, EXIT_RUNS_FAILED, InputError, Interrupted, ProcessLost
 from vit_vs_cnn.files import read_mapping, write_text
 from vit_vs_cnn.process import on_termination
@@ -214,7 +213,7 @@ def open_loggers(run: Run) -> list[Logger]:
     if not value:
         return loggers
     specs = [_named_after(run, spec) for spec in as_list(value)]
-    return [*loggers, *as_list(settings_of(lightning.Trainer)["logger"].make(specs, "trainer.logger"))]
+    return [*loggers, *read_value(trainer_settings()["logger"].hint, specs, "trainer.logger", make_objects=True)]
 
 
 def _named_after(run: Run, spec: Any) -> Any:

@@ -8,19 +8,18 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from types import ModuleType
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import torch
 from rich.console import Console
 
 from vit_vs_cnn.config.experiment import Executor, Experiment
 from vit_vs_cnn.console import format_count
-from vit_vs_cnn.errors import InputError, Interrupted, one_line
+from vit_vs_cnn.errors import InputError, Interrupted, ProcessLost, one_line
 from vit_vs_cnn.optional_deps import import_optional
 from vit_vs_cnn.process import on_termination, torch_threads
 from vit_vs_cnn.runs.experiment_data import ExperimentData
@@ -30,7 +29,7 @@ from vit_vs_cnn.runs.status import LiveStatus
 from vit_vs_cnn.workers import process_context
 from vit_vs_cnn.workers.run import RetryLimit, describe_command
 from vit_vs_cnn.workers.trainer import is_helper_process, is_launched_from_outside
-from vit_vs_cnn.workers.worker import POLL_SECONDS, ExitReason, WorkerExit, WorkRequest, take_runs, work
+from vit_vs_cnn.workers.worker import POLL_SECONDS, WorkRequest, take_runs, work
 
 #: Time for workers that are asked to stop to save their state.
 SAVE_TIMEOUT_SECONDS = 60.0
@@ -38,90 +37,68 @@ SAVE_TIMEOUT_SECONDS = 60.0
 START_SECONDS = 120.0
 
 
-@runtime_checkable
-class WorkerPool(Protocol):
-    """Workers on this machine or on a Ray cluster.
-
-    ``size`` is the largest number of workers at a time.
-    """
-
-    size: int
-
-    def start(self, request: WorkRequest, count: int) -> None: ...
-
-    def count(self) -> int:
-        """Number of workers that were started and have not ended."""
-        ...
-
-    def collect_exits(self, seconds: float) -> list[WorkerExit]:
-        """The exits of workers that have ended since the last call. Waits for the first one, at most this long."""
-        ...
-
-    def stop(self) -> None:
-        """Ask all workers to save their state and end, and wait for them."""
-        ...
-
-
-@dataclass(frozen=True, eq=False)
-class _Child:
-    process: BaseProcess
-    connection: Connection
-    slot: int
-
-
 class LocalProcesses:
     """Workers that are processes on this machine. If each run uses one of several GPUs, each process gets its own.
 
     Arguments:
         runs: number of runs, the largest number of processes.
+
+    Attributes:
+        size: largest number of workers at a time.
     """
 
     def __init__(self, experiment: Experiment, runs: int) -> None:
         self.size = max(1, min(count_workers(experiment), runs))
         uses_one_device = experiment.trainer.get("devices", 1) in (1, "1")
         self._gpus = _visible_gpus() if uses_one_device else []
-        self._children: list[_Child] = []
+        self._processes: dict[Connection, tuple[BaseProcess, int]] = {}
 
     def start(self, request: WorkRequest, count: int) -> None:
         for _ in range(count):
-            used = {child.slot for child in self._children}
-            slot = next(slot for slot in range(len(used) + 1) if slot not in used)
+            used = {slot for _, slot in self._processes.values()}
+            slot = min({*range(len(used) + 1)} - used)
             gpu = self._gpus[slot % len(self._gpus)] if self._gpus else None
             ours, theirs = multiprocessing.Pipe()
             process = process_context().Process(target=_serve, args=(theirs, request, gpu, dict(os.environ)))
             with _hidden_script():
                 process.start()
-            theirs.close()  # so that the death of the child closes the connection
-            self._children.append(_Child(process, ours, slot))
+            theirs.close()  # so that the death of the process closes the connection
+            self._processes[ours] = process, slot
 
     def count(self) -> int:
-        return len(self._children)
+        """Number of workers that were started and have not ended."""
+        return len(self._processes)
 
-    def collect_exits(self, seconds: float) -> list[WorkerExit]:
-        if not self._children:
+    def collect_exits(self, seconds: float) -> list[Exception | None]:
+        """The errors of workers that have ended since the last call; None for a worker without an error.
+
+        Waits for the first one, at most this long.
+        """
+        if not self._processes:
             time.sleep(seconds)
-            return []
-        ready = set(wait([child.connection for child in self._children], timeout=seconds))
-        return [self._end(child) for child in list(self._children) if child.connection in ready]
+        return [self._end(connection) for connection in wait(list(self._processes), timeout=seconds)]
 
-    def _end(self, child: _Child) -> WorkerExit:
-        self._children.remove(child)
+    def _end(self, connection: Any) -> Exception | None:
+        process, _ = self._processes.pop(connection)
         try:
-            worker_exit = child.connection.recv()
+            return connection.recv()
         except (EOFError, OSError):
-            worker_exit = None
-        child.process.join()
-        return worker_exit or WorkerExit(ExitReason.LOST, f"exit code {child.process.exitcode}")
+            process.join()
+            return ProcessLost(f"exit code {process.exitcode}")
+        finally:
+            process.join()
 
     def stop(self) -> None:
-        for child in self._children:
-            child.process.terminate()  # a training saves its state first
+        """Ask all workers to save their state and end, and wait for them."""
+        processes = [process for process, _ in self._processes.values()]
+        for process in processes:
+            process.terminate()  # a training saves its state first
         deadline = time.monotonic() + SAVE_TIMEOUT_SECONDS
-        for child in self._children:
-            child.process.join(max(0.0, deadline - time.monotonic()))
-            child.process.kill()
-            child.process.join()
-        self._children = []
+        for process in processes:
+            process.join(max(0.0, deadline - time.monotonic()))
+            process.kill()
+            process.join()
+        self._processes = {}
 
 
 def count_workers(experiment: Experiment) -> int:
@@ -145,9 +122,9 @@ def _serve(connection: Connection, request: WorkRequest, gpu: str | None, enviro
     os.environ.update(environment)  # as it is now, not as it was when the server started
     if gpu is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = gpu
-    worker_exit = work(request)
+    error = work(request)
     with contextlib.suppress(OSError):
-        connection.send(worker_exit)
+        connection.send(error)
 
 
 def _visible_gpus() -> list[str]:
@@ -186,20 +163,20 @@ class RayTasks:
     def count(self) -> int:
         return len(self._tasks)
 
-    def collect_exits(self, seconds: float) -> list[WorkerExit]:
+    def collect_exits(self, seconds: float) -> list[Exception | None]:
         if not self._tasks:
             time.sleep(seconds)
             return []
         done, self._tasks = self._ray.wait(self._tasks, num_returns=1, timeout=seconds)
         return [self._exit_of(task) for task in done]
 
-    def _exit_of(self, task: Any) -> WorkerExit:
+    def _exit_of(self, task: Any) -> Exception | None:
         try:
             return self._ray.get(task)
         except self._ray.exceptions.RayTaskError:
-            raise  # an error of this program: expected errors are in the exit of a worker
+            raise  # an error of this program: workers return expected errors
         except self._ray.exceptions.RayError as error:
-            return WorkerExit(ExitReason.LOST, type(error).__name__)
+            return ProcessLost(type(error).__name__)
 
     def stop(self) -> None:
         for task in self._tasks:
@@ -283,11 +260,8 @@ def execute(runs: list[Run], data: ExperimentData, *, console: Console) -> None:
     if is_launched_from_outside():
         raise InputError(f"executor {executor.name}: a launcher has started the processes already; use local")
     view = LiveStatus(experiment.folder, console)
-    pool: WorkerPool
-    if executor.name == "ray":
-        pool = RayTasks(executor, len(missing), console=console)
-    else:
-        pool = LocalProcesses(experiment, len(missing))
+    is_ray, count = executor.name == "ray", len(missing)
+    pool = RayTasks(executor, count, console=console) if is_ray else LocalProcesses(experiment, count)
     with view.shown():
         supervise(request, pool, view)
 
@@ -306,7 +280,7 @@ def worth_multiprocessing(runs: list[Run], data: ExperimentData) -> bool:
     return steps * batch_size * height * width > MIN_PIXELS_FOR_PROCESSES
 
 
-def supervise(request: WorkRequest, pool: WorkerPool, view: LiveStatus) -> None:
+def supervise(request: WorkRequest, pool: LocalProcesses | RayTasks, view: LiveStatus) -> None:
     """Keep workers working until every run has a result or a failure.
 
     A lost worker is replaced, and its run is resumed from its last checkpoint. Runs of other commands are left to them.
@@ -323,22 +297,18 @@ def supervise(request: WorkRequest, pool: WorkerPool, view: LiveStatus) -> None:
                     losses, count = 0, len(waiting)
                 if not pool.count() and (free := [run for run in waiting if not is_locked(run.folder)]):
                     pool.start(request, min(pool.size, len(free)))
-                for worker_exit in pool.collect_exits(POLL_SECONDS):
-                    match worker_exit.reason:
-                        case ExitReason.STOPPED:
-                            raise Interrupted(worker_exit.message or "stopped")
-                        case ExitReason.REFUSED:
-                            raise InputError(worker_exit.message)
-                        case ExitReason.LOST:
-                            losses += 1
-                            # A run that keeps losing its process fails by its own limit.
-                            if losses > pool.size * (request.retries.retries + 2):
-                                raise InputError(
-                                    f"executor: {losses} workers ended without finishing a run, the last one: "
-                                    f"{worker_exit.message}; executor.retries allows more"
-                                )
-                            view.note(f"a worker was lost ({worker_exit.message}); another one resumes its run")
-                            pool.start(request, 1)
+                for error in filter(None, pool.collect_exits(POLL_SECONDS)):
+                    if not isinstance(error, ProcessLost):
+                        raise error
+                    losses += 1
+                    # A run that keeps losing its process fails by its own limit.
+                    if losses > pool.size * (request.retries.retries + 2):
+                        raise InputError(
+                            f"executor: {losses} workers ended without finishing a run, the last one: {error}; "
+                            "executor.retries allows more"
+                        )
+                    view.note(f"a worker was lost ({error}); another one resumes its run")
+                    pool.start(request, 1)
                 view.refresh()
             deadline = time.monotonic() + SECONDS_TO_END
             while pool.count() and time.monotonic() < deadline:

@@ -10,9 +10,9 @@ from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvir
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from torch import nn
 
-from vit_vs_cnn.config import reading as typed
 from vit_vs_cnn.config.experiment import Experiment
-from vit_vs_cnn.config.trainer import as_list
+from vit_vs_cnn.config.reading import read_value
+from vit_vs_cnn.config.trainer import as_list, trainer_settings
 from vit_vs_cnn.errors import InputError, one_line
 
 DEVICE_ARGUMENTS = (
@@ -41,7 +41,11 @@ def trainer_arguments(experiment: Experiment, **instead: Any) -> dict[str, Any]:
     passive_callbacks = experiment.execution.passive_callbacks
     if passive_callbacks and "callbacks" not in instead:
         values["callbacks"] = [*as_list(values.get("callbacks")), *passive_callbacks]
-    return typed.instantiate_arguments(lightning.Trainer, values, location="trainer")
+    settings = trainer_settings()
+    return {
+        name: read_value(settings[name].hint, value, f"trainer.{name}", make_objects=True)
+        for name, value in values.items()
+    }
 
 
 def make_trainer(arguments: dict[str, Any]) -> lightning.Trainer:

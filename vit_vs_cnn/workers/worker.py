@@ -6,7 +6,6 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from pathlib import Path
 
 import torch
@@ -61,7 +60,6 @@ def take_runs(request: WorkRequest, data: ExperimentData, *, console: Console, w
     Raises:
         InputError, OSError, Interrupted: as ``run_one``.
     """
-    announced: set[Path] = set()
     waiting = request.unfinished()
     start, own_runs = time.monotonic(), 0
     with frozen_garbage_collection():
@@ -78,10 +76,6 @@ def take_runs(request: WorkRequest, data: ExperimentData, *, console: Console, w
                     busy.append(run)
             if is_helper_process():
                 return
-            for run in busy:
-                if wait_for_others and run.folder not in announced and is_locked(run.folder):
-                    console.print(f"{run.name}  is being run by another process", soft_wrap=True)
-                    announced.add(run.folder)
             if len(busy) == len(waiting):
                 if not wait_for_others and all(is_locked(run.folder) for run in busy):
                     return
@@ -102,31 +96,13 @@ def _take(run: Run, request: WorkRequest, data: ExperimentData, console: Console
     return state in (RunState.FINISHED, RunState.FAILED)
 
 
-class ExitReason(StrEnum):
-    """Reason why a worker in another process ended."""
-
-    DONE = "done"  # nothing was left that it could take
-    STOPPED = "stopped"  # on request, with its state saved
-    REFUSED = "refused"  # wrong input
-    LOST = "lost"  # the process died
-
-
-@dataclass(frozen=True)
-class WorkerExit:
-    """The end of a worker in another process.
-
-    Arguments:
-        message: what was refused, or how the process died.
-    """
-
-    reason: ExitReason
-    message: str = ""
-
-
-def work(request: WorkRequest) -> WorkerExit:
+def work(request: WorkRequest) -> InputError | Interrupted | None:
     """Take runs in a worker process, which reads the images again.
 
     Modules are found in the same places as by the command, and in the same order.
+
+    Returns:
+        the error that ends the command; None if nothing was left that the worker could take.
     """
     sys.path[:] = [*request.sys_path, *(path for path in sys.path if path not in request.sys_path)]
     quiet_lightning()
@@ -140,9 +116,9 @@ def work(request: WorkRequest) -> WorkerExit:
                     raise InputError(f"{data.data.description}: the worker finds other images there than the command")
                 take_runs(request, data, console=open_console(quiet=True))
     except (Interrupted, KeyboardInterrupt) as error:
-        return WorkerExit(ExitReason.STOPPED, str(error))
-    except InputError as error:
-        return WorkerExit(ExitReason.REFUSED, str(error))
+        return Interrupted(str(error) or "stopped")
+    except InputError as error:  # its subclasses cannot all be sent to another process
+        return InputError(str(error))
     except OSError as error:
-        return WorkerExit(ExitReason.REFUSED, f"{error.filename or 'input or output'}: {error.strerror or error}")
-    return WorkerExit(ExitReason.DONE)
+        return InputError(f"{error.filename or 'input or output'}: {error.strerror or error}")
+    return None

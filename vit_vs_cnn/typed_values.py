@@ -1,0 +1,244 @@
+"""Values with types: the settings that a class or function takes, and plain values converted to their type hints."""
+
+import copy
+import dataclasses
+import difflib
+import functools
+import inspect
+import json
+import math
+import os
+import re
+import types
+import typing
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, TypeVar, get_args, get_origin
+
+import docstring_parser
+
+from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.strict_yaml import LARGEST, Plain
+
+Built = TypeVar("Built")
+WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", type(None): "null"}
+#: Default of required settings.
+REQUIRED: Any = ...
+#: Numbers that YAML reads as texts, such as 1e-3.
+_EXPONENT_NUMBER = re.compile(r"[-+]?\d+e[-+]?\d+", re.IGNORECASE)
+
+
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """Name, type, default and description of a setting. ``default`` is ``REQUIRED`` for a required one."""
+
+    name: str
+    hint: Any
+    default: Any = REQUIRED
+    help: str = ""
+
+    @cached_property
+    def block(self) -> type | None:
+        """Dataclass of a setting that is a block of settings; None for other settings."""
+        return next(filter(dataclasses.is_dataclass, kinds_of(self.hint)), None)
+
+
+@functools.cache
+def settings_of(target: Callable[..., Any]) -> dict[str, Setting]:
+    """Arguments of a class or a function, by name."""
+    is_block = dataclasses.is_dataclass(target)
+    documented = (target.__mro__ if is_block else (target, target.__init__)) if isinstance(target, type) else (target,)
+    docs = [docstring_parser.parse(inspect.getdoc(part) or "") for part in reversed(documented)]
+    helps = {param.arg_name: param.description or "" for doc in docs for param in doc.params}
+    factories = {field.name: field.default_factory for field in dataclasses.fields(target)} if is_block else {}
+    settings = {}
+    for name, parameter in inspect.signature(target).parameters.items():
+        factory = factories.get(name, dataclasses.MISSING)
+        default = REQUIRED if parameter.default is parameter.empty else parameter.default
+        if factory is not dataclasses.MISSING:
+            default = factory()
+        hint = Any if isinstance(parameter.annotation, str) or not parameter.annotation else parameter.annotation
+        settings[name] = Setting(name, hint, default, " ".join(helps.get(name, "").replace("``", "").split()))
+    return settings
+
+
+def walk(settings: Mapping[str, Setting], prefix: str = "") -> Iterator[tuple[str, Setting]]:
+    """Every single setting, by its dotted name."""
+    for name, setting in settings.items():
+        if setting.block is None:
+            yield f"{prefix}{name}", setting
+        else:
+            yield from walk(settings_of(setting.block), f"{prefix}{name}.")
+
+
+@functools.cache
+def kinds_of(hint: Any) -> tuple[Any, ...]:
+    """Members of a union, or the one type."""
+    return get_args(hint) if get_origin(hint) in (types.UnionType, typing.Union) else (hint,)
+
+
+@functools.cache
+def element_of(hint: Any) -> Any:
+    """Type of the items of a list; None for other types."""
+    lists = (kind for kind in kinds_of(hint) if get_origin(kind) in (list, tuple, Sequence, Iterable))
+    return next((get_args(kind)[0] for kind in lists), None)
+
+
+def in_words(hint: Any) -> str:
+    if (kinds := kinds_of(hint)) != (hint,):
+        return " or ".join(dict.fromkeys(map(in_words, kinds)))
+    match get_origin(hint):
+        case typing.Literal:
+            values = ", ".join(map(str, get_args(hint)))
+            return f"one of {values}" if len(get_args(hint)) > 1 else values
+        case None if isinstance(hint, type) and issubclass(hint, StrEnum):
+            return f"one of {', '.join(hint)}"
+        case None:
+            is_block = hint is Plain or dataclasses.is_dataclass(hint)
+            return WORDS.get(hint, "names with values" if is_block else hint.__name__)
+    inner = [in_words(arg) for arg in get_args(hint) if arg is not ...]
+    return f"names, each with {inner[-1]}" if get_origin(hint) is dict else f"a list, each {inner[0]}"
+
+
+@functools.cache
+def is_plain(hint: Any) -> bool:
+    """Report if ``convert`` knows a type. Other types are classes whose objects are made from a config."""
+    if get_origin(hint) is Literal:
+        return True
+    if get_origin(hint) is not None:
+        return all(is_plain(inner) for inner in get_args(hint) if inner is not ...)
+    known = (*WORDS, Plain, Any, Path)
+    return hint in known or dataclasses.is_dataclass(hint) or (isinstance(hint, type) and issubclass(hint, StrEnum))
+
+
+def convert(hint: Any, value: Any, location: str) -> Any:
+    """Give a plain value the type of a hint.
+
+    A hint may be text, number, truth value, path, ``Plain``, a literal, a ``StrEnum`` (by value), a dataclass, a list,
+    tuple or mapping of these, or a union.
+
+    Raises:
+        InputError: another type; the message begins with ``location``.
+    """
+    kinds = kinds_of(hint)
+    if value is None and type(None) in kinds:
+        return None
+    block = next(filter(dataclasses.is_dataclass, kinds), None)
+    if block is not None and value is not None:
+        return build(block, value, location=location)
+    if isinstance(value, list | tuple) and (item := element_of(hint)) is not None:
+        return _convert_items(hint, item, value, location)
+    for kind in kinds:
+        if isinstance(value, Mapping) and get_origin(kind) is dict:
+            return {name: convert(get_args(kind)[1], inner, location) for name, inner in value.items()}
+        if (read := _as_kind(kind, value)) is not None:
+            return read
+    if type(value) is int and abs(value) > LARGEST:
+        raise InputError(f"{location}: a number of {value.bit_length()} bits is too large")
+    if type(value) is float and not math.isfinite(value):
+        raise InputError(f"{location}: {value} is not a finite number")
+    example = ""
+    if isinstance(value, str) and location.endswith(".model"):
+        example = f", such as '{{name: {shorten(value)}}}'"
+    elif isinstance(value, str) and "," in value and element_of(hint) is not None:
+        example = f", such as '[{shorten(value)}]'"
+    raise InputError(f"{location}: expected {in_words(hint)}{example}, got {shorten(value)}")
+
+
+def _as_kind(kind: Any, value: Any) -> Any:
+    """A value as one type that is not a list, a dataclass or None; None if it has another type."""
+    if kind is Plain:
+        return Plain(copy.deepcopy(dict(value))) if isinstance(value, Mapping) else None
+    if kind in (int, float):
+        return _as_number(kind, value)
+    if kind is Path:
+        return Path(value) if isinstance(value, str | os.PathLike) else None
+    if isinstance(kind, type) and issubclass(kind, StrEnum):
+        return kind(value) if value in list(kind) else None
+    allowed = get_args(kind) if get_origin(kind) is Literal else (value,)
+    is_allowed = kind is Any or type(value) is kind or get_origin(kind) is Literal
+    return next((word for word in allowed if is_allowed and word == value and type(word) is type(value)), None)
+
+
+def _as_number(kind: type[int] | type[float], value: Any) -> int | float | None:
+    if isinstance(value, str) and _EXPONENT_NUMBER.fullmatch(value):
+        value = int(float(value)) if kind is int and float(value).is_integer() else float(value)
+    if type(value) is int and abs(value) <= LARGEST:
+        return kind(value)
+    return value if kind is float and type(value) is float and math.isfinite(value) else None
+
+
+def _convert_items(hint: Any, item: Any, values: Sequence[Any], location: str) -> Any:
+    kind = next(kind for kind in kinds_of(hint) if get_origin(kind) in (list, tuple, Sequence, Iterable))
+    items = [inner for inner in get_args(kind) if inner is not ...]
+    if get_origin(kind) is tuple and ... not in get_args(kind):
+        if len(values) != len(items):
+            raise InputError(f"{location}: expected {len(items)} values, got {shorten(values)}")
+        return tuple(convert(inner, value, location) for inner, value in zip(items, values, strict=True))
+    converted = [convert(item, value, location) for value in values]
+    return tuple(converted) if get_origin(kind) is tuple else converted
+
+
+def shorten(value: Any, at_most: int = 150) -> str:
+    text = "null" if value is None else value if isinstance(value, str) else json.dumps(value, default=str)
+    return " ".join(text.split())[:at_most] or "''"
+
+
+def check(target: Callable[..., Any], values: Any, *, location: str, skip: Collection[str] = ()) -> dict[str, Any]:
+    """Arguments of a class or a function from plain values, with their types.
+
+    Arguments:
+        skip: arguments that are not allowed here.
+
+    Raises:
+        InputError: an unknown or missing argument, or a value of the wrong type. The message begins with ``location``.
+    """
+    settings = {name: setting for name, setting in settings_of(target).items() if name not in skip}
+    place = f"{location}." if location else ""
+    if not isinstance(values, Mapping):
+        name = _meant_setting(settings, values)
+        hint = f"; did you mean --{place}{name} {shorten(values)}?" if name else ""
+        raise InputError(f"{location}: expected names with values, got {values!r:.150}{hint}".removeprefix(": "))
+    refuse_unknown(values, settings, location)
+    for name, setting in settings.items():
+        if setting.default is REQUIRED and name not in values:
+            raise InputError(f"{place}{name}: has to be given ({in_words(setting.hint)})")
+    return {name: convert(settings[name].hint, value, f"{place}{name}") for name, value in values.items()}
+
+
+def _meant_setting(settings: Mapping[str, Setting], value: Any) -> str | None:
+    """Setting of a block that accepts a text which was given for the block: one with that choice, or ``root``."""
+    if not isinstance(value, str) or not value:
+        return None
+    chosen = (
+        name for name, setting in settings.items() if any(value in get_args(kind) for kind in kinds_of(setting.hint))
+    )
+    return next(chosen, "root" if "root" in settings else None)
+
+
+def build(target: type[Built], values: Any, *, location: str = "") -> Built:
+    """Object of a class, from plain values.
+
+    Raises:
+        InputError: as ``check``, or a value that the class itself refuses.
+    """
+    arguments = check(target, values, location=location)
+    try:
+        return target(**arguments)
+    except (ValueError, TypeError) as error:
+        raise InputError(f"{location}: {shorten(str(error), 1000)}".removeprefix(": ")) from error
+
+
+def refuse_unknown(names: Iterable[Any], settings: Mapping[str, Setting], location: str) -> None:
+    """Raise InputError for an unknown name, with the closest setting, here or in a block."""
+    for name in names:
+        if name in settings:
+            continue
+        deeper = [dotted for dotted, _ in walk(settings) if dotted.endswith(f".{name}")]
+        close = difflib.get_close_matches(str(name), settings, n=1) or deeper[:1]
+        place = f"{location}.{name}" if location else name
+        hint = f"; did you mean {close[0]}?" if close else ""
+        raise InputError(f"{place}: there is no such setting{hint} (there are: {', '.join(sorted(settings))})")
