@@ -8,7 +8,6 @@ figures of all of them are added to ``speed.json``, by kind of machine; ``speed.
 an hour on two idle cores.
 """
 
-import argparse
 import json
 import os
 import subprocess
@@ -18,6 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from benchmarks import command_line
 from benchmarks.timing import Row, kind_of_machine
 from vit_vs_cnn.runs.result import current_commit
 
@@ -34,7 +34,7 @@ PARTS = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__)
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=[*PARTS])
     parser.add_argument("--output", type=Path, default=Path("results/speed"))
     args = parser.parse_args()
