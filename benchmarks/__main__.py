@@ -7,7 +7,6 @@ Each benchmark runs in a new process, one after the other. The figures of all of
 kind of machine; ``speed.md`` is the table. This takes about half an hour on two idle cores.
 """
 
-import argparse
 import json
 import os
 import subprocess
@@ -17,6 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from benchmarks import command_line
 from benchmarks.timing import Row, kind_of_machine
 from vit_vs_cnn.runs.result import current_commit
 
@@ -33,7 +33,7 @@ PARTS = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__)
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=[*PARTS])
     parser.add_argument("--output", type=Path, default=Path("results/speed"))
     args = parser.parse_args()

@@ -11,19 +11,16 @@ networks share, 0.05 is common to the networks of one seed, and 0.1 is each netw
 deviation, in points, over seeds of the difference of two models on infinitely many images.
 """
 
-import argparse
-import os
-import platform
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
-from importlib import metadata
 
 import numpy as np
 from scipy import stats
 
+from benchmarks import command_line, environment
 from vit_vs_cnn.regimes import comparisons as comparisons_module
 from vit_vs_cnn.regimes.comparisons import compare_all
 from vit_vs_cnn.regimes.measurements import Measurements
@@ -229,12 +226,10 @@ def shares(simulation: Callable[[int], Mapping[str, float]], count: int, pool: P
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__)
     parser.add_argument("--simulations", type=int, default=2000, help="of each row")
     count = parser.parse_args().simulations
-    versions = ", ".join(f"{name} {metadata.version(name)}" for name in ("numpy", "scipy"))
-    machine = f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores"
-    print(f"{machine}, Python {platform.python_version()}, {versions}; {count} simulations of each row")
+    print(f"{environment('numpy', 'scipy')}; {count} simulations of each row")
     start = time.perf_counter()
     with ProcessPoolExecutor() as pool:
         for title, rows in tables():

@@ -7,13 +7,12 @@ the predictions are read from the runs. Only images whose shape and texture belo
 Prints means over seeds, with the smallest and the largest value.
 """
 
-import argparse
 import sys
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
 
+from benchmarks import command_line, markdown_table, range_text
 from vit_vs_cnn.config.experiment import experiment_from_dict, read_config
 from vit_vs_cnn.data.synthetic.source import render_objects
 from vit_vs_cnn.errors import InputError
@@ -85,24 +84,20 @@ def cue_shares(folder: Path) -> list[CueShares]:
     return answers
 
 
-def _percent_text(shares: tuple[float, ...]) -> str:
-    return f"{100 * fmean(shares):.1f} % ({100 * min(shares):.1f} to {100 * max(shares):.1f})"
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__)
     parser.add_argument("folders", type=Path, nargs="+")
-    args = parser.parse_args()
-    print("| experiment | n | contender | seeds | answers that name the shape | the texture | images |")
-    print("| --- | --- | --- | --- | --- | --- | --- |")
-    for folder in args.folders:
+    rows = []
+    for folder in parser.parse_args().folders:
         try:
-            rows = cue_shares(folder)
+            shares = cue_shares(folder)
         except InputError as error:
             sys.exit(f"error: {error}")
-        for row in rows:
-            cues = f"{_percent_text(row.shape)} | {_percent_text(row.texture)}"
-            print(f"| {folder.name} | {row.size:,} | {row.contender} | {len(row.shape)} | {cues} | {row.images:,} |")
+        for row in shares:
+            cues = [range_text([100 * share for share in cue], 1, " %") for cue in (row.shape, row.texture)]
+            rows.append([folder.name, f"{row.size:,}", row.contender, len(row.shape), *cues, f"{row.images:,}"])
+    columns = ["experiment", "n", "contender", "seeds", "answers that name the shape", "the texture", "images"]
+    print(markdown_table(columns, rows))
 
 
 if __name__ == "__main__":

@@ -8,13 +8,13 @@ upright and lying), each drawn at its own size; two thirds are JPEG of quality 6
 draws the same pixels everywhere. The class is the shape, and no other feature depends on it.
 """
 
-import argparse
 from collections.abc import Collection
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
 
+from benchmarks import command_line
 from vit_vs_cnn.data.synthetic.source import render_objects
 
 CLASSES = (0, 3, 4, 7)
@@ -52,7 +52,7 @@ def draw_photographs(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--of-each", type=int, default=75, help="images of each class (default: 75)")
     parser.add_argument("--side", type=int, default=200, help="of the average image, in pixels (default: 200)")

@@ -10,11 +10,7 @@ on half of the images, and the seed variance is pooled over the three sizes, as 
 the mean over all draws and seeds of the difference on 10,000 images that were not drawn.
 """
 
-import argparse
-import os
-import platform
 import time
-from importlib import metadata
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from benchmarks import command_line, environment, markdown_table
 from vit_vs_cnn.data.cifar import CifarSource
 from vit_vs_cnn.data.options import CifarOptions
 from vit_vs_cnn.statistics.mean_distribution import SeedScores
@@ -89,7 +86,7 @@ def compare(rows: list[list[list[np.ndarray]]], *, rotating: bool) -> PairCompar
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__)
     parser.add_argument("--root", type=Path, default=Path("data"), help="folder of CIFAR-100")
     parser.add_argument("--draws", type=int, default=200)
     args = parser.parse_args()
@@ -115,10 +112,9 @@ def main() -> None:
                     differences.append(patches - colours)
             comparisons.append(compare(rows, rotating=rotating))
     true = float(np.mean(differences))
-    versions = ", ".join(f"{name} {metadata.version(name)}" for name in ("numpy", "scipy", "torch"))
-    print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, {versions}")
+    print(environment("numpy", "scipy", "torch"))
     print(f"true difference {100 * true:.2f} points; {args.draws} draws of {IMAGES} images, {SEEDS} seeds\n")
-    print("| test images | coverage of 95 % intervals | significant | mean width, points |\n| --- | --- | --- | --- |")
+    lines = []
     for rotating, comparisons in results.items():
         covered = np.mean(
             [comparison.difference.low <= true <= comparison.difference.high for comparison in comparisons]
@@ -126,7 +122,8 @@ def main() -> None:
         significant = np.mean([comparison.conclusion is Conclusion.SIGNIFICANTLY_BETTER for comparison in comparisons])
         width = np.mean([comparison.difference.high - comparison.difference.low for comparison in comparisons])
         name = "rotating folds, 3 x 60" if rotating else "fixed split, 60"
-        print(f"| {name} | {100 * covered:.1f} % | {100 * significant:.1f} % | {100 * width:.1f} |")
+        lines.append([name, f"{100 * covered:.1f} %", f"{100 * significant:.1f} %", f"{100 * width:.1f}"])
+    print(markdown_table(["test images", "coverage of 95 % intervals", "significant", "mean width, points"], lines))
     print(f"\n{time.perf_counter() - start:.0f} s")
 
 

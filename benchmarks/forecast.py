@@ -7,10 +7,10 @@ budget. Experiments with fewer than three smaller sizes are skipped. A forecast 
 (``regimes.forecast.MIN_SIZES_FOR_FORECAST``) and goes to twice the largest; here some go further from fewer sizes.
 """
 
-import argparse
 from collections.abc import Iterator
 from pathlib import Path
 
+from benchmarks import command_line, markdown_table
 from vit_vs_cnn.regimes.budgets import BudgetResults
 from vit_vs_cnn.regimes.forecast import MIN_SIZES_FOR_FORECAST, Forecast, extrapolate
 from vit_vs_cnn.regimes.measurements import AccuracyPoint
@@ -33,11 +33,10 @@ def forecasts(folder: Path) -> Iterator[tuple[str, list[AccuracyPoint], Forecast
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__)
     parser.add_argument("folder", type=Path, help="folder of records")
     inside: dict[bool, list[bool]] = {True: [], False: []}
-    print("| experiment | model | budget | from sizes | to | forecast, % | interval | measured, % | inside |")
-    print("| --- " * 9 + "|")
+    rows = []
     for name, curve, forecast in forecasts(parser.parse_args().folder):
         point, estimate = curve[-1], forecast.accuracy
         holds = estimate.low <= point.accuracy.value <= estimate.high
@@ -45,8 +44,9 @@ def main() -> None:
         sizes = f"{curve[0].train_size:,} to {curve[-2].train_size:,} ({len(curve) - 1})"
         values = [f"{100 * value:.1f}" for value in (estimate.value, estimate.low, estimate.high, point.accuracy.value)]
         cells = [name, point.model, point.budget, sizes, f"{point.train_size:,}", values[0]]
-        cells += [f"{values[1]} to {values[2]}", values[3], "yes" if holds else "no"]
-        print(f"| {' | '.join(cells)} |")
+        rows.append([*cells, f"{values[1]} to {values[2]}", values[3], "yes" if holds else "no"])
+    columns = ["experiment", "model", "budget", "from sizes", "to", "forecast, %", "interval", "measured, %", "inside"]
+    print(markdown_table(columns, rows))
     for enough, coverage in inside.items():
         if coverage:
             count = f"{sum(coverage)} of {len(coverage)} ({100 * sum(coverage) / len(coverage):.0f} %)"

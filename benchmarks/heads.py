@@ -6,16 +6,16 @@ Every network is converted with each number of heads, and all are evaluated on t
 log). Errors are shares of energy, means over layers and networks.
 """
 
-import argparse
 from pathlib import Path
 
 import numpy as np
 
 import vit_vs_cnn as vc
+from benchmarks import command_line, markdown_table, range_text
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__)
     parser.add_argument("runs", type=Path, nargs="+", help="folders of runs of one CNN")
     parser.add_argument("--heads", type=int, nargs="+", default=[1, 2, 3, 4, 6, 9])
     parser.add_argument("--window-size", type=int)
@@ -33,22 +33,19 @@ def main() -> None:
         for heads in args.heads
     }
     paths = {"CNN": args.runs, **{heads: [one.path for one in group] for heads, group in converted.items()}}
-    print("| heads | error of kernels, % | lower bound, % | error of outputs, % | parameters | accuracy, % |")
-    print("| --- " * 6 + "|")
+    rows = []
     for name, group in paths.items():
-        accuracies = [
-            100 * vc.compare(path, parts=["accuracy"], root=args.root, quiet=True).frame().accuracy[0] for path in group
-        ]
-        cells = [f"{np.mean(accuracies):.1f} ({min(accuracies):.1f} to {max(accuracies):.1f})"]
+        frames = [vc.compare(path, parts=["accuracy"], root=args.root, quiet=True).frame() for path in group]
+        accuracy = range_text([100 * float(frame.accuracy[0]) for frame in frames], digits=1)
         if name in converted:
             errors = [one.heads for one in converted[name]]
-            means = [
-                f"{100 * np.mean([getattr(e, part) for e in errors]):.1f}" for part in ("kernel", "bound", "outputs")
-            ]
-            cells = [*means, f"{converted[name][0].parameters[1]:,}", *cells]
+            means = [np.mean([getattr(e, part) for e in errors]) for part in ("kernel", "bound", "outputs")]
+            parameters = converted[name][0].parameters[1]
+            rows.append([name, *(f"{100 * mean:.1f}" for mean in means), f"{parameters:,}", accuracy])
         else:
-            cells = ["", "", "", f"{converted[args.heads[0]][0].parameters[0]:,}", *cells]
-        print(f"| {name} | {' | '.join(cells)} |")
+            rows.append([name, "", "", "", f"{converted[args.heads[0]][0].parameters[0]:,}", accuracy])
+    errors = ["error of kernels, %", "lower bound, %", "error of outputs, %"]
+    print(markdown_table(["heads", *errors, "parameters", "accuracy, %"], rows))
 
 
 if __name__ == "__main__":

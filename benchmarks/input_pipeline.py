@@ -8,24 +8,19 @@ tensors. The torchvision ways run in a DataLoader with two persistent workers. T
 batches, workers already running; nothing is trained meanwhile.
 """
 
-import argparse
-import platform
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import torch
-import torchvision
 from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 from torchvision import transforms
 from torchvision.transforms import v2
 
-from benchmarks.timing import Row, in_turns, processor, quartiles, report_rows
+from benchmarks.timing import Row, in_turns, parser, ratio, report_rows
 from vit_vs_cnn.data.augmentation.augmenter import Augmentation, Augmenter
 
 MEAN, STD = (0.491, 0.482, 0.447), (0.247, 0.243, 0.262)
@@ -33,7 +28,7 @@ RECIPES = {
     "crop + flip": Augmentation(),
     "crop + flip + RandAugment(2, 9) + erasing(0.25)": Augmentation(policy="randaugment", erasing=0.25),
 }
-OURS, PIL, TENSOR = "ours, 1 thread", "torchvision, PIL", "torchvision, tensor"
+OURS, PIL, TENSOR = "ours", "torchvision, PIL", "torchvision, tensor"
 
 
 class TransformedImages(Dataset):
@@ -84,21 +79,6 @@ class OurLoader:
             yield self.augmenter(self.images[indices], self.labels[indices], draws)
 
 
-class Timing(NamedTuple):
-    """Milliseconds per batch: quartiles over the repeats."""
-
-    low: float
-    median: float
-    high: float
-
-
-def interleaved(loaders: dict[str, Iterable], repeats: int, batches: int) -> dict[str, Timing]:
-    """Every way in turn, ``repeats`` times; the first turn starts the workers and is not counted."""
-    passes = {way: partial(deque, loader, maxlen=0) for way, loader in loaders.items()}
-    times = in_turns(passes, repeats, warm_up=1)
-    return {way: Timing(*quartiles(seconds, batches)) for way, seconds in times.items()}
-
-
 def loaders_of(config: Augmentation, batches: int, batch_size: int, workers: int = 2) -> dict[str, Iterable]:
     count = batches * batch_size
     images = torch.randint(0, 256, (count, 3, 32, 32), dtype=torch.uint8)
@@ -110,49 +90,21 @@ def loaders_of(config: Augmentation, batches: int, batch_size: int, workers: int
     return {OURS: ours, PIL: DataLoader(pil, **settings), TENSOR: DataLoader(tensor, **settings)}
 
 
-def print_table(recipe: str, timings: dict[str, Timing]) -> None:
-    ours = timings[OURS].median
-    print(f"\n{recipe}\n{'':32s}{'ms per batch':>14s}{'quartiles':>18s}{'ours is faster by':>20s}")
-    for way, timing in timings.items():
-        ratio = "" if way == OURS else f"{timing.median / ours:.1f} x"
-        print(f"{way:32s}{timing.median:14.2f}{f'{timing.low:.2f} to {timing.high:.2f}':>18s}{ratio:>20s}")
-
-
-def rows_of(recipe: str, timings: dict[str, Timing]) -> list[Row]:
-    """Speedup of our pipeline over each of the others."""
-    ours = timings[OURS]
-    return [
-        Row(
-            f"pipeline, {recipe}, beside {way}",
-            timing.median / ours.median,
-            timing.low / ours.high,
-            timing.high / ours.low,
-            goal=5,
-        )
-        for way, timing in timings.items()
-        if way != OURS
-    ]
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--batches", type=int, default=40, help="batches in one timed pass")
-    parser.add_argument("--batch-size", type=int, default=128, help="images in a batch")
-    parser.add_argument("--repeats", type=int, default=7, help="timed passes of each way")
-    parser.add_argument("--json", type=Path, help="write the ratios there, too")
-    arguments = parser.parse_args()
-    torch.set_num_threads(1)
+    options = parser(__doc__, repeats=7)
+    options.add_argument("--batches", type=int, default=40, help="batches in one timed pass")
+    options.add_argument("--batch-size", type=int, default=128, help="images in a batch")
+    arguments = options.parse_args()
+    torch.set_num_threads(arguments.threads)
     torch.manual_seed(0)
-    versions = f"torch {torch.__version__}, torchvision {torchvision.__version__}, Python {platform.python_version()}"
-    print(f"{processor()}, {torch.get_num_threads()} thread for ours; {versions}")
-    print(f"random 3x32x32 images, batches of {arguments.batch_size}, normalised floats out; median and quartiles of")
-    print(f"{arguments.repeats} interleaved passes over {arguments.batches} batches")
     rows = []
     for recipe, config in RECIPES.items():
         loaders = loaders_of(config, arguments.batches, arguments.batch_size)
-        timings = interleaved(loaders, arguments.repeats, arguments.batches)
-        print_table(recipe, timings)
-        rows += rows_of(recipe, timings)
+        passes = {way: partial(deque, loader, maxlen=0) for way, loader in loaders.items()}
+        times = in_turns(passes, arguments.repeats, warm_up=1)  # the first turn starts the workers
+        milliseconds = 1000 * float(np.median(times[OURS])) / arguments.batches
+        rows.append(Row(f"pipeline, {recipe}, ours", milliseconds, unit="ms per batch"))
+        rows += [ratio(f"pipeline, {recipe}, beside {way}", times[way], times[OURS], goal=5) for way in (PIL, TENSOR)]
     report_rows(rows, arguments.json)
 
 

@@ -4,20 +4,17 @@
 
 Timed in turns, in one process, so that a busy machine slows all ways alike: dense ``F.scaled_dot_product_attention``,
 ``linear_attention`` with elu+1 features, with FAVOR+ random features, and causal (dense and elu+1); forward, or forward
-and backward with ``--backward``. One warm-up turn is not counted. Batch 1, float32.
+and backward with ``--backward``. Batch 1, float32.
 """
 
-import argparse
-import platform
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from benchmarks.timing import Row, in_turns, processor, quartiles, report_rows
+from benchmarks.timing import in_turns, parser, ratio, report_rows
 from vit_vs_cnn.attention import RandomFeatures, linear_attention
 
 DENSE, DENSE_CAUSAL = "dense, fused", "dense causal, fused"
@@ -42,41 +39,27 @@ def run_attention(attend: Callable[..., Tensor], inputs: list[Tensor], backward:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tokens", type=int, nargs="+", default=[1024, 2048, 4096, 8192, 16384])
-    parser.add_argument("--heads", type=int, default=4)
-    parser.add_argument("--head-dim", type=int, default=32)
-    parser.add_argument("--features", type=int, default=64, help="random features of FAVOR+")
-    parser.add_argument("--repeats", type=int, default=7)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--json", type=Path, help="write the ratios there, too")
-    parser.add_argument("--backward", action="store_true", help="time forward and backward")
-    arguments = parser.parse_args()
+    options = parser(__doc__, repeats=7)
+    options.add_argument("--tokens", type=int, nargs="+", default=[1024, 2048, 4096, 8192, 16384])
+    options.add_argument("--heads", type=int, default=4)
+    options.add_argument("--head-dim", type=int, default=32)
+    options.add_argument("--features", type=int, default=64, help="random features of FAVOR+")
+    options.add_argument("--backward", action="store_true", help="time forward and backward")
+    arguments = options.parse_args()
     torch.set_num_threads(arguments.threads)
     torch.manual_seed(0)
-    print(
-        f"{processor()}, {arguments.threads} thread(s); torch {torch.__version__}, Python {platform.python_version()}"
-    )
-    print(f"batch 1, {arguments.heads} heads of {arguments.head_dim}, float32, {arguments.features} random features;")
-    kind = "forward and backward" if arguments.backward else "forward"
-    print(f"{kind}; median and quartiles of {arguments.repeats} interleaved calls")
     ways = ways_to_attend(arguments.head_dim, arguments.features)
-    first: dict[str, float] = {}
     rows = []
     for tokens in arguments.tokens:
         shape = (3, 1, arguments.heads, tokens, arguments.head_dim)
         inputs = [tensor.requires_grad_(arguments.backward) for tensor in torch.randn(shape).unbind()]
         calls = {way: partial(run_attention, attend, inputs, arguments.backward) for way, attend in ways.items()}
         times = in_turns(calls, arguments.repeats, warm_up=1)
-        results = {way: quartiles(seconds) for way, seconds in times.items()}
-        print(f"\n{tokens} tokens{'ms':>17s}{'quartiles':>20s}{'dense / this':>14s}{'x of first':>12s}")
-        for way, (low, median, high) in results.items():
-            ratio = f"{results[REFERENCE[way]][1] / median:.2f}" if way in REFERENCE else ""
-            growth = f"{median / first.setdefault(way, median):.1f}"
-            print(f"{way:22s}{median:9.2f}{f'{low:.2f} to {high:.2f}':>20s}{ratio:>14s}{growth:>12s}")
-            if way in REFERENCE and tokens >= 4096:
-                name = f"{way}, {tokens:,} tokens, beside {REFERENCE[way]}"
-                rows.append(Row(name, results[REFERENCE[way]][1] / median, goal=1.0))
+        goal = 1.0 if tokens >= 4096 else None
+        rows += [
+            ratio(f"{way}, {tokens:,} tokens, beside {reference}", times[reference], times[way], goal=goal)
+            for way, reference in REFERENCE.items()
+        ]
     report_rows(rows, arguments.json)
 
 

@@ -8,14 +8,13 @@ over seeds with the smallest and largest value. A star is a measure significantl
 adjusted for all tests of the table. Nothing is tested over seeds.
 """
 
-import argparse
 import csv
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
 
+from benchmarks import command_line, markdown_table, range_text
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.inspection.map_scores import SCORE_ERROR_RATE
 
@@ -72,31 +71,21 @@ def _over_seeds(recipe: str, method: str, rows: Sequence[dict[str, str]]) -> Met
     return MethodOverSeeds(recipe, method, values, stars, len(columns), for_a_class)
 
 
-def _mean_text(values: Sequence[float]) -> str:
-    return f"{fmean(values):.2f} ({min(values):.2f} to {max(values):.2f})" if values else "-"
-
-
 def table_of(seeds: Sequence[MethodOverSeeds]) -> str:
     """Format the scores as a Markdown table."""
-    heads = [name.replace("_", " ") for name in SHOWN]
-    lines = [
-        f"| recipe | method | {' | '.join(heads)} | stars by seed | stays: head alone | all |",
-        "| --- " * (len(SHOWN) + 5) + "|",
-    ]
+    rows = []
     for scores in seeds:
-        cells = [_mean_text(scores.values[name]) for name in SHOWN]
-        if scores.stars:
-            head, everything = (_mean_text(scores.values[name]) for name in SANITY_COLUMNS)
-            stars = f"{', '.join(map(str, scores.stars))} of {scores.measures}"
-            cells += [stars, head if scores.for_a_class else "class-agnostic", everything]
-        else:
-            cells += ["-"] * 3
-        lines.append(f"| {scores.recipe} | {scores.method} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+        texts = {name: range_text(values) if values else "-" for name, values in scores.values.items()}
+        head, everything = (texts[name] for name in SANITY_COLUMNS)
+        stars = f"{', '.join(map(str, scores.stars))} of {scores.measures}"
+        tested = [stars, head if scores.for_a_class else "class-agnostic", everything] if scores.stars else ["-"] * 3
+        rows.append([scores.recipe, scores.method, *(texts[name] for name in SHOWN), *tested])
+    heads = [name.replace("_", " ") for name in SHOWN]
+    return markdown_table(["recipe", "method", *heads, "stars by seed", "stays: head alone", "all"], rows)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__)
     parser.add_argument("scores", type=Path, help="scores.csv of inspect --score")
     args = parser.parse_args()
     try:

@@ -31,6 +31,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from benchmarks import command_line
 from vit_vs_cnn.data.cifar import CifarOptions, CifarSource
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.data.near_duplicates import (
@@ -152,7 +153,7 @@ def measure(source: Literal["cifar10", "cifar100"], options: argparse.Namespace)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__)
     parser.add_argument("--root", type=Path, required=True, help="the folder that holds the official CIFAR folders")
     parser.add_argument("--sources", nargs="+", default=["cifar10", "cifar100"])
     parser.add_argument("--copies", type=int, default=1000, help="of each kind; 0: none")

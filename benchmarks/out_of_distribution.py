@@ -9,7 +9,6 @@ the last linear map (Lee et al. 2018), the negative energy (Liu et al. 2020) and
 et al. 2022). "flagged" is the share of images with a score above 1.
 """
 
-import argparse
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from benchmarks import command_line
 from vit_vs_cnn.data.cifar import CifarSource
 from vit_vs_cnn.data.images import UNKNOWN, LabelledImages
 from vit_vs_cnn.data.options import CifarOptions
@@ -98,7 +98,7 @@ def judge(trained: TrainedNetwork, cifar: Path, count: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__)
     parser.add_argument("runs", type=Path, nargs="+")
     parser.add_argument("--cifar", type=Path, default=Path("data"), help="folder of CIFAR (default: data)")
     parser.add_argument("--count", type=int, default=500, help="images of each kind (default: 500)")

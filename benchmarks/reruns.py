@@ -10,7 +10,6 @@ rerun is sqrt(sum d^2 / 2k) over k differences, with a 95 % interval by chi^2 wi
 there is also the share of test images with different predicted classes.
 """
 
-import argparse
 import sys
 from collections import defaultdict
 from collections.abc import Sequence
@@ -19,6 +18,7 @@ from pathlib import Path
 import numpy as np
 from scipy import stats
 
+from benchmarks import command_line, markdown_table
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.runs.experiment_folder import read_finished_results
 from vit_vs_cnn.runs.record import load_run_predictions, read_result_table
@@ -66,7 +66,7 @@ def spread(differences: Sequence[float]) -> tuple[float, float, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__)
     parser.add_argument("run", type=Path)
     parser.add_argument("other", type=Path)
     args = parser.parse_args()
@@ -74,8 +74,6 @@ def main() -> None:
         pairs_by_place = pairs_of(args.run, args.other)
     except InputError as error:
         sys.exit(f"error: {error}")
-    print("| contender | n | steps | pairs | sd of a rerun, points | 95 % interval | largest | other answers |")
-    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
     rows: dict[tuple[str, str, str], list[tuple[float, float]]] = {}
     for (name, size, steps), pairs in sorted(pairs_by_place.items()):
         rows[name, f"{size:,}", str(steps)] = pairs
@@ -84,13 +82,15 @@ def main() -> None:
             pair for place, pairs in pairs_by_place.items() if place[0] == name for pair in pairs
         ]
     rows["all", "", ""] = [pair for pairs in pairs_by_place.values() for pair in pairs]
+    lines = []
     for place, pairs in rows.items():
         differences, shares = zip(*pairs, strict=True)
         sd, low, high = (100 * value for value in spread(differences))
         most, other = 100 * np.abs(differences).max(), 100 * np.mean(shares)
-        lines = [*place, str(len(pairs)), f"{sd:.2f}", f"{low:.2f} to {high:.2f}", f"{most:.2f}"]
-        lines += ["" if np.isnan(other) else f"{other:.1f} %"]
-        print(f"| {' | '.join(lines)} |")
+        line = [*place, len(pairs), f"{sd:.2f}", f"{low:.2f} to {high:.2f}", f"{most:.2f}"]
+        lines.append([*line, "" if np.isnan(other) else f"{other:.1f} %"])
+    spreads = ["sd of a rerun, points", "95 % interval", "largest", "other answers"]
+    print(markdown_table(["contender", "n", "steps", "pairs", *spreads], lines))
 
 
 if __name__ == "__main__":

@@ -6,40 +6,32 @@ The same network with the same weights, the same images, maps that agree to 1e-4
 process, so that a busy machine slows all.
 
 * "forward pass": the network that "streamed" asks, on the same batch, by fused kernels and without any weights. What
-  counts is the ratio of "streamed" to it: the median over batches, of wall and of CPU time.
-
+  counts is the ratio of "streamed" to it: the median over batches.
 * "per image": the common way. timm's network with its fused kernels off, a forward hook on the dropout of every layer's
   attention collects the weights of one image; heads are averaged, the identity is added, rows are normalised, and the
   N x N matrices are multiplied layer by layer; the map is one row of the product.
 * "streamed": ``saliency_maps`` of each batch: no hooks, a vector that goes through the layers.
   For the small networks the same weights in our Vision Transformer, for ViT-Ti timm's own network.
 
-Timed are images to maps, and weights to maps alone (the weights at hand, so without any forward pass). Wall time and
-the process's own CPU time are given. Images to maps cannot gain more over one image at a time than what a forward pass
-of one image wastes.
-
 Peak memory is what torch's allocator hands out at once while so many images are streamed, the network aside (on a
 processor as its profiler records every allocation); given for ``--images`` and for a quarter of them.
 """
 
-import argparse
 import copy
-import platform
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from statistics import median
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+import numpy as np
 import timm
 import torch
 from timm.models.vision_transformer import VisionTransformer as TimmVisionTransformer
 from torch import Tensor, nn
 
 from benchmarks import timing
-from benchmarks.timing import Row, processor, report_rows
+from benchmarks.timing import Row, parser, ratio, report_rows
 from vit_vs_cnn.devices import synchronize
-from vit_vs_cnn.inspection import attention_maps, rollout_map, saliency_maps
+from vit_vs_cnn.inspection import saliency_maps
 from vit_vs_cnn.models import VisionTransformer
 
 PER_IMAGE, STREAMED, FORWARD = "per image", "streamed", "forward pass"
@@ -106,61 +98,30 @@ def batches(network: Network, count: int) -> Iterator[Tensor]:
         yield images.to(network.device)
 
 
-class Clock:
-    """Seconds of wall time and of CPU time of this process, by way."""
-
-    def __init__(self, device: str) -> None:
-        self.device = device
-        self.walls: dict[str, list[float]] = {PER_IMAGE: [], STREAMED: [], FORWARD: []}
-        self.cpus: dict[str, list[float]] = {way: [] for way in self.walls}
-
-    def run(self, way: str, work: Callable[[], Tensor]) -> Tensor:
-        wall, cpu = time.perf_counter(), time.process_time()
-        result = work()
-        synchronize(self.device)
-        self.walls[way].append(time.perf_counter() - wall)
-        self.cpus[way].append(time.process_time() - cpu)
-        return result
-
-    def print(self, label: str, count: int) -> None:
-        wall = {way: sum(self.walls[way]) for way in (PER_IMAGE, STREAMED)}
-        columns = [f"{1000 * seconds / count:.3f} ms ({seconds:.1f} s)" for seconds in wall.values()]
-        ratios = [sum(seconds[PER_IMAGE]) / sum(seconds[STREAMED]) for seconds in (self.walls, self.cpus)]
-        print(f"{label:18s}{columns[0]:>24s}{columns[1]:>24s}{ratios[0]:>10.1f}{ratios[1]:>10.1f}")
-
-    def print_beside_forward(self, name: str, count: int) -> Row:
-        ratios = [
-            median(second / forward for second, forward in zip(seconds[STREAMED], seconds[FORWARD], strict=True))
-            for seconds in (self.walls, self.cpus)
-        ]
-        each = 1000 * sum(self.walls[FORWARD]) / count
-        print(f"streamed / forward pass of {each:.3f} ms: {ratios[0]:.2f} wall, {ratios[1]:.2f} CPU")
-        return Row(f"rollout of {name} over its forward pass", ratios[0], goal=1.15, at_most=True)
-
-
-def compare(network: Network, name: str, count: int) -> Row:
-    """Both ways in turns, batch by batch; the first batch warms up and is not counted."""
-    common, clock, part = PerImage(network.theirs), Clock(network.device), Clock(network.device)
-    timed = 0
+def compare(network: Network, name: str, count: int) -> list[Row]:
+    """All ways in turns, batch by batch; the first batch warms up and is not counted."""
+    common = PerImage(network.theirs)
+    seconds: dict[str, list[float]] = {FORWARD: [], STREAMED: [], PER_IMAGE: []}
+    ways = {
+        FORWARD: torch.no_grad()(network.ours),
+        STREAMED: lambda images: _rollout(network, images).flatten(1),
+        PER_IMAGE: common,
+    }
     for number, images in enumerate(batches(network, count + network.batch_size)):
-        clocks = (Clock(network.device), Clock(network.device)) if number == 0 else (clock, part)
-        with torch.no_grad():
-            clocks[0].run(FORWARD, lambda images=images: network.ours(images))
-        ours = clocks[0].run(STREAMED, lambda images=images: _rollout(network, images).flatten(1))
-        theirs = clocks[0].run(PER_IMAGE, lambda images=images: common(images))
+        results = {}
+        for way, run in ways.items():
+            start = time.perf_counter()
+            results[way] = run(images)
+            synchronize(network.device)
+            if number:
+                seconds[way].append(time.perf_counter() - start)
+        ours, theirs = results[STREAMED], results[PER_IMAGE]
         assert float((ours - theirs).abs().max()) < AGREE * float(theirs.abs().max()), "the two ways disagree"
-        maps = attention_maps(network.ours, images, verify=False)
-        single = [[layer[[image]] for layer in maps.weights] for image in range(len(images))]
-        extra, query = maps.extra_tokens, maps.query
-        clocks[1].run(STREAMED, lambda maps=maps, q=query, e=extra: rollout_map(maps.weights, query=q, extra_tokens=e))
-        clocks[1].run(PER_IMAGE, lambda single=single: torch.stack([common.read(weights) for weights in single]))
-        timed += len(images) if number else 0
-    tokens, layers, heads = maps.weights[0].shape[-1], len(maps.weights), maps.weights[0].shape[1]
-    print(f"\n{name}: {layers} layers, {heads} heads, {tokens} tokens; {timed} images, batches of {network.batch_size}")
-    print(f"{'':18s}{PER_IMAGE:>24s}{STREAMED:>24s}{'wall':>10s}{'CPU':>10s}")
-    clock.print("images to maps", timed)
-    part.print("weights to maps", timed)
-    return clock.print_beside_forward(name, timed)
+    times = {way: np.array(values) for way, values in seconds.items()}
+    return [
+        ratio(f"rollout of {name} over its forward pass", times[STREAMED], times[FORWARD], goal=1.15, at_most=True),
+        ratio(f"rollout of {name} beside one image at a time", times[PER_IMAGE], times[STREAMED]),
+    ]
 
 
 def peak_megabytes(network: Network, count: int) -> float:
@@ -185,25 +146,19 @@ def _rollout(network: Network, images: torch.Tensor) -> torch.Tensor:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--images", type=int, default=1000)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--networks", nargs="+", default=["vit_nano", "vit_medium", "vit_ti16_224"])
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--json", type=Path, help="write the ratios there, too")
-    arguments = parser.parse_args()
+    options = parser(__doc__, threads=2)
+    options.add_argument("--images", type=int, default=1000)
+    options.add_argument("--networks", nargs="+", default=["vit_nano", "vit_medium", "vit_ti16_224"])
+    options.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    arguments = options.parse_args()
     torch.set_num_threads(arguments.threads)
-    device = torch.cuda.get_device_name() if arguments.device == "cuda" else processor()
-    print(f"{device}, {arguments.threads} threads; torch {torch.__version__}, timm {timm.__version__}, ", end="")
-    print(f"Python {platform.python_version()}; float32; last columns: per image / streamed")
     rows = []
     for name in arguments.networks:
         network = build(name, arguments.device)
-        rows.append(compare(network, name, arguments.images))
-        peaks = [
-            f"{peak_megabytes(network, n):.1f} MB for {n} images" for n in (arguments.images // 4, arguments.images)
-        ]
-        print(f"peak memory, streamed: {', '.join(peaks)}")
+        rows += compare(network, name, arguments.images)
+        for count in (arguments.images // 4, arguments.images):
+            memory = peak_megabytes(network, count)
+            rows.append(Row(f"rollout of {name}, memory for {count} images", memory, unit="MB"))
     report_rows(rows, arguments.json)
 
 

@@ -8,7 +8,6 @@ add time. Images per second are all training images of both networks over the ti
 comparison, the same quickstart runs in one process with all threads, in single precision.
 """
 
-import argparse
 import os
 import subprocess
 import sys
@@ -17,6 +16,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from benchmarks import command_line
 from benchmarks.timing import Row, report_rows
 
 ROOT = Path(__file__).parents[1]
@@ -57,7 +57,7 @@ def until_first_step(output: Path) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__)
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--skip", nargs="*", default=[], choices=("first step", "quickstart"))
     parser.add_argument("--json", type=Path, help="write the rows there, too")

@@ -16,6 +16,7 @@ import torch
 import torchvision
 from torch.profiler import ProfilerActivity, profile
 
+from benchmarks import command_line
 from vit_vs_cnn.devices import bfloat16_units
 
 
@@ -77,12 +78,6 @@ def in_turns(ways: Mapping[str, Callable[[], object]], repeats: int, *, warm_up:
     return {name: np.array(values) for name, values in times.items()}
 
 
-def quartiles(seconds: np.ndarray, calls: int = 1) -> tuple[float, float, float]:
-    """Quartiles in milliseconds, for each of so many calls that were timed together."""
-    low, median, high = (1000 * np.percentile(seconds, [25, 50, 75]) / calls).tolist()
-    return low, median, high
-
-
 def peak_megabytes(work: Callable[[], object]) -> float:
     """Peak memory that torch allocates on the CPU during some work, in MB."""
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
@@ -125,11 +120,11 @@ def machine() -> str:
     return f"{kind_of_machine()}, {torch.get_num_threads()} threads; {versions}, Python {platform.python_version()}"
 
 
-def parser(about: str | None) -> argparse.ArgumentParser:
+def parser(about: str | None, *, threads: int = 1, repeats: int = 15) -> argparse.ArgumentParser:
     """Arguments that the benchmarks of speed share."""
-    arguments = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_argument("--threads", type=int, default=1)
-    arguments.add_argument("--repeats", type=int, default=15)
+    arguments = command_line(about)
+    arguments.add_argument("--threads", type=int, default=threads)
+    arguments.add_argument("--repeats", type=int, default=repeats, help="timed passes of each way")
     arguments.add_argument("--json", type=Path, help="write the rows there, too")
     return arguments
 

@@ -276,7 +276,7 @@ picture = torch.randn(1, 9, 20, generator=generator)  # gives the keys and value
 cross = MultiHeadAttention(12, num_heads=2, key_dim=20)
 output, weights = cross(text, picture, return_weights=True)
 print("output", tuple(output.shape), "weights", tuple(weights.shape))
-attention_heatmaps(weights, column_labels=["head 0", "head 1"], query_label="text", key_label="picture")
+attention_heatmaps(weights, column_labels=["head 0", "head 1"], axis_labels=("text", "picture"))
 
 # %% [markdown]
 # ## Comparison with convolution and recurrence
@@ -307,7 +307,7 @@ def influence(layer):
 
 maps = {name: influence(layer) for name, layer in layers.items()}
 attention_heatmaps(
-    [list(maps.values())], column_labels=list(maps), query_label="output", key_label="input", bar_label="influence"
+    [list(maps.values())], column_labels=list(maps), axis_labels=("output", "input"), bar_label="influence"
 )
 
 # %% [markdown]

@@ -289,9 +289,7 @@ with torch.no_grad():
 
 print("largest change above the diagonal:", moved.triu(1).max().item())
 assert moved.triu(1).max() < 1e-4 < moved.diagonal().min()
-attention_heatmaps(
-    [[moved]], query_label="output", key_label="symbol changed", bar_label="change of logits", cell_size=2.4
-)
+attention_heatmaps([[moved]], axis_labels=("output", "symbol changed"), bar_label="change of logits", cell_size=2.4)
 
 # %% [markdown]
 # ## Without positions: the odd one out of a set

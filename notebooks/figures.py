@@ -179,8 +179,7 @@ def grid_position_similarity() -> Figure:
         row_labels=[f"row {row}" for row in range(0, rows, step)],
         column_labels=[f"column {col}" for col in range(0, cols, step)],
         title="2-D sin-cos positions: similarity of the patch at (row, column) with all patches",
-        query_label="",
-        key_label="",
+        axis_labels=("", ""),
         bar_label="cosine similarity",
         limits=(float(similarity.min()), 1.0),
         cell_size=1.5,
@@ -205,8 +204,7 @@ def windows() -> Figure:
         row_labels=[f"{name} {place}" for name, place in QUERY_PATCHES.items()],
         column_labels=list(shown),
         title="Windows on a grid of 7 x 9: how a patch shares its attention where all keys are alike",
-        query_label="",
-        key_label="",
+        axis_labels=("", ""),
         cell_size=1.6,
     )
 
@@ -218,10 +216,9 @@ def quadratic_biases() -> Figure:
     maps = weights[:, 40].unflatten(1, (9, 9)).unflatten(0, (3, 3))
     return attention_heatmaps(
         maps,
-        titles=[[f"head {3 * row + col}" for col in range(3)] for row in range(3)],
+        row_labels=[f"heads {3 * row} to {3 * row + 2}" for row in range(3)],
         title="Quadratic relative position at its start:\nwhat the centre patch sees in each of nine heads",
-        query_label="",
-        key_label="",
+        axis_labels=("", ""),
         cell_size=1.5,
     )
 
@@ -237,10 +234,9 @@ def resized_positions() -> Figure:
         panels.append(_position_similarity(values, grid)[grid[0] // 4, grid[1] // 4])
     return attention_heatmaps(
         [panels],
-        titles=[["8 x 8", "interpolated to 12 x 16", "computed for 12 x 16"]],
+        column_labels=["8 x 8", "interpolated to 12 x 16", "computed for 12 x 16"],
         title="Positions on another grid: similarity of one place with all others",
-        query_label="",
-        key_label="",
+        axis_labels=("", ""),
         bar_label="cosine similarity",
         limits=(min(float(panel.min()) for panel in panels), 1.0),
         cell_size=2.4,

@@ -382,7 +382,7 @@ def test_a_test_set_that_was_to_stay_shut_is_opened_on_demand_only(refused, expe
         (["CELL", "--parts", "accuracy,beauty"], "part 'beauty' is not one of accuracy"),
         (["CELL", "--parts", "cost", "--skip", "cost"], "either parts or skip"),
         (["CELL", "--skip", ",".join(PARTS)], "no part is left"),
-        (["CELL", "--count", "0"], "0 images for corruptions; there must be at least 1"),
+        (["CELL", "--count", "0"], "count: 0 must be a whole number, at least 1"),
         (["CELL", "--root", "nowhere"], "nowhere: no such file or folder"),
         (["CELL", "--device", "abacus"], "device: expected auto, cpu"),
     ],

@@ -145,7 +145,7 @@ def _check_early(experiment: Experiment) -> None:
     Raises:
         InputError: a missing folder or table, unusable classes, an unknown model.
     """
-    from vit_vs_cnn.data.folder import check_folder
+    from vit_vs_cnn.data.listing import check_folder
     from vit_vs_cnn.models.presets import check_model_name
 
     for name, contender in experiment.contenders.items():
@@ -161,7 +161,7 @@ def _check_early(experiment: Experiment) -> None:
 
 def _check_root(data: Data) -> None:
     """Raise InputError if the folder or table of images does not exist."""
-    from vit_vs_cnn.data.folder import split_folders
+    from vit_vs_cnn.data.listing import split_folders
 
     if data.kind == "folder":
         with warnings.catch_warnings(action="ignore"):  # reading the images repeats them
@@ -338,15 +338,14 @@ def compare(
         InputError: a path that cannot be opened or compared with the others; an unknown part or device.
     """
     with _loading(quiet):
-        from vit_vs_cnn.comparison.compare import CompareRequest, compare_entries
-        from vit_vs_cnn.comparison.cost import macs_of
+        from vit_vs_cnn.comparison.compare import choose_parts, compare_entries
         from vit_vs_cnn.comparison.entries import load_entries
         from vit_vs_cnn.devices import usable_device
-        from vit_vs_cnn.models.cost import count_parameters
         from vit_vs_cnn.reporting.comparison_page import write_comparison_page
         from vit_vs_cnn.results import ComparisonResult
 
-    request = CompareRequest.of(parts, skip, quick=quick, seed=seed, corruption_images=count)
+    chosen = choose_parts(parts, skip)
+    _check_positive(count=count)
     with _progress(quiet) as tell:
         tell("opening")
         entries, notes = load_entries(
@@ -357,19 +356,15 @@ def compare(
             device=usable_device(device),
             trust=trust,
         )
-        first = {entry.group: entry.trained for entry in reversed(entries)}
-        sizes = {
-            group: (count_parameters(trained.network), macs_of(trained.network, trained.image_shape))
-            for group, trained in first.items()
-        }
         if output is not None:
             _create_folder(Path(output))
-        comparison, tested_entries = compare_entries(entries, request, tell=tell)
-        comparison_page = []
+        options = {"seed": seed, "quick": quick, "count": count, "notes": notes}
+        comparison, tested_entries = compare_entries(entries, chosen, **options, tell=tell)
+        written = []
         if output is not None:
             tell("writing")
-            comparison_page = write_comparison_page(comparison, tested_entries, notes, Path(output))
-    return ComparisonResult(comparison, tuple(notes), sizes, tuple(comparison_page))
+            written = write_comparison_page(comparison, tested_entries, Path(output))
+    return ComparisonResult(comparison, tuple(written))
 
 
 @preserve_process_state

@@ -124,7 +124,7 @@ def _print_status(status: "ExperimentStatus | list[ExperimentStatus]") -> None:
 def _print_compare(compared: "ComparisonResult") -> None:
     from vit_vs_cnn.reporting.comparison_page import comparison_document
 
-    _print_document(comparison_document(compared.comparison, compared.notes))
+    _print_document(comparison_document(compared.comparison))
     if compared.page is not None:
         _print_paths(compared.written)
 

@@ -4,7 +4,6 @@ import base64
 import html
 import io
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,13 +28,9 @@ class ComparisonResult(Written):
 
     Arguments:
         comparison: all measurements. A group contains the networks that differ in their seed only.
-        notes: automatic choices, one sentence each.
-        sizes: parameters and multiply-accumulates (MACs) of one image, by group. MACs are None if unknown.
     """
 
     comparison: "compare.NetworkComparison"
-    notes: tuple[str, ...]
-    sizes: Mapping[str, tuple[int, int | None]]
     written: tuple[Path, ...] = ()
 
     @property
@@ -47,8 +42,7 @@ class ComparisonResult(Written):
         from vit_vs_cnn.reporting.terminal import print_document
 
         file = io.StringIO()
-        document = comparison_document(self.comparison, self.notes)
-        print_document(document, Console(file=file, width=120, force_jupyter=False))
+        print_document(comparison_document(self.comparison), Console(file=file, width=120, force_jupyter=False))
         return file.getvalue()
 
     def frame(self) -> "pandas.DataFrame":
@@ -71,7 +65,7 @@ class ComparisonResult(Written):
             accuracy = next(row.by_network[name] for row in parts.accuracy.groups if row.name == group)
             interval = wilson_interval(round(accuracy * network.images), network.images)
             row |= {"accuracy": accuracy, "low": interval.low, "high": interval.high}
-        row["parameters"], row["macs"] = self.sizes[group]
+        row |= {"parameters": network.parameters, "macs": network.macs}
         if parts.calibration is not None:
             before = parts.calibration[name].before
             row |= {"ece": before.ece, "nll": before.nll, "brier": before.brier}
@@ -81,7 +75,7 @@ class ComparisonResult(Written):
         return row
 
     def to_dict(self) -> dict[str, Any]:
-        return {**self.comparison.to_dict(), "notes": self.notes}
+        return self.comparison.to_dict()
 
     def __repr__(self) -> str:
         return self.text
@@ -90,7 +84,7 @@ class ComparisonResult(Written):
         from vit_vs_cnn.reporting.comparison_page import comparison_document
         from vit_vs_cnn.reporting.page import render_fragment
 
-        return render_fragment(comparison_document(self.comparison, self.notes))
+        return render_fragment(comparison_document(self.comparison))
 
 
 @dataclass(frozen=True, eq=False)

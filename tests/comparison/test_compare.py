@@ -3,14 +3,14 @@
 import pytest
 
 from tests.comparison.entries import entry
-from vit_vs_cnn.comparison.compare import CompareRequest, Part, compare_entries
+from vit_vs_cnn.comparison.compare import Part, compare_entries
 from vit_vs_cnn.comparison.entries import predict_once
 
 
 @pytest.mark.filterwarnings("ignore:.*have now been tested")
 def test_corrupted_images_are_logged_with_the_accuracy_of_each_network(tmp_path):
     entries = [entry(tmp_path, seed=seed) for seed in (0, 1)]
-    comparison, _ = compare_entries(entries, CompareRequest(parts=(Part.CORRUPTIONS,), corruption_images=10))
+    comparison, _ = compare_entries(entries, [Part.CORRUPTIONS], count=10)
     logged = [one.values for one in entries[0].log.read()]
     own = comparison.corruptions.by_network
     assert [one["accuracy"] for one in logged] == [own["cnn-s0"], own["cnn-s1"]]

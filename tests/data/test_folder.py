@@ -14,7 +14,7 @@ from PIL import Image
 
 from vit_vs_cnn.data import decoding, image_cache
 from vit_vs_cnn.data.decoding import UnreadableImage, decode_image
-from vit_vs_cnn.data.folder import open_folder
+from vit_vs_cnn.data.image_cache import open_folder
 from vit_vs_cnn.data.options import FolderOptions
 from vit_vs_cnn.errors import InputError
 

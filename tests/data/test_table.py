@@ -5,9 +5,8 @@ import pandas
 import pytest
 from PIL import Image
 
-from vit_vs_cnn.data.folder import open_folder
+from vit_vs_cnn.data.image_cache import open_folder, open_table
 from vit_vs_cnn.data.options import FolderOptions, TableOptions
-from vit_vs_cnn.data.table import open_table
 from vit_vs_cnn.errors import InputError
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.experiments.tiny import run_quietly, tiny_config
 from tests.results import make_result
-from vit_vs_cnn.comparison.compare import CompareRequest, Part, compare_entries
+from vit_vs_cnn.comparison.compare import Part, compare_entries
 from vit_vs_cnn.comparison.entries import load_entries
 from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.files import write_text
@@ -209,7 +209,7 @@ def test_several_recipes_of_a_contender_allow_no_verdict_in_report_and_compare(s
     assert f"{told}." in found.analysis.warnings()
     assert {str(one.conclusion) for one in found.analysis.comparisons} == {"no conclusion"}
     entries, _ = load_entries([str(shared / "one")])
-    comparison, _ = compare_entries(entries, CompareRequest(parts=(Part.ACCURACY, Part.DIFFERENCES)))
+    comparison, _ = compare_entries(entries, [Part.ACCURACY, Part.DIFFERENCES])
     assert comparison.accuracy is not None and comparison.differences is not None
     assert [str(pair.comparison.conclusion) for pair in comparison.accuracy.pairs] == ["no conclusion"]
     assert told in comparison.differences.warnings

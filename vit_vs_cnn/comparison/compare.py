@@ -15,12 +15,13 @@ from vit_vs_cnn.comparison.corruptions import (
     compare_corruptions,
     spread_subset,
 )
-from vit_vs_cnn.comparison.cost import BATCH_SIZES, InferenceCost, measure_cost
+from vit_vs_cnn.comparison.cost import InferenceCost, macs_of, measure_cost
 from vit_vs_cnn.comparison.differences import ConfigDifferences, list_differences
 from vit_vs_cnn.comparison.entries import ComparisonEntry, TestedEntry, group_entries, on_one_fold, predict_once
 from vit_vs_cnn.comparison.similarity import MIN_CKA_BATCH, SimilarityComparison, compare_similarity
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.models.cost import count_parameters
 from vit_vs_cnn.regimes.answer import describe_comparison
 from vit_vs_cnn.runs.evaluation import hash_weights, predict
 from vit_vs_cnn.strict_yaml import to_json_values
@@ -38,58 +39,12 @@ class Part(StrEnum):
 
 
 @dataclass(frozen=True)
-class CompareRequest:
-    """Parts and effort of a comparison.
-
-    Arguments:
-        corruption_images, similarity_images: number of test images used there, at most.
-        latency_rounds, batch_rounds: number of single images and batches that are timed.
-        examples: number of example images of each kind.
-    """
-
-    parts: tuple[Part, ...] = tuple(Part)
-    seed: int = 0
-    corruption_images: int = 2000
-    similarity_images: int = 1024
-    latency_rounds: int = 100
-    batch_rounds: int = 5
-    batch_sizes: tuple[int, ...] = BATCH_SIZES
-    examples: int = 8
-
-    def __post_init__(self) -> None:
-        if not self.parts:
-            raise InputError(f"no part is left; there are {', '.join(Part)}")
-        if self.corruption_images < 1:
-            raise InputError(f"{self.corruption_images} images for corruptions; there must be at least 1")
-
-    @classmethod
-    def of(
-        cls, parts: Sequence[str] | None, skip: Sequence[str] | None, *, quick: bool = False, **changes: Any
-    ) -> "CompareRequest":
-        """The request for the named parts, or for all but the skipped ones.
-
-        Arguments:
-            quick: fewer images and rounds, for less precise estimates.
-            changes: other fields; None for the default.
-        """
-        if parts is not None and skip is not None:
-            raise InputError("take either parts or skip")
-        given = parts if skip is None else skip
-        names = (given,) if isinstance(given, str) else tuple(given or ())
-        if unknown := [name for name in names if name not in tuple(Part)]:
-            raise InputError(f"part {unknown[0]!r} is not one of {', '.join(Part)}")
-        chosen = tuple(part for part in Part if (part in names if parts is not None else part not in names))
-        few = {"corruption_images": 64, "similarity_images": 128, "latency_rounds": 30, "batch_rounds": 2}
-        values = {**few, "batch_sizes": (1, 32, 128)} if quick else {}
-        return cls(parts=chosen, **values | {name: value for name, value in changes.items() if value is not None})
-
-
-@dataclass(frozen=True)
 class ComparedNetwork:
     """One network in the result.
 
     Arguments:
         images: number of its test images.
+        parameters, macs: of its group; MACs are None if unknown.
         is_reused: whether its predictions were saved when it was first tested; None if it was not tested.
     """
 
@@ -98,6 +53,8 @@ class ComparedNetwork:
     seed: int | None
     weights: str
     images: int
+    parameters: int
+    macs: int | None
     is_reused: bool | None
 
 
@@ -108,6 +65,7 @@ class NetworkComparison:
     Arguments:
         images: number of test images of all folds together.
         fingerprint: of the test images, for each fold.
+        notes: automatic choices, one sentence each.
         cost: of one network of each group.
         examples: numbers of example images, by kind.
     """
@@ -116,7 +74,8 @@ class NetworkComparison:
     images: int
     fingerprint: str
     class_names: list[str]
-    request: CompareRequest
+    seed: int
+    notes: list[str]
     accuracy: AccuracyComparison | None = None
     calibration: dict[str, CalibrationComparison] | None = None
     corruptions: CorruptionAccuracy | None = None
@@ -134,10 +93,28 @@ class NetworkComparison:
         return {**to_json_values(dataclasses.asdict(self)), "conclusions": self.conclusions}
 
 
+def choose_parts(parts: Sequence[str] | None, skip: Sequence[str] | None = None) -> tuple[Part, ...]:
+    """The named parts, or all but the skipped ones. Raises InputError: an unknown part, or none is left."""
+    if parts is not None and skip is not None:
+        raise InputError("take either parts or skip")
+    given = parts if skip is None else skip
+    names = (given,) if isinstance(given, str) else tuple(given or ())
+    if unknown := [name for name in names if name not in tuple(Part)]:
+        raise InputError(f"part {unknown[0]!r} is not one of {', '.join(Part)}")
+    chosen = tuple(part for part in Part if (part in names if parts is not None else part not in names))
+    if not chosen:
+        raise InputError(f"no part is left; there are {', '.join(Part)}")
+    return chosen
+
+
 def compare_entries(
     entries: Sequence[ComparisonEntry],
-    request: CompareRequest | None = None,
+    parts: Sequence[Part] = tuple(Part),
     *,
+    seed: int = 0,
+    quick: bool = False,
+    count: int | None = None,
+    notes: Sequence[str] = (),
     tell: Callable[[str], None] = lambda _: None,
 ) -> tuple[NetworkComparison, list[TestedEntry]]:
     """Compare networks, each on its test images. Every evaluation of these is logged.
@@ -145,11 +122,14 @@ def compare_entries(
     Networks of the same seed have the same test images. Parts that need the same images for all networks use one fold
     (``on_one_fold``).
 
+    Arguments:
+        quick: fewer images for corruptions and similarity, and fewer rounds of timing.
+        count: number of images that are corrupted, at most. Default: 2,000, or 64 if ``quick``.
+
     Returns:
         the comparison, and the entries with their predictions if accuracy or calibration was requested.
     """
-    request = request or CompareRequest()
-    parts, groups = {*request.parts}, group_entries(on_one_fold(entries))
+    groups, all_groups = group_entries(on_one_fold(entries)), group_entries(entries)
     test = next(iter(groups.values()))[0].test
     if Part.SIMILARITY in parts and len(test) < MIN_CKA_BATCH:
         raise InputError(
@@ -157,7 +137,7 @@ def compare_entries(
         )
     results: dict[str, Any] = {}
     scored: list[TestedEntry] = []
-    if parts & {Part.ACCURACY, Part.CALIBRATION}:
+    if Part.ACCURACY in parts or Part.CALIBRATION in parts:
         for entry in entries:
             tell(f"accuracy: testing {entry.name}")
             scored.append(predict_once(entry))
@@ -165,22 +145,19 @@ def compare_entries(
         tell("accuracy: intervals and tests")
         results["accuracy"] = compare_accuracy(scored, test.class_names)
         first_members = [members[0] for members in group_entries(on_one_fold(scored)).values()]
-        results["examples"] = choose_examples(first_members, each=request.examples, seed=request.seed)
+        results["examples"] = choose_examples(first_members, seed=seed)
     if Part.CALIBRATION in parts:
         results["calibration"] = {entry.name: _calibration(entry, tell) for entry in scored}
     if Part.CORRUPTIONS in parts:
-        results["corruptions"] = _corruptions(groups, test, request, tell)
+        images = spread_subset(test, count or (64 if quick else 2000))
+        results["corruptions"] = _corruptions(groups, images, seed, tell)
     if Part.SIMILARITY in parts:
-        images, first = spread_subset(test, request.similarity_images), {name: m[0] for name, m in groups.items()}
+        images, first = spread_subset(test, 128 if quick else 1024), {name: m[0] for name, m in groups.items()}
         results["similarity"] = compare_similarity(first, images, tell=lambda text: tell(f"similarity: {text}"))
+    first_trained = {name: members[0].trained for name, members in all_groups.items()}
     if Part.COST in parts:
-        results["cost"] = measure_cost(
-            {name: members[0].trained for name, members in group_entries(entries).items()},
-            rounds=request.latency_rounds,
-            batch_sizes=request.batch_sizes,
-            batch_rounds=request.batch_rounds,
-            tell=lambda text: tell(f"cost: {text}"),
-        )
+        effort: dict[str, Any] = {"rounds": 30, "batch_rounds": 2, "batch_sizes": (1, 32, 128)} if quick else {}
+        results["cost"] = measure_cost(first_trained, **effort, tell=lambda text: tell(f"cost: {text}"))
     weights = {entry.name: hash_weights(entry.trained.network) for entry in entries}
     if Part.DIFFERENCES in parts:
         times = {entry.name: entry.log.count(weights[entry.name]) for entry in entries}
@@ -188,17 +165,20 @@ def compare_entries(
         results["differences"] = list_differences(entries, times)
     reused = {entry.name: entry.is_reused for entry in scored}
     tests = {entry.test_set: entry.test for entry in entries}
+    sizes = {
+        group: (count_parameters(trained.network), macs_of(trained.network, trained.image_shape))
+        for group, trained in first_trained.items()
+    }
     comparison = NetworkComparison(
         networks=[
-            ComparedNetwork(
-                entry.name, entry.group, entry.seed, weights[entry.name], len(entry.test), reused.get(entry.name)
-            )
-            for entry in entries
+            ComparedNetwork(name, e.group, e.seed, weights[name], len(e.test), *sizes[e.group], reused.get(name))
+            for name, e in ((entry.name, entry) for entry in entries)
         ],
         images=sum(map(len, tests.values())),
         fingerprint=", ".join(images.fingerprint() for images in tests.values()),
         class_names=list(test.class_names),
-        request=request,
+        seed=seed,
+        notes=list(notes),
         **results,
     )
     return comparison, scored
@@ -218,13 +198,12 @@ def _calibration(entry: TestedEntry, tell: Callable[[str], None]) -> Calibration
 
 def _corruptions(
     groups: Mapping[str, Sequence[ComparisonEntry]],
-    test: LabelledImages,
-    request: CompareRequest,
+    images: LabelledImages,
+    seed: int,
     tell: Callable[[str], None],
 ) -> CorruptionAccuracy:
     """Accuracy on corrupted images, and a line for each network in its log."""
-    images = spread_subset(test, request.corruption_images)
-    result = compare_corruptions(groups, images, seed=request.seed, tell=lambda text: tell(f"corruptions: {text}"))
+    result = compare_corruptions(groups, images, seed=seed, tell=lambda text: tell(f"corruptions: {text}"))
     description = f"{len(CORRUPTIONS) * len(LEVELS)} corruptions of {len(images)} test images"
     for member in (member for members in groups.values() for member in members):
         member.log.record(

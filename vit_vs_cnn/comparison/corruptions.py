@@ -226,7 +226,9 @@ def compare_corruptions(
     for number, corruption in enumerate(CORRUPTIONS, start=1):
         tell(f"{corruption} ({number}/{len(CORRUPTIONS)})")
         for level in LEVELS:
-            corrupted = test.with_pixels(corrupt(test.images, corruption, level, seed=seed))
+            corrupted = LabelledImages(
+                corrupt(test.images, corruption, level, seed=seed), test.labels, test.class_names
+            )
             for name, correct in _correct_answers(groups, corrupted).items():
                 accuracy[name].setdefault(corruption, []).append(float(correct.mean()))
                 by_image[name] += correct / (len(CORRUPTIONS) * len(LEVELS))

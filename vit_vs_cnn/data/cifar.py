@@ -175,7 +175,7 @@ class CifarSource:
             extract_members(archive, [f"{folder.name}/{name}" for name in self._file_names], Path(unpacked))
             folder.mkdir(exist_ok=True)
             for name in self._file_names:
-                os.replace(Path(unpacked) / name, folder / name)
+                os.replace(Path(unpacked, folder.name, name), folder / name)
         return folder
 
     def _download(self, archive: Path, md5: str | None) -> None:
@@ -192,30 +192,19 @@ class CifarSource:
 
 
 def extract_members(archive: Path, names: Collection[str], folder: Path) -> None:
-    """Write the named members of a ``.tar.gz`` into ``folder``, under the last part of their names.
-
-    Only regular files with exactly these names are read. No link, path or mode in the archive has an effect.
-    """
-    missing = {*names}
+    """Extract the named regular files of a ``.tar.gz``. No link, path or mode in the archive has an effect."""
     try:
         with tarfile.open(archive, "r:gz") as tar:
             for member in tar:
-                if not member.isreg() or member.name not in missing:
-                    continue
-                if member.size > MAX_FILE_BYTES:
-                    raise tarfile.ReadError(f"{member.name} has {member.size:,} bytes, which no published file has")
-                content = tar.extractfile(member)
-                assert content is not None
-                with (folder / Path(member.name).name).open("wb") as file:
-                    shutil.copyfileobj(content, file)
-                missing.remove(member.name)
+                if member.isreg() and member.name in names and member.size <= MAX_FILE_BYTES:
+                    tar.extract(member, folder, filter="data")
     except Exception as error:  # tarfile fails in many ways on damaged bytes
         if isinstance(error, OSError) and error.errno is not None:  # a failure of the disk, not of the archive
             raise
         reason = one_line(error, 80)
         raise InputError(f"{archive}: cannot be unpacked ({reason}); delete it and get it again") from None
-    if missing:
-        raise InputError(f"{archive}: does not hold {', '.join(sorted(missing))}; get the official archive")
+    if missing := sorted(name for name in names if not (folder / name).is_file()):
+        raise InputError(f"{archive}: does not hold {', '.join(missing)}; get the official archive")
 
 
 def md5_of(path: Path) -> str:

@@ -4,9 +4,8 @@ import os
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -25,9 +24,8 @@ from vit_vs_cnn.data.image_cache import (
     write_listing,
 )
 from vit_vs_cnn.data.images import LabelledImages, Source
-from vit_vs_cnn.data.listing import ImageListing, check_disjoint_groups
+from vit_vs_cnn.data.listing import SPLIT_NAMES, SPLITS, ImageListing, check_disjoint_groups
 from vit_vs_cnn.data.options import ArraysOptions
-from vit_vs_cnn.data.table import SPLIT_NAMES
 from vit_vs_cnn.errors import InputError, one_line
 
 DATASET_FORMS = (
@@ -42,8 +40,7 @@ IMAGE_COLUMNS, LABEL_COLUMNS = ("image", "img", "images"), ("label", "labels", "
 IMAGES_READ_TWICE = 16
 
 
-@dataclass(frozen=True, eq=False)
-class DatasetSplit:
+class DatasetSplit(NamedTuple):
     """The images of one split.
 
     Arguments:
@@ -58,20 +55,6 @@ class DatasetSplit:
     class_names: tuple[str, ...] | None
     groups: Sequence[str] | None
     description: str
-
-    def read(self, split: str, index: int, options: ArraysOptions) -> tuple[np.ndarray, int | str]:
-        """The pixels and the label at an index. Raises InputError: the user's code fails, or gives something else."""
-        try:
-            image, label = self.read_pair(index)
-        except InputError:
-            raise
-        except Exception as error:  # code of the user
-            reason = f"{type(error).__name__}: {one_line(error)}"
-            raise InputError(f"{self.description}: image {index}: {reason}") from error
-        try:
-            return to_pixels(image, options.image_size, options.resize), parse_label(label)
-        except InputError as error:
-            raise InputError(f"{self.description}, {split} image {index}: {error}") from error
 
 
 def open_dataset(value: Any, options: ArraysOptions) -> CachedImages:
@@ -109,13 +92,13 @@ def find_parts(value: Any) -> dict[str, DatasetSplit]:
     """
     splits: Mapping[Any, Any] = {"train": value}
     if isinstance(value, Source) and not isinstance(value, torch.nn.Module):
-        splits = {"train": value.train(), "validation": value.validation(), "test": value.test()}
+        splits = {split: getattr(value, split)() for split in SPLITS}
     elif isinstance(value, Mapping) and value and all(str(name).lower() in SPLIT_NAMES for name in value):
         splits = value
-    names = {SPLIT_NAMES[str(name).lower()]: part for name, part in splits.items() if part is not None}
-    if "train" not in names or len({SPLIT_NAMES[str(name).lower()] for name in splits}) < len(splits):
+    by_split = {SPLIT_NAMES[str(name).lower()]: part for name, part in splits.items()}
+    if by_split.get("train") is None or len(by_split) < len(splits):
         raise InputError(f"data: splits {', '.join(map(str, splits))}; expected train, and maybe validation and test")
-    parts = {split: _part(names[split]) for split in ("train", "validation", "test") if split in names}
+    parts = {split: _part(by_split[split]) for split in SPLITS if by_split.get(split) is not None}
     if not any(part.count for part in parts.values()):
         raise InputError("data: it holds no images")
     if empty := [split for split, part in parts.items() if not part.count]:
@@ -143,8 +126,7 @@ def _part(value: Any) -> DatasetSplit:
     columns = _find_columns(value)
     class_names = _class_names(value) if columns is None else columns[2]
     groups = _as_texts(getattr(value, "groups", None), len(value))
-    image_and_label = None if columns is None else columns[:2]
-    return DatasetSplit(len(value), lambda index: _pair_of(value[index], image_and_label), class_names, groups, name)
+    return DatasetSplit(len(value), lambda index: _pair_of(value[index], columns), class_names, groups, name)
 
 
 def _part_of_columns(values: Mapping[str, Any], name: str) -> DatasetSplit:
@@ -214,12 +196,10 @@ def _choose_column(content: str, usual: Sequence[str], columns: Sequence[str], t
     return fitting[0]
 
 
-def _pair_of(item: Any, columns: tuple[str, str] | None) -> tuple[Any, Any]:
+def _pair_of(item: Any, columns: tuple[str, str, Any] | None) -> tuple[Any, Any]:
     if isinstance(item, Mapping):
-        image, label = columns or (
-            _choose_column("images", IMAGE_COLUMNS, [*item]),
-            _choose_column("labels", LABEL_COLUMNS, [*item]),
-        )
+        image = columns[0] if columns else _choose_column("images", IMAGE_COLUMNS, [*item])
+        label = columns[1] if columns else _choose_column("labels", LABEL_COLUMNS, [*item])
         return item[image], item[label]
     if isinstance(item, tuple | list) and len(item) == 2:
         return item[0], item[1]
@@ -267,7 +247,7 @@ def _plain(value: Any) -> Any:
 
 def _write_pixels(parts: Mapping[str, DatasetSplit], options: ArraysOptions, path: Path) -> list[int | str]:
     """Write the pixels of all parts into one file. Returns their labels."""
-    first, labels = parts["train"].read("train", 0, options)[0], []
+    first, labels = _read_item(parts["train"], "train", 0, options)[0], []
     with create_image_file(path, (sum(part.count for part in parts.values()), *first.shape)) as stored:
         for index, (pixels, label) in enumerate(track_writing(stored, _read_parts(parts, options), "Reading images")):
             if pixels.shape != first.shape:
@@ -284,15 +264,25 @@ def _write_pixels(parts: Mapping[str, DatasetSplit], options: ArraysOptions, pat
 def _read_parts(parts: Mapping[str, DatasetSplit], options: ArraysOptions) -> Iterator[tuple[np.ndarray, int | str]]:
     for split, part in parts.items():
         for index in range(part.count):
-            pixels, label = part.read(split, index, options)
+            pixels, label = _read_item(part, split, index, options)
             if index < IMAGES_READ_TWICE:
-                pixels_again, label_again = part.read(split, index, options)
+                pixels_again, label_again = _read_item(part, split, index, options)
                 if label != label_again or not np.array_equal(pixels, pixels_again):
                     raise InputError(
                         f"{part.description}, {split} image {index} differs when it is read again; give the dataset "
                         "deterministic transforms (Resize, CenterCrop) and set random ones by data.augmentation"
                     )
             yield pixels, label
+
+
+def _read_item(part: DatasetSplit, split: str, index: int, options: ArraysOptions) -> tuple[np.ndarray, int | str]:
+    """The pixels and the label at an index. Raises InputError: the user's code fails, or gives something else."""
+    try:
+        image, label = part.read_pair(index)
+        return to_pixels(image, options.image_size, options.resize), parse_label(label)
+    except Exception as error:  # code of the user
+        reason = str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {one_line(error)}"
+        raise InputError(f"{part.description}, {split} image {index}: {reason}") from error
 
 
 def _list_parts(parts: Mapping[str, DatasetSplit], labels: list[int | str], options: ArraysOptions) -> ImageListing:

@@ -139,17 +139,15 @@ def resize_image(
 
     Arguments:
         image_size: as of ``decode_image``; None for the size of the image.
+
+    Raises:
+        InputError: it has no pixels, or is grey of 32 bits.
     """
-    rgb = to_rgb(image)
-    sized = rgb if image_size is None else _resized(rgb, rows_and_cols_of(image_size), resize)
-    return np.array(np.asarray(sized).transpose(2, 0, 1), order="C")
-
-
-def to_rgb(image: Image.Image) -> Image.Image:
-    """An opened image upright, in RGB, on white where it is transparent. Raises InputError: it has no pixels."""
     if not image.width or not image.height:
         raise InputError(f"it has {image.width} x {image.height} pixels")
-    return _composite_on_white(_eight_bit(_upright(image)))
+    rgb = _composite_on_white(_eight_bit(_upright(image)))
+    sized = rgb if image_size is None else _resized(rgb, rows_and_cols_of(image_size), resize)
+    return np.array(np.asarray(sized).transpose(2, 0, 1), order="C")
 
 
 def array_to_image(pixels: UInt8[np.ndarray, "channels rows cols"]) -> Image.Image:

@@ -25,7 +25,14 @@ from rich.progress import track
 from vit_vs_cnn.console import open_console
 from vit_vs_cnn.data.decoding import UnreadableImage, decode_image
 from vit_vs_cnn.data.images import LabelledImages, concatenate, fingerprint_with_groups
-from vit_vs_cnn.data.listing import FileProblem, ImageListing, count_by_kind, summarize_problems
+from vit_vs_cnn.data.listing import (
+    FileProblem,
+    ImageListing,
+    count_by_kind,
+    list_folder,
+    list_table,
+    summarize_problems,
+)
 from vit_vs_cnn.data.options import FolderOptions, TableOptions, rows_and_cols_of
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.files import atomic_write, file_state, write_text
@@ -145,20 +152,25 @@ class CachedImages:
         )
 
 
-def open_files(
+def open_folder(root: Path | str, options: FolderOptions | None = None) -> CachedImages:
+    """A folder of images as a source."""
+    path, options = Path(root), options or FolderOptions()
+    return _open_files("folder", path, lambda: list_folder(path, options).completed(options), options)
+
+
+def open_table(path: Path | str, options: TableOptions | None = None) -> CachedImages:
+    """The images of a table as a source."""
+    path, options = Path(path), options or TableOptions()
+    return _open_files("table", path, lambda: list_table(path, options), options)
+
+
+def _open_files(
     kind: str, path: Path, list_files: Callable[[], ImageListing], options: FolderOptions | TableOptions
 ) -> CachedImages:
-    """Image files as a source. They are decoded once, and again after any of them has changed.
-
-    Arguments:
-        kind: folder or table.
-        path: the folder, or the table, whose folder is the root of its files.
-        list_files: returns the listing; the names are paths under the root.
-    """
-    root = path if kind == "folder" else path.parent
+    """Image files as a source. They are decoded once, and again after any of them has changed."""
 
     def read(listing: ImageListing) -> tuple[ImageListing, Pixels]:
-        readable, pixels = _load_files(listing, path, root, options)
+        readable, pixels = _load_files(listing, path, options)
         return replace(readable, problems=[*listing.problems, *readable.problems], others=listing.others), pixels
 
     return CachedImages(kind, list_files, read, path, options)
@@ -248,7 +260,7 @@ def _checksum(text: str, pixels: Pixels) -> int:
 
 
 def _load_files(
-    listing: ImageListing, path: Path, root: Path, options: FolderOptions | TableOptions
+    listing: ImageListing, path: Path, options: FolderOptions | TableOptions
 ) -> tuple[ImageListing, Pixels]:
     """The decoded images from the cache, into which they are decoded first.
 
@@ -257,7 +269,7 @@ def _load_files(
     Returns:
         The listing of the files that can be read, with the problems of the others, and the pixels.
     """
-    folder = default_cache_folder(options.cache)
+    root, folder = path if path.is_dir() else path.parent, default_cache_folder(options.cache)
     place = _digest([CACHE_FORMAT, PIL.__version__, str(path.resolve()), repr(replace(options, cache=None))])
     rows = [listing.class_names, listing.names, listing.splits, listing.labels, listing.groups, listing.folds]
     stem = folder / f"{place}-{_digest([*rows, [_state(root / name) for name in listing.names]])}"

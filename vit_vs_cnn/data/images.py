@@ -97,20 +97,13 @@ class LabelledImages:
     def subset(self, indices: Int64[Tensor, "chosen"]) -> "LabelledImages":
         """The images at ``indices``, in that order. Pixels are copied up to ``MAX_COPIED_BYTES``."""
         positions = indices.tolist()
-        fields = {
-            "labels": self.labels[indices],
-            "class_names": self.class_names,
-            "sample_ids": [str(self.sample_ids[i]) for i in positions],
-            "masks": None if self.masks is None else self.masks[indices],
-            "groups": None if self.groups is None else [self.groups[i] for i in positions],
-        }
+        masks = None if self.masks is None else self.masks[indices]
+        groups = None if self.groups is None else [self.groups[i] for i in positions]
+        names = [str(self.sample_ids[i]) for i in positions]
+        fields = self.labels[indices], self.class_names, names, masks, groups
         if len(indices) * math.prod(self.image_shape) > MAX_COPIED_BYTES:
-            return LazySubset((self,), indices, **fields)
-        return LabelledImages(self.take(indices), **fields)
-
-    def with_pixels(self, images: ImageBytes) -> "LabelledImages":
-        """Other pixels, in memory, with the same labels and names."""
-        return LabelledImages(images, self.labels, self.class_names, self.sample_ids, self.masks, self.groups)
+            return LazySubset((self,), indices, *fields)
+        return LabelledImages(self.take(indices), *fields)
 
     def fingerprint(self) -> str:
         """SHA-256 (first 16 hex digits) of shape, pixels, labels and class names."""
@@ -139,12 +132,9 @@ class LazySubset(LabelledImages):
     parents: tuple[LabelledImages, ...]
     indices: Int64[Tensor, "count"]
 
-    def __init__(
-        self, parents: tuple[LabelledImages, ...], indices: Int64[Tensor, "count"], *fields: Any, **named_fields: Any
-    ) -> None:
+    def __init__(self, parents: tuple[LabelledImages, ...], indices: Int64[Tensor, "count"], *fields: Any) -> None:
         names = ("labels", "class_names", "sample_ids", "masks", "groups")
-        values = dict(zip(names, fields, strict=False)) | named_fields
-        vars(self).update(dict.fromkeys(names), **values, parents=parents, indices=indices)  # the base is frozen
+        vars(self).update(zip(names, fields, strict=True), parents=parents, indices=indices)  # the base is frozen
 
     @property
     def images(self) -> UInt8[Tensor, "count channels rows cols"]:  # type: ignore[override]
@@ -177,12 +167,11 @@ def concatenate(first: LabelledImages, second: LabelledImages) -> LabelledImages
         masks = torch.cat([first.masks, second.masks])
     if first.groups is not None and second.groups is not None:
         groups = [*first.groups, *second.groups]
-    labels, sample_ids = torch.cat([first.labels, second.labels]), [*first.sample_ids, *second.sample_ids]
+    labels, names = torch.cat([first.labels, second.labels]), [*first.sample_ids, *second.sample_ids]
+    fields = labels, first.class_names, names, masks, groups
     if first.is_large or second.is_large:
-        indices = torch.arange(len(first) + len(second))
-        return LazySubset((first, second), indices, labels, first.class_names, sample_ids, masks, groups)
-    images = torch.cat([first.images, second.images])
-    return LabelledImages(images, labels, first.class_names, sample_ids, masks, groups)
+        return LazySubset((first, second), torch.arange(len(labels)), *fields)
+    return LabelledImages(torch.cat([first.images, second.images]), *fields)
 
 
 def fingerprint_with_groups(images: LabelledImages, folds: Sequence[int] | None = None) -> str:

@@ -1,18 +1,37 @@
-"""Names, classes and splits of images, without PyTorch, so that a wrong folder is reported quickly."""
+"""Names, classes and splits of images in a folder or a table. Without PyTorch, to report a wrong folder quickly."""
 
 import itertools
+import os
+import re
+import warnings
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from vit_vs_cnn.data.options import ImageOptions
-from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.console import format_count
+from vit_vs_cnn.data.options import FolderOptions, ImageOptions, TableOptions
+from vit_vs_cnn.errors import InputError, MissingImages, one_line
+from vit_vs_cnn.files import spelled
+
+if TYPE_CHECKING:
+    import pandas
 
 SPLITS = ("train", "validation", "test")
+VALIDATION_FOLDERS = ("val", "valid", "validation")
+#: Split by the words that a column or a mapping may use, in lower case. Folders may have them as names, too.
+SPLIT_NAMES = {
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(VALIDATION_FOLDERS, "validation"),
+    **dict.fromkeys(("test", "testing"), "test"),
+}
+LAYOUTS = "<class>/<images>, or train/<class>/<images> beside optional val/ and test/"
+#: Folders that systems and programs create, in lower case. Names that begin with a dot are ignored as well.
+IGNORED_FOLDERS = {"__macosx", "@eadir", "$recycle.bin", "system volume information", "lost+found", "__pycache__"}
 #: Endings of image files.
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
+ENDINGS = " ".join(sorted(SUFFIXES))
 #: Problems of a whole class, which remain when files are left out.
 CLASS_PROBLEMS = frozenset(
     {
@@ -108,7 +127,7 @@ class ImageListing:
         for split, minimum in needed.items():
             for label, name in enumerate(self.class_names):
                 if (count := pairs[split, label]) < minimum:
-                    hint = f" (files that end in {' '.join(sorted(SUFFIXES))})" if not count and not adjective else ""
+                    hint = f" (files that end in {ENDINGS})" if not count and not adjective else ""
                     reason = f"class {name!r} has {count} {adjective}{split} images{hint}, and needs at least {minimum}"
                     problems.append(FileProblem("class with too few images", name, reason))
         return problems
@@ -153,3 +172,273 @@ def check_disjoint_groups(location: Path | str, groups: Sequence[str], splits: S
                 f"{location}: the group {min(shared)!r} has images in {first} and in {second}{more}; "
                 "a group must be in one split"
             )
+
+
+def check_folder(root: Path, options: FolderOptions) -> None:
+    """Check the classes of a folder by the names of its files, before any library is imported.
+
+    Raises:
+        InputError: as ``list_folder``, or a class that has too few images or is not in all splits.
+    """
+    with warnings.catch_warnings(action="ignore"):  # reading the images repeats them
+        problems = [problem for problem in list_folder(root, options).problems if problem.is_fatal]
+    if problems:
+        raise InputError(
+            f"{root}: not everything can be used: {summarize_problems(problems)}; add images to these, or remove them"
+        )
+
+
+def list_folder(root: Path, options: FolderOptions) -> ImageListing:
+    """The classes and splits of a folder, without test folds, from the names of folders and files alone.
+
+    The layout is ``<class>/...``, or ``train/<class>/...`` with optional ``val/`` and ``test/``. Classes are sorted by
+    name. Folders inside of a class folder belong to the class. The ``problems`` are links that would mix classes,
+    folders that cannot be listed, classes with too few images, and classes that are not in all splits.
+
+    Raises:
+        InputError: no such folder, fewer than two classes, a file without a group, or a group in two splits.
+    """
+    folders = split_folders(root)
+    search = _Search(root)
+    by_split = {split: search.class_files(folder) for split, folder in folders.items()}
+    loose_files = {split: search.loose_files(folder) for split, folder in folders.items()}
+    class_names = tuple(by_split["train"])
+    if len(class_names) < 2:
+        there = f"only the class folder {class_names[0]!r}" if class_names else "no class folder"
+        if loose_files["train"]:
+            there += f" beside {format_count(len(loose_files['train']), 'file')} that no class holds"
+        raise InputError(f"{folders['train']}: {there}, and at least 2 are needed; allowed layouts: {LAYOUTS}")
+    problems = search.problems + [
+        FileProblem("class name that is not UTF-8", name, f"class '{spelled(name)}' needs another name")
+        for name in class_names
+        if spelled(name) != name
+    ]
+    rows: list[tuple[str, str, int]] = []
+    others = [*itertools.chain(*loose_files.values())]
+    for split, classes in by_split.items():
+        images = {name: [file for file in files if _is_image(file)] for name, files in classes.items()}
+        others += [file for files in classes.values() for file in files if not _is_image(file)]
+        rows += [(file, split, label) for label, name in enumerate(class_names) for file in images.get(name, ())]
+        if split != "train":
+            problems += _problems_of_split(folders[split].name, images, class_names)
+    names, splits, labels = [row[0] for row in rows], [row[1] for row in rows], [row[2] for row in rows]
+    groups = None
+    if options.group is not None:
+        groups = [_group_of(root, name, options.group) for name in names]
+        check_disjoint_groups(root, groups, splits)
+    layout = "class folders" if folders["train"] == root else "split folders"
+    listing = ImageListing(layout, class_names, names, splits, labels, groups, None, problems, sorted(others))
+    return replace(listing, problems=problems + listing.small_classes())
+
+
+def split_folders(root: Path) -> dict[str, Path]:
+    """The folder of each split. ``{"train": root}`` if the class folders are in the root itself."""
+    if root.is_file():
+        raise InputError(f"data.root {root}: it is a file; a table of images and labels is --data.source table")
+    if not root.is_dir():
+        hint = f"--data.root PATH names yours, a folder of images: {LAYOUTS}"
+        raise MissingImages(f"data.root {root}: no such folder", hint)
+    inside = _visible_folders(root)
+    splits = {path.name: path for path in inside if path.name.lower() in SPLIT_NAMES and _visible_folders(path)}
+    if "train" not in splits:
+        if splits:
+            raise InputError(f"{root}: has {min(splits)}/ with sub-folders but no train/; allowed layouts: {LAYOUTS}")
+        return {"train": root}
+    validations = [name for name in VALIDATION_FOLDERS if name in splits]
+    if len(validations) > 1:
+        raise InputError(f"{root}: has {' and '.join(validations)}; only one folder may hold the validation images")
+    names = {"train": "train", "validation": "".join(validations), "test": "test"}
+    folders = {split: splits[name] for split, name in names.items() if name in splits}
+    if ignored := [path.name for path in inside if path not in folders.values()]:
+        message = f"{root}: it has train/, so these folders are ignored: {', '.join(ignored)}"
+        warnings.warn(f"{message}; allowed layouts: {LAYOUTS}", stacklevel=2)
+    return folders
+
+
+def _is_image(name: str) -> bool:
+    return os.path.splitext(name)[1].lower() in SUFFIXES
+
+
+def _group_of(root: Path, name: str, pattern: str) -> str:
+    match = re.search(pattern, os.path.basename(name))
+    if match is None:
+        raise InputError(f"{root / name}: data.folder.group {pattern!r} finds no group in its name")
+    return match[1] if match.re.groups and match[1] is not None else match[0]
+
+
+def _visible_folders(folder: Path) -> list[Path]:
+    try:
+        inside = sorted(folder.iterdir())
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be listed ({error.strerror})") from None
+    return [path for path in inside if path.is_dir() and not _is_ignored(path.name)]
+
+
+def _is_ignored(name: str) -> bool:
+    return name.startswith(".") or name.lower() in IGNORED_FOLDERS
+
+
+class _Search:
+    """The files of every class. A link to a folder is followed if it leads outside of the root, and once.
+
+    A link to a folder of the root, or above it, would put the images of one class into another or lead in a circle. It
+    becomes one of the ``problems``.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.problems: list[FileProblem] = []
+        self._real_root = os.path.realpath(root)
+        self._linked: set[str] = set()
+
+    def class_files(self, folder: Path) -> dict[str, list[str]]:
+        """Paths under the root of the files of each class of a split."""
+        inside = [path for path in _visible_folders(folder) if not path.is_symlink() or self._may_follow(path)]
+        return {path.name: self._files_below(path) for path in inside}
+
+    def loose_files(self, folder: Path) -> list[str]:
+        """Paths of the files that are directly in a folder."""
+        return [self._name(entry.path) for entry in self._entries(folder) if not _is_folder(entry)]
+
+    def _files_below(self, folder: Path) -> list[str]:
+        files, folders = [], [folder]
+        while folders:
+            for entry in self._entries(folders.pop()):
+                if not _is_folder(entry):
+                    files.append(self._name(entry.path))
+                elif not entry.is_symlink() or self._may_follow(Path(entry.path)):
+                    folders.append(Path(entry.path))
+        return sorted(files)
+
+    def _name(self, path: Path | str) -> str:
+        return Path(path).relative_to(self.root).as_posix()
+
+    def _entries(self, folder: Path) -> list[os.DirEntry[str]]:
+        try:
+            with os.scandir(folder) as entries:
+                return [entry for entry in entries if not _is_ignored(entry.name)]
+        except OSError as error:
+            self.problems.append(FileProblem("folder that cannot be listed", self._name(folder), str(error.strerror)))
+            return []
+
+    def _may_follow(self, link: Path) -> bool:
+        target = os.path.realpath(link)
+        around = (self._real_root, os.path.realpath(link.parent))
+        if _is_within(target, self._real_root) or any(_is_within(folder, target) for folder in around):
+            reason = f"leads to {target}, which holds or belongs to the folder itself"
+        elif target in self._linked:
+            reason = f"leads to {target}, as another link does"
+        else:
+            self._linked.add(target)
+            return True
+        self.problems.append(FileProblem("link that mixes classes", self._name(link), reason))
+        return False
+
+
+def _is_within(path: str, folder: str) -> bool:
+    try:
+        return os.path.commonpath([path, folder]) == folder
+    except ValueError:  # on different drives
+        return False
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link to itself
+        return False
+
+
+def _problems_of_split(folder: str, images: Mapping[str, list[str]], class_names: tuple[str, ...]) -> list[FileProblem]:
+    filled = [name for name, files in images.items() if files]
+    if not filled:
+        return [FileProblem("split without images", folder, f"it holds no images (files that end in {ENDINGS})")]
+    train = f"train/, which has {', '.join(class_names[:20])}" + ", ..." * (len(class_names) > 20)
+    return [
+        FileProblem("class that is not in train/", f"{folder}/{name}", f"class {name!r} is not in {train}")
+        for name in filled
+        if name not in class_names
+    ]
+
+
+def list_table(path: Path, options: TableOptions) -> ImageListing:
+    """The images that a table names. Paths start in the folder of the table.
+
+    Classes are sorted by name, or as numbers if all are numbers.
+
+    Raises:
+        InputError: a table that cannot be read, a missing column or value, an image in two rows, fewer than two
+            classes, or a group in two splits.
+    """
+    rows = _read_table(path)
+    if not len(rows):
+        raise InputError(f"{path}: it has no rows")
+
+    def column(option: str, name: str) -> list[str]:
+        if name not in rows.columns:
+            columns = ", ".join(map(str, rows.columns))
+            raise InputError(f"{path}: there is no column {name!r} (data.table.{option}); there are {columns}")
+        texts = rows[name].tolist()
+        if "" in texts:
+            raise InputError(f"{path}: row {texts.index('') + 1} has nothing in column {name!r}")
+        return texts
+
+    names, classes = column("image", options.image), column("label", options.label)
+    _check_unique(path, names)
+    class_names = _sort_classes(set(classes))
+    if _are_numbers(class_names) and int(class_names[0]) < 0:
+        raise InputError(
+            f"{path}: row {classes.index(class_names[0]) + 1} has the label {class_names[0]} in column "
+            f"{options.label!r}; numbers below 0 mark unlabelled images: leave these out"
+        )
+    if len(class_names) < 2:
+        raise InputError(f"{path}: column {options.label!r} has {len(class_names)} class; it needs at least 2")
+    numbers = {name: label for label, name in enumerate(class_names)}
+    splits = ["train"] * len(names)
+    if options.split is not None:
+        words = column("split", options.split)
+        if unknown_splits := [word.lower() for word in words if word.lower() not in SPLIT_NAMES]:
+            raise InputError(
+                f"{path}: {unknown_splits[0]!r} in column {options.split!r}; allowed: train, validation or test"
+            )
+        splits = [SPLIT_NAMES[word.lower()] for word in words]
+        if "train" not in splits:
+            raise InputError(f"{path}: no row has train in column {options.split!r}")
+    groups = None if options.group is None else column("group", options.group)
+    if groups is not None:
+        check_disjoint_groups(path, groups, splits)
+    listing = ImageListing("table", class_names, names, splits, [numbers[name] for name in classes], groups)
+    return replace(listing, problems=listing.small_classes()).completed(options)
+
+
+def _check_unique(path: Path, names: list[str]) -> None:
+    """Raise InputError if a file is in two rows, also under two names."""
+    spellings: dict[str, str] = {}
+    for name in names:
+        first = spellings.setdefault(os.path.realpath(path.parent / name), name)
+        if name != first:
+            raise InputError(f"{path}: {first!r} and {name!r} are one image, which is in two rows")
+    name, count = Counter(names).most_common(1)[0]
+    if count > 1:
+        raise InputError(f"{path}: the image {name!r} is in {count} rows")
+
+
+def _are_numbers(names: Collection[str]) -> bool:
+    return all(re.fullmatch("-?[0-9]+", name) for name in names)
+
+
+def _sort_classes(names: set[str]) -> tuple[str, ...]:
+    return tuple(sorted(names, key=lambda name: (int(name), name)) if _are_numbers(names) else sorted(names))
+
+
+def _read_table(path: Path) -> "pandas.DataFrame":
+    import pandas
+
+    if path.suffix.lower() != ".csv":
+        raise InputError(f"{path}: a table of images is a file that ends in .csv")
+    try:
+        return pandas.read_csv(path, dtype=str, keep_default_na=False, encoding="utf-8-sig")
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}") from error
+    except Exception as error:  # the reader fails in many ways on damaged bytes
+        raise InputError(f"{path}: cannot be read as a table: {one_line(error)}") from error

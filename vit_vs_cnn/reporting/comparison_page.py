@@ -55,9 +55,7 @@ CAPTIONS = {
 }
 
 
-def comparison_document(
-    comparison: NetworkComparison, notes: Sequence[str], figures: Mapping[str, Figure] | None = None
-) -> Document:
+def comparison_document(comparison: NetworkComparison, figures: Mapping[str, Figure] | None = None) -> Document:
     groups = list(dict.fromkeys(network.group for network in comparison.networks))
     lead = [f"{format_count(len(comparison.networks), 'network')} on {comparison.images:,} test images."]
     styles = assign_styles(groups)
@@ -70,17 +68,15 @@ def comparison_document(
         names = [name for name in figures or {} if CAPTIONS[name][0] == part]
         if blocks := [*tables.get(part, []), *(_picture(name, figures[name], document) for name in names if figures)]:
             document.section(heading, *blocks)
-    document.section("How it was done", *([Bullets(notes, "note")] if notes else []), Facts(_method(comparison)))
+    notes = [Bullets(comparison.notes, "note")] if comparison.notes else []
+    document.section("How it was done", *notes, Facts(_method(comparison)))
     return document
 
 
-def write_comparison_page(
-    comparison: NetworkComparison, entries: Sequence[TestedEntry], notes: Sequence[str], folder: Path
-) -> list[Path]:
+def write_comparison_page(comparison: NetworkComparison, entries: Sequence[TestedEntry], folder: Path) -> list[Path]:
     """Write comparison.json, tables, figures and index.html into a folder, which is made."""
-    values = {**comparison.to_dict(), "notes": list(notes)}
-    write_text(folder / "comparison.json", json.dumps(values, indent=1, allow_nan=False) + "\n")
-    document = comparison_document(comparison, notes, comparison_figures(comparison, entries))
+    write_text(folder / "comparison.json", json.dumps(comparison.to_dict(), indent=1, allow_nan=False) + "\n")
+    document = comparison_document(comparison, comparison_figures(comparison, entries))
     return [folder / "comparison.json", *write_document(document, folder)]
 
 
@@ -99,7 +95,7 @@ def _method(comparison: NetworkComparison) -> dict[str, Cell]:
     facts: dict[str, Cell] = {
         "test images": f"{comparison.images:,} of {len(comparison.class_names)} classes, fingerprint "
         f"{comparison.fingerprint}; every evaluation is in the log of the networks' experiment",
-        "seed": f"{comparison.request.seed}, of all random choices",
+        "seed": f"{comparison.seed}, of all random choices",
     }
     if comparison.corruptions is not None:
         facts["corruptions"] = f"of {comparison.corruptions.images:,} of these images; CIFAR-10-C has other corruptions"

@@ -15,12 +15,10 @@ from vit_vs_cnn.config.experiment import Data, Experiment, read_config
 from vit_vs_cnn.counter_random import counter_key, permutation
 from vit_vs_cnn.data.cifar import CifarSource
 from vit_vs_cnn.data.datasets import open_dataset
-from vit_vs_cnn.data.folder import open_folder
-from vit_vs_cnn.data.image_cache import CachedImages, default_cache_folder, find_images
+from vit_vs_cnn.data.image_cache import CachedImages, default_cache_folder, find_images, open_folder, open_table
 from vit_vs_cnn.data.images import LabelledImages, Source, concatenate, fingerprint_with_groups
 from vit_vs_cnn.data.subsets import hold_out_groups, nested_order, split_validation, subset_hash
 from vit_vs_cnn.data.synthetic.source import SyntheticSource
-from vit_vs_cnn.data.table import open_table
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.runs.result import RunData, fold_name
 from vit_vs_cnn.runs.user_code import make_object

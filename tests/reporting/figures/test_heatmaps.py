@@ -28,15 +28,13 @@ def test_every_matrix_is_shown_queries_downwards_under_one_scale_with_one_bar():
 
 
 def test_labels_stand_where_they_belong():
-    titles = [[f"{layer}.{head}" for head in range(HEADS)] for layer in range(LAYERS)]
-    figure = attention_heatmaps(weights(), titles=titles, row_labels=["first", "second"], title="all")
+    labels = {"row_labels": ["first", "second"], "column_labels": ["a", "b", "c"]}
+    figure = attention_heatmaps(weights(), **labels, title="all")
     axes = figure.axes[:-1]
-    assert [axis.get_title() for axis in axes] == [title for row in titles for title in row]
+    assert [axis.get_title() for axis in axes] == ["a", "b", "c", "", "", ""]
     assert [axes[0].get_ylabel(), axes[HEADS].get_ylabel()] == ["first\nqueries", "second\nqueries"]
     assert axes[-1].get_xlabel() == "keys"
     assert figure.get_suptitle() == "all"
-    columns = attention_heatmaps(weights(), column_labels=["a", "b", "c"])
-    assert [axis.get_title() for axis in columns.axes[:HEADS]] == ["a", "b", "c"]
 
 
 def test_matrices_may_differ_in_size_and_carry_gradients():

@@ -14,12 +14,10 @@ from vit_vs_cnn.reporting.style import COLOUR_MAP
 def attention_heatmaps(
     weights: Sequence[Sequence[Tensor]] | Tensor,
     *,
-    titles: Sequence[Sequence[str]] | None = None,
     row_labels: Sequence[str] | None = None,
     column_labels: Sequence[str] | None = None,
     title: str | None = None,
-    query_label: str = "queries",
-    key_label: str = "keys",
+    axis_labels: tuple[str, str] = ("queries", "keys"),
     bar_label: str = "attention weight",
     limits: tuple[float, float] | None = None,
     cell_size: float = 1.9,
@@ -29,7 +27,7 @@ def attention_heatmaps(
     Arguments:
         weights: ``weights[row][column]`` is a matrix ``(queries, keys)``; for the heads of every layer, ``(layers,
             heads, queries, keys)``. The matrices may differ in size.
-        titles: of every matrix, ``titles[row][column]``.
+        axis_labels: of the queries and of the keys.
         limits: of the colour scale; zero (or the least, if negative) to the greatest value if None.
         cell_size: of a matrix, in inches.
 
@@ -49,15 +47,13 @@ def attention_heatmaps(
         image = axis.imshow(grid[row][column], cmap=COLOUR_MAP, vmin=low, vmax=high, interpolation="nearest")
         axis.tick_params(labelsize=7, length=2)
         axis.locator_params(integer=True, nbins=4)
-        if titles is not None:
-            axis.set_title(titles[row][column], fontsize=9)
-        elif column_labels is not None and row == 0:
+        if column_labels is not None and row == 0:
             axis.set_title(column_labels[column], fontsize=9)
         if column == 0:
-            label = "\n".join(filter(None, [row_labels[row] if row_labels else "", query_label]))
+            label = "\n".join(filter(None, [row_labels[row] if row_labels else "", axis_labels[0]]))
             axis.set_ylabel(label, fontsize=9)
         if row == rows - 1:
-            axis.set_xlabel(key_label, fontsize=9)
+            axis.set_xlabel(axis_labels[1], fontsize=9)
     assert image is not None
     bar = figure.colorbar(image, ax=axes, shrink=0.8, aspect=12 * rows, pad=0.02)
     bar.set_label(bar_label, fontsize=9)
