@@ -29,6 +29,8 @@ MAX_MODELS_IN_TITLE = 3
 MAX_WARNINGS = 3
 #: A budget that is proposed, relative to the longest one that was run.
 _LONGER_BUDGET_FACTOR = 4
+#: Share of the most frequent class from which rare classes need larger weights.
+_IMBALANCED = 0.7
 #: Characters of a line of text, and of the label in front of it.
 _LINE_WIDTH, _LABEL_WIDTH = 118, 16
 
@@ -231,10 +233,7 @@ def recommendation_text(analysis: Analysis) -> str:
     rival, has_conclusion = names[advice.rival], advice.kind is not RecommendationKind.NO_CONCLUSION
     match advice.kind:
         case RecommendationKind.NOTHING_LEARNED:
-            text = (
-                "none, as no model is better than always predicting the most frequent class. Try more training, other "
-                "learning rates, or more images."
-            )
+            text = f"none, as no model is better than always predicting the most frequent class{_remedy(analysis)}"
         case _ if has_conclusion and advice.others:
             text = _recommendation_of_several_starts(analysis, comparison)
         case RecommendationKind.TRAIN:
@@ -250,6 +249,16 @@ def recommendation_text(analysis: Analysis) -> str:
         case _:
             text = f"not enough evidence to prefer the {best} or the {rival}. {_missing_evidence_text(analysis)}"
     return text
+
+
+def _remedy(analysis: Analysis) -> str:
+    """The end of a sentence, and what to try if no model learned anything."""
+    if analysis.chance is None or analysis.chance < _IMBALANCED:
+        return ". Try more training, other learning rates, or more images."
+    return (
+        f" ({100 * analysis.chance:.1f} %). Weight rare classes more (--contenders.NAME.class_weights balanced for each "
+        "model), and compare the accuracies of the classes in the report."
+    )
 
 
 def _needs_seeds(advice: Recommendation) -> bool:
