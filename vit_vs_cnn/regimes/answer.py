@@ -256,8 +256,8 @@ def _remedy(analysis: Analysis) -> str:
     if analysis.chance is None or analysis.chance < _IMBALANCED:
         return ". Try more training, other learning rates, or more images."
     return (
-        f" ({100 * analysis.chance:.1f} %). Weight rare classes more (--contenders.NAME.class_weights balanced for each "
-        "model), and compare the accuracies of the classes in the report."
+        f" ({100 * analysis.chance:.1f} %). Weight rare classes more (--contenders.NAME.class_weights balanced for "
+        "each model), and compare the accuracies of the classes in the report."
     )
 
 
