@@ -100,7 +100,7 @@ def _fold_sizes(world: World) -> tuple[int, ...]:
     return tuple(4 * world.images // 4**i for i in reversed(range(world.sizes)))
 
 
-def analyse(measured: Measurements, world: World, *, added: bool = False) -> list[PairComparison]:
+def analyze(measured: Measurements, world: World, *, added: bool = False) -> list[PairComparison]:
     """Compare all models. The primary comparison is between the first two, at the largest size."""
     later = tuple(range(world.seeds, world.seeds + world.added)) if added else ()
     plan = AnalysisPlan(
@@ -118,7 +118,7 @@ def analyse(measured: Measurements, world: World, *, added: bool = False) -> lis
 def claims(seed: int, world: World) -> dict[str, bool]:
     """Claims about a simulated experiment. Without a gap every claim is false."""
     measured = simulate(np.random.default_rng([seed, 1]), world)
-    analyses = [analyse(measured, world), *([analyse(measured, world, added=True)] if world.added else [])]
+    analyses = [analyze(measured, world), *([analyze(measured, world, added=True)] if world.added else [])]
     significant = [
         comparison
         for analysis_comparisons in analyses
@@ -141,7 +141,7 @@ def power(seed: int, world: World, freedom_share: float | None = None) -> dict[s
     if freedom_share is not None:
         comparisons_module.pool_seed_variance = partial(pool_seed_variance, freedom_share=freedom_share)
     measured = simulate(np.random.default_rng([seed, 2]), world)
-    primary = next(comparison for comparison in analyse(measured, world) if comparison.is_primary)
+    primary = next(comparison for comparison in analyze(measured, world) if comparison.is_primary)
     return {"significant": primary.conclusion is SIGNIFICANT}
 
 

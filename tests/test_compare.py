@@ -399,20 +399,20 @@ def test_weights_that_do_not_fit_or_carry_code_are_refused(refused, experiment, 
     torch.save({"fc.weight": torch.zeros(3, 5)}, tmp_path / "few.pth")
     torch.save({"fc.weight": _Evil()}, tmp_path / "evil.pth")
     assert "the weights do not fit" in refused(cell, f"timm/resnet10t={tmp_path / 'few.pth'}")
-    assert "holds more than tensors" in refused(cell, f"timm/resnet10t={tmp_path / 'evil.pth'}")
+    assert "contains objects other than tensors" in refused(cell, f"timm/resnet10t={tmp_path / 'evil.pth'}")
 
 
 @pytest.mark.parametrize(
     ("kind", "says"),
     [
-        ("code", "holds more than tensors and plain values"),
-        ("truncated", "is damaged or no checkpoint"),
+        ("code", "contains objects other than tensors and plain values"),
+        ("truncated", "is damaged or not a checkpoint"),
         ("text", "checkpoint"),
         ("foreign", "was not written by vit_vs_cnn"),
         ("architecture", "does not fit its own model: of "),
-        ("pickle", "holds more than tensors and plain values"),
-        ("empty", "is damaged or no checkpoint: EOFError"),
-        ("nonsense", "lacks what is needed"),
+        ("pickle", "contains objects other than tensors and plain values"),
+        ("empty", "is damaged or not a checkpoint: EOFError"),
+        ("nonsense", "its network cannot be rebuilt"),
     ],
 )
 def test_a_checkpoint_that_cannot_be_trusted_is_refused_and_runs_nothing(refused, experiment, kind, says):

@@ -16,7 +16,7 @@ from tests.experiments.tiny import run_quietly, tiny_experiment
 from tests.reporting.inspected import run as inspected_run
 from tests.reporting.inspected import shown
 from vit_vs_cnn.cli import main
-from vit_vs_cnn.conversion.to_attention import compile_network
+from vit_vs_cnn.conversion.to_attention import convert_to_attention
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.inspection.deletion import area_under_curve, deletion_curves
 from vit_vs_cnn.inspection.inspect import (
@@ -146,7 +146,7 @@ def test_predictions_and_scores_on_the_pictures_are_those_of_the_network(experim
 def test_what_was_compiled_from_a_run_stands_beside_it_under_a_name_of_its_own(experiment, tmp_path):
     trained = open_network(_cell(experiment, "resnet-n60-s3"))
     path = tmp_path / "attention.ckpt"
-    compile_network(trained, {}, path, trained.pool().test(trained.cell.seed).subset(torch.arange(1)))
+    convert_to_attention(trained, {}, path, trained.pool().test(trained.cell.seed).subset(torch.arange(1)))
     runs = open_networks([trained.path, path])
     assert [run.name for run in runs] == ["resnet-n60-s3", "resnet-n60-s3 (attention)"]
     assert select_methods(runs[1]) == ["grad_cam"]

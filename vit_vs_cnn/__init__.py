@@ -73,13 +73,13 @@ _MODULES = {
     "models": ("ResNet", "VisionTransformer", "create_model", "list_models", "register_model"),
     "training.classifier": ("Classifier",),
 }
-_HOME = {name: module for module, names in _MODULES.items() for name in names}
+_MODULE_BY_NAME = {name: module for module, names in _MODULES.items() for name in names}
 
 
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(f"{__name__}.{_HOME.get(name, 'api')}"), name)
+    value = globals()[name] = getattr(import_module(f"{__name__}.{_MODULE_BY_NAME.get(name, 'api')}"), name)
     return value
 
 

@@ -31,8 +31,8 @@ from vit_vs_cnn.workers import start_early
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from vit_vs_cnn.conversion.export import Exported
-    from vit_vs_cnn.conversion.to_attention import Compilation
+    from vit_vs_cnn.conversion.export import ExportedFile
+    from vit_vs_cnn.conversion.to_attention import AttentionConversion
     from vit_vs_cnn.data.images import LabelledImages
     from vit_vs_cnn.inspection.inspect import Inspection
     from vit_vs_cnn.inspection.locality.study import Locality
@@ -603,7 +603,7 @@ def to_attention(
     root: Place | None = None,
     quiet: bool = False,
     trust: bool = False,
-) -> "Compilation":
+) -> "AttentionConversion":
     """Convert a trained CNN to a network of multi-head attention that computes the same function.
 
     With num_heads, each layer has fewer heads than its kernel has offsets, and approximates it.
@@ -634,7 +634,7 @@ def to_attention(
     with _loading(quiet):
         import torch
 
-        from vit_vs_cnn.conversion.to_attention import compile_network
+        from vit_vs_cnn.conversion.to_attention import convert_to_attention
 
     _check_positive(count=count, head_dim=head_dim, num_heads=num_heads, window_size=window_size)
     options = {"form": form, "released": released}
@@ -648,8 +648,8 @@ def to_attention(
         images = test.subset(torch.arange(min(count or len(test), len(test))))
         training = None if num_heads is None else pool.draw(cell.train_size, cell.seed).training
         target = network.path.with_name("attention.ckpt") if output is None else Path(output)
-        tell(f"compiling {network.name}, and comparing the two on {len(images):,} test images")
-        return compile_network(network, options, target, images, training)
+        tell(f"converting {network.name}, and comparing both networks on {len(images):,} test images")
+        return convert_to_attention(network, options, target, images, training)
 
 
 @preserve_process_state
@@ -661,7 +661,7 @@ def export(
     output: Place | None = None,
     quiet: bool = False,
     trust: bool = False,
-) -> "list[Exported]":
+) -> "list[ExportedFile]":
     """Export a trained network, and check that each exported file gives the same logits.
 
     onnx and torch files take pixel values in [0, 1] and normalize them. safetensors and timm files hold weights;
@@ -679,13 +679,13 @@ def export(
         InputError: a path that cannot be opened, an unknown format, or one that cannot hold the network.
     """
     with _loading(quiet):
+        from vit_vs_cnn.conversion.export import default_formats
         from vit_vs_cnn.conversion.export import export as write
-        from vit_vs_cnn.conversion.export import usual_formats
 
     with _progress(quiet, lines=False) as tell:
         tell("opening")
         network = load(path, contender, trust)
-        formats = usual_formats() if format is None else list(_as_tuple(format))
+        formats = default_formats() if format is None else list(_as_tuple(format))
         tell("writing, and checking what was written")
         return write(network, formats, network.folder / "export" if output is None else Path(output))
 

@@ -10,8 +10,8 @@ from vit_vs_cnn.console import format_count
 
 if TYPE_CHECKING:
     from vit_vs_cnn.config.experiment import Experiment
-    from vit_vs_cnn.conversion.export import Exported
-    from vit_vs_cnn.conversion.to_attention import Compilation
+    from vit_vs_cnn.conversion.export import ExportedFile
+    from vit_vs_cnn.conversion.to_attention import AttentionConversion
     from vit_vs_cnn.inspection.inspect import Inspection
     from vit_vs_cnn.inspection.locality.study import Locality
     from vit_vs_cnn.regimes.analysis import Analysis
@@ -73,11 +73,11 @@ def _print_train(findings: "Findings") -> None:
 
 
 def _print_report(findings: "Findings") -> None:
-    from vit_vs_cnn.reporting.experiment_page import unfinished
+    from vit_vs_cnn.reporting.experiment_page import describe_unfinished_runs
     from vit_vs_cnn.runs.status import read_status
 
     _print_answer(findings.results, findings.analysis, findings.answer)
-    _print_lines(f"note: {line}" for line in unfinished(read_status(findings.folder)))
+    _print_lines(f"note: {line}" for line in describe_unfinished_runs(read_status(findings.folder)))
     _print_paths(findings.written)
 
 
@@ -159,7 +159,7 @@ def _print_locality(locality: "Locality") -> None:
     _print_paths(locality.written)
 
 
-def _print_to_attention(converted: "Compilation") -> None:
+def _print_to_attention(converted: "AttentionConversion") -> None:
     from vit_vs_cnn.conversion.to_attention import EXACT_IMAGES
     from vit_vs_cnn.reporting.style import format_millions
 
@@ -177,7 +177,7 @@ def _print_to_attention(converted: "Compilation") -> None:
         print(f"{name:<30} {format_millions(before)} before, {format_millions(after)} after")
 
 
-def _print_export(files: "list[Exported]") -> None:
+def _print_export(files: "list[ExportedFile]") -> None:
     for file in files:
         print(f"wrote {file.path}  (largest difference of a logit {file.difference:.1e})")
     print(f"wrote {files[0].path.parent / 'config.json'}  (classes, image size, normalization)")

@@ -57,7 +57,7 @@ def test_onnx_gives_the_networks_logits_from_pixels(cells, contender, tmp_path, 
     "words, message",
     [
         (["--format", "caffe"], "format 'caffe' is not one of safetensors, onnx, timm"),
-        (["--format", "timm"], "format timm holds a VisionTransformer or a model of timm's, not a ResNet"),
+        (["--format", "timm"], "format timm supports VisionTransformer and timm models, not ResNet"),
     ],
 )
 def test_a_format_that_cannot_be_is_named(cells, words, message, tmp_path, capsys):
@@ -71,7 +71,7 @@ def test_damaged_weights_and_weights_without_their_config_are_named(cells, tmp_p
     content = weights.read_bytes()
     weights.write_bytes(content[: len(content) // 2])
     assert main(["export", str(weights), "--format", "safetensors"]) == 2
-    assert "damaged or of another program" in capsys.readouterr().err
+    assert "damaged or from another program" in capsys.readouterr().err
     weights.write_bytes(content)
     (tmp_path / "config.json").unlink()
     assert main(["export", str(weights), "--format", "safetensors"]) == 2
@@ -93,12 +93,12 @@ def test_nothing_is_written_where_a_library_of_a_format_is_missing(cells, tmp_pa
 
 def test_without_the_libraries_of_onnx_safetensors_are_written_and_told_of(cells, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnxscript", None)
-    with pytest.warns(UserWarning, match="safetensors alone is written: format onnx needs onnxscript"):
+    with pytest.warns(UserWarning, match="only safetensors is written: format onnx needs onnxscript"):
         (written,) = vc.export(cells["vit"], output=tmp_path, quiet=True)
     assert written.path == tmp_path / "model.safetensors"
 
 
 def test_what_was_written_before_a_format_that_cannot_be_opens(cells, tmp_path):
-    with pytest.raises(InputError, match="format timm holds"):
+    with pytest.raises(InputError, match="format timm supports"):
         vc.export(cells["resnet"], format=["safetensors", "timm"], output=tmp_path, quiet=True)
     assert open_network(tmp_path / "model.safetensors").class_names

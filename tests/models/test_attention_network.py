@@ -198,7 +198,7 @@ def test_what_is_no_network_of_plain_convolutions_is_refused():
 
     with pytest.raises(ValueError, match=r"Linear has no torch\.nn\.Conv2d"):
         network_to_attention(nn.Linear(3, 5), image_size=32)
-    with pytest.raises(ValueError, match=r"do not convolve as torch\.nn\.Conv2d with zeros as padding: 0 \(.*Odd\)"):
+    with pytest.raises(ValueError, match=r"are not a plain torch\.nn\.Conv2d with zero padding: 0 \(.*Odd\)"):
         network_to_attention(nn.Sequential(Odd(3, 5, 3)), image_size=32)
 
 
@@ -261,7 +261,7 @@ def test_a_forward_pass_that_reads_a_kernel_is_refused():
 def test_convolutions_of_another_kind_are_named(layer):
     model = nn.ModuleDict({"first": nn.Conv2d(3, 5, 3), "odd": layer})
     with pytest.raises(
-        ValueError, match=rf"do not convolve as torch\.nn\.Conv2d with zeros as padding: odd \({type(layer).__name__}\)"
+        ValueError, match=rf"are not a plain torch\.nn\.Conv2d with zero padding: odd \({type(layer).__name__}\)"
     ):
         network_to_attention(model, image_size=32)
 

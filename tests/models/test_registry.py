@@ -107,7 +107,7 @@ def test_a_registered_model_is_made_by_name_of_what_its_signature_takes(no_other
 def test_a_model_is_registered_under_a_name_of_its_own_the_last_one_of_it_counts(no_others):
     register_model("pooled", torch.nn.Identity)
     register_model("pooled", Pooled)  # as a notebook's cell does that is run again
-    with pytest.raises(InputError, match='there is a model "vit_nano" already'):
+    with pytest.raises(InputError, match='there is a preset "vit_nano" already'):
         register_model("vit_nano", Pooled)
     with pytest.raises(ValueError, match='no option "in_chans"; did you mean in_channels'):
         create_model("vit_nano", in_chans=1)
@@ -117,7 +117,7 @@ def test_a_model_is_registered_under_a_name_of_its_own_the_last_one_of_it_counts
     with pytest.raises(ValueError, match='"pooled" has no option "height"; allowed: width'):
         create_model("pooled", num_classes=7, image_size=6, height=3)
     with pytest.raises(
-        ValueError, match=r"did you mean pooled\?.* and a custom model after register_model\(name, fact"
+        ValueError, match=r"did you mean pooled\?.* or the name of a custom model after register_model\(name, fact"
     ):
         create_model("poled", num_classes=7, image_size=6)
 

@@ -28,7 +28,7 @@ def test_what_a_score_cannot_be_combined_with_is_refused():
     with pytest.raises(ValueError, match="score must be one of dot_product, additive, gaussian, linear"):
         _vit(score="euclid")
     for changes in ({"window_size": 3}, {"position": "relative"}, {"attention_dropout": 0.1}):
-        with pytest.raises(ValueError, match=r"score=.* (needs|takes no)"):
+        with pytest.raises(ValueError, match=r"score=.* (needs|does not support)"):
             _vit(score="linear", **changes)
     with pytest.raises(ValueError, match="takes no bias"):
         MultiHeadAttention(22, 2, inner_attention=LinearAttention())(torch.randn(1, 5, 22), bias=torch.zeros(5, 5))

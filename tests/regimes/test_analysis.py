@@ -10,7 +10,7 @@ from tests.regimes.conftest import RECORD
 from tests.regimes.tables import PLAN, law_table, seeded, with_predictions
 from tests.results import changed
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.regimes.analysis import analyse, read_analysis, read_table_analysis
+from vit_vs_cnn.regimes.analysis import analyze, read_analysis, read_table_analysis
 from vit_vs_cnn.runs.answers import Answers
 from vit_vs_cnn.statistics.pair_comparison import Conclusion
 
@@ -25,14 +25,14 @@ def with_answers(results):
 
 def test_order_of_results_does_not_matter():
     results, answers = with_answers(seeded(law_table((500, 1000, 2000, 4000), **LAWS)))
-    one, again = analyse(results, answers), analyse(results[::-1], answers)
+    one, again = analyze(results, answers), analyze(results[::-1], answers)
     assert one == again
     assert one.chance == 700 / 1009 and one.has_predictions
 
 
 def test_everything_is_plain_and_finite():
     results, answers = with_answers(seeded(law_table((500, 1000, 2000, 4000), **LAWS), budget="40 steps", macs=5))
-    values = json.loads(json.dumps(analyse(results, answers, plan=PLAN).to_dict(), allow_nan=False))
+    values = json.loads(json.dumps(analyze(results, answers, plan=PLAN).to_dict(), allow_nan=False))
     assert values["comparisons"][0]["conclusion"] in [*Conclusion]
     assert values["forecasts"][0]["train_size"] == 8000
     assert values["sizes"] == [500, 1000, 2000, 4000]
@@ -41,37 +41,37 @@ def test_everything_is_plain_and_finite():
 def test_only_planned_seeds_are_analysed_and_added_ones_once():
     five = seeded({"a": {7: 0.5, 11: 0.6}, "b": {7: 0.48, 11: 0.6}}, seeds=5, spread=0.01)
     three = [r for r in five if r.seed < 3]
-    assert analyse(five, plan=PLAN) == analyse(three, plan=PLAN)
-    added = analyse(five, plan=replace(PLAN, added_seeds=((3, 4),)))
+    assert analyze(five, plan=PLAN) == analyze(three, plan=PLAN)
+    added = analyze(five, plan=replace(PLAN, added_seeds=((3, 4),)))
     assert (added.seeds, {one.error_rate for one in added.comparisons}) == (5, {0.01})
-    assert analyse(five, plan=replace(PLAN, added_seeds=((3,), (4,)))).seeds == 4
-    other = analyse([changed(r, seed=r.seed + 7) for r in three], plan=PLAN)
+    assert analyze(five, plan=replace(PLAN, added_seeds=((3,), (4,)))).seeds == 4
+    other = analyze([changed(r, seed=r.seed + 7) for r in three], plan=PLAN)
     assert {str(one.obstacle) for one in other.comparisons} == {"none of their seeds was planned"}
 
 
 def test_unfinished_experiment_is_analysed_as_far_as_it_goes():
     results = seeded(law_table((500, 1000, 4000), **LAWS))
     unfinished = [r for r in results if (r.contender, r.train_size) != ("b", 4000)]
-    analysis = analyse(unfinished)
+    analysis = analyze(unfinished)
     assert [len(analysis.curve(model)) for model in "ab"] == [3, 2]
-    assert [one.train_size for one in analysis.pair("b", "a")] == [500, 1000]
+    assert [one.train_size for one in analysis.pair_comparisons("b", "a")] == [500, 1000]
     assert not any(one.train_size == analysis.sizes[-1] for one in analysis.comparisons)
     few = "There are fewer than 3 seeds with 4,000 images"
     assert not any(text.startswith(few) for text in analysis.warnings())
-    begun = analyse([*unfinished, next(r for r in results if r not in unfinished)])
+    begun = analyze([*unfinished, next(r for r in results if r not in unfinished)])
     assert any(text.startswith(few) for text in begun.warnings())
 
 
 def test_primary_comparison_is_that_of_the_plan():
-    analysis = analyse(seeded({"a": {7: 0.5, 11: 0.6}, "b": {7: 0.48, 11: 0.6}}), plan=PLAN)
+    analysis = analyze(seeded({"a": {7: 0.5, 11: 0.6}, "b": {7: 0.48, 11: 0.6}}), plan=PLAN)
     assert analysis.primary is not None and analysis.primary.train_size == 11
-    assert analyse(seeded({"a": {7: 0.5}})).primary is None
+    assert analyze(seeded({"a": {7: 0.5}})).primary is None
 
 
 def test_known_predictions_narrow_the_difference():
     """Otherwise models count as tested on independent images."""
     results, answers = with_answers(seeded({"a": {7: 0.6}, "b": {7: 0.5}}, seeds=1))
-    known, unknown = (analyse(results, one).comparisons[0].difference for one in (answers, None))
+    known, unknown = (analyze(results, one).comparisons[0].difference for one in (answers, None))
     assert known.value == pytest.approx(unknown.value)
     assert known.high - known.low < 0.8 * (unknown.high - unknown.low)
 

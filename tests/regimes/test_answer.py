@@ -7,7 +7,7 @@ import pytest
 
 from tests.regimes.tables import PLAN, budget_grid, law_table, seeded
 from tests.results import changed
-from vit_vs_cnn.regimes.analysis import analyse
+from vit_vs_cnn.regimes.analysis import analyze
 from vit_vs_cnn.regimes.answer import (
     describe_comparison,
     format_margin,
@@ -30,12 +30,12 @@ def described(results):
 
 
 def answer(results, **options):
-    return write_answer(analyse(described(results), **options))
+    return write_answer(analyze(described(results), **options))
 
 
 def conclusion(gap, *, names=None, seeds=3, **options):
     results = seeded({"a": {7: 0.6}, "b": {7: 0.6 - gap}}, seeds=seeds, images=100_000, **options)
-    return describe_comparison(analyse(results).comparisons[0], names)
+    return describe_comparison(analyze(results).comparisons[0], names)
 
 
 def test_answer_has_a_heading_a_table_and_three_sentences():
@@ -58,7 +58,7 @@ def test_answer_has_a_heading_a_table_and_three_sentences():
 
 def test_rows_have_the_accuracies_and_the_difference_of_the_comparison():
     results = described(seeded({"vit": {7: 0.5, 11: 0.61}, "resnet": {7: 0.7, 11: 0.6}}, seeds=3, spread=0.01))
-    analysis = analyse([r for r in results if (r.contender, r.train_size) != ("vit", 7)])
+    analysis = analyze([r for r in results if (r.contender, r.train_size) != ("vit", 7)])
     found = write_answer(analysis)
     (first, second), (comparison,) = found.rows, analysis.comparisons
     assert (first[1], first[3:]) == ("-", ("", "not compared")) or (first[2], first[3:]) == ("-", ("", "not compared"))
@@ -78,7 +78,7 @@ def test_single_model_has_its_interval_and_no_recommendation():
 
 def test_third_model_is_counted_and_other_data_are_the_users():
     results = seeded({"vit": {7: 0.5}, "resnet": {7: 0.7}, "mine": {7: 0.3}}, source="folder", start_kind="unknown")
-    found = write_answer(analyse(results))
+    found = write_answer(analyze(results))
     assert found.heading == (
         "resnet (0.01M parameters) vs vit (0.01M parameters) on your images (2 of 3 models): 400 steps, 3 seeds"
     )
@@ -124,7 +124,7 @@ def test_recommendation_is_a_sentence(results, text):
 def test_cheaper_one_of_two_equivalent_models_is_named():
     results = described(seeded({"resnet": {7: 0.6}, "vit": {7: 0.6}}, seeds=10, images=10**6, spread=0.0005))
     results = [changed(r, macs=48 if r.contender == "resnet" else 12) for r in results]
-    assert write_answer(analyse(results)).recommendation.endswith(" The ViT needs 4 times less compute for an image.")
+    assert write_answer(analyze(results)).recommendation.endswith(" The ViT needs 4 times less compute for an image.")
 
 
 @pytest.mark.parametrize(
@@ -214,20 +214,20 @@ def test_what_forbids_all_conclusions_comes_first():
 )
 def test_title_asks_which_model(models, source, title):
     results = seeded({model: {7: 0.5} for model in models}, source=source)
-    assert write_answer(analyse(results)).title == title
+    assert write_answer(analyze(results)).title == title
 
 
 def test_primary_comparison_and_number_of_others_are_in_the_answer_if_the_table_does_not_show_them():
     gaps = zip("abcd", (0, 0.001, 0.1, 0.2), strict=True)
     plan = AnalysisPlan((0, 1, 2), tuple("abcd"), (100, 400), 400, ("a", "c"), 1.0)
     results = seeded({name: {100: 0.5 + gap, 400: 0.6 + gap} for name, gap in gaps})
-    found = write_answer(analyse(results, plan=plan))
+    found = write_answer(analyze(results, plan=plan))
     primary, others = found.further
     assert primary.startswith("With 400 images: c is 10.")
     assert "primary comparison): significantly better." in primary
     assert others == "The report contains 9 more comparisons."
     assert str(found).index(others) < str(found).index("Recommendation:")
-    assert write_answer(analyse(seeded({"a": {50: 0.5, 90: 0.6}, "b": {50: 0.6, 90: 0.7}}))).further == ()
+    assert write_answer(analyze(seeded({"a": {50: 0.5, 90: 0.6}, "b": {50: 0.6, 90: 0.7}}))).further == ()
 
 
 def test_comparison_is_a_sentence_with_its_interval_test_and_conclusion():
@@ -239,15 +239,15 @@ def test_comparison_is_a_sentence_with_its_interval_test_and_conclusion():
     assert conclusion(0.0, seeds=10, spread=0.0002).endswith(": equivalent within 1.0 points")
     assert conclusion(0.1, seeds=1).endswith("no conclusion, as 1 seed was run, and a conclusion needs at least 3")
     same = [changed(r, accuracy=0.5) for r in seeded({"a": {7: 0.5}, "b": {7: 0.5}})]
-    assert describe_comparison(analyse(same).comparisons[0]).startswith("a and b are equally accurate (95 % CI ")
+    assert describe_comparison(analyze(same).comparisons[0]).startswith("a and b are equally accurate (95 % CI ")
 
 
 def test_adjustment_is_named_where_it_was_made():
     table = {name: {7: accuracy} for name, accuracy in zip("abc", (0.6, 0.5, 0.4), strict=True)}
     results = seeded(table)
-    comparison, *_ = analyse(results).comparisons
+    comparison, *_ = analyze(results).comparisons
     assert "p < 0.0001, adjusted for 3 comparisons): significantly better" in describe_comparison(comparison)
-    few, *_ = analyse([r for r in results if r.seed < 2]).comparisons
+    few, *_ = analyze([r for r in results if r.seed < 2]).comparisons
     assert "adjusted" not in describe_comparison(few)  # without a conclusion the p-value is that of the pair alone
 
 
@@ -286,7 +286,7 @@ def test_best_of_all_starts_is_recommended_and_whether_its_counterpart_differs_i
     scratch = seeded({"resnet": {500: 0.61}, "vit": {500: 0.5}}, images=images, start_kind="from scratch")
     names = ("cnn_finetuned", "resnet", "vit", "vit_finetuned")
     plan = AnalysisPlan((0, 1, 2), names, (500,), 500, PAIRS[0], 1.0, pairs=PAIRS)
-    found = write_answer(analyse([*tuned, *scratch], plan=plan))
+    found = write_answer(analyze([*tuned, *scratch], plan=plan))
     assert found.recommendation.startswith("fine-tune timm/convnext_pico (94.1 %). " + text)
     assert " The best model from scratch is the ResNet (61.0 %, significantly lower)." in found.recommendation
     assert ("With 3 seeds and 100 test images" in found.recommendation) == (vit == 0.93)
@@ -297,7 +297,7 @@ def test_best_of_all_starts_is_recommended_and_whether_its_counterpart_differs_i
 def test_missing_weights_come_first_with_the_command_that_fetches_them():
     plan = replace(PLAN, missing_weights=(("vit_pretrained", "timm/deit"), ("cnn_pretrained", "timm/convnext")))
     results = seeded({"a": {7: 0.5, 11: 0.5}, "b": {7: 0.6, 11: 0.7}})
-    first, fetch, file = write_answer(analyse(results, plan=plan)).alerts
+    first, fetch, file = write_answer(analyze(results, plan=plan)).alerts
     assert first.endswith("their weights could not be loaded. A pretrained model would probably be better.")
     assert fetch.startswith("To fetch the weights of timm/deit and timm/convnext into timm's cache (HF_HOME): ")
     assert fetch.endswith("hf download timm/deit model.safetensors && hf download timm/convnext model.safetensors")
@@ -307,7 +307,7 @@ def test_missing_weights_come_first_with_the_command_that_fetches_them():
 def test_linear_probes_have_neither_steps_nor_unequal_compute():
     probes = seeded({"cnn": {7: 0.8}, "vit": {7: 0.6}}, start_kind="linear probe", start_name="in1k")
     probes = [changed(r, macs=100 if r.contender == "vit" else 10) for r in probes]
-    found = write_answer(analyse([*probes, *seeded({"other": {7: 0.5}}, start_kind="from scratch")]))
+    found = write_answer(analyze([*probes, *seeded({"other": {7: 0.5}}, start_kind="from scratch")]))
     assert found.heading.endswith("linear probe of in1k, 3 seeds")
     assert found.more_training.startswith(
         "linear probes have no training steps. Other models: not tested (--name longer"

@@ -7,7 +7,7 @@ import pytest
 
 from tests.regimes.tables import PLAN, budget_grid, with_predictions
 from tests.results import changed
-from vit_vs_cnn.regimes.analysis import analyse
+from vit_vs_cnn.regimes.analysis import analyze
 from vit_vs_cnn.regimes.budgets import BudgetResults, CostKind
 from vit_vs_cnn.statistics.mean_distribution import SeedScores, difference_over_seeds
 from vit_vs_cnn.statistics.pair_comparison import Conclusion, ObstacleKind
@@ -39,7 +39,7 @@ def test_gain_of_a_longer_budget_is_the_paired_difference_of_its_seeds():
     gains = {one.model: one for one in BudgetResults(results, correct).gains()}
     assert {(one.shorter, one.longer, one.factor) for one in gains.values()} == {("100 steps", "400 steps", 4.0)}
     rows = [np.stack([correct[f"vit-{steps}-{s}"] for s in range(5)]) for steps in (400, 100)]
-    expected = difference_over_seeds(*map(SeedScores.of, rows)).interval()
+    expected = difference_over_seeds(*map(SeedScores.from_correct, rows)).interval()
     assert vars(gains["vit"].gain) == pytest.approx(vars(expected))
     assert gains["vit"].gain.low > 0.15
 
@@ -80,7 +80,9 @@ def test_between_two_budgets_scores_are_interpolated_by_the_logarithm_of_the_cos
     share = np.log(3) / np.log(9)  # 300 steps
     mixed = (1 - share) * rows["resnet-100"] + share * rows["resnet-900"]
     assert one.is_interpolated and one.difference is not None
-    expected = difference_over_seeds(SeedScores.of(mixed), SeedScores.of(rows["vit-900"])).interval()
+    expected = difference_over_seeds(
+        SeedScores.from_correct(mixed), SeedScores.from_correct(rows["vit-900"])
+    ).interval()
     assert vars(one.difference) == pytest.approx(vars(expected))
 
 
@@ -104,7 +106,7 @@ def test_difference_at_equal_steps_has_the_interval_of_the_comparison():
     """Both have the seeds and the error rate of the plan."""
     names = ("resnet", "vit")
     plan = replace(PLAN, contenders=names, train_sizes=(1009,), size=1009, pair=names, added_seeds=((3, 4),))
-    found = analyse(FOUR_TIMES, plan=plan)
+    found = analyze(FOUR_TIMES, plan=plan)
     steps = next(one for one in found.equal_cost if one.cost is CostKind.STEPS)
     assert found.primary is not None and found.primary.error_rate == 0.01
     assert steps.difference == found.primary.difference
@@ -113,9 +115,9 @@ def test_difference_at_equal_steps_has_the_interval_of_the_comparison():
 def test_runs_of_another_budget_than_planned_allow_no_conclusion():
     plan = replace(PLAN, contenders=("resnet", "vit"), train_sizes=(1009,), size=1009, pair=("resnet", "vit"))
     plan = replace(plan, budget="400 steps")
-    (found,) = analyse([r for r in FOUR_TIMES if r.cost.steps == 100], plan=plan).comparisons
+    (found,) = analyze([r for r in FOUR_TIMES if r.cost.steps == 100], plan=plan).comparisons
     assert found.obstacle is not None
     assert (found.conclusion, found.obstacle.kind) == (Conclusion.NO_CONCLUSION, ObstacleKind.OTHER_BUDGET)
     assert str(found.obstacle) == "some of their runs had 100 steps, and 400 steps were planned"
-    (found,) = analyse(FOUR_TIMES, plan=plan).comparisons
+    (found,) = analyze(FOUR_TIMES, plan=plan).comparisons
     assert found.conclusion is Conclusion.SIGNIFICANTLY_BETTER

@@ -7,7 +7,7 @@ import pytest
 from tests.regimes.tables import PLAN, seeded
 from tests.results import changed
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.regimes.analysis import analyse
+from vit_vs_cnn.regimes.analysis import analyze
 from vit_vs_cnn.regimes.caveats import (
     Caveat,
     CaveatKind,
@@ -17,7 +17,7 @@ from vit_vs_cnn.regimes.caveats import (
     max_unseen_failure_rate,
 )
 from vit_vs_cnn.regimes.measurements import measure
-from vit_vs_cnn.regimes.model_summaries import summarise_models
+from vit_vs_cnn.regimes.model_summaries import summarize_models
 from vit_vs_cnn.runs.analysis_plan import Deviation
 from vit_vs_cnn.runs.result import by_network
 from vit_vs_cnn.statistics.pair_comparison import Obstacle, ObstacleKind
@@ -35,7 +35,7 @@ def both(seeds=3, **changes_of_b):
 
 
 def caveats(results, *, pairs=(("a", "b"),), plan=None, log_objections=None, few_classes=(), chance=None):
-    models = summarise_models(results)
+    models = summarize_models(results)
     options = {"pairs": pairs, "plan": plan, "log_objections": log_objections or {}, "few_classes": few_classes}
     return find_caveats(results, measure(results, chance=chance), models, **options)
 
@@ -62,7 +62,12 @@ def test_fair_comparison_has_no_caveat_and_no_obstacle():
         ({"planned_steps": 50}, "STOPPED_EARLY", "6 of 12 runs stopped before their budget ended (b ", "ENDED_EARLY"),
         ({"recipe": {"augmentation": {"flip": False}}}, "DIFFERENT_AUGMENTATION", "Augmentation differs", None),
         ({"macs": 400_012}, "UNEQUAL_COMPUTE", "b uses 4 times the compute of a (0.40M vs 0.10M mult", None),
-        ({"scored_images_in_start": 5}, "START_SAW_TEST_IMAGES", "trained on test images (b: 5), which the ", None),
+        (
+            {"scored_images_in_start": 5},
+            "START_TRAINED_ON_TEST_IMAGES",
+            "trained on test images (b: 5), which the ",
+            None,
+        ),
         ({"start_history_known": False}, "START_IMAGES_UNKNOWN", "of the weights that b started from are not ", None),
     ],
 )
@@ -126,7 +131,7 @@ def test_worst_caveat_is_first_also_where_one_is_added():
     results = [changed(r, trials=None) for r in both(2, recipe={})]
     severities = [one.severity for one in caveats(results)]
     assert severities == sorted(severities, reverse=True) and len({*severities}) == 3
-    analysis = analyse(results)
+    analysis = analyze(results)
     added = analysis.with_caveat(Caveat(CaveatKind.PREDICTIONS_UNREADABLE, CaveatSeverity.INVALIDATES, "X."))
     assert added.warnings()[0] == "X."
     assert len(added.warnings(CaveatSeverity.BLOCKS)) == 2

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.results import make_result
-from vit_vs_cnn.regimes.model_summaries import display_name, format_model_name, macs_ratio, millions, summarise_models
+from vit_vs_cnn.regimes.model_summaries import display_name, format_model_name, macs_ratio, millions, summarize_models
 
 
 @pytest.mark.parametrize(
@@ -40,24 +40,24 @@ def test_networks_have_their_common_names(model, name):
     ],
 )
 def test_start_and_budget_are_phrases(values, start, budget):
-    (found,) = summarise_models([make_result(**{"model": {"name": "vit_nano"}} | values)])
+    (found,) = summarize_models([make_result(**{"model": {"name": "vit_nano"}} | values)])
     assert (found.start, found.budget) == (start, budget)
 
 
 def test_title_has_the_key_where_the_network_has_another_name():
     runs = [make_result(contender=key, model={"name": "vit_nano"}) for key in ("vit", "rotary")]
-    titles = {one.key: one.title for one in summarise_models(runs)}
+    titles = {one.key: one.title for one in summarize_models(runs)}
     assert titles == {"vit": "ViT nano (0.01M parameters)", "rotary": "rotary (0.01M parameters)"}
 
 
 def test_summary_is_of_the_largest_size():
     runs = [make_result(train_size=size, parameters=size) for size in (7, 11, 9)]
-    (found,) = summarise_models(runs)
+    (found,) = summarize_models(runs)
     assert found.parameters == 11
 
 
 def test_compute_is_compared_where_it_is_known():
-    models = summarise_models([make_result(contender=key, macs=macs) for key, macs in (("a", 5), ("b", 20), ("c", 0))])
+    models = summarize_models([make_result(contender=key, macs=macs) for key, macs in (("a", 5), ("b", 20), ("c", 0))])
     largest, smallest, ratio = macs_ratio(models)
     assert (largest.key, smallest.key, ratio) == ("b", "a", 4.0)
     assert macs_ratio(models[2:]) is None

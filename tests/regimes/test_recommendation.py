@@ -7,7 +7,7 @@ import pytest
 
 from tests.regimes.tables import PLAN, budget_grid, law_table, seeded
 from tests.results import changed
-from vit_vs_cnn.regimes.analysis import analyse
+from vit_vs_cnn.regimes.analysis import analyze
 from vit_vs_cnn.regimes.recommendation import RecommendationKind
 from vit_vs_cnn.runs.answers import Answers
 
@@ -18,7 +18,7 @@ MACS = {"resnet": 400, "vit": 100}
 
 
 def advice(results, **options):
-    return analyse(results, **options).recommendation
+    return analyze(results, **options).recommendation
 
 
 def classes(majority: int, others: int) -> Answers:

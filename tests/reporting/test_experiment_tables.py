@@ -5,7 +5,7 @@ import pytest
 from tests.regimes.tables import seeded
 from tests.results import changed, make_result
 from tests.runs.test_trials import trial
-from vit_vs_cnn.regimes.analysis import Analysis, analyse
+from vit_vs_cnn.regimes.analysis import Analysis, analyze
 from vit_vs_cnn.reporting.experiment_tables import (
     accuracy_table,
     comparison_table,
@@ -28,13 +28,13 @@ def columns_of(table) -> list[dict]:
 
 
 def accuracies_of(results, **options) -> list[dict]:
-    return columns_of(accuracy_table(analyse(results, **options), results))
+    return columns_of(accuracy_table(analyze(results, **options), results))
 
 
 def test_seeds_are_one_row_with_the_interval_of_the_analysis():
     results = seeded(PAIR, **COST)
     row, _ = accuracies_of(results)
-    accuracy = analyse(results).curve("a")[0].accuracy
+    accuracy = analyze(results).curve("a")[0].accuracy
     assert accuracy.value == pytest.approx(sum(r.accuracy for r in results[:3]) / 3)
     assert [row["model"], row["training images"], row["seeds"], row["steps"]] == ["a", "50", "3", "40"]
     texts = [f"{100 * value:.1f}" for value in (accuracy.value, accuracy.low, accuracy.high)]
@@ -53,7 +53,7 @@ def test_each_model_has_one_row_with_its_recipe():
         make_result(contender="resnet", recipe_source=RecipeSource.SEARCHED, trials=4, tuned_at=500, trial_rank=2),
         make_result(contender="resnet", train_size=7, recipe_source=None),
     ]
-    resnet, vit = columns_of(models_table(analyse(results), results))
+    resnet, vit = columns_of(models_table(analyze(results), results))
     assert (vit["recipe"], vit["settings"]) == ("by hand", "optimizer.lr 0.1")
     assert resnet["recipe"] == "not the best of 4 trials with 500 images"
 
@@ -61,7 +61,7 @@ def test_each_model_has_one_row_with_its_recipe():
 def four_models() -> Analysis:
     gaps = zip("abcd", (0, 0.001, 0.1, 0.2), strict=True)
     plan = AnalysisPlan((0, 1, 2), tuple("abcd"), (100, 400), 400, ("a", "c"), 1.0)
-    return analyse(seeded({name: {100: 0.5 + gap, 400: 0.6 + gap} for name, gap in gaps}), plan=plan)
+    return analyze(seeded({name: {100: 0.5 + gap, 400: 0.6 + gap} for name, gap in gaps}), plan=plan)
 
 
 def test_comparisons_name_the_better_model_first_and_state_conclusion_and_reason():
@@ -73,14 +73,14 @@ def test_comparisons_name_the_better_model_first_and_state_conclusion_and_reason
         assert float(row["points"]) == pytest.approx(100 * one.lead.value, abs=0.051)
         assert row["conclusion"].startswith(str(one.conclusion))
     assert sum(row["conclusion"].endswith(", primary") for row in rows) == 1
-    (single,) = columns_of(comparison_table(analyse(seeded(PAIR, seeds=1))))
+    (single,) = columns_of(comparison_table(analyze(seeded(PAIR, seeds=1))))
     assert single["conclusion"].startswith("no conclusion: 1 seed was run")
     assert single["detectable"] == ""
 
 
 def test_forecasts_have_their_law():
     table = {"a": {n: 1 - 2 * n**-0.3 for n in (100, 400, 900, 2000)}}
-    analysis = analyse(seeded(table, images=10**6, spread=0))
+    analysis = analyze(seeded(table, images=10**6, spread=0))
     (row,) = columns_of(forecasts_table(analysis))
     assert (row["training images"], row["b"]) == ("4,000", "0.300")
     assert float(row["from"]) <= float(row["accuracy, %"]) <= float(row["to"])
@@ -92,22 +92,22 @@ def test_longer_budgets_have_gains_and_the_change_of_the_difference():
         for steps, gain in ((100, 0.0), (400, 0.1))
         for r in seeded(PAIR)
     ]
-    analysis = analyse(runs)
+    analysis = analyze(runs)
     rows = columns_of(gains_table(analysis))
     budgets = "100 steps to 400 steps"
     assert [(row["model"], row["budgets"], row["gain"]) for row in rows] == [(n, budgets, "+10.0") for n in "ab"]
     (change,) = columns_of(interactions_table(analysis))
     assert (change["budgets"], float(change["change"])) == (budgets, 0.0)
-    single = analyse(seeded(PAIR))
+    single = analyze(seeded(PAIR))
     assert gains_table(single).rows == interactions_table(single).rows == []
 
 
 def test_equal_cost_is_listed_where_costs_differ():
     cheap, dear = seeded({"a": {50: 0.5}}, macs=10_000), seeded({"b": {50: 0.6}}, macs=40_000)
-    (flops,) = columns_of(equal_cost_table(analyse([*cheap, *dear])))
+    (flops,) = columns_of(equal_cost_table(analyze([*cheap, *dear])))
     assert (flops["equal"], flops["cost ratio"]) == ("training FLOPs", "0.25")
     assert (flops["points"], flops["source"]) == ("unknown", "no run is short enough")
-    assert equal_cost_table(analyse(seeded(PAIR))).rows == []
+    assert equal_cost_table(analyze(seeded(PAIR))).rows == []
 
 
 def test_all_trials_are_listed_the_best_of_each_model_first():

@@ -11,15 +11,15 @@ from rich.console import Console
 
 from tests.browser import DESK, PHONE, assert_readable, look_at, open_browser
 from vit_vs_cnn.reporting.document import (
-    Bullets,
+    BulletList,
     Code,
+    Collapsible,
+    DescriptionList,
     Document,
-    Facts,
-    Fold,
     Gallery,
+    HtmlTemplate,
     Link,
     Picture,
-    Raw,
     Table,
     Text,
 )
@@ -49,13 +49,13 @@ def _document(folder: Path) -> Document:
         f"Title {NASTY}", [f"Answer {NASTY}", "Second."], styles=assign_styles(["vit", NASTY]), assets=["explorer.css"]
     )
     document.section("First part", Text(f"Words {NASTY}", note=True), Text("More words."))
-    document.add(Bullets([Link("away", "results.csv"), NASTY]), Code("python -m " + "vit_vs_cnn " * 30))
-    document.add(Facts({f"name {NASTY}": NASTY, "a very long path": "/".join(["part"] * 60), "n": 5000}))
+    document.add(BulletList([Link("away", "results.csv"), NASTY]), Code("python -m " + "vit_vs_cnn " * 30))
+    document.add(DescriptionList({f"name {NASTY}": NASTY, "a very long path": "/".join(["part"] * 60), "n": 5000}))
     columns = ["name", "a number of it", *(f"column {i}" for i in range(17))]
     document.add(Table("A wide table", columns, [[NASTY, 1234, *["3.5 %"] * 17]], "wide", f"Note {NASTY}"))
     document.section("First part")
     document.section("Second part")
-    document.add(Fold("Folded", [Picture(_plot(), "A plot.", "a line")]))
+    document.add(Collapsible("Folded", [Picture(_plot(), "A plot.", "a line")]))
     (folder / "plot.png").write_bytes(_png())
     document.add(Picture(folder / "plot.png", f"A file {NASTY}", f"grey {NASTY}"))
     tiles = [Picture(_png(5, 3), str(i), f"tile {i}") for i in range(6)]
@@ -99,7 +99,7 @@ def test_what_a_user_named_is_never_markup(render, tmp_path):
 
 def test_values_of_a_template_of_its_own_are_never_markup():
     document = Document("t", assets=["explorer.js"])
-    document.add(Raw("explorer.html", {"weights": {NASTY: NASTY}, "data": {"name": NASTY, "a": "</script>"}}))
+    document.add(HtmlTemplate("explorer.html", {"weights": {NASTY: NASTY}, "data": {"name": NASTY, "a": "</script>"}}))
     html = render_page(document)
     assert "<script>alert" not in html
     assert "script-src 'unsafe-inline'" in html
@@ -168,12 +168,13 @@ def test_a_contender_looks_the_same_whatever_the_order_and_no_two_look_alike():
 
 def test_a_terminal_shows_tables_then_the_lead_then_warnings_and_no_folded_part():
     document = Document("t", "The answer.")
-    document.section("Before", Bullets(["beware"], "warning"))
+    document.section("Before", BulletList(["beware"], "warning"))
     document.section(
-        "All", Table("T", ["n", "aside", "x"], [["7", "hidden", "[b]1,234[/b]"]], aside=frozenset({"aside"}))
+        "All",
+        Table("T", ["n", "aside", "x"], [["7", "hidden", "[b]1,234[/b]"]], page_only_columns=frozenset({"aside"})),
     )
-    document.add(Table("Q", ["never"], [["shown"]], terminal=False), Facts({"no": "fact"}), Text("Words."))
-    document.add(Fold("Folded", [Table("F", ["no"], [["fold"]])]))
+    document.add(Table("Q", ["never"], [["shown"]], in_terminal=False), DescriptionList({"no": "fact"}), Text("Words."))
+    document.add(Collapsible("Folded", [Table("F", ["no"], [["fold"]])]))
     text = _printed(document)
     found = [text.index(word) for word in ("T\n", "[b]1,234[/b]", "Words.", "The answer.", "warning: beware")]
     assert found == sorted(found)

@@ -42,7 +42,7 @@ def test_a_loaded_network_gives_the_logits_of_the_result(trained_once, contender
         ({"model": {"class_path": "os.system"}}, "os.system is not imported without --trust"),
         ({"model": {"name": "vit_giga"}}, "there is no model"),
         ({"image_shape": [3, 33, 32]}, "patch_size"),
-        ({"mean": None}, "lacks what is needed"),
+        ({"mean": None}, "its network cannot be rebuilt"),
     ],
 )
 def test_a_checkpoint_that_does_not_fit_is_named(trained_once, tmp_path, change, message):

@@ -10,7 +10,7 @@ from tests.experiments.tiny import run_quietly, tiny_config
 from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.data.synthetic.source import SyntheticSource
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.regimes.analysis import analyse
+from vit_vs_cnn.regimes.analysis import analyze
 from vit_vs_cnn.runs.experiment_data import ExperimentData
 from vit_vs_cnn.runs.overlap import (
     CHECKPOINT_KEY_TRAINING_HASHES,
@@ -80,7 +80,7 @@ def test_weights_of_which_nothing_is_known_are_warned_of(swapped, tmp_path):
     assert not open_network(after).seen.is_whole
     result = read_result(after.parents[1] / "result.json")
     assert result.start.start_history_known is False
-    assert any("that CNN started from are not recorded" in text for text in analyse([result]).warnings())
+    assert any("that CNN started from are not recorded" in text for text in analyze([result]).warnings())
 
 
 @pytest.mark.parametrize("said", [None, 3, {}, {"images": "?", "whole": True}, {"images": "AAA=", "whole": True}])

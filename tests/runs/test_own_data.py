@@ -116,7 +116,7 @@ def test_workers_find_the_images_without_the_users_class(tmp_path):
 @pytest.mark.parametrize(
     ("source", "says"),
     [
-        ({"class_path": "nowhere.Images"}, "nowhere.Images can't be imported: No module named 'nowhere'"),
+        ({"class_path": "nowhere.Images"}, "nowhere.Images cannot be imported: No module named 'nowhere'"),
         ({"class_path": f"{HERE}.COUNT"}, "COUNT is a int, not a class or a function"),
         (
             {"class_path": f"{HERE}.images_and_labels", "init_args": {"size": 3}},

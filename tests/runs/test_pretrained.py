@@ -15,7 +15,7 @@ from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.models import ResNet, VisionTransformer, create_model
 from vit_vs_cnn.models.input_wrappers import ResizedInput
 from vit_vs_cnn.models.timm_conversion import convert_to_timm
-from vit_vs_cnn.regimes.analysis import analyse
+from vit_vs_cnn.regimes.analysis import analyze
 from vit_vs_cnn.runs.experiment_data import ExperimentData
 from vit_vs_cnn.runs.networks import as_timm_reads, read_weights
 from vit_vs_cnn.runs.preparation import grid, prepare_network
@@ -228,7 +228,7 @@ def test_seen_images_that_are_allowed_are_counted_and_told(pretrained, tmp_path)
     values["contenders"]["tuned"]["weights"]["max_known_overlap"] = 120
     (result,) = run_quietly(experiment_from_dict(values))
     assert 0 < result.start.scored_images_in_start <= result.scores.scored_images
-    assert any("Start weights were trained on test images" in text for text in analyse([result]).warnings())
+    assert any("Start weights were trained on test images" in text for text in analyze([result]).warnings())
 
 
 def _folder_of(experiment, folder):

@@ -62,8 +62,8 @@ def test_what_the_config_says_is_not_replaced_and_objects_are_made_inside():
         (f"{OWN}.SmallCnn", {"width": "wide"}, "SmallCnn.*width"),
         (f"{OWN}.SmallCnn", {"depth": 3}, "SmallCnn: takes no depth; it takes in_channels, num_classes, width"),
         (f"{OWN}.SmallCnn", {"width": -3}, "SmallCnn"),
-        (f"{OWN}.Nothing", {}, r"tests\.own_classes\.Nothing can't be imported: .*no attribute"),
-        ("nowhere.Net", {}, r"nowhere\.Net can't be imported: No module named"),
+        (f"{OWN}.Nothing", {}, r"tests\.own_classes\.Nothing cannot be imported: .*no attribute"),
+        ("nowhere.Net", {}, r"nowhere\.Net cannot be imported: No module named"),
         ("Net", {}, "'Net' must be the path of a class"),
         (f"{OWN}.torch", {}, "is a module, not a class"),
         (f"{OWN}.no_network", {}, r"no_network gives a int, not a torch\.nn\.Module"),
@@ -90,7 +90,9 @@ def test_classes_are_made_in_arguments_of_any_type():
     assert len(part) == 2 and part[0][0].dtype == torch.uint8
     assert make_object(_spec("torch.full", size=[2], fill_value=3), location="x", trust=True).tolist() == [3, 3]
     wrong = _spec("torch.utils.data.Subset", dataset=_spec("nowhere.Images"), indices=[1])
-    with pytest.raises(InputError, match=r"^x: torch\.utils\.data\.Subset: dataset: nowhere\.Images can't be imported"):
+    with pytest.raises(
+        InputError, match=r"^x: torch\.utils\.data\.Subset: dataset: nowhere\.Images cannot be imported"
+    ):
         make_object(wrong, location="x", trust=True)
     with pytest.raises(InputError, match=r"^x: the class torch\.full is not imported without --trust$"):
         make_object(_spec("torch.full"), location="x", trust=False)
@@ -101,7 +103,9 @@ def test_a_function_that_transforms_takes_arguments_and_classes_in_these():
     transform = make_transform(Augmentation(transform=Plain(spec)), trust=True)
     assert transform(torch.full((1, 3, 2, 5), 7, dtype=torch.uint8), [0]).unique().tolist() == [14]
     refused = Augmentation(transform=Plain(_spec(f"{OWN}.scaled", parts=[_spec("nowhere.Part")])))
-    with pytest.raises(InputError, match=r"^augmentation\.transform: .*scaled: parts: nowhere\.Part can't be imported"):
+    with pytest.raises(
+        InputError, match=r"^augmentation\.transform: .*scaled: parts: nowhere\.Part cannot be imported"
+    ):
         make_transform(refused, trust=True)
 
 
@@ -171,14 +175,14 @@ def test_a_loss_that_does_not_fit_is_refused_before_anything_trains(tmp_path, lo
 @pytest.mark.parametrize(
     ("contender", "message"),
     [
-        ({"loss": {"class_path": f"{OWN}.Focal"}, "label_smoothing": 0.1}, "label_smoothing and class_weights belong"),
+        ({"loss": {"class_path": f"{OWN}.Focal"}, "label_smoothing": 0.1}, "label_smoothing and class_weights need"),
         ({"loss": {"class_path": f"{OWN}.Focal"}, "class_weights": "balanced"}, "label_smoothing and class_weights"),
         ({"loss": {"init_args": {}}}, "loss: expected {class_path: package.module.Name, init_args"),
         ({"class_weights": "equal"}, "class_weights: expected balanced or a list"),
         ({"class_weights": [1.0, -1.0]}, "must be 0 or more"),
         ({"class_weights": [0.0, 0.0]}, "not all 0"),
-        ({"optimizer": {"name": f"{OWN}.Focal", "lr": 0.1}}, "optimizer tests.own_classes.Focal can't be made"),
-        ({"optimizer": {"name": "nowhere.Adam"}}, "nowhere.Adam can't be imported"),
+        ({"optimizer": {"name": f"{OWN}.Focal", "lr": 0.1}}, "optimizer tests.own_classes.Focal cannot be created"),
+        ({"optimizer": {"name": "nowhere.Adam"}}, "nowhere.Adam cannot be imported"),
         ({"class_weights": [1.0, 2.0]}, "contenders.own.class_weights: has 2 numbers, and there are 10 classes"),
     ],
 )

@@ -33,7 +33,7 @@ def simulated(accuracy: float, seeds: int = 3, images: int = 1009, *, seed: int 
 
 
 def scores(accuracy: float, seeds: int = 3, images: int = 1009, *, seed: int = 0) -> SeedScores:
-    return SeedScores.of(simulated(accuracy, seeds, images, seed=seed))
+    return SeedScores.from_correct(simulated(accuracy, seeds, images, seed=seed))
 
 
 def without_predictions(accuracies, images: int) -> SeedScores:
@@ -134,7 +134,7 @@ def test_with_endless_test_images_the_interval_is_that_of_the_t_test():
 
 def test_paired_difference_has_the_seed_part_of_the_t_test_and_the_covariance_of_images():
     first, second = simulated(0.62, 4), simulated(0.55, 4, seed=1)
-    found = difference_over_seeds(SeedScores.of(first), SeedScores.of(second))
+    found = difference_over_seeds(SeedScores.from_correct(first), SeedScores.from_correct(second))
     changes = first.astype(float) - second
     ((scale, df),) = found.seed_parts
     assert (scale, df) == (pytest.approx(stats.sem(changes.mean(1))), 3)
@@ -151,7 +151,7 @@ def test_unpaired_difference_has_a_seed_part_of_each_model():
         [stats.sem(side.accuracies) for side in (first, second)]
     )
     rows = simulated(0.6, 2), simulated(0.55, 5, seed=1)[:, ::-1]  # other images are difficult for each
-    found = difference_over_seeds(*map(SeedScores.of, rows), paired=False)
+    found = difference_over_seeds(*map(SeedScores.from_correct, rows), paired=False)
     covariances = np.cov(np.vstack(rows), ddof=0)
     blocks = covariances[0, 1], covariances[2:, 2:][~np.eye(5, dtype=bool)].mean(), covariances[:2, 2:].mean()
     expected = (blocks[0] + blocks[1] - 2 * blocks[2]) / 1009 + 1 / 1009**2
@@ -191,7 +191,7 @@ def test_single_network_has_wilsons_interval_whether_or_not_predictions_are_know
 
 
 def test_perfect_scores_are_not_certain():
-    perfect = SeedScores.of(np.ones((3, 59)))
+    perfect = SeedScores.from_correct(np.ones((3, 59)))
     estimate = accuracy_interval(perfect)
     assert estimate.low == pytest.approx(wilson_interval(59, 59).low, abs=0.005)
     assert estimate.high == 1.0

@@ -29,7 +29,9 @@ def correct(share: float, seeds: int = 3, *, seed: int = 0, images: int = 997) -
 
 def compared(gap: float, seeds: int = 3, **rules):
     first, second = correct(0.7, seeds), correct(0.7 - gap, seeds, seed=1)
-    return compare_models(("a", "b"), SeedScores.of(first), SeedScores.of(second), rules=ComparisonRules(**rules))
+    return compare_models(
+        ("a", "b"), SeedScores.from_correct(first), SeedScores.from_correct(second), rules=ComparisonRules(**rules)
+    )
 
 
 def without_predictions(first, second, images=60, **options):
@@ -65,7 +67,7 @@ def test_lead_is_the_difference_from_the_side_of_the_leader():
     ],
 )
 def test_obstacle_forbids_a_conclusion_whatever_the_difference(sides, options, kind):
-    found = compare_models(("a", "b"), *map(SeedScores.of, sides), **options)
+    found = compare_models(("a", "b"), *map(SeedScores.from_correct, sides), **options)
     assert found.obstacle is not None
     assert (found.conclusion, found.obstacle.kind) == (Conclusion.NO_CONCLUSION, kind)
     assert found.difference.low > 0 or found.seeds == 2
@@ -73,7 +75,7 @@ def test_obstacle_forbids_a_conclusion_whatever_the_difference(sides, options, k
 
 def test_six_test_images_are_the_fewest_on_which_mcnemar_can_be_significant():
     right, wrong = np.ones((3, 6), bool), np.zeros((3, 6), bool)
-    assert compare_models(("a", "b"), SeedScores.of(right), SeedScores.of(wrong)).conclusion in (
+    assert compare_models(("a", "b"), SeedScores.from_correct(right), SeedScores.from_correct(wrong)).conclusion in (
         Conclusion.SIGNIFICANTLY_BETTER,
     )
     assert mcnemar_exact(right[0], wrong[0]) < ERROR_RATE < mcnemar_exact(right[0, :5], wrong[0, :5])
@@ -82,7 +84,7 @@ def test_six_test_images_are_the_fewest_on_which_mcnemar_can_be_significant():
 @pytest.mark.parametrize("paired", [True, False])
 def test_two_single_networks_are_compared_by_mcnemars_test(paired):
     first, second = correct(0.7, 1), correct(0.6, 1, seed=1)
-    found = compare_models(("a", "b"), SeedScores.of(first), SeedScores.of(second), paired=paired)
+    found = compare_models(("a", "b"), SeedScores.from_correct(first), SeedScores.from_correct(second), paired=paired)
     assert (found.test, found.p_value) == (ComparisonTest.MCNEMAR, mcnemar_exact(first[0], second[0]))
     assert found.obstacle is not None and found.obstacle.kind is ObstacleKind.FEW_SEEDS
 
@@ -185,7 +187,7 @@ def test_impossible_differences_are_neither_printed_nor_proposed():
 
 
 def test_equal_answers_have_a_p_value_of_1():
-    same = SeedScores.of(correct(0.7))
+    same = SeedScores.from_correct(correct(0.7))
     found = compare_models(("a", "b"), same, same)
     assert (found.p_value, found.difference.value) == (1.0, 0.0)
     assert replace(found, first="b", second="a").names == found.names

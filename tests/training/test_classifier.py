@@ -158,7 +158,7 @@ def test_a_trainer_of_ones_own_fits_validates_tests_predicts_and_loads(tmp_path)
     loss = F.nll_loss(probabilities.log(), labels).item()
     assert validated["val/loss"] == tested["test/loss"] == pytest.approx(loss, rel=1e-5)
     path = next(tmp_path.rglob("*.ckpt"))
-    with pytest.raises(InputError, match=r"saved by Classifier.load_from_checkpoint\(path, network=...\)"):
+    with pytest.raises(InputError, match=r"with Classifier.load_from_checkpoint\(path, network=...\)"):
         open_network(path)
     again = Classifier.load_from_checkpoint(path, network=_network(), weights_only=True)
     assert again.ema_half_life == 0.5
@@ -219,7 +219,7 @@ def test_images_and_labels_that_do_not_fit_each_other_are_refused(changes, says,
 
 
 def test_a_network_with_another_number_of_classes_is_refused_at_its_first_step():
-    with pytest.raises(InputError, match=r"the network returns \(5, 3\) for a batch, but num_classes is 7"):
+    with pytest.raises(InputError, match=r"the network returns logits of shape \(5, 3\), but num_classes is 7"):
         _fit(Classifier(_network(), num_classes=7, steps=STEPS), _data())
 
 
@@ -231,7 +231,7 @@ def test_a_network_that_gives_no_numbers_before_any_update_is_not_said_to_learn_
 
 
 def test_a_run_that_nobody_bounds_is_refused():
-    with pytest.raises(InputError, match="give Classifier steps, or the Trainer max_steps"):
+    with pytest.raises(InputError, match="set steps of Classifier, or max_steps of the Trainer"):
         _trainer(max_epochs=-1).fit(Classifier(_network(), num_classes=3), _data())
 
 

@@ -102,7 +102,7 @@ class GatedAttention(GridLayer):
         return (1 - share) * output + gate * _weighted_mean(positional.to(values.dtype), values), None
 
     def _positional_weights(self, pairs: Tensor | None) -> Tensor:
-        """``(heads, tokens, tokens)``, or ``(batch, heads, tokens, tokens)`` if the images differ in their masks."""
+        """Softmax of the position bias: ``(heads, tokens, tokens)``; with a batch dimension if masks differ."""
         scores = self.position.token_bias()
         if pairs is not None:
             scores = scores.expand(torch.broadcast_shapes(scores.shape, pairs.shape))
@@ -122,5 +122,5 @@ def _weighted_mean(weights: Tensor, values: Tensor) -> Tensor:
     """``weights @ values``; weights that all images share are multiplied with all of them in one product per head."""
     if weights.ndim == values.ndim:
         return weights @ values
-    runs_at_a_time = weights @ rearrange(values, "b heads n d -> heads n (b d)")
-    return rearrange(runs_at_a_time, "heads n (b d) -> b heads n d", d=values.shape[-1])
+    products = weights @ rearrange(values, "b heads n d -> heads n (b d)")
+    return rearrange(products, "heads n (b d) -> b heads n d", d=values.shape[-1])

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from vit_vs_cnn.attention.multihead import NORM_EPS, MultiHeadAttention
 
-#: Offset (rows, cols) from query to key of nine heads of a 3 x 3 kernel, the nearest first; a tenth head starts over.
+#: Offsets (rows, cols) from query to key of a 3 x 3 kernel, the nearest first. Head h has offset h modulo 9.
 IMPULSE_OFFSETS = ((0, 0), (-1, 0), (0, 1), (0, -1), (1, 0), (-1, -1), (-1, 1), (1, -1), (1, 1))
 #: Height of an impulse, and scale of the noise elsewhere (a truncated normal of this standard deviation).
 IMPULSE, NOISE, NOISE_STD = 1000.0, 3.0, 0.6
@@ -18,9 +18,10 @@ IMPULSE, NOISE, NOISE_STD = 1000.0, 3.0, 0.6
 MIN_RELATIVE_SINGULAR_VALUE = 0.05
 
 
-#: Standard deviation of the noise and share of the identity: of the products of queries and keys, and of the product of
-#: values and output. Frobenius norm of a head's maps of queries and of keys for an impulse.
-QUERY_KEY_MIX, VALUE_OUTPUT_MIX, IMPULSE_NORM = 0.7, 0.4, 7.0
+#: Factor of the noise and of the identity in the query-key products and in the value-output product.
+QUERY_KEY_MIX, VALUE_OUTPUT_MIX = 0.7, 0.4
+#: Frobenius norm of a head's query map and of its key map after ``initialize_impulse``.
+IMPULSE_NORM = 7.0
 
 
 @torch.no_grad()

@@ -153,7 +153,7 @@ def _causal_sums(query_features: Tensor, key_features: Tensor, values: Tensor, c
 
 
 def _divide(numerator: Tensor, denominator: Tensor) -> Tensor:
-    """Their quotient; zero, in gradients too, where the denominator is zero or has lost its digits."""
+    """Quotient; zero, also in gradients, where the denominator is zero or too small to be exact."""
     numbers = torch.finfo(denominator.dtype)
     empty = denominator < numbers.tiny / numbers.eps
     return (numerator / denominator.masked_fill(empty, 1.0)).masked_fill(empty, 0.0)
@@ -162,10 +162,10 @@ def _divide(numerator: Tensor, denominator: Tensor) -> Tensor:
 def random_frequencies(
     num_features: int, head_dim: int, *, orthogonal: bool = True, generator: torch.Generator | None = None
 ) -> Float[Tensor, "num_features head_dim"]:
-    """Rows that are each N(0, I); with ``orthogonal``, at right angles within every block of ``head_dim`` rows.
+    """Random rows, each N(0, I); with ``orthogonal``, orthogonal within every block of ``head_dim`` rows.
 
     Reference: Yu et al. 2016, section 3 (orthogonal blocks); Choromanski et al. 2021, section 2.4.
-    Differs: none. Float64; a row's length is that of a Gaussian vector, drawn apart from its direction.
+    Differs: none. Float64; a row's length is that of a Gaussian vector, sampled separately from its direction.
     """
     gaussian = torch.randn(num_features, head_dim, dtype=torch.float64, generator=generator)
     if not orthogonal:

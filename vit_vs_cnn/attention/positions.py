@@ -1,4 +1,4 @@
-"""Positions of tokens: encodings added to the tokens, rotations of queries and keys, and their move to another grid."""
+"""Positions of tokens: encodings added to the tokens, rotations of queries and keys, and resizing to another grid."""
 
 import torch
 import torch.nn.functional as F
@@ -8,12 +8,12 @@ from torch import Tensor, nn
 
 from vit_vs_cnn.attention.arguments import Heads, Tokens
 
-#: Ratio of the longest wavelength to the shortest, nearly. 100 suits a grid, 10000 a text.
+#: Approximate ratio of the longest wavelength to the shortest. 100 suits a grid, 10000 a text.
 SINUSOIDAL_BASE, ROTARY_BASE = 10000.0, 100.0
 
 
 class GridLayer(nn.Module):
-    """Layer for the tokens of a grid, which can be moved to another grid.
+    """Layer for the tokens of a grid, which can be resized to another grid.
 
     Arguments:
         grid_size: (rows, cols) of the patches. A call with ``grid_size=...`` uses another grid for that call alone.
@@ -26,7 +26,7 @@ class GridLayer(nn.Module):
         self.num_prefix_tokens = num_prefix_tokens
 
     def resize(self, grid_size: tuple[int, int]) -> None:
-        """Move to another grid in place."""
+        """Resize to another grid, in place."""
         self.grid_size = grid_size
 
 
@@ -139,7 +139,7 @@ class LearnedPosition(GridLayer):
 
     @torch.no_grad()
     def resize(self, grid_size: tuple[int, int]) -> None:
-        """Move to another grid in place, by bicubic interpolation; the parameter is replaced."""
+        """Resize to another grid in place, by bicubic interpolation; the parameter is replaced."""
         resized = resize_position(self.encoding, self.grid_size, grid_size, self.num_prefix_tokens)
         self.encoding = nn.Parameter(resized.clone(), requires_grad=self.encoding.requires_grad)
         self.grid_size = grid_size
@@ -171,7 +171,7 @@ class SinusoidalPosition(GridLayer):
         return tokens + self.encoding
 
     def resize(self, grid_size: tuple[int, int]) -> None:
-        """Move to another grid in place; the sines and cosines are computed for it."""
+        """Resize to another grid in place; sines and cosines are recomputed."""
         encoding = sincos_2d_encoding(grid_size, self.encoding.shape[-1])
         self.encoding = F.pad(encoding, (0, 0, self.num_prefix_tokens, 0)).to(self.encoding)
         self.grid_size = grid_size
@@ -237,7 +237,7 @@ class RotaryPosition(GridLayer):
         return _rotate(queries, *rotation), _rotate(keys, *rotation)
 
     def resize(self, grid_size: tuple[int, int]) -> None:
-        """Move to another grid in place; the angles are computed for it."""
+        """Resize to another grid in place; the angles are recomputed."""
         super().resize(grid_size)
         self.cosines, self.sines = (part.to(self.cosines) for part in self._rotation(grid_size))
 

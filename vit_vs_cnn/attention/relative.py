@@ -82,7 +82,7 @@ class RelativeBias(RelativePosition):
             nn.init.trunc_normal_(parameter, std=0.02)
 
     def bias_at_offsets(self, rows: range, cols: range) -> Float[Tensor, "heads offset_rows offset_cols"]:
-        """Bias as in ``RelativePosition``; offsets outside the grid have that of the nearest offset in it."""
+        """Bias as in ``RelativePosition``. Outside the grid it is the bias of the nearest offset in the grid."""
         table = self.table
         for axis, (size, offsets) in enumerate(zip(self.grid_size, (rows, cols), strict=True), start=1):
             if offsets != range(1 - size, size):
@@ -95,7 +95,7 @@ class RelativeBias(RelativePosition):
 
     @torch.no_grad()
     def resize(self, grid_size: tuple[int, int]) -> None:
-        """Move to another grid in place, by bicubic interpolation in every head; the parameter is replaced."""
+        """Resize to another grid in place, by bicubic interpolation in every head; the parameter is replaced."""
         if grid_size != self.grid_size:
             shape = [2 * size - 1 for size in grid_size]
             table = F.interpolate(self.table[None], size=shape, mode="bicubic")[0]
@@ -109,7 +109,7 @@ class QuadraticBias(RelativePosition):
     ``B_h[d] = -alpha_h |d - D_h|^2``: as alpha grows, the head attends to offset D_h alone, and the layer convolves.
 
     Reference: Cordonnier et al. 2020, equation 9.
-    Differs: added to scores of content instead of replacing them; the centres start as the offsets of the smallest
+    Differs: added to the query-key scores instead of replacing them; the centres start as the offsets of the smallest
     square kernel that has one for each head, nearest first, instead of at random. Prefix tokens get zero.
     """
 

@@ -254,7 +254,9 @@ def class_accuracies(groups: Mapping[str, Sequence[ScoredNetwork]], class_names:
         first, second = groups.values()
         *rows, paired = paired_rows(first, second)
         a, b = (correct_answers([side[i] for i in row]) for side, row in zip((first, second), rows, strict=True))
-        scores = [(SeedScores.of(a[:, labels == i]), SeedScores.of(b[:, labels == i])) for i in classes]
+        scores = [
+            (SeedScores.from_correct(a[:, labels == i]), SeedScores.from_correct(b[:, labels == i])) for i in classes
+        ]
         p_values = [*holm([compare_models(("", ""), *pair, paired=paired).p_value for pair in scores])]
     return [
         ClassAccuracy(

@@ -233,7 +233,8 @@ def compare_corruptions(
                 accuracy[name].setdefault(corruption, []).append(float(correct.mean()))
                 by_image[name] += correct / (len(CORRUPTIONS) * len(LEVELS))
     mean = {
-        name: mean_over_seeds(SeedScores.of(values)).interval(bounds=(0.0, 1.0)) for name, values in by_image.items()
+        name: mean_over_seeds(SeedScores.from_correct(values)).interval(bounds=(0.0, 1.0))
+        for name, values in by_image.items()
     }
     by_network = {
         member.name: float(share)
@@ -271,7 +272,7 @@ def _difference(
 ) -> Estimate:
     *rows, paired = paired_rows(first, second)
     is_single = len(rows[0]) == len(rows[1]) == 1
-    scores = SeedScores.of(ours[rows[0]]), SeedScores.of(theirs[rows[1]])
+    scores = SeedScores.from_correct(ours[rows[0]]), SeedScores.from_correct(theirs[rows[1]])
     return difference_over_seeds(*scores, paired=paired or is_single).interval()
 
 

@@ -386,7 +386,7 @@ class Contender:
         if self.loss is not None:
             check_class(self.loss, "loss")
             if self.label_smoothing or self.class_weights is not None:
-                raise InputError("loss is custom: label_smoothing and class_weights belong to cross entropy")
+                raise InputError("label_smoothing and class_weights need cross entropy, but loss is custom")
         if isinstance(self.class_weights, list) and not (
             all(0 <= class_weight < math.inf for class_weight in self.class_weights) and sum(self.class_weights) > 0
         ):

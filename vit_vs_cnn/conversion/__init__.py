@@ -1,1 +1,1 @@
-"""Trained networks written as something else: as attention, and in the formats that other programs read."""
+"""Conversion of trained networks: convolutions to attention, and export to the formats of other programs."""

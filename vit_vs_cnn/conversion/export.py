@@ -31,19 +31,19 @@ CHECKED_IMAGES = 5
 
 
 @dataclass(frozen=True)
-class Exported:
-    """A file, and the largest difference between its logits and the network's, on random images."""
+class ExportedFile:
+    """Exported file, and the largest difference of its logits from those of the network on random images."""
 
     path: Path
     difference: float
 
 
-def usual_formats() -> list[str]:
-    """Default formats. Warns if the libraries for ONNX are missing."""
+def default_formats() -> list[str]:
+    """Formats of an export without ``--format``: safetensors, and ONNX if its libraries are installed."""
     try:
         _need_onnx()
     except InputError as error:
-        warnings.warn(f"safetensors alone is written: {error}", stacklevel=3)
+        warnings.warn(f"only safetensors is written: {error}", stacklevel=3)
         return ["safetensors"]
     return ["safetensors", "onnx"]
 
@@ -53,7 +53,7 @@ def _need_onnx() -> None:
         import_optional(library, needed_by="format onnx")
 
 
-def export(trained: TrainedNetwork, formats: list[str], folder: Path) -> list[Exported]:
+def export(trained: TrainedNetwork, formats: list[str], folder: Path) -> list[ExportedFile]:
     """Write a network in some formats, with ``config.json``, and check the files.
 
     Raises:
@@ -69,19 +69,19 @@ def export(trained: TrainedNetwork, formats: list[str], folder: Path) -> list[Ex
     except (OSError, SafetensorError) as error:
         reason = error.strerror if isinstance(error, OSError) else None
         raise InputError(
-            f"{folder}: the export cannot be written there ({reason or one_line(error)}); name another folder by output"
+            f"{folder}: the export cannot be written there ({reason or one_line(error)}); choose another --output"
         ) from error
 
 
-def _write(trained: TrainedNetwork, formats: list[str], folder: Path) -> list[Exported]:
+def _write(trained: TrainedNetwork, formats: list[str], folder: Path) -> list[ExportedFile]:
     about, origin = trained.about, trained.cell.to_dict()
     folder.mkdir(parents=True, exist_ok=True)
     network = copy.deepcopy(trained.network).cpu().float().eval()
-    deployable = NormalizedInput(network, mean=about.mean, std=about.std).eval()
+    normalized = NormalizedInput(network, mean=about.mean, std=about.std).eval()
     generator = torch.Generator().manual_seed(0)
     images = torch.rand(CHECKED_IMAGES, *about.image_shape, generator=generator)
     with torch.no_grad():
-        expected = deployable(images)
+        expected = normalized(images)
     held_out = trained.held_out
     config = {
         **asdict(about),
@@ -94,38 +94,38 @@ def _write(trained: TrainedNetwork, formats: list[str], folder: Path) -> list[Ex
         held_out.out_of_distribution.save(folder / OUT_OF_DISTRIBUTION_FILE, of=hash_weights(network))
     results = []
     for name in formats:
-        path, logits = FORMATS[name](deployable, images, folder)
+        path, logits = FORMATS[name](normalized, images, folder)
         difference = float((logits - expected).abs().max())
         if not difference <= TOLERANCE * max(1.0, float(expected.abs().max())):
             raise InputError(f"{path}: its logits differ from the network's by {difference:.1e}; do not use it")
-        results.append(Exported(path, difference))
+        results.append(ExportedFile(path, difference))
     return results
 
 
-def _safetensors(deployable: NormalizedInput, images: Tensor, folder: Path) -> tuple[Path, Tensor]:
-    """The weights alone, under our names; ``open_network`` reads them with the config.json beside them."""
-    return _save_weights(deployable.network, deployable, images, folder / "model.safetensors")
+def _safetensors(normalized: NormalizedInput, images: Tensor, folder: Path) -> tuple[Path, Tensor]:
+    """Weights under the names of this package; ``open_network`` reads them with config.json in the same folder."""
+    return _save_weights(normalized.network, normalized, images, folder / "model.safetensors")
 
 
-def _save_weights(network: nn.Module, deployable: NormalizedInput, images: Tensor, path: Path) -> tuple[Path, Tensor]:
-    """Write the weights as safetensors. Gives the path, and the logits of a copy with the weights of the file."""
+def _save_weights(network: nn.Module, normalized: NormalizedInput, images: Tensor, path: Path) -> tuple[Path, Tensor]:
+    """Write the weights as safetensors; return the path, and the logits of a copy that loads the file."""
     # Clones, as tied weights are one tensor with two names, which the format does not allow.
     weights = {k: v.clone(memory_format=torch.contiguous_format) for k, v in network.state_dict().items()}
     save_file(weights, path)
     loaded = copy.deepcopy(network)
     loaded.load_state_dict(load_file(path))
     with torch.no_grad():
-        return path, loaded((images - deployable.mean) / deployable.std)
+        return path, loaded((images - normalized.mean) / normalized.std)
 
 
-def _onnx(deployable: NormalizedInput, images: Tensor, folder: Path) -> tuple[Path, Tensor]:
-    """Pixel values to logits, for any number of images, read back by onnxruntime."""
+def _onnx(normalized: NormalizedInput, images: Tensor, folder: Path) -> tuple[Path, Tensor]:
+    """ONNX program from pixel values to logits, for any number of images; the logits are computed by onnxruntime."""
     import_optional("onnxscript", needed_by="format onnx")
     runtime = import_optional("onnxruntime", needed_by="format onnx")
     path = folder / "model.onnx"
-    with _one_line_errors(deployable):
+    with _one_line_errors(normalized):
         torch.onnx.export(
-            deployable,
+            normalized,
             (images[:2],),
             path,
             dynamo=True,
@@ -139,21 +139,21 @@ def _onnx(deployable: NormalizedInput, images: Tensor, folder: Path) -> tuple[Pa
     return path, torch.from_numpy(session.run(None, {"images": images.numpy()})[0])
 
 
-def _timm(deployable: NormalizedInput, images: Tensor, folder: Path) -> tuple[Path, Tensor]:
-    """The weights of a ViT, or of a model of timm's, under timm's names."""
-    network: Any = deployable.network
+def _timm(normalized: NormalizedInput, images: Tensor, folder: Path) -> tuple[Path, Tensor]:
+    """Weights of a ViT or of a timm model under timm's names."""
+    network: Any = normalized.network
     if isinstance(network, VisionTransformer):
         try:
             network = convert_to_timm(network)
         except ValueError as error:
             raise InputError(f"format timm: {error}") from error
     elif not type(network).__module__.startswith("timm."):
-        raise InputError(f"format timm holds a VisionTransformer or a model of timm's, not a {type(network).__name__}")
-    return _save_weights(network, deployable, images, folder / "timm.safetensors")
+        raise InputError(f"format timm supports VisionTransformer and timm models, not {type(network).__name__}")
+    return _save_weights(network, normalized, images, folder / "timm.safetensors")
 
 
 @contextmanager
-def _one_line_errors(deployable: NormalizedInput) -> Iterator[None]:
+def _one_line_errors(normalized: NormalizedInput) -> Iterator[None]:
     """Context that turns errors of the ONNX exporter into one line, and ignores its warnings."""
     try:
         with warnings.catch_warnings():
@@ -163,11 +163,11 @@ def _one_line_errors(deployable: NormalizedInput) -> Iterator[None]:
         raise
     except Exception as error:  # the exporter may raise anything for a custom network
         raise InputError(
-            f"format onnx cannot hold this {type(deployable.network).__name__}: {one_line(error)}"
+            f"format onnx does not support this {type(normalized.network).__name__}: {one_line(error)}"
         ) from error
 
 
-#: By format: function that writes a file into a folder. Gives its path, and the logits of the file.
+#: Function for each format that writes a file into a folder, and returns its path and the logits of the file.
 FORMATS: dict[str, Callable[[NormalizedInput, Tensor, Path], tuple[Path, Tensor]]] = {
     "safetensors": _safetensors,
     "onnx": _onnx,

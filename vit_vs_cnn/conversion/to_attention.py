@@ -25,24 +25,24 @@ from vit_vs_cnn.training.checkpoints import write_checkpoint
 
 #: Number of images for the difference in float64, which is slow on a CPU.
 EXACT_IMAGES = 256
-#: Training images for the second moments of the inputs of each layer and for the batch norms.
-CALIBRATION_IMAGES = 2_000
-CALIBRATION_BATCH = 100
-#: Layers with more inputs in a window are fitted to the kernel alone: the matrix of second moments would be too large.
-MAX_MOMENTS = 4_096
+#: Training images for the second moments of the inputs of each layer and for the batch norms; their batch size.
+CALIBRATION_IMAGES, CALIBRATION_BATCH = 2_000, 100
+#: Largest number of inputs of a window for a fit to the outputs. Layers with more inputs are fitted to the kernel only,
+#: because their matrix of second moments would be too large.
+MAX_WINDOW_INPUTS = 4_096
 
 
 @dataclass(frozen=True)
 class HeadErrors:
-    """Squared errors of heads fitted to convolutions, as shares of the squared norm of what is fitted.
+    """Relative squared errors of heads that are fitted to convolutions.
 
-    They are means over the layers with kernels larger than 1 x 1.
+    The errors are means over the layers with kernels larger than 1 x 1.
 
     Arguments:
         layers: number of layers.
-        kernel: error of the best fit of the kernel.
+        kernel: error of the kernel, with the heads that fit it best.
         bound: lower bound of that error (``rank_bound``).
-        outputs: error of the layer's outputs with the heads of the new network; nan if no layer was fitted to them.
+        outputs: error of the layer's outputs, with the heads of the new network; NaN if no layer was fitted to them.
     """
 
     layers: int
@@ -52,14 +52,15 @@ class HeadErrors:
 
 
 @dataclass(frozen=True)
-class Compilation:
-    """Compiled network compared with the original one.
+class AttentionConversion:
+    """Converted network compared with the original one.
 
     Arguments:
         difference: largest difference of a logit in float32, over all images.
         exact_difference: the same in float64, over the first ``EXACT_IMAGES``.
         agreement: share of the images with the same predicted class.
-        macs: before and after, of one image.
+        parameters: number of parameters before and after.
+        macs: multiply-accumulates of one image before and after.
         heads: errors of the fitted heads; None if there is a head for each offset of the kernels.
     """
 
@@ -73,13 +74,13 @@ class Compilation:
     heads: HeadErrors | None = None
 
 
-def compile_network(
+def convert_to_attention(
     trained: TrainedNetwork,
     options: Mapping[str, Any],
     output: Path,
     images: LabelledImages,
     training: LabelledImages | None = None,
-) -> Compilation:
+) -> AttentionConversion:
     """Write the attention network of a checkpoint to a new checkpoint, and compare both networks on some images.
 
     Labels are not used: agreement is not accuracy.
@@ -90,30 +91,30 @@ def compile_network(
             batch norms are adjusted to them.
 
     Raises:
-        InputError: a network without convolutions, or options that do not go together.
+        InputError: the network has no convolutions, or the options do not fit together.
     """
     model = _attention_model(trained.about.model, options, location=f"checkpoint {trained.path}")
     if not any(isinstance(module, nn.Conv2d) for module in trained.network.modules()):
         raise InputError(f"{trained.path}: {type(trained.network).__name__} has no convolution to write as attention")
     shape, location = trained.image_shape, f"checkpoint {trained.path}"
-    compiled = build_network(model, num_classes=len(trained.class_names), image_shape=shape, location=location).eval()
-    start_from(compiled, trained.network, location=f"checkpoint {trained.path}")
+    converted = build_network(model, num_classes=len(trained.class_names), image_shape=shape, location=location).eval()
+    start_from(converted, trained.network, location=f"checkpoint {trained.path}")
     errors = None
     if options.get("num_heads") is not None and training is not None:
-        errors = _fit_to_outputs(compiled, trained, training)
+        errors = _fit_to_outputs(converted, trained, training)
     origin = {"origin": trained.cell.to_dict(), CHECKPOINT_KEY_TRAINING_HASHES: trained.seen.to_dict()}
-    origin |= {"compiled_from": hash_weights(trained.network)}
+    origin |= {"converted_from": hash_weights(trained.network)}
     normalise = trained.normalise
-    before, after = (predict(network, images, normalise).logits for network in (trained.network, compiled))
-    write_checkpoint(output, {**asdict(trained.about), **origin, "model": model}, compiled)
-    return Compilation(
+    before, after = (predict(network, images, normalise).logits for network in (trained.network, converted))
+    write_checkpoint(output, {**asdict(trained.about), **origin, "model": model}, converted)
+    return AttentionConversion(
         path=output,
         images=len(images),
         difference=float((before - after).abs().max()),
-        exact_difference=_exact_difference(trained, compiled, images),
+        exact_difference=_exact_difference(trained, converted, images),
         agreement=float(before.argmax(1).eq(after.argmax(1)).double().mean()),
-        parameters=(count_parameters(trained.network), count_parameters(compiled)),
-        macs=(count_macs(trained.network, shape), count_macs(compiled, shape)),
+        parameters=(count_parameters(trained.network), count_parameters(converted)),
+        macs=(count_macs(trained.network, shape), count_macs(converted, shape)),
         heads=errors,
     )
 
@@ -121,17 +122,17 @@ def compile_network(
 def _attention_model(model: Mapping[str, Any], options: Mapping[str, Any], *, location: str) -> dict[str, Any]:
     name = str(model.get("name", ""))
     if not name or name.startswith(ATTENTION_PREFIX):
-        raise InputError(f"{location}: compiling takes a convolutional network by name, not {name or 'a class'}")
+        raise InputError(f"{location}: conversion needs a convolutional network with a name, not {name or 'a class'}")
     return {**model, "name": f"{ATTENTION_PREFIX}{name}", **options}
 
 
-def _fit_to_outputs(compiled: nn.Module, trained: TrainedNetwork, training: LabelledImages) -> HeadErrors:
+def _fit_to_outputs(converted: nn.Module, trained: TrainedNetwork, training: LabelledImages) -> HeadErrors:
     """Fit the heads of each layer to its outputs on training images, then adjust the batch norms."""
     chosen = training.subset(torch.arange(min(len(training), CALIBRATION_IMAGES)))
     batches = [trained.normalise(images) for images in chosen.batches(CALIBRATION_BATCH)]
     layers = {
         name.removeprefix("network."): layer
-        for name, layer in compiled.named_modules()
+        for name, layer in converted.named_modules()
         if isinstance(layer, ConvolutionalAttention) and layer.geometry.positions > 1
     }
     convolutions = {name: m for name, m in trained.network.named_modules() if isinstance(m, nn.Conv2d)}
@@ -141,29 +142,29 @@ def _fit_to_outputs(compiled: nn.Module, trained: TrainedNetwork, training: Labe
         plain = layer.fit(kernel)
         kernel_errors.append(plain.error)
         bounds.append(rank_bound(rearrange(kernel, "(g o) c y x -> (y x) g o c", g=layer.groups), layer.num_heads))
-        if layer.geometry.positions * layer.in_channels // layer.groups <= MAX_MOMENTS:
+        if layer.geometry.positions * layer.in_channels // layer.groups <= MAX_WINDOW_INPUTS:
             fit = layer.refine(plain, kernel, _second_moments(trained.network, convolutions[name], layer, batches))
             layer.set_fit(fit)
             output_errors.append(fit.error)
-    _shift_batch_norms(compiled, trained.network, batches)
+    _shift_batch_norms(converted, trained.network, batches)
     means = [sum(values) / len(values) if values else float("nan") for values in (kernel_errors, bounds, output_errors)]
     return HeadErrors(len(layers), *means)
 
 
 @torch.no_grad()
-def _shift_batch_norms(compiled: nn.Module, original: nn.Module, batches: list[Tensor]) -> None:
-    """Add to the running statistics by how much the statistics on these images differ between the two networks.
+def _shift_batch_norms(converted: nn.Module, original: nn.Module, batches: list[Tensor]) -> None:
+    """Adjust the running statistics by the difference between the two networks on these images.
 
-    The running statistics of the original network are of all training images, augmented. Statistics of these few images
-    alone would not fit its weights.
+    The running statistics of the original network describe all augmented training images, and its weights depend on
+    them. Statistics of these few images alone would replace them by inexact ones.
     """
     before = copy.deepcopy(original)
     running = _running_statistics(original)
     update_bn(batches, before)
-    update_bn(batches, compiled)
-    compiled.eval()
+    update_bn(batches, converted)
+    converted.eval()
     old = _running_statistics(before)
-    for name, (mean, variance) in _running_statistics(compiled).items():
+    for name, (mean, variance) in _running_statistics(converted).items():
         trained_mean, trained_variance = running[name]
         mean.add_(trained_mean - old[name][0])
         variance.mul_(trained_variance / old[name][1])
@@ -201,10 +202,10 @@ def _second_moments(
 
 
 @torch.no_grad()
-def _exact_difference(trained: TrainedNetwork, compiled: nn.Module, images: LabelledImages) -> float:
+def _exact_difference(trained: TrainedNetwork, converted: nn.Module, images: LabelledImages) -> float:
     exact = trained.normalise(images.images[:EXACT_IMAGES]).double()
-    # Compiled again from float64 weights, as the weights in the checkpoint are rounded to float32.
-    before, after = copy.deepcopy(trained.network).double(), copy.deepcopy(compiled).double()
+    # Converted again from float64 weights, as the weights in the checkpoint are rounded to float32.
+    before, after = copy.deepcopy(trained.network).double(), copy.deepcopy(converted).double()
     start_from(after, before, location=f"checkpoint {trained.path}")
     differences = [(before(part) - after(part)).abs().max() for part in exact.split(64)]
     return float(torch.stack(differences).max())

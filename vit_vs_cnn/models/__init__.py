@@ -19,8 +19,8 @@ __all__ = [
     "register_model",
 ]
 
-#: Module of each name, imported on access, so that analyses load no network library.
-_HOME = {
+#: Module of each public name. It is imported on first access, so that an analysis does not import torch.
+_MODULE_BY_NAME = {
     "EncoderDecoder": "transformer",
     "ResNet": "resnet",
     "Transformer": "transformer",
@@ -30,9 +30,9 @@ _HOME = {
 
 
 def __getattr__(name: str) -> object:
-    if name not in _HOME:
+    if name not in _MODULE_BY_NAME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    value = globals()[name] = getattr(import_module(f"{__name__}.{_MODULE_BY_NAME[name]}"), name)
     return value
 
 

@@ -1,4 +1,4 @@
-"""Convolutional network written as attention, as a model with a name."""
+"""Convolutional network whose convolutions are replaced by attention, as a named model."""
 
 from collections.abc import Callable
 from functools import partial
@@ -66,12 +66,12 @@ class AttentionNetwork(nn.Module):
             self.network.load_state_dict(self._convert(trained).state_dict())
 
     def group_matcher(self, coarse: bool = False) -> Callable[[str], int]:
-        """Layer of each parameter, as in the convolutional network."""
+        """Function from the name of a parameter to the number of its layer, as in the convolutional network."""
         layers = list_layers(self.network)
         return {f"network.{name}": number for number, layer in enumerate(layers) for name in layer}.__getitem__
 
     def no_weight_decay(self) -> set[str]:
-        """Names of positions, and of the parameters that the network excludes."""
+        """Names of parameters without weight decay: positions, and those that the convolutional network excludes."""
         names = {f"network.{name}" for name in self._no_weight_decay}
         for name, module in self.named_modules():
             if isinstance(module, ConvolutionalAttention):

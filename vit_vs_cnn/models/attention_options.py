@@ -16,7 +16,7 @@ POOLS = ("mean", "class", "sequence")
 POSITIONS = ("learned", "sincos", "relative", "quadratic", "rotary", "conditional", "none")
 SCORES = ("dot_product", "additive", "gaussian", "linear", "gated")
 WINDOW_KINDS = ("sliding", "block")
-INITIALISATIONS = ("default", "mimetic", "impulse")
+INITIALIZATIONS = ("default", "mimetic", "impulse")
 
 #: Window of all layers (None for global attention), or of each layer.
 WindowSize = int | Sequence[Size2d | None] | None
@@ -25,7 +25,7 @@ WindowSize = int | Sequence[Size2d | None] | None
 def make_additive_position(
     position: str, grid_size: tuple[int, int], num_prefix_tokens: int, embed_dim: int
 ) -> LearnedPosition | SinusoidalPosition | None:
-    """Layer that adds a position to the tokens; None for a position within the encoder."""
+    """Layer that adds the position to the tokens; None if the position is part of the encoder instead."""
     check_choice("position", position, POSITIONS)
     layer = {"learned": LearnedPosition, "sincos": SinusoidalPosition}.get(position)
     return None if layer is None else layer(grid_size, embed_dim, num_prefix_tokens)
@@ -34,7 +34,7 @@ def make_additive_position(
 def make_inner_attention(
     score: str, grid_size: tuple[int, int], num_prefix_tokens: int, num_heads: int, head_dim: int
 ) -> nn.Module | None:
-    """Attention within the heads of a layer; None for the scaled dot product."""
+    """Attention module for a score; None for the scaled dot product."""
     match score:
         case "dot_product":
             return None
@@ -51,7 +51,7 @@ def make_inner_attention(
 def make_windows(
     window_size: WindowSize, grid_size: tuple[int, int], num_prefix_tokens: int, *, kind: str, boundary: str, depth: int
 ) -> list[SlidingWindow | BlockWindow | None]:
-    """Window of each layer, None where attention is global."""
+    """Window of each layer; None for a layer with global attention."""
     check_choice("window_kind", kind, WINDOW_KINDS)
     sizes = [window_size] * depth if window_size is None or isinstance(window_size, int) else list(window_size)
     if len(sizes) != depth:
@@ -76,19 +76,19 @@ def check_score(score: str, *, position: str, window_size: WindowSize, attention
         return
     if window_size is not None:
         raise ValueError(
-            f'score="{score}" needs window_size=None, as its heads attend to all patches, but is {window_size}'
+            f'score="{score}" needs window_size=None, as its heads attend to all patches, but window_size={window_size}'
         )
     if position in ("relative", "quadratic"):
-        raise ValueError(f'score="{score}" takes no position on the scores, but position="{position}"')
+        raise ValueError(f'score="{score}" does not support position="{position}", which adds to the scores')
     if attention_dropout:
-        raise ValueError(f'score="{score}" needs attention_dropout=0, but is {attention_dropout}')
+        raise ValueError(f'score="{score}" needs attention_dropout=0, but attention_dropout={attention_dropout}')
 
 
-def check_initialisation(
+def check_initialization(
     initialisation: str, *, score: str, qk_norm: bool, position: str, window_size: WindowSize, num_prefix_tokens: int
 ) -> None:
     """Raise ValueError for options that would undo the initialization."""
-    check_choice("initialisation", initialisation, INITIALISATIONS)
+    check_choice("initialisation", initialisation, INITIALIZATIONS)
     if initialisation == "default":
         return
     setting = f'initialisation="{initialisation}"'
@@ -101,8 +101,12 @@ def check_initialisation(
     if initialisation == "mimetic":
         return
     if position not in ("learned", "sincos"):
-        raise ValueError(f'{setting} needs position "learned" or "sincos", which it is fitted to, but is "{position}"')
+        raise ValueError(
+            f'{setting} needs position "learned" or "sincos", which it is fitted to, but position="{position}"'
+        )
     if window_size is not None:
-        raise ValueError(f"{setting} needs window_size=None, as it is fitted to the whole grid, but is {window_size}")
+        raise ValueError(
+            f"{setting} needs window_size=None, as it is fitted to the whole grid, but window_size={window_size}"
+        )
     if num_prefix_tokens:
         raise ValueError(f"{setting} needs no class token and no registers, which have no position in the grid")

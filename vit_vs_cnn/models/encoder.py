@@ -114,7 +114,7 @@ class Encoder(nn.Module):
         conditional_position: layer called on the tokens after the first block.
 
     Raises:
-        ValueError: if blocks or channels of the MLP are missing, or a probability is outside [0, 1).
+        ValueError: if there is no block, the MLP would have no channel, or a probability is outside [0, 1).
     """
 
     def __init__(

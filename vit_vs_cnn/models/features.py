@@ -41,8 +41,8 @@ def make_head(like: Tensor, num_classes: int, num_features: int) -> nn.Module:
 def logits_and_features(network: nn.Module, images: Images, classifier: nn.Linear) -> tuple[Logits, Features]:
     """Logits ``W f + b`` and features ``f`` of one forward pass in the network's mode.
 
-    Features of a classifier that reads several positions of an image are the mean over these. Of a classifier that is
-    called several times they are from the last call.
+    If the classifier is applied to several positions of an image, the features are the mean over these. If it is called
+    several times, they are from the last call.
 
     Raises:
         InputError: if the network does not call the classifier.
@@ -58,8 +58,8 @@ def logits_and_features(network: nn.Module, images: Images, classifier: nn.Linea
 def list_layers(network: nn.Module) -> list[list[str]]:
     """Names of the parameters of each layer, the stem first, the head last.
 
-    Layers are defined by the network's ``group_matcher``, which timm's models and ours have (stem, blocks, head, a
-    final norm with the last block). Else a layer is a direct submodule with parameters, in the order of registration.
+    Layers are defined by the network's ``group_matcher``, which timm's models and ours have: the stem, the blocks, and
+    the head. Otherwise a layer is a direct submodule with parameters, in the order of registration.
     If all parameters are in one submodule, its layers are used.
     """
     matcher = getattr(network, "group_matcher", None)

@@ -1,4 +1,4 @@
-"""Networks with a step before them: images resized, blocks of pixels permuted, or pixel values normalized."""
+"""Wrappers that change the input of a network: resized images, permuted blocks of pixels, or normalized values."""
 
 import math
 from typing import Any, TypeGuard
@@ -33,7 +33,7 @@ class ResizedInput(nn.Module):
         crop_pct: share of each side that is visible in evaluation; above 0, at most 1.
 
     Raises:
-        ValueError: if the interpolation is unknown, or a size or a share out of range.
+        ValueError: if the interpolation is unknown, or a size or ``crop_pct`` is out of range.
     """
 
     def __init__(
@@ -91,13 +91,13 @@ def visible_size(network: nn.Module, size: tuple[int, int]) -> tuple[float, floa
 
 
 class PermutedInput(nn.Module):
-    """A network whose input images have their blocks of pixels permuted, in one fixed order.
+    """Network whose input images have their blocks of pixels permuted, in the same order for all images.
 
-    Smaller blocks leave less of the local structure of an image. A ViT whose patch size divides the block size gets
-    the same patches in another order.
+    The smaller the blocks, the less of the local structure of an image remains. A ViT whose patch size divides the
+    block size gets the same patches in another order.
 
     Arguments:
-        network: network that gets the permuted images; its outputs are returned as they are.
+        network: network that gets the permuted images; its outputs are returned unchanged.
         image_size: one number or (rows, cols) of the images.
         block_size: side of a block in pixels.
         seed: seed of the permutation.
@@ -120,7 +120,7 @@ class PermutedInput(nn.Module):
         self.register_buffer("order", order, persistent=False)
 
     def permuted(self, images: Images) -> Images:
-        """The images with their blocks permuted, as the network gets them."""
+        """Images with permuted blocks."""
         size = self.block_size
         blocks = rearrange(images, "b c (r p) (k q) -> b (r k) c p q", p=size, q=size)
         blocks = blocks.index_select(1, self.order.to(images.device))
@@ -131,14 +131,14 @@ class PermutedInput(nn.Module):
 
 
 def unwrap(network: nn.Module) -> nn.Module:
-    """Network without the wrappers that change its images."""
+    """Network without ``ResizedInput`` and ``PermutedInput``."""
     while isinstance(network, ResizedInput | PermutedInput):
         network = network.network
     return network
 
 
 def resize_for(network: nn.Module, images: Tensor) -> Tensor:
-    """Images as ``unwrap(network)`` takes them."""
+    """Images as the wrappers of a network change them, for ``unwrap(network)``."""
     if isinstance(network, PermutedInput):
         return resize_for(network.network, network.permuted(images))
     return network.resize(images) if isinstance(network, ResizedInput) else images

@@ -87,7 +87,7 @@ class PatchEmbedding(nn.Module):
         if self.stem is not None:
             tokens = rearrange(self.stem(images), "b d rows cols -> b (rows cols) d")
             return tokens if self.projection is None else self.projection(tokens)
-        assert self.projection is not None, "only a stem of convolutions may do without"
+        assert self.projection is not None, "only convolutional stems have no projection"
         # A product, not conv2d: a quarter faster on a CPU, forward and backward.
         patch_rows, patch_cols = self.patch_size
         patches = rearrange(images, "b c (rows y) (cols x) -> b (rows cols) (c y x)", y=patch_rows, x=patch_cols)
@@ -95,7 +95,7 @@ class PatchEmbedding(nn.Module):
 
 
 def _halvings(patch_size: tuple[int, int], stem: str) -> int:
-    """Number of halvings from an image to its patches."""
+    """Number of convolutions of stride 2, or of pools, that reduce a patch to one token: log2(patch_size)."""
     rows, cols = patch_size
     halvings = rows.bit_length() - 1
     if rows != cols or rows != 2**halvings:

@@ -8,14 +8,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from torch import nn
 
-#: Prefix of the names of timm's models, and of networks whose convolutions are replaced by attention.
+#: Prefixes of model names: for timm models, and for networks whose convolutions are replaced by attention.
 TIMM_PREFIX, ATTENTION_PREFIX = "timm/", "attention/"
 #: Custom models by name; ``registry.register_model`` adds to them.
 REGISTERED: "dict[str, Callable[..., nn.Module]]" = {}
 
 
 class Preset(NamedTuple):
-    """Named model. Costs are those at 32 x 32 x 3 with ten classes, products of attention included."""
+    """Named model, with its costs for images of 32 x 32 x 3 and ten classes.
+
+    Arguments:
+        macs: multiply-accumulates of one image, the products of attention included.
+    """
 
     class_name: str
     arguments: Mapping[str, Any]
@@ -73,8 +77,10 @@ def check_model_name(name: str) -> None:
     base_name = name.removeprefix(ATTENTION_PREFIX)
     if base_name in PRESETS or base_name in REGISTERED or base_name.startswith(TIMM_PREFIX):
         return
-    hint = "timm/<name of a timm model>, and a custom model after register_model(name, factory)"
-    raise ValueError(f'there is no model "{name}"; {suggest_names(base_name, [*PRESETS, *REGISTERED])} Also {hint}')
+    hint = "timm/<name of a timm model>, or the name of a custom model after register_model(name, factory)"
+    raise ValueError(
+        f'there is no model "{name}"; {suggest_names(base_name, [*PRESETS, *REGISTERED])} Also allowed: {hint}'
+    )
 
 
 def suggest_names(name: str, names: Iterable[str]) -> str:

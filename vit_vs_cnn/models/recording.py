@@ -28,10 +28,10 @@ class ModuleCall(NamedTuple):
 def record_calls(
     modules: Mapping[str, nn.Module], transform: Callable[[Any], Any] = lambda output: output
 ) -> Iterator[list[ModuleCall]]:
-    """Context that records every call of the modules, in the order of the ends of the calls.
+    """Context that records every call of the modules, in the order in which the calls return.
 
     Arguments:
-        transform: function of an output that returns what is stored, such as a copy where later modules write into it.
+        transform: function that is applied to an output before it is stored, for example a copy.
     """
     calls: list[ModuleCall] = []
 
@@ -53,7 +53,8 @@ class AttentionRecorder(TorchFunctionMode):
     every call of ``F.scaled_dot_product_attention`` and ``F.multi_head_attention_forward``, in order. The
     outputs of the first are computed from these weights, so that gradients with respect to them exist.
 
-    Attention that a network computes by other functions is not recorded: the caller has to compare the count.
+    Attention that a network computes with other functions is not recorded. The caller has to check how many weights
+    there are.
 
     Arguments:
         average_heads: store the mean over the heads for self-attention, as one head. Without a mask this is about as
@@ -90,7 +91,7 @@ class AttentionRecorder(TorchFunctionMode):
     ) -> Tensor:
         if query.ndim != 4 or enable_gqa:
             raise InputError(
-                "the network attends with grouped queries or without heads; such weights can't be inspected"
+                "the network uses grouped-query attention or attention without heads, whose weights cannot be inspected"
             )
         if is_causal:
             attn_mask = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool, device=query.device).tril()

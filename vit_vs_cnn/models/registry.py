@@ -25,7 +25,7 @@ def register_model(name: str, factory: Callable[..., nn.Module]) -> None:
     """Register a custom network by name for this process, for ``create_model`` and the ``model`` block of a config.
 
     A checkpoint contains the name and no code: register the same factory before you load it. A second call replaces
-    the first, so that a cell of a notebook can run twice.
+    the first, so that a notebook cell can be run again.
 
     Arguments:
         name: name without a slash that no preset has.
@@ -38,7 +38,7 @@ def register_model(name: str, factory: Callable[..., nn.Module]) -> None:
     if not name or "/" in name:
         raise InputError(f'"{name}" cannot be the name of a model: it must be a word without a slash')
     if name in PRESETS:
-        raise InputError(f'there is a model "{name}" already; take another name')
+        raise InputError(f'there is a preset "{name}" already; choose another name')
     presets.REGISTERED[name] = factory
 
 
@@ -70,8 +70,7 @@ def create_model(
             attention: also of ``AttentionNetwork``).
 
     Raises:
-        ValueError: if the model or option is unknown (close or allowed ones are named), or the constructor refuses
-            a value.
+        ValueError: if the model or option is unknown, or the constructor rejects a value. The message suggests names.
     """
     values = {"num_classes": num_classes, "image_size": image_size, "in_channels": in_channels}
     if name.startswith(ATTENTION_PREFIX):
@@ -98,16 +97,16 @@ def create_model(
 def _create_attention_network(name: str, values: dict[str, Any], options: dict[str, Any]) -> nn.Module:
     own = [name for name in inspect.signature(AttentionNetwork).parameters if name not in ("network", "image_size")]
     inner = {option: value for option, value in options.items() if option not in own}
-    compiling = {option: value for option, value in options.items() if option in own}
-    if isinstance(compiling.get("sharpness"), int):
-        compiling["sharpness"] = float(compiling["sharpness"])
+    conversion = {option: value for option, value in options.items() if option in own}
+    if isinstance(conversion.get("sharpness"), int):
+        conversion["sharpness"] = float(conversion["sharpness"])
     try:
         network = create_model(name.removeprefix(ATTENTION_PREFIX), **values, **inner)
-        return AttentionNetwork(network, image_size=values["image_size"], **compiling)
+        return AttentionNetwork(network, image_size=values["image_size"], **conversion)
     except ValueError as error:
         raise ValueError(f'model "{name}" (also {", ".join(own)}): {error}') from error
     except TypeError as error:
-        raise ValueError(f'model "{name}" cannot be created with {compiling}: {error}') from error
+        raise ValueError(f'model "{name}" cannot be created with {conversion}: {error}') from error
 
 
 def _create_timm_model(
@@ -118,7 +117,7 @@ def _create_timm_model(
     if options.pop("pretrained", False):
         raise ValueError(
             f'create_model("timm/{name}") is randomly initialized and takes no "pretrained": '
-            f'timm.create_model("{name}", pretrained=True) fetches weights; in a config weights: {{hub: true}} does'
+            f'timm.create_model("{name}", pretrained=True) loads weights; in a config, weights: {{hub: true}} does'
         )
     if not timm.is_model(name):
         raise ValueError(f'there is no timm model "{name}"; {suggest_names(name, timm.list_models())}'.rstrip("."))

@@ -139,11 +139,11 @@ class ResNet(TimmInterface):
 
     @property
     def pretrained_cfg(self) -> dict[str, Any]:
-        """Configuration that timm reads: the images if they are known, and the names of head and first convolution."""
+        """timm's configuration: size, mean and std of the images if known, names of head and first convolution."""
         return {**super().pretrained_cfg, "first_conv": "stem.0"}
 
     def group_matcher(self, coarse: bool = False) -> dict[str, str]:
-        """Patterns of the parameters of each layer, in timm's form: the stem, and each block or stage."""
+        """Name patterns of the parameters of each layer for timm: the stem, and each block (stage if ``coarse``)."""
         return {"stem": r"^stem", "blocks": r"^stages\.(\d+)" if coarse else r"^stages\.(\d+)\.(\d+)"}
 
     def forward_features(self, images: Images) -> Float[Tensor, "batch features feature_rows feature_cols"]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 #: Values of ``pool`` by the name that timm has for them.
 POOLS = {"token": "class", "avg": "mean"}
 TIMM_POOLS = {pool: timm_pool for timm_pool, pool in POOLS.items()}
-#: Our modules, by timm's name; several where timm has one module for them.
+#: Names of our modules by the name of timm's module. timm's qkv projection corresponds to three of our modules.
 MODULE_NAMES = {"patch_embed.proj": ["patch_embedding.projection"], "norm_pre": ["embedding_norm"], "head": ["head"]}
 BLOCK_MODULE_NAMES = {
     "norm1": ["attention_norm"],
@@ -31,9 +31,9 @@ BLOCK_MODULE_NAMES = {
 
 
 def parameter_names(depth: int, last_norm: str) -> dict[str, list[str]]:
-    """Our parameters, by the name of timm's parameter, which holds them one above the other.
+    """Names of our parameters by the name of timm's parameter, which concatenates them along the rows.
 
-    Class token, registers, positions and the projection of the patches have other shapes, and are not among them.
+    Class token, registers, positions and the projection of the patches are missing, because their shapes differ.
 
     Arguments:
         depth: number of blocks.
@@ -89,7 +89,7 @@ def convert_from_timm(model: Any) -> tuple[dict[str, Any], dict[str, Tensor]]:
 
 
 def mlp_ratio(hidden: int, width: int) -> float:
-    """Ratio for which ``int(width * ratio)`` is exactly ``hidden``. Rounding of ``hidden / width`` can make it less."""
+    """Ratio with ``int(width * ratio) == hidden``, which ``hidden / width`` may miss by rounding."""
     ratio = hidden / width
     return ratio if int(width * ratio) == hidden else (hidden + 0.5) / width
 

@@ -9,7 +9,7 @@ from vit_vs_cnn.models.features import make_head
 from vit_vs_cnn.models.presets import PRESETS
 from vit_vs_cnn.models.registry import create_model
 
-#: Name of a preset in timm.
+#: Name of a preset in timm's registry.
 TIMM_NAME = "vit_vs_cnn_{}"
 
 
@@ -21,7 +21,7 @@ class TimmInterface(nn.Module):
 
     #: Size, normalization and crop of the training images, by timm's names, once they are known.
     data_config: dict[str, Any] | None = None
-    #: timm's names of the pool that the network has.
+    #: Names that timm has for the pool of the network.
     pool_names: tuple[str, ...] = ()
     num_classes: int
     head: Any  # nn.Linear; nn.Identity for 0 classes
@@ -33,7 +33,7 @@ class TimmInterface(nn.Module):
 
     @property
     def pretrained_cfg(self) -> dict[str, Any]:
-        """Configuration that timm reads: the images, and the name of the head."""
+        """timm's configuration: size, mean and std of the images if known, and the name of the head."""
         cfg = {"crop_pct": 1.0, **(self.data_config or {})}
         return {**cfg, "num_classes": self.num_classes, "classifier": "head"}
 
@@ -84,7 +84,7 @@ def _entry_point(name: str, timm_name: str) -> Any:
         }
         model = create_model(name, num_classes=num_classes or 1, image_size=img_size, in_channels=in_chans, **options)
         cast(Any, model).data_config = {"input_size": (in_chans, *as_rows_and_cols("img_size", img_size))}
-        if not num_classes:  # timm's way to ask for features
+        if not num_classes:  # timm returns features for 0 classes
             cast(Any, model).reset_classifier(0)
         return model
 

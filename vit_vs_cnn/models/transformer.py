@@ -55,7 +55,7 @@ class ResidualBranch(nn.Module):
         mask: AnyMask | None = None,
         return_weights: bool = False,
     ) -> tuple[Tokens, Tensor | None]:
-        """Tokens, and the attention weights if the branch is attention and they are asked for, else None."""
+        """Tokens, and the attention weights if the branch is attention and ``return_weights`` is set, else None."""
         inputs = self.norm(tokens) if self.norm_first else tokens
         weights = None
         if isinstance(self.branch, Mlp):
@@ -68,7 +68,7 @@ class ResidualBranch(nn.Module):
 
 
 class TransformerBlock(nn.Module):
-    """Self-attention, in a decoder then attention to the memory, then the MLP; see ``EncoderDecoder``.
+    """Self-attention, cross-attention to the memory (decoder only), and the MLP; see ``EncoderDecoder``.
 
     Reference: Vaswani et al. 2017, figure 1.
     Differs: GELU instead of ReLU.

@@ -23,7 +23,7 @@ from vit_vs_cnn.attention.relative import QuadraticBias, RelativeBias
 from vit_vs_cnn.models.attention_options import (
     POOLS,
     WindowSize,
-    check_initialisation,
+    check_initialization,
     check_score,
     make_additive_position,
     make_inner_attention,
@@ -37,7 +37,7 @@ from vit_vs_cnn.models.timm_interface import TimmInterface
 if TYPE_CHECKING:
     import timm.models.vision_transformer
 
-#: Ends of the names of parameters of positions and single tokens, which do not decay.
+#: Last parts of the names of parameters without weight decay: positions, class token and registers.
 NO_WEIGHT_DECAY_SUFFIXES = (
     *("class_token", "registers", "position.encoding", "inner_attention.gate", "inner_attention.position.projection"),
     *(f"relative_position.{name}" for name in ("table", "prefix", "centres", "sharpness")),
@@ -50,8 +50,7 @@ class VisionTransformer(TimmInterface):
     ``Z_0 = [x_class; patches E] + E_pos``, ``Z_l = block_l(Z_{l-1})``, ``logits = W LN(pool(Z_L)) + b``.
 
     Reference: Dosovitskiy et al. 2021, equations 1 to 4; registers: Darcet et al. 2024, section 2.2.
-    Differs: mean pooling by default, the layer norm after it (as in timm); the head is one linear map. Blocks norm what
-        they read (pre-norm), as in the paper.
+    Differs: mean pooling by default, followed by the layer norm (as in timm); the head is one linear map.
 
     Arguments:
         image_size: size of the images in pixels, one number or (rows, cols).
@@ -98,7 +97,7 @@ class VisionTransformer(TimmInterface):
             The last two need score="dot_product" and exclude ``qk_norm``.
 
     Raises:
-        ValueError: if a size does not divide, is not positive, or an option is unknown.
+        ValueError: if a size is not positive or does not divide another one, or an option is unknown.
     """
 
     def __init__(
@@ -141,7 +140,7 @@ class VisionTransformer(TimmInterface):
         has_class_token = pool == "class" if class_token is None else class_token
         self.num_prefix_tokens = int(has_class_token) + registers
         check_score(score, position=position, window_size=window_size, attention_dropout=attention_dropout)
-        check_initialisation(
+        check_initialization(
             initialisation,
             score=score,
             qk_norm=qk_norm,
@@ -169,7 +168,7 @@ class VisionTransformer(TimmInterface):
         is_conditional = position == "conditional"
         conditional_position = ConditionalPosition(grid[0], embed_dim, grid[1]) if is_conditional else None
         head_dim = embed_dim // max(num_heads, 1)
-        # Without parameters: all layers share it.
+        # All layers share the module, as it has no parameters.
         rotary_position = RotaryPosition(grid[0], head_dim, grid[1]) if position == "rotary" else None
         relative = {"relative": RelativeBias, "quadratic": QuadraticBias}.get(position)
         relative_positions = [relative(grid[0], num_heads, grid[1]) if relative else None for _ in range(depth)]
@@ -276,22 +275,22 @@ class VisionTransformer(TimmInterface):
 
     @property
     def pretrained_cfg(self) -> dict[str, Any]:
-        """Configuration that timm reads: the images, and the name of the head."""
+        """timm's configuration: size, mean and std of the images if known, and the name of the head."""
         return {**super().pretrained_cfg, "input_size": (self.patch_embedding.in_channels, *self.image_size)}
 
     def group_matcher(self, coarse: bool = False) -> dict[str, Any]:
-        """Patterns of the parameters of each layer, in timm's form: the stem, each block, and the head after them."""
+        """Name patterns of the parameters of each layer for timm: the stem, each block, and the head."""
         return {
             "stem": r"^(?:class_token|registers|position|patch_embedding|embedding_norm|encoder\.conditional_position)",
             "blocks": [(r"^encoder\.blocks\.(\d+)", None), (r"^norm", (99999,))],
         }
 
     def no_weight_decay(self) -> set[str]:
-        """Names of the parameters of positions and single tokens."""
+        """Names of parameters without weight decay: positions, class token and registers."""
         return {name for name, _ in self.named_parameters() if name.endswith(NO_WEIGHT_DECAY_SUFFIXES)}
 
     def resize(self, image_size: Size2d) -> "VisionTransformer":
-        """Copy for images of another size, with positions moved to the new grid.
+        """Copy for images of another size, with positions resized to the new grid.
 
         Raises:
             ValueError: if ``patch_size`` does not divide ``image_size``.

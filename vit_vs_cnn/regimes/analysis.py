@@ -1,4 +1,4 @@
-"""The analysis of an experiment: a pure function of its results and predictions."""
+"""Analysis of an experiment, computed from its results and predictions."""
 
 import dataclasses
 import itertools
@@ -22,7 +22,7 @@ from vit_vs_cnn.regimes.caveats import (
 from vit_vs_cnn.regimes.comparisons import Crossover, compare_all, find_crossovers
 from vit_vs_cnn.regimes.forecast import FORECAST_FACTOR, Forecast, forecast_accuracy
 from vit_vs_cnn.regimes.measurements import AccuracyPoint, Measurements
-from vit_vs_cnn.regimes.model_summaries import ModelSummary, summarise_models
+from vit_vs_cnn.regimes.model_summaries import ModelSummary, summarize_models
 from vit_vs_cnn.regimes.recommendation import Recommendation, recommend
 from vit_vs_cnn.runs.analysis_plan import AnalysisPlan, read_plan
 from vit_vs_cnn.runs.answers import Answers, load_predictions
@@ -35,17 +35,20 @@ from vit_vs_cnn.statistics.pair_comparison import Obstacle, PairComparison
 
 @dataclass(frozen=True)
 class Analysis:
-    """The analysis of an experiment. Results are of the longest budget, unless they name a budget.
+    """Analysis of an experiment. All values refer to the longest budget, except those that name a budget.
 
     Arguments:
-        data_source: ``data.source`` of the config; None if not recorded.
+        data_source: ``data.source`` of the config, such as "cifar10"; None if not recorded.
         sizes: training-set sizes, validation images included, ascending.
-        budgets: such as ``400 steps``, the longest last; one empty name where there is a single budget.
+        budgets: names such as ``400 steps``, the longest last; one empty name if there is a single budget.
         seeds: number of different seeds.
-        test_images: number of test images of a run, the smallest.
-        chance: accuracy of always predicting the most frequent class; None where the classes are unknown.
-        accuracies: of every model, size and budget.
-        has_predictions: whether predictions for single images are known. Otherwise intervals are wider.
+        test_images: number of test images of a run; the smallest number if it differs between runs.
+        chance: accuracy of always predicting the most frequent class; None if unknown.
+        accuracies: accuracy of every model at every size with every budget.
+        gains: accuracy gained with longer budgets.
+        interactions: changes of the difference of two models with the budget.
+        equal_cost: differences of two models at equal steps and at equal training FLOPs.
+        has_predictions: whether predictions for single images are available. Without them, intervals are wider.
     """
 
     data_source: str | None
@@ -72,34 +75,34 @@ class Analysis:
 
     @property
     def primary(self) -> PairComparison | None:
-        """The comparison that was named in advance; None if it is not finished or was not named."""
+        """Primary comparison; None if none was named in advance, or if its runs are not finished."""
         return next((comparison for comparison in self.comparisons if comparison.is_primary), None)
 
     @property
     def display_names(self) -> dict[str, str]:
-        """Names of the models for readers, by key."""
+        """Display name of each model, by its key in the config."""
         return {model.key: model.display_name for model in self.models}
 
     def curve(self, model: str, budget: str | None = None) -> list[AccuracyPoint]:
-        """Accuracies of a model by ascending size, with the longest budget by default."""
+        """Accuracies of a model in ascending order of size, by default with the longest budget."""
         budget = self.budgets[-1] if budget is None else budget
         return [p for p in self.accuracies if p.model == model and p.budget == budget]
 
-    def pair(self, first: str, second: str) -> list[PairComparison]:
-        """Comparisons of two models, in either order, by ascending size."""
+    def pair_comparisons(self, first: str, second: str) -> list[PairComparison]:
+        """Comparisons of two models, given in either order, by ascending size."""
         return [comparison for comparison in self.comparisons if comparison.names == {first, second}]
 
     def with_caveat(self, caveat: Caveat) -> "Analysis":
-        """The analysis with one more caveat, the worst first."""
+        """Copy of the analysis with one more caveat."""
         caveats = sorted((caveat, *self.caveats), key=lambda item: -item.severity)
         return dataclasses.replace(self, caveats=tuple(caveats))
 
     def warnings(self, least: CaveatSeverity = CaveatSeverity.INFORMS) -> list[str]:
-        """Texts of the caveats of at least this severity, the worst first."""
+        """Texts of the caveats with at least this severity, the most severe first."""
         return [caveat.text for caveat in self.caveats if caveat.severity >= least]
 
 
-def analyse(
+def analyze(
     results: Sequence[RunResult],
     answers: Answers | None = None,
     *,
@@ -109,19 +112,19 @@ def analyse(
     """Analyse the results of an experiment. The order of the results does not matter.
 
     Arguments:
-        answers: predictions of the runs (``load_predictions``); None where they are unknown.
+        answers: predictions of the runs (``load_predictions``); None if they are unknown.
         plan: rules that were fixed in advance; None if none were recorded.
-        log_objections: objections of the test-set log to conclusions on a model, by its key.
+        log_objections: reasons in the test-set log against a conclusion on a model, by its key.
 
     Raises:
-        InputError: no results, two results of one run, or predictions that do not belong to them.
+        InputError: there are no results or two results of one run, or the predictions are of other runs.
     """
     objections = log_objections or {}
     ordered = sorted(_planned_results(results, plan), key=lambda result: result.coordinates)
     chance, correct = (None, None) if answers is None else (answers.majority, answers.correct)
     budgets = BudgetResults(ordered, correct, chance)
     longest, measured = budgets.groups[budgets.names[-1]], budgets.longest
-    models = summarise_models(longest)
+    models = summarize_models(longest)
     comparisons = _compare(longest, measured, plan, objections)
     pairs = {(comparison.first, comparison.second): 1 - comparison.error_rate for comparison in comparisons}
     accuracies = [point for budget in budgets.names for point in budgets.measured[budget].points(budget)]
@@ -191,41 +194,41 @@ def _forecasts(points: Sequence[AccuracyPoint], measured: Measurements) -> list[
 def read_analysis(folder: Path) -> tuple[Analysis, list[RunResult], Answers | None]:
     """Analyse the finished runs of an experiment's folder.
 
-    Predictions that cannot be read are a caveat and widen the intervals.
+    If predictions cannot be read, intervals are wider, and a caveat is added.
 
     Returns:
         the analysis, the results, and the predictions, None if they cannot be read.
 
     Raises:
-        InputError: no experiment there, or none of its runs is finished.
+        InputError: the folder has no experiment, or none of its runs is finished.
     """
     results = sorted(read_finished_results(folder).values(), key=_sort_key)
     plan, objections = read_plan(folder), find_log_objections(folder, results)
     try:
         answers = load_predictions(folder, results)
     except InputError as error:
-        analysis = analyse(results, plan=plan, log_objections=objections)
+        analysis = analyze(results, plan=plan, log_objections=objections)
         warnings.warn(f"{error}; intervals are wider", stacklevel=2)
         text = "Some predictions cannot be read, so intervals are wider."
         caveat = Caveat(CaveatKind.PREDICTIONS_UNREADABLE, CaveatSeverity.WEAKENS, text)
         return analysis.with_caveat(caveat), results, None
-    return analyse(results, answers, plan=plan, log_objections=objections), results, answers
+    return analyze(results, answers, plan=plan, log_objections=objections), results, answers
 
 
 def find_log_objections(folder: Path, results: Sequence[RunResult]) -> dict[str, Obstacle]:
-    """Objections of the test-set log to conclusions on a model, by its key."""
+    """Reasons in the test-set log against a conclusion on a model, by its key."""
     log = summarize_log(folder, results[0].test_set)
     models = dict.fromkeys(result.contender for result in results)
     return {model: objection for model in models if (objection := log.concern(model)) is not None}
 
 
 def read_table_analysis(path: Path) -> Analysis:
-    """Analyse a table of results (CSV), with the analysis plan beside it if there is one.
+    """Analyse a table of results (CSV), with the analysis plan in the same folder if there is one.
 
     Raises:
-        InputError: as ``read_result_table``, or a plan that cannot be read.
+        InputError: see ``read_result_table``; or the plan cannot be read.
     """
-    return analyse(read_result_table(path), plan=read_plan(path.parent))
+    return analyze(read_result_table(path), plan=read_plan(path.parent))
 
 
 def _sort_key(result: RunResult) -> tuple[float, int, int, str]:

@@ -1,4 +1,4 @@
-"""The answer of an experiment in words: a table of accuracies, a recommendation, and what would change it."""
+"""Answer of an experiment in words: table of accuracies, recommendation, and effect of more images and training."""
 
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -25,27 +25,30 @@ from vit_vs_cnn.statistics.pair_comparison import (
 _DATA_NAMES = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "synthetic": "synthetic images", None: "unknown images"}
 #: Largest number of models that a title names.
 MAX_MODELS_IN_TITLE = 3
-#: Warnings below the answer.
+#: Largest number of warnings below the answer.
 MAX_WARNINGS = 3
-#: A budget that is proposed, relative to the longest one that was run.
+#: Proposed longer budget, relative to the longest one that was run.
 _LONGER_BUDGET_FACTOR = 4
 #: Share of the most frequent class from which rare classes need larger weights.
 _IMBALANCED = 0.7
-#: Characters of a line of text, and of the label in front of it.
+#: Width of a line of text in characters, and width of the label before it.
 _LINE_WIDTH, _LABEL_WIDTH = 118, 16
 
 
 @dataclass(frozen=True)
 class Answer:
-    """The answer of an experiment, as terminal, page and README show it.
+    """Answer of an experiment, as the terminal and the report show it.
 
     Arguments:
-        title: models and data, as a question where models are compared.
+        title: models and data, as a question if models are compared.
+        heading: models with their sizes, data, start, budget and seeds.
         columns: header of the table.
-        rows: one for each training-set size.
+        rows: one row for each training-set size.
+        more_images: effect of more training images.
+        more_training: effect of a longer budget.
         further: sentences on comparisons outside the table.
-        warnings: the worst caveats.
-        alerts: sentences for the first lines: caveats that forbid all conclusions, and missing pretrained weights.
+        warnings: the most severe caveats.
+        alerts: sentences that come first: caveats that make all conclusions invalid, and missing pretrained weights.
     """
 
     title: str
@@ -89,7 +92,7 @@ class Answer:
 
 
 def _fill_after_label(label: str, text: str) -> str:
-    """A text after its label, in lines that are indented like the first one."""
+    """Text after its label, wrapped with a hanging indent."""
     return textwrap.fill(
         text,
         _LINE_WIDTH,
@@ -101,7 +104,7 @@ def _fill_after_label(label: str, text: str) -> str:
 
 
 def write_answer(analysis: Analysis) -> Answer:
-    """Put an analysis into words.
+    """Write the answer of an analysis.
 
     The table compares the best model with the best model of another network, at every training-set size. It also
     contains the best model of every other start, such as from scratch.
@@ -156,13 +159,15 @@ def _heading(analysis: Analysis, shown: Sequence[ModelSummary]) -> str:
 def _table(
     analysis: Analysis, pair: Sequence[ModelSummary], rest: Sequence[ModelSummary]
 ) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
-    """Header and rows: accuracies of the compared pair and of other models, and the difference of the pair."""
+    """Header and rows: accuracies of the compared pair and of the other models, and the difference within the pair."""
     shown = [*pair, *rest]
     curves = [{point.train_size: point for point in analysis.curve(model.key)} for model in shown]
     names = [model.display_name for model in shown]
     difference = "first - second" if rest else " - ".join(names)
     columns = ["training images", *names, f"{difference}, points (95 % CI)" if len(pair) > 1 else "95 % CI", ""]
-    comparisons = {} if len(pair) < 2 else {c.train_size: c for c in analysis.pair(pair[0].key, pair[1].key)}
+    comparisons = (
+        {} if len(pair) < 2 else {c.train_size: c for c in analysis.pair_comparisons(pair[0].key, pair[1].key)}
+    )
     rows = []
     for size in analysis.sizes:
         points = [curve.get(size) for curve in curves]
@@ -199,7 +204,7 @@ def _difference(comparison: PairComparison, first: str) -> str:
 
 
 def _conclusion(analysis: Analysis, comparison: PairComparison) -> str:
-    """The conclusion of a row, and where models differ in compute the difference at equal compute."""
+    """Conclusion of a row, with the difference at equal compute if the models differ in compute."""
     match comparison.conclusion:
         case Conclusion.EQUIVALENT:
             return f"equivalent within {format_margin(comparison.margin)}"
@@ -216,7 +221,7 @@ def _at_equal_compute(analysis: Analysis, comparison: PairComparison) -> str:
 
 
 def _lead_at_equal_compute(analysis: Analysis, comparison: PairComparison) -> Estimate | None:
-    """The lead at equal training FLOPs where they differ and it is known."""
+    """Lead at equal training FLOPs; None if the models have equal FLOPs, or if it is unknown."""
     for result in analysis.equal_cost:
         is_same = {result.first, result.second} == comparison.names and result.train_size == comparison.train_size
         if is_same and result.cost is CostKind.FLOPS and result.is_unequal and result.difference is not None:
@@ -225,7 +230,7 @@ def _lead_at_equal_compute(analysis: Analysis, comparison: PairComparison) -> Es
 
 
 def recommendation_text(analysis: Analysis) -> str:
-    """Advice in one or two sentences."""
+    """Recommendation in one or two sentences."""
     advice, names = analysis.recommendation, analysis.display_names
     best, comparison = names[advice.best], advice.comparison
     if comparison is None or advice.rival is None:
@@ -293,7 +298,9 @@ def _recommendation_of_several_starts(analysis: Analysis, comparison: PairCompar
             significance = " (not significant)" if points != "0.0" else ""
             sentences.append(f"{lower}{significance}.")
     for key in advice.others:
-        results = [result for result in analysis.pair(best.key, key) if result.train_size == comparison.train_size]
+        results = [
+            result for result in analysis.pair_comparisons(best.key, key) if result.train_size == comparison.train_size
+        ]
         relation = f", {_relation(results[0], key)}" if results else ""
         start = _NAMES_OF_STARTS[models[key].start_kind]
         sentences.append(f"The best {start} is the {names[key]} ({_percent(accuracy[key])}{relation}).")
@@ -302,7 +309,7 @@ def _recommendation_of_several_starts(analysis: Analysis, comparison: PairCompar
     return " ".join(sentences)
 
 
-#: What to do with a model, by its start, and models of a start.
+#: For each kind of start: the recommended action, and the name of such a model.
 _ACTIONS = {
     StartKind.SCRATCH: "train {} from scratch",
     StartKind.LINEAR_PROBE: "fit a linear classifier on the features of {}",
@@ -316,7 +323,7 @@ _NAMES_OF_STARTS = {
 
 
 def _relation(comparison: PairComparison, model: str) -> str:
-    """The conclusion on one of two models: ``significantly lower``."""
+    """Conclusion on one of two models, such as ``significantly lower``."""
     side = "higher" if comparison.leader == model else "lower"
     match comparison.conclusion:
         case Conclusion.SIGNIFICANTLY_BETTER:
@@ -377,7 +384,7 @@ def _more_images(analysis: Analysis, shown: Sequence[ModelSummary]) -> str:
         sizes = f"{crossover.low:,} and {crossover.high:,} images"
         sentences.append(f"the {names[crossover.above]} overtakes the {names[crossover.below]} between {sizes}.")
     if not crossovers and len(keys) > 1:
-        conclusions = {comparison.conclusion for comparison in analysis.pair(*keys)}
+        conclusions = {comparison.conclusion for comparison in analysis.pair_comparisons(*keys)}
         is_shown = Conclusion.SIGNIFICANTLY_BETTER in conclusions
         text = "no crossover was found" if is_shown else "not enough evidence to say who is better"
         sentences.append(f"{text} between {span} images.")
@@ -428,7 +435,7 @@ def _longer_budget(analysis: Analysis) -> str:
 
 
 def describe_comparison(comparison: PairComparison, names: Mapping[str, str] | None = None) -> str:
-    """One comparison in a sentence: the better model, the difference, the test, and the conclusion."""
+    """Sentence on a comparison: the better model, the difference, the test, and the conclusion."""
     names = names or {}
     leader, follower = (names.get(key, key) for key in (comparison.leader, comparison.follower))
     p = format_p_value(comparison.adjusted_p_value)
@@ -460,7 +467,7 @@ def _conclusion_text(comparison: PairComparison) -> str:
 
 
 def format_margin(margin: float) -> str:
-    """A margin in points with all of its digits: "1.0 points", "0.25 points"."""
+    """Margin in percentage points with all its digits: "1.0 points", "0.25 points"."""
     points = round(100 * margin, 6)
     return f"{points:.1f} points" if points == round(points, 1) else f"{points:g} points"
 

@@ -1,4 +1,4 @@
-"""Training budgets: gains of longer ones, their effect on a difference, and models compared at equal cost."""
+"""Training budgets: gains of longer budgets, their effect on a difference, and comparisons at equal cost."""
 
 import itertools
 import math
@@ -18,12 +18,12 @@ from vit_vs_cnn.statistics.mean_distribution import MeanDistribution, SeedScores
 from vit_vs_cnn.statistics.significance import holm
 from vit_vs_cnn.statistics.variance import SeedVariance, binomial_variance, pool_seed_variance
 
-#: Costs that differ by a smaller factor are the same.
+#: Costs whose ratio is at most this are treated as equal.
 _MAX_SAME_COST_RATIO = 1.01
 
 
 class CostKind(StrEnum):
-    """A cost of training; the value is its name in sentences."""
+    """Kind of training cost; the value is its name in sentences."""
 
     STEPS = "steps"
     FLOPS = "training FLOPs"
@@ -31,7 +31,7 @@ class CostKind(StrEnum):
 
 @dataclass(frozen=True)
 class BudgetGain:
-    """Accuracy that a longer budget gained for one model, paired by seed and image.
+    """Gain in accuracy of one model from a longer budget, paired by seed and image.
 
     Arguments:
         factor: cost of the longer budget relative to the shorter one.
@@ -50,8 +50,8 @@ class BudgetInteraction:
     """Change of the difference of two models between the shortest and the longest budget.
 
     Arguments:
-        change: accuracy of ``first`` minus accuracy of ``second``, with the longest budget minus with the shortest.
-        adjusted_p_value: of no change, adjusted for the training-set sizes of the pair (Holm).
+        change: difference (``first`` minus ``second``) with the longest budget minus the difference with the shortest.
+        adjusted_p_value: p-value of no change, adjusted for the training-set sizes of the pair (Holm).
     """
 
     first: str
@@ -65,12 +65,12 @@ class BudgetInteraction:
 
 @dataclass(frozen=True)
 class EqualCostDifference:
-    """Difference of two models at equal cost of training: at the cost of the cheaper one.
+    """Difference of two models at equal training cost, which is the cost of the cheaper model.
 
     Arguments:
         ratio: cost of ``first`` divided by the cost of ``second``, with the longest budget.
-        difference: accuracy of ``first`` minus accuracy of ``second``; None if the costlier model has no run that is
-            short enough.
+        difference: accuracy of ``first`` minus accuracy of ``second``; None if no run of the costlier model is short
+            enough.
         is_interpolated: whether accuracies between two budgets were interpolated.
     """
 
@@ -84,7 +84,7 @@ class EqualCostDifference:
 
     @property
     def is_unequal(self) -> bool:
-        """True if the longest budgets differ in this cost, so that the comparison at equal cost matters."""
+        """True if the models have different costs with the longest budget."""
         limit = _MAX_SAME_COST_RATIO if self.is_interpolated else MAX_EQUAL_MACS_RATIO
         return max(self.ratio, 1 / self.ratio) > limit
 
@@ -93,12 +93,12 @@ class BudgetResults:
     """Results of an experiment by training budget, the longest last.
 
     Arguments:
-        results: of finished runs.
-        correct: by name of the run, whether each test image was classified correctly; None where unknown.
-        chance: accuracy of always predicting the most frequent class; None where unknown.
+        results: results of finished runs.
+        correct: mask of correctly classified test images for each run, by its name; None if unknown.
+        chance: accuracy of always predicting the most frequent class; None if unknown.
 
     Raises:
-        InputError: as ``measure``.
+        InputError: see ``measure``.
     """
 
     def __init__(
@@ -143,9 +143,8 @@ class BudgetResults:
     def equal_cost(self, first: str, second: str, *, confidence: float = 0.95) -> list[EqualCostDifference]:
         """Compare two models at equal steps and at equal training FLOPs, at every training-set size.
 
-        Between two budgets with costs C_b < C_c the score of each seed on each image is interpolated linearly in the
-        logarithm of the cost. Where each doubling of the cost gains less than the one before, this underestimates the
-        accuracy in between.
+        Between two budgets, the score of each seed on each image is interpolated linearly in the logarithm of the cost.
+        This underestimates the accuracy in between if each doubling of the cost gains less than the one before.
         """
         results = []
         for cost, size in itertools.product(CostKind, self.longest.sizes):
@@ -175,7 +174,7 @@ class BudgetResults:
         return results
 
     def _shared_seeds(self, budgets: Sequence[str], size: int, *models: str) -> list[int]:
-        """Seeds with which all models were run at a size with all of these budgets."""
+        """Seeds for which all models have a run at this size with each of these budgets."""
         tables = [self.measured[text] for text in budgets]
         if any(size not in table.sizes or {*models} - {*table.models} for table in tables):
             return []
@@ -184,7 +183,7 @@ class BudgetResults:
     def _scores_at_cost(
         self, model: str, size: int, seeds: Sequence[int], cost: CostKind, limits: Sequence[float]
     ) -> SeedScores | None:
-        """Scores of a model with this much of a cost for each seed; None where a run is not short enough."""
+        """Scores of a model at a given cost for each seed; None if no run of a seed is short enough."""
         rows = []
         for seed, limit in zip(seeds, limits, strict=True):
             score = self._score_at_cost((model, size, seed), cost, limit)
@@ -208,13 +207,13 @@ class BudgetResults:
 
 
 def longest_results(results: Sequence[RunResult]) -> list[RunResult]:
-    """The results with the longest budget."""
+    """Results with the longest budget."""
     *_, longest = _group_by_budget(results).values()
     return longest
 
 
 def _group_by_budget(results: Sequence[RunResult]) -> dict[str, list[RunResult]]:
-    """One group, named by an empty text, where no model has several budgets at one size."""
+    """Results by the name of their budget; one group with an empty name if no model has several budgets at one size."""
     budgets: dict[tuple[str, int], set[str | None]] = {}
     for result in results:
         budgets.setdefault((result.contender, result.train_size), set()).add(result.budget)
@@ -240,7 +239,7 @@ def _interaction(
 
 
 def _mixture(shorter: SeedScores, longer: SeedScores, share: float) -> SeedScores:
-    """Scores between two runs, with this share of the second."""
+    """Interpolated scores of two runs: ``1 - share`` of the shorter run and ``share`` of the longer one."""
     accuracies = (1 - share) * shorter.accuracies + share * longer.accuracies
     if shorter.correct is None or longer.correct is None:
         return SeedScores(accuracies, longer.images)

@@ -1,4 +1,4 @@
-"""Caveats: what weakens a comparison, and what forbids a conclusion."""
+"""Caveats: reasons that weaken a comparison or allow no conclusion."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,9 +13,9 @@ from vit_vs_cnn.runs.recipe_care import recipe_obstacle, recipe_sensitivity
 from vit_vs_cnn.runs.result import RecipeSource, RunResult, ScoredOn, StartKind, by_network
 from vit_vs_cnn.statistics.pair_comparison import MIN_SEEDS_FOR_CONCLUSION, Obstacle, ObstacleKind
 
-#: Objections of the test-set log to conclusions on a model, by its key.
+#: Reasons in the test-set log against a conclusion on a model, by its key.
 LogObjections = Mapping[str, Obstacle]
-#: Largest number of runs that a sentence names.
+#: Largest number of runs that a sentence lists.
 _MAX_NAMED = 3
 
 
@@ -33,7 +33,7 @@ class CaveatKind(StrEnum):
 
     WEIGHTS_MISSING = "pretrained weights missing"
     TRAINED_ON_TEST_IMAGES = "test images were trained on"
-    START_SAW_TEST_IMAGES = "start weights were trained on test images"
+    START_TRAINED_ON_TEST_IMAGES = "start weights were trained on test images"
     START_IMAGES_UNKNOWN = "training images of start weights unknown"
     TEST_SET_LOG = "test-set log"
     PLAN_CHANGED = "analysis plan changed"
@@ -54,10 +54,10 @@ class CaveatKind(StrEnum):
 
 @dataclass(frozen=True)
 class Caveat:
-    """One reason to doubt a comparison.
+    """Reason to doubt a comparison.
 
     Arguments:
-        text: a sentence for the reader.
+        text: sentence for the report.
     """
 
     kind: CaveatKind
@@ -68,7 +68,7 @@ class Caveat:
 def blocking_obstacle(
     first: Sequence[RunResult], second: Sequence[RunResult], log_objections: LogObjections
 ) -> Obstacle | None:
-    """Reason why the runs of two models at one training-set size allow no conclusion; None if they do."""
+    """Reason why the runs of two models at one training-set size allow no conclusion; None if there is none."""
     both = [*first, *second]
     objections = (log_objections.get(r.contender) for r in both)
     if (obstacle := shared_obstacle(objections, _group_by_model(both), (r.cost.ended_early for r in both))) is not None:
@@ -83,12 +83,12 @@ def shared_obstacle(
     runs: Mapping[str, Iterable[RunResult | None]],
     ended_early: Iterable[bool | None],
 ) -> Obstacle | None:
-    """Reason why two models allow no conclusion, whether an experiment or ``compare`` compares them; None if they do.
+    """Reason why two models allow no conclusion, in an experiment or in ``compare``; None if there is none.
 
     Arguments:
-        log_objections: objection of the test-set log to each run.
+        log_objections: reason in the test-set log against a conclusion, for each run.
         runs: results of each model; None for a network without a recorded result.
-        ended_early: for each run whether it stopped before its budget ended; None where unknown.
+        ended_early: for each run, whether it stopped before the end of its budget; None if unknown.
     """
     if texts := sorted({objection.text for objection in log_objections if objection is not None}):
         return Obstacle(ObstacleKind.TEST_SET_LOG, "; ".join(texts))
@@ -100,7 +100,7 @@ def shared_obstacle(
 
 
 def budget_obstacle(plan: AnalysisPlan | None, results: Iterable[RunResult]) -> Obstacle | None:
-    """Reason against a conclusion if some runs had another budget than the planned one; otherwise None."""
+    """Obstacle if some runs had a budget other than the planned one; otherwise None."""
     if plan is None or not plan.budget:
         return None
     unplanned = sorted({b.text for r in results if (b := r.parsed_budget) is not None} - {plan.budget})
@@ -120,11 +120,11 @@ def find_caveats(
     log_objections: LogObjections,
     few_classes: Sequence[str] = (),
 ) -> list[Caveat]:
-    """All caveats of an experiment, the worst first.
+    """All caveats of an experiment, the most severe first.
 
     Arguments:
-        results: of the longest budget.
-        pairs: models that are compared.
+        results: results with the longest budget.
+        pairs: pairs of models that are compared.
         few_classes: sentences on networks that predict few classes.
 
     Raises:
@@ -193,7 +193,7 @@ def _stability_caveats(measured: Measurements) -> list[Caveat]:
 
 
 def max_unseen_failure_rate(seeds: int) -> float:
-    """The largest failure rate at which this many seeds without a failure still have a probability of 5 %."""
+    """Largest failure rate for which a number of seeds without any failure has a probability of at least 5 %."""
     return 1 - 0.05 ** (1 / seeds)
 
 
@@ -237,7 +237,7 @@ def _group_by_model(results: Iterable[RunResult]) -> dict[str, list[RunResult]]:
 
 
 def _augmentation_caveats(results: Sequence[RunResult]) -> list[Caveat]:
-    """A caveat where models have different augmentations at the same training-set size."""
+    """Caveat if models have different augmentations at the same training-set size."""
     for size in sorted({r.train_size for r in results}):
         augmentations: dict[str, set[str]] = {}
         for r in results:
@@ -264,16 +264,16 @@ def _start_caveats(results: Sequence[RunResult]) -> list[Caveat]:
     if overlap := {display_name(r.contender): count for r in results if (count := r.start.scored_images_in_start)}:
         examples = ", ".join(f"{model}: {count:,}" for model, count in overlap.items())
         text = f"Start weights were trained on test images ({examples}), which the config allows."
-        caveats.append(Caveat(CaveatKind.START_SAW_TEST_IMAGES, _WEAKENS, text))
+        caveats.append(Caveat(CaveatKind.START_TRAINED_ON_TEST_IMAGES, _WEAKENS, text))
     return caveats
 
 
 def _compute_caveats(
     results: Sequence[RunResult], models: Collection[ModelSummary], pairs: Collection[tuple[str, str]]
 ) -> list[Caveat]:
-    """Unequal compute of compared models with the same kind of start, unless the budget is one of FLOPs.
+    """Caveats on unequal compute of compared models with the same kind of start, unless the budget is in FLOPs.
 
-    Linear probes are left out: their training has no steps.
+    Linear probes are omitted, as their training has no steps.
     """
     if results and all(r.parsed_budget is not None and r.parsed_budget.unit == "flops" for r in results):
         return []
@@ -314,7 +314,7 @@ def _seed_caveats(measured: Measurements) -> list[Caveat]:
 
 
 def _schedule_caveats(results: Sequence[RunResult]) -> list[Caveat]:
-    """A caveat where all sizes have equal steps, so that more images also mean fewer passes over each image."""
+    """Caveat if all sizes have equal steps, so that more images also mean fewer epochs."""
     sizes = sorted({r.train_size for r in results})
     steps = {key: {r.cost.planned_steps or r.cost.steps for r in runs} for key, runs in by_network(results).items()}
     models = {model for model, _ in steps}

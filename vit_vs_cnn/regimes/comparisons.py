@@ -18,23 +18,23 @@ from vit_vs_cnn.statistics.pair_comparison import (
 )
 from vit_vs_cnn.statistics.variance import SeedVariance, pool_seed_variance, two_way_anova
 
-#: Fewest models that share all seeds of a size for which the seed variance is pooled over models, by analysis of
+#: Smallest number of models with the same seeds for which the seed variance is pooled over models, by analysis of
 #: variance.
 MIN_MODELS_FOR_ANOVA = 5
-#: P-value of equal variances below which they are not pooled over models.
+#: If Bartlett's test of equal variances has a smaller p-value, the variances are not pooled over models.
 ANOVA_CHECK_LEVEL = 0.05
 
-#: Reason why a pair allows no conclusion at a training-set size; None if it allows one.
+#: Function of two models and a training-set size: the reason why they allow no conclusion, or None.
 FindObstacle = Callable[[str, str, int], Obstacle | None]
 
 
 @dataclass(frozen=True)
 class Crossover:
-    """A model that is worse with few training images and better with many.
+    """Crossover of two models between two training-set sizes.
 
     Arguments:
-        below: significantly better at size ``low``.
-        above: significantly better at size ``high``, the next such size.
+        below: model that is significantly better at size ``low``.
+        above: model that is significantly better at size ``high``, the next size with a significant difference.
     """
 
     below: str
@@ -46,15 +46,15 @@ class Crossover:
 def compare_all(
     measured: Measurements, plan: AnalysisPlan | None = None, find_obstacle: FindObstacle = lambda *_: None
 ) -> list[PairComparison]:
-    """Compare the pairs of the plan at every training-set size at which they share a seed.
+    """Compare the pairs of the plan at every training-set size at which both models have runs with the same seed.
 
-    Seed variance is pooled over models where many share all seeds (``two_way_anova``), otherwise over the training-set
-    sizes of the pair (``pool_seed_variance``). The primary comparison is not adjusted. All others are adjusted for each
-    other (Holm), with planned comparisons that are not finished.
+    Seed variance is pooled over models if at least ``MIN_MODELS_FOR_ANOVA`` have the same seeds (``two_way_anova``),
+    otherwise over the training-set sizes of the pair (``pool_seed_variance``). The p-value of the primary comparison is
+    not adjusted. All others are adjusted for each other (Holm), planned comparisons without runs included.
 
     Arguments:
-        plan: None if none was recorded. Then all shared seeds are compared, and with two models the primary comparison
-            is the one at the largest size.
+        plan: rules that were fixed in advance; None if none were recorded. Then all shared seeds are compared. With two
+            models, the primary comparison is the one at the largest size.
     """
     results = []
     single_pair = len(measured.models) == 2

@@ -12,13 +12,13 @@ from vit_vs_cnn.seeds import derive_seed
 from vit_vs_cnn.statistics.intervals import Estimate
 from vit_vs_cnn.statistics.mean_distribution import Z_975
 
-#: A law with three parameters is fitted to at least so many training-set sizes.
+#: Smallest number of training-set sizes to which the law, with three parameters, is fitted.
 MIN_SIZES_FOR_FORECAST = 4
-#: Forecasts reach this multiple of the largest measured size.
+#: Size of the forecast relative to the largest measured size.
 FORECAST_FACTOR = 2
-#: Samples of the measured accuracies that are fitted for the interval.
+#: Number of samples of the measured accuracies that are fitted for the interval.
 SAMPLES = 400
-#: Exponents b that are tried first, and how often the best one is refined between its neighbours.
+#: Exponents b that are tried first, and number of refinements of the best one between its neighbours.
 _EXPONENTS, _REFINEMENTS = np.geomspace(0.01, 3.0, 60), 2
 
 
@@ -47,19 +47,19 @@ def forecast_accuracy(points: Sequence[AccuracyPoint], train_size: int) -> Forec
     """Extrapolate the accuracies of one model to a larger training-set size.
 
     The interval combines two errors. The error of the measured accuracies comes from fits to ``SAMPLES`` normal samples
-    of them. The error of the law is the error of a fit without the largest size, at that size, scaled with the
-    logarithm of the distance. The interval includes the accuracy at the largest measured size, since accuracy may rise
-    no further: with equal steps at all sizes it flattens earlier than any power law.
+    of them. The error of the law is estimated by a fit without the largest size: its error at that size, scaled with
+    the logarithm of the distance. The interval includes the accuracy at the largest measured size, because accuracy may
+    not rise further: with equal steps at all sizes it flattens earlier than any power law.
 
     Reference: Hestness et al., "Deep learning scaling is predictable, empirically", 2017 (power law with a floor).
-    Differs: ``python -m benchmarks.forecast`` prints how many intervals contain the accuracy at the largest size of
-    recorded experiments, forecast without it.
+    Differs: the interval. ``python -m benchmarks.forecast`` checks it on recorded experiments: it forecasts the accuracy
+    at the largest size from the smaller ones, and counts the intervals that contain the measured value.
 
     Arguments:
-        points: of one model, by ascending size.
+        points: accuracies of one model, by ascending size.
 
     Returns:
-        None with fewer than ``MIN_SIZES_FOR_FORECAST`` sizes.
+        the forecast; None with fewer than ``MIN_SIZES_FOR_FORECAST`` sizes.
     """
     if len(points) < MIN_SIZES_FOR_FORECAST:
         return None
@@ -67,7 +67,7 @@ def forecast_accuracy(points: Sequence[AccuracyPoint], train_size: int) -> Forec
 
 
 def extrapolate(points: Sequence[AccuracyPoint], train_size: int) -> Forecast:
-    """``forecast_accuracy`` from any number of sizes, for checks of its intervals."""
+    """Forecast as in ``forecast_accuracy``, but from any number of sizes, to check the intervals."""
     sizes = np.array([point.train_size for point in points], dtype=float)
     errors = np.array([1 - point.accuracy.value for point in points])
     deviations = np.array([(p.accuracy.high - p.accuracy.low) / (2 * Z_975) for p in points]).clip(1e-4)
@@ -96,7 +96,7 @@ def _fit(
 ) -> tuple[Float[np.ndarray, "samples"], Float[np.ndarray, "samples"], Float[np.ndarray, "samples"]]:
     """Scale, exponent and floor by weighted least squares, 0 <= floor <= min(errors), for each sample.
 
-    For a given exponent the others are a linear fit.
+    Given the exponent, scale and floor are found by linear regression.
     """
     exponents = np.tile(_EXPONENTS, (len(errors), 1))
     rows = np.arange(len(errors))

@@ -18,8 +18,9 @@ class AccuracyPoint:
     """Accuracy of one model at one training-set size with one budget.
 
     Arguments:
-        accuracy: mean over seeds; the interval covers new seeds and test images, or with one seed test images alone.
-        failed_runs: runs that learned nothing (``failed_to_learn``).
+        accuracy: mean over seeds. The interval covers new seeds and new test images; with one seed, new test images only.
+        by_seed: accuracy of each seed.
+        failed_runs: number of runs that learned nothing (``failed_to_learn``).
     """
 
     model: str
@@ -32,16 +33,16 @@ class AccuracyPoint:
 
 @dataclass(frozen=True, eq=False)
 class Measurements:
-    """Results of one budget in the order (model, size, seed).
+    """Results with one budget, as arrays over (model, training-set size, seed).
 
     Arguments:
         sizes: training-set sizes, validation images included, ascending.
-        seeds: ascending; models are paired by them.
+        seeds: seeds in ascending order. Runs of different models are paired by seed.
         accuracy: NaN for a missing run.
         images: number of test images; 0 for a missing run.
-        correct: for each (model, size, seed) whether each test image was classified correctly; None where unknown.
+        correct: mask of correctly classified test images for each (model, size, seed); None if unknown.
         uses_folds: whether seeds hold out different folds of the images.
-        chance: accuracy of always predicting the most frequent class; None where the classes are unknown.
+        chance: accuracy of always predicting the most frequent class; None if unknown.
     """
 
     models: tuple[str, ...]
@@ -55,11 +56,11 @@ class Measurements:
 
     @cached_property
     def test_train_ratio(self) -> float | None:
-        """Test images for each training image where seeds hold out different folds; None for a fixed test set."""
+        """Number of test images divided by number of training images if seeds hold out folds; None for a fixed test set."""
         return float(self.images[self.images > 0].min()) / self.sizes[-1] if self.uses_folds else None
 
     def shared_seeds(self, size: int, *models: str) -> list[int]:
-        """Seeds with which all of these models were run at a size."""
+        """Seeds for which all of these models have a run at a size."""
         at = self.sizes.index(size)
         runs = [~np.isnan(self.accuracy[self.models.index(model), at]) for model in models]
         return [seed for seed, was_run in zip(self.seeds, np.logical_and.reduce(runs), strict=True) if was_run]
@@ -73,7 +74,7 @@ class Measurements:
         return SeedScores(accuracies, images, [self.correct[m, n, i].astype(np.float64) for i in s])
 
     def differences(self, first: str, second: str, seeds: Sequence[int]) -> dict[int, Float[np.ndarray, "seeds"]]:
-        """Paired differences of accuracy by training-set size, over shared seeds whose runs did not fail."""
+        """Paired differences of accuracy by training-set size, for shared seeds without failed runs."""
         results = {}
         for size in self.sizes:
             if shared := [seed for seed in self.shared_seeds(size, first, second) if seed in seeds]:
@@ -83,11 +84,11 @@ class Measurements:
         return results
 
     def failed_runs(self, scores: SeedScores) -> int:
-        """Number of runs that learned nothing (``failed_to_learn``); 0 where the classes are unknown."""
+        """Number of runs that learned nothing (``failed_to_learn``); 0 if ``chance`` is unknown."""
         return int(self._failed_mask(scores).sum())
 
     def failed_seeds(self, model: str, size: int) -> list[int]:
-        """Seeds whose run learned nothing."""
+        """Seeds of the runs that learned nothing."""
         if not (seeds := self.shared_seeds(size, model)):
             return []
         failed = self._failed_mask(self.scores(model, size, seeds))
@@ -114,9 +115,9 @@ class Measurements:
 def failed_to_learn(accuracies: Float[np.ndarray, "seeds"], chance: float, images: int) -> Bool[np.ndarray, "seeds"]:
     """Mask of runs that learned nothing: within two standard errors of always predicting the most frequent class.
 
-    A run failed if its accuracy is at most chance + min(2 standard errors, half the distance from chance to 100 %). No
-    run counts as failed if the next better run of the model is at most 5 standard errors above: then the task is hard,
-    and training is stable.
+    A run failed if its accuracy is at most chance + min(2 standard errors, half the distance from chance to 100 %). If
+    the next better run of the model is at most 5 standard errors above these runs, none counts as failed: the task is
+    hard, but training is stable.
     """
     error = float(np.sqrt(chance * (1 - chance) / images))
     failed = ~(accuracies > chance + min(2 * error, (1 - chance) / 2))
@@ -135,10 +136,10 @@ def measure(
     """Arrange results by model, size and seed.
 
     Arguments:
-        correct: by name of the run, whether each test image was classified correctly; None where unknown.
+        correct: mask of correctly classified test images for each run, by its name; None if unknown.
 
     Raises:
-        InputError: no results, two results of one run, or ``correct`` that does not fit.
+        InputError: there are no results or two results of one run, or ``correct`` does not match the results.
     """
     if not results:
         raise InputError("results: empty, so there is nothing to analyse")
@@ -166,8 +167,8 @@ def _correct_row(result: RunResult, correct: Mapping[str, np.ndarray]) -> np.nda
     row = correct.get(result.run)
     if row is None:
         raise InputError(
-            f"predictions of {result.run}: missing; predictions of every result are needed, or of no result"
+            f"predictions of {result.run}: missing; provide the predictions of all results or of none"
         )
     if row.shape != (result.scores.scored_images,) or abs(float(row.mean()) - result.accuracy) > 1e-6:
-        raise InputError(f"predictions of {result.run} do not give its accuracy")
+        raise InputError(f"predictions of {result.run} do not agree with its recorded accuracy")
     return row

@@ -7,9 +7,9 @@ from typing import Any
 from vit_vs_cnn.models.presets import ATTENTION_PREFIX, PRESETS, TIMM_PREFIX
 from vit_vs_cnn.runs.result import RunResult, StartKind
 
-#: Common names of models, by their config key or the beginning of a preset's name.
+#: Common names of models, by config key or by the first part of a preset's name.
 _DISPLAY_NAMES = {"vit": "ViT", "cnn": "CNN", "resnet": "ResNet", "cct": "CCT", "deit": "DeiT", "mlp": "MLP"}
-#: Last words of config keys that come first in the name of a model.
+#: Suffixes of config keys that become the first word of a display name: ``vit_pretrained`` is the "pretrained ViT".
 _START_NAMES = {"pretrained": "pretrained", "finetuned": "fine-tuned"}
 
 
@@ -19,14 +19,14 @@ class ModelSummary:
 
     Arguments:
         key: name in the config.
-        display_name: name for readers.
-        model_name: name of the network, such as ``ResNet-8``; the key where it is not recorded.
-        network: hash of the settings that build the network; equal for models that differ in their start alone; None if
-            not recorded.
+        display_name: name in reports.
+        model_name: name of the network, such as ``ResNet-8``; the key if it is not recorded.
+        network: hash of the settings that define the network. Models that differ only in their start have the same one.
+            None if not recorded.
         parameters: number of trained parameters.
         macs: multiply-accumulates of the forward pass of one image.
-        start: clause on the start of training; None where it is not known.
-        budget: such as ``400 steps``.
+        start: start of training in words, such as ``fine-tuned from FILE``; None if unknown.
+        budget: budget in words, such as ``400 steps``.
     """
 
     key: str
@@ -41,21 +41,21 @@ class ModelSummary:
 
     @property
     def title(self) -> str:
-        """``ResNet-8 (0.08M parameters)``."""
+        """Name and size, such as ``ResNet-8 (0.08M parameters)``."""
         is_in_name = self.display_name.lower() in self.model_name.lower()
         return f"{self.model_name if is_in_name else self.display_name} ({millions(self.parameters)} parameters)"
 
 
-def summarise_models(results: Sequence[RunResult]) -> tuple[ModelSummary, ...]:
-    """One summary for each model, in alphabetical order of its key."""
+def summarize_models(results: Sequence[RunResult]) -> tuple[ModelSummary, ...]:
+    """One summary for each model, in alphabetical order of the keys."""
     largest = {r.contender: r for r in sorted(results, key=lambda r: r.train_size)}
     return tuple(_summary(key, largest[key]) for key in sorted(largest))
 
 
 def display_name(key: str) -> str:
-    """The name of a model for readers: ``ViT-tuned`` for ``vit_tuned``, ``pretrained ViT`` for ``vit_pretrained``.
+    """Display name of a config key: ``ViT-tuned`` for ``vit_tuned``, ``pretrained ViT`` for ``vit_pretrained``.
 
-    A number is in parentheses, ``ResNet (8)`` for ``resnet_8``, as ResNet-8 is an architecture.
+    A number is in parentheses, ``ResNet (8)`` for ``resnet_8``, because ResNet-8 would be the name of an architecture.
     """
     family, *rest = key.split("_")
     if len(rest) == 1 and rest[0].isdecimal() and family.lower() in _DISPLAY_NAMES:
@@ -80,7 +80,7 @@ def _summary(key: str, result: RunResult) -> ModelSummary:
 
 
 def format_model_name(model: Mapping[str, Any]) -> str:
-    """The name of a ``model`` block: ``ResNet-8``, ``ViT nano``, ``timm/convnext_atto``."""
+    """Name of the network of a ``model`` block: ``ResNet-8``, ``ViT nano``, ``timm/convnext_atto``."""
     name = str(model.get("name") or str(model.get("class_path", "?")).rpartition(".")[-1])
     preset = name.removeprefix(ATTENTION_PREFIX)
     if preset not in PRESETS:
@@ -116,11 +116,11 @@ def _budget_text(result: RunResult) -> str:
 
 
 def macs_ratio(models: Collection[ModelSummary]) -> tuple[ModelSummary, ModelSummary, float] | None:
-    """The largest and the smallest of some models by multiply-accumulates, and their ratio; None where unknown."""
+    """Models with the most and the fewest multiply-accumulates, and the ratio of these; None if unknown."""
     ordered = sorted((model for model in models if model.macs), key=lambda model: model.macs)
     return (ordered[-1], ordered[0], ordered[-1].macs / ordered[0].macs) if len(ordered) > 1 else None
 
 
 def millions(count: int) -> str:
-    """``0.08M``, ``12.2M``."""
+    """Count in millions: ``0.08M``, ``12.2M``."""
     return f"{count / 1e6:.2f}M" if count < 1e7 else f"{count / 1e6:,.1f}M"

@@ -1,4 +1,4 @@
-"""The recommendation of an experiment, as data: which model to train, or what would be needed to decide."""
+"""Recommendation of an experiment: the model to train, or the number of seeds or images needed to decide."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from vit_vs_cnn.runs.result import StartKind
 from vit_vs_cnn.statistics.mean_distribution import images_needed, seeds_needed
 from vit_vs_cnn.statistics.pair_comparison import Conclusion, PairComparison
 
-#: Starts whose best models a recommendation names.
+#: Kinds of start for which a recommendation names the best model.
 _STARTS = (StartKind.SCRATCH, StartKind.LINEAR_PROBE, StartKind.FINETUNED)
 
 
@@ -34,13 +34,14 @@ class Recommendation:
     """Model to train with all images and the longest budget.
 
     Arguments:
-        best: model of the highest accuracy.
-        rival: best model with another network; None where nothing is compared.
-        comparison: of these two at the largest training-set size.
-        others: the best model of every other start, such as from scratch where ``best`` and ``rival`` are pretrained.
-        seeds_needed: number of seeds to find the measured difference, or the margin of equivalence if that is larger,
-            in 80 % of experiments. None if no number is enough, or if no more are needed.
-        images_needed: number of test images to find it; None as above.
+        best: model with the highest accuracy.
+        rival: best model with another network; None if nothing is compared.
+        comparison: comparison of ``best`` and ``rival`` at the largest training-set size.
+        others: best model of every other kind of start, such as from scratch if ``best`` and ``rival`` are pretrained.
+        seeds_needed: number of seeds for which a difference as large as the measured one (or as the equivalence margin,
+            if that is larger) would be significant in 80 % of experiments. None if no number is enough, or if no more
+            seeds are needed.
+        images_needed: the same for the number of test images.
     """
 
     kind: RecommendationKind
@@ -67,7 +68,7 @@ def recommend(
 
     Arguments:
         points: accuracies with the longest budget.
-        chance: accuracy of always predicting the most frequent class; None where unknown.
+        chance: accuracy of always predicting the most frequent class; None if unknown.
     """
     largest = max(
         (comparison.train_size or 0 for comparison in comparisons), default=max(point.train_size for point in points)
@@ -102,9 +103,9 @@ def recommend(
 def _deciding_comparison(
     models: Sequence[ModelSummary], ranked: Sequence[AccuracyPoint], comparisons: Sequence[PairComparison]
 ) -> PairComparison | None:
-    """The comparison of the best model with the best model of another network, if possible with the same start.
+    """Comparison of the best model with the best model of another network, if possible with the same start.
 
-    If the best model is not compared, the next best models take its place.
+    If the best model is in no comparison, the next best one is used.
     """
     rank = {point.model: number for number, point in enumerate(ranked)}
     networks = {model.key: model.network or model.key for model in models}
@@ -122,7 +123,7 @@ def _deciding_comparison(
 def _best_of_other_starts(
     models: Sequence[ModelSummary], ranked: Sequence[AccuracyPoint], comparison: PairComparison
 ) -> tuple[str, ...]:
-    """The best model of every start that neither of two compared models has, the best first."""
+    """Best model of every kind of start that neither compared model has, the most accurate first."""
     starts = {model.key: model.start_kind for model in models}
     best: dict[StartKind, str] = {}
     for point in ranked:
@@ -132,9 +133,9 @@ def _best_of_other_starts(
 
 
 def holds_at_equal_cost(comparison: PairComparison, equal_cost: Sequence[EqualCostDifference]) -> bool:
-    """True if a lead holds at equal steps and at equal training FLOPs.
+    """True if the better model is also better at equal steps and at equal training FLOPs.
 
-    A leader that is cheaper than its rival holds its lead without a further comparison.
+    If the better model is the cheaper one, no further comparison is needed.
     """
     for result in equal_cost:
         is_same = {result.first, result.second} == comparison.names and result.train_size == comparison.train_size

@@ -11,7 +11,7 @@ from PIL import Image
 
 from vit_vs_cnn.console import format_count, visible
 from vit_vs_cnn.data.near_duplicates import MAX_BLANK_DEVIATION
-from vit_vs_cnn.reporting.document import Bullets, Cell, Document, Gallery, Picture, Table, Text
+from vit_vs_cnn.reporting.document import BulletList, Cell, Document, Gallery, Picture, Table, Text
 from vit_vs_cnn.runs.audit import Audit, DuplicateKind, DuplicatePair
 
 #: Number of rows of a long table on the page.
@@ -23,7 +23,7 @@ HEADINGS = {
     DuplicateKind.TWO_SPLITS: "Similar images in two splits",
     DuplicateKind.REPEATED: "Similar images in one class and split",
 }
-METHOD = (
+METHOD_DESCRIPTION = (
     "Images are compared at training size. Two images count as similar if all pixels are equal, or if one is the other "
     "one re-encoded, shifted by up to two pixels of 32, slightly cropped, mirrored, brighter or darker. Similarity is "
     "the correlation of their details. Pairs below 0.8 may show two scenes: of 40 such pairs of photographs (CIFAR), "
@@ -42,14 +42,14 @@ def images_line(audit: Audit) -> str:
 def summary(audit: Audit) -> Document:
     """Classes and findings, for a terminal or a notebook."""
     document = Document(_title(audit), _overview(audit))
-    document.add(_class_table(audit), Bullets(audit.lines))
+    document.add(_class_table(audit), BulletList(audit.lines))
     return document
 
 
 def audit_document(audit: Audit) -> Document:
     """The whole report."""
     document = Document(_title(audit), _overview(audit))
-    document.section("Before training", Bullets(audit.lines))
+    document.section("Before training", BulletList(audit.lines))
     name, accuracy = audit.majority
     baseline = f"Baseline: always predicting {visible(name)} gives {100 * accuracy:.1f} % accuracy on the test images."
     document.section("Classes", _class_table(audit), Text(baseline))
@@ -66,7 +66,7 @@ def audit_document(audit: Audit) -> Document:
     if audit.other_files:
         rows = [[visible(name)] for name in audit.other_files]
         document.section("Other files", _long_table("Ignored files", ["file"], rows, "others"))
-    document.section("How it was measured", Text(METHOD))
+    document.section("How it was measured", Text(METHOD_DESCRIPTION))
     return document
 
 

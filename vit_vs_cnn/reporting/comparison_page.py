@@ -17,7 +17,7 @@ from vit_vs_cnn.comparison.entries import TestedEntry
 from vit_vs_cnn.comparison.similarity import LayerSimilarity
 from vit_vs_cnn.console import format_count, join_names
 from vit_vs_cnn.files import write_text
-from vit_vs_cnn.reporting.document import Bullets, Cell, Document, Facts, Picture, Table
+from vit_vs_cnn.reporting.document import BulletList, Cell, DescriptionList, Document, Picture, Table
 from vit_vs_cnn.reporting.figures.comparison import comparison_figures
 from vit_vs_cnn.reporting.page import write_document
 from vit_vs_cnn.reporting.style import (
@@ -62,14 +62,14 @@ def comparison_document(comparison: NetworkComparison, figures: Mapping[str, Fig
     styles |= {network.name: styles[network.group] for network in comparison.networks}
     document = Document(join_names(groups), comparison.conclusions or lead, styles=styles)
     if warnings := _warnings(comparison):
-        document.section("Before you read on", Bullets(warnings, "warning"))
+        document.section("Before you read on", BulletList(warnings, "warning"))
     tables = comparison_tables(comparison)
     for part, heading in HEADINGS.items():
         names = [name for name in figures or {} if CAPTIONS[name][0] == part]
         if blocks := [*tables.get(part, []), *(_picture(name, figures[name], document) for name in names if figures)]:
             document.section(heading, *blocks)
-    notes = [Bullets(comparison.notes, "note")] if comparison.notes else []
-    document.section("How it was done", *notes, Facts(_method(comparison)))
+    notes = [BulletList(comparison.notes, "note")] if comparison.notes else []
+    document.section("How it was done", *notes, DescriptionList(_method(comparison)))
     return document
 
 
@@ -167,7 +167,7 @@ def _classes(accuracy: AccuracyComparison) -> Table:
         for row, result in zip(rows, accuracy.classes, strict=True):
             difference = result.accuracy[first] - result.accuracy[second]
             row += [format_points(difference), format_p_value(result.p_corrected)]
-    return Table(title, columns, rows, "classes", terminal=False)
+    return Table(title, columns, rows, "classes", in_terminal=False)
 
 
 def _calibration(calibration: dict[str, CalibrationComparison]) -> Table:
@@ -204,7 +204,7 @@ def _corruptions(corruptions: CorruptionAccuracy) -> list[Table]:
             ["corruption", *(f"{name} %" for name in accuracy)],
             rows,
             "corruptions",
-            terminal=False,
+            in_terminal=False,
         ),
     ]
 
@@ -217,7 +217,7 @@ def _similarity(cka: Sequence[LayerSimilarity], images: int) -> Table:
             match = pair.second_layers[values.index(similarity)]
             rows.append([f"{pair.first}: {layer}", f"{pair.second}: {match}", f"{similarity:.2f}"])
     title = f"The most similar layer for each layer (unbiased CKA over {images:,} images)"
-    return Table(title, ["layer", "most similar", "CKA"], rows, "similarity", terminal=False)
+    return Table(title, ["layer", "most similar", "CKA"], rows, "similarity", in_terminal=False)
 
 
 def _cost(cost: dict[str, InferenceCost]) -> Table:
@@ -245,5 +245,5 @@ def _differences(differences: ConfigDifferences) -> Table:
     ]
     rows.append(["recipe", *differences.recipes.values()])
     return Table(
-        "Settings that differ", ["setting", *names], rows, "settings", terminal=len(differences.settings) <= 12
+        "Settings that differ", ["setting", *names], rows, "settings", in_terminal=len(differences.settings) <= 12
     )

@@ -29,7 +29,16 @@ class Link:
 
 Cell = str | int | Link | None
 #: Columns of names of classes and images, whose commas are part of the name.
-NAMES = {"class", "label", "says", "for class", "test image", "image used", "label of the first", "of the second"}
+NAME_COLUMNS = {
+    "class",
+    "label",
+    "says",
+    "for class",
+    "test image",
+    "image used",
+    "label of the first",
+    "of the second",
+}
 
 
 class Block:
@@ -57,7 +66,7 @@ class Text(Block):
 
 
 @dataclass(frozen=True)
-class Bullets(Block):
+class BulletList(Block):
     """A list. A terminal prints each item after the label, such as ``warning``, and labelled lists last."""
 
     items: Sequence[str | Link]
@@ -65,10 +74,10 @@ class Bullets(Block):
 
 
 @dataclass(frozen=True)
-class Facts(Block):
+class DescriptionList(Block):
     """Names with values, on a page only."""
 
-    facts: Mapping[str, Cell]
+    descriptions: Mapping[str, Cell]
 
 
 @dataclass(frozen=True)
@@ -84,9 +93,9 @@ class Table(Block):
 
     Arguments:
         name: of the CSV file; no file if empty.
-        aside: columns that a terminal leaves out.
-        part_by: column whose values separate groups of rows.
-        terminal: whether a terminal prints the table.
+        page_only_columns: columns that only the page shows.
+        group_by: column whose values separate groups of rows.
+        in_terminal: whether a terminal prints the table.
         max_rows: number of rows that are shown; the CSV file has all rows.
     """
 
@@ -95,9 +104,9 @@ class Table(Block):
     rows: Sequence[Sequence[Cell]]
     name: str = ""
     note: str = ""
-    aside: frozenset[str] = frozenset()
-    part_by: str = ""
-    terminal: bool = True
+    page_only_columns: frozenset[str] = frozenset()
+    group_by: str = ""
+    in_terminal: bool = True
     max_rows: int | None = None
 
     @property
@@ -105,15 +114,15 @@ class Table(Block):
         return self.rows[: self.max_rows]
 
     @property
-    def flush_right(self) -> list[bool]:
+    def right_aligned(self) -> list[bool]:
         columns = range(len(self.columns))
         return [bool(self.rows) and all(_is_number(row[column]) for row in self.rows) for column in columns]
 
     @property
     def starts_group(self) -> list[bool]:
-        if not self.part_by:
+        if not self.group_by:
             return [False for _ in self.rows]
-        column = list(self.columns).index(self.part_by)
+        column = list(self.columns).index(self.group_by)
         keys = [row[column] for row in self.rows]
         return [number > 0 and key != keys[number - 1] for number, key in enumerate(keys)]
 
@@ -121,7 +130,7 @@ class Table(Block):
         """Columns and rows, without the thousands separators of numbers."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
-        numbers = [column not in NAMES for column in self.columns]
+        numbers = [column not in NAME_COLUMNS for column in self.columns]
         writer.writerows([self.columns, *(list(map(_csv_cell, row, numbers)) for row in self.rows)])
         return text.getvalue()
 
@@ -158,7 +167,7 @@ class Gallery(Block):
 
 
 @dataclass(frozen=True)
-class Fold(Block):
+class Collapsible(Block):
     """Blocks that are hidden until the reader opens them, on a page only."""
 
     summary: str
@@ -166,7 +175,7 @@ class Fold(Block):
 
 
 @dataclass(frozen=True)
-class Raw(Block):
+class HtmlTemplate(Block):
     """A template with its values, which are escaped, on a page only."""
 
     template: str
@@ -228,7 +237,7 @@ class Document:
         return [block for block in _all_blocks(self.blocks) if isinstance(block, Picture) and block.name]
 
 
-def csv_of(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] | None = None) -> str:
+def to_csv_text(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] | None = None) -> str:
     """CSV text of the named columns, or of all columns that some row has."""
     text = io.StringIO()
     columns = columns or list(dict.fromkeys(column for row in rows for column in row))
@@ -241,7 +250,7 @@ def csv_of(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] | None = No
 def _all_blocks(blocks: Sequence[Block]) -> Iterator[Block]:
     for block in blocks:
         yield block
-        if isinstance(block, Fold):
+        if isinstance(block, Collapsible):
             yield from _all_blocks(block.blocks)
 
 

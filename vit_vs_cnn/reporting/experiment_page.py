@@ -16,15 +16,15 @@ from vit_vs_cnn.regimes.budgets import longest_results
 from vit_vs_cnn.reporting import experiment_tables as tables
 from vit_vs_cnn.reporting.document import (
     Block,
-    Bullets,
+    BulletList,
     Cell,
     Code,
+    Collapsible,
+    DescriptionList,
     Document,
-    Facts,
-    Fold,
+    HtmlTemplate,
     Link,
     Picture,
-    Raw,
     Table,
     Text,
 )
@@ -109,7 +109,7 @@ def experiment_document(findings: Findings) -> Document:
     return _document(
         add_leak_caveat(findings.analysis, findings.duplicates),
         results,
-        urgent=unfinished(status),
+        urgent=describe_unfinished_runs(status),
         notes=[*findings.notes, *why_no_images, *duplicates],
         details=details,
         config=config,
@@ -153,7 +153,7 @@ def _document(
     limits = [*notes, *(text for text in analysis.warnings() if text not in shown)]
     settings = {key: config[key] for key in _CONFIG_BLOCKS if key in config}
     sections: dict[str, Sequence[Block | None]] = {
-        "Further limits": [Bullets(limits) if limits else None],
+        "Further limits": [BulletList(limits) if limits else None],
         "Accuracies and differences": [
             *(pictures.get(name) for name in ("behind_the_best", "differences", "difference")),
             tables.accuracy_table(analysis, results),
@@ -169,15 +169,17 @@ def _document(
         **(details or {}),
         "Protocol and recipes": [
             tables.models_table(analysis, results),
-            Facts(protocol) if protocol else None,
-            Fold("Config, with all defaults", [Code(yaml.safe_dump(settings, sort_keys=False))]) if settings else None,
+            DescriptionList(protocol) if protocol else None,
+            Collapsible("Config, with all defaults", [Code(yaml.safe_dump(settings, sort_keys=False))])
+            if settings
+            else None,
         ],
-        "How it was measured": [Raw("method.html", {}), Facts(_environment(results))],
+        "How it was measured": [HtmlTemplate("method.html", {}), DescriptionList(_environment(results))],
     }
     for title, blocks in sections.items():
         if present := [b for b in blocks if b is not None and (not isinstance(b, Table) or b.rows)]:
             document.section(title, *present)
-    document.section("Files", Bullets(_links(document, audit)))
+    document.section("Files", BulletList(_links(document, audit)))
     return document
 
 
@@ -199,7 +201,7 @@ def _duplicates(findings: Findings) -> list[Block]:
     return [*blocks, tables.duplicate_pairs_table(duplicates)]
 
 
-def unfinished(status: ExperimentStatus) -> list[str]:
+def describe_unfinished_runs(status: ExperimentStatus) -> list[str]:
     """A sentence on runs without a result, if there are any."""
     failed, missing = status.count(RunState.FAILED), status.count(RunState.RUNNING) + status.count(RunState.WAITING)
     counts = [f"{failed} failed"] * bool(failed) + [f"{missing} not finished"] * bool(missing)

@@ -43,8 +43,10 @@ def accuracy_table(analysis: Analysis, results: Sequence[RunResult]) -> Table:
     note = f"Mean over seeds on {scored}. The interval (from, to) covers other seeds and other test images."
     if analysis.seeds == 1:
         note = f"On {scored}. The interval (from, to) covers other test images only."
-    note, aside = f"{note} FLOPs are of the training.", frozenset({"epochs", "FLOPs"})
-    return replace(_table("Accuracy, and the cost of one run", rows, "accuracies", note), aside=aside)
+    note, page_only_columns = f"{note} FLOPs are of the training.", frozenset({"epochs", "FLOPs"})
+    return replace(
+        _table("Accuracy, and the cost of one run", rows, "accuracies", note), page_only_columns=page_only_columns
+    )
 
 
 def _points_at(analysis: Analysis, size: int) -> list[Any]:
@@ -191,7 +193,7 @@ def runs_table(cells: Sequence[RunStatus], results: Sequence[RunResult]) -> Tabl
         "The interval (from, to) is Wilson's and covers other test images. Tested: number of evaluations of these "
         "weights on the test images. vit-vs-cnn status prints the errors of failed runs."
     )
-    return _table("All runs", rows, "runs", note, part_by="")
+    return _table("All runs", rows, "runs", note, group_by="")
 
 
 def duplicates_table(
@@ -244,10 +246,10 @@ def trials_table(trials: Sequence[Trial]) -> Table:
     return _table("All trials, by validation accuracy", rows, "trials")
 
 
-def _table(title: str, rows: Sequence[Mapping[str, str]], name: str, note: str = "", part_by: str = SIZE) -> Table:
+def _table(title: str, rows: Sequence[Mapping[str, str]], name: str, note: str = "", group_by: str = SIZE) -> Table:
     columns = list(rows[0]) if rows else []
-    part_by = part_by if part_by in columns else ""
-    return Table(title, columns, [list(row.values()) for row in rows], name, note, part_by=part_by, max_rows=MAX_ROWS)
+    group_by = group_by if group_by in columns else ""
+    return Table(title, columns, [list(row.values()) for row in rows], name, note, group_by=group_by, max_rows=MAX_ROWS)
 
 
 def _percent(accuracy: Estimate, digits: int = 1) -> dict[str, str]:

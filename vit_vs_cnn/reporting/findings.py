@@ -11,7 +11,7 @@ from vit_vs_cnn.files import Written
 from vit_vs_cnn.regimes.analysis import Analysis, read_analysis
 from vit_vs_cnn.regimes.answer import MAX_WARNINGS, write_answer
 from vit_vs_cnn.regimes.caveats import Caveat, CaveatKind, CaveatSeverity
-from vit_vs_cnn.reporting.document import Document, Picture, Raw
+from vit_vs_cnn.reporting.document import Document, HtmlTemplate, Picture
 from vit_vs_cnn.reporting.style import assign_styles
 from vit_vs_cnn.runs.answers import Answers
 from vit_vs_cnn.runs.result import RunResult
@@ -149,7 +149,7 @@ def answer_document(analysis: Analysis, urgent: Sequence[str] = ()) -> Document:
     styles |= {analysis.display_names[key]: style for key, style in styles.items()}
     recommendation = f"{answer.recommendation[:1].upper()}{answer.recommendation[1:]}"
     document = Document(answer.title, [*answer.alerts, recommendation], styles=styles, assets=["experiment.css"])
-    document.add(Raw("answer.html", {"answer": answer}))
+    document.add(HtmlTemplate("answer.html", {"answer": answer}))
     caption = "Mean accuracy with 95 % intervals. Small dots are single seeds, failed runs included."
     if len(analysis.models) > MAX_CURVES_WITH_INTERVALS and len(analysis.sizes) > 1:
         caption = "Mean accuracy. The two models of the table have 95 % intervals, and small dots for single seeds."
@@ -157,7 +157,9 @@ def answer_document(analysis: Analysis, urgent: Sequence[str] = ()) -> Document:
         caption += " Dashed: the accuracy of always predicting the most frequent class."
     alt = "test accuracy of each model against the number of training images"
     document.add(Picture(accuracy_curves(analysis), caption, alt, "learning_curves"))
-    document.add(Raw("outlook.html", {"answer": answer, "warnings": [*urgent, *answer.warnings][:MAX_WARNINGS]}))
+    document.add(
+        HtmlTemplate("outlook.html", {"answer": answer, "warnings": [*urgent, *answer.warnings][:MAX_WARNINGS]})
+    )
     return document
 
 

@@ -33,9 +33,18 @@ from vit_vs_cnn.inspection.networks import InspectedImages
 from vit_vs_cnn.inspection.randomized_weights import STAGE_ALL_WEIGHTS, RandomizationStage
 from vit_vs_cnn.inspection.saliency import METHODS, resize_maps
 from vit_vs_cnn.models.input_wrappers import has_center_crop
-from vit_vs_cnn.reporting.document import Bullets, Document, Fold, Picture, Raw, Table, Text, csv_of
+from vit_vs_cnn.reporting.document import (
+    BulletList,
+    Collapsible,
+    Document,
+    HtmlTemplate,
+    Picture,
+    Table,
+    Text,
+    to_csv_text,
+)
 from vit_vs_cnn.reporting.figures import attention as figures
-from vit_vs_cnn.reporting.figures.drawing import in_colours
+from vit_vs_cnn.reporting.figures.drawing import as_rgb
 from vit_vs_cnn.reporting.page import write_document
 from vit_vs_cnn.reporting.style import assign_styles
 
@@ -103,7 +112,7 @@ def write_inspection_page(
     assets = ("explorer.css", "explorer.js")
     title = f"Inspection of {join_names(names)}"
     document = Document(title, inspection.lines, styles=assign_styles(names), assets=assets)
-    document.add(Raw("explorer.html", {"weights": weights, "data": data}))
+    document.add(HtmlTemplate("explorer.html", {"weights": weights, "data": data}))
     classes = _target_classes(inspection)
     notes = (_page_limits(inspection, count, max_error), ABOUT_LABELS.format(classes=classes), ABOUT_DELETION)
     document.add(*(Text(note, note=True) for note in (*notes, ABOUT_AGNOSTIC)))
@@ -114,7 +123,7 @@ def write_inspection_page(
     rows = _prediction_rows(inspection)
     cells = [list(row.values()) for row in rows]
     table = Table("Predictions and deletion scores", list(rows[0]), cells, "predictions")
-    document.add(Fold("Predictions and deletion scores of every image", [table]))
+    document.add(Collapsible("Predictions and deletion scores of every image", [table]))
     scores = _write_scores(inspection.scores, folder) if inspection.scores else []
     return [*scores, *write_document(document, folder)]
 
@@ -133,7 +142,7 @@ def add_scores(document: Document, scores: Scores) -> None:
         document.add(score_table(name, rows))
         if rows[0].stages:
             document.add(randomization_table(name, rows))
-        document.add(Bullets(score_notes(rows)))
+        document.add(BulletList(score_notes(rows)))
     legend = SCORE_LEGEND.format(maps=NUM_RANDOM_MAPS, alpha=SCORE_ERROR_RATE, tests=count_tests(scores))
     document.add(Text(legend, note=True))
     if stages := every[0].stages:
@@ -147,8 +156,8 @@ def score_table(name: str, rows: Sequence[MethodScore]) -> Table:
     measures = list(rows[0].measures)
     columns = ["method", *(measure.replace("_", "\n") for measure in measures)]
     cells = [[row.method, *(_value_and_interval(row.measures[measure]) for measure in measures)] for row in rows]
-    aside = frozenset(column for column in columns if column.endswith(("\nblur", "\nnoise")))
-    return Table(f"{name}: {rows[0].images:,} images", columns, cells, aside=aside)
+    page_only_columns = frozenset(column for column in columns if column.endswith(("\nblur", "\nnoise")))
+    return Table(f"{name}: {rows[0].images:,} images", columns, cells, page_only_columns=page_only_columns)
 
 
 def randomization_table(name: str, rows: Sequence[MethodScore]) -> Table:
@@ -157,7 +166,7 @@ def randomization_table(name: str, rows: Sequence[MethodScore]) -> Table:
     titles = [title.replace(" to ", " to\n") for title in names]
     titles[0] = f"{titles[0]} alone" if names[0] != STAGE_ALL_WEIGHTS else titles[0]
     cells = [[row.method, *(_correlation(row, stage) for stage in row.stages)] for row in rows]
-    return Table(f"{name}: shuffled weights", ["method", *titles], cells, aside=frozenset(titles[1:-1]))
+    return Table(f"{name}: shuffled weights", ["method", *titles], cells, page_only_columns=frozenset(titles[1:-1]))
 
 
 def _correlation(row: MethodScore, stage: RandomizationStage) -> str:
@@ -230,7 +239,7 @@ def _add_figures(document: Document, inspection: Inspection) -> None:
 
 def _write_scores(scores: Scores, folder: Path) -> list[Path]:
     rows: list[dict[str, Any]] = [{"network": name, **row.row()} for name, methods in scores.items() for row in methods]
-    write_text(folder / "scores.csv", csv_of(rows))
+    write_text(folder / "scores.csv", to_csv_text(rows))
     write_text(folder / "scores.json", json.dumps(rows, indent=1) + "\n")
     return [folder / "scores.csv", folder / "scores.json"]
 
@@ -374,7 +383,7 @@ def _image_data(images: InspectedImages, index: int) -> dict[str, Any]:
 
 def _picture(images: InspectedImages, index: int) -> str:
     """As PNG if it is small, so that every pixel is right, otherwise as JPEG."""
-    pixels = in_colours(images.data.images[index])
+    pixels = as_rgb(images.data.images[index])
     kind = "PNG" if max(pixels.shape[:2]) <= 64 else "JPEG"
     file = io.BytesIO()
     Image.fromarray(pixels).save(file, kind, quality=88)

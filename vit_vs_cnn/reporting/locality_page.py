@@ -12,7 +12,7 @@ from matplotlib.patches import Circle
 
 from vit_vs_cnn.inspection.locality.study import SUMMARY_MEASURES, LayerLocality, LocalityReport, Row, StudiedLayer
 from vit_vs_cnn.regimes.analysis import Analysis
-from vit_vs_cnn.reporting.document import Bullets, Document, Fold, Picture, Table
+from vit_vs_cnn.reporting.document import BulletList, Collapsible, Document, Picture, Table
 from vit_vs_cnn.reporting.figures.drawing import make_axes, make_panels, plot_distances
 from vit_vs_cnn.reporting.figures.experiment import accuracy_curves
 from vit_vs_cnn.reporting.style import COLOURS, SERIES_COLOURS, ModelStyle, assign_styles
@@ -61,7 +61,7 @@ def locality_document(report: LocalityReport, *, title: str, with_figures: bool 
         document.section("Figures", *pictures)
     heads = [_with_one_based_indices(row) for row in report.head_rows()]
     cells = [[f"{value:.3g}" if isinstance(value, float) else value for value in row.values()] for row in heads]
-    document.add(Fold("Every head", [Table("Every head of every layer", list(heads[0]), cells, "heads")]))
+    document.add(Collapsible("Every head", [Table("Every head of every layer", list(heads[0]), cells, "heads")]))
     return document
 
 
@@ -194,7 +194,7 @@ def _study_table(layers: Sequence[StudiedLayer], order: Sequence[str]) -> Table:
             texts = [_over_seeds(of_cell, when, measure) for when in ("before", "after")]
             rows.append([name, f"{size:,}", measure, *texts])
     title = "Means over layers and seeds, ± standard deviation over seeds"
-    return Table(title, ["contender", "n", "measure", "before", "after"], rows, "before_and_after", part_by="n")
+    return Table(title, ["contender", "n", "measure", "before", "after"], rows, "before_and_after", group_by="n")
 
 
 def study_document(analysis: Analysis, layers: Sequence[StudiedLayer], order: Sequence[str], *, title: str) -> Document:
@@ -204,7 +204,7 @@ def study_document(analysis: Analysis, layers: Sequence[StudiedLayer], order: Se
     caption = "Accuracy on the test images with 95 % intervals."
     document.section("Accuracy", Picture(accuracy_curves(analysis), caption, "Accuracy of every contender", "accuracy"))
     document.section(
-        "Before and after training", Bullets([f"{name}: {meaning}" for name, meaning in SUMMARY_MEASURES.items()])
+        "Before and after training", BulletList([f"{name}: {meaning}" for name, meaning in SUMMARY_MEASURES.items()])
     )
     document.add(_study_table(layers, order))
     for measure, meaning in SUMMARY_MEASURES.items():

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from vit_vs_cnn.files import write_text
 from vit_vs_cnn.reporting.document import Document, Picture
-from vit_vs_cnn.reporting.figures.drawing import picture_of, save_figure
+from vit_vs_cnn.reporting.figures.drawing import render_figure, save_figure
 
 _PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
 #: An option in escaped text, with a quoted value and an opening bracket.
@@ -58,22 +58,26 @@ def write_document(
     return paths
 
 
-def asset(name: str) -> str:
+def read_asset(name: str) -> str:
     return resources.files("vit_vs_cnn.reporting").joinpath("templates", name).read_text(encoding="utf-8")
 
 
 def _render(template: str, document: Document, saved: Mapping[str, Path] | None) -> str:
-    scripts = [asset(name).replace("</", "<\\/") for name in document.assets if name.endswith(".js")]
+    scripts = [read_asset(name).replace("</", "<\\/") for name in document.assets if name.endswith(".js")]
     return _templates().get_template(template).render(document=document, saved=saved or {}, scripts=scripts)
 
 
 @functools.cache
 def _templates() -> Environment:
     environment = Environment(
-        loader=FunctionLoader(asset), autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined
+        loader=FunctionLoader(read_asset),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=StrictUndefined,
     )
     environment.policies["json.dumps_kwargs"] = {"sort_keys": False}
-    environment.globals["asset"] = asset
+    environment.globals["read_asset"] = read_asset
     environment.filters["embedded"] = _image_source
     environment.filters["whole_options"] = _whole_options
     return environment
@@ -95,7 +99,7 @@ def _image_source(picture: Picture, saved: Mapping[str, Path]) -> dict[str, Any]
 
 def _bytes(source: Path | bytes | Figure) -> bytes:
     if isinstance(source, Figure):
-        return picture_of(source)
+        return render_figure(source)
     return source.read_bytes() if isinstance(source, Path) else source
 
 

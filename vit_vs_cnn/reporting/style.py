@@ -15,7 +15,7 @@ SERIES_COLOURS = COLOURS[2:7]
 #: Colour of reference lines and notes.
 NEUTRAL_COLOUR = "#666666"
 #: Colour of differences, which belong to no single model.
-INK = "#222222"
+DIFFERENCE_COLOUR = "#222222"
 #: Perceptually uniform colour map, also for colour-blind readers.
 COLOUR_MAP = "viridis"
 #: Resolution of PNG files.

@@ -5,7 +5,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text as RichText
 
-from vit_vs_cnn.reporting.document import Bullets, Cell, Document, Link, Table, Text
+from vit_vs_cnn.reporting.document import BulletList, Cell, Document, Link, Table, Text
 
 #: Styles of labelled lines.
 _STYLES = {"warning": "yellow"}
@@ -17,7 +17,7 @@ def print_document(document: Document, console: Console) -> None:
     """Print tables and texts, then the lead, then labelled lines such as warnings; folded blocks are left out."""
     tables = 0
     for block in document.blocks:
-        if isinstance(block, Table) and block.terminal:
+        if isinstance(block, Table) and block.in_terminal:
             if tables:
                 console.print()
             tables += 1
@@ -27,7 +27,7 @@ def print_document(document: Document, console: Console) -> None:
                 console.print(block.note, style="dim", markup=False, highlight=False)
         elif isinstance(block, Text):
             _print_line(console, block.text, "dim" if block.note else "")
-        elif isinstance(block, Bullets) and not block.label:
+        elif isinstance(block, BulletList) and not block.label:
             for item in block.items:
                 _print_line(console, _text(item))
     if tables and document.lead:
@@ -35,7 +35,7 @@ def print_document(document: Document, console: Console) -> None:
     for line in document.lead:
         _print_line(console, line, "bold")
     for block in document.blocks:
-        if isinstance(block, Bullets) and block.label:
+        if isinstance(block, BulletList) and block.label:
             for item in block.items:
                 _print_line(console, f"{block.label}: {_text(item)}", _STYLES.get(block.label, ""))
 
@@ -47,9 +47,9 @@ def _print_line(console: Console, line: str, style: str = "") -> None:
 def _table(table: Table, document: Document) -> RichTable:
     """A table whose columns wrap between words if the terminal is narrow; long names are also broken."""
     rich_table = RichTable(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    shown = [number for number, name in enumerate(table.columns) if name not in table.aside]
+    shown = [number for number, name in enumerate(table.columns) if name not in table.page_only_columns]
     for number in shown:
-        is_number = table.flush_right[number]
+        is_number = table.right_aligned[number]
         words = " ".join([table.columns[number], *(_text(row[number]) for row in table.shown_rows)]).split()
         width = max(map(len, words), default=0)
         rich_table.add_column(

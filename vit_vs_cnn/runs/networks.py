@@ -337,9 +337,11 @@ def read_weights(path: Path) -> dict[str, Tensor]:
             return load_file(path)
         contents = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
-        raise InputError(f"weights {path} holds more than tensors and plain values; it was not loaded") from error
+        raise InputError(
+            f"weights {path} were not loaded, as the file contains objects other than tensors and plain values"
+        ) from error
     except Exception as error:  # torch's restricted unpickler raises errors of many types
-        raise InputError(f"weights {path} can't be read: {one_line(error)}") from error
+        raise InputError(f"weights {path} cannot be read: {one_line(error)}") from error
     for _ in NESTED_KEYS:  # a limit, as a mapping may contain itself
         inside = [key for key in NESTED_KEYS if isinstance(contents, dict) and isinstance(contents.get(key), dict)]
         contents = contents[inside[0]] if inside else contents

@@ -1,4 +1,4 @@
 """Statistics of accuracies: intervals, significance tests, variances, and conclusions of comparisons.
 
-The functions take numbers alone. They read no file and know no network.
+The functions take arrays and numbers only. They do not depend on files or networks.
 """

@@ -10,7 +10,7 @@ from scipy import stats
 from vit_vs_cnn.seeds import derive_seed
 
 BOOTSTRAP_SAMPLES = 2000
-#: Samples that are held in memory at a time.
+#: Number of bootstrap samples in memory at a time.
 _CHUNK = 100
 
 
@@ -49,7 +49,7 @@ def bootstrap_interval(
     confidence: float = 0.95,
     seed: int = 0,
 ) -> Estimate:
-    """A function of means over images with its percentile bootstrap interval.
+    """Function of means over images, with its percentile bootstrap interval.
 
     Images are sampled with replacement. All quantities of an image stay together, so that noise which they share
     cancels in differences.
@@ -70,7 +70,7 @@ def bootstrap_interval(
 def format_interval(difference: Estimate, *, sign: bool = False) -> str:
     """The interval of a difference of accuracies in percentage points: ``-2.8 to 45.0``.
 
-    An end of -1 or 1 is not determined by the data (``MeanDistribution.interval``), and is left out.
+    An end of -1 or 1 is not determined by the data (``MeanDistribution.interval``) and is omitted.
     """
     low, high = (f"{100 * end:{'+' if sign else ''}.1f}" for end in (difference.low, difference.high))
     match difference.low > -1, difference.high < 1:

@@ -8,10 +8,10 @@ from jaxtyping import Float, Int
 from scipy.optimize import minimize
 from scipy.special import log_softmax, softmax
 
-#: Tried penalties, from the strongest to the weakest, two a decade.
+#: Penalties that are tried, from the strongest to the weakest: 100 to 1e-5, two for each power of ten.
 PENALTIES = tuple(float(10 ** (power / 2)) for power in range(4, -11, -1))
-#: Largest number of iterations of a fit, and the largest entry of the gradient at which it stops.
-ITERATIONS, GRADIENT = 1000, 1e-6
+#: Largest number of iterations of a fit. It stops earlier if no entry of the gradient is above the tolerance.
+MAX_ITERATIONS, GRADIENT_TOLERANCE = 1000, 1e-6
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,7 +20,7 @@ class LogisticRegression:
 
     Arguments:
         penalty: chosen lambda.
-        losses: mean cross entropy of the held-out examples in nats, by penalty.
+        losses: mean cross entropy of the held-out examples in nats, for each penalty.
     """
 
     weight: Float[np.ndarray, "classes features"]
@@ -41,7 +41,7 @@ def fit_logistic_regression(
 
     ``z`` are the standardized features. The returned W and b apply to the original features. Constant features have no
     weight. With more features than examples, the minimum is searched for in the span of the examples, which contains
-    it.
+    the minimum.
 
     Raises:
         ValueError: no examples, or none held out.
@@ -85,5 +85,5 @@ def _minimum(inputs: np.ndarray, labels: np.ndarray, penalty: float, start: np.n
         gradient = np.column_stack([error.T @ inputs + penalty * both[:, :-1], error.sum(0)])
         return cross_entropy(logits, labels) + penalty / 2 * float((both[:, :-1] ** 2).sum()), gradient.ravel()
 
-    options = {"maxiter": ITERATIONS, "gtol": GRADIENT, "ftol": 0.0}
+    options = {"maxiter": MAX_ITERATIONS, "gtol": GRADIENT_TOLERANCE, "ftol": 0.0}
     return minimize(loss, start.ravel(), jac=True, method="L-BFGS-B", options=options).x.reshape(shape)

@@ -12,13 +12,13 @@ from scipy import optimize, special, stats
 from vit_vs_cnn.statistics.intervals import Estimate, wilson_interval
 from vit_vs_cnn.statistics.variance import SeedVariance, binomial_variance, image_variance
 
-#: Nodes of the quadrature over the chi distribution of a standard deviation.
+#: Number of nodes of the quadrature over the chi distribution of a standard deviation.
 QUADRATURE_NODES = 200
 #: 97.5 % quantile of the normal distribution.
 Z_975 = float(special.ndtri(0.975))
-#: Degrees of freedom from which on Student's distribution counts as normal.
+#: Number of degrees of freedom from which Student's distribution is replaced by the normal one.
 MAX_DEGREES_OF_FREEDOM = 1e5
-#: Largest numbers of seeds and of test images that are proposed.
+#: Largest numbers of seeds and of test images that ``seeds_needed`` and ``images_needed`` return.
 MAX_SEEDS, MAX_IMAGES = 100, 1_000_000
 
 
@@ -27,9 +27,9 @@ class SeedScores:
     """Test results of one model, one row for each seed.
 
     Arguments:
-        accuracies: of each seed, in [0, 1].
+        accuracies: accuracy of each seed, in [0, 1].
         images: number of test images of each seed.
-        correct: for each seed its score on each image, from 0 (wrong) to 1 (right); None where unknown.
+        correct: for each seed the score on each image, from 0 (wrong) to 1 (right); None if unknown.
     """
 
     accuracies: Float[np.ndarray, "seeds"]
@@ -37,8 +37,8 @@ class SeedScores:
     correct: Sequence[np.ndarray] | None = None
 
     @classmethod
-    def of(cls, correct: Shaped[np.ndarray, "seeds images"]) -> "SeedScores":
-        """From the scores on single images."""
+    def from_correct(cls, correct: Shaped[np.ndarray, "seeds images"]) -> "SeedScores":
+        """Scores from those of single images."""
         rows = np.asarray(correct, dtype=np.float64)
         return cls(rows.mean(1), np.full(len(rows), rows.shape[1]), [*rows])
 
@@ -58,7 +58,7 @@ class SeedScores:
 
     @property
     def image_count(self) -> int:
-        """Number of test images; the smallest, where seeds have different numbers."""
+        """Number of test images; the smallest number if it differs between seeds."""
         return int(self.images.min())
 
 
@@ -78,7 +78,7 @@ class MeanDistribution:
         seed_parts: (a_j, df_j) of each source of seeds; none for a single network, whose interval then covers test
             images only.
         image_error: sigma, the standard error over test images.
-        accuracies: the two whose difference the mean is; None for other means.
+        accuracies: the two accuracies if the mean is their difference; None otherwise.
     """
 
     mean: float
@@ -101,8 +101,8 @@ class MeanDistribution:
     def interval(self, confidence: float = 0.95, *, bounds: tuple[float, float] = (-1.0, 1.0)) -> Estimate:
         """The central interval, clipped to ``bounds``.
 
-        An end of a difference is set to -1 or 1 where it is impossible while either accuracy stays as measured: the
-        data do not determine this end.
+        An end of a difference is set to -1 or 1 if it is impossible with either accuracy as measured. The data then do
+        not determine this end.
         """
         half = self._half_width(1 - confidence)
         low, high = self.mean - half, self.mean + half
@@ -113,7 +113,7 @@ class MeanDistribution:
         return Estimate(self.mean, max(bounds[0], low), min(bounds[1], high))
 
     def _half_width(self, error_rate: float) -> float:
-        """The distance from the mean that is exceeded with this probability."""
+        """Distance from the mean that is exceeded with this probability."""
         upper = 1e-9
         while self.tail_probability(upper) > error_rate:
             upper *= 4
@@ -127,7 +127,7 @@ class MeanDistribution:
         return self.tail_probability(abs(self.mean))
 
     def minimum_detectable(self, level: float = 0.05, power: float = 0.8) -> float:
-        """The smallest true mean that a two-sided test finds with this power, if the variances are the true ones.
+        """Smallest true mean that a two-sided test finds with this power, if the estimated variances are true.
 
         Let s be the standard error and h half the interval at ``level``. The result is the d with
         ``P[|T| > h / s] = power``. T has the noncentral t distribution around d / s with Satterthwaite's degrees of
@@ -160,10 +160,10 @@ def _inverse_chi_square(df: int | float) -> tuple[Float[np.ndarray, "nodes"], Fl
 
 
 def seeds_needed(distribution: MeanDistribution, seeds: int, difference: float, *, level: float) -> int | None:
-    """Number of seeds with which ``difference`` would be found with a power of 80 %; None if no number is enough.
+    """Number of seeds for a power of 80 % at a true difference; None if no number is enough.
 
     Arguments:
-        seeds: of ``distribution``.
+        seeds: number of seeds of ``distribution``.
     """
 
     def with_seeds(count: int) -> MeanDistribution:
@@ -177,10 +177,10 @@ def seeds_needed(distribution: MeanDistribution, seeds: int, difference: float, 
 
 
 def images_needed(distribution: MeanDistribution, images: int, difference: float, *, level: float) -> int | None:
-    """Number of test images with which ``difference`` would be found with a power of 80 %; None if none is enough.
+    """Number of test images for a power of 80 % at a true difference; None if no number is enough.
 
     Arguments:
-        images: test images of ``distribution``.
+        images: number of test images of ``distribution``.
     """
 
     def with_images(count: int) -> MeanDistribution:
@@ -190,7 +190,7 @@ def images_needed(distribution: MeanDistribution, images: int, difference: float
 
 
 def _smallest_number(detectable: Callable[[int], float], difference: float, low: int, high: int) -> int | None:
-    """The smallest number from ``low`` to ``high`` with which ``difference`` is detectable."""
+    """Smallest number from ``low`` to ``high`` with which ``difference`` is detectable; None if there is none."""
     if detectable(high) > abs(difference):
         return None
     while low < high:
@@ -216,8 +216,8 @@ def mean_over_seeds(scores: SeedScores, *, test_train_ratio: float | None = None
     Differs: Nadeau & Bengio have s^2 in place of t^2. Image noise of different folds is independent.
 
     Arguments:
-        test_train_ratio: test images for each training image where seeds hold out different folds; None where all seeds
-            have the same test images.
+        test_train_ratio: number of test images divided by number of training images, if seeds hold out different folds.
+            None if all seeds have the same test images.
     """
     mean, parts = scores.accuracy, _seed_parts(scores, None, test_train_ratio)
     if test_train_ratio is not None and parts:
@@ -246,13 +246,13 @@ def difference_over_seeds(
     covariance of the two means over seeds.
 
     Arguments:
-        paired: whether row i of both belongs together.
+        paired: whether row i of both models has the same seed, training subset and test images.
         seed_variance: variance of a single seed's difference, for example pooled over training-set sizes; by default
             estimated from these seeds.
         test_train_ratio: see ``mean_over_seeds``.
 
     Raises:
-        ValueError: paired seeds of different number.
+        ValueError: the models are paired and have different numbers of seeds.
     """
     if paired and len(first) != len(second):
         raise ValueError(f"paired seeds: expected equal numbers, got {len(first)} and {len(second)}")
@@ -280,7 +280,7 @@ def difference_over_seeds(
 def _seed_parts(
     scores: SeedScores, seed_variance: SeedVariance | None, test_train_ratio: float | None
 ) -> tuple[tuple[float, float], ...]:
-    """Standard error over seeds and its degrees of freedom; none for a single seed."""
+    """Standard error over seeds and its degrees of freedom; empty for a single seed."""
     seeds = len(scores)
     if seeds < 2:
         return ()

@@ -11,10 +11,10 @@ from vit_vs_cnn.statistics.variance import SeedVariance
 
 #: Fewer paired seeds allow no conclusion.
 MIN_SEEDS_FOR_CONCLUSION = 3
-#: If one network were right on all of n images and the other on none, McNemar's exact test would give p = 2^(1 - n),
-#: which is below 5 % from six images on.
+#: If one network is right on all of n images and the other on none, McNemar's exact test gives p = 2^(1 - n), which is
+#: below 5 % from six images on.
 MIN_TEST_IMAGES_FOR_CONCLUSION = 6
-#: Models whose accuracies differ by less are equivalent, unless the plan names another margin.
+#: Difference of accuracies below which models are equivalent, unless the config sets another margin.
 EQUIVALENCE_MARGIN = 0.01
 
 
@@ -57,10 +57,10 @@ class ObstacleKind(StrEnum):
 
 @dataclass(frozen=True)
 class Obstacle:
-    """Reason why a comparison allows no conclusion, even with a small p-value.
+    """Reason why a comparison allows no conclusion, whatever the p-value.
 
     Arguments:
-        text: clause for a reader.
+        text: reason as a clause for the report, such as "their seeds differ".
     """
 
     kind: ObstacleKind
@@ -76,9 +76,9 @@ class ComparisonRules:
 
     Arguments:
         margin: difference of accuracies below which two models are equivalent.
-        error_rate: of this analysis: 5 % for the first, 1 % after seeds were added.
+        error_rate: significance level of this analysis: 5 % for the first, 1 % after seeds were added.
         obstacle: reason against a conclusion, or None.
-        is_primary: whether this comparison was named in advance as the deciding one.
+        is_primary: whether this is the primary comparison, which was named in advance.
     """
 
     margin: float = EQUIVALENCE_MARGIN
@@ -95,12 +95,12 @@ class PairComparison:
         difference: accuracy of ``first`` minus accuracy of ``second``, with the interval at confidence
             ``1 - error_rate``, not adjusted for multiple comparisons.
         distribution: sampling distribution that gives the interval and the p-value.
-        seeds: number of seeds of each model; the smaller one, if they differ.
-        images: number of test images of a seed; the smaller one, if they differ.
+        seeds: number of seeds of each model; the smaller number if they differ.
+        images: number of test images of a seed; the smallest number if they differ.
         p_value: two-sided, of equal accuracy, not adjusted.
         adjusted_p_value: adjusted for multiple comparisons (Holm); equal to ``p_value`` for the primary comparison.
         adjusted_for: number of comparisons it was adjusted for.
-        level: significance level of the unadjusted p-value after Holm's adjustment.
+        level: significance level to which the unadjusted p-value is compared after Holm's adjustment.
         obstacle: reason against a conclusion, or None.
         train_size: number of training images; None where models of different sizes are compared.
     """
@@ -167,7 +167,8 @@ def compare_models(
     test compares the numbers of failed runs, and accuracies are not compared.
 
     Arguments:
-        paired: whether row i of both has the same seed and training subset. Two single networks need not be.
+        paired: whether row i of both has the same seed and training subset. Two single networks may have different
+            ones.
         seed_variance: pooled over training-set sizes or models; by default estimated from these seeds.
         test_train_ratio: see ``mean_over_seeds``.
         failed_runs: number of runs of each model that learned nothing.
@@ -223,7 +224,7 @@ def _few_seeds_or_images(seeds: int, images: int) -> Obstacle | None:
 
 
 def too_few_images(images: int) -> Obstacle | None:
-    """The obstacle of a test set on which no difference can be significant; None if it is large enough."""
+    """Obstacle if the test set is too small for any significant difference, otherwise None."""
     if images >= MIN_TEST_IMAGES_FOR_CONCLUSION:
         return None
     count = "1 test image" if images == 1 else f"{images} test images"
@@ -248,7 +249,7 @@ def adjust_comparisons(comparisons: Sequence[PairComparison], *, planned: int | 
     (Schuirmann, J. Pharmacokinetics and Biopharmaceutics 1987).
 
     Arguments:
-        planned: number of secondary comparisons of the plan; those that are missing count as not significant.
+        planned: number of secondary comparisons of the plan. Missing ones count as not significant.
     """
     secondary = [comparison for comparison in comparisons if not comparison.is_primary]
     missing = max(0, (planned or 0) - len(secondary))
@@ -270,7 +271,7 @@ def adjust_comparisons(comparisons: Sequence[PairComparison], *, planned: int | 
 
 
 def _adjust(p_values: Sequence[float], comparisons: Sequence[PairComparison], missing: int) -> list[float]:
-    """Holm's adjustment over analyses with different error rates; comparisons without a conclusion count as 1."""
+    """Holm's adjustment over analyses with different error rates; a comparison with an obstacle counts as p = 1."""
     factors = [ERROR_RATE / comparison.error_rate for comparison in comparisons]
     largest = max(factors, default=1.0)  # p-values are compared at one error rate, the smallest
     blocked = [comparison.obstacle is not None for comparison in comparisons]

@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 from scipy import stats
 
-#: Share of false claims among experiments with equal models.
+#: Significance level: share of false claims among experiments with equal models.
 ERROR_RATE = 0.05
 #: Error rates of the first analysis, and of the second one, made after seeds were added. The probability of a false
 #: claim in either is at most 6 %. Later analyses are exploratory.
@@ -38,7 +38,7 @@ def fisher_exact(first_failures: int, first_runs: int, second_failures: int, sec
 
 
 def one_sided_p_value(differences: Float[np.ndarray, "images"]) -> float:
-    """One-sided p-value of the paired t-test that the mean difference is above zero.
+    """One-sided p-value of the paired t-test for a mean difference above zero.
 
     If all differences are equal, the t-test is undefined and the sign test gives the p-value: ``2^-n`` or 1.
 

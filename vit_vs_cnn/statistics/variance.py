@@ -7,9 +7,8 @@ import numpy as np
 from jaxtyping import Float
 from scipy import stats
 
-#: Share of the other sizes' degrees of freedom that is added where one training-set size varies more than they do. It
-#: limits false claims where this size truly varies more: ``python -m benchmarks.calibration`` prints them for several
-#: shares.
+#: Share of the other sizes' degrees of freedom that is added if one training-set size has a larger variance than the
+#: others. A small share limits false claims; ``python -m benchmarks.calibration`` prints their rate for several shares.
 POOLED_FREEDOM_SHARE = 0.15
 
 
@@ -23,7 +22,8 @@ class SeedVariance(NamedTuple):
 def image_variance(scores: Float[np.ndarray, "seeds images"]) -> float:
     """Covariance over images of the scores of different seeds, averaged over all pairs of seeds.
 
-    (k^2 var(mean over seeds) - sum_s var(scores of s)) / (k (k - 1)), at least 0. For one network: its variance.
+    With k seeds: (k^2 var(mean over seeds) - sum_s var(scores of s)) / (k (k - 1)), at least 0. With one seed: the
+    variance of its scores.
     """
     seeds = len(scores)
     if seeds == 1:
@@ -32,7 +32,7 @@ def image_variance(scores: Float[np.ndarray, "seeds images"]) -> float:
 
 
 def binomial_variance(accuracy: float, images: int) -> float:
-    """p (1 - p) / N with two right and two wrong answers added, so that a perfect score does not look certain.
+    """Variance p (1 - p) / N of an accuracy, with two right and two wrong predictions added, so that it is above zero.
 
     Reference: Agresti & Coull, "Approximate is better than exact for interval estimation", American Statistician 1998.
     """
@@ -45,15 +45,16 @@ def pool_seed_variance(
 ) -> SeedVariance | None:
     """Seed variance of a difference at one training-set size, pooled with that at the other sizes.
 
-    It is the larger of the variance at ``size`` and the variance pooled over all sizes, ``size`` included. The pooled
-    one has the degrees of freedom of all sizes. That of ``size`` has its own, plus ``freedom_share`` of the others.
+    The result is the larger of the variance at ``size`` and the variance pooled over all sizes, ``size`` included. The
+    pooled variance has the degrees of freedom of all sizes. The variance at ``size`` has those of ``size``, plus
+    ``freedom_share`` of the others.
 
     Arguments:
-        differences: by training-set size, the paired difference of each seed.
-        freedom_share: share of the degrees of freedom of other sizes where ``size`` varies more than they do.
+        differences: paired difference of each seed, by training-set size.
+        freedom_share: share of the other sizes' degrees of freedom that is added if the variance at ``size`` is larger.
 
     Returns:
-        None where ``size`` has fewer than two seeds.
+        the variance; None if ``size`` has fewer than two seeds.
     """
     own, own_freedom = _sum_of_squares(differences.get(size, np.empty(0)))
     if not own_freedom:

@@ -1,4 +1,4 @@
-"""Callbacks of a run: checkpoints with exact resume, stop on a signal, counts, and frozen layers."""
+"""Callbacks of a run: checkpoints for exact resume, stopping on a signal, training time, and frozen layers."""
 
 import signal
 import time
@@ -16,7 +16,7 @@ from vit_vs_cnn.files import naming, partial_of, publish_file
 from vit_vs_cnn.models.features import find_batch_norms, list_layers
 from vit_vs_cnn.training.metrics_csv import MetricsCsv
 
-#: Keys of a checkpoint: True if its run ended before its budget; metrics that its last step logged.
+#: Checkpoint keys: True if the run stopped before the end of its budget; metrics that the last step logged.
 CHECKPOINT_KEY_ENDED_EARLY, CHECKPOINT_KEY_LAST_METRICS = "ended_early", "logged"
 
 
@@ -27,7 +27,7 @@ class LastCheckpoint(Checkpoint):
     file is renamed, so that the checkpoint is complete at any time, also if the process is killed while it writes.
 
     Arguments:
-        interval: optimizer steps between two checkpoints, the most that a kill can lose.
+        interval: optimizer steps between two checkpoints, and the largest number of steps that a killed run loses.
         metadata: plain values from which the network can be rebuilt; stored under ``"vit_vs_cnn"``.
     """
 
@@ -77,7 +77,7 @@ def _metrics_of_step(trainer: lightning.Trainer) -> dict[str, float]:
     return {name: float(value) for name, value in trainer.logged_metrics.items() if name.startswith("train/")}
 
 
-class StopOnSignal(Checkpoint):
+class StopSignalHandler(Checkpoint):
     """Stop after the current step, with a checkpoint, on Ctrl-C or a scheduler's SIGTERM.
 
     A second Ctrl-C stops at once; the run then resumes from the last checkpoint. It is a ``Checkpoint`` because
@@ -121,10 +121,10 @@ class StopOnSignal(Checkpoint):
 
 
 class TrainingMeter(Callback):
-    """Seconds of training steps without validation, and training images over all devices, summed over all resumes.
+    """Training time in seconds without validation, and number of training images on all devices, resumes included.
 
     Arguments:
-        batch_size: images of one optimizer step, to count those before a resume from a checkpoint without a count.
+        batch_size: images of one optimizer step, for the number of images before a checkpoint that does not contain it.
     """
 
     def __init__(self, batch_size: int) -> None:
@@ -164,14 +164,14 @@ class TrainingMeter(Callback):
         self.seconds, self.images = state_dict["seconds"], state_dict["images"]
 
 
-class LostValidation(Callback):
-    """Validation of the checkpoint from which a run resumes.
+class ResumedValidation(Callback):
+    """Repeats the validation of the step from which a run resumes.
 
-    A checkpoint is written before the validation of its step, so it lacks what callbacks learn from that validation,
-    such as when to stop early. Lightning's loop runs it again, with the same precision, metrics and loggers.
+    A checkpoint is written before the validation of its step. Callbacks such as early stopping would miss that
+    validation. Lightning's loop runs it again, with the same precision, metrics and loggers.
 
     Arguments:
-        metrics: log whose lines of this validation are replaced.
+        metrics: log in which the rows of this validation are replaced.
         interval: optimizer steps between two validations.
     """
 
@@ -192,7 +192,7 @@ class LostValidation(Callback):
 class FrozenLayers(Callback):
     """Trains the head and the last layers of a network. The weights of the other layers do not change.
 
-    Batch norms of frozen layers use the mean and variance that they came with.
+    Batch norms of frozen layers keep their running statistics, and use them in training.
 
     Arguments:
         network: its parameters are frozen at construction, before an optimizer is made.
@@ -205,9 +205,7 @@ class FrozenLayers(Callback):
     def __init__(self, network: nn.Module, *, last: int | None) -> None:
         layers = list_layers(network)
         if last is not None and len(layers) == 1:
-            raise InputError(
-                f"finetune: {type(network).__name__} is one layer, with no layer to freeze before its head"
-            )
+            raise InputError(f"finetune: {type(network).__name__} has no layers to freeze before its head")
         if last is not None and last > len(layers) - 1:
             raise InputError(f"finetune.last: {last} is more than the {len(layers) - 1} layers before the head")
         frozen = {name for layer in ([] if last is None else layers[: len(layers) - 1 - last]) for name in layer}
@@ -225,7 +223,7 @@ class FrozenLayers(Callback):
 
 
 def _is_frozen(norm: str, *, names: set[str], frozen: set[str]) -> bool:
-    """True if the parameters of a norm are frozen; of a norm without parameters, all parameters around it."""
+    """True if the parameters of a norm are frozen; for a norm without parameters, those of its parent module."""
     while norm:
         if inside := {name for name in names if name.startswith(f"{norm}.")}:
             return inside <= frozen

@@ -18,15 +18,15 @@ from vit_vs_cnn.errors import InputError, one_line
 from vit_vs_cnn.files import atomic_write
 from vit_vs_cnn.strict_yaml import check_plain, refuse_classes
 
-#: Errors of torch for files that are not a checkpoint; its restricted unpickler raises any of the last six.
+#: Errors that torch.load raises for files that are not checkpoints; its unpickler raises any of the last six.
 _UNREADABLE = (
     *(OSError, RuntimeError, EOFError, ValueError, KeyError, zipfile.BadZipFile),
     *(IndexError, AttributeError, TypeError, AssertionError, OverflowError, MemoryError),
 )
 
-#: Most channels, and most rows or columns, of the images of a checkpoint.
-MAX_CHANNELS, MAX_PIXELS = 64, 16_384
-#: Options of timm's models that open other files or the network.
+#: Largest number of channels, and of rows or columns, of the images of a checkpoint.
+MAX_CHANNELS, MAX_IMAGE_SIDE = 64, 16_384
+#: Options of timm models that read files or download weights.
 DOWNLOAD_OPTIONS = {"pretrained", "pretrained_cfg", "pretrained_cfg_overlay", "checkpoint_path", "cache_dir"}
 
 
@@ -50,7 +50,7 @@ class CheckpointInfo:
 
 
 def read_checkpoint_info(checkpoint: Mapping[str, Any], path: Path) -> CheckpointInfo:
-    """Metadata of a checkpoint that ``read_checkpoint`` returned.
+    """Checked metadata of a checkpoint that ``read_checkpoint`` returned.
 
     Raises:
         InputError: if a value is missing, of a wrong type, or out of range.
@@ -61,19 +61,19 @@ def read_checkpoint_info(checkpoint: Mapping[str, Any], path: Path) -> Checkpoin
         channels, rows, cols = shape = tuple(metadata["image_shape"])
         mean, std = ([float(value) for value in metadata[key]] for key in ("mean", "std"))
     except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{location} lacks what is needed to rebuild its network: {error!r}") from error
+        raise InputError(f"{location}: its network cannot be rebuilt: {error!r}") from error
     check_plain({"model": model, "class_names": names, "mean": mean, "std": std}, location=location)
     refuse_classes({"model": model}, but_in=[("model",)])
     is_valid_shape = all(isinstance(value, int) and value > 0 for value in shape)
-    if not is_valid_shape or channels > MAX_CHANNELS or max(rows, cols) > MAX_PIXELS:
-        limits = f"{MAX_CHANNELS} channels, {MAX_PIXELS} rows and columns"
+    if not is_valid_shape or channels > MAX_CHANNELS or max(rows, cols) > MAX_IMAGE_SIDE:
+        limits = f"{MAX_CHANNELS} channels, {MAX_IMAGE_SIDE} rows and columns"
         raise InputError(f"{location}: image_shape {shape} must be whole numbers up to {limits}")
     if not names or not all(isinstance(name, str) for name in names):
-        raise InputError(f"{location}: class_names must be texts, at least one")
+        raise InputError(f"{location}: class_names must be a list of one or more strings")
     if not len(mean) == len(std) == channels or min(std) <= 0:
         raise InputError(f"{location}: mean and std must be numbers for each of {channels} channels, std above 0")
     if not isinstance(model.get("name", model.get("class_path")), str):
-        raise InputError(f"{location} lacks what is needed to rebuild its network: the name of its model")
+        raise InputError(f"{location}: its network cannot be rebuilt, as the name of the model is missing")
     model = {name: value for name, value in model.items() if name not in DOWNLOAD_OPTIONS}
     return CheckpointInfo(model, names, (channels, rows, cols), mean, std)
 
@@ -91,30 +91,32 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     A ``.safetensors`` file of ``export`` is read with the config.json in its folder.
 
     Raises:
-        InputError: if the file is missing or truncated, contains code, or is of another program.
+        InputError: if the file is missing, damaged or from another program, or contains code.
     """
     if path.suffix == ".safetensors":
         return _read_exported(path)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of torch, about pickles that it then refuses
+            warnings.simplefilter("ignore")  # torch warns about pickles that it then rejects
             contents = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError as error:
         raise InputError(f"checkpoint {path}: no such file") from error
     except pickle.UnpicklingError as error:
-        raise InputError(f"checkpoint {path} holds more than tensors and plain values; it was not loaded") from error
+        raise InputError(
+            f"checkpoint {path} was not loaded, as it contains objects other than tensors and plain values"
+        ) from error
     except _UNREADABLE as error:
         reason = f"{type(error).__name__}: {one_line(error, 200)}"
-        raise InputError(f"checkpoint {path} is damaged or no checkpoint: {reason}") from error
+        raise InputError(f"checkpoint {path} is damaged or not a checkpoint: {reason}") from error
     return _check_contents(contents, path)
 
 
 def _check_contents(contents: Any, path: Path) -> dict[str, Any]:
-    """Contents, if they are a checkpoint of this package with ordinary tensors."""
+    """Return the contents; raise InputError unless they are a checkpoint of this package with ordinary tensors."""
     if not isinstance(contents, dict) or "vit_vs_cnn" not in contents:
         if isinstance(contents, dict) and "pytorch-lightning_version" in contents:
             raise InputError(
-                f"checkpoint {path} is not of a run of vit_vs_cnn; load a Classifier that another Trainer saved by "
+                f"checkpoint {path} is not from a run of vit_vs_cnn; load the checkpoint of another Trainer with "
                 "Classifier.load_from_checkpoint(path, network=...)"
             )
         raise InputError(f"checkpoint {path} was not written by vit_vs_cnn")
@@ -123,11 +125,11 @@ def _check_contents(contents: Any, path: Path) -> dict[str, Any]:
         isinstance(name, str) and isinstance(value, torch.Tensor) for name, value in state.items()
     )
     if not isinstance(contents["vit_vs_cnn"], dict) or not tensors:
-        raise InputError(f"checkpoint {path} is damaged or no checkpoint: it has no weights by name, or no description")
+        raise InputError(f"checkpoint {path} is damaged or not a checkpoint: its weights or its metadata are missing")
     for name, value in contents["state_dict"].items():
         if value.is_meta or value.layout != torch.strided or value.is_complex() or value.is_quantized:
             kind = "no values (meta device)" if value.is_meta else f"{value.dtype} values ({value.layout})"
-            raise InputError(f"checkpoint {path} is damaged or no checkpoint: {name} has {kind}")
+            raise InputError(f"checkpoint {path} is damaged or not a checkpoint: {name} has {kind}")
     return contents
 
 
@@ -138,10 +140,10 @@ def _read_exported(path: Path) -> dict[str, Any]:
         weights = load_file(path)
         info = json.loads(config_file.read_text(encoding="utf-8"))["vit_vs_cnn"]
     except FileNotFoundError as error:
-        raise InputError(f"weights {path}: there is no {error.filename or path}") from error
+        raise InputError(f"weights {path}: no such file: {error.filename or path}") from error
     except (SafetensorError, OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise InputError(
-            f"weights {path} with {config_file.name} are damaged or of another program: {error}"
+            f"weights {path} or its {config_file.name} are damaged or from another program: {error}"
         ) from error
     return _check_contents(
         {"vit_vs_cnn": info, "state_dict": {f"network.{name}": value for name, value in weights.items()}}, path

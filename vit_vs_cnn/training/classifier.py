@@ -31,29 +31,32 @@ def balanced_weights(labels: Int64[Tensor, "count"], num_classes: int) -> list[f
 class Classifier(lightning.LightningModule):
     """Training of any network that maps images to logits.
 
-    The loss is cross entropy ``-sum_c w_c t_c log p_c``, with t the label, smoothed to ``(1 - s) t + s / C`` and mixed
-    where the batches are mixed, or a custom loss. The loss logged at validation is cross entropy without weights. The
-    evaluated weights are an exponential moving average ``w <- d w + (1 - d) w_step``, ``d = 2^(-1 / half-life)``, with
-    ``ema_half_life``, and the last ones otherwise.
+    The loss is cross entropy ``-sum_c w_c t_c log p_c`` or a custom loss. Here p are the predicted probabilities, w the
+    class weights, and t the one-hot label, smoothed to ``(1 - s) t + s / C``. With mixup or CutMix, t is the mixed
+    label.
+    The validation loss is cross entropy without class weights and smoothing. With ``ema_half_life`` the evaluated
+    weights are the exponential moving average ``w <- d w + (1 - d) w_step``, ``d = 2^(-1 / half-life)``; otherwise they
+    are the last weights.
 
     All random numbers of the network (dropout, stochastic depth) are seeded by the number of the batch, so a resumed
-    run uses those of an uninterrupted one.
+    run uses the same numbers as an uninterrupted one.
 
-    It trains the runs of experiments, and works with any Lightning Trainer. ``Classifier.load_from_checkpoint(path,
-    network=...)`` loads the checkpoints of such a Trainer; to continue training, give optimizer and schedule again.
+    The class trains the runs of experiments, and works with any Lightning Trainer. ``Classifier.load_from_checkpoint(
+    path, network=...)`` loads the checkpoints of such a Trainer. To continue training, pass optimizer and schedule
+    again.
 
     Arguments:
-        network: images (batch, channels, rows, cols) to logits (batch, classes).
+        network: maps images (batch, channels, rows, cols) to logits (batch, classes).
         num_classes: number of classes C.
         optimizer: optimizer; None for ``Optimizer()``.
         schedule: learning-rate schedule; None for ``Schedule()``.
-        steps: optimizer steps of the whole run; those of the Trainer if None.
+        steps: number of optimizer steps of the whole run; ``max_steps`` of the Trainer if None.
         label_smoothing: s, from 0 to 1.
         ema_half_life: half-life of the average as a share of ``steps``; None for no average.
-        loss: function of logits and labels, which are (batch,) class numbers, or (batch, classes) shares where batches
-            are mixed; cross entropy if None. Its own parameters are not trained.
-        class_weights: weight w of each class; all 1 if None. The mean over a batch is a weighted one, for class numbers
-            as in torch, and for shares. A batch of weight 0 has loss 0.
+        loss: function of logits and labels; cross entropy if None. Labels are class indices (batch,), or probabilities
+            (batch, classes) if batches are mixed. Parameters of the loss are not trained.
+        class_weights: weight w of each class; all 1 if None. The loss of a batch is the weighted mean, as in torch. A
+            batch whose weights are all 0 has loss 0.
         metrics: torchmetrics of logits and labels, by the names under which they are logged.
         trust: whether an optimizer that is a custom class may be imported by its path.
 
@@ -84,7 +87,7 @@ class Classifier(lightning.LightningModule):
     ) -> None:
         super().__init__()
         if loss is not None and (label_smoothing or class_weights is not None):
-            raise InputError("loss is custom: label_smoothing and class_weights belong to cross entropy")
+            raise InputError("label_smoothing and class_weights need cross entropy, but loss is custom")
         if class_weights is not None and len(class_weights) != num_classes:
             raise InputError(f"class_weights has {len(class_weights)} numbers for {num_classes} classes")
         check_numbers({"label_smoothing": label_smoothing, "ema_half_life": ema_half_life}, **RECIPE)
@@ -108,7 +111,7 @@ class Classifier(lightning.LightningModule):
         self.metrics = nn.ModuleDict({f"custom {name}": metric for name, metric in (metrics or {}).items()})
         self.accuracy = MulticlassAccuracy(num_classes, average="micro")
         self.loss = MeanMetric()
-        # On the device and rarely read: reading the loss of every step would stall a GPU.
+        # A tensor on the device that is rarely read: reading the loss of every step would stall a GPU.
         self.register_buffer("first_bad_step", torch.tensor(-1), persistent=False)
 
     @property
@@ -128,15 +131,17 @@ class Classifier(lightning.LightningModule):
     def _planned_steps(self) -> int:
         planned = self.trainer.estimated_stepping_batches if self.steps is None else self.steps
         if not math.isfinite(planned):
-            raise InputError("the schedule needs the number of steps: give Classifier steps, or the Trainer max_steps")
+            raise InputError(
+                "the schedule needs a number of steps: set steps of Classifier, or max_steps of the Trainer"
+            )
         return int(planned)
 
     def on_fit_start(self) -> None:
         if self.average is not None and self.ema_half_life is not None:
             if any(weight.dtype in (torch.bfloat16, torch.float16) for weight in self.average.parameters()):
                 raise InputError(
-                    "ema_half_life: updates of an average are lost in half precision; set trainer.precision to "
-                    "bf16-mixed or 32-true, where weights are in single precision"
+                    "ema_half_life: half precision loses the updates of the average; set trainer.precision to "
+                    "bf16-mixed or 32-true"
                 )
             self.average.half_life = self.ema_half_life * self._planned_steps()
 
@@ -162,7 +167,7 @@ class Classifier(lightning.LightningModule):
             return self.custom_loss(logits, targets)
         if logits.shape[1:] != (self.num_classes,):
             raise InputError(
-                f"the network returns {tuple(logits.shape)} for a batch, but num_classes is {self.num_classes}"
+                f"the network returns logits of shape {tuple(logits.shape)}, but num_classes is {self.num_classes}"
             )
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
         if self.class_weights is None:
@@ -202,7 +207,7 @@ class Classifier(lightning.LightningModule):
         self.loss.reset()
         for name, metric in self._custom_metrics().items():
             value = metric.compute()
-            if not isinstance(value, Tensor) or value.numel() == 1:  # a log has no value for each class
+            if not isinstance(value, Tensor) or value.numel() == 1:  # a log contains no values by class
                 self.log(f"{stage}/{name}", value)
             metric.reset()
 
@@ -260,9 +265,9 @@ class Classifier(lightning.LightningModule):
 class MovingAverage(nn.Module):
     """Exponential moving average of the parameters and floating-point buffers of a network.
 
-    ``w <- d w + (1 - d) w_step``, ``d = 2^(-1 / half_life)``. The first update copies. It is a submodule of
-    ``Classifier``, so that checkpoints contain it. Unlike ``torch.optim.swa_utils.AveragedModel`` it has no counter on
-    the device, for which a GPU would have to wait.
+    ``w <- d w + (1 - d) w_step``, ``d = 2^(-1 / half_life)``. The first update copies the weights. The average is a
+    submodule of ``Classifier``, so that checkpoints contain it. It has no counter on the device, unlike
+    ``torch.optim.swa_utils.AveragedModel``, so that training does not wait for a GPU.
 
     Attributes:
         half_life: half-life in updates.
@@ -276,7 +281,7 @@ class MovingAverage(nn.Module):
 
     @torch.no_grad()
     def update(self, network: nn.Module, *, is_first: bool) -> None:
-        """Update the average by the weights of ``network``; copy them if ``is_first``."""
+        """Update the average with the weights of ``network``; copy them if ``is_first``."""
         pairs = list(zip(_tensors(self.network), _tensors(network), strict=True))
         if self._constant is None:  # masks of minus infinity and counts have no mean
             self._constant = {i for i, (_, tensor) in enumerate(pairs) if not _has_mean(tensor)}

@@ -58,10 +58,10 @@ class MetricsCsv(Logger):
 
     @rank_zero_only
     def resume(self, step: int, last: Mapping[str, float] | None = None) -> None:
-        """Remove rows from optimizer step ``step`` on, and damaged rows; 0 removes all.
+        """Remove the rows of optimizer step ``step`` and of later steps, and damaged rows; 0 removes all.
 
         Arguments:
-            last: metrics of the step before, which a run that was killed after a checkpoint has not written.
+            last: metrics of the step before, in case the run was killed after its checkpoint and before it wrote them.
         """
         rows = read_rows(self.path, columns=len(METRICS_COLUMNS))
         if not rows and not self.path.exists():

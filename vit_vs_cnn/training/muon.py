@@ -1,4 +1,4 @@
-"""Muon that orthogonalizes all matrices of one shape together."""
+"""Muon optimizer that orthogonalizes all matrices of one shape together."""
 
 import inspect
 from collections import defaultdict
@@ -14,20 +14,20 @@ _ITERATION = tuple(inspect.signature(zeropower_via_newtonschulz).parameters)
 
 
 class StackedMuon(Muon):
-    """Muon of timm in fewer calls, with the same steps and the same state.
+    """timm's Muon with fewer calls, and the same updates and state.
 
     ``M <- mu M + (1 - mu) G``, ``U = NS(M)`` (or ``NS((1 - mu) G + mu M)``, Nesterov), ``W <- (1 - lr wd) W - lr s U``,
     where NS moves the singular values of a matrix close to 1 by Newton-Schulz iterations in bfloat16. In a small
     network the calls take longer than the iterations of one matrix, so matrices of one shape are stacked.
 
     Reference: Jordan et al. 2024, Muon.
-    Differs: none; timm steps vectors, embeddings and all else that it gives to AdamW, all parameters at their first
-        step, AdaMuon, ``conv_mode="batched"`` and ``capturable``.
+    Differs: none. timm's code updates vectors and embeddings (with AdamW), all parameters in their first step, and
+        everything with AdaMuon, ``conv_mode="batched"`` or ``capturable``.
     """
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Step all parameters that have a gradient."""
+        """Update all parameters that have a gradient."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -45,7 +45,7 @@ class StackedMuon(Muon):
         return loss
 
     def _matrices(self, group: dict[str, Any]) -> dict[Tensor, Tensor]:
-        """Matrices that are stepped here, with their gradients: those that timm has stepped as matrices before."""
+        """Matrices that this class updates, with their gradients: those that timm updated as matrices before."""
         if group.get("algo", "muon") != "muon" or group["conv_mode"] != "flatten" or group.get("capturable", False):
             return {}
         gradients = {weight: weight.grad for weight in group["params"] if weight.grad is not None}

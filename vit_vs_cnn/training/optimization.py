@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-Shape = Literal["cosine", "linear", "constant"]
+DecayShape = Literal["cosine", "linear", "constant"]
 #: Name under which a custom class is registered with timm.
 _CUSTOM_OPTIMIZER_NAME = "custom"
 
@@ -32,8 +32,9 @@ class Optimizer:
         momentum: Momentum of optimizers that have one.
         betas: Decay rates of the moments of optimizers that have them, such as [0.9, 0.99].
         options: Further arguments of the optimizer, by their names in timm.
-        layer_decay: Ratio of the learning rates of a layer and the next layer: the head has lr, a layer l layers before
-            it lr times layer_decay to the l. null for one rate. Clark et al. 2020; 0.65 to 0.9 for fine-tuning.
+        layer_decay: Ratio of the learning rates of a layer and the next layer. The head has lr, and the layer l layers
+            before it has lr * layer_decay^l. null for the same rate everywhere. Clark et al. 2020; 0.65 to 0.9 for
+            fine-tuning.
     """
 
     name: str = "adamw"
@@ -89,7 +90,7 @@ class Optimizer:
             options["betas"] = tuple(self.betas)
         if self.layer_decay is not None:
             if len(list_layers(unwrap(network))) == 1:
-                raise InputError(f"optimizer.layer_decay: {type(unwrap(network)).__name__} is one layer")
+                raise InputError(f"optimizer.layer_decay: {type(unwrap(network)).__name__} has one layer only")
             options["layer_decay"] = self.layer_decay
         try:
             if self.name in ("muon", "nmuon"):
@@ -109,7 +110,7 @@ class Optimizer:
             if self.name not in optimizer_names and not self.is_custom:
                 raise InputError(f"optimizer name {self.name!r}: timm knows {', '.join(optimizer_names)}") from error
             raise InputError(
-                f"optimizer {self.name} can't be made with these settings here: {one_line(error)}"
+                f"optimizer {self.name} cannot be created with these settings: {one_line(error)}"
             ) from error
         for group in optimizer.param_groups:  # timm's schedulers would apply the scale at every step
             group["lr"] *= group.get("lr_scale", 1.0)
@@ -128,12 +129,12 @@ class Schedule:
         final: Learning rate after the last step, as a share of the peak; unused with constant.
     """
 
-    name: Shape = "cosine"
+    name: DecayShape = "cosine"
     warmup: float = 0.05
     final: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.name not in get_args(Shape):
+        if self.name not in get_args(DecayShape):
             raise InputError(f"schedule is {self.name!r}; allowed: {', '.join(get_args(Shape))}")
         for setting, value in (("warmup", self.warmup), ("final", self.final)):
             if not 0 <= value <= 1:
@@ -163,10 +164,10 @@ class Schedule:
 
 
 def import_class(path: str, *, location: str, trust: bool) -> Any:
-    """Class or function of a dotted path, imported.
+    """Import a class or function by its dotted path.
 
     Arguments:
-        location: setting that names it, for error messages.
+        location: name of the setting that contains the path, for error messages.
         trust: True if the user allows the import, which runs code.
 
     Raises:
@@ -180,7 +181,7 @@ def import_class(path: str, *, location: str, trust: bool) -> Any:
     try:
         imported = getattr(importlib.import_module(module), name)
     except Exception as error:  # importing runs code, which may fail in any way
-        raise InputError(f"{location}: {path} can't be imported: {one_line(error)}") from error
+        raise InputError(f"{location}: {path} cannot be imported: {one_line(error)}") from error
     if not callable(imported):
         raise InputError(f"{location}: {path} is a {type(imported).__name__}, not a class or a function")
     return imported

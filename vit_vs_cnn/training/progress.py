@@ -17,7 +17,7 @@ from vit_vs_cnn.files import write_text
 
 #: Text in place of the remaining time after the last step.
 FINISHING = "finishing"
-#: Most lines of a run without a terminal, and least seconds between two of them.
+#: Without a terminal: largest number of lines of a run, and smallest number of seconds between two lines.
 MAX_PROGRESS_LINES, MIN_SECONDS_BETWEEN_LINES = 5, 2.0
 
 
@@ -106,7 +106,7 @@ class RunProgress(ProgressBar):
 
 
 class ProgressFile(Callback):
-    """File with step, steps and steps per second, written every few seconds and at an exception, for ``status``."""
+    """Writes step, number of steps and steps per second to a file for ``status``, every few seconds and at the end."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -32,8 +32,8 @@ from vit_vs_cnn.training.callbacks import (
     CHECKPOINT_KEY_LAST_METRICS,
     FrozenLayers,
     LastCheckpoint,
-    LostValidation,
-    StopOnSignal,
+    ResumedValidation,
+    StopSignalHandler,
     TrainingMeter,
 )
 from vit_vs_cnn.training.checkpoints import read_checkpoint
@@ -242,10 +242,10 @@ def _make_trainer(
                 *callbacks,
                 ProgressFile(run.progress),
                 *([progress] if arguments.get("enable_progress_bar", True) else []),
-                LostValidation(_metrics_csv(loggers), interval),
+                ResumedValidation(_metrics_csv(loggers), interval),
                 *as_list(arguments.get("callbacks")),
                 checkpoint,  # near the end, so that it saves the state of all callbacks after the step
-                StopOnSignal(checkpoint, run.name),
+                StopSignalHandler(checkpoint, run.name),
             ],
             "logger": list(loggers),
             "max_epochs": 1,

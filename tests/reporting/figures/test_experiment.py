@@ -7,7 +7,7 @@ import pytest
 
 from tests.regimes.tables import law_table, seeded
 from tests.results import changed
-from vit_vs_cnn.regimes.analysis import Analysis, analyse
+from vit_vs_cnn.regimes.analysis import Analysis, analyze
 from vit_vs_cnn.reporting.figures.experiment import (
     accuracy_curves,
     difference_curve,
@@ -26,7 +26,7 @@ THREE = {"cnn": {100: 0.5, 700: 0.7}, "vit": {100: 0.2, 700: 0.4}, "windows": {1
 
 
 def analysis_of_crossing(**options) -> Analysis:
-    return analyse(seeded(law_table(SIZES, **CROSSING), images=10_000, **options))
+    return analyze(seeded(law_table(SIZES, **CROSSING), images=10_000, **options))
 
 
 def hollow_marks(axis, marker="o"):
@@ -69,13 +69,13 @@ def test_the_accuracy_of_always_predicting_the_most_frequent_class_is_a_line_unl
 
     assert lines(0.25) == [25.0]
     high = {"resnet": {500: 0.95, 900: 0.96}, "vit": {500: 0.96, 900: 0.97}}
-    (axis,) = accuracy_curves(replace(analyse(seeded(high)), chance=0.1)).axes
+    (axis,) = accuracy_curves(replace(analyze(seeded(high)), chance=0.1)).axes
     assert not [line for line in axis.lines if line.get_linestyle() == "--"]
 
 
 def test_many_curves_have_intervals_for_the_recommended_pair_alone_and_names_that_do_not_overlap():
     table = {name: {100: 0.4 + gap, 700: 0.6 + gap} for name, gap in zip("abcdef", np.arange(6) / 500, strict=True)}
-    analysis = analyse(seeded(table))
+    analysis = analyze(seeded(table))
     (axis,) = accuracy_curves(analysis).axes
     assert len(axis.containers) == 2
     assert [*names_beside(axis)] == [*"fedcba"]
@@ -85,14 +85,14 @@ def test_many_curves_have_intervals_for_the_recommended_pair_alone_and_names_tha
 
 
 def test_differences_from_the_best_are_ordered_and_filled_only_with_a_conclusion():
-    analysis = analyse(seeded(THREE, images=10**6, spread=0.01))
+    analysis = analyze(seeded(THREE, images=10**6, spread=0.01))
     figure = gaps_to_best(analysis)
     assert [axis.get_title("left") for axis in figure.axes] == ["100 images", "700 images"]
     assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["windows", "ViT"]
     filled = []
     for axis, size in zip(figure.axes, (100, 700), strict=True):
         for bars, name in zip(axis.containers, ("windows", "vit"), strict=True):
-            (one,) = (c for c in analysis.pair("cnn", name) if c.train_size == size)
+            (one,) = (c for c in analysis.pair_comparisons("cnn", name) if c.train_size == size)
             mark = bars.lines[0]
             assert mark.get_xdata()[0] == pytest.approx(100 * one.difference.value)
             filled.append((mark.get_markerfacecolor() != "white", one.conclusion in CONCLUSIVE))
@@ -124,7 +124,7 @@ def test_differences_without_a_conclusion_are_hollow(seeds):
 
 
 def test_models_that_are_all_compared_with_one_have_a_curve_each_and_hollow_marks_without_a_conclusion():
-    analysis = analyse(seeded(THREE, images=10**6, spread=0.01))
+    analysis = analyze(seeded(THREE, images=10**6, spread=0.01))
     assert reference_model(analysis) is None  # every pair was compared
     to_cnn = replace(analysis, comparisons=tuple(c for c in analysis.comparisons if "cnn" in c.names))
     assert reference_model(to_cnn) == "cnn"
@@ -134,7 +134,7 @@ def test_models_that_are_all_compared_with_one_have_a_curve_each_and_hollow_mark
     assert names_beside(axis) == ["windows", "ViT"]
     for bars, name in zip(axis.containers, ("vit", "windows"), strict=True):
         drawn = bars.lines[0].get_ydata().astype(float)
-        pair = to_cnn.pair(name, "cnn")
+        pair = to_cnn.pair_comparisons(name, "cnn")
         signs = [1 if comparison.first == name else -1 for comparison in pair]
         expected = [100 * sign * comparison.difference.value for sign, comparison in zip(signs, pair, strict=True)]
         np.testing.assert_allclose(drawn, expected)
@@ -150,6 +150,6 @@ def test_every_budget_is_a_panel_with_all_models():
         for steps in (100, 400)
     )
     named = [changed(r, run=f"{r.run}-{r.budget}") for r in (*short, *long)]
-    figure = experiment_figures(analyse(named))["more_training"]
+    figure = experiment_figures(analyze(named))["more_training"]
     assert [axis.get_title("left") for axis in figure.axes] == ["100 steps", "400 steps"]
     assert [len(axis.containers) for axis in figure.axes] == [2, 2]

@@ -13,7 +13,7 @@ from tests.reporting.inspected import looked, shown, vit
 from vit_vs_cnn.reporting.document import Document, Picture
 from vit_vs_cnn.reporting.figures import drawing
 from vit_vs_cnn.reporting.figures.attention import overlay_figure
-from vit_vs_cnn.reporting.figures.drawing import make_readable, save_figure
+from vit_vs_cnn.reporting.figures.drawing import save_figure, set_fallback_fonts
 from vit_vs_cnn.reporting.page import render_page
 
 pytestmark = pytest.mark.usefixtures("real_figures")
@@ -86,6 +86,6 @@ def test_a_font_that_has_the_character_follows_the_default_one(monkeypatch):
     assert drawing._fallback_fonts(frozenset(map(ord, "é"))) == ()
     figure = Figure()
     figure.suptitle("猫")
-    make_readable(figure)
+    set_fallback_fonts(figure)
     assert figure._suptitle.get_fontfamily() == ["sans-serif", "Cats"]
     drawing._fallback_fonts.cache_clear()

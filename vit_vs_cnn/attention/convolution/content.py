@@ -1,4 +1,4 @@
-"""Window attention with scores of content, whose heads share keys and values: in tiles, and by its equation."""
+"""Window attention with query-key scores, whose heads share keys and values: fast in tiles, and a slow reference."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 from vit_vs_cnn.attention.arguments import Images
 from vit_vs_cnn.attention.convolution.geometry import ConvolutionAxis, ConvolutionGeometry
 
-#: Queries in a tile along each axis: larger tiles score more keys outside the windows, smaller ones are slower.
+#: Queries in a tile along each axis. Larger tiles compute more scores outside the windows, smaller ones are slower.
 TILE = 2
 #: Numbers in the largest tensor of a chunk of images. A CPU is fastest while they fit into its caches.
 CHUNK_NUMBERS = {"cpu": 2**22}
@@ -30,10 +30,10 @@ class ContentScores(NamedTuple):
 def run_in_chunks(
     function: Callable[..., Tensor], images: Float[Tensor, "batch ..."], *tensors: Tensor, numbers: int
 ) -> Tensor:
-    """``function(images, *tensors)``, some images at a time; each chunk is computed again for its gradient.
+    """``function(images, *tensors)`` in chunks of images, to save memory; the backward pass recomputes each chunk.
 
     Arguments:
-        numbers: size of the largest tensor that the function makes for one image.
+        numbers: number of elements of the largest tensor that the function makes for one image.
     """
     budget = CHUNK_NUMBERS.get(images.device.type, CHUNK_NUMBERS_ELSEWHERE)
     size = max(budget // numbers, 1)
@@ -52,7 +52,7 @@ def run_in_chunks(
 def content_attention(
     images: Images, scores: ContentScores, geometry: ConvolutionGeometry
 ) -> Float[Tensor, "queries heads channels"]:
-    """Output of every head at every query, the tokens being the values; the queries tile by tile.
+    """Output of every head at every query, with the tokens as values. The rows are ordered tile by tile.
 
     ``A_h X[q] = sum_s softmax_s(scores[h, s]) X[q stride + s dilation]``. The queries of a tile, for all heads, are one
     matrix. The tokens of the rectangle that their windows cover are the other. ``tiles_to_grid`` restores the order of
@@ -87,7 +87,7 @@ def tiles_to_grid(rows: Float[Tensor, "queries channels"], images: Tensor, geome
 def content_attention_reference(
     images: Images, scores: ContentScores, geometry: ConvolutionGeometry
 ) -> tuple[Float[Tensor, "batch queries heads channels"], Float[Tensor, "batch queries heads positions"]]:
-    """Output and weights by the equation, the queries row by row; no score outside a window is computed."""
+    """Output and weights as the equation states, with the queries row by row; slower than ``content_attention``."""
     padded = geometry.pad_for_windows(images, geometry.num_queries(images))
     windows = rearrange(geometry.unfold_windows(padded), "b d r c y x -> b (r c) (y x) d")
     keys = torch.einsum("bdrc,kd->bkrc", padded, scores.key_weight)
@@ -122,7 +122,7 @@ def _tile_sizes(geometry: ConvolutionGeometry) -> tuple[int, int]:
 def _bias_index(
     geometry: ConvolutionGeometry, tiles: tuple[int, int], device: torch.device
 ) -> Int[Tensor, "queries keys"]:
-    """Position of the window for each pair of a tile; the number of positions for pairs outside."""
+    """Window position of each pair of a query and a key of a tile; the number of positions for pairs without one."""
     rows, cols = (_axis_index(axis, tile, device) for axis, tile in zip(geometry, tiles, strict=True))
     rows, cols = rows[:, None, :, None], cols[None, :, None, :]
     index = (rows * geometry.cols.window + cols).where((rows >= 0) & (cols >= 0), geometry.positions)

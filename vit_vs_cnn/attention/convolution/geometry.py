@@ -15,8 +15,9 @@ class ConvolutionAxis(NamedTuple):
     """Convolution along the rows or along the columns, and the window of the attention that computes it.
 
     Arguments:
-        window: positions of the window, at least those of the kernel, which is in its middle, as near to the start as
-            it can be.
+        kernel: number of positions of the kernel.
+        window: number of positions of the window, at least ``kernel``. The kernel is in the middle of the window.
+        stride, dilation: as of ``nn.Conv2d``.
         before: tokens of padding before the first token.
         after: tokens of padding after the last token.
     """
@@ -30,7 +31,7 @@ class ConvolutionAxis(NamedTuple):
 
     @property
     def lead(self) -> int:
-        """Positions of the window before the first position of the kernel."""
+        """Number of positions of the window before the first position of the kernel."""
         return (self.window - 1) // 2 - (self.kernel - 1) // 2
 
     @property
@@ -61,14 +62,14 @@ class ConvolutionAxis(NamedTuple):
         """Number of tokens that the windows of ``count`` queries cover."""
         return (count - 1) * self.stride + (self.window - 1) * self.dilation + 1
 
-    def sides_of_windows(self, size: int, num_queries: int) -> tuple[int, int]:
+    def window_padding(self, size: int, num_queries: int) -> tuple[int, int]:
         """Tokens of padding before and after ``size`` tokens for the windows of ``num_queries`` queries."""
         return -self.start, self.start + self.span(num_queries) - size
 
     def quadratic_weights(
         self, size: int, sharpness: float, like: Tensor
     ) -> Float[Tensor, "kernel queries padded_tokens"]:
-        """Softmax of ``-sharpness (k - q - D)^2`` over the padded tokens, for each offset D of the kernel."""
+        """Softmax of ``-sharpness (k - q - D)^2`` over the padded tokens k, for each query q and kernel offset D."""
         exact = torch.promote_types(like.dtype, torch.float32)  # squares beyond 256 do not fit into bfloat16
         keys = torch.arange(size + self.before + self.after, device=like.device)
         targets = torch.arange(self.num_queries(size), device=like.device) * self.stride
@@ -85,12 +86,12 @@ class ConvolutionGeometry(NamedTuple):
 
     @property
     def offsets(self) -> int:
-        """Number of offsets of the kernel."""
+        """Number of kernel offsets, rows times columns."""
         return self.rows.kernel * self.cols.kernel
 
     @property
     def positions(self) -> int:
-        """Number of positions of the window."""
+        """Number of window positions, rows times columns."""
         return self.rows.window * self.cols.window
 
     def num_queries(self, images: Images) -> tuple[int, int]:
@@ -98,7 +99,7 @@ class ConvolutionGeometry(NamedTuple):
         return self.rows.num_queries(images.shape[2]), self.cols.num_queries(images.shape[3])
 
     def targets(self, device: torch.device) -> Int[Tensor, " offsets"]:
-        """Position of each offset of the kernel in the window, row by row."""
+        """Window position of each kernel offset, row by row."""
         rows, cols = (
             axis.lead + torch.arange(axis.kernel, device=device).view(shape)
             for axis, shape in ((self.rows, (-1, 1)), (self.cols, (1, -1)))
@@ -120,7 +121,7 @@ class ConvolutionGeometry(NamedTuple):
     ) -> Float[Tensor, "batch channels padded_rows padded_cols"]:
         """All tokens in the windows of ``num_queries`` queries."""
         sizes = zip(self, images.shape[2:], num_queries, strict=True)
-        rows, cols = (axis.sides_of_windows(size, count) for axis, size, count in sizes)
+        rows, cols = (axis.window_padding(size, count) for axis, size, count in sizes)
         return F.pad(images, (*cols, *rows)) if any((*cols, *rows)) else images
 
     def unfold_windows(self, padded: Tensor) -> Float[Tensor, "batch channels rows cols window_rows window_cols"]:
@@ -138,7 +139,7 @@ def make_geometry(
     dilation: Size2d,
     window_size: Size2d | None,
 ) -> ConvolutionGeometry:
-    """Checked geometry, from the arguments of ``ConvolutionalAttention``."""
+    """Check the arguments of ``ConvolutionalAttention``, and make the geometry of both axes."""
     kernel = as_rows_and_cols("kernel_size", kernel_size)
     window = kernel if window_size is None else as_rows_and_cols("window_size", window_size)
     if kernel == (1, 1):

@@ -22,8 +22,9 @@ from vit_vs_cnn.attention.convolution.head_fit import HeadFit, fit_heads, positi
 FORMS = ("window", "quadratic")
 #: Default sharpness by form. At 46 the largest weight of the quadratic form rounds to 1 in every dtype.
 SHARPNESS = {"window": math.inf, "quadratic": 46.0}
+#: Default sharpness with ``released=True``.
 RELEASED_SHARPNESS = 5.0
-#: Width of queries and keys of the content of released layers.
+#: Width of queries and keys with ``released=True``.
 KEY_DIM = 8
 
 
@@ -71,8 +72,8 @@ class ConvolutionalAttention(nn.Module):
         in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias: as those of ``nn.Conv2d``;
             numbers or (rows, cols). The padding is zero. ``padding`` may also be ((before, after), (before, after)).
         form: "window" or "quadratic".
-        sharpness: beta of form "window", alpha of form "quadratic". None is infinity for "window", 46 for "quadratic",
-            and 5 if ``released``.
+        sharpness: beta of form "window", alpha of form "quadratic". By default infinity for "window", 46 for
+            "quadratic", and 5 if ``released``.
         window_size: (rows, cols) of the window or one number, at least the size of the kernel, which is the default. A
             1x1 kernel always has a window of 1x1.
         head_dim: width of a head (in each group); None for one matrix per head, of full rank.

@@ -76,10 +76,10 @@ def network_to_attention(
 ) -> nn.Module:
     """Copy of a network, in evaluation mode, in which attention computes every ``nn.Conv2d``.
 
-    It is checked before it is returned: on two random images no output may differ from the model's by more than
-    ``sqrt(eps)`` of the largest value, eps that of its dtype (3.5e-4 in float32). Where ``sharpness``, ``head_dim``,
-    ``released`` or ``num_heads`` are given, which may change the function on purpose, the check is of the same network
-    without them. All other layers stay, batch norms included: in evaluation mode these are affine.
+    The conversion is checked: on two random images no output may differ from the model's by more than ``sqrt(eps)`` of
+    the largest value, with the eps of its dtype (3.5e-4 in float32). ``sharpness``, ``head_dim``, ``released`` and
+    ``num_heads`` may change the function on purpose, so a conversion without these options is checked. All other layers
+    stay, batch norms included: in evaluation mode these are affine.
 
     Arguments:
         model: network of ``nn.Conv2d`` layers that returns one tensor: ours or one of timm's.
@@ -87,11 +87,13 @@ def network_to_attention(
         form, sharpness, released, num_heads: as in ``conv2d_to_attention``.
         head_dim: None for the same function; less than the rank for the best approximation of every kernel. Layers
             whose kernels have no higher rank keep full rank.
-        window_size: of kernels smaller than that; larger ones keep their own size, and 1x1 kernels theirs.
+        window_size: window of the kernels that are smaller. Larger kernels and 1x1 kernels have windows of their own
+            size.
 
     Raises:
-        ValueError: if the model has no convolution, computes one that is not a plain ``nn.Conv2d``, a layer is refused,
-            or the attention does not compute the same, as where a hook changes the output of a convolution.
+        ValueError: if the model has no convolution or one that is not a plain ``nn.Conv2d``, if
+            ``ConvolutionalAttention`` does not support an option, or if the outputs differ, for example because a hook
+            changes the output of a convolution.
     """
     first = _check_layers(model)
     reference = copy.deepcopy(model).eval()
@@ -113,7 +115,7 @@ def network_to_attention(
 def _replace_convolutions(
     reference: nn.Module, *, head_dim: int | None = None, window_size: int | None = None, **options: Any
 ) -> nn.Module:
-    """Copy whose convolutions are attention."""
+    """Copy of a network in which attention replaces every convolution."""
     network = copy.deepcopy(reference)
     replacements: dict[nn.Module, nn.Module] = {}
     for module in network.modules():
@@ -149,7 +151,7 @@ def _check_same_function(model: nn.Module, attention: nn.Module, images: Tensor)
     name, expected = type(model).__qualname__, model(images.clone())
     try:
         outputs = attention(images.clone())
-    except Exception as error:  # whatever a forward pass that looks into its layers may raise
+    except Exception as error:  # a forward pass that accesses its convolutions may raise anything
         raise ValueError(f"{name} fails with attention in it: {error!r}") from error
     difference = (outputs - expected).abs().max() / expected.abs().max().clamp_min(torch.finfo(expected.dtype).tiny)
     if not difference <= torch.finfo(expected.dtype).eps ** 0.5:
@@ -169,7 +171,7 @@ def _check_layers(model: nn.Module) -> nn.Conv2d:
     convolutions = {name: module for name, module in model.named_modules() if isinstance(module, kinds)}
     first = next((module for module in convolutions.values() if isinstance(module, nn.Conv2d)), None)
     if odd := [f"{name} ({type(layer).__qualname__})" for name, layer in convolutions.items() if not _is_plain(layer)]:
-        raise ValueError(f"these layers do not convolve as torch.nn.Conv2d with zeros as padding: {', '.join(odd)}")
+        raise ValueError(f"these layers are not a plain torch.nn.Conv2d with zero padding: {', '.join(odd)}")
     if first is None:
         raise ValueError(f"the model must have convolutions, but {type(model).__qualname__} has no torch.nn.Conv2d")
     return first

@@ -133,7 +133,7 @@ def _window_of_tokens(
 
 
 def _block_mask(blocks: Blocks, device: torch.device) -> Bool[Tensor, "windows queries keys"]:
-    """Mask within the cut windows: the rolling brings tokens of several windows together, padding is separate."""
+    """Mask for the rolled and cut grid, in which a window may contain tokens of several true windows and padding."""
     window = _window_of_tokens(*blocks).mT[None, None].to(device)
     window = _cut(blocks, window + 2)  # no token is in window 0, which the padding then is
     return (window[0, :, :, None] == window[0, :, None, :]).all(dim=-1)

@@ -1,4 +1,4 @@
-"""Sliding windows: which keys each query of a grid attends to, and the entry of the bias for each pair."""
+"""Sliding windows: the keys that each query of a grid attends to, and the index of the bias for each pair."""
 
 from typing import NamedTuple
 
@@ -62,8 +62,8 @@ class WindowTables(NamedTuple):
     """Tables of all windows of a grid, the positions of a window row by row.
 
     Arguments:
-        keys: token of the grid at each position of each window; the number of tokens where there is none.
-        inside: True where there is a token.
+        keys: index of the token at each position of each window; the number of tokens outside the grid.
+        inside: True for positions inside the grid.
     """
 
     keys: Int[Tensor, "queries positions"]
@@ -87,7 +87,7 @@ def window_tables(neighbourhood: Neighbourhood, device: torch.device) -> WindowT
 
 
 def bias_index_matrix(neighbourhood: Neighbourhood, device: torch.device) -> Int[Tensor, "queries keys"]:
-    """Entry of the flattened bias for each pair of patches; the number of entries for pairs outside a window."""
+    """Index into the flattened bias for each pair of patches; the number of biases for pairs outside a window."""
     axes = []
     for size, window in zip(neighbourhood.grid_size, neighbourhood.window_size, strict=True):
         index = torch.arange(size) - torch.arange(size)[:, None] + (window - 1) // 2

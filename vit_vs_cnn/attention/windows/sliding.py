@@ -22,7 +22,7 @@ from vit_vs_cnn.attention.windows.tiles import tiled_attention
 #: Number of tokens up to which the masked product of all tokens with all is used. Measured on one thread, forward and
 #: with backward (results/speed/sweep.txt).
 MAX_DENSE_TOKENS = 575
-#: The same in compiled and exported programs, which gather the windows of more tokens.
+#: The same limit in compiled and exported programs. Above it they gather the keys of every window.
 MAX_DENSE_TOKENS_COMPILED = 256
 
 #: Number added to the scores for each head and each offset from query to key; minus infinity masks.
@@ -152,8 +152,8 @@ def masked_window_attention(
 ) -> tuple[HeadValues, TokenWeights | None]:
     """Attention of all tokens to all, with the pairs outside the windows masked.
 
-    Tokens before the patches attend to all tokens, and all tokens attend to them. With the boundary "zero" the tokens
-    outside the grid are one more key and value, both zero. Its score is the logarithm of the sum of their exponentials.
+    Prefix tokens attend to all tokens, and all tokens attend to them. With the boundary "zero" the tokens outside the
+    grid are one more key and value, both zero. Its score is the log-sum-exp of their scores.
     """
     tokens = queries.shape[2]
     num_prefix_tokens = tokens - neighbourhood.patches
@@ -184,7 +184,7 @@ def _bias_table(
 
 
 def _outside_scores(neighbourhood: Neighbourhood, table: Tensor) -> Float[Tensor, "bias_heads queries"]:
-    """Logarithm of the sum of the exponential scores of the tokens outside the grid."""
+    """Log-sum-exp of the scores of the tokens outside the grid."""
     tables = window_tables(neighbourhood, table.device)
     scores = table[:, None, :-1].expand(-1, len(tables.inside), -1).masked_fill(tables.inside, -torch.inf)
     empty = (scores == -torch.inf).all(dim=-1)
@@ -195,8 +195,8 @@ def _outside_scores(neighbourhood: Neighbourhood, table: Tensor) -> Float[Tensor
 class SlidingWindow(GridLayer):
     """Layer of ``local_attention`` with a fixed window, in place of global attention.
 
-    With prefix tokens, which attend to all tokens and are attended to by all, and where weights are returned, it is one
-    masked product of all tokens with all.
+    Prefix tokens attend to all tokens, and all tokens attend to them. With prefix tokens, or if weights are returned,
+    attention is computed as one masked product of all tokens with all.
 
     Arguments:
         window_size: (rows, cols) of the window, or one number for both.

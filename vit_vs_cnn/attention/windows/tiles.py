@@ -18,10 +18,10 @@ from vit_vs_cnn.attention.windows.neighbourhood import Neighbourhood
 #: Number of queries in a tile, about: smaller tiles score fewer keys outside the windows, larger ones make better
 #: matrix products.
 TILE_QUERIES = 16
-#: Scores computed at once, as a share of the numbers in the queries: the working memory stays smaller than the output.
-#: The backward pass holds more tensors of that size.
+#: Number of scores computed at once, relative to the number of elements of the queries. This keeps the working memory
+#: below the size of the output. The backward pass holds more tensors of that size.
 FORWARD_SHARE, BACKWARD_SHARE = 1.0, 0.25
-#: Fewest and most scores computed at once: worth a call, and within the caches.
+#: Smallest and largest number of scores computed at once: large enough for a call, small enough for CPU caches.
 CHUNK_RANGE = (2**16, 2**19)
 #: Bytes of weights that may always be saved for the backward pass.
 SAVED_BYTES = 2**22
@@ -32,10 +32,10 @@ class TiledAxis(NamedTuple):
 
     Arguments:
         tiles: number of tiles.
-        tile: queries of a tile; the last ones of the last tile may be padding.
-        span: keys of a tile.
-        before: number of keys of the first tile before the first key of the axis.
-        kinds: pattern of each tile.
+        tile: number of queries in a tile; the last ones of the last tile may be padding.
+        span: number of keys in a tile.
+        before: number of padding keys in the first tile.
+        pattern_numbers: index into ``patterns`` for each tile.
         patterns: ``(patterns, tile, span)``: index of the offset of each pair along this axis, -1 outside the window.
     """
 
@@ -43,11 +43,11 @@ class TiledAxis(NamedTuple):
     tile: int
     span: int
     before: int
-    kinds: tuple[int, ...]
+    pattern_numbers: tuple[int, ...]
     patterns: tuple[tuple[tuple[int, ...], ...], ...]
 
     def key_range(self, tiles: range, size: int) -> "KeyRange":
-        """Keys that some tiles need, of ``size`` keys."""
+        """Range of the keys of some tiles, on an axis of ``size`` keys."""
         first = tiles.start * self.tile - self.before
         last = (tiles.stop - 1) * self.tile + self.span - self.before
         low, high = max(first, 0), min(last, size)
@@ -87,21 +87,23 @@ def tile_axis(neighbourhood: Neighbourhood, axis: int, max_tile: int) -> TiledAx
         )
         for starts, first, last in distinct
     )
-    kinds = tuple(distinct.index(layout) for layout in layouts)
-    return TiledAxis(len(layouts), tile, high - low, -low, kinds, patterns)
+    pattern_numbers = tuple(distinct.index(layout) for layout in layouts)
+    return TiledAxis(len(layouts), tile, high - low, -low, pattern_numbers, patterns)
 
 
 class TiledGrid(NamedTuple):
     """Grid in tiles that all have the same size.
 
     Arguments:
-        kinds: the pattern of each tile.
-        bias_index: entry of the flattened bias for each pair of a pattern; the number of entries for pairs outside.
+        rows, cols: both axes.
+        pattern_numbers: index of the pattern of each tile.
+        bias_index: for each pattern, query and key, the index into the flattened bias; one more than the last index for
+            pairs outside the window.
     """
 
     rows: TiledAxis
     cols: TiledAxis
-    kinds: Int[Tensor, "tile_rows tile_cols"]
+    pattern_numbers: Int[Tensor, "tile_rows tile_cols"]
     bias_index: Int[Tensor, "patterns queries keys"]
 
     @property
@@ -119,18 +121,18 @@ def tile_grid(neighbourhood: Neighbourhood, device: torch.device) -> TiledGrid:
     """Grid in tiles of about ``TILE_QUERIES`` queries."""
     max_tile = TILE_QUERIES if 1 in neighbourhood.grid_size else int(TILE_QUERIES**0.5)
     rows, cols = (tile_axis(neighbourhood, axis, max_tile) for axis in (0, 1))
-    kinds = torch.tensor(rows.kinds)[:, None] * len(cols.patterns) + torch.tensor(cols.kinds)
+    numbers = torch.tensor(rows.pattern_numbers)[:, None] * len(cols.patterns) + torch.tensor(cols.pattern_numbers)
     row = torch.tensor(rows.patterns)[:, None, :, None, :, None]
     col = torch.tensor(cols.patterns)[None, :, None, :, None, :]
     entries = neighbourhood.window_size[0] * neighbourhood.window_size[1]
     index = (row * neighbourhood.window_size[1] + col).where((row >= 0) & (col >= 0), entries)
-    return TiledGrid(rows, cols, kinds.to(device), index.flatten(4).flatten(2, 3).flatten(0, 1).to(device))
+    return TiledGrid(rows, cols, numbers.to(device), index.flatten(4).flatten(2, 3).flatten(0, 1).to(device))
 
 
 class Chunk:
-    """Some rows of tiles, of some images and heads, that are computed at once.
+    """Part of a tiled grid that is computed at once: some rows of tiles, for some images and heads.
 
-    Reshapes are written out, and products include their sums: at this size calls cost as much as arithmetic.
+    Reshapes are explicit and products are fused with sums, because at this size calls cost as much as arithmetic.
     """
 
     def __init__(
@@ -143,12 +145,12 @@ class Chunk:
             grid.rows.key_range(tile_rows, key_size[0]),
             grid.cols.key_range(range(grid.cols.tiles), key_size[1]),
         )
-        self.kinds = grid.kinds[tile_rows.start : tile_rows.stop].flatten()
+        self.pattern_numbers = grid.pattern_numbers[tile_rows.start : tile_rows.stop].flatten()
 
     def bias(self, patterns: Float[Tensor, "bias_heads patterns queries keys"]) -> Tensor:
         """Bias of the scores, ``(bias_heads, tiles, queries, keys)``."""
         heads = patterns[self.images_and_heads[1]] if len(patterns) > 1 else patterns
-        return heads.index_select(1, self.kinds)
+        return heads.index_select(1, self.pattern_numbers)
 
     def query_tiles(self, grid: Tensor) -> Tensor:
         """Tiles of a grid of queries, ``(tiles, queries, dim)``."""
@@ -169,7 +171,7 @@ class Chunk:
         return self._view_keys(strip).reshape(-1, self.grid.rows.span * self.grid.cols.span, grid.shape[-1])
 
     def add_to_keys(self, grid: Tensor, tiles: Tensor) -> None:
-        """Add the gradients of tiles of keys to the gradients of the grid of keys."""
+        """Add gradients of the keys, in tiles, to the gradients of the grid of keys, in place."""
         rows, cols = self.key_ranges
         target = grid[(*self.images_and_heads, slice(rows.low, rows.high), slice(cols.low, cols.high))]
         height, width = (high - low + sum(padding) for low, high, *padding in (rows, cols))
@@ -308,8 +310,8 @@ class TiledAttention(torch.autograd.Function):
             del weights  # the largest tensor but one
             if ctx.needs_input_grad[3]:
                 heads = d_patterns[chunk.images_and_heads[1]] if len(d_patterns) > 1 else d_patterns
-                total = d_scores.view(-1, len(heads), len(chunk.kinds), *d_scores.shape[1:]).sum(dim=0)
-                heads.index_add_(1, chunk.kinds, total)
+                total = d_scores.view(-1, len(heads), len(chunk.pattern_numbers), *d_scores.shape[1:]).sum(dim=0)
+                heads.index_add_(1, chunk.pattern_numbers, total)
             d_scores.mul_(scale)
             chunk.write_queries(d_queries, torch.bmm(d_scores, key_tiles))
             chunk.add_to_keys(d_keys, torch.bmm(d_scores.mT, chunk.query_tiles(padded)))

@@ -15,7 +15,7 @@ from vit_vs_cnn.inspection.inspect import NetworkInspection
 from vit_vs_cnn.inspection.networks import InspectedImages
 from vit_vs_cnn.inspection.saliency import resize_maps
 from vit_vs_cnn.models.input_wrappers import visible_size
-from vit_vs_cnn.reporting.figures.drawing import Drawing, in_colours, make_axes, plot_distances, wrap_text
+from vit_vs_cnn.reporting.figures.drawing import Drawing, as_rgb, make_axes, plot_distances, wrap_text
 from vit_vs_cnn.reporting.style import COLOUR_MAP, assign_styles
 
 #: Images side by side.
@@ -30,7 +30,7 @@ def overlay_figure(images: InspectedImages, networks: Sequence[NetworkInspection
     """The first images side by side; below each of them the map of every network and method, with its score."""
     rows = [(network, maps) for network in networks for maps in network.methods]
     count = min(COLUMNS, len(images.data))
-    figure, axes = make_axes(1.4 * count + 0.8, 1.85 * (1 + len(rows)) + 0.2, count, 1 + len(rows), ruled=False)
+    figure, axes = make_axes(1.4 * count + 0.8, 1.85 * (1 + len(rows)) + 0.2, count, 1 + len(rows), has_axes=False)
     for column, pixels in enumerate(_draw_images(images, axes[:count])):
         for axis, (network, maps) in zip(axes[count + column :: count], rows, strict=True):
             axis.imshow(overlay(pixels, maps.maps[column]), interpolation="nearest")
@@ -43,7 +43,7 @@ def overlay_figure(images: InspectedImages, networks: Sequence[NetworkInspection
 
 def _draw_images(images: InspectedImages, axes: Sequence[Axes]) -> list[Float[np.ndarray, "rows cols 3"]]:
     """Draw the first images, one on each of some axes, and return their pixels, in [0, 1]."""
-    pixels = [in_colours(images.data.images[column]) / 255 for column in range(len(axes))]
+    pixels = [as_rgb(images.data.images[column]) / 255 for column in range(len(axes))]
     for column, axis in enumerate(axes):
         axis.imshow(pixels[column], interpolation="nearest")
         axis.set_title(wrap_text(images.label(column) or "class not known"), fontsize=7)

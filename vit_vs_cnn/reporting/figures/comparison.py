@@ -15,7 +15,7 @@ from vit_vs_cnn.comparison.similarity import SimilarityComparison
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.reporting.figures.drawing import (
     PercentLocator,
-    in_colours,
+    as_rgb,
     make_axes,
     make_panels,
     plot_shares,
@@ -120,11 +120,11 @@ def examples_figure(
     words = {number: _picture_texts(number, first, test) for numbers in kinds.values() for number in numbers}
     lines = 2 + max(above.count("\n") + below.count("\n") for above, below in words.values())
     height = len(kinds) * (1.45 + 0.14 * lines) + 0.1
-    figure, axes = make_axes(1.25 * columns + 0.3, height, columns, len(kinds), ruled=False)
+    figure, axes = make_axes(1.25 * columns + 0.3, height, columns, len(kinds), has_axes=False)
     for row, (kind, numbers) in enumerate(kinds.items()):
         in_row = axes[row * columns : (row + 1) * columns]
         for axis, number in zip(in_row, numbers, strict=False):
-            axis.imshow(in_colours(test.images[number]))
+            axis.imshow(as_rgb(test.images[number]))
             above, below = words[number]
             axis.set_title(above, fontsize=6.5, loc="left")
             axis.set_xlabel(below, fontsize=6.5, loc="left")

@@ -49,22 +49,22 @@ class Drawing(Figure):
     """A figure outside of pyplot, which a notebook shows as the result of a cell."""
 
     def savefig(self, *args: Any, **options: Any) -> None:
-        make_readable(self)
-        with boxes_without_warning():
+        set_fallback_fonts(self)
+        with ignore_glyph_warnings():
             super().savefig(*args, **options)
 
     def _repr_png_(self) -> bytes:
-        return picture_of(self, "png", dpi=100)
+        return render_figure(self, "png", dpi=100)
 
 
 def make_axes(
-    width: float, height: float, columns: int = 1, rows: int = 1, *, share: bool = False, ruled: bool = True
+    width: float, height: float, columns: int = 1, rows: int = 1, *, share: bool = False, has_axes: bool = True
 ) -> tuple[Drawing, list[Axes]]:
     """A figure of a size in inches, and its panels row by row.
 
     Arguments:
         share: one scale for all panels.
-        ruled: draw the left and the lower axis; pictures have none.
+        has_axes: draw the left and the lower axis; pictures have none.
     """
     figure = Drawing(figsize=(width, height), layout="constrained")
     axes = list(figure.subplots(rows, columns, squeeze=False, sharex=share, sharey=share).flat)
@@ -72,8 +72,8 @@ def make_axes(
         axis.tick_params(labelsize=8)
         axis.xaxis.label.set_fontsize(9)
         axis.yaxis.label.set_fontsize(9)
-        axis.spines[["top", "right"] if ruled else slice(None)].set_visible(False)
-        if not ruled:
+        axis.spines[["top", "right"] if has_axes else slice(None)].set_visible(False)
+        if not has_axes:
             axis.set(xticks=[], yticks=[])
     return figure, axes
 
@@ -105,16 +105,16 @@ def plot_distances(axis: Axes, heads: Sequence[Sequence[float]], look: ModelStyl
 
 
 def plot_shares(
-    axis: Axes, across: Sequence[float] | Sequence[int], shares: Shares, styles: ModelStyles, **options: Any
+    axis: Axes, x_values: Sequence[float] | Sequence[int], shares: Shares, styles: ModelStyles, **options: Any
 ) -> None:
     """Plot a line in percent for each model."""
     axis.yaxis.set_major_locator(PercentLocator())
     for name, values in shares.items():
         style: dict[str, Any] = {"ms": 4, **styles[name].line, **options}
-        axis.plot(across, [100 * value for value in values], label=name, **style)
+        axis.plot(x_values, [100 * value for value in values], label=name, **style)
 
 
-def in_colours(image: Any) -> UInt8[np.ndarray, "rows cols 3"]:
+def as_rgb(image: Any) -> UInt8[np.ndarray, "rows cols 3"]:
     """The first three channels of an image, or its first one in grey if it has fewer."""
     colours = image[:3] if len(image) >= 3 else image[:1].expand(3, -1, -1)
     return colours.permute(1, 2, 0).contiguous().numpy()
@@ -148,7 +148,7 @@ def plot_rows(
     axis.set_ylim(len(rows) - 0.5, -0.5)
 
 
-def picture_of(figure: Figure, kind: str = "svg", *, dpi: int = DPI) -> bytes:
+def render_figure(figure: Figure, kind: str = "svg", *, dpi: int = DPI) -> bytes:
     """Bytes of a file of a figure; the same figure gives the same bytes."""
     with _fixed_layout(figure):
         return _bytes(figure, kind, "page", dpi)
@@ -167,9 +167,9 @@ def save_figure(figure: Figure, folder: Path, name: str, formats: Sequence[str] 
 @contextmanager
 def _fixed_layout(figure: Figure) -> Iterator[None]:
     """Compute the layout of a figure once instead of for each file."""
-    make_readable(figure)
+    set_fallback_fonts(figure)
     engine = figure.get_layout_engine()
-    with boxes_without_warning():
+    with ignore_glyph_warnings():
         if engine is not None:
             engine.execute(figure)
         with mpl.rc_context({"figure.autolayout": False, "figure.constrained_layout.use": False}):
@@ -188,7 +188,7 @@ def _bytes(figure: Figure, kind: str, name: str, dpi: int) -> bytes:
     return file.getvalue()
 
 
-def make_readable(figure: Figure) -> None:
+def set_fallback_fonts(figure: Figure) -> None:
     """Let every text of a figure use installed fonts that have its characters, and read no name as a formula.
 
     A character that no font has is drawn as a box.
@@ -210,7 +210,7 @@ def make_readable(figure: Figure) -> None:
 
 
 @contextmanager
-def boxes_without_warning() -> Iterator[None]:
+def ignore_glyph_warnings() -> Iterator[None]:
     """Context without warnings about missing characters and about scripts that matplotlib cannot shape."""
     with warnings.catch_warnings():
         for message in ("Glyph .* missing from", "Matplotlib currently does not support"):

@@ -10,7 +10,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLoca
 
 from vit_vs_cnn.regimes.analysis import Analysis
 from vit_vs_cnn.reporting.figures.drawing import PercentLocator, error_bars_in_percent, make_axes, plot_rows
-from vit_vs_cnn.reporting.style import INK, NEUTRAL_COLOUR, ModelStyle, assign_styles
+from vit_vs_cnn.reporting.style import DIFFERENCE_COLOUR, NEUTRAL_COLOUR, ModelStyle, assign_styles
 from vit_vs_cnn.statistics.intervals import Estimate
 from vit_vs_cnn.statistics.pair_comparison import CONCLUSIVE, PairComparison
 
@@ -19,7 +19,7 @@ FIGURE_SIZE_INCHES = (6.4, 3.0)
 #: With more models, only the two models of the recommendation have intervals.
 MAX_CURVES_WITH_INTERVALS = 5
 #: The one look of differences.
-_DIFFERENCE = ModelStyle(INK, "o")
+_DIFFERENCE = ModelStyle(DIFFERENCE_COLOUR, "o")
 #: Comparisons of a row by training-set size: the difference, and whether it is conclusive.
 _Row = tuple[str, dict[int, tuple[Estimate, bool]]]
 
@@ -137,7 +137,7 @@ def _write_names(axis: Axes, analysis: Analysis, ends: dict[str, float]) -> None
         if key:
             axis.plot(1.04, height, transform=axis.get_yaxis_transform(), ms=6, clip_on=False, lw=0, **styles[key].line)
         layout = {"xycoords": ("axes fraction", "data"), "va": "center", "fontsize": 9.5 if key else 8.5}
-        x, colour = (1.07, INK) if key else (1.02, NEUTRAL_COLOUR)
+        x, colour = (1.07, DIFFERENCE_COLOUR) if key else (1.02, NEUTRAL_COLOUR)
         axis.annotate(names[key], (x, height), annotation_clip=False, color=colour, **layout)
 
 
@@ -161,7 +161,7 @@ def difference_curve(analysis: Analysis) -> Figure:
     _draw_intervals(axis, sizes, signed, _DIFFERENCE)
     for comparison, size, estimate in zip(comparisons, sizes, signed, strict=True):
         if comparison.conclusion not in CONCLUSIVE:
-            axis.plot(size, 100 * estimate.value, "o", mfc="white", mec=INK, ms=6, zorder=4)
+            axis.plot(size, 100 * estimate.value, "o", mfc="white", mec=DIFFERENCE_COLOUR, ms=6, zorder=4)
     axis.axhline(0, color=NEUTRAL_COLOUR, lw=1)
     axis.yaxis.set_major_locator(MaxNLocator(5))
     for crossover in analysis.crossovers:
@@ -187,7 +187,7 @@ def difference_curves(analysis: Analysis, reference: str) -> Figure:
     figure, (axis,) = make_axes(*FIGURE_SIZE_INCHES)
     styles, ends = assign_styles(analysis.display_names), {}
     for key, style in styles.items():
-        comparisons = analysis.pair(key, reference) if key != reference else []
+        comparisons = analysis.pair_comparisons(key, reference) if key != reference else []
         if comparisons:
             signed = [
                 _with_limited_interval(one.difference if one.first == key else -one.difference) for one in comparisons
@@ -225,7 +225,7 @@ def _forest(rows: Sequence[_Row], label: str) -> Figure:
             if size in by_size:
                 estimate, is_conclusive = by_size[size]
                 (value,), span = error_bars_in_percent([_with_limited_interval(estimate)])
-                face = INK if is_conclusive else "white"
+                face = DIFFERENCE_COLOUR if is_conclusive else "white"
                 axis.errorbar(value, row, xerr=span, ms=6, lw=0, elinewidth=1.5, mfc=face, **_DIFFERENCE.line)
         axis.axvline(0, color=NEUTRAL_COLOUR, lw=1)
         axis.set_title(f"{size:,} images", fontsize=10, loc="left")
@@ -239,7 +239,7 @@ def _forest(rows: Sequence[_Row], label: str) -> Figure:
 def _recommended_pair(analysis: Analysis) -> list[PairComparison]:
     """Comparisons of the two models of the recommendation, by size."""
     advice = analysis.recommendation
-    return [] if advice.rival is None else analysis.pair(advice.best, advice.rival)
+    return [] if advice.rival is None else analysis.pair_comparisons(advice.best, advice.rival)
 
 
 def _best(analysis: Analysis) -> str:
