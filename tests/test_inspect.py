@@ -113,7 +113,7 @@ def test_scores_come_with_intervals_and_with_what_has_to_be_said(inspected):
     assert rows[2]["moves"] == "False"
     assert {row["sanity_head"] for row in rows if row["method"] == "centre"} == {"1.0"}
     assert "Holm's correction for all 18 tests" in printed  # 2 methods x (3 fills x 2 + 3)
-    assert "over 5 shuffles, on 5 of the images" in printed
+    assert "over 5 shuffles of the weights, on 5 images" in printed
     row = printed.partition("shuffled weights")[2].partition("rollout ")[2].split()
     assert row[0] == "class-agnostic" and row[2] == "±"
     assert "How far the maps can be trusted" in (folder / "index.html").read_text()

@@ -48,13 +48,13 @@ def _document(folder: Path) -> Document:
     document = Document(
         f"Title {NASTY}", [f"Answer {NASTY}", "Second."], styles=assign_styles(["vit", NASTY]), assets=["explorer.css"]
     )
-    document.section("First part", Text(f"Words {NASTY}", note=True), Text("More words."))
+    document.add_section("First part", Text(f"Words {NASTY}", note=True), Text("More words."))
     document.add(BulletList([Link("away", "results.csv"), NASTY]), Code("python -m " + "vit_vs_cnn " * 30))
     document.add(DescriptionList({f"name {NASTY}": NASTY, "a very long path": "/".join(["part"] * 60), "n": 5000}))
     columns = ["name", "a number of it", *(f"column {i}" for i in range(17))]
     document.add(Table("A wide table", columns, [[NASTY, 1234, *["3.5 %"] * 17]], "wide", f"Note {NASTY}"))
-    document.section("First part")
-    document.section("Second part")
+    document.add_section("First part")
+    document.add_section("Second part")
     document.add(Collapsible("Folded", [Picture(_plot(), "A plot.", "a line")]))
     (folder / "plot.png").write_bytes(_png())
     document.add(Picture(folder / "plot.png", f"A file {NASTY}", f"grey {NASTY}"))
@@ -168,8 +168,8 @@ def test_a_contender_looks_the_same_whatever_the_order_and_no_two_look_alike():
 
 def test_a_terminal_shows_tables_then_the_lead_then_warnings_and_no_folded_part():
     document = Document("t", "The answer.")
-    document.section("Before", BulletList(["beware"], "warning"))
-    document.section(
+    document.add_section("Before", BulletList(["beware"], "warning"))
+    document.add_section(
         "All",
         Table("T", ["n", "aside", "x"], [["7", "hidden", "[b]1,234[/b]"]], page_only_columns=frozenset({"aside"})),
     )

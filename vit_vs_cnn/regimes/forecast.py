@@ -52,8 +52,8 @@ def forecast_accuracy(points: Sequence[AccuracyPoint], train_size: int) -> Forec
     not rise further: with equal steps at all sizes it flattens earlier than any power law.
 
     Reference: Hestness et al., "Deep learning scaling is predictable, empirically", 2017 (power law with a floor).
-    Differs: the interval. ``python -m benchmarks.forecast`` checks it on recorded experiments: it forecasts the accuracy
-    at the largest size from the smaller ones, and counts the intervals that contain the measured value.
+    Differs: the interval. ``python -m benchmarks.forecast`` checks it on recorded experiments: it forecasts the
+    accuracy at the largest size from the smaller ones, and counts the intervals that contain the measured value.
 
     Arguments:
         points: accuracies of one model, by ascending size.

@@ -18,7 +18,7 @@ class AccuracyPoint:
     """Accuracy of one model at one training-set size with one budget.
 
     Arguments:
-        accuracy: mean over seeds. The interval covers new seeds and new test images; with one seed, new test images only.
+        accuracy: mean over seeds. The interval covers new seeds and new test images; with one seed only new images.
         by_seed: accuracy of each seed.
         failed_runs: number of runs that learned nothing (``failed_to_learn``).
     """
@@ -56,7 +56,7 @@ class Measurements:
 
     @cached_property
     def test_train_ratio(self) -> float | None:
-        """Number of test images divided by number of training images if seeds hold out folds; None for a fixed test set."""
+        """Test images divided by training images if seeds hold out different folds; None for a fixed test set."""
         return float(self.images[self.images > 0].min()) / self.sizes[-1] if self.uses_folds else None
 
     def shared_seeds(self, size: int, *models: str) -> list[int]:
@@ -166,9 +166,7 @@ def measure(
 def _correct_row(result: RunResult, correct: Mapping[str, np.ndarray]) -> np.ndarray:
     row = correct.get(result.run)
     if row is None:
-        raise InputError(
-            f"predictions of {result.run}: missing; provide the predictions of all results or of none"
-        )
+        raise InputError(f"predictions of {result.run}: missing; provide the predictions of all results or of none")
     if row.shape != (result.scores.scored_images,) or abs(float(row.mean()) - result.accuracy) > 1e-6:
         raise InputError(f"predictions of {result.run} do not agree with its recorded accuracy")
     return row

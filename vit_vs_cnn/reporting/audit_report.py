@@ -14,10 +14,10 @@ from vit_vs_cnn.data.near_duplicates import MAX_BLANK_DEVIATION
 from vit_vs_cnn.reporting.document import BulletList, Cell, Document, Gallery, Picture, Table, Text
 from vit_vs_cnn.runs.audit import Audit, DuplicateKind, DuplicatePair
 
-#: Number of rows of a long table on the page.
+#: Largest number of rows of a table on the page.
 MAX_ROWS = 40
 #: Height of the images of a pair in pixels.
-IMAGE_SIDE = 96
+IMAGE_HEIGHT = 96
 HEADINGS = {
     DuplicateKind.TWO_CLASSES: "Similar images in two classes",
     DuplicateKind.TWO_SPLITS: "Similar images in two splits",
@@ -35,38 +35,38 @@ METHOD_DESCRIPTION = (
 
 
 def images_line(audit: Audit) -> str:
-    """One line on the images, for a command that trains next."""
+    """Line on the number of images, which is printed before training."""
     return f"Found in {audit.root or audit.source}: {_overview(audit)}"
 
 
 def summary(audit: Audit) -> Document:
-    """Classes and findings, for a terminal or a notebook."""
+    """Short document for a terminal or a notebook: classes and problems."""
     document = Document(_title(audit), _overview(audit))
     document.add(_class_table(audit), BulletList(audit.lines))
     return document
 
 
 def audit_document(audit: Audit) -> Document:
-    """The whole report."""
+    """Document with all results of an audit."""
     document = Document(_title(audit), _overview(audit))
-    document.section("Before training", BulletList(audit.lines))
+    document.add_section("Before training", BulletList(audit.lines))
     name, accuracy = audit.majority
     baseline = f"Baseline: always predicting {visible(name)} gives {100 * accuracy:.1f} % accuracy on the test images."
-    document.section("Classes", _class_table(audit), Text(baseline))
+    document.add_section("Classes", _class_table(audit), Text(baseline))
     if audit.files:
-        document.section("Sizes and formats", _size_table(audit), _format_table(audit))
+        document.add_section("Sizes and formats", _size_table(audit), _format_table(audit))
     _add_pairs(document, audit)
     if audit.blank:
         rows: list[list[Cell]] = [[visible(name)] for name in audit.blank]
-        document.section("Blank images", _long_table("Images of one color", ["image"], rows, "blank"))
+        document.add_section("Blank images", _long_table("Images of one color", ["image"], rows, "blank"))
     if audit.problems:
         rows = [[problem.kind, visible(problem.name), visible(problem.reason)] for problem in audit.problems]
         columns = ["kind", "name", "reason"]
-        document.section("Unusable files and classes", _long_table("Files and classes", columns, rows, "unusable"))
+        document.add_section("Unusable files and classes", _long_table("Files and classes", columns, rows, "unusable"))
     if audit.other_files:
         rows = [[visible(name)] for name in audit.other_files]
-        document.section("Other files", _long_table("Ignored files", ["file"], rows, "others"))
-    document.section("How it was measured", Text(METHOD_DESCRIPTION))
+        document.add_section("Other files", _long_table("Ignored files", ["file"], rows, "others"))
+    document.add_section("How it was measured", Text(METHOD_DESCRIPTION))
     return document
 
 
@@ -124,7 +124,7 @@ def _format_table(audit: Audit) -> Table:
 def _add_pairs(document: Document, audit: Audit) -> None:
     if not audit.pairs:
         reason = "No similar images were found." if audit.pairs is not None else "Synthetic images are not compared."
-        document.section("Similar images", Text(reason))
+        document.add_section("Similar images", Text(reason))
         return
     for kind, heading in HEADINGS.items():
         if pairs := audit.pairs_of(kind):
@@ -134,7 +134,7 @@ def _add_pairs(document: Document, audit: Audit) -> None:
                 if pair.kind is kind
             ]
             note = f"; {len(shown):,} are shown" if len(shown) < len(pairs) else ""
-            document.section(
+            document.add_section(
                 heading, Text(f"{format_count(len(pairs), 'pair')}{note}.", note=True), Gallery(shown, 210)
             )
     columns = ["kind", "image", "class", "split", "other image", "class", "split", "similarity", "pixels"]
@@ -148,7 +148,7 @@ def _add_pairs(document: Document, audit: Audit) -> None:
         ]
         for pair in audit.pairs
     ]
-    document.section("All pairs", _long_table("Similar images", columns, rows, "pairs"))
+    document.add_section("All pairs", _long_table("Similar images", columns, rows, "pairs"))
 
 
 def _pair_image(pair: DuplicatePair, side: int) -> tuple[str, str, str]:
@@ -160,13 +160,13 @@ def _pair_picture(pair: DuplicatePair, pixels: UInt8[np.ndarray, "_ _ _"]) -> Pi
     similarity = "equal pixels" if pair.same_pixels else f"similarity {pair.similarity:.2f}"
     similarity += "" if pair.is_sure else ", perhaps two scenes"
     image = Image.fromarray(pixels)
-    image.thumbnail((2 * IMAGE_SIDE + 4, IMAGE_SIDE))
+    image.thumbnail((2 * IMAGE_HEIGHT + 4, IMAGE_HEIGHT))
     file = io.BytesIO()
     image.save(file, "PNG")
     return Picture(file.getvalue(), f"{sides[0]} | {sides[1]}: {similarity}", f"{sides[0]} and {sides[1]}")
 
 
 def _long_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Cell]], name: str) -> Table:
-    """Table that shows its first ``MAX_ROWS`` rows. The file ``tables/{name}.csv`` has all rows."""
+    """Table that shows its first ``MAX_ROWS`` rows; ``tables/{name}.csv`` contains all rows."""
     note = f"The first {MAX_ROWS} of {len(rows):,}; all are in tables/{name}.csv." if len(rows) > MAX_ROWS else ""
     return Table(title, columns, rows, name, note, max_rows=MAX_ROWS)

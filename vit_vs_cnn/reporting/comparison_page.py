@@ -41,7 +41,7 @@ HEADINGS = {
     Part.COST: "Cost",
     Part.DIFFERENCES: "Differences between the configs",
 }
-#: Figure: its part and its caption.
+#: For each figure: the part of the comparison that it belongs to, and the caption.
 CAPTIONS = {
     "classes": (Part.ACCURACY, "Accuracy by class. The class with the largest difference is on top."),
     "confusion": (Part.ACCURACY, "Confusion in percent of the true class."),
@@ -62,19 +62,19 @@ def comparison_document(comparison: NetworkComparison, figures: Mapping[str, Fig
     styles |= {network.name: styles[network.group] for network in comparison.networks}
     document = Document(join_names(groups), comparison.conclusions or lead, styles=styles)
     if warnings := _warnings(comparison):
-        document.section("Before you read on", BulletList(warnings, "warning"))
+        document.add_section("Before you read on", BulletList(warnings, "warning"))
     tables = comparison_tables(comparison)
     for part, heading in HEADINGS.items():
         names = [name for name in figures or {} if CAPTIONS[name][0] == part]
         if blocks := [*tables.get(part, []), *(_picture(name, figures[name], document) for name in names if figures)]:
-            document.section(heading, *blocks)
+            document.add_section(heading, *blocks)
     notes = [BulletList(comparison.notes, "note")] if comparison.notes else []
-    document.section("How it was done", *notes, DescriptionList(_method(comparison)))
+    document.add_section("How it was done", *notes, DescriptionList(_method(comparison)))
     return document
 
 
 def write_comparison_page(comparison: NetworkComparison, entries: Sequence[TestedEntry], folder: Path) -> list[Path]:
-    """Write comparison.json, tables, figures and index.html into a folder, which is made."""
+    """Write comparison.json, tables, figures and index.html into a folder, which is created."""
     write_text(folder / "comparison.json", json.dumps(comparison.to_dict(), indent=1, allow_nan=False) + "\n")
     document = comparison_document(comparison, comparison_figures(comparison, entries))
     return [folder / "comparison.json", *write_document(document, folder)]
@@ -107,7 +107,7 @@ def _method(comparison: NetworkComparison) -> dict[str, Cell]:
 
 
 def comparison_tables(comparison: NetworkComparison) -> dict[Part, list[Table]]:
-    """The tables of every part that was requested, the most important first."""
+    """Tables of every requested part, the most important first."""
     results: dict[Part, list[Table]] = {}
     if (accuracy := comparison.accuracy) is not None:
         results[Part.ACCURACY] = [_groups(accuracy, comparison.images), *_pairs(accuracy), _classes(accuracy)]

@@ -14,21 +14,21 @@ from vit_vs_cnn.reporting.style import ModelStyles
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-#: A number with thousands separators.
+#: Number with thousands separators.
 _NUMBER = re.compile(r"[-+<>~ ]*[\d,]+(\.\d+)?")
 _BEGINS_WITH_NUMBER = re.compile(r"([-+<>~x]\s?)*[\d.,]+(?![\d.,]*[A-Za-z_]{2})|(-|none|never)?$")
 
 
 @dataclass(frozen=True)
 class Link:
-    """Text with a target: an anchor of the page (``#name``) or a file next to it."""
+    """Link to an anchor of the page (``#name``) or to a file in the same folder."""
 
     text: str
     target: str
 
 
 Cell = str | int | Link | None
-#: Columns of names of classes and images, whose commas are part of the name.
+#: Columns with names of classes and images. A comma in such a name is not a thousands separator.
 NAME_COLUMNS = {
     "class",
     "label",
@@ -42,7 +42,7 @@ NAME_COLUMNS = {
 
 
 class Block:
-    """A part of a document."""
+    """Base of the parts of a document."""
 
     @property
     def kind(self) -> str:
@@ -59,7 +59,7 @@ class Heading(Block):
 
 @dataclass(frozen=True)
 class Text(Block):
-    """A paragraph; notes are smaller and lighter."""
+    """Paragraph; with ``note`` in smaller and lighter type."""
 
     text: str
     note: bool = False
@@ -67,7 +67,7 @@ class Text(Block):
 
 @dataclass(frozen=True)
 class BulletList(Block):
-    """A list. A terminal prints each item after the label, such as ``warning``, and labelled lists last."""
+    """Bullet list. In a terminal each item follows the label, such as ``warning``, and lists with a label come last."""
 
     items: Sequence[str | Link]
     label: str = ""
@@ -75,24 +75,24 @@ class BulletList(Block):
 
 @dataclass(frozen=True)
 class DescriptionList(Block):
-    """Names with values, on a page only."""
+    """Names with descriptions (``<dl>``); shown on a page, not in a terminal."""
 
     descriptions: Mapping[str, Cell]
 
 
 @dataclass(frozen=True)
 class Code(Block):
-    """Preformatted text, such as a config, on a page only."""
+    """Preformatted text, such as a config; shown on a page, not in a terminal."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class Table(Block):
-    """A table; columns of numbers are aligned to the right.
+    """Table, with columns of numbers aligned to the right.
 
     Arguments:
-        name: of the CSV file; no file if empty.
+        name: name of the CSV file; no file if empty.
         page_only_columns: columns that only the page shows.
         group_by: column whose values separate groups of rows.
         in_terminal: whether a terminal prints the table.
@@ -137,13 +137,13 @@ class Table(Block):
 
 @dataclass(frozen=True)
 class Picture(Block):
-    """A picture, on a page only.
+    """Picture; shown on a page, not in a terminal.
 
     Arguments:
-        source: a file (.png, or .svg from matplotlib), the bytes of a PNG, or a figure.
-        alt: description in words.
-        name: of the files; no files if empty.
-        formats: of the files; the page shows the first one.
+        source: path of a file (.png, or .svg from matplotlib), bytes of a PNG, or a figure.
+        alt: alternative text.
+        name: name of the files without suffix; no files if empty.
+        formats: formats of the files; the page shows the first one.
     """
 
     source: "Path | bytes | Figure"
@@ -154,13 +154,17 @@ class Picture(Block):
 
     @property
     def is_drawn(self) -> bool:
-        """True if it consists of lines and letters, which a dark page inverts."""
+        """True for a drawing, whose colours are inverted in dark mode; False for a photograph."""
         return not isinstance(self.source, Path | bytes) and self.formats[0] == "svg"
 
 
 @dataclass(frozen=True)
 class Gallery(Block):
-    """Pictures side by side, each of at least a width in CSS pixels, on a page only."""
+    """Pictures side by side; shown on a page, not in a terminal.
+
+    Arguments:
+        width: smallest width of a picture in CSS pixels.
+    """
 
     pictures: Sequence[Picture]
     width: int = 160
@@ -168,7 +172,7 @@ class Gallery(Block):
 
 @dataclass(frozen=True)
 class Collapsible(Block):
-    """Blocks that are hidden until the reader opens them, on a page only."""
+    """Blocks that are hidden until the reader clicks on the summary; shown on a page, not in a terminal."""
 
     summary: str
     blocks: Sequence[Block]
@@ -176,18 +180,18 @@ class Collapsible(Block):
 
 @dataclass(frozen=True)
 class HtmlTemplate(Block):
-    """A template with its values, which are escaped, on a page only."""
+    """HTML template with its values, which are escaped; shown on a page, not in a terminal."""
 
     template: str
     values: Mapping[str, Any]
 
 
 class Document:
-    """A report: a title, lead paragraphs and blocks.
+    """Report that consists of a title, lead paragraphs and blocks.
 
     Arguments:
-        lead: the most important paragraphs.
-        styles: colours and markers of models in tables.
+        lead: paragraphs below the title, with the main result.
+        styles: colours and markers of models in tables, by name.
         assets: file names of additional style sheets and scripts.
     """
 
@@ -209,8 +213,8 @@ class Document:
         """Append blocks to the last section."""
         self.blocks.extend(blocks)
 
-    def section(self, title: str, *blocks: Block) -> None:
-        """Begin a section with some blocks."""
+    def add_section(self, title: str, *blocks: Block) -> None:
+        """Append a section with a title and blocks."""
         anchors = {heading.anchor for heading in self.contents}
         slug = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-") or "section"
         names = itertools.chain([slug], (f"{slug}-{number}" for number in itertools.count(2)))
@@ -218,7 +222,7 @@ class Document:
 
     @property
     def opening(self) -> list[Block]:
-        """Blocks before the first section; the table of contents follows them."""
+        """Blocks before the first section. The table of contents follows them."""
         return [*itertools.takewhile(lambda block: not isinstance(block, Heading), self.blocks)]
 
     @property
@@ -228,17 +232,17 @@ class Document:
 
     @property
     def tables(self) -> list[Table]:
-        """Tables that are also CSV files."""
+        """Tables that are also written as CSV files."""
         return [block for block in _all_blocks(self.blocks) if isinstance(block, Table) and block.name]
 
     @property
     def pictures(self) -> list[Picture]:
-        """Pictures that are also files."""
+        """Pictures that are also written as files."""
         return [block for block in _all_blocks(self.blocks) if isinstance(block, Picture) and block.name]
 
 
 def to_csv_text(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] | None = None) -> str:
-    """CSV text of the named columns, or of all columns that some row has."""
+    """CSV text of given columns, or of all columns of any row."""
     text = io.StringIO()
     columns = columns or list(dict.fromkeys(column for row in rows for column in row))
     writer = csv.DictWriter(text, columns, extrasaction="ignore", lineterminator="\n")

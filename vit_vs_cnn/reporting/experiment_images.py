@@ -1,4 +1,4 @@
-"""Example test images, accuracy by class and confusion matrices of the models of the answer."""
+"""Example test images, accuracy by class and confusion matrices of the models in the answer."""
 
 from collections.abc import Sequence
 
@@ -27,10 +27,10 @@ NOT_AVAILABLE = (
 
 
 def image_blocks(findings: Findings) -> tuple[list[Block], list[str]]:
-    """Example images, classes and confusion of the models of the answer, at their largest training-set size.
+    """Example images, accuracy by class and confusion of the models in the answer, at the largest training-set size.
 
     Returns:
-        the blocks, none if validation images were scored; and a sentence if predictions or test images are missing.
+        the blocks (none if accuracies are on validation images), and a sentence if predictions or images are missing.
     """
     results = _answer_results(findings)
     if any(result.scores.scored_on is not ScoredOn.TEST for result in results):
@@ -64,7 +64,7 @@ def image_blocks(findings: Findings) -> tuple[list[Block], list[str]]:
 
 
 def _answer_results(findings: Findings) -> list[RunResult]:
-    """The results of the models of the answer, at the largest training-set size that they share."""
+    """Results of the models in the answer, at the largest training-set size that all of them have."""
     advice = findings.analysis.recommendation
     size = findings.analysis.sizes[-1]
     return [
@@ -80,7 +80,7 @@ def _read_predictions(findings: Findings, result: RunResult) -> RunPredictions:
 
 
 def _test_images(findings: Findings, cells: Sequence[RunPredictions]) -> dict[str | None, LabelledImages]:
-    """The test images of the runs, by test set. Raises InputError: they are not available, or have changed."""
+    """Load the test images of the runs, by test set; raise InputError if they are not available or have changed."""
     pool, tests = open_experiment_data(findings.folder, _answer_results(findings)[0].data), {}
     for cell in cells:
         test, predictions = tests.setdefault(cell.test_set, pool.test(cell.seed)), cell.predictions

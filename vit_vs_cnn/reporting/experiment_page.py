@@ -1,4 +1,4 @@
-"""The page of an experiment: it opens with the answer, and details follow."""
+"""HTML report of an experiment: the answer, then the details."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -39,7 +39,7 @@ from vit_vs_cnn.runs.status import ExperimentStatus, read_status
 from vit_vs_cnn.runs.test_set_log import summarize_log
 from vit_vs_cnn.typed_values import build
 
-#: Caption and description in words of each figure.
+#: Caption and alternative text of each figure.
 _CAPTIONS = {
     "difference": (
         "Difference of the two models with its interval. Hollow: no conclusion, or not enough evidence. A crossover is "
@@ -64,7 +64,7 @@ _CAPTIONS = {
         "fitted accuracy of each model against the number of training images",
     ),
 }
-#: Blocks of the config that the page shows: those that decide results.
+#: Blocks of the config that affect results; the page shows these.
 _CONFIG_BLOCKS = ("name", "data", "protocol", "contenders", "trainer")
 ACCURACIES_ALONE = (
     "Computed from accuracies alone: the table does not contain which images were classified correctly, so intervals "
@@ -75,10 +75,10 @@ ACCURACIES_ALONE = (
 def write_experiment_page(findings: Findings, target: Path | None = None) -> list[Path]:
     """Write index.html, analysis.json, results.csv, tables and figures, the page last.
 
-    The same runs give the same bytes, except for measured times in results.csv.
+    The files are reproducible byte by byte from the same runs, except for measured times in results.csv.
 
     Arguments:
-        target: folder to write into; ``report/`` of the experiment by default.
+        target: output folder; ``report/`` in the folder of the experiment by default.
 
     Raises:
         InputError: the experiment's config can no longer be read.
@@ -88,7 +88,7 @@ def write_experiment_page(findings: Findings, target: Path | None = None) -> lis
 
 
 def experiment_document(findings: Findings) -> Document:
-    """The page of an experiment.
+    """Document of an experiment.
 
     Raises:
         InputError: the experiment's config can no longer be read.
@@ -119,12 +119,11 @@ def experiment_document(findings: Findings) -> Document:
 
 
 def write_table_page(path: Path, results: Sequence[RunResult], analysis: Analysis, target: Path) -> list[Path]:
-    """Write the page of a recorded table of results, which contains neither images nor predictions.
+    """Write the page of a table of results, which contains neither images nor predictions.
 
     Arguments:
-        path: a results.csv as ``write_experiment_page`` writes it. The experiment.yaml beside it is shown, if there is
-            one.
-        analysis: of the results.
+        path: results.csv as ``write_experiment_page`` writes it. An experiment.yaml in the same folder is shown, too.
+        analysis: analysis of the results.
     """
     config = path.with_name("experiment.yaml")
     document = _document(
@@ -144,7 +143,7 @@ def _document(
     protocol: Mapping[str, Cell] | None = None,
     audit: bool = False,
 ) -> Document:
-    """The first screen, and below it all sections that have something to show."""
+    """Document with the answer, and all sections that are not empty."""
     document = answer_document(analysis, urgent)
     figures = experiment_figures(analysis)
     pictures = {name: Picture(figures[name], *texts, name) for name, texts in _CAPTIONS.items() if name in figures}
@@ -178,8 +177,8 @@ def _document(
     }
     for title, blocks in sections.items():
         if present := [b for b in blocks if b is not None and (not isinstance(b, Table) or b.rows)]:
-            document.section(title, *present)
-    document.section("Files", BulletList(_links(document, audit)))
+            document.add_section(title, *present)
+    document.add_section("Files", BulletList(_links(document, audit)))
     return document
 
 
@@ -202,10 +201,10 @@ def _duplicates(findings: Findings) -> list[Block]:
 
 
 def describe_unfinished_runs(status: ExperimentStatus) -> list[str]:
-    """A sentence on runs without a result, if there are any."""
+    """Sentence on failed and unfinished runs; an empty list if there are none."""
     failed, missing = status.count(RunState.FAILED), status.count(RunState.RUNNING) + status.count(RunState.WAITING)
     counts = [f"{failed} failed"] * bool(failed) + [f"{missing} not finished"] * bool(missing)
-    return [f"Of {len(status.cells)} runs {' and '.join(counts)}. The report is of the others."] if counts else []
+    return [f"Of {len(status.cells)} runs {' and '.join(counts)}. The report contains the others."] if counts else []
 
 
 def _protocol(config: Mapping[str, Any], findings: Findings) -> dict[str, Cell]:
@@ -214,7 +213,7 @@ def _protocol(config: Mapping[str, Any], findings: Findings) -> dict[str, Cell]:
     return {
         "experiment": config["name"],
         "images": source if data["source"] == "synthetic" else f"{source}, in {data['root']}",
-        **_left_out(findings.results),
+        **_skipped_files(findings.results),
         "training-set sizes": ", ".join(f"{size:,}" for size in findings.analysis.sizes),
         "seeds": ", ".join(map(str, sorted({result.seed for result in findings.results}))),
         "budget of a run": build(Budget, protocol["budget"], location="protocol.budget").text,
@@ -224,8 +223,8 @@ def _protocol(config: Mapping[str, Any], findings: Findings) -> dict[str, Cell]:
     }
 
 
-def _left_out(results: Sequence[RunResult]) -> dict[str, Cell]:
-    """Numbers of files that could not be used, by kind."""
+def _skipped_files(results: Sequence[RunResult]) -> dict[str, Cell]:
+    """Number of unusable files, by kind."""
     for result in results:
         skipped = result.data.data_details.get("skipped") or {}
         if "counts" in skipped:
@@ -234,7 +233,7 @@ def _left_out(results: Sequence[RunResult]) -> dict[str, Cell]:
 
 
 def _environment(results: Sequence[RunResult]) -> dict[str, Cell]:
-    """Hardware and software of the runs; several values where runs differ."""
+    """Hardware and software of the runs; several values if runs differ."""
     texts: dict[str, set[str]] = {}
     for r in results:
         hardware, versions = r.provenance.hardware, r.provenance.versions

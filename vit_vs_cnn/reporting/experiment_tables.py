@@ -1,4 +1,4 @@
-"""The tables of the page of an experiment."""
+"""Tables in the report of an experiment."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -23,18 +23,18 @@ from vit_vs_cnn.runs.trials import Trial, ranked
 from vit_vs_cnn.statistics.intervals import Estimate, format_p_value
 from vit_vs_cnn.statistics.pair_comparison import Conclusion, PairComparison
 
-#: The column of all tables that names the training-set size, validation images included.
-SIZE = "training images"
-#: Rows of a table on the page; the CSV file has them all.
+#: Header of the column with the training-set size, validation images included.
+SIZE_COLUMN = "training images"
+#: Largest number of rows of a table on the page; the CSV file has all rows.
 MAX_ROWS = 500
 
 
 def accuracy_table(analysis: Analysis, results: Sequence[RunResult]) -> Table:
-    """Accuracy of every model at every training-set size with the longest budget, and the cost of one run."""
+    """Accuracy of every model at every training-set size, and the cost of one run, with the longest budget."""
     runs, rows = by_network(longest_results(results)), list[dict[str, str]]()
     for p in (point for size in analysis.sizes for point in _points_at(analysis, size)):
         first = runs[p.model, p.train_size][0]
-        row = {SIZE: f"{p.train_size:,}", "model": analysis.display_names[p.model], **_percent(p.accuracy)}
+        row = {SIZE_COLUMN: f"{p.train_size:,}", "model": analysis.display_names[p.model], **_percent(p.accuracy)}
         cost = {"steps": _steps(runs[p.model, p.train_size]), "epochs": f"{first.epochs:.1f}"}
         rows.append(row | {"seeds": str(len(p.by_seed))} | cost | {"FLOPs": f"{first.cost.flops:.3g}"})
     if analysis.chance is not None:
@@ -54,20 +54,20 @@ def _points_at(analysis: Analysis, size: int) -> list[Any]:
 
 
 def _steps(results: Sequence[RunResult]) -> str:
-    """Steps of a run; the fewest, where some stopped before their budget ended."""
+    """Number of steps of a run; the smallest number if some runs stopped before the end of their budget."""
     fewest = min((r.cost for r in results), key=lambda cost: cost.steps)
     ended_early = any(r.cost.ended_early for r in results)
     return f"{fewest.steps:,} of {fewest.planned_steps:,}" if ended_early else f"{fewest.steps:,}"
 
 
 def comparison_table(analysis: Analysis) -> Table:
-    """All comparisons of two models, with p-values and conclusions."""
+    """Table of all comparisons of two models, with p-values and conclusions."""
     names, rows = analysis.display_names, []
     for comparison in sorted(analysis.comparisons, key=lambda comparison: comparison.train_size or 0):
         has_limit = comparison.obstacle is None and comparison.minimum_detectable is not None
         rows.append(
             {
-                SIZE: f"{comparison.train_size:,}",
+                SIZE_COLUMN: f"{comparison.train_size:,}",
                 "better": names[comparison.leader],
                 "worse": names[comparison.follower],
                 **_points(comparison.lead, "points"),
@@ -98,9 +98,9 @@ def _conclusion(comparison: PairComparison) -> str:
 
 
 def gains_table(analysis: Analysis) -> Table:
-    """Points that each budget gained over the next shorter one."""
+    """Gain of each budget over the next shorter one, in percentage points."""
     rows = [
-        {SIZE: f"{gain.train_size:,}", "model": analysis.display_names[gain.model]}
+        {SIZE_COLUMN: f"{gain.train_size:,}", "model": analysis.display_names[gain.model]}
         | {"budgets": f"{gain.shorter} to {gain.longer}", **_points(gain.gain, "gain")}
         for gain in sorted(analysis.gains, key=lambda gain: gain.train_size)
     ]
@@ -111,7 +111,7 @@ def interactions_table(analysis: Analysis) -> Table:
     """Change of the difference of two models between the shortest and the longest budget."""
     names = analysis.display_names
     rows = [
-        {SIZE: f"{result.train_size:,}", "first": names[result.first], "second": names[result.second]}
+        {SIZE_COLUMN: f"{result.train_size:,}", "first": names[result.first], "second": names[result.second]}
         | {"budgets": f"{result.shorter} to {result.longer}", **_points(result.change, "change")}
         | {"adjusted p": format_p_value(result.adjusted_p_value)}
         for result in sorted(analysis.interactions, key=lambda result: result.train_size)
@@ -121,7 +121,7 @@ def interactions_table(analysis: Analysis) -> Table:
 
 
 def equal_cost_table(analysis: Analysis) -> Table:
-    """Differences at equal steps and at equal training FLOPs, for pairs whose costs differ."""
+    """Differences at equal steps and at equal training FLOPs, for pairs with different costs."""
     names, rows = analysis.display_names, []
     for result in sorted(analysis.equal_cost, key=lambda result: result.train_size):
         if not result.is_unequal:
@@ -130,7 +130,7 @@ def equal_cost_table(analysis: Analysis) -> Table:
         if result.difference is not None:
             numbers = _points(result.difference, "points")
             source = "between two budgets" if result.is_interpolated else "runs"
-        row = {SIZE: f"{result.train_size:,}", "first": names[result.first], "second": names[result.second]}
+        row = {SIZE_COLUMN: f"{result.train_size:,}", "first": names[result.first], "second": names[result.second]}
         row |= {"equal": str(result.cost), "cost ratio": f"{result.ratio:.2f}"}
         rows.append(row | numbers | {"source": source})
     note = "Cost ratio: first divided by second, with the longest budgets. Ratios up to 1.25 count as equal."
@@ -138,17 +138,20 @@ def equal_cost_table(analysis: Analysis) -> Table:
 
 
 def forecasts_table(analysis: Analysis) -> Table:
-    """Expected accuracy with more images than were measured, and the fitted law."""
+    """Forecast accuracy with more images than were measured, and the fitted law."""
     rows = []
     for forecast in analysis.forecasts:
-        law, row = forecast.law, {"model": analysis.display_names[forecast.model], SIZE: f"{forecast.train_size:,}"}
+        law, row = (
+            forecast.law,
+            {"model": analysis.display_names[forecast.model], SIZE_COLUMN: f"{forecast.train_size:,}"},
+        )
         row |= {**_percent(forecast.accuracy), "a": f"{law.scale:.3g}", "b": f"{law.exponent:.3f}"}
         rows.append(row | {"c, %": format_percent(law.floor)})
     return _table("Forecast with twice the images, from error(n) = a n^-b + c", rows, "forecasts")
 
 
 def models_table(analysis: Analysis, results: Sequence[RunResult]) -> Table:
-    """One row for each model: the network, its start, and the recipe that it was trained with."""
+    """Table with one row for each model: its network, start and recipe."""
     largest, rows = {r.contender: r for r in sorted(longest_results(results), key=lambda r: r.train_size)}, []
     for model in analysis.models:
         r = largest[model.key]
@@ -173,16 +176,16 @@ def _recipe_source(result: RunResult) -> str:
 
 
 def _settings_text(settings: Mapping[str, Any]) -> str:
-    """``optimizer.lr 0.03, schedule.warmup 0.1``."""
+    """Settings as text: ``optimizer.lr 0.03, schedule.warmup 0.1``."""
     texts = {key: format_value(value) for key, value in flatten_settings(settings).items() if value != {}}
     return ", ".join(f"{key} {text}" for key, text in texts.items())
 
 
 def runs_table(cells: Sequence[RunStatus], results: Sequence[RunResult]) -> Table:
-    """All runs of the experiment, with failed and unfinished ones."""
+    """Table of all runs of the experiment, failed and unfinished ones included."""
     by_run, rows = {r.run: r for r in results}, []
     for cell in cells:
-        row = {"model": display_name(cell.contender), SIZE: f"{cell.train_size:,}", "budget": cell.budget.text}
+        row = {"model": display_name(cell.contender), SIZE_COLUMN: f"{cell.train_size:,}", "budget": cell.budget.text}
         scores: dict[str, str] = dict.fromkeys(("accuracy, %", "from", "to", "tested", "subset"), "")
         if (r := by_run.get(cell.folder)) is not None:
             tests = {"tested": str(r.scores.test_evaluations), "subset": r.data.subset}
@@ -199,16 +202,16 @@ def runs_table(cells: Sequence[RunStatus], results: Sequence[RunResult]) -> Tabl
 def duplicates_table(
     contamination: NearDuplicates, results: Sequence[RunResult], correct: Mapping[str, np.ndarray]
 ) -> Table:
-    """Accuracy with and without the test images that are near-duplicates of images of the run."""
+    """Accuracy of each model with and without the test images that are near-duplicates of its training images."""
     rows = []
     for (contender, size), group in sorted(by_network(results).items(), key=lambda item: item[0][::-1]):
         masks = [contamination.clean(result) for result in group]
-        row = {SIZE: f"{size:,}", "model": display_name(contender)}
+        row = {SIZE_COLUMN: f"{size:,}", "model": display_name(contender)}
         row["duplicates"] = f"{fmean((~mask).sum() for mask in masks):,.1f}"
         row["share, %"] = format_percent(fmean((~mask).mean() for mask in masks), 2)
         columns = dict.fromkeys(("accuracy, %", "without them, %", "difference, points"), "-")
         pairs = [(correct[r.run], mask) for r, mask in zip(group, masks, strict=True) if mask.any()]
-        if pairs:  # nothing is left of a test set that is contained in the subset
+        if pairs:  # empty if all test images are near-duplicates
             accuracy = fmean(hits.mean() for hits, _ in pairs)
             clean_accuracy = fmean(hits[mask].mean() for hits, mask in pairs)
             texts = [format_percent(share, 2) for share in (accuracy, clean_accuracy)]
@@ -220,7 +223,7 @@ def duplicates_table(
 
 
 def duplicate_pairs_table(contamination: NearDuplicates) -> Table:
-    """All near-duplicates, with the names of both images and their labels."""
+    """Table of all near-duplicates, with the names and labels of both images."""
     rows = [
         {"test image": test, "image used": train, "correlation of detail": f"{similarity:.3f}"}
         | {"label of the first": first, "of the second": second, "labels": "differ" if first != second else "same"}
@@ -232,12 +235,12 @@ def duplicate_pairs_table(contamination: NearDuplicates) -> Table:
 
 
 def trials_table(trials: Sequence[Trial]) -> Table:
-    """All trials of the search for recipes, the best of each model and size first."""
+    """Table of all trials of the search for recipes, by model and size, the best trial first."""
     searches: dict[tuple[int, str], list[Trial]] = {}
     for trial in trials:
         searches.setdefault((trial.train_size, trial.contender), []).append(trial)
     rows = [
-        {SIZE: f"{size:,}", "model": display_name(contender), "rank": str(rank)}
+        {SIZE_COLUMN: f"{size:,}", "model": display_name(contender), "rank": str(rank)}
         | {"validation accuracy, %": format_percent(trial.validation_accuracy), "state": trial.state}
         | {"recipe": trial.values_text}
         for (size, contender), search in sorted(searches.items())
@@ -246,7 +249,9 @@ def trials_table(trials: Sequence[Trial]) -> Table:
     return _table("All trials, by validation accuracy", rows, "trials")
 
 
-def _table(title: str, rows: Sequence[Mapping[str, str]], name: str, note: str = "", group_by: str = SIZE) -> Table:
+def _table(
+    title: str, rows: Sequence[Mapping[str, str]], name: str, note: str = "", group_by: str = SIZE_COLUMN
+) -> Table:
     columns = list(rows[0]) if rows else []
     group_by = group_by if group_by in columns else ""
     return Table(title, columns, [list(row.values()) for row in rows], name, note, group_by=group_by, max_rows=MAX_ROWS)
@@ -258,6 +263,6 @@ def _percent(accuracy: Estimate, digits: int = 1) -> dict[str, str]:
 
 
 def _points(difference: Estimate, name: str) -> dict[str, str]:
-    """Value and ends of the interval; an unlimited end is empty."""
+    """Value and interval; an end that the data do not determine is empty."""
     ends = [format_points(end) if abs(end) < 1 else "" for end in (difference.low, difference.high)]
     return {name: format_points(difference.value), "from": ends[0], "to": ends[1]}

@@ -1,4 +1,4 @@
-"""The findings of an experiment: its results, their analysis, and the answer in words."""
+"""Findings of an experiment: its results, their analysis, and the answer in words."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,19 +28,21 @@ FRAME_COLUMNS = (
     *("contender", "train_size", "seed", "accuracy", "accuracy_low", "accuracy_high"),
     *("budget", "steps", "flops", "train_seconds"),
 )
-#: Share of the test images that may be near-duplicates of training images before accuracies cannot be relied on.
+#: Share of test images that are near-duplicates of training images above which accuracies are called unreliable.
 MAX_DUPLICATE_SHARE = 0.1
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Findings(Written):
-    """The finished runs of an experiment, their analysis, and the files of the report.
+    """Finished runs of an experiment, their analysis, and the files of the report.
 
     Arguments:
-        results: of all finished runs.
+        folder: folder of the experiment.
+        results: results of all finished runs.
         answers: predictions of the runs; None if they cannot be read.
         notes: further warnings, one sentence each.
-        trials: of the search for recipes; empty if they were not searched for here.
+        trials: trials of the search for recipes; empty without a search in this experiment.
+        written: files of the report.
     """
 
     folder: Path
@@ -53,7 +55,7 @@ class Findings(Written):
 
     @property
     def answer(self) -> str:
-        """Better model, by how much, and what more images and more training would change.
+        """Answer in words: the better model, the difference, and the effect of more images and more training.
 
         The first access searches for near-duplicates between test and training images.
         """
@@ -68,7 +70,7 @@ class Findings(Written):
 
     @cached_property
     def duplicates(self) -> "NearDuplicates | str":
-        """Near-duplicates between test and training images; a sentence if they cannot be searched for."""
+        """Near-duplicates between test and training images; a sentence with the reason if no search is possible."""
         from vit_vs_cnn.runs.near_duplicates import find_near_duplicates, reason_not_searched
 
         if (reason := reason_not_searched(self.results)) is not None:
@@ -82,7 +84,7 @@ class Findings(Written):
         """One row for each finished run.
 
         Arguments:
-            all: whether all fields of the results are columns; default: ``FRAME_COLUMNS``.
+            all: whether all fields of the results are columns, instead of ``FRAME_COLUMNS`` only.
         """
         import pandas
 
@@ -103,7 +105,7 @@ class Findings(Written):
         }
 
     def __fspath__(self) -> str:
-        """The folder of the experiment, so that findings can be given where a path is expected."""
+        """Path of the experiment, so that findings can be used wherever a path is expected."""
         return str(self.folder)
 
     def __repr__(self) -> str:
@@ -116,7 +118,7 @@ class Findings(Written):
 
     @property
     def _known_analysis(self) -> Analysis:
-        """The analysis with near-duplicates as far as they are known without a search: no image is read."""
+        """Analysis with a caveat on near-duplicates, if these are known from an earlier search; no image is read."""
         from vit_vs_cnn.runs.near_duplicates import read_near_duplicates
 
         duplicates = vars(self).get("duplicates") or read_near_duplicates(self.folder, self.results)
@@ -124,7 +126,7 @@ class Findings(Written):
 
 
 def add_leak_caveat(analysis: Analysis, duplicates: "NearDuplicates | str | None") -> Analysis:
-    """The analysis, with a caveat if many test images are near-duplicates of training images."""
+    """Analysis with a caveat if many test images are near-duplicates of training images."""
     if duplicates is None or isinstance(duplicates, str):
         return analysis
     most = max(map(len, duplicates.by_subset.values()), default=0)
@@ -138,10 +140,10 @@ def add_leak_caveat(analysis: Analysis, duplicates: "NearDuplicates | str | None
 
 
 def answer_document(analysis: Analysis, urgent: Sequence[str] = ()) -> Document:
-    """The first screen: recommendation, accuracies and conclusions, one figure, and the worst warnings.
+    """Document with the recommendation, accuracies and conclusions, one figure, and the most severe warnings.
 
     Arguments:
-        urgent: warnings for the first lines.
+        urgent: warnings that come first.
     """
     from vit_vs_cnn.reporting.figures.experiment import MAX_CURVES_WITH_INTERVALS, accuracy_curves, shows_chance
 
@@ -167,7 +169,7 @@ def read_findings(folder: Path) -> Findings:
     """Read and analyse the finished runs of an experiment.
 
     Raises:
-        InputError: no experiment there, or none of its runs is finished.
+        InputError: the folder has no experiment, or none of its runs is finished.
     """
     path = folder / TRIALS_FILE
     trials, notes = (), ()

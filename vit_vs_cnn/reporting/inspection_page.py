@@ -1,4 +1,4 @@
-"""Page of an inspection: point at a patch and see where it attends; below it scores, figures and predictions."""
+"""Page of an inspection: an interactive view of attention, then scores, figures and predictions."""
 
 import base64
 import io
@@ -48,37 +48,38 @@ from vit_vs_cnn.reporting.figures.drawing import as_rgb
 from vit_vs_cnn.reporting.page import write_document
 from vit_vs_cnn.reporting.style import assign_styles
 
-#: Size of the page without its figures, and the share of it that weights, images and maps may take.
+#: Largest size of the page without figures, and the share of it for weights, images and maps.
 MAX_PAGE_BYTES, CONTENT_SHARE = 10_000_000, 0.94
-#: Steps from zero to the greatest weight of a row, and steps of these greatest weights from 0 to 1.
+#: Weights are stored as integers: steps from zero to the largest weight of a row, and steps of these largest weights.
 WEIGHT_STEPS, SCALE_STEPS = 255, 65535
-#: Largest number of rows and cols of a map; larger maps are averaged.
+#: Largest number of rows and of columns of a map; larger maps are reduced by averaging.
 MAX_MAP_SIZE = 56
 COLOUR_MAPS = ("viridis", "cividis")
-#: Methods that the page computes itself, from any token.
+#: Methods that the page computes in the browser, for any token.
 METHODS_COMPUTED_ON_PAGE = {"raw_attention", "rollout"}
 #: Scores of the methods of each network, by the network's name.
 Scores = Mapping[str, Sequence[MethodScore]]
-#: By the number of a network: the weights on one image as text, and the largest error.
+#: For each network, by its number: its weights for one image, encoded as text, and their largest rounding error.
 _Packed: TypeAlias = dict[int, tuple[str, float]]
 
 ABOUT_LABELS = "Maps and their scores are for {classes}. Labels are not used. Nothing is added to the test-set log."
 ABOUT_DELETION = (
-    "Deletion: area under the probability of the class as the map's places are replaced by the image's mean colour, "
-    "the most important first. In brackets: how much lower that is than for random maps (the mean of four); larger is "
-    "better."
+    "Deletion: area under the curve of the class probability while pixels are replaced by the mean colour of the "
+    "image, the most important ones first. In brackets: how much lower it is than the mean of four random maps; larger "
+    "is better."
 )
 ABOUT_AGNOSTIC = "Class-agnostic maps, such as rollout, depend neither on the class nor on the classifier head."
 SCORE_LEGEND = (
-    "Deletion, insertion: relative to random maps (the mean of {maps}; the row random is one more), larger is better. "
-    "Pointing, mass, rank: share on the object, for which chance is its area. With 95 % intervals. * significantly "
-    "above chance and above the centre map: p < {alpha} after Holm's correction for all {tests} tests, one for each "
-    "measure of each method of each network."
+    "Deletion, insertion: relative to the mean of {maps} random maps (the row random is another random map); larger is "
+    "better. Pointing, mass, rank: share on the object; chance is the area of the object. Intervals are 95 %. * "
+    "significantly above chance and above the centre map: p < {alpha} after Holm's correction for all {tests} tests, "
+    "one for each measure, method and network."
 )
 RANDOMIZATION_LEGEND = (
     "Rank correlation (Spearman) with the maps of the same network with shuffled weights, from the head to the input: "
-    "mean and standard deviation over {redraws} shuffles, on {images} of the images. Near 0 is good; ! is 0.5 or more "
-    "in some shuffle. class-agnostic: the head cannot change the map. constant: the same value everywhere."
+    "mean and standard deviation over {redraws} shuffles of the weights, on {images} images. Values near 0 are good; "
+    "! marks 0.5 or more in any shuffle. class-agnostic: the map does not depend on the head. constant: the map has "
+    "one value everywhere."
 )
 
 
@@ -89,10 +90,11 @@ def write_inspection_page(
     max_bytes: int = MAX_PAGE_BYTES,
     tell: Callable[[str], None] = lambda _: None,
 ) -> list[Path]:
-    """Write figures, tables, scores and ``index.html`` into a folder, which is made; returns their paths.
+    """Write figures, tables, scores and ``index.html`` into a folder, which is created, and return their paths.
 
-    The page has fewer images if it would be larger than ``max_bytes``. A weight is stored as ``round(255 A / s)``, with
-    s the greatest weight of its row (rounded up to a multiple of 1/65535). What the page shows is computed from these.
+    If the page would be larger than ``max_bytes``, it contains fewer images. A weight A is stored as ``round(255 A /
+    s)``, with s the largest weight of its row (rounded up to a multiple of 1/65535). The page computes its views from
+    the stored weights.
     """
     tell("figures and page")
     images, networks = inspection.images, inspection.networks
@@ -117,7 +119,7 @@ def write_inspection_page(
     notes = (_page_limits(inspection, count, max_error), ABOUT_LABELS.format(classes=classes), ABOUT_DELETION)
     document.add(*(Text(note, note=True) for note in (*notes, ABOUT_AGNOSTIC)))
     if inspection.scores:
-        document.section("How far the maps can be trusted")
+        document.add_section("How far the maps can be trusted")
         add_scores(document, inspection.scores)
     _add_figures(document, inspection)
     rows = _prediction_rows(inspection)
@@ -129,14 +131,14 @@ def write_inspection_page(
 
 
 def scores_document(scores: Scores) -> Document:
-    """The scores alone, for a terminal."""
+    """Document that contains only the scores, for a terminal."""
     document = Document("Scores")
     add_scores(document, scores)
     return document
 
 
 def add_scores(document: Document, scores: Scores) -> None:
-    """Tables of scores and of randomised weights, with notes and legends."""
+    """Add tables of scores and of the test with randomised weights, with notes and legends."""
     every = [row for rows in scores.values() for row in rows]
     for name, rows in scores.items():
         document.add(score_table(name, rows))
@@ -152,7 +154,7 @@ def add_scores(document: Document, scores: Scores) -> None:
 
 
 def score_table(name: str, rows: Sequence[MethodScore]) -> Table:
-    """Every measure above its interval; a terminal shows one fill of deletion."""
+    """Table of all measures with their intervals; a terminal shows deletion with one fill value only."""
     measures = list(rows[0].measures)
     columns = ["method", *(measure.replace("_", "\n") for measure in measures)]
     cells = [[row.method, *(_value_and_interval(row.measures[measure]) for measure in measures)] for row in rows]
@@ -161,7 +163,7 @@ def score_table(name: str, rows: Sequence[MethodScore]) -> Table:
 
 
 def randomization_table(name: str, rows: Sequence[MethodScore]) -> Table:
-    """Rank correlation of each method's maps, stage by stage; a terminal shows the first and the last stage."""
+    """Table of the rank correlation of each method's maps by stage; a terminal shows the first and the last stage."""
     names = [stage.name for stage in rows[0].stages]
     titles = [title.replace(" to ", " to\n") for title in names]
     titles[0] = f"{titles[0]} alone" if names[0] != STAGE_ALL_WEIGHTS else titles[0]
@@ -187,12 +189,12 @@ def _value_and_interval(measure: MapMeasure) -> str:
 
 
 def _two_digits(number: float) -> str:
-    """Two digits, and no minus before a zero."""
+    """Number with two digits, and without a minus sign before zero."""
     return f"{round(number, 2) + 0.0:.2f}"
 
 
 def score_notes(rows: Sequence[MethodScore]) -> list[str]:
-    """The limits of each method, and which methods point at the object."""
+    """Notes on the limits of each method, and on the methods that point at the object."""
     by_note: dict[str, list[str]] = {}
     for row in rows:
         for note in row.notes:
@@ -222,18 +224,18 @@ def _add_figures(document: Document, inspection: Inspection) -> None:
     def add(file: str, figure: Figure | None, heading: str, caption: str, *, is_photograph: bool = False) -> None:
         if figure is not None:
             formats = ("png",) if is_photograph else ("png", "svg")
-            document.section(heading, Picture(figure, caption, f"{heading}: {caption}", file, formats))
+            document.add_section(heading, Picture(figure, caption, f"{heading}: {caption}", file, formats))
 
-    caption = "Maps over images: blue for the least value of a map, yellow for the greatest."
+    caption = "Maps over images: blue for the smallest value of a map, yellow for the largest."
     add("sheet_0", figures.overlay_figure(images, networks), "Maps side by side", caption, is_photograph=True)
     attending = [network for network in networks if network.attention is not None]
     first = f"the first image ({images.label(0) or images.data.sample_ids[0]})"
     for network in attending:
-        caption = f"Attention of each head of each layer to the patches of {first}, mean over the tokens that are read."
+        caption = f"Attention of each head of each layer to the patches of {first}, averaged over the pooled tokens."
         figure = figures.head_grid(network, f"{network.name}: heads by layers on {first}")
         add(f"heads_{_slug(network.name)}", figure, f"Heads of {network.name}", caption)
     if attending:
-        caption = "Mean attention distance of every head by layer. Dashed: attention with equal weights."
+        caption = "Mean attention distance of every head by layer. Dashed: uniform attention."
         add("attention_distance", figures.distances_by_depth(attending, size), "Attention distance", caption)
 
 
@@ -266,10 +268,10 @@ def _prediction_rows(inspection: Inspection) -> list[dict[str, str | None]]:
 
 
 def compress_weights(weights: Sequence[Float[Tensor, "heads tokens tokens"]]) -> tuple[bytes, float]:
-    """The weights of all layers for one image, compressed, and the largest error.
+    """Compressed weights of all layers for one image, and the largest rounding error.
 
-    First the greatest weights of all rows, two bytes each (little-endian), then a byte for each weight, both layer by
-    layer; deflated by zlib.
+    The bytes are the largest weights of all rows (two bytes each, little-endian), then one byte for each weight, both
+    layer by layer; zlib compresses them.
     """
     scales, bytes_, error = [], [], 0.0
     for layer in weights:
@@ -283,7 +285,7 @@ def compress_weights(weights: Sequence[Float[Tensor, "heads tokens tokens"]]) ->
 
 
 def _pack(networks: Sequence[NetworkInspection], count: int, room: float) -> list[_Packed]:
-    """The weights on the images that fit."""
+    """Encoded weights of as many images as fit into ``room`` bytes."""
     attentions = {number: network.attention for number, network in enumerate(networks) if network.attention is not None}
     packed: list[_Packed] = []
     for index in range(count):
@@ -322,7 +324,7 @@ def _network_data(images: InspectedImages, network: NetworkInspection, count: in
 
 
 def _deletions(maps: MethodMaps, count: int) -> list[list[float]]:
-    """Of each image: deletion, that of random maps, and the relative difference."""
+    """For each image: deletion score, deletion score of random maps, and the relative difference."""
     scores = [
         (float(maps.deletion[i]), float(maps.random_deletion[i]), maps.relative_deletion(i)) for i in range(count)
     ]
@@ -330,7 +332,7 @@ def _deletions(maps: MethodMaps, count: int) -> list[list[float]]:
 
 
 def _attention_data(attention: AttentionMaps, count: int) -> dict[str, Any]:
-    """The shape of the weights, and the tokens that are read: once if they are the same for all images."""
+    """Shape of the weights, and the pooled tokens (only once if they are the same for all images)."""
     query = attention.query[:count].double().cpu()
     same = bool((query == query[:1]).all())
     return {
@@ -359,7 +361,7 @@ def _map_data(maps: MethodMaps, count: int, images: InspectedImages, network: Ne
 
 
 def _quantize(maps: Float[Tensor, "images map_rows map_cols"]) -> dict[str, Any]:
-    """Maps as bytes between the least and the greatest value of each."""
+    """Maps as bytes, scaled between the smallest and the largest value of each map."""
     maps = maps.float().cpu()
     if max(maps.shape[1:]) > MAX_MAP_SIZE:
         rows, cols = (min(side, MAX_MAP_SIZE) for side in maps.shape[1:])
@@ -382,7 +384,7 @@ def _image_data(images: InspectedImages, index: int) -> dict[str, Any]:
 
 
 def _picture(images: InspectedImages, index: int) -> str:
-    """As PNG if it is small, so that every pixel is right, otherwise as JPEG."""
+    """Image as a data URL: lossless PNG if it is small, otherwise JPEG."""
     pixels = as_rgb(images.data.images[index])
     kind = "PNG" if max(pixels.shape[:2]) <= 64 else "JPEG"
     file = io.BytesIO()
@@ -405,8 +407,8 @@ def _page_limits(inspection: Inspection, count: int, max_error: float) -> str:
         sentences.append(f"{total - count} more did not fit.")
     if any(network.attention is not None for network in networks):
         sentences.append(
-            f"Weights are rounded to {WEIGHT_STEPS} steps between zero and the greatest of their row; the largest "
-            f"error is {max_error:.1e}. Attention is not an explanation: read the scores."
+            f"Weights are rounded to {WEIGHT_STEPS} steps between zero and the largest weight of their row; the "
+            f"largest error is {max_error:.1e}. Attention is not an explanation: see the scores."
         )
     cropped = [network.name for network in networks if has_center_crop(network.network.network)]
     if cropped:

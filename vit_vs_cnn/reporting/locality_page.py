@@ -1,4 +1,4 @@
-"""Pages of the locality of a network, and of a study of networks before and after training."""
+"""Reports on the locality of a network, and on the locality of networks before and after training."""
 
 import itertools
 import math
@@ -17,7 +17,7 @@ from vit_vs_cnn.reporting.figures.drawing import make_axes, make_panels, plot_di
 from vit_vs_cnn.reporting.figures.experiment import accuracy_curves
 from vit_vs_cnn.reporting.style import COLOURS, SERIES_COLOURS, ModelStyle, assign_styles
 
-#: Column of the table: the field of a layer's row, and how it is written.
+#: For each column of the table: the field of the layer's row, and its format.
 COLUMNS = {
     "layer": ("layer", "{}"),
     "offset": ("relative", "{:.2f}"),
@@ -33,32 +33,33 @@ COLUMNS = {
     "lost 3": ("accuracy_lost_3", "{:+.1%}"),
 }
 LEGEND = (
-    "offset, place, content: shares of the variance of the weights. width in patches, distance in pixels, ratio to "
-    "that of uniform attention. R² K: share of the layer that a K x K convolution explains on images held out; mean "
-    "weights: that its mean weights explain. lost 3: accuracy lost with a 3 x 3 convolution in place of the layer."
+    "offset, place, content: shares of the variance of the attention weights. width is in patches, distance in pixels, "
+    "ratio is relative to uniform attention. R² K: share of the layer's output that a K x K convolution explains on "
+    "held-out images; mean weights: share that its mean weights explain. lost 3: accuracy lost if a 3 x 3 convolution "
+    "replaces the layer."
 )
 ALT = {
     "head_centres": "Centre and width of every head on the grid of offsets, layer by layer",
     "attention_distances": "Mean attention distance of every head by depth, with that of uniform attention",
     "explained_share": "Share of each layer that convolutions of growing size explain",
 }
-#: Panels of a figure side by side.
+#: Number of panels side by side in a figure.
 PANELS_IN_ROW = 6
 
 
 def locality_document(report: LocalityReport, *, title: str, with_figures: bool = True) -> Document:
-    measured = f"Fitted on {report.images:,} images and tested on {report.held_out:,} others."
+    measured = f"Convolutions are fitted on {report.images:,} images and tested on {report.held_out:,} others."
     document = Document(title, measured)
     rows = [_with_one_based_indices(row) for row in report.layer_rows()]
     texts = [
         ["-" if _is_unknown(row.get(key)) else form.format(row[key]) for key, form in COLUMNS.values()] for row in rows
     ]
-    document.section("Layers of attention", Table(title, list(COLUMNS), texts, "layers", LEGEND))
+    document.add_section("Layers of attention", Table(title, list(COLUMNS), texts, "layers", LEGEND))
     if with_figures:
         pictures = [
             Picture(figure, f"{ALT[name]}.", ALT[name], name) for name, figure in locality_figures(report).items()
         ]
-        document.section("Figures", *pictures)
+        document.add_section("Figures", *pictures)
     heads = [_with_one_based_indices(row) for row in report.head_rows()]
     cells = [[f"{value:.3g}" if isinstance(value, float) else value for value in row.values()] for row in heads]
     document.add(Collapsible("Every head", [Table("Every head of every layer", list(heads[0]), cells, "heads")]))
@@ -70,12 +71,12 @@ def _is_unknown(value: float | int | str | None) -> bool:
 
 
 def _with_one_based_indices(row: Row) -> Row:
-    """A row for a reader: layers and heads, whose indices begin at 0, are counted from 1."""
+    """Row in which layers and heads are numbered from 1 instead of 0."""
     return row | {key: index + 1 for key in ("layer", "head") if isinstance(index := row.get(key), int)}
 
 
 def locality_figures(report: LocalityReport) -> dict[str, Figure]:
-    """All figures of a network with attention, by the name of the file."""
+    """All figures of a network with attention, by file name."""
     return {
         "head_centres": head_centres(report),
         "attention_distances": attention_distances(report),
@@ -84,7 +85,7 @@ def locality_figures(report: LocalityReport) -> dict[str, Figure]:
 
 
 def head_centres(report: LocalityReport) -> Figure:
-    """Of every layer, the centre of each head on the grid of offsets, with a circle of its width."""
+    """Centre of each head on the grid of offsets, with a circle of its width; one panel for each layer."""
     layers = report.layers
     figure, axes = make_panels(len(layers), PANELS_IN_ROW, 2.1, 2.3)
     far = [
@@ -102,7 +103,7 @@ def head_centres(report: LocalityReport) -> Figure:
 
 
 def attention_distances(report: LocalityReport) -> Figure:
-    """Every head's distance in pixels by layer, their mean, and that of uniform attention."""
+    """Attention distance of every head in pixels by layer, the mean over heads, and that of uniform attention."""
     layers = report.layers
     figure, (axis,) = make_axes(max(5.4, 0.5 * len(layers) + 3.4), 3.4)
     heads = [layer.heads["distance"] for layer in layers]
@@ -116,7 +117,7 @@ def attention_distances(report: LocalityReport) -> Figure:
 
 
 def explained_share(report: LocalityReport) -> Figure:
-    """R^2 on held-out images by layer: convolutions of growing size, and the layer's own mean weights."""
+    """R^2 on held-out images by layer, of convolutions of growing size and of the layer's mean weights."""
     layers = report.layers
     figure, (axis,) = make_axes(max(5.6, 0.5 * len(layers) + 3.6), 3.4)
     sizes = sorted({size for layer in layers for size in layer.explained_by_kernel_size})
@@ -159,7 +160,7 @@ def _add_ticks_and_legend(figure: Figure, axis: Axes, layers: Sequence[LayerLoca
 
 
 def before_and_after(layers: Sequence[StudiedLayer], order: Sequence[str], measure: str) -> Figure:
-    """One measure by layer, before training (dashed) and after (solid), a panel for each contender."""
+    """One measure by layer, before training (dashed) and after (solid), with one panel for each contender."""
     shown = [name for name in order if any(layer.contender == name for layer in layers)]
     sizes = sorted({layer.train_size for layer in layers})
     figure, axes = make_panels(len(shown), 4, 2.2, 2.1, extra=0.9, share=True)
@@ -186,7 +187,7 @@ def _by_depth(layers: Sequence[StudiedLayer], when: str, measure: str) -> tuple[
 
 
 def _study_table(layers: Sequence[StudiedLayer], order: Sequence[str]) -> Table:
-    """A row for each contender, size and measure: mean over layers and seeds, and spread over seeds."""
+    """Table with a row for each contender, size and measure: mean over layers and seeds, and spread over seeds."""
     rows = []
     for size, name in itertools.product(sorted({layer.train_size for layer in layers}), order):
         of_cell = [layer for layer in layers if (layer.contender, layer.train_size) == (name, size)]
@@ -198,12 +199,14 @@ def _study_table(layers: Sequence[StudiedLayer], order: Sequence[str]) -> Table:
 
 
 def study_document(analysis: Analysis, layers: Sequence[StudiedLayer], order: Sequence[str], *, title: str) -> Document:
-    """The page of a study."""
+    """Document on networks before and after training, with their accuracies."""
     lead = "Does locality help, most of all with few images? Do networks learn to attend locally?"
     document = Document(title, lead, styles=assign_styles(order))
     caption = "Accuracy on the test images with 95 % intervals."
-    document.section("Accuracy", Picture(accuracy_curves(analysis), caption, "Accuracy of every contender", "accuracy"))
-    document.section(
+    document.add_section(
+        "Accuracy", Picture(accuracy_curves(analysis), caption, "Accuracy of every contender", "accuracy")
+    )
+    document.add_section(
         "Before and after training", BulletList([f"{name}: {meaning}" for name, meaning in SUMMARY_MEASURES.items()])
     )
     document.add(_study_table(layers, order))
@@ -214,7 +217,7 @@ def study_document(analysis: Analysis, layers: Sequence[StudiedLayer], order: Se
 
 
 def study_summary(layers: Sequence[StudiedLayer]) -> Document:
-    """Every measure of every contender with attention, before and after training, for a terminal."""
+    """Document for a terminal: all measures of contenders with attention, before and after training."""
     document = Document("Before and after training")
     document.add(_study_table(layers, list(dict.fromkeys(layer.contender for layer in layers))))
     return document

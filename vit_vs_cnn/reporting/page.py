@@ -1,4 +1,4 @@
-"""A document as a self-contained HTML page, which needs no server and no other file."""
+"""HTML page of a document: one self-contained file that needs no server."""
 
 import base64
 import functools
@@ -18,32 +18,32 @@ from vit_vs_cnn.reporting.document import Document, Picture
 from vit_vs_cnn.reporting.figures.drawing import render_figure, save_figure
 
 _PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
-#: An option in escaped text, with a quoted value and an opening bracket.
+#: Command-line option in escaped text, with an optional quoted value and an opening parenthesis.
 _OPTION = re.compile(r"\(?--[a-z][\w.-]*\w(?: &#39;[^&<]*&#39;)?")
 _VIEW = re.compile(rb'viewBox="0 0 ([\d.]+) ([\d.]+)"')
 
 
 def render_page(document: Document, saved: Mapping[str, Path] | None = None) -> str:
-    """The whole page.
+    """Render the HTML page of a document.
 
-    All text is escaped. The page contains its pictures, and its policy forbids it to load anything. The same document
-    gives the same bytes.
+    All text is escaped. The page contains its pictures, and its content security policy blocks all requests. The same
+    document gives the same bytes.
 
     Arguments:
-        saved: files of pictures that are already written, by name.
+        saved: files of pictures that are already written, by picture name.
     """
     return _render("page.html", document, saved)
 
 
 def render_fragment(document: Document) -> str:
-    """Title, lead and sections, to be shown in a notebook."""
+    """Render title, lead and sections as HTML for a notebook."""
     return _render("fragment.html", document, None)
 
 
 def write_document(
     document: Document, folder: Path, *, page: str = "index.html", figures: str = "figures"
 ) -> list[Path]:
-    """Write pictures, CSV files in ``tables/`` and the page into a folder, which is made; the page is the last file."""
+    """Write pictures, CSV files in ``tables/`` and then the page into a folder, which is created."""
     paths, shown = [], {}
     for picture in document.pictures:
         if isinstance(picture.source, Figure):
@@ -84,7 +84,7 @@ def _templates() -> Environment:
 
 
 def _whole_options(text: str) -> Markup:
-    """An escaped sentence whose options (``--protocol.seeds '[0, 1, 2]'``) are not broken at line ends."""
+    """Escape a sentence, and mark its options (``--protocol.seeds '[0, 1, 2]'``) to prevent line breaks in them."""
     return Markup(_OPTION.sub(r'<span class="option">\g<0></span>', str(escape(text))))
 
 

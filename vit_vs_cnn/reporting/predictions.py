@@ -1,4 +1,4 @@
-"""Predictions as a table for a terminal, and as a file."""
+"""Table of predictions for a terminal, and file of predictions."""
 
 import csv
 import json
@@ -18,7 +18,7 @@ SUFFIXES = (".csv", ".jsonl")
 
 
 def predictions_document(predictions: ImagePredictions) -> Document:
-    """The first rows, without empty columns, and without the folder that all images are in."""
+    """Document with the first rows, without empty columns and without the common folder of all images."""
     folder, count = _common_folder(predictions.names), len(predictions)
     first = islice(predictions.rows(), MAX_SHOWN_ROWS)
     rows = [row | {"image": str(row["image"]).removeprefix(folder)} for row in first]
@@ -37,12 +37,12 @@ def predictions_document(predictions: ImagePredictions) -> Document:
     return document
 
 
-#: Names of columns on the terminal that differ from the names in files.
+#: Column names in the terminal that differ from those in files.
 _HEADS = {"ood_score": "OOD score", "is_out_of_distribution": "out of distribution"}
 
 
 def _common_folder(names: Sequence[str]) -> str:
-    """The folder of all files, with a slash at its end; empty for files without a common folder."""
+    """Common folder of all files, with a slash at the end; empty if there is none."""
     folders = {os.path.dirname(name) for name in names}
     common = os.path.commonpath(folders) if len({os.path.isabs(folder) for folder in folders}) == 1 else ""
     return os.path.join(common, "") if common else ""
@@ -60,13 +60,13 @@ def _cell(column: str, value: Any) -> str:
 
 
 def check_suffix(path: Path) -> None:
-    """Raise InputError for another format than CSV or JSON lines."""
+    """Raise InputError unless the suffix is .csv or .jsonl."""
     if path.suffix not in SUFFIXES:
         raise InputError(f"output {path}: it must end in {' or '.join(SUFFIXES)}")
 
 
 def write_predictions(predictions: ImagePredictions, path: Path) -> None:
-    """Write all rows in the format of the suffix."""
+    """Write all rows as CSV or JSON lines, depending on the suffix."""
     with atomic_write(path, contested=True) as partial, partial.open("w", newline="", encoding="utf-8") as file:
         if path.suffix == ".jsonl":
             file.writelines(json.dumps(row) + "\n" for row in predictions.rows())

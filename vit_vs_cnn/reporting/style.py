@@ -10,15 +10,15 @@ from vit_vs_cnn.statistics.intervals import Estimate
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 GLYPHS: dict[str, str] = dict(zip(MARKERS, "●■▲◆▼✚✖★", strict=True))
-#: Colours of other series than models: methods, sizes, kernels.
+#: Colours of series that are not models, such as methods, sizes and kernels.
 SERIES_COLOURS = COLOURS[2:7]
 #: Colour of reference lines and notes.
 NEUTRAL_COLOUR = "#666666"
-#: Colour of differences, which belong to no single model.
+#: Colour of differences between models.
 DIFFERENCE_COLOUR = "#222222"
-#: Perceptually uniform colour map, also for colour-blind readers.
+#: Perceptually uniform colour map, suitable for colour-blind readers.
 COLOUR_MAP = "viridis"
-#: Resolution of PNG files.
+#: Resolution of PNG files in dots per inch.
 DPI = 150
 #: Largest number of networks with a panel or a row of images in a figure.
 MAX_NETWORKS = 8
@@ -67,12 +67,12 @@ def _style(index: int) -> ModelStyle:
 
 
 def format_percent(value: float | None, digits: int = 1) -> str:
-    """A share in percent, without the sign; "-" for None."""
+    """Share in percent, without "%"; "-" for None."""
     return "-" if value is None else f"{100 * value:.{digits}f}"
 
 
 def format_points(value: float, digits: int = 1) -> str:
-    """A difference of shares in percentage points, with its sign."""
+    """Difference of shares in percentage points, with its sign."""
     return f"{100 * value:+.{digits}f}"
 
 
@@ -83,7 +83,7 @@ def format_estimate(estimate: Estimate) -> list[str]:
 
 
 def format_millions(count: int | None) -> str:
-    """A count in millions or billions; "-" for None."""
+    """Count in millions or billions; "-" for None."""
     if count is None:
         return "-"
     return "".join(_scaled(count, (("G", 1e9), ("M", 1e6))))
@@ -96,7 +96,7 @@ def format_bytes(count: int | None) -> str:
 
 
 def _scaled(value: int | float, units: Sequence[tuple[str, float]]) -> tuple[str, str]:
-    """Three digits, and the largest unit that is not above the value, or the last one."""
+    """Value with three digits, and its unit: the largest that is not above the value, otherwise the last one."""
     unit, size = next(((unit, size) for unit, size in units if value >= 0.9995 * size), units[-1])
     return f"{value / size:.3g}", unit
 

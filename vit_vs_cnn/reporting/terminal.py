@@ -1,4 +1,4 @@
-"""A document on a terminal: tables and texts, then the most important lines."""
+"""Document in a terminal: tables and texts, then the most important lines."""
 
 from rich import box
 from rich.console import Console
@@ -14,7 +14,7 @@ _MIN_NAME_WIDTH = 10
 
 
 def print_document(document: Document, console: Console) -> None:
-    """Print tables and texts, then the lead, then labelled lines such as warnings; folded blocks are left out."""
+    """Print tables and texts, then the lead, then labelled lists such as warnings; collapsible blocks are omitted."""
     tables = 0
     for block in document.blocks:
         if isinstance(block, Table) and block.in_terminal:

@@ -18,16 +18,16 @@ from vit_vs_cnn.models.input_wrappers import visible_size
 from vit_vs_cnn.reporting.figures.drawing import Drawing, as_rgb, make_axes, plot_distances, wrap_text
 from vit_vs_cnn.reporting.style import COLOUR_MAP, assign_styles
 
-#: Images side by side.
+#: Number of images side by side.
 COLUMNS = 8
-#: Opacity of a map over an image, from its least to its greatest value.
+#: Opacity of a map over an image at the smallest and at the largest value of the map.
 OVERLAY_OPACITY_RANGE = (0.2, 0.75)
-#: Largest number of filters; and of principal components of patch filters.
+#: Largest number of filters, and of principal components of patch filters.
 FILTERS, COMPONENTS = 64, 28
 
 
 def overlay_figure(images: InspectedImages, networks: Sequence[NetworkInspection]) -> Figure:
-    """The first images side by side; below each of them the map of every network and method, with its score."""
+    """Figure of the first images side by side; below each image the maps of all networks, with their scores."""
     rows = [(network, maps) for network in networks for maps in network.methods]
     count = min(COLUMNS, len(images.data))
     figure, axes = make_axes(1.4 * count + 0.8, 1.85 * (1 + len(rows)) + 0.2, count, 1 + len(rows), has_axes=False)
@@ -42,7 +42,7 @@ def overlay_figure(images: InspectedImages, networks: Sequence[NetworkInspection
 
 
 def _draw_images(images: InspectedImages, axes: Sequence[Axes]) -> list[Float[np.ndarray, "rows cols 3"]]:
-    """Draw the first images, one on each of some axes, and return their pixels, in [0, 1]."""
+    """Draw the first images, one on each axis, and return their pixels in [0, 1]."""
     pixels = [as_rgb(images.data.images[column]) / 255 for column in range(len(axes))]
     for column, axis in enumerate(axes):
         axis.imshow(pixels[column], interpolation="nearest")
@@ -51,7 +51,7 @@ def _draw_images(images: InspectedImages, axes: Sequence[Axes]) -> list[Float[np
 
 
 def describe_prediction(images: InspectedImages, network: NetworkInspection, index: int) -> str:
-    """The predicted class, its probability, and whether it is right."""
+    """Text with the predicted class, its probability, and whether it is right."""
     predicted, label = int(network.predicted[index]), images.label(index)
     name = images.data.class_names[predicted]
     right = "" if label is None else " (right)" if label == name else " (wrong)"
@@ -59,7 +59,7 @@ def describe_prediction(images: InspectedImages, network: NetworkInspection, ind
 
 
 def overlay(pixels: Float[np.ndarray, "rows cols 3"], values: Tensor) -> Float[np.ndarray, "rows cols 3"]:
-    """A map, from its least to its greatest value, over the image in grey: the greater, the more opaque."""
+    """Map over the grey image, scaled from its smallest to its largest value; larger values are more opaque."""
     heat = resize_maps(values[None].float(), (pixels.shape[0], pixels.shape[1]))[0].cpu().numpy()
     heat = (heat - heat.min()) / max(heat.max() - heat.min(), 1e-30)
     grey = np.repeat(pixels @ np.array([[0.299], [0.587], [0.114]]), 3, axis=2)
@@ -69,7 +69,7 @@ def overlay(pixels: Float[np.ndarray, "rows cols 3"], values: Tensor) -> Float[n
 
 
 def head_grid(network: NetworkInspection, title: str) -> Figure:
-    """Attention of each head of each layer to the patches of the first image, mean over the tokens that are read."""
+    """Attention of each head of each layer to the patches of the first image, averaged over the pooled tokens."""
     attention = network.attention
     assert attention is not None, "of networks with attention"
     rows, cols = attention.grid_size
@@ -99,16 +99,16 @@ def head_grid(network: NetworkInspection, title: str) -> Figure:
 
 
 def distances_by_depth(networks: Sequence[NetworkInspection], image_size: tuple[int, int]) -> Figure:
-    """Mean attention distance of every head in pixels by layer, and the distance of attention with equal weights."""
+    """Mean attention distance of every head in pixels by layer, and that of uniform attention."""
     figure, (axis,) = make_axes(6.4, 3.5)
     styles = assign_styles([network.name for network in networks])
     uniform: dict[float, str] = {}  # distance: colour; one line for networks with the same grid
     for network in networks:
-        attention, look = network.attention, styles[network.name]
+        attention, style = network.attention, styles[network.name]
         assert attention is not None, "of networks with attention"
         heads, of_uniform = attention_distances(attention, visible_size(network.network.network, image_size))
-        plot_distances(axis, [layer.tolist() for layer in heads], look, f"{network.name}, mean of heads")
-        uniform[of_uniform] = "0.4" if of_uniform in uniform or len(networks) == 1 else look.colour
+        plot_distances(axis, [layer.tolist() for layer in heads], style, f"{network.name}, mean of heads")
+        uniform[of_uniform] = "0.4" if of_uniform in uniform or len(networks) == 1 else style.colour
     for distance, colour in uniform.items():
         axis.axhline(distance, ls="--", lw=1, color=colour, label="uniform attention")
     axis.set_ylim(0, 1.08 * axis.get_ylim()[1])

@@ -30,12 +30,12 @@ from vit_vs_cnn.reporting.style import (
     format_percent,
 )
 
-#: Letters of a line that is as wide as an image.
-LETTERS = 22
+#: Number of characters that fit below an image.
+LINE_LENGTH = 22
 
 
 def comparison_figures(comparison: NetworkComparison, entries: Sequence[TestedEntry]) -> dict[str, Figure]:
-    """All figures that the comparison has data for, by the name of the file."""
+    """All figures for which the comparison has data, by file name."""
     figures: dict[str, Figure] = {}
     styles = assign_styles([network.group for network in comparison.networks])
     if (accuracy := comparison.accuracy) is not None:
@@ -56,7 +56,7 @@ def comparison_figures(comparison: NetworkComparison, entries: Sequence[TestedEn
 
 
 def classes_figure(classes: Sequence[ClassAccuracy], styles: ModelStyles) -> Figure:
-    """Accuracy by class, the class where groups differ most on top; at most 30 classes."""
+    """Accuracy by class for at most 30 classes, those with the largest difference between groups on top."""
     ordered = sorted(classes, key=lambda c: max(c.accuracy.values()) - min(c.accuracy.values()), reverse=True)
     shown = ordered[:30]
     figure, (axis,) = make_axes(6.4, 1.2 + 0.27 * len(shown))
@@ -134,10 +134,10 @@ def examples_figure(
 
 
 def _picture_texts(number: int, first: Sequence[ScoredNetwork], test: LabelledImages) -> tuple[str, str]:
-    """Texts above and below an image, in lines that are not wider than it."""
+    """Texts above and below an image, wrapped to its width."""
     truth = test.class_names[int(test.labels[number])]
     answers = [f"{t.group}: {test.class_names[int(t.predictions.classes[number])]}" for t in first]
-    return wrap_text(f"it is: {truth}", LETTERS), "\n".join(wrap_text(text, LETTERS) for text in answers)
+    return wrap_text(f"class: {truth}", LINE_LENGTH), "\n".join(wrap_text(text, LINE_LENGTH) for text in answers)
 
 
 def reliability_figure(
@@ -155,7 +155,7 @@ def reliability_figure(
                 axis.plot(scores.confidence, scores.accuracy, label=label, ms=4, **styles[group].line)
         axis.plot([0, 1], [0, 1], color=NEUTRAL_COLOUR, linestyle=":", zorder=0)
         axis.set(xlim=(0, 1), ylim=(0, 1), aspect="equal", xlabel="confidence", ylabel="accuracy")
-        axis.set_title("with a temperature fitted on validation" if panel else "as it is", fontsize=10)
+        axis.set_title("after temperature scaling" if panel else "before temperature scaling", fontsize=10)
         axis.legend(fontsize=7, frameon=False, loc="upper left")
     return figure
 

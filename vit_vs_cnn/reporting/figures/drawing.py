@@ -1,4 +1,4 @@
-"""Figures without a display: axes, common plots, files, and fonts for names in any script."""
+"""Helpers for figures without a display: axes, common plots, files, and fonts for any script."""
 
 import io
 import textwrap
@@ -26,16 +26,16 @@ from vit_vs_cnn.files import atomic_write
 from vit_vs_cnn.reporting.style import DPI, ModelStyle, ModelStyles
 from vit_vs_cnn.statistics.intervals import Estimate
 
-#: Formatters of ticks that are names; other formatters write numbers, as formulas.
+#: Formatters whose tick labels are names. Other formatters write numbers, possibly as formulas.
 _NAME_FORMATTERS = (FixedFormatter, FuncFormatter, StrCategoryFormatter)
-#: Fonts that draw a box for every character.
+#: Names of fonts that draw a box for every character.
 _LAST_RESORT = ("Last Resort", "LastResort")
-#: Values of each model, from 0 to 1.
+#: Values in [0, 1] by the name of a model.
 Shares = Mapping[str, Sequence[float]]
 
 
 class PercentLocator(AutoLocator):
-    """Ticks of an axis in percent, which ends at 0 and 100 with room for a mark."""
+    """Tick locator for percentages: the axis extends at most a little beyond 0 and 100."""
 
     def view_limits(self, dmin: float, dmax: float) -> tuple[float, float]:
         low, high = super().view_limits(dmin, dmax)
@@ -46,7 +46,7 @@ class PercentLocator(AutoLocator):
 
 
 class Drawing(Figure):
-    """A figure outside of pyplot, which a notebook shows as the result of a cell."""
+    """Figure that does not depend on pyplot, and that a notebook shows as the result of a cell."""
 
     def savefig(self, *args: Any, **options: Any) -> None:
         set_fallback_fonts(self)
@@ -60,10 +60,10 @@ class Drawing(Figure):
 def make_axes(
     width: float, height: float, columns: int = 1, rows: int = 1, *, share: bool = False, has_axes: bool = True
 ) -> tuple[Drawing, list[Axes]]:
-    """A figure of a size in inches, and its panels row by row.
+    """Create a figure with a size in inches, and return it with its panels, row by row.
 
     Arguments:
-        share: one scale for all panels.
+        share: whether all panels have the same scale.
         has_axes: draw the left and the lower axis; pictures have none.
     """
     figure = Drawing(figsize=(width, height), layout="constrained")
@@ -79,14 +79,14 @@ def make_axes(
 
 
 def wrap_text(text: str, letters: int = 24) -> str:
-    """Text in lines of at most so many letters."""
+    """Wrap a text to lines of at most ``letters`` characters."""
     return "\n".join(textwrap.wrap(text, letters, break_on_hyphens=False))
 
 
 def make_panels(
     count: int, most: int, width: float, height: float, *, extra: float = 0.6, share: bool = False
 ) -> tuple[Drawing, list[Axes]]:
-    """A figure with panels of a size, at most ``most`` in a row; ``extra`` is its additional height."""
+    """Create a figure with panels of a size in inches, at most ``most`` in a row; ``extra`` is additional height."""
     columns = min(most, count)
     rows = -(-count // columns)
     figure, axes = make_axes(width * columns + 0.6, height * rows + extra, columns, rows, share=share)
@@ -95,11 +95,11 @@ def make_panels(
     return figure, axes[:count]
 
 
-def plot_distances(axis: Axes, heads: Sequence[Sequence[float]], look: ModelStyle, label: str) -> None:
+def plot_distances(axis: Axes, heads: Sequence[Sequence[float]], style: ModelStyle, label: str) -> None:
     """Plot the attention distance of every head by layer, and the mean of each layer."""
     for layer, distances in enumerate(heads, start=1):
-        axis.plot([layer] * len(distances), distances, ls="none", alpha=0.45, ms=4, **look.line)
-    axis.plot(range(1, len(heads) + 1), [fmean(distances) for distances in heads], color=look.colour, label=label)
+        axis.plot([layer] * len(distances), distances, ls="none", alpha=0.45, ms=4, **style.line)
+    axis.plot(range(1, len(heads) + 1), [fmean(distances) for distances in heads], color=style.colour, label=label)
     axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     axis.set(xlabel="layer", ylabel="mean attention distance in pixels")
 
@@ -107,7 +107,7 @@ def plot_distances(axis: Axes, heads: Sequence[Sequence[float]], look: ModelStyl
 def plot_shares(
     axis: Axes, x_values: Sequence[float] | Sequence[int], shares: Shares, styles: ModelStyles, **options: Any
 ) -> None:
-    """Plot a line in percent for each model."""
+    """Plot a line for each model, in percent."""
     axis.yaxis.set_major_locator(PercentLocator())
     for name, values in shares.items():
         style: dict[str, Any] = {"ms": 4, **styles[name].line, **options}
@@ -115,13 +115,13 @@ def plot_shares(
 
 
 def as_rgb(image: Any) -> UInt8[np.ndarray, "rows cols 3"]:
-    """The first three channels of an image, or its first one in grey if it has fewer."""
+    """First three channels of an image, or its first channel as grey if it has fewer."""
     colours = image[:3] if len(image) >= 3 else image[:1].expand(3, -1, -1)
     return colours.permute(1, 2, 0).contiguous().numpy()
 
 
 def error_bars_in_percent(estimates: Sequence[Estimate]) -> tuple[np.ndarray, np.ndarray]:
-    """Values, and lengths of their error bars below and above."""
+    """Values in percent, and lengths of their error bars below and above."""
     values, low, high = (100 * np.array([getattr(e, end) for e in estimates]) for end in ("value", "low", "high"))
     return values, np.maximum([values - low, high - values], 0)
 
@@ -132,30 +132,30 @@ def plot_rows(
     mark: Mapping[str, Any],
     **options: Any,
 ) -> None:
-    """Plot a row for each name: its accuracy with an interval, and below it the accuracies of several seeds.
+    """Plot a row for each name: its accuracy with an interval, and below it the accuracies of single seeds.
 
     Arguments:
-        mark: style of a single seed.
-        options: of the error bars.
+        mark: style of the marker of a single seed.
+        options: options of the error bars.
     """
     axis.xaxis.set_major_locator(PercentLocator())
-    for row, (_, look, estimate, by_seed) in enumerate(rows):
+    for row, (_, style, estimate, by_seed) in enumerate(rows):
         value, error = error_bars_in_percent([estimate])
-        axis.errorbar(value, row, xerr=error, ls="none", **look.line, **options)
+        axis.errorbar(value, row, xerr=error, ls="none", **style.line, **options)
         if len(by_seed) > 1:
-            axis.plot([100 * a for a in by_seed], [row + 0.2] * len(by_seed), ls="none", color=look.colour, **mark)
+            axis.plot([100 * a for a in by_seed], [row + 0.2] * len(by_seed), ls="none", color=style.colour, **mark)
     axis.set_yticks(range(len(rows)), [name for name, *_ in rows])
     axis.set_ylim(len(rows) - 0.5, -0.5)
 
 
 def render_figure(figure: Figure, kind: str = "svg", *, dpi: int = DPI) -> bytes:
-    """Bytes of a file of a figure; the same figure gives the same bytes."""
+    """Render a figure to the bytes of an SVG or PNG; the same figure gives the same bytes."""
     with _fixed_layout(figure):
         return _bytes(figure, kind, "page", dpi)
 
 
 def save_figure(figure: Figure, folder: Path, name: str, formats: Sequence[str] = ("png", "svg")) -> list[Path]:
-    """Write ``name.png`` and ``name.svg`` into a folder, which is made; the same figure gives the same bytes."""
+    """Write ``name.png`` and ``name.svg`` into a folder, which is created; the same figure gives the same bytes."""
     paths = [folder / f"{name}.{suffix}" for suffix in formats]
     with _fixed_layout(figure):
         for path, suffix in zip(paths, formats, strict=True):
@@ -189,7 +189,7 @@ def _bytes(figure: Figure, kind: str, name: str, dpi: int) -> bytes:
 
 
 def set_fallback_fonts(figure: Figure) -> None:
-    """Let every text of a figure use installed fonts that have its characters, and read no name as a formula.
+    """Set fonts with all characters of a figure's texts, and do not parse names as formulas.
 
     A character that no font has is drawn as a box.
     """
@@ -203,7 +203,7 @@ def set_fallback_fonts(figure: Figure) -> None:
         text.set_parse_math(text in numbers)
     characters = frozenset(ord(sign) for text in texts for sign in text.get_text() if sign > "\x7f")
     if fallbacks := _fallback_fonts(characters):
-        for axis in axes:  # labels of ticks are made anew by each drawing
+        for axis in axes:  # tick labels are recreated each time the figure is drawn
             axis.set_tick_params(which="both", labelfontfamily=["sans-serif", *fallbacks])
         for text in texts:
             text.set_fontfamily([*dict.fromkeys([*text.get_fontfamily(), *fallbacks])])
@@ -211,7 +211,7 @@ def set_fallback_fonts(figure: Figure) -> None:
 
 @contextmanager
 def ignore_glyph_warnings() -> Iterator[None]:
-    """Context without warnings about missing characters and about scripts that matplotlib cannot shape."""
+    """Context that ignores warnings about missing characters and about scripts that matplotlib does not support."""
     with warnings.catch_warnings():
         for message in ("Glyph .* missing from", "Matplotlib currently does not support"):
             warnings.filterwarnings("ignore", message)
@@ -220,7 +220,7 @@ def ignore_glyph_warnings() -> Iterator[None]:
 
 @lru_cache(maxsize=256)
 def _fallback_fonts(characters: frozenset[int]) -> tuple[str, ...]:
-    """Families of installed fonts with the characters that the default font lacks."""
+    """Installed font families that have the characters missing in the default font."""
     results, missing = [], characters - _characters_of(findfont(FontProperties()))
     plain = (font for font in fontManager.ttflist if font.style == "normal" and font.weight in (400, "normal"))
     for name, path in sorted((font.name, font.fname) for font in plain if not font.name.startswith(_LAST_RESORT)):
@@ -232,7 +232,7 @@ def _fallback_fonts(characters: frozenset[int]) -> tuple[str, ...]:
 
 @lru_cache(maxsize=512)
 def _characters_of(path: str) -> frozenset[int]:
-    """The characters that a font draws at any size; none for one that cannot be read."""
+    """Characters of a scalable font; empty if it cannot be read."""
     try:
         font = FT2Font(path)
         return frozenset(font.get_charmap()) if font.scalable else frozenset()

@@ -14,18 +14,18 @@ from vit_vs_cnn.reporting.style import DIFFERENCE_COLOUR, NEUTRAL_COLOUR, ModelS
 from vit_vs_cnn.statistics.intervals import Estimate
 from vit_vs_cnn.statistics.pair_comparison import CONCLUSIVE, PairComparison
 
-#: Width and height in inches. The letters are readable on a page 400 pixels wide.
+#: Width and height in inches. The text stays readable on a page that is 400 pixels wide.
 FIGURE_SIZE_INCHES = (6.4, 3.0)
 #: With more models, only the two models of the recommendation have intervals.
 MAX_CURVES_WITH_INTERVALS = 5
-#: The one look of differences.
+#: Style of differences between models.
 _DIFFERENCE = ModelStyle(DIFFERENCE_COLOUR, "o")
-#: Comparisons of a row by training-set size: the difference, and whether it is conclusive.
+#: Row of a forest plot: its name, and by training-set size the difference and whether it is conclusive.
 _Row = tuple[str, dict[int, tuple[Estimate, bool]]]
 
 
 def experiment_figures(analysis: Analysis) -> dict[str, Figure]:
-    """Figures of the details for which there are data, by the name of the file."""
+    """Figures of the details section for which there are data, by file name."""
     figures = {}
     if len(analysis.budgets) > 1:
         figures["more_training"] = accuracy_curves(analysis, analysis.budgets)
@@ -44,11 +44,11 @@ def experiment_figures(analysis: Analysis) -> dict[str, Figure]:
 def accuracy_curves(analysis: Analysis, budgets: Sequence[str] = (), *, fits: bool = False) -> Figure:
     """Accuracy against training images: means with 95 % intervals joined by lines, and single seeds as dots.
 
-    All models are in one axis. With one training-set size each model is a row.
+    All models are in one panel. With a single training-set size, each model is a row.
 
     Arguments:
-        budgets: one panel each; the longest alone by default.
-        fits: whether the laws of the forecasts are drawn instead of the lines.
+        budgets: budgets to show, each in a panel; only the longest by default.
+        fits: whether the fitted laws of the forecasts are drawn instead of lines between the means.
     """
     shown = [*(budgets or analysis.budgets[-1:])]
     sizes = sorted({point.train_size for point in analysis.accuracies if point.budget in shown})
@@ -107,7 +107,7 @@ def _draw_curves(axis: Axes, analysis: Analysis, budget: str, *, fits: bool) -> 
 
 
 def shows_chance(analysis: Analysis) -> bool:
-    """True if a line at chance leaves enough of the axis to the accuracies."""
+    """True if the axis can include chance and still show the accuracies well."""
     values = [point.accuracy.value for point in analysis.accuracies]
     room = 3 * (max(values) - min(values)) + 0.1
     return analysis.chance is not None and min(values) - analysis.chance < room
@@ -119,14 +119,14 @@ def _draw_intervals(axis: Axes, sizes: Sequence[int], estimates: Sequence[Estima
 
 
 def _label_ends(axis: Axes, analysis: Analysis, budget: str, *, with_chance: bool) -> None:
-    """Write the names of the models to the right of an axis, at the ends of their curves."""
+    """Write the names of the models at the right ends of their curves."""
     curves = {model.key: analysis.curve(model.key, budget) for model in analysis.models}
     ends = {key: 100 * curve[-1].accuracy.value for key, curve in curves.items() if curve}
     _write_names(axis, analysis, ends | ({"": 100 * (analysis.chance or 0)} if with_chance else {}))
 
 
 def _write_names(axis: Axes, analysis: Analysis, ends: dict[str, float]) -> None:
-    """Write display names to the right of an axis, near the given heights and apart. "" is the majority class."""
+    """Write display names to the right of an axis near given heights, without overlap; "" is the majority class."""
     styles, names = assign_styles(analysis.display_names), analysis.display_names | {"": "majority class"}
     order = sorted(ends, key=lambda key: (ends[key], key))
     low, high = axis.get_ylim()
@@ -142,13 +142,13 @@ def _write_names(axis: Axes, analysis: Analysis, ends: dict[str, float]) -> None
 
 
 def _with_limited_interval(difference: Estimate) -> Estimate:
-    """A difference, without its interval where the data do not determine it."""
+    """Difference, with an interval of zero width if the data do not determine both ends."""
     value = difference.value
     return difference if difference.low > -1 and difference.high < 1 else Estimate(value, value, value)
 
 
 def difference_curve(analysis: Analysis) -> Figure:
-    """Difference of the two models of the recommendation against training images, with the crossover shaded."""
+    """Difference of the two models in the recommendation against training images, with the crossover shaded."""
     advice, names = analysis.recommendation, analysis.display_names
     assert advice.rival is not None
     figure, (axis,) = make_axes(FIGURE_SIZE_INCHES[0], 2.8)
@@ -175,7 +175,7 @@ def difference_curve(analysis: Analysis) -> Figure:
 
 
 def reference_model(analysis: Analysis) -> str | None:
-    """The model in every comparison, where there are several pairs and few enough for one figure; else None."""
+    """Model that is part of every comparison; None if there is none, or if there are too many pairs for one figure."""
     pairs = {comparison.names for comparison in analysis.comparisons}
     if not 1 < len(pairs) <= MAX_CURVES_WITH_INTERVALS:
         return None
@@ -210,7 +210,7 @@ def difference_curves(analysis: Analysis, reference: str) -> Figure:
 
 
 def gaps_to_best(analysis: Analysis) -> Figure:
-    """Points by which each model is worse than the best one: a row a model, a panel a training-set size."""
+    """Points by which each model is worse than the best one: one row for each model, one panel for each size."""
     gaps, names = _gaps_to_best(analysis), analysis.display_names
     order = sorted(gaps, key=lambda key: gaps[key][max(gaps[key])][0].value)
     return _forest([(names[key], gaps[key]) for key in order], f"points below the {names[_best(analysis)]}")
@@ -237,7 +237,7 @@ def _forest(rows: Sequence[_Row], label: str) -> Figure:
 
 
 def _recommended_pair(analysis: Analysis) -> list[PairComparison]:
-    """Comparisons of the two models of the recommendation, by size."""
+    """Comparisons of the two models in the recommendation, by size."""
     advice = analysis.recommendation
     return [] if advice.rival is None else analysis.pair_comparisons(advice.best, advice.rival)
 
@@ -249,7 +249,7 @@ def _best(analysis: Analysis) -> str:
 
 
 def _gaps_to_best(analysis: Analysis) -> dict[str, dict[int, tuple[Estimate, bool]]]:
-    """Points of each model below the best one, by model and size, and whether the comparison is conclusive."""
+    """Distance of each model from the best one, by model and size, and whether the comparison is conclusive."""
     best, gaps = _best(analysis), dict[str, dict[int, tuple[Estimate, bool]]]()
     for comparison in (comparison for comparison in analysis.comparisons if best in comparison.names):
         model, gap = comparison.second, comparison.difference
@@ -260,7 +260,7 @@ def _gaps_to_best(analysis: Analysis) -> dict[str, dict[int, tuple[Estimate, boo
 
 
 def _set_log_axis(axis: Axes, values: Sequence[int]) -> None:
-    """A logarithmic axis whose ticks are the values, as far as there is room for their labels."""
+    """Set a logarithmic axis with ticks at the values, as far as their labels fit."""
     length, ticks = np.log(max(values) / min(values)), list[int]()
     room = 0.16 if axis.get_subplotspec().get_gridspec().ncols == 1 else 0.3  # pyright: ignore[reportOptionalMemberAccess]
     for value in sorted(values, reverse=True):

@@ -22,14 +22,14 @@ def attention_heatmaps(
     limits: tuple[float, float] | None = None,
     cell_size: float = 1.9,
 ) -> Drawing:
-    """A grid of matrices with one colour scale, queries downwards and keys to the right.
+    """Grid of attention matrices with one colour scale; rows are queries, columns are keys.
 
     Arguments:
         weights: ``weights[row][column]`` is a matrix ``(queries, keys)``; for the heads of every layer, ``(layers,
             heads, queries, keys)``. The matrices may differ in size.
-        axis_labels: of the queries and of the keys.
-        limits: of the colour scale; zero (or the least, if negative) to the greatest value if None.
-        cell_size: of a matrix, in inches.
+        axis_labels: labels of the query axis and of the key axis.
+        limits: limits of the colour scale; from zero (or the smallest value if negative) to the largest value if None.
+        cell_size: size of a matrix in inches.
 
     Raises:
         ValueError: if the grid is empty, or its rows differ in length.
