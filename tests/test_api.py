@@ -253,10 +253,10 @@ def test_a_comparison_says_as_much_in_a_notebook_which_shows_it_once(compared, m
 def test_a_network_that_cannot_be_chosen_or_opened_is_one_line(found, vit):
     for path, contender, says in [
         (found.folder, None, "has several contenders; name one "),
-        (found.folder, "vti", "no finished cell of contender 'vti'; there are "),
+        (found.folder, "vti", "no finished run of contender 'vti'; there are "),
         (vit.path, "resnet", "is of contender 'vit', not of 'resnet'"),
         ("nowhere.ckpt", None, "checkpoint .*nowhere.ckpt: no such file"),
-        (found.folder / "cells", None, "is not the folder of a trained cell"),
+        (found.folder / "cells", None, "is not the folder of a trained run"),
     ]:
         with pytest.raises(InputError, match=says):
             vc.load(path, contender)

@@ -162,10 +162,10 @@ def test_dashes_underscores_and_lists_with_commas_are_read():
 def test_status_without_a_folder_lists_the_experiments(trained_once, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["status"]) == 2
-    assert "error: runs: there is no such folder here; train makes one" in capsys.readouterr().err
+    assert "error: runs: no such folder; train creates" in capsys.readouterr().err
     (tmp_path / "runs").mkdir()
     assert main(["status"]) == 2
-    assert "error: runs: there is no experiment in it" in capsys.readouterr().err
+    assert "error: runs: the folder contains no experiment" in capsys.readouterr().err
     for name in ("one", "two"):
         shutil.copytree(trained_once, tmp_path / "runs" / name)
     (tmp_path / "runs" / "torn").mkdir()
@@ -370,7 +370,7 @@ def test_a_report_of_a_grid_that_is_not_finished_says_so(finished, tmp_path, cap
     next((tmp_path / "runs" / "tiny" / "cells").glob("*/result.json")).unlink()
     assert main(["report", str(tmp_path / "runs" / "tiny")]) == 0
     told = capsys.readouterr().out
-    assert re.search(r"^note: Of \d+ runs 1 not finished. The report is of the others.", told, re.MULTILINE)
+    assert re.search(r"^note: Of \d+ runs 1 not finished. The report contains the others.", told, re.MULTILINE)
 
 
 def test_the_version_is_told(capsys):

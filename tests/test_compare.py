@@ -375,7 +375,7 @@ def test_a_test_set_that_was_to_stay_shut_is_opened_on_demand_only(refused, expe
         (["CELL", "timm/resnet10t=nowhere.pth"], "nowhere.pth"),
         (["CELL", "timm/resnet10t=CELL/config.yaml"], "config.yaml"),
         (["CELL", "CELL/predictions.npz"], "predictions.npz"),
-        (["CELL", "program.pt2"], "holds a program"),
+        (["CELL", "program.pt2"], "contains a program"),
         (["CELL", "CELL/config.yaml"], "config.yaml"),
         (["CELL/.."], "has no checkpoints/last.ckpt"),
         (["EXPERIMENT", "--train-size", "77"], "no finished cell of 77 images; there are [120]"),

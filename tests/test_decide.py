@@ -68,7 +68,7 @@ def test_a_folder_goes_to_a_report_and_the_same_command_keeps_its_grid(tmp_path,
     assert str(folder / "report" / "index.html") in captured.out.replace("\n", "")
     assert _decide(tmp_path, "--minutes", "99", *small.split(), *named.split()) == 0
     again = capsys.readouterr().err
-    assert "Going on with the grid that was chosen before" in again
+    assert "Continuing with the earlier plan" in again
     assert "More on the images" not in again
     assert "6 of 6 runs finished before" in again
     assert (folder / "report" / "index.html").read_text() == html

@@ -121,4 +121,4 @@ def test_the_study_stands_before_beside_after_and_is_not_measured_twice(experime
 
 def test_a_folder_that_is_neither_is_named(tmp_path, capsys):
     assert main(["locality", str(tmp_path)]) == 2
-    assert "is not the folder of a trained cell" in capsys.readouterr().err
+    assert "is not the folder of a trained run" in capsys.readouterr().err

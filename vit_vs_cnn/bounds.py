@@ -19,7 +19,7 @@ class Bounds:
     is_whole: bool = False
 
     def hold(self, value: Any) -> bool:
-        """Report if a value is a finite number within the bounds."""
+        """True if a value is a finite number within the bounds."""
         return (
             isinstance(value, int if self.is_whole else int | float)
             and not isinstance(value, bool)

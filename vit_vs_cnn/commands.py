@@ -188,7 +188,7 @@ class Command:
         )
 
     def _is_text(self, name: str, value: str) -> bool:
-        """Report if a setting takes the word as it is: a path such as "photos #1" is not read as YAML."""
+        """True if a setting takes the word as it is: a path such as "photos #1" is not read as YAML."""
         setting = dotted_settings().get(re.sub(r"^contenders\.[^.]+", "contenders.NAME", name))
         kinds = {*kinds_of(setting.hint)} if setting is not None else {Any}
         return kinds <= {str, type(None)} and not (value == "null" and type(None) in kinds)

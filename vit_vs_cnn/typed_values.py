@@ -105,7 +105,7 @@ def in_words(hint: Any) -> str:
 
 @functools.cache
 def is_plain(hint: Any) -> bool:
-    """Report if ``convert`` knows a type. Other types are classes whose objects are made from a config."""
+    """True if ``convert`` knows a type. Other types are classes whose objects are made from a config."""
     if get_origin(hint) is Literal:
         return True
     if get_origin(hint) is not None:

@@ -159,7 +159,7 @@ def test_a_config_is_found_by_its_name_unless_a_file_has_it(tmp_path, monkeypatc
     (tmp_path / "decide").write_text("name: mine\n")
     assert find_config("decide") == Path("decide")
     known = ", ".join(path.stem for path in CONFIGS)
-    with pytest.raises(InputError, match=f"config decode: No such file; by name there are {known}"):
+    with pytest.raises(InputError, match=f"config decode: no such file; built-in configs: {known}"):
         find_config("decode")
 
 

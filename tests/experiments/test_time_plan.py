@@ -169,7 +169,7 @@ def test_more_minutes_never_give_a_smaller_grid(pool):
 
 def test_too_few_minutes_are_refused_with_what_it_takes(pool):
     with pytest.raises(
-        InputError, match=r"minutes 0\.01: the least \(1,300 images, 1 seed, 25 steps each\) takes about"
+        InputError, match=r"minutes 0\.01: the smallest plan \(1,300 images, 1 seed, 25 steps each\) takes about"
     ):
         _grid(pool, 0.01)
 
@@ -234,7 +234,7 @@ def test_the_same_or_fewer_minutes_keep_the_grid_of_the_folder(tmp_path, minutes
     text = io.StringIO()
     again = plan_for_time(_experiment(tmp_path, minutes=minutes), console=Console(file=text, width=200))
     assert again == begun
-    assert "Going on with the grid that was chosen before: 120 images, 1 seed, 100 steps each" in text.getvalue()
+    assert "Continuing with the earlier plan: 120 images, 1 seed, 100 steps each" in text.getvalue()
 
 
 def _finish(cells: Iterable[Run], seconds: float = 2.0) -> None:
@@ -278,7 +278,7 @@ def test_time_that_is_spent_is_not_spent_again(pool, monkeypatch, tmp_path):
     _finish(grid(begun, pool, world_size=1), seconds=100.0)
     little, text = _more(monkeypatch, begun, pool, 4.0)
     assert little == begun.protocol
-    assert "4 minutes add nothing to it" in text
+    assert "4 minutes allow no larger plan" in text
 
 
 def test_after_a_first_analysis_sizes_and_seeds_are_added_and_no_longer_budget(pool, monkeypatch, tmp_path):
@@ -346,7 +346,7 @@ def test_an_interrupted_search_is_resumed_with_its_grid(pool, monkeypatch, tmp_p
     (first.folder / "experiment.yaml").write_text(yaml.safe_dump(first.to_dict()))
     again, text = _told(monkeypatch, _recommended(tmp_path, 30.0), pool, step=0.02)
     assert (again.protocol, again.tuning) == (first.protocol, first.tuning)
-    assert "Going on with the grid that was chosen before" in text
+    assert "Continuing with the earlier plan" in text
 
 
 @pytest.mark.parametrize(("minutes", "is_tuned"), [(9.0, False), (60.0, True)])
@@ -359,7 +359,7 @@ def test_linear_probes_are_fine_tuned_too_where_the_minutes_allow(pool, monkeypa
     values["protocol"]["pairs"] = [["vit_pretrained", "cnn_pretrained"], ["vit", "resnet"]]
     experiment, text = _told(monkeypatch, experiment_from_dict(values), pool, step=0.5)
     tuned = {"vit_finetuned", "cnn_finetuned"}
-    assert ("Pretrained models are not fine-tuned: that takes --minutes" in text) != is_tuned
+    assert ("Pretrained models are not fine-tuned: that needs --minutes" in text) != is_tuned
     assert tuned & experiment.contenders.keys() == (tuned if is_tuned else set())
     assert experiment.protocol.pairs is not None
     assert (experiment.protocol.pairs[0] == ["vit_finetuned", "cnn_finetuned"]) == is_tuned

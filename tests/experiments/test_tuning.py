@@ -135,7 +135,7 @@ def test_a_trial_that_diverges_counts_is_not_chosen_and_is_not_repeated(tmp_path
 def test_trials_need_validation_images(tmp_path):
     values = values_with(tmp_path)
     values["data"]["validation_fraction"] = 0.0
-    with pytest.raises(InputError, match="leaves none to validate with"):
+    with pytest.raises(InputError, match="leaves no validation image"):
         run_quietly(experiment_from_dict(values))
 
 

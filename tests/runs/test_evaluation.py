@@ -63,7 +63,7 @@ def test_arrays_of_other_lengths_are_refused(tmp_path, cut):
     predict(_network(), _images(), _scale).save(tmp_path / "p.npz")
     with np.load(tmp_path / "p.npz") as arrays:
         np.savez(tmp_path / "q.npz", **{**arrays, cut: arrays[cut][:3]})
-    with pytest.raises(InputError, match=r"q\.npz: its arrays are not of as many images"):
+    with pytest.raises(InputError, match=r"q\.npz: its arrays differ in their numbers of images"):
         Predictions.load(tmp_path / "q.npz")
 
 
@@ -111,7 +111,7 @@ def test_answers_that_are_no_numbers_are_refused_and_leave_no_trace(tmp_path, va
     with torch.no_grad():
         network[1].bias[1] = value
     ledger = TestSetLog(tmp_path, _images().fingerprint())
-    with pytest.raises(InputError, match=r"vit-s3: its answers to 23 of 23 images are not finite numbers") as error:
+    with pytest.raises(InputError, match=r"vit-s3: predictions for 23 of 23 images are not finite") as error:
         _evaluate(network, ledger, "vit-s3", path=tmp_path / "p.npz")
     assert "\n" not in str(error.value)
     assert not list(tmp_path.iterdir())
@@ -121,5 +121,5 @@ def test_stored_answers_that_are_no_numbers_are_refused(tmp_path):
     Predictions.from_logits(torch.full((3, 2), float("nan")), torch.tensor([0, 1, 1]), ["a", "b", "c"]).save(
         tmp_path / "p.npz"
     )
-    with pytest.raises(InputError, match=r"p\.npz: its answers to 3 of 3 images"):
+    with pytest.raises(InputError, match=r"p\.npz: predictions for 3 of 3 images"):
         Predictions.load(tmp_path / "p.npz")

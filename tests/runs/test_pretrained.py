@@ -181,7 +181,7 @@ def test_a_cell_is_named_by_its_weights_and_not_by_where_they_lie(pretrained, tm
 
 def test_what_a_file_says_of_weights_opens_nothing(pretrained, tmp_path):
     values = _values(pretrained, tmp_path)
-    with pytest.raises(InputError, match="a config that a file carries opens no other files"):
+    with pytest.raises(InputError, match="weights are not read, as the config comes from a file that is not trusted"):
         read_pretrained(experiment_from_dict(values, trusted=False), "tuned")
 
 
@@ -261,9 +261,7 @@ def test_timms_weights_without_a_network_are_refused_in_one_line(tmp_path, monke
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
     values = tiny_config(tmp_path)
     values["contenders"] = {"tuned": {"model": {"name": "timm/test_resnet"}, "weights": {"hub": True}}}
-    with pytest.raises(
-        InputError, match=r"tuned.weights.hub: the weights of timm/test_resnet are neither in timm's cache"
-    ):
+    with pytest.raises(InputError, match=r"tuned.weights.hub: the weights of timm/test_resnet are not in timm's cache"):
         _cell(values)
 
 
@@ -273,7 +271,7 @@ def test_timms_weights_without_a_network_are_refused_in_one_line(tmp_path, monke
         ({}, "exactly one of cell, file, hub; given: none"),
         ({"hub": True, "file": "x"}, "given: file, hub"),
         ({"file": "nowhere.safetensors"}, "nowhere.safetensors: no such file"),
-        ({"hub": True}, "timm has weights for models timm/NAME, not for 'resnet8'"),
+        ({"hub": True}, "needs a model timm/NAME, but the model is 'resnet8'"),
     ],
 )
 def test_a_wrong_setting_is_told_in_one_line(tmp_path, weights, said):
@@ -288,7 +286,7 @@ def test_options_of_timms_that_fetch_weights_say_where_weights_come_from(tmp_pat
     values = tiny_config(tmp_path)
     values["contenders"] = {"tuned": {"model": {"name": "timm/test_resnet", option: True}}}
     cell = _cell(values)
-    with pytest.raises(InputError, match=f"model.{option}: trained weights come by contenders.NAME.weights"):
+    with pytest.raises(InputError, match=f"model.{option}: load pretrained weights with contenders.NAME.weights"):
         prepare_network(cell, ExperimentData(cell.experiment.data).draw(120, 3))
 
 
@@ -319,7 +317,7 @@ def test_a_file_of_weights_that_holds_itself_is_refused(tmp_path):
     contents = {"nothing": 1}
     contents["state_dict"] = contents
     torch.save(contents, tmp_path / "round.pth")
-    with pytest.raises(InputError, match=r"round\.pth holds no tensors by name"):
+    with pytest.raises(InputError, match=r"round\.pth contains no named tensors"):
         read_weights(tmp_path / "round.pth")
 
 

@@ -66,7 +66,7 @@ def test_what_the_config_says_is_not_replaced_and_objects_are_made_inside():
         ("nowhere.Net", {}, r"nowhere\.Net cannot be imported: No module named"),
         ("Net", {}, "'Net' must be the path of a class"),
         (f"{OWN}.torch", {}, "is a module, not a class"),
-        (f"{OWN}.no_network", {}, r"no_network gives a int, not a torch\.nn\.Module"),
+        (f"{OWN}.no_network", {}, r"no_network returns a int, not a torch\.nn\.Module"),
     ],
 )
 def test_what_cannot_be_made_is_said_in_one_line(class_path, init_args, message):
@@ -160,8 +160,8 @@ def test_a_trusted_network_of_ones_own_predicts(trained):
 @pytest.mark.parametrize(
     ("loss", "message"),
     [
-        ({"class_path": f"{OWN}.HardOnly"}, "HardOnly fails on logits and shares of the classes"),
-        ({"class_path": f"{OWN}.PerImage"}, "PerImage must give one number"),
+        ({"class_path": f"{OWN}.HardOnly"}, "HardOnly fails on logits and class probabilities"),
+        ({"class_path": f"{OWN}.PerImage"}, "PerImage must return one number"),
         ({"class_path": f"{OWN}.Focal", "init_args": {"gamma": "x"}}, "gamma"),
     ],
 )

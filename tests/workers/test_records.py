@@ -193,7 +193,7 @@ def test_a_damaged_checkpoint_fails_its_cell_and_no_other(tmp_path, pair, kind, 
     assert main(["train", "--config", str(tmp_path / "pair.yaml")]) == 1
     said = capsys.readouterr().err.splitlines()
     assert said[0].startswith("failed: vit-n120-s0: damaged file: checkpoint")
-    assert why in said[0] and "move it away to have this run start anew" in said[0]
+    assert why in said[0] and "move it away to start this run again" in said[0]
     assert (resnet / "result.json").exists()
     assert [cell.state for cell in read_status(tmp_path / "runs" / "tiny").cells] == ["failed", "done"]
     checkpoint.unlink()

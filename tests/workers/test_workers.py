@@ -328,7 +328,7 @@ def test_auto_takes_processes_where_they_pay_off(tmp_path, monkeypatch, steps, s
     ("executor", "message"),
     [
         ("cloud", "executor.name: expected one of auto, local, processes, ray, got cloud"),
-        ({"name": "local", "workers": 3}, "workers 3 are of the other executors"),
+        ({"name": "local", "workers": 3}, "workers 3 needs another executor"),
         ({"name": "processes", "workers": 0}, "executor: workers 0 must be from 1 to 4096"),
         ({"retries": -1}, "retries -1 must be from 0 to 1000"),
         ({"name": "ray", "resources": {"CPU": -1.0}}, "resources.CPU must be 0 or more, but is -1.0"),

@@ -69,7 +69,8 @@ class Experiment:
         tuning: Search for recipes.
         minutes: Choose sizes, seeds and steps that take about this long; more minutes later plan a larger grid. null
             for sizes, seeds and steps as they are set.
-        trusted: Whether classes may be imported, because the user named them and not a file from elsewhere. No setting.
+        trusted: Not a setting: whether classes may be imported, because the user named them and not a file from
+            elsewhere.
     """
 
     name: str
@@ -118,7 +119,7 @@ class Experiment:
         return {}
 
     def with_budget(self, budget: Budget) -> "Experiment":
-        """Experiment with one of its budgets alone."""
+        """Experiment with only one of its budgets."""
         contenders = {
             name: dataclasses.replace(
                 contender,
@@ -325,7 +326,7 @@ def find_config(name: str | os.PathLike[str] = "quickstart") -> Path:
     if not path.is_file() and str(name) in configs:
         return configs[str(name)]
     if not path.exists():
-        raise InputError(f"config {name}: No such file; by name there are {', '.join(configs)}")
+        raise InputError(f"config {name}: no such file; built-in configs: {', '.join(configs)}")
     return path
 
 

@@ -68,7 +68,7 @@ def default_settings() -> dict[str, Any]:
 
 
 def default_options(model: str) -> Mapping[str, Any]:
-    """Options that a preset of this package has when none is given; empty for other models."""
+    """Default options of a preset of this package; empty for other models."""
     if model not in PRESETS:
         return {}
     parameters = inspect.signature(PRESETS[model].constructor).parameters.values()

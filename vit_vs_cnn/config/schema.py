@@ -80,7 +80,7 @@ class Data:
 
 @dataclass(frozen=True)
 class Budget:
-    """Length of training, in one of three units. With a list, every run is made with each of its budgets.
+    """Length of training, in one of three units. With a list, there is a run with each budget.
 
     Args:
         steps: Optimizer steps.
@@ -172,9 +172,9 @@ class Protocol:
         threads: Threads of PyTorch in every run. They decide how sums are rounded: with the same number a run gives the
             same weights on every machine.
         scored_on: test, or validation while recipes are being chosen; the test images are then not used.
-        pairs: Contenders that are compared with each other, as [[vit, resnet], ...]; null for all pairs. Fewer
-            comparisons leave more of the 5 % of error for each. The first pair, or the first two contenders, is the
-            primary comparison, with the largest training size. It is fixed before the first analysis.
+        pairs: Contenders that are compared with each other, as [[vit, resnet], ...]; null for all pairs. With
+            fewer pairs, p-values are adjusted for fewer comparisons. The first pair (by default of the first two
+            contenders) at the largest training size is the primary comparison. It is fixed before the first analysis.
         equivalence_margin: Largest difference of two equivalent contenders, in percentage points of accuracy.
     """
 
@@ -252,7 +252,7 @@ class Weights:
             raise InputError(f"weights takes exactly one of cell, file, hub; given: {', '.join(values) or 'none'}")
         check_numbers(vars(self), "weights.{name} {value} must be {bounds}", max_known_overlap=AT_LEAST_0)
         if self.contender is not None and self.cell is None:
-            raise InputError("weights.contender belongs to weights.cell, of an experiment")
+            raise InputError("weights.contender needs weights.cell with the folder of an experiment")
 
 
 @dataclass(frozen=True)
@@ -271,7 +271,7 @@ class Finetuning:
 
     def __post_init__(self) -> None:
         if self.head and self.last is not None:
-            raise InputError("finetune: head fits the head alone; last does not go with it")
+            raise InputError("finetune: head and last cannot be combined")
         check_numbers(vars(self), "finetune.{name} {value} must be {bounds}", last=AT_LEAST_0)
 
     @property
@@ -341,7 +341,7 @@ class Contender:
         schedule: Learning-rate schedule.
         label_smoothing: Share of the label's probability that is spread over all classes.
         loss: Custom loss in place of cross entropy, {class_path, init_args}: called with logits and labels, which are
-            shares of the classes where images are mixed.
+            class probabilities if images are mixed.
         class_weights: Weight of each class in the cross entropy: balanced (n / (C n_c)), or a number for each class;
             null for equal weights.
         ema_half_life: Half-life of a moving average of the weights, which is evaluated, as a share of the run; null for
@@ -373,14 +373,14 @@ class Contender:
 
     def __post_init__(self) -> None:
         if not isinstance(self.model, Mapping):
-            raise InputError(f"model: expected {{name: {self.model}}}, names with values, got {self.model!r}")
+            raise InputError(f"model: expected a mapping such as {{name: {self.model}}}, got {self.model!r}")
         if ("name" in self.model) == ("class_path" in self.model):
             raise InputError("model takes either name (with options) or class_path (with init_args)")
         for key in ("name", "class_path"):
             if not isinstance(self.model.get(key, ""), str):
                 raise InputError(f"model.{key} must be a text, got {self.model[key]!r}")
         if self.weights is not None and self.starts_from is not None:
-            raise InputError("weights and starts_from are two starts; name one of them")
+            raise InputError("weights and starts_from cannot be combined; set one of them")
         if self.finetune.head and self.weights is None and self.starts_from is None:
             raise InputError("finetune: head needs weights to compute features with (weights, or starts_from)")
         if self.loss is not None:
@@ -396,13 +396,13 @@ class Contender:
 
 @dataclass(frozen=True)
 class Execution:
-    """Settings of the execution. They change no result beyond rounding, and no name of a run.
+    """Settings of the execution. They change neither results, beyond rounding, nor the folders of runs.
 
     Args:
         compile: Compile the networks with torch.compile.
         channels_last: Channels-last layout of images and convolutions; null for where it is faster: in single precision
             on a CPU, and in half precision on a GPU.
-        checkpoint_interval: Steps between checkpoints, the most that a kill can lose; null for a twentieth of the run.
+        checkpoint_interval: Steps between checkpoints, which a killed run loses at most; null for 5 % of the run.
         validation_interval: Steps between validations; null for a fifth of the run.
         metrics: Metrics of torchmetrics in addition to accuracy, by name, each as {class_path, init_args}. They are
             logged as val/NAME and, for the scored images, written to result.json.
@@ -427,7 +427,7 @@ class Execution:
 
 @dataclass(frozen=True)
 class Executor:
-    """Processes that make the runs. These settings change no result beyond rounding, and no name of a run.
+    """Processes that make the runs. They change neither results, beyond rounding, nor the folders of runs.
 
     Args:
         name: local (this process), processes, or ray (a Ray cluster); auto for local or processes.
@@ -446,7 +446,7 @@ class Executor:
 
     def __post_init__(self) -> None:
         if self.workers is not None and self.name == "local":
-            raise InputError(f"workers {self.workers} are of the other executors; local is this process")
+            raise InputError(f"workers {self.workers} needs another executor, as local uses this process only")
         check_numbers(vars(self), workers=Bounds(at_least=1, at_most=4096), retries=Bounds(at_least=0, at_most=1000))
         if wrong := [name for name, amount in self.resources.items() if amount < 0]:
             raise InputError(f"resources.{wrong[0]} must be 0 or more, but is {self.resources[wrong[0]]}")

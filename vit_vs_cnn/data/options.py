@@ -134,9 +134,9 @@ class SyntheticOptions:
             raise InputError(f"task is {self.task!r}; allowed: {', '.join(get_args(Task))}")
         agreements = (self.shape_agreement, self.texture_agreement, self.test_texture_agreement)
         if self.task != "shape" and agreements != (1.0, 0.1, None):
-            raise InputError(f"task {self.task} has no agreements; they belong to the task shape")
+            raise InputError(f"task {self.task} has no shape_agreement and texture_agreement; they need task shape")
         if self.task != "same_different" and self.distance != 1:
-            raise InputError(f"task {self.task} has no distance; it belongs to the task same_different")
+            raise InputError(f"task {self.task} has no distance; it needs task same_different")
 
     def agreements(self, split: Split) -> tuple[float, float]:
         """Agreement of shape and of texture with the label, in a split of the task shape."""

@@ -24,7 +24,7 @@ GRID_CANDIDATES = (
 SIZES_FOR_A_TREND = 4
 #: Images of each class at the smallest size, and the largest ratio of the largest to the smallest size.
 PER_CLASS, SPAN = 10, 100
-#: A plan takes fewer times its minutes than this where only the excess allows a conclusion.
+#: A plan may take up to this multiple of the given minutes if only that allows a conclusion.
 MAX_OVERRUN = 1.25
 #: Steps if the config has a budget in another unit.
 STEPS = 600
@@ -66,7 +66,7 @@ class GridPlan:
         return f"{sizes} images, {format_count(len(self.seeds), 'seed')}, {budget} each"
 
     def is_larger_than(self, other: "GridPlan") -> bool:
-        """Report if a grid has the seeds of another one, at least as many sizes and as long runs, and differs."""
+        """True if a grid has the seeds of another one, at least as many sizes and as long runs, and differs."""
         is_different = (self.train_sizes, self.seeds, self.steps) != (other.train_sizes, other.seeds, other.steps)
         has_sizes = len(self.train_sizes) >= len(other.train_sizes) and self.train_sizes[-1] >= other.train_sizes[-1]
         return is_different and has_sizes and {*other.seeds} <= {*self.seeds} and self.steps >= other.steps
@@ -143,7 +143,7 @@ class GridTimeModel:
 
 
 def free_of(fixed: Collection[str]) -> list[str]:
-    """The settings of the grid that the user did not name."""
+    """Settings of the grid that the user did not set."""
     names = {name.removeprefix("protocol.").split(".")[0] for name in fixed}
     return [name for name in ("train_sizes", "seeds", "budget") if name not in names]
 
@@ -178,8 +178,8 @@ def choose_grid(grids: Sequence[GridPlan], minutes: float) -> GridPlan:
         return chosen
     least = min(grids, key=lambda grid: grid.seconds)
     raise InputError(
-        f"minutes {minutes:g}: the least ({least.text}) takes about {math.ceil(least.seconds / 6) / 10:g} here; give "
-        f"--minutes {math.ceil(least.seconds / 60)}, smaller images or smaller models"
+        f"minutes {minutes:g}: the smallest plan ({least.text}) takes about {math.ceil(least.seconds / 6) / 10:g}; "
+        f"use --minutes {math.ceil(least.seconds / 60)}, smaller images or smaller models"
     )
 
 
@@ -207,11 +207,11 @@ def _least_size(pool: ExperimentData) -> float:
 
 
 def spread_sizes(pool: ExperimentData, count: int) -> list[int]:
-    """So many sizes in even steps of log n, from all images down to ten of each class or a hundredth of all.
+    """Training-set sizes with about equal ratios, from all images down to ten of each class or a hundredth of all.
 
-    No two neighbours are further apart than a factor of 4.6, so that fewer than four sizes reach less far down. Sizes
-    are rounded to two digits. There are fewer where they would come closer than a factor of 1.5, or where the
-    rarest class would be left with less than two images to train on.
+    The ratio of neighbouring sizes is at most 4.6, so the smallest of fewer than four sizes is larger. Sizes are
+    rounded to two digits. There are fewer sizes than ``count`` if the ratio would be below 1.5, or if the rarest class
+    would have fewer than two training images.
     """
     largest = pool.largest
     smallest = max(_least_size(pool), largest / SPAN, largest / MOST_RATIO ** (count - 1))
@@ -222,5 +222,5 @@ def spread_sizes(pool: ExperimentData, count: int) -> list[int]:
 
 
 def steps_of(budget: Budget) -> tuple[int, ...]:
-    """The amounts of a budget in steps; none of another."""
+    """Amounts of a budget in steps; empty for other units."""
     return tuple(int(amount) for amount in budget.amounts) if budget.unit == "steps" else ()

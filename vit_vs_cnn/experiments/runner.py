@@ -96,12 +96,12 @@ _SHOWN_DIFFERENCES = 3
 
 
 def _refuse_other_settings(folder: Path, cells: list[Run], *, are_recipes_final: bool = True) -> None:
-    """Refuse changed settings with which the report would drop finished runs of a contender.
+    """Raise InputError if settings changed so that the report would no longer contain finished runs of a contender.
 
     Adding or removing sizes, seeds, budgets and contenders is allowed.
 
     Arguments:
-        are_recipes_final: whether recipes are compared too, which a search may still change.
+        are_recipes_final: whether recipes are compared, too; False if a search may still change them.
 
     Raises:
         InputError: settings differ; the message names the differences.

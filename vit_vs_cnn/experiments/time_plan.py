@@ -50,7 +50,7 @@ def plan_for_time(
     _check_recipes(experiment, free_of(fixed))
     if is_helper_process() or is_launched_from_outside():
         raise InputError(
-            "minutes: a grid is planned by one process; run train once without a launcher, or name no minutes"
+            "minutes: only a single process can plan runs; run train once without a launcher, or leave minutes out"
         )
     quiet_lightning()
     started = _started_experiment(experiment)
@@ -106,7 +106,7 @@ def _with_finetuning(
     chosen = next((grid_plan for grid_plan in allowing if grid_plan.seconds <= 60 * minutes), None)
     if chosen is None:
         least = min(allowing, key=lambda grid_plan: grid_plan.seconds)
-        console.print(f"Pretrained models are not fine-tuned: that takes {_minutes_option(least)}", soft_wrap=True)
+        console.print(f"Pretrained models are not fine-tuned: that needs {_minutes_option(least)}", soft_wrap=True)
         return None
     return there, candidates, chosen
 
@@ -247,7 +247,7 @@ def _started_experiment(experiment: Experiment) -> Experiment | None:
 def _continue_plan(
     experiment: Experiment, started: Experiment, pool: ExperimentData, *, fixed: Collection[str], console: Console
 ) -> Experiment:
-    """The experiment with the grid of its folder; if more minutes are given, with a larger one if they allow one.
+    """Return the experiment with the grid of its folder, or with a larger one if more minutes allow it.
 
     Once an analysis was possible, the budget stays, because conclusions are about the longest budget.
     """
@@ -265,16 +265,16 @@ def _continue_plan(
         candidates = [plan for plan in grids.candidate_grids(costs, fixed) if plan.is_larger_than(old)]
         chosen = grids.best_grid(candidates, minutes)
         if chosen is not None:
-            console.print(f"Planned anew: {chosen.text}. Left: {_runs_text(chosen, same)}", soft_wrap=True)
+            console.print(f"New plan: {chosen.text}. Left: {_runs_text(chosen, same)}", soft_wrap=True)
             for line in _answers(chosen, [old, *candidates], costs, fixed):
                 console.print(line, soft_wrap=True)
             return _with_grid(same, chosen, fixed)
-        console.print(f"{minutes:g} minutes add nothing to it")
+        console.print(f"{minutes:g} minutes allow no larger plan")
     sizes = ", ".join(size if isinstance(size, str) else f"{size:,}" for size in protocol.train_sizes)
     seeds = format_count(len(protocol.seeds), "seed")
     console.print(
-        f"Going on with the grid that was chosen before: {sizes} images, {seeds}, {protocol.budget.text} each; more "
-        "--minutes plan a larger one",
+        f"Continuing with the earlier plan: {sizes} images, {seeds}, {protocol.budget.text} each; for a larger plan, "
+        "increase --minutes",
         soft_wrap=True,
     )
     return same

@@ -114,7 +114,7 @@ class AnalysisPlan:
         return texts
 
     def compares(self, first: str, second: str) -> bool:
-        """Report if two models are compared."""
+        """True if two models are compared."""
         return self.pairs is None or {first, second} in [{*pair} for pair in self.pairs]
 
     def is_primary(self, first: str, second: str, size: int) -> bool:
@@ -127,10 +127,10 @@ class AnalysisPlan:
         return sum(not self.is_primary(*pair, size) for pair in pairs for size in {*self.train_sizes})
 
     def analysis_of(self, seeds: Collection[int], *, is_primary: bool, obstacle: Obstacle | None) -> PlannedAnalysis:
-        """The latest analysis all of whose seeds are finished; without a conclusion where the first is incomplete.
+        """Latest analysis whose seeds are all finished; it has an obstacle if the first analysis is incomplete.
 
         Arguments:
-            seeds: that both models of a comparison have.
+            seeds: seeds with finished runs of both models.
         """
         if self.changed_budget is not None:
             obstacle = Obstacle(ObstacleKind.OTHER_BUDGET, self.changed_budget.text)
@@ -152,7 +152,7 @@ class AnalysisPlan:
 def make_analysis_plan(
     experiment: Experiment, sizes: Mapping[int | str, int], missing_weights: Mapping[str, str] | None = None
 ) -> AnalysisPlan:
-    """The plan of a config.
+    """Make the analysis plan of a config.
 
     Arguments:
         sizes: number of images of each entry of ``protocol.train_sizes``.
@@ -174,7 +174,7 @@ def make_analysis_plan(
 
 
 def missing_weights_texts(models: Mapping[str, str]) -> tuple[str, ...]:
-    """That pretrained models were left out, and how their weights can be had.
+    """Sentences on pretrained models that were left out, and on commands that get their weights.
 
     Arguments:
         models: names of the models whose weights could not be loaded, by contender; at least one.

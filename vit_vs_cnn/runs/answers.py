@@ -23,6 +23,7 @@ class Answers:
 
     Arguments:
         class_counts: number of images of each class.
+        named: number of different classes that each network predicts, by its name.
         correct: mask of correctly classified images by run; None if runs were scored on different images.
     """
 

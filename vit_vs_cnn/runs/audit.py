@@ -47,7 +47,7 @@ MIN_IMBALANCE = 4.0
 MIN_AFFECTED_FRACTION = 0.05
 #: Fraction of an image that a crop may remove.
 MAX_CROPPED_FRACTION = 0.4
-#: Accuracy above that of the most frequent class from which file formats predict the class, with so many files.
+#: File formats are reported if they predict the class this much better than chance, with at least so many files.
 MIN_FORMAT_GAIN, MIN_FILES_FOR_FORMAT = 0.15, 50
 #: Number of pairs that the page shows as images.
 NUM_SHOWN_PAIRS = 40
@@ -121,7 +121,7 @@ class DuplicatePair:
 
     @property
     def is_sure(self) -> bool:
-        """Report if the images are so similar that they show the same scene."""
+        """True if the images are so similar that they show the same scene."""
         return self.same_pixels or self.similarity >= MIN_SURE_SIMILARITY
 
 
@@ -135,7 +135,7 @@ class Audit(Written):
         layout: "class folders", "split folders", "table" or "splits of the source".
         folds: number of test folds; 0 if all seeds have the same test images.
         resize: method by which files are brought to that size; None without files.
-        counts: number of usable images by split and class; of test folds, the split of seed 0.
+        counts: number of usable images by split and class; with test folds, for the split of seed 0.
         files: size, format and color mode of each file; empty without files.
         class_of: class of each file, by its name.
         other_files: ignored files: no images by their suffix, or in no class folder.

@@ -29,7 +29,7 @@ class RunImages:
     """Training and validation images of a run. Pixels are copied at the first access.
 
     Arguments:
-        places: of those to train on, and of those to validate with, among them.
+        places: indices of the training images and of the validation images among ``images``.
     """
 
     def __init__(self, images: LabelledImages, places: tuple[Int64[Tensor, "n"], Int64[Tensor, "v"]]) -> None:
@@ -58,7 +58,7 @@ def open_source(data: Data, *, trust: bool = False, fingerprint: str | None = No
 
     Arguments:
         trust: whether a user-defined source may be imported, which runs its code.
-        fingerprint: of the images, if it is known. It finds the stored images of a user-defined class.
+        fingerprint: hash of the images if known, to find stored images of a user-defined class.
 
     Raises:
         InputError: images from Python that are not stored any more, or a user-defined class without ``trust`` or with
@@ -84,7 +84,7 @@ def open_source(data: Data, *, trust: bool = False, fingerprint: str | None = No
 
 
 def with_given(data: Data, value: Any) -> Data:
-    """The settings with other images: of a path, or from Python.
+    """Replace the images of the settings by those of a path, or by images from Python.
 
     Arguments:
         value: path of a folder or a table, or an object with images and labels (``parts_of``). Such images are stored
@@ -252,24 +252,24 @@ class ExperimentData:
         return len(self._training) - (0 if self._folds is None else int(self._fold_sizes.max()))
 
     def _fits(self, train_size: int) -> bool:
-        """Report if the validation split of the source and the other images are enough for a size."""
+        """True if the validation split of the source and the other images are enough for a size."""
         count = round(self.data.validation_fraction * train_size)
         return count <= len(self._validation or ()) and train_size - count <= self._most_training
 
     def resolve(self, train_size: int | str) -> int:
-        """A training size as a number. Raises InputError: more images than the source has."""
+        """Training-set size as a number; raise InputError if the source has fewer images."""
         size = self.largest if train_size == "all" else int(train_size)
         if not 1 <= size <= self.largest:
             share = "" if self._validation is None else f" with a share of {self.data.validation_fraction} in val/"
             raise InputError(
-                f"protocol.train_sizes: {size} is not from 1 to the {self.largest} images there are{share}"
+                f"protocol.train_sizes: {size} must be from 1 to {self.largest}, the number of images{share}"
             )
         return size
 
     def draw(self, train_size: int, seed: int) -> RunImages:
-        """The nested, stratified subset of a seed, with its validation share set apart; no group is on both sides.
+        """Sample the nested, stratified subset of a seed, divided into training and validation images.
 
-        Where the user set validation images apart, the validation share of the size comes from those.
+        No group is in both parts. If the source has a validation split, the validation images come from it.
 
         Raises:
             InputError: a class would have no training image, or there is nothing to validate with.
@@ -299,8 +299,8 @@ class ExperimentData:
             )
         if self.scored_on == "validation" and not len(validation):
             raise InputError(
-                f"scored on validation images: of {train_size} images, of which a share of each class is set apart, "
-                f"data.validation_fraction {self.data.validation_fraction} leaves none to validate with"
+                f"protocol.scored_on: with {train_size} images, data.validation_fraction "
+                f"{self.data.validation_fraction} leaves no validation image"
             )
         return RunImages(self.images, (training, validation))
 

@@ -76,7 +76,7 @@ def read_finished_results(folder: Path, *, some: bool = True, longest: bool = Fa
         except DamagedFile as error:
             damaged.append(error)
     if some and not results:
-        raise damaged[0] if damaged else InputError(f"{folder}: none of its cells is finished yet")
+        raise damaged[0] if damaged else InputError(f"{folder}: none of its runs is finished yet")
     for error in damaged:
         warnings.warn(str(error), stacklevel=2)
     if longest:

@@ -104,7 +104,7 @@ def read_failure(folder: Path) -> Failure | None:
 
 
 def has_failed_since(run: Run, command_started: datetime) -> bool:
-    """Report if a run has failed since a command started. A command repeats runs that failed before.
+    """True if a run has failed since a command started. A command repeats runs that failed before.
 
     The clocks of machines may differ and may be set back, so failures of the command itself are known by its start.
     """
@@ -118,7 +118,7 @@ def has_failed_since(run: Run, command_started: datetime) -> bool:
 
 
 def is_locked(folder: Path) -> bool:
-    """Report if a process holds the lock of a run's folder. The lock of a killed process is free."""
+    """True if a process holds the lock of a run's folder. The lock of a killed process is free."""
     if not (folder / ".lock").exists():
         return False
     try:

@@ -24,15 +24,15 @@ from vit_vs_cnn.runs.experiment_data import RunImages
 from vit_vs_cnn.runs.record import UNREADABLE_FILE_ERRORS
 from vit_vs_cnn.runs.result import read_result
 
-#: Number of the neighbour whose distance counts.
+#: k: the score uses the distance to the k-th nearest neighbour.
 NEIGHBOURS = 5
 #: Largest expected share of flags among images that are distributed like the validation images.
 MAX_FALSE_ALARM_RATE = 0.05
 #: The score is offered if it separates noise and blank images from validation images with this AUROC.
 MIN_AUROC = 0.95
-#: Images of each kind that this is tested on.
+#: Number of noise images, and of blank images, for this check.
 _TESTED_IMAGES = 50
-#: Scales of the contrast, each half as large as the one before, and the contrast of a blank image.
+#: Number of scales of the contrast, each half as large as the one before; contrast of a blank image.
 _SCALES, _BLANK = 6, 1e-6
 #: Images whose contrast is computed at a time.
 _BATCH = 64

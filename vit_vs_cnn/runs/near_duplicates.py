@@ -50,7 +50,7 @@ class NearDuplicates:
     pairs: list[PairRow]
 
     def covers(self, results: Sequence[RunResult]) -> bool:
-        """Report if the search included the images and all subsets of these results."""
+        """True if the search included the images and all subsets of these results."""
         fingerprints = {result.data.fingerprint for result in results}
         return (
             self.method == ALGORITHM_VERSION

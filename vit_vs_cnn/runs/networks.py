@@ -29,6 +29,7 @@ from vit_vs_cnn.typed_values import check
 MAX_LAYERS = 2000
 #: Options of a config, and image sizes and classes of a file, up to which a network needs little memory.
 USUAL_NUMBER, SMALL_IMAGE_SIDE = 4096, 256
+#: Options that follow from the data set.
 GIVEN_BY_THE_DATA = {"image_size", "in_channels", "num_classes"}
 #: Keys under which programs store the weights of a network in a checkpoint.
 NESTED_KEYS = ("state_dict", "model", "model_state_dict")
@@ -62,7 +63,7 @@ def build_network(
     resizing = {name: value for name, value in model.items() if name in RESIZE_OPTIONS}
     permuting = {name: value for name, value in model.items() if name in PERMUTE_OPTIONS}
     if resizing and "input_size" not in resizing:
-        raise InputError(f"{location}: {', '.join(sorted(resizing))} go with input_size alone")
+        raise InputError(f"{location}: {', '.join(sorted(resizing))} need input_size")
     if permuting and not ("permute_blocks" in permuting and all(type(value) is int for value in permuting.values())):
         raise InputError(
             f"{location}.permute_blocks: expected a whole number of pixels, got {permuting.get('permute_blocks')!r}"
@@ -75,7 +76,7 @@ def build_network(
             network = make_object(rest, shape, location=location, trust=trust in (True, rest["class_path"]))
             if not isinstance(network, nn.Module):
                 kind = type(network).__name__
-                raise InputError(f"{location}: {rest['class_path']} gives a {kind}, not a torch.nn.Module")
+                raise InputError(f"{location}: {rest['class_path']} returns a {kind}, not a torch.nn.Module")
         else:
             network = _build_named(rest, shape, location, max_bytes)
         if "input_size" in model:
@@ -92,10 +93,10 @@ def build_network(
 def _build_named(model: Mapping[str, Any], shape: dict[str, Any], location: str, max_bytes: float) -> nn.Module:
     options = {name: value for name, value in model.items() if name != "name"}
     if names := GIVEN_BY_THE_DATA & options.keys():
-        raise InputError(f"{location}.{min(names)} follows from the data and can't be set here")
+        raise InputError(f"{location}.{min(names)} follows from the data and cannot be set")
     if names := DOWNLOAD_OPTIONS & options.keys():
         raise InputError(
-            f"{location}.{min(names)}: trained weights come by contenders.NAME.weights, with hub or a file"
+            f"{location}.{min(names)}: load pretrained weights with contenders.NAME.weights, with hub or a file"
         )
     options = _typed_options(model["name"], options, location)
     _check_size(model["name"], {**options, **shape}, location, max_bytes)
@@ -301,9 +302,10 @@ def timm_network(
 
 
 def as_timm_reads(network: nn.Module, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Weights as timm itself loads them into its models; unchanged for other networks.
+    """Convert weights as timm does when it loads them into its models; other networks' weights are unchanged.
 
-    Positions are resized to the images, old names are renamed, and the first convolution gets as many channels.
+    Positions are resized to the images, outdated names are replaced, and the first convolution is adapted to the number
+    of channels.
 
     Raises:
         InputError: weights of another model.
@@ -346,5 +348,5 @@ def read_weights(path: Path) -> dict[str, Tensor]:
         inside = [key for key in NESTED_KEYS if isinstance(contents, dict) and isinstance(contents.get(key), dict)]
         contents = contents[inside[0]] if inside else contents
     if not isinstance(contents, dict) or not all(isinstance(value, Tensor) for value in contents.values()):
-        raise InputError(f"weights {path} holds no tensors by name")
+        raise InputError(f"weights {path} contains no named tensors")
     return contents

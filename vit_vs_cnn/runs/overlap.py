@@ -19,7 +19,7 @@ class TrainingImageHashes:
 
     Arguments:
         hashes: of the images (``LabelledImages.hashes``), 8 bytes each, ascending.
-        is_whole: whether none are missing: the start weights may come without a record.
+        is_whole: whether the hashes are complete. They are not if the start weights had no record.
     """
 
     hashes: UInt64[np.ndarray, "images"]

@@ -114,7 +114,7 @@ def prepare_network(run: Run, images: RunImages) -> PreparedRun:
         fit_weights(unwrap(network), pretrained, num_classes=num_classes, location=f"{location}.weights")
         if pretrained.mean is not None and len(pretrained.mean) != shape[0]:
             raise InputError(
-                f"{location}.weights: they take images of {len(pretrained.mean)} channels, and these have {shape[0]}"
+                f"{location}.weights: they need images with {len(pretrained.mean)} channels, but these have {shape[0]}"
             )
     try:
         recipe.optimizer.build(network, trust=trust)  # an error is found before anything trains
@@ -213,7 +213,7 @@ def check_start_overlap(run: Run, images: RunImages, data: ExperimentData) -> tu
             hint = f"; weights.max_known_overlap: {count} allows it, and the report contains it"
             raise InputError(
                 f"contenders.{run.contender}.{setting}: the weights of {source} were trained on {count:,} of the "
-                f"{len(scored):,} images that {run.name} is {use}; it needs others"
+                f"{len(scored):,} images that {run.name} is {use}; use other weights or images"
                 f"{hint if setting == 'weights' else ''}"
             )
     return start_images, count

@@ -131,7 +131,7 @@ def read_pretrained(experiment: Experiment, contender: str) -> PretrainedWeights
         return None
     location = f"contenders.{contender}.weights"
     if not experiment.trusted:
-        raise InputError(f"{location}: a config that a file carries opens no other files")
+        raise InputError(f"{location}: weights are not read, as the config comes from a file that is not trusted")
     values = json.dumps([vars(weights), dict(model)], default=str, sort_keys=True)
     path = Path(weights.file or weights.cell or "")
     return _read(values, file_state(path) if path.exists() else None, contender, location)
@@ -173,15 +173,15 @@ def _read_hub(name: str, location: str) -> PretrainedWeights:
     architecture = name.removeprefix(TIMM_PREFIX)
     if not name.startswith(TIMM_PREFIX):
         raise InputError(
-            f"{location}.hub: timm has weights for models timm/NAME, not for {name!r}; name a file or a cell"
+            f"{location}.hub: needs a model timm/NAME, but the model is {name!r}; set weights.file or weights.cell"
         )
     try:
         with _offline_without_network():
             network: Any = timm.create_model(architecture, pretrained=True)
     except Exception as error:  # libraries raise errors of many types: no network, no such weights, a full disk
         raise InputError(
-            f"{location}.hub: the weights of {name} are neither in timm's cache nor could they be fetched "
-            f"({one_line(error)}); weights.file takes them from a file"
+            f"{location}.hub: the weights of {name} are not in timm's cache and could not be downloaded "
+            f"({one_line(error)}); to load them from a file, set weights.file"
         ) from error
     return _with_timm_config(name, f"timm's {architecture}", network.state_dict(), network.pretrained_cfg)
 
@@ -250,7 +250,7 @@ def fit_weights(
     num_classes: int | None,
     location: str = "weights",
 ) -> None:
-    """Load pretrained weights into a network. Positions, relative tables and windows are moved to its grid.
+    """Load pretrained weights into a network. Positions, relative tables and windows are resized to its grid.
 
     Arguments:
         num_classes: number of logits of the head, which is not loaded; None to load it, too.
@@ -305,7 +305,7 @@ def head_of(network: nn.Module, num_classes: int, location: str) -> set[str]:
 def _at_size_of(
     network: VisionTransformer, state: Mapping[str, Tensor], image_size: tuple[int, int] | None
 ) -> dict[str, Tensor]:
-    """Weights of a Vision Transformer for images of ``image_size``, moved to the size of a network."""
+    """Weights of a Vision Transformer for images of ``image_size``, resized to the images of a network."""
     if image_size is None or image_size == network.image_size:
         return dict(state)
     original = network.resize(image_size)

@@ -71,7 +71,7 @@ _TEXTS = {
 
 
 def describe_recipe_source(source: RecipeSource | None, search: TuningProvenance | None) -> str:
-    """How a recipe was chosen, as text: ``best of 12 trials``, ``recommended``, ``by hand``."""
+    """Origin of a recipe as text: ``best of 12 trials``, ``recommended``, ``by hand``."""
     if search is not None and _is_not_best(search):
         return f"not the best of {search.trials} trials"
     if search is not None:
@@ -85,10 +85,10 @@ class RecipeSensitivity:
 
     Arguments:
         models: names of the two models.
-        trials: number of trials of each, the smaller one.
+        trials: number of trials of each model; the smaller number if they differ.
         best_difference: difference of the best accuracies over trials, first model minus second.
         median_difference: the same with the median accuracy over completed trials.
-        standard_error: of either difference, from the number of validation images.
+        standard_error: standard error of both differences, from the number of validation images.
     """
 
     models: tuple[str, str]

@@ -25,6 +25,7 @@ from vit_vs_cnn.runs.result import RunResult
 TABLE, PREDICTIONS, CONFIG = "results.csv", "predictions.npz", "experiment.yaml"
 #: Probabilities are stored as whole numbers from 0 to this.
 MAX_PROBABILITY_LEVEL = 255
+#: Arrays of whole numbers.
 WHOLE_NUMBERS = ("labels", "classes", "num_classes")
 #: Arrays that the predictions of a record lack.
 LABEL_ARRAYS = ("label_rank", "label_log_probability")
@@ -188,7 +189,7 @@ class PackedPredictions:
                 values: dict[str, Any] = {name: arrays[name] for name in (field.name for field in fields(cls))}
             shape = len(values["runs"]), len(values["labels"])
             if {values["classes"].shape, values["probability"].shape} != {shape}:
-                raise ValueError("its arrays are not of as many runs and images")
+                raise ValueError("its arrays differ in their numbers of runs or images")
         except UNREADABLE_FILE_ERRORS as error:
             raise InputError(f"predictions {path}: {error}") from error
         values |= {"runs": values["runs"].tolist(), "labels": values["labels"].astype(np.int64)}
@@ -214,7 +215,7 @@ def read_predictions(path: Path) -> dict[str, np.ndarray]:
                 arrays["label_rank"] = file["label_rank"].astype(np.int64)
                 arrays["label_log_probability"] = file["label_log_probability"]
         if len({array.shape for name, array in arrays.items() if name != "num_classes"}) > 1:
-            raise ValueError("its arrays are not of as many images")
+            raise ValueError("its arrays differ in their numbers of images")
     except UNREADABLE_FILE_ERRORS as error:
         raise InputError(f"predictions {path}: {error}") from error
     probability = arrays["probability"]
@@ -230,8 +231,8 @@ def refuse_broken(broken: int, count: int, subject: str) -> None:
     """
     if broken:
         raise TrainingDiverged(
-            f"{subject}: its answers to {broken:,} of {count:,} images are not finite numbers (NaN or infinity), so "
-            "they cannot be scored; its weights are damaged or of a training that diverged"
+            f"{subject}: predictions for {broken:,} of {count:,} images are not finite (NaN or infinity) and cannot be "
+            "scored; the weights are damaged, or training diverged"
         )
 
 

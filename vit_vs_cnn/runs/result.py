@@ -148,7 +148,7 @@ class TrainingCost:
 
     @property
     def ended_early(self) -> bool | None:
-        """Report if fewer steps were made than planned; None if the plan is not recorded."""
+        """True if fewer steps were made than planned; None if the plan is not recorded."""
         return None if self.planned_steps is None else self.steps < self.planned_steps
 
 

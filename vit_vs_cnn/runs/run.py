@@ -113,7 +113,7 @@ class Run:
 
     @property
     def attempts(self) -> Path:
-        """Number of attempts of the command that executes the run."""
+        """File with the number of attempts of the command that executes the run."""
         return self.folder / "attempts.json"
 
     @property
@@ -122,12 +122,12 @@ class Run:
 
     @property
     def has_result(self) -> bool:
-        """Report if there is a result, readable or damaged."""
+        """True if there is a result, readable or damaged."""
         return (self.folder / "result.json").exists()
 
     @property
     def is_finished(self) -> bool:
-        """Report if there is a readable result."""
+        """True if there is a readable result."""
         if not self.has_result:
             return False
         try:

@@ -113,8 +113,8 @@ def read_all(folder: Path) -> list[ExperimentStatus]:
         except InputError as error:
             warnings.warn(str(error), stacklevel=4)
     if not results:
-        problem = "there is no experiment in it" if folder.is_dir() else "there is no such folder here"
-        raise InputError(f"{folder}: {problem}; train makes one, and status FOLDER reads one that is elsewhere")
+        problem = "the folder contains no experiment" if folder.is_dir() else "no such folder"
+        raise InputError(f"{folder}: {problem}; train creates an experiment, and status FOLDER reads another folder")
     return results
 
 
@@ -203,7 +203,7 @@ def remark_of(cell: RunStatus) -> str:
             return cell.reason or ""
         case RunState.RUNNING:
             return f"{cell.steps_per_second:.3g} steps/s on {cell.host}" if cell.steps_per_second else ""
-    return "begun; goes on from its last checkpoint" if cell.step else ""
+    return "started; resumes from its last checkpoint" if cell.step else ""
 
 
 def duration(seconds: float) -> str:

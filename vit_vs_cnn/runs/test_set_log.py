@@ -150,10 +150,10 @@ class LogSummary:
         return "the log of this test set is missing or was changed, so the number of evaluations is unknown"
 
     def concern(self, contender: str, experiment: str | None = None) -> Obstacle | None:
-        """The reason in the log to draw no conclusion about a contender; None if there is none.
+        """Reason in the log against a conclusion about a contender; None if there is none.
 
         Arguments:
-            experiment: a further name of its experiment.
+            experiment: additional name of its experiment.
         """
         names = self.experiments if experiment is None else self.experiments | {experiment}
         recipes: dict[tuple[str, ...], set[str]] = {}

@@ -40,7 +40,7 @@ class TrainedNetwork:
     """A network in evaluation mode, and what is recorded of it.
 
     Arguments:
-        path: its file; the name of a model of timm's without one.
+        path: file of the network; the name of a timm model if there is no file.
         network: images to logits, with averaged weights if they were averaged.
         about: model, classes, image shape and normalization.
         resize: method of resizing images to the input of the network.
@@ -236,7 +236,9 @@ def open_network(
     if word.startswith(TIMM_PREFIX):
         return _open_timm(word, classes_from)
     if path.suffix in PROGRAMS and path.is_file():
-        raise InputError(f"{word} holds a program, which would be run; give the .ckpt or .safetensors file")
+        raise InputError(
+            f"{word} contains a program, and loading it would run code; use the .ckpt or .safetensors file"
+        )
     network = _open_run(_choose_run(path, contender) if (path / "grid.json").exists() else path, trust)
     if contender not in (None, network.cell.contender):
         raise InputError(f"{place} is of contender {network.cell.contender!r}, not of {contender!r}")
@@ -266,7 +268,7 @@ def folder_of(checkpoint: Path) -> Path:
 def _open_run(path: Path, trust: bool | str) -> TrainedNetwork:
     checkpoint = (path / "checkpoints" / "last.ckpt" if path.is_dir() else path).absolute()
     if path.is_dir() and not checkpoint.exists():
-        raise InputError(f"{path} is not the folder of a trained cell: it has no checkpoints/last.ckpt")
+        raise InputError(f"{path} is not the folder of a trained run: it has no checkpoints/last.ckpt")
     contents = read_checkpoint(checkpoint)
     network, about = network_from_checkpoint(contents, checkpoint, trust=trust)
     metadata, step = contents["vit_vs_cnn"], contents.get("global_step")
@@ -293,10 +295,10 @@ def _choose_run(experiment: Path, contender: str | None) -> Path:
     names = list(dict.fromkeys(result.contender for result in results.values()))
     if contender is None and len(names) > 1:
         options = " or ".join(f"--contender {name}" for name in names)
-        raise InputError(f"{experiment} has several contenders; name one ({options}), or the folder of a cell")
+        raise InputError(f"{experiment} has several contenders; name one ({options}), or the folder of a run")
     name = names[0] if contender is None else contender
     runs = {folder: result for folder, result in results.items() if result.contender == name}
     if not runs:
-        raise InputError(f"{experiment} has no finished cell of contender {name!r}; there are {', '.join(names)}")
+        raise InputError(f"{experiment} has no finished run of contender {name!r}; there are {', '.join(names)}")
     budgets = {name: budget.amounts[0] if budget else 0 for name, budget in read_run_names(experiment).items()}
     return min(runs, key=lambda folder: (-runs[folder].train_size, -budgets[folder.name], runs[folder].seed))

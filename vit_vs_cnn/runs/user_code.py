@@ -112,7 +112,7 @@ def make_loss(
 
     Arguments:
         trust: as in ``make_object``.
-        mixed: whether labels are shares of the classes, ``(batch, classes)``, instead of numbers.
+        mixed: whether labels are class probabilities ``(batch, classes)`` instead of class indices.
 
     Raises:
         InputError: as ``make_object``; or the loss is not a single number with a gradient.
@@ -123,11 +123,11 @@ def make_loss(
     logits = torch.linspace(0, 1, 2 * num_classes).view(2, -1).requires_grad_()
     labels = torch.tensor([0, num_classes - 1])
     targets = F.one_hot(labels, num_classes).float() if mixed else labels
-    of = "shares of the classes, as images are mixed" if mixed else "labels"
+    of = "class probabilities, as images are mixed" if mixed else "labels"
     with _input_errors(f"{location}: {spec['class_path']} fails on logits and {of}"):
         value = loss(logits, targets)
     if not isinstance(value, Tensor) or value.ndim or not value.requires_grad:
-        raise InputError(f"{location}: {spec['class_path']} must give one number that depends on the logits")
+        raise InputError(f"{location}: {spec['class_path']} must return one number that depends on the logits")
     return loss
 
 

@@ -89,7 +89,7 @@ class ResumePoint:
         """
         if not run.checkpoint.exists():
             return None
-        hint = "move it away to have this run start anew"
+        hint = "move it away to start this run again"
         try:
             contents = read_checkpoint(run.checkpoint)
         except InputError as error:
@@ -106,7 +106,7 @@ class ResumePoint:
 
 
 def _has_moments(contents: Mapping[str, Any]) -> bool:
-    """Report if the optimizer state has the moments of each parameter. Plain SGD has no moments."""
+    """True if the optimizer state has the moments of each parameter. Plain SGD has no moments."""
     states = contents["optimizer_states"]
     groups = [group for state in states for group in state.get("param_groups", [])]
     keeps = any(group.get("momentum") or "betas" in group for group in groups)

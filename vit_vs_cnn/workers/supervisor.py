@@ -267,7 +267,7 @@ def execute(runs: list[Run], data: ExperimentData, *, console: Console) -> None:
 
 
 def worth_multiprocessing(runs: list[Run], data: ExperimentData) -> bool:
-    """Report if runs finish earlier in several processes, although each process reads the images."""
+    """True if runs finish earlier in several processes, although each process reads the images."""
     if len(runs) < 2 or any(run.world_size > 1 for run in runs):
         return False
     experiment = runs[0].experiment

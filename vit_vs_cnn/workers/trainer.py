@@ -85,7 +85,7 @@ def world_size(experiment: Experiment) -> int:
 
 
 def uses_channels_last(experiment: Experiment, network: nn.Module) -> bool:
-    """Report if images and convolutions of a network use the channels-last layout.
+    """True if images and convolutions of a network use the channels-last layout.
 
     Never on a CPU if a 1x1 convolution with a stride has fewer than 8 input channels: oneDNN then writes beyond its
     memory, and the process dies (PyTorch 2.15).
@@ -106,12 +106,12 @@ def _is_overrun(module: nn.Module) -> bool:
 
 
 def on_cpu(experiment: Experiment) -> bool:
-    """Report if the runs of an experiment train on the CPU."""
+    """True if the runs of an experiment train on the CPU."""
     return not torch.cuda.is_available() or experiment.trainer.get("accelerator", "auto") == "cpu"
 
 
 def is_launched_from_outside() -> bool:
-    """Report if torchrun or SLURM has started the processes that share a run.
+    """True if torchrun or SLURM has started the processes that share a run.
 
     A job of SLURM with a single task, such as one of an array, is like a process that the user started.
     """
@@ -120,6 +120,6 @@ def is_launched_from_outside() -> bool:
 
 
 def is_helper_process() -> bool:
-    """Report if this process only helps to train a run, whose results another process writes."""
+    """True if this process only helps to train a run, whose results another process writes."""
     ranks = (os.environ.get(name, "") for name in ("RANK", "SLURM_PROCID", "LOCAL_RANK", "NODE_RANK"))
     return any(rank.isdigit() and int(rank) > 0 for rank in ranks)

@@ -151,5 +151,5 @@ def test_texture_of_the_test_images_may_contradict_the_training():
     "options", [{"texture_agreement": 0.5}, {"shape_agreement": 0.5}, {"test_texture_agreement": 0.5}]
 )
 def test_agreements_belong_to_the_task_shape(options):
-    with pytest.raises(InputError, match="task same_different has no agreements"):
+    with pytest.raises(InputError, match="task same_different has no shape_agreement"):
         SyntheticOptions(task="same_different", **options)
