@@ -69,7 +69,7 @@ def test_a_name_that_is_not_there_is_an_attribute_error_and_models_are_listed_by
 
 
 CALLS = {
-    "vc.train(5)": "config: expected a YAML file, the name of a config, names with values or an Experiment, got 5",
+    "vc.train(5)": "config: expected a YAML file, the name of a config, a mapping or an Experiment, got 5",
     "vc.train(None, {5: 1})": 'overrides: expected settings such as {"protocol.seeds": [0, 1]}, got {5: 1}',
     "vc.tune(None, 'seeds')": "overrides: expected settings such as {\"protocol.seeds\": [0, 1]}, got 'seeds'",
     "vc.status(5)": "expected the path of a file or folder, got 5",

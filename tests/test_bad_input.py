@@ -121,9 +121,12 @@ def _train_on(root: Path, tmp_path: Path, *more: str) -> list[str]:
         (["audit"], "data.root images: no such folder; --data.root PATH names yours, a folder of images"),
         (["audit", "--root", "photos"], "there is no option --root; did you mean --data.root?"),
         (["train", "--pictures", "/"], "there is no option --pictures; did you mean --data.root /?"),
-        (["train", "--data", "photos"], "expected names with values, got 'photos'; did you mean --data.root photos?"),
+        (
+            ["train", "--data", "photos"],
+            "expected a mapping, got 'photos'; did you mean --data.root photos?",
+        ),
         (["audit", "--data", "cifar10"], "got 'cifar10'; did you mean --data.source cifar10?"),
-        (["train", "--protocol", "3 seeds"], "protocol: expected names with values, got '3 seeds'"),
+        (["train", "--protocol", "3 seeds"], "protocol: expected a mapping, got '3 seeds'"),
         (["audit", "--data.root", __file__], "it is a file; a table of images and labels is --data.source table"),
         (
             ["train", "--protocol.seeds", "0", "1"],
@@ -151,7 +154,7 @@ def test_a_wrong_word_on_the_command_line(refused, tmp_path, words, says):
     [
         ("grid.json", "3", "expected names of runs with budgets"),
         ("grid.json", "[", "has no readable grid.json"),
-        ("cells/vit-n3-s1-ab/result.json", "[1]", "expected names with values, got [1]"),
+        ("cells/vit-n3-s1-ab/result.json", "[1]", "expected a mapping, got [1]"),
         ("cells/vit-n3-s1-ab/result.json", '{"seed": 1}', "run: has to be given"),
         ("cells/vit-n3-s1-ab/result.json", "{", "delete it, and the same command makes this run again"),
     ],

@@ -369,7 +369,7 @@ def test_a_test_set_that_was_to_stay_shut_is_opened_on_demand_only(refused, expe
     [
         ([], "PATH is missing"),
         (["nowhere.ckpt"], "nowhere.ckpt: no such file or folder"),
-        (["timm/resnet10t"], "name at least one checkpoint"),
+        (["timm/resnet10t"], "give at least one checkpoint"),
         (["CELL", "CELL"], "is named twice"),
         (["CELL", "timm/resnet10x"], "there is no timm model"),
         (["CELL", "timm/resnet10t=nowhere.pth"], "nowhere.pth"),
@@ -378,7 +378,7 @@ def test_a_test_set_that_was_to_stay_shut_is_opened_on_demand_only(refused, expe
         (["CELL", "program.pt2"], "contains a program"),
         (["CELL", "CELL/config.yaml"], "config.yaml"),
         (["CELL/.."], "has no checkpoints/last.ckpt"),
-        (["EXPERIMENT", "--train-size", "77"], "no finished cell of 77 images; there are [120]"),
+        (["EXPERIMENT", "--train-size", "77"], "no finished run of 77 images; there are [120]"),
         (["CELL", "--parts", "accuracy,beauty"], "part 'beauty' is not one of accuracy"),
         (["CELL", "--parts", "cost", "--skip", "cost"], "either parts or skip"),
         (["CELL", "--skip", ",".join(PARTS)], "no part is left"),

@@ -207,7 +207,7 @@ def test_print_config_makes_none_of_the_classes_of_a_users_own_config(marked, tm
 @pytest.mark.parametrize("place", [p for p in PLACES if p.split(".")[0] in ("data", "protocol", "tuning")])
 def test_a_class_where_none_may_stand_is_refused_by_its_place(tmp_path, place):
     values = _put(tiny_config(tmp_path), place, {"class_path": "tests.nothing.Here"})
-    with pytest.raises(InputError, match=r"no class is made here, as 'tests\.nothing\.Here'") as caught:
+    with pytest.raises(InputError, match=r"class 'tests\.nothing\.Here' is not allowed here") as caught:
         experiment_from_dict(values)
     assert str(caught.value).startswith(f"{place}: ")
 
@@ -259,7 +259,7 @@ def test_nothing_in_a_file_says_where_to_write_or_what_to_fetch(trained, tmp_pat
         ({"class_names": [1] * 10}, "class_names"),
         ({"std": [0.0, 1.0, 1.0]}, "mean and std"),
         ({"mean": [float("nan")] * 3}, "not a finite number"),
-        ({"model": {"name": ["vit_nano"]}}, "the name of its model"),
+        ({"model": {"name": ["vit_nano"]}}, "the name of the model"),
         ({"model": {"name": "vit_nano", "depth": 10**6}}, "depth: 1000000 must be at most 2000"),
         ({"model": {"name": "vit_nano", "embed_dim": 2**20, "num_heads": 1}}, "the file contains only"),
         ({"model": {"name": "resnet8", "width": 10**7}}, "the file contains only"),

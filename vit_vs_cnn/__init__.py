@@ -62,7 +62,7 @@ __all__ = [
     "train",
     "tune",
 ]
-#: What the api does not have.
+#: Modules of the public names that are not in ``api``.
 _MODULES = {
     "attention": ("MultiHeadAttention",),
     "config.experiment": ("Budget", "Contender", "Data", "Experiment", "Protocol"),

@@ -472,7 +472,7 @@ def predict(
 
     places = _paths(paths, "predict")
     if not places:
-        raise InputError("predict: no picture is named; name files or folders")
+        raise InputError("predict: no image is given; give files or folders")
     _check_positive(top=top)
     for place in places:
         _existing_path(place)
@@ -664,8 +664,8 @@ def export(
 ) -> "list[ExportedFile]":
     """Export a trained network, and check that each exported file gives the same logits.
 
-    onnx and torch files take pixel values in [0, 1] and normalize them. safetensors and timm files hold weights;
-    config.json next to them has classes, image size and normalization.
+    An onnx file takes pixel values in [0, 1] and normalizes them. safetensors and timm files contain weights only;
+    config.json in the same folder contains classes, image size and normalization.
 
     Arguments:
         path: a checkpoint, or the folder of a run or an experiment.
@@ -798,7 +798,7 @@ def _values_of(config: Config | None) -> dict[str, Any]:
         return _plain(config)
     if not isinstance(config, str | os.PathLike | None):
         raise InputError(
-            f"config: expected a YAML file, the name of a config, names with values or an Experiment, got {config!r}"
+            f"config: expected a YAML file, the name of a config, a mapping or an Experiment, got {config!r}"
         )
     return read_config(find_config() if config is None else find_config(config))
 

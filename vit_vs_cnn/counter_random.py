@@ -1,4 +1,4 @@
-"""Random numbers that are a pure function of where they are used, the same on every machine and library version."""
+"""Counter-based random numbers: a function of a key and a counter, equal on every machine and library version."""
 
 import numpy as np
 from jaxtyping import Int64, Shaped, UInt64
@@ -36,8 +36,8 @@ def split_keys(
 
         value_j = mix64(key + (j + 1) gamma)
 
-    The values serve as random words or as keys of further streams. Nothing is carried from one to the next, so any part
-    of a stream can be drawn alone.
+    The values serve as random words or as keys of further streams. They do not depend on each other, so any part of a
+    stream can be computed separately.
     """
     return mix64(keys[..., None] + (counters.astype(np.uint64) + np.uint64(1)) * np.uint64(_GAMMA))
 

@@ -37,7 +37,7 @@ class Plain(dict[str, Any]):
             ValueError: not a mapping.
         """
         if not isinstance(values, Mapping):
-            raise ValueError(f"expected names with values, got {values!r}")
+            raise ValueError(f"expected a mapping, got {values!r}")
         return cls(values)
 
 
@@ -54,7 +54,7 @@ class _Strict(yaml.SafeLoader):
                 continue
             if str(key) in names or key in names.values():  # 1, "1" and 1.0
                 raise yaml.constructor.ConstructorError(
-                    None, None, f"{key!r} stands twice, the second time", key_node.start_mark
+                    None, None, f"{key!r} occurs twice, the second time", key_node.start_mark
                 )
             names[str(key)] = key
         return super().construct_mapping(node, deep)
@@ -135,7 +135,7 @@ def refuse_classes(values: Any, *, but_in: Sequence[_Place]) -> None:
         if isinstance(value, Mapping):
             if "class_path" in value and not is_allowed:
                 places = ", ".join(dotted(place).replace("*", "NAME") for place in but_in)
-                raise InputError(f"{dotted(path)}: no class is made here, as {value['class_path']!r}; only in {places}")
+                raise InputError(f"{dotted(path)}: class {value['class_path']!r} is not allowed here, only in {places}")
             for name, inside in () if "class_path" in value else value.items():
                 check(inside, (*path, name))
         elif isinstance(value, list | tuple) and not is_allowed:
@@ -215,4 +215,4 @@ def _problem(value: Any) -> str | None:
             return None if abs(value) <= LARGEST else f"{short} is too large; whole numbers go up to {LARGEST}"
         case float():
             return None if math.isfinite(value) else f"{value} is not a finite number"
-    return f"expected a text, a number, true, false, null, a list or names with values, got a {type(value).__name__}"
+    return f"expected a text, a number, true, false, null, a list or a mapping, got a {type(value).__name__}"

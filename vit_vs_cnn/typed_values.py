@@ -98,7 +98,7 @@ def in_words(hint: Any) -> str:
             return f"one of {', '.join(hint)}"
         case None:
             is_block = hint is Plain or dataclasses.is_dataclass(hint)
-            return WORDS.get(hint, "names with values" if is_block else hint.__name__)
+            return WORDS.get(hint, "a mapping" if is_block else hint.__name__)
     inner = [in_words(arg) for arg in get_args(hint) if arg is not ...]
     return f"names, each with {inner[-1]}" if get_origin(hint) is dict else f"a list, each {inner[0]}"
 
@@ -201,7 +201,7 @@ def check(target: Callable[..., Any], values: Any, *, location: str, skip: Colle
     if not isinstance(values, Mapping):
         name = _meant_setting(settings, values)
         hint = f"; did you mean --{place}{name} {shorten(values)}?" if name else ""
-        raise InputError(f"{location}: expected names with values, got {values!r:.150}{hint}".removeprefix(": "))
+        raise InputError(f"{location}: expected a mapping, got {values!r:.150}{hint}".removeprefix(": "))
     refuse_unknown(values, settings, location)
     for name, setting in settings.items():
         if setting.default is REQUIRED and name not in values:

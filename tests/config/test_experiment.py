@@ -60,7 +60,7 @@ def test_the_head_of_every_config_gives_command_time_and_expectation(path):
         (
             "data.source",
             "imagenet",
-            "data.source: expected one of synthetic, cifar10, cifar100, folder, table, given or names with values, "
+            "data.source: expected one of synthetic, cifar10, cifar100, folder, table, given or a mapping, "
             "got imagenet",
         ),
         ("data.validation_fraction", 1.5, "validation_fraction 1.5 must be"),
@@ -88,8 +88,8 @@ def test_the_head_of_every_config_gives_command_time_and_expectation(path):
         ),
         ("execution.compile", "maybe", "execution.compile: expected true or false, got maybe"),
         ("name", "../up", "name: expected a text that can name a folder"),
-        ("data", 0, "data: expected names with values, got 0"),
-        ("trainer", "", "trainer: expected names with values, got ''"),
+        ("data", 0, "data: expected a mapping, got 0"),
+        ("trainer", "", "trainer: expected a mapping, got ''"),
         ("output", None, "output: expected the path of a folder, got None"),
         ("data.synthetic.seed", None, "data.synthetic.seed: expected a whole number, got null"),
         ("data.cifar.mirror", "http://[::1", "http://[::1: no URL that can be fetched"),

@@ -73,7 +73,7 @@ def test_single_model_has_its_interval_and_no_recommendation():
     found = answer(seeded({"vit": {7: 0.5}}))
     assert found.columns == ("training images", "ViT", "95 % CI", "")
     assert found.recommendation == "none, as nothing is compared with the ViT."
-    assert found.more_images == "not tested, as one training-set size was run (--protocol.train_sizes '[..., all]')."
+    assert found.more_images == "not tested with other training-set sizes (--protocol.train_sizes '[1, 7]')."
 
 
 def test_third_model_is_counted_and_other_data_are_the_users():
@@ -143,7 +143,7 @@ def test_models_that_learned_nothing_have_no_recommendation(counts, remedy):
     [
         (10**6, (0.60, 0.62, 0.63, 0.61, 0.60, 0.60), "To detect 1.3 points as reliably, "),
         (1000, (0.85, 0.85, 0.85, 0.80, 0.82, 0.84), " points is detected in 80 % of such experiments. To detect 3.0 "),
-        (60, (0.99, 0.75, 0.93, 0.3, 0.95, 0.92), "With 3 seeds and 60 test images no possible difference is detected"),
+        (60, (0.99, 0.75, 0.93, 0.3, 0.95, 0.92), "With 3 seeds and 60 test images, no difference can be detected"),
         (10**6, (0.602, 0.605, 0.608, 0.6, 0.6, 0.6), "such experiments. The measured difference is smaller."),
     ],
 )
@@ -159,7 +159,7 @@ def test_crossover_is_between_measured_sizes():
     results = seeded({"resnet": {500: 0.5, 1000: 0.55, 4000: 0.6}, "vit": {500: 0.4, 1000: 0.55, 4000: 0.7}})
     assert answer(results).more_images == "the ViT overtakes the ResNet between 500 and 4,000 images."
     unclear = seeded({"resnet": {500: 0.5, 4000: 0.6}, "vit": {500: 0.5, 4000: 0.6}}, spread=0.02)
-    assert answer(unclear).more_images == "not enough evidence to say who is better between 500 and 4,000 images."
+    assert answer(unclear).more_images == "not enough evidence to say which is better between 500 and 4,000 images."
 
 
 @pytest.mark.parametrize(("late", "is_changed"), [(0.6, False), (0.75, True)])

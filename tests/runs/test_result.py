@@ -99,8 +99,8 @@ def test_derived_values():
         ("start", "finetuned", 1, "start.finetuned: there is no such setting; did you mean finetune?"),
         (None, "train_size", "a", "train_size: expected a whole number, got a"),
         (None, "budget", "3 apples", "'3 apples' is no budget; expected one such as 400 steps"),
-        (None, "data", None, "data: expected names with values, got null"),
-        (None, "recipe", [1], "recipe: expected names with values"),
+        (None, "data", None, "data: expected a mapping, got null"),
+        (None, "recipe", [1], "recipe: expected a mapping"),
     ],
 )
 def test_a_damaged_result_names_file_part_and_field(tmp_path, part, field, value, says):

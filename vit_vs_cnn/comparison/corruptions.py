@@ -49,7 +49,9 @@ def gaussian_noise(images: Tensor, sigma: float, generator: Generator) -> Tensor
 
 
 def shot_noise(images: Tensor, photons: float, generator: Generator) -> Tensor:
-    """Photon noise: ``x + sqrt(x / photons) n``, Poisson's mean and variance for white = ``photons``.
+    """Photon noise: ``x + sqrt(x / photons) n``, n standard normal.
+
+    Mean and variance are those of a Poisson distribution in which white (x = 1) is ``photons`` photons.
 
     Differs: a normal instead of a Poisson distribution, so that all levels use the same random numbers.
     """
@@ -69,7 +71,7 @@ def speckle_noise(images: Tensor, sigma: float, generator: Generator) -> Tensor:
 
 
 def gaussian_blur(images: Tensor, sigma: float, generator: Generator) -> Tensor:
-    """A Gaussian of 0.5 to 1.5 units."""
+    """Gaussian blur with a standard deviation in units of 1/32 of the shorter side."""
     return _blur(images, sigma * _unit_length(images))
 
 
@@ -149,7 +151,7 @@ def elastic(images: Tensor, units: float, generator: Generator) -> Tensor:
 
 
 def pixelate(images: Tensor, share: float, generator: Generator) -> Tensor:
-    """Blocks of their mean colour; the strength is the number of blocks along a side, as a share of the pixels."""
+    """Replace blocks by their mean colour; ``share`` is the number of blocks along a side divided by the pixels."""
     rows, cols = (_block_means(size, max(1, round(size * share))) for size in images.shape[-2:])
     return rows @ images @ cols
 

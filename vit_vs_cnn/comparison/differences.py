@@ -41,7 +41,11 @@ class ConfigDifferences:
 
 
 def list_differences(entries: Sequence[ComparisonEntry], test_evaluations: Mapping[str, int]) -> ConfigDifferences:
-    """Compare the settings of groups. Within a group only the seed differs."""
+    """Compare the settings of groups. Within a group only the seed differs.
+
+    Arguments:
+        test_evaluations: number of times that the weights of each network were tested.
+    """
     groups = group_entries(entries)
     members = {name: group[0] for name, group in groups.items()}
     configs = {name: {k: v for k, v in m.config.items() if k != "seed"} for name, m in members.items() if m.config}

@@ -190,7 +190,7 @@ def load_entries(
     sources, notes = _expand(words, train_size)
     runs = {path: open_network(path, trust=trust) for path, _ in sources if not path.startswith(TIMM_PREFIX)}
     if not runs:
-        raise InputError("the test images are not known; name at least one checkpoint or cell of this package")
+        raise InputError("the test images are not known; give at least one checkpoint or run of this package")
     data = _TestImages(root)
     first = _check_test_images(runs, data, open_test_set)
     test = data.pool(first).test(first.cell.seed)
@@ -245,14 +245,14 @@ def _expand(words: Sequence[str], train_size: int | None) -> tuple[list[tuple[st
         elif (path / "grid.json").exists():
             cells, description = select_cells(path, train_size)
             sources += [(str(cell.absolute()), label) for cell in cells]
-            notes.append(f"{location}: its {len(cells)} finished cells of {description}")
+            notes.append(f"{location}: its {len(cells)} finished runs of {description}")
         else:
             sources.append((str(path.absolute()), label))
     return sources, notes
 
 
 def select_cells(experiment: Path, train_size: int | None) -> tuple[list[Path], str]:
-    """The finished cells of the longest budget and one training size, and their description.
+    """The finished runs of the longest budget and one training size, and their description.
 
     The default is the largest size whose cells are all finished.
     """
@@ -267,7 +267,7 @@ def select_cells(experiment: Path, train_size: int | None) -> tuple[list[Path], 
         complete = [size for size in sizes if all((contender, size) in pairs for contender, _ in pairs)]
     size = train_size or max(complete or sizes)
     if size not in sizes:
-        raise InputError(f"{experiment}: no finished cell of {size} images; there are {sorted(sizes)}")
+        raise InputError(f"{experiment}: no finished run of {size} images; there are {sorted(sizes)}")
     budget = f" and {longest.text}" if longest is not None and len(results) < len(finished) else ""
     return [folder for folder, result in results.items() if result.train_size == size], f"{size:,} images{budget}"
 

@@ -54,9 +54,7 @@ def _with_full_finetuning(values: Mapping[str, Any], location: str) -> dict[str,
     if not isinstance(short, str):
         return dict(values)
     if short not in ("full", "head"):
-        raise InputError(
-            f"{location}.finetune: expected full, head, or names with values such as {{last: 2}}, got {short!r}"
-        )
+        raise InputError(f"{location}.finetune: expected full, head, or a mapping such as {{last: 2}}, got {short!r}")
     return {**values, "finetune": dataclasses.asdict(Finetuning(head=short == "head"))}
 
 

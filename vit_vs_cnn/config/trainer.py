@@ -72,7 +72,7 @@ def read_trainer(values: Any, passive_callbacks: Any = None, *, trusted: bool) -
         InputError: an unknown argument, one that other settings decide, or a value of the wrong type.
     """
     if not isinstance(values, Mapping):
-        raise InputError(f"trainer: expected names with values, got {values!r}")
+        raise InputError(f"trainer: expected a mapping, got {values!r}")
     for name, instead in DECIDED_ELSEWHERE.items():
         if name in values:
             raise InputError(f"trainer.{name} is decided by {instead}; set that instead")

@@ -1,1 +1,1 @@
-"""Images with labels: where they come from, which of them a run is given, and how they are changed while it trains."""
+"""Labelled images: sources, caches, subsets and folds, augmentation, and batches."""

@@ -97,7 +97,7 @@ class CifarSource:
         content = self._read(path, meta["md5"])
         names = content.get(meta["key"]) if isinstance(content, dict) else None
         if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
-            raise InputError(f"{path}: holds no list of class names under {meta['key']!r}; get the file again")
+            raise InputError(f"{path}: holds no list of class names under {meta['key']!r}; download the file again")
         return tuple(names)
 
     def _batch(self, path: Path, md5: str, num_classes: int) -> tuple[np.ndarray, np.ndarray]:
@@ -112,7 +112,7 @@ class CifarSource:
         ):
             raise InputError(
                 f"{path}: expected 'data' of shape (count, {CIFAR_PIXELS}) and as many {key!r} from 0 to "
-                f"{num_classes - 1}; get the file again"
+                f"{num_classes - 1}; download the file again"
             )
         return pixels, np.array(labels, np.int64)
 
@@ -281,7 +281,7 @@ def load_plain_pickle(content: bytes, path: Path | str) -> Any:
         ) from None
     except Exception as error:  # pickle fails in many ways on damaged bytes
         reason = f"{type(error).__name__}: {one_line(error, 100)}"
-        raise InputError(f"{path}: truncated or damaged pickle ({reason}); get the file again") from None
+        raise InputError(f"{path}: truncated or damaged pickle ({reason}); download the file again") from None
     if not isinstance(value, dict):
         return value
     return {key: item.array if isinstance(item, _ByteArray) else item for key, item in value.items()}

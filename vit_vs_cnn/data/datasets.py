@@ -63,7 +63,7 @@ def open_dataset(value: Any, options: ArraysOptions) -> CachedImages:
     Without test images, there are test folds, as for a folder.
 
     Arguments:
-        given: one of ``DATASET_FORMS``.
+        value: one of ``DATASET_FORMS``.
 
     Raises:
         InputError: images or labels that cannot be used, or a cache folder that cannot be written.
@@ -311,7 +311,7 @@ def _list_parts(parts: Mapping[str, DatasetSplit], labels: list[int | str], opti
     if listing.problems:
         raise InputError(f"data: {listing.problems[0].reason}")
     if listing.folds is not None and len(set(listing.folds)) < 2:
-        raise InputError("data: there are too few images to set some apart for the test")
+        raise InputError("data: there are too few images for test folds")
     return listing
 
 

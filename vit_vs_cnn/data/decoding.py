@@ -1,4 +1,4 @@
-"""Image files, Pillow images, arrays and tensors as bytes of one size, and facts from the headers of files."""
+"""Decoding of image files, Pillow images, arrays and tensors to bytes of one size, and metadata of image files."""
 
 import contextlib
 import errno
@@ -208,7 +208,7 @@ class ImageFileInfo(NamedTuple):
 
 
 def read_file_info(root: Path, names: Sequence[str], report_progress: Callable[[int], None]) -> Iterator[ImageFileInfo]:
-    """Facts from the headers of image files, without decoding a pixel. Files that cannot be read are left out.
+    """Read format, mode and size from the headers of image files. Files that cannot be read are left out.
 
     Arguments:
         report_progress: called with the number of files that have been read.

@@ -88,7 +88,7 @@ class ImageListing:
         folds: test fold of each training image. None if there are test images.
         problems: files and classes that cannot be used.
         others: files that are ignored: not images by their names, or outside of every class folder.
-        description: the object that was given, for images that have no path.
+        description: description of the Python object that contains the images, if they have no paths.
     """
 
     layout: str
@@ -119,7 +119,11 @@ class ImageListing:
         return {split: {name: pairs[split, label] for label, name in enumerate(self.class_names)} for split in there}
 
     def small_classes(self, adjective: str = "") -> list[FileProblem]:
-        """Classes with fewer images than each use of the images needs: training, validation and test."""
+        """Problems of classes with too few images for training, validation or test.
+
+        Arguments:
+            adjective: word before "images" in the messages, such as "readable ".
+        """
         needed = {"train": 1 + ("validation" not in self.splits) + (self.folds is None and "test" not in self.splits)}
         needed |= {"test": 1} if "test" in self.splits else {}
         pairs = Counter(zip(self.splits, self.labels, strict=True))

@@ -26,7 +26,7 @@ class AttentionMaps:
 
     Arguments:
         weights: of each layer, the first layer first, ``(batch, heads, tokens, tokens)``; rows are queries.
-        query: share of each token in what the head reads, ``(batch, tokens)``; the start of the maps of ``rollout``.
+        query: weight of each token in the pooled features, ``(batch, tokens)``; the start of the maps of ``rollout``.
         classes: class of each image whose logit the gradients are of; None without gradients.
         gradients: of that logit with respect to each of ``weights``, in the same order; None if not requested.
     """
@@ -46,10 +46,10 @@ class AttentionMaps:
 def attention_distances(
     maps: AttentionMaps, seen_size: tuple[int | float, int | float]
 ) -> tuple[list[Float[Tensor, "heads"]], float]:
-    """Mean attention distance in pixels of each head of each layer, and that of attention with equal weights.
+    """Mean attention distance in pixels of each head of each layer, and that of uniform attention.
 
     Arguments:
-        seen_size: (rows, cols) in pixels of what the patches cover, ``models.input_wrappers.visible_size``.
+        seen_size: (rows, cols) in pixels of the area that the patches cover (``models.input_wrappers.visible_size``).
     """
     patch = (seen_size[0] / maps.grid_size[0], seen_size[1] / maps.grid_size[1])
     distances = [
@@ -122,8 +122,8 @@ def attention_gradients(
         gradients = torch.autograd.grad(chosen, maps.weights, allow_unused=True)
     if missing := [number for number, gradient in enumerate(gradients) if gradient is None]:
         raise InputError(
-            f"{type(network).__name__}: the weights of layers {missing} are copies beside the path to the logits "
-            "(torch's MultiheadAttention gives no others), so there are no gradients with respect to them"
+            f"{type(network).__name__}: the logits do not depend on the recorded weights of layers {missing} "
+            "(torch's MultiheadAttention returns copies), so these have no gradients"
         )
     return replace(
         maps,
@@ -247,7 +247,7 @@ def _check_shapes(network: nn.Module, weights: Sequence[Tensor], layout: TokenLa
 def _query(
     network: nn.Module, layout: TokenLayout, weights: Sequence[Tensor], pooled: Sequence[Tensor]
 ) -> Float[Tensor, "batch tokens"]:
-    """Share of each token in what the head reads, for each image."""
+    """Weight of each token in the pooled features, for each image."""
     if layout.reads != "attention":
         return layout.query().to(weights[0]).expand(len(weights[0]), -1)
     patches = layout.tokens - layout.extra_tokens

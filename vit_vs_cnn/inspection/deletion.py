@@ -1,4 +1,4 @@
-"""Deletion and insertion: the probability of a class as the places that a map ranks highest are removed or added."""
+"""Deletion and insertion: the class probability while the highest-ranked regions of a map are removed or added."""
 
 from collections.abc import Sequence
 

@@ -42,11 +42,11 @@ class InspectionRequest:
 
     Arguments:
         images: files, folders, or numbers of test images; randomly chosen test images if empty.
-        image_count: number of images that are chosen, or taken of a folder at most.
+        image_count: number of images to choose, or largest number from a folder.
         methods: names; the defaults for each network if empty.
         target_class: class of the maps; the predicted one if None.
         score_maps: score all methods, or the named ones, on other images.
-        score_image_count: number of these.
+        score_image_count: number of images for these scores.
         root: folder of the data, if it has moved.
         seed: of the chosen images.
         trust: whether the class of a model that is not the package's own may be imported.
@@ -68,9 +68,9 @@ class MethodMaps:
     """Maps of one method, with a score of each.
 
     Arguments:
-        maps: of each image, on the method's own grid.
-        deletion: area under the probability curve as the map's places are removed, the most important first.
-        random_deletion: the same of random maps, the mean of several.
+        maps: map of each image, on the grid of the method.
+        deletion: area under the probability curve while regions are removed, the most important first.
+        random_deletion: mean of the same area for several random maps.
     """
 
     method: str

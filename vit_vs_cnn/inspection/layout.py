@@ -1,4 +1,4 @@
-"""Tokens of a network, and which of them its head reads."""
+"""Layout of a network's tokens, and the tokens that its head pools."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ POOLING_TOKENS: Mapping[str, TokensRead] = {
 
 @dataclass(frozen=True)
 class TokenLayout:
-    """Extra tokens, then the patches row by row; and the tokens that the head reads.
+    """Order of the tokens (extra tokens, then patches row by row), and the tokens that the head pools.
 
     Arguments:
         extra_tokens: number of tokens before the patches: class token, registers.
@@ -67,7 +67,7 @@ class TokenLayout:
         return self.extra_tokens + self.grid_size[0] * self.grid_size[1]
 
     def query(self) -> Float[Tensor, "tokens"]:
-        """Share of each token in what the head reads; for "attention" see ``AttentionMaps``."""
+        """Weight of each token in the pooled features; for "attention" see ``AttentionMaps``."""
         query = torch.zeros(self.tokens, dtype=torch.float64)
         first, last = {"class": (0, 1), "two": (0, 2), "all": (0, None)}.get(self.reads, (self.extra_tokens, None))
         query[first:last] = 1 / len(query[first:last])

@@ -40,7 +40,7 @@ from vit_vs_cnn.statistics.significance import holm, one_sided_p_value
 NUM_RANDOM_MAPS = 4
 #: Images of the test with randomised weights: shuffles differ more than images.
 MAX_RANDOMIZATION_IMAGES = 64
-#: Error rate of all stars of one table together.
+#: Family-wise error rate of the significance marks (*) in one table.
 SCORE_ERROR_RATE = 0.05
 #: Methods that all others are compared with; they are not tested.
 BASELINE_METHODS = ("random", "centre")
@@ -53,7 +53,7 @@ class MapNote(StrEnum):
     AGNOSTIC = "class-agnostic: it depends neither on the class nor on the classifier head"
     CONSTANT = "constant on some of the images: it shows nothing there"
     HEAD_UNCHANGED = "rank correlation of 0.5 or more after some shuffle of the head: much of it is not about the class"
-    UNCHANGED = "rank correlation of 0.5 or more after some shuffle of all weights: it need not show what was learned"
+    UNCHANGED = "rank correlation of 0.5 or more after some shuffle of all weights: it may not show what was learned"
     UNKNOWN = "constant with shuffled weights: it is not known whether it depends on the weights"
 
 
@@ -150,7 +150,7 @@ class MethodScore:
 
 @dataclass(frozen=True)
 class ScoreRequest:
-    """Effort of scoring.
+    """Settings of scoring.
 
     Arguments:
         fills: replacements of deleted places; none for no deletion and insertion.

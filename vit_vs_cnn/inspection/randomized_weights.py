@@ -1,4 +1,4 @@
-"""Randomised weights: rank correlation of maps before and after what the network learned is destroyed."""
+"""Test with randomised weights: rank correlation of maps before and after the weights are shuffled."""
 
 import copy
 import math

@@ -359,9 +359,9 @@ def _missing_evidence_text(analysis: Analysis) -> str:
 def _detectable_text(comparison: PairComparison) -> str:
     design = f"{format_count(comparison.seeds, 'seed')} and {format_count(comparison.images, 'test image')}"
     if comparison.minimum_detectable is None:
-        return f"With {design} no possible difference is detected in 80 % of such experiments."
+        return f"With {design}, no difference can be detected in 80 % of such experiments."
     points = f"{100 * comparison.minimum_detectable:.1f} points"
-    return f"With {design} a difference of {points} is detected in 80 % of such experiments."
+    return f"With {design}, a difference of {points} is detected in 80 % of such experiments."
 
 
 def _compute_text(analysis: Analysis) -> str:
@@ -376,7 +376,9 @@ def _compute_text(analysis: Analysis) -> str:
 def _more_images(analysis: Analysis, shown: Sequence[ModelSummary]) -> str:
     keys, names = [model.key for model in shown], analysis.display_names
     if len(analysis.sizes) < 2:
-        return "not tested, as one training-set size was run (--protocol.train_sizes '[..., all]')."
+        size = analysis.sizes[-1]
+        option = f"--protocol.train_sizes '[{max(1, size // 4)}, {size}]'"
+        return f"not tested with other training-set sizes ({option})."
     sentences = []
     crossovers = [crossover for crossover in analysis.crossovers if {crossover.below, crossover.above} == {*keys}]
     span = f"{analysis.sizes[0]:,} and {analysis.sizes[-1]:,}"
@@ -386,7 +388,7 @@ def _more_images(analysis: Analysis, shown: Sequence[ModelSummary]) -> str:
     if not crossovers and len(keys) > 1:
         conclusions = {comparison.conclusion for comparison in analysis.pair_comparisons(*keys)}
         is_shown = Conclusion.SIGNIFICANTLY_BETTER in conclusions
-        text = "no crossover was found" if is_shown else "not enough evidence to say who is better"
+        text = "no crossover was found" if is_shown else "not enough evidence to say which is better"
         sentences.append(f"{text} between {span} images.")
     forecasts = [forecast for key in keys for forecast in analysis.forecasts if forecast.model == key]
     if forecasts:

@@ -42,7 +42,7 @@ class Run:
         if self.contender not in self.experiment.contenders:
             raise InputError(f"{self.contender!r} is not a contender of {self.experiment.name}")
         if not all(isinstance(values, Mapping) for values in self.weights.values()):
-            raise InputError("weights must be names with values, for each contender that has some")
+            raise InputError("weights must be a mapping from contenders to plain values")
         if self.train_size < 1 or self.world_size < 1 or len(self.budget.amounts) > 1:
             raise InputError("train_size and world_size must be at least 1, and budget a single one")
 

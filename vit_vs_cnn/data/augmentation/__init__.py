@@ -1,1 +1,1 @@
-"""Random changes of training images, made for a whole batch at once on the device where the data lie."""
+"""Random augmentation of training images, for a whole batch at once, on the device of the images."""

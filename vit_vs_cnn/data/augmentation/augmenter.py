@@ -1,9 +1,9 @@
-"""Random changes of training images, made for a whole batch at once on the device of the images.
+"""Random augmentation of training images, for a whole batch at once, on the device of the images.
 
-Every decision is a pure function of one matrix of uniform numbers, which a generator of the caller makes on the CPU.
-The same numbers give the same batch, on every device and after every interruption. From the numbers a plan is made on
-the CPU (offsets, boxes, entries of the policy's table: whole numbers, for the most part). It is sent to the device in
-one transfer, and the CPU does not wait for the device. Each image has its own parameters.
+Every decision is a pure function of one matrix of uniform random numbers, which the caller generates on the CPU. The
+same numbers give the same batch, on every device and after every interruption. From these numbers, the parameters of
+all images (offsets, boxes, operations) are computed on the CPU and sent to the device in one transfer. The CPU does not
+wait for the device. Each image has its own parameters.
 """
 
 import inspect
@@ -46,7 +46,7 @@ is switched on leaves the others as they were. More rounds of the policy change 
 Unused columns keep the numbers of recorded experiments."""
 
 Floats = Float32[Tensor, "batch channels rows cols"]
-#: Images, and labels as given, or soft ones where images are mixed.
+#: Images and labels. Labels are class indices, or probabilities if images are mixed.
 Augmented = tuple[Floats, Int64[Tensor, "batch"] | Float32[Tensor, "batch classes"]]
 
 

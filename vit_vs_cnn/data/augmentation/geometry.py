@@ -1,4 +1,4 @@
-"""Crops, flips, resized crops and affine maps, with other parameters for each image of a batch.
+"""Crops, flips, resized crops and affine maps, with different parameters for each image of a batch.
 
 Crops, flips and affine maps are one integer look-up: every output pixel has the index of an input pixel, and pixels
 from outside are black. Coordinates are integers (affine coefficients in units of 2^-16), so all devices give the same
@@ -38,8 +38,8 @@ def crop_and_resize(images: ImageBytes, boxes: Float32[Tensor, "4 batch"]) -> Im
     """A part of each image, resized bilinearly to the size of the image: first along rows, then along columns.
 
     ``out[r, c] = image[top + (r + 1/2) h / R - 1/2, left + (c + 1/2) w / C - 1/2]`` for a part of ``h x w`` pixels of
-    an image of ``R x C``, kept within the part, and rounded. What ``torchvision.transforms.v2.functional.resized_crop``
-    gives, to within a rounding: its filter against aliasing does nothing where images are enlarged.
+    an image of ``R x C``, kept within the part, and rounded. It equals
+    ``torchvision.transforms.v2.functional.resized_crop`` up to rounding: antialiasing does not change enlarged images.
 
     Arguments:
         boxes: first row, row after the last, first column, column after the last.

@@ -1,4 +1,4 @@
-"""Random erasing, mixup and CutMix, with other parameters for each image of a batch.
+"""Random erasing, mixup and CutMix, with different parameters for each image of a batch.
 
 Reference: Zhang et al., mixup (2018); Yun et al., CutMix (2019).
 Differs: the share of mixing is sampled for each image, not for each batch; so is the choice between the two.
@@ -29,7 +29,7 @@ def erasing_boxes(draws: Float64[Tensor, "5 batch"], probability: float, grid_si
     Differs: a side as long as the image becomes one pixel shorter. torchvision samples again.
 
     Arguments:
-        draws: for the decision, area, aspect ratio, row and column.
+        draws: uniform numbers for the decision, area, aspect ratio, row and column.
     """
     rows, cols = grid_size
     area = rows * cols * (ERASED_AREA[0] + (ERASED_AREA[1] - ERASED_AREA[0]) * draws[1])
@@ -53,7 +53,7 @@ def beta_quantiles(draws: Float64[Tensor, "batch"], alpha: float) -> Float64[Ten
 def cutmix_boxes(
     draws: Float64[Tensor, "2 batch"], shares: Float64[Tensor, "batch"], grid_size: tuple[int, int]
 ) -> Tensor:
-    """Boxes with the image's aspect ratio and (before clipping) the area ``share``, about a uniformly drawn pixel.
+    """Boxes with the image's aspect ratio and, before clipping, the area ``share``, centred on a random pixel.
 
     Reference: Yun et al., CutMix (2019), equation 2.
     """
@@ -87,7 +87,7 @@ def mixing_plan(
     An image takes part in one of the two at most: a mixup has an empty box, a CutMix the weight zero.
 
     Arguments:
-        draws: one that is not used, then for the choice between the two, share, row and column.
+        draws: uniform numbers: one that is unused, then for the choice between the two, share, row and column.
         mixup: alpha of mixup; 0 = none.
         cutmix: alpha of CutMix; 0 = none. With both, each image takes one of them with probability 1/2.
     """

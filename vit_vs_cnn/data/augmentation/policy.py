@@ -1,7 +1,7 @@
-"""RandAugment and TrivialAugmentWide, with other operations for each image of a batch.
+"""RandAugment and TrivialAugmentWide, with different operations for each image of a batch.
 
 Reference: Cubuk et al., RandAugment (2020); Müller and Hutter, TrivialAugment (2021), the wide space. Operations,
-ranges and bins are those of ``torchvision.transforms.v2``, and each operation gives what ``v2.functional`` gives.
+ranges and bins are those of ``torchvision.transforms.v2``. Each operation has the same result as in ``v2.functional``.
 
 The operations of a policy on images of one size are a table with an entry for each operation, strength and sign. A
 batch has a list of entry numbers. Before each round the batch is sorted by operation, so that an operation works on a

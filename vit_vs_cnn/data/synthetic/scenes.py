@@ -38,7 +38,7 @@ RenderedScenes: TypeAlias = tuple[UInt8[np.ndarray, "count 3 rows cols"], Bool[n
 
 UNITS_PER_TURN = 256
 UNITS_PER_PIXEL = 64
-#: Cells in the reach of a placement.
+#: Number of table cells along the reach of a placement.
 REACH_CELLS = 256
 
 #: round(2^14 sin(2 pi k / 256)) for k = 0 .. 64: constants, because libm differs between machines.
@@ -261,8 +261,9 @@ def _finished(canvas: Canvas, keys: Keys, difficulty_256: int) -> UInt8[np.ndarr
 class _Colours:
     """The colours of an image: two of the background, two of the object, and the contrast of the fragments.
 
-    The object's mean grey is a drawn step away from the background's, upward or (the more often the harder) downward;
-    the hues are free. Some objects are camouflaged: their texture is in the background's own two colours.
+    The object's mean grey differs from the background's by a random step. The step is upward or, more often at higher
+    difficulty, downward. Hues are uniform. Some objects are camouflaged: their texture has the two colours of the
+    background.
     """
 
     def __init__(self, words: Words, difficulty_256: int) -> None:
@@ -338,7 +339,7 @@ def _background(keys: Keys, colours: _Colours, image_size: tuple[int, int], diff
 
 
 def _add_fragments(canvas: Canvas, keys: Keys, colours: _Colours, difficulty_256: int) -> None:
-    """Pieces that belong to no class, of the object's contrast; each is there in three images of four."""
+    """Add fragments that belong to no class, with the contrast of the object, each with probability 3/4; in place."""
     rows, cols = canvas.shape[2:]
     stream = split_keys(keys, np.array([Purpose.FRAGMENTS]))[:, 0]
     side = min(rows, cols) * UNITS_PER_PIXEL
@@ -358,7 +359,7 @@ def _add_fragments(canvas: Canvas, keys: Keys, colours: _Colours, difficulty_256
 
 
 def _object_place(keys: Keys, image_size: tuple[int, int], difficulty_256: int) -> Placement:
-    """Large, central and upright where it is easy; where it is hard, of any angle, at any place that holds it whole."""
+    """Placement of the object: large, central and upright if easy; at any angle and place if hard."""
     words = random_words_for(keys, Purpose.PLACE, 4)
     rows, cols = image_size
     side = min(rows, cols) * UNITS_PER_PIXEL
@@ -376,7 +377,7 @@ def _object_place(keys: Keys, image_size: tuple[int, int], difficulty_256: int) 
 
 
 def _light(canvas: Canvas, words: Words, difficulty_256: int) -> None:
-    """Contrast about mid-grey, brightness, and a shade that falls linearly across the image; in place."""
+    """Change contrast and brightness, and add a linear gradient across the image; in place."""
     rows, cols = canvas.shape[2:]
     spread = _interpolate(8, 64, difficulty_256)
     gain = to_integers(words[:, 0], 256 - spread, 256 + spread // 2).astype(np.int32)[:, None, None, None]

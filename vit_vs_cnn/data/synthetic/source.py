@@ -140,7 +140,7 @@ def _labelled(
 
 
 def _agreeing(words: Words, labels: Int64[np.ndarray, "count"], probability: float) -> Int64[np.ndarray, "count"]:
-    """The label with the given probability, otherwise one of the nine others."""
+    """Sample for each image its label with the given probability, otherwise one of the nine other classes."""
     classes = len(SHAPE_NAMES)
     # A product with a power of two is exact, so the threshold is the same everywhere.
     agrees = (words[:, 0] >> np.uint64(32)).astype(np.int64) < int(probability * 2**32)

@@ -1,4 +1,4 @@
-"""Attention layers of a network, the convolution nearest to each by least squares, and that convolution in place."""
+"""Attention layers of a network, their approximation by convolutions (least squares), and their replacement."""
 
 import copy
 from collections.abc import Mapping, Sequence
@@ -179,7 +179,7 @@ class AttentionLayer:
     def padding(self) -> str:
         """The padding of a convolution that replaces the layer.
 
-        Attention that sees nothing beyond the edge tends to replicate padding (Cordonnier's construction without
+        Attention without tokens beyond the edge tends to replicate padding (Cordonnier's construction without
         padding).
         """
         return "zeros" if getattr(getattr(self.module, "window", None), "boundary", "") == "zero" else "replicate"
