@@ -195,7 +195,7 @@ def test_what_cannot_be_is_refused_by_its_place(tmp_path, contender, message):
         ({"a/b": {"class_path": f"{OWN}.Named"}}, "metrics.a/b: a name is a word"),
         ({"f1": 3}, "metrics.f1: expected {class_path: package.module.Name, init_args"),
         ({"f1": {"class_path": f"{OWN}.Focal"}}, "execution.metrics.f1: .*must be a torchmetrics.Metric"),
-        ({"class_path": f"{OWN}.Named"}, "no class is made here"),
+        ({"class_path": f"{OWN}.Named"}, "metrics.class_path: expected {class_path: package.module.Name"),
     ],
 )
 def test_a_metric_that_is_none_is_refused(tmp_path, metrics, message):

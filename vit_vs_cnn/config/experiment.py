@@ -19,7 +19,7 @@ from vit_vs_cnn.config.search_space import check_space, read_space
 from vit_vs_cnn.config.trainer import decisive, read_trainer
 from vit_vs_cnn.data.options import Augmentation
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.strict_yaml import Plain, check_plain, read_yaml, refuse_classes
+from vit_vs_cnn.strict_yaml import Plain, check_plain, read_yaml
 from vit_vs_cnn.typed_values import Setting, build, refuse_unknown, settings_of, walk
 
 __all__ = [
@@ -37,20 +37,6 @@ __all__ = [
     "read_config",
     "settings_of_a_config",
 ]
-
-#: Places of a config that may name custom classes; ``*`` is any name.
-CLASS_PLACES = (
-    ("data", "source"),
-    ("data", "augmentation", "transform"),
-    *(
-        ("contenders", "*", *over, *setting)
-        for over in ((), ("by_size", "*"), ("by_budget", "*"))
-        for setting in (("augmentation", "transform"), ("model",), ("loss",))
-    ),
-    ("trainer", "*"),
-    ("execution", "passive_callbacks"),
-    ("execution", "metrics", "*"),
-)
 
 
 @dataclass(frozen=True)
@@ -201,7 +187,6 @@ def experiment_from_dict(values: Mapping[str, Any], *, trusted: bool = True) -> 
         InputError: a value that is not allowed, with its place and the rule.
     """
     check_plain(values, location="")
-    refuse_classes(values, but_in=CLASS_PLACES)
     refuse_unknown(values, settings_of_a_config(), location="")
     values = with_executor_named(values)
     if values.get("name") is None:

@@ -422,7 +422,7 @@ class Execution:
         for name, spec in self.metrics.items():
             if not isinstance(name, str) or not name.isidentifier() or name in ("accuracy", "loss"):
                 raise InputError(f"metrics.{name}: a name is a word of letters, digits and _, not accuracy or loss")
-            check_class(spec if isinstance(spec, Mapping) else {"class_path": spec}, f"metrics.{name}")
+            check_class(spec if isinstance(spec, Mapping) else {"class_path": None}, f"metrics.{name}")
 
 
 @dataclass(frozen=True)
