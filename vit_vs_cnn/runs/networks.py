@@ -1,15 +1,20 @@
-"""Networks that the ``model`` block of a config describes, and their weights."""
+"""Networks that the ``model`` block of a config describes, their weights, and the images that these were trained on."""
 
+import base64
+import binascii
 import inspect
 import math
 import os
 import pickle
 import sys
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from jaxtyping import UInt64
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
@@ -302,3 +307,50 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     if not isinstance(contents, dict) or not all(isinstance(value, Tensor) for value in contents.values()):
         raise InputError(f"weights {path} holds no tensors by name")
     return contents
+
+
+#: Key of the hashes in the metadata of a checkpoint.
+CHECKPOINT_KEY_TRAINING_HASHES = "seen"
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingImageHashes:
+    """Hashes of the images that weights were trained on, including the weights that the training started from.
+
+    Arguments:
+        hashes: of the images (``LabelledImages.hashes``), 8 bytes each, ascending.
+        is_whole: whether none are missing: the start weights may come without a record.
+    """
+
+    hashes: UInt64[np.ndarray, "images"]
+    is_whole: bool = True
+
+    def __or__(self, other: "TrainingImageHashes") -> "TrainingImageHashes":
+        return TrainingImageHashes(np.union1d(self.hashes, other.hashes), self.is_whole and other.is_whole)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for ``read_training_hashes``, with 11 characters for each image."""
+        return {"images": base64.b64encode(self.hashes.astype("<u8").tobytes()).decode(), "whole": self.is_whole}
+
+    def count_in(
+        self, images: UInt64[np.ndarray, "images"], except_for: UInt64[np.ndarray, "others"] | None = None
+    ) -> int:
+        """Number of ``images`` that the weights were trained on, without those in ``except_for``."""
+        matches = np.isin(images, self.hashes)
+        return int((matches if except_for is None else matches & ~np.isin(images, except_for)).sum())
+
+
+#: For randomly initialized weights, and for weights without a record.
+NO_TRAINING_IMAGES, UNKNOWN_TRAINING_IMAGES = (
+    TrainingImageHashes(np.zeros(0, dtype=np.uint64), is_whole) for is_whole in (True, False)
+)
+
+
+def read_training_hashes(metadata: Mapping[str, Any]) -> TrainingImageHashes:
+    """Read the hashes in the metadata of a checkpoint; unknown if there are none or they are damaged."""
+    try:
+        values = metadata[CHECKPOINT_KEY_TRAINING_HASHES]
+        hashes = np.frombuffer(base64.b64decode(values["images"], validate=True), dtype="<u8")
+        return TrainingImageHashes(np.unique(hashes.astype(np.uint64)), values["whole"] is True)
+    except (KeyError, TypeError, ValueError, binascii.Error):
+        return UNKNOWN_TRAINING_IMAGES

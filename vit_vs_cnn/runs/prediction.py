@@ -11,7 +11,7 @@ from jaxtyping import Float
 
 from vit_vs_cnn.console import format_count
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.runs.calibration import MIN_VALIDATION_IMAGES
+from vit_vs_cnn.runs.evaluation import MIN_VALIDATION_IMAGES
 from vit_vs_cnn.runs.held_out import MAX_FALSE_ALARM_RATE, HeldOut
 
 if TYPE_CHECKING:

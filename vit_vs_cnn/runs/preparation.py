@@ -10,19 +10,18 @@ from torch import Tensor, nn
 from torchmetrics import Metric
 
 from vit_vs_cnn.config.experiment import Experiment
+from vit_vs_cnn.counter_random import derive_seed
 from vit_vs_cnn.data.batches import EVALUATION_BATCH
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.models.cost import count_parameters
 from vit_vs_cnn.models.input_wrappers import unwrap
 from vit_vs_cnn.runs.experiment_data import ExperimentData, RunImages
-from vit_vs_cnn.runs.networks import build_network, check_logits, start_from
-from vit_vs_cnn.runs.overlap import NO_TRAINING_IMAGES, TrainingImageHashes
+from vit_vs_cnn.runs.networks import NO_TRAINING_IMAGES, TrainingImageHashes, build_network, check_logits, start_from
 from vit_vs_cnn.runs.pretrained import PretrainedWeights, fit_weights, read_pretrained, weights_identities
 from vit_vs_cnn.runs.result import ScoredOn
 from vit_vs_cnn.runs.run import Run
 from vit_vs_cnn.runs.trained_network import TrainedNetwork, open_network
 from vit_vs_cnn.runs.user_code import make_loss, make_metrics
-from vit_vs_cnn.seeds import derive_seed
 from vit_vs_cnn.strict_yaml import Plain
 from vit_vs_cnn.training.classifier import balanced_weights
 

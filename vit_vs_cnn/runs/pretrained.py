@@ -25,8 +25,13 @@ from vit_vs_cnn.models.presets import TIMM_PREFIX
 from vit_vs_cnn.models.timm_conversion import convert_from_timm, convert_to_timm
 from vit_vs_cnn.models.vit import VisionTransformer
 from vit_vs_cnn.runs.evaluation import hash_tensors
-from vit_vs_cnn.runs.networks import as_timm_reads, load_weights, read_weights
-from vit_vs_cnn.runs.overlap import UNKNOWN_TRAINING_IMAGES, TrainingImageHashes
+from vit_vs_cnn.runs.networks import (
+    UNKNOWN_TRAINING_IMAGES,
+    TrainingImageHashes,
+    as_timm_reads,
+    load_weights,
+    read_weights,
+)
 from vit_vs_cnn.runs.trained_network import TrainedNetwork, open_network
 
 #: Prefixes that programs add to the names of weights.

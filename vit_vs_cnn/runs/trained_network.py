@@ -14,6 +14,7 @@ from jaxtyping import Float, UInt8
 from torch import Tensor, nn
 
 from vit_vs_cnn.bounds import Bounds, check_numbers
+from vit_vs_cnn.counter_random import derive_seed
 from vit_vs_cnn.data.decoding import Resize
 from vit_vs_cnn.data.images import UNKNOWN, LabelledImages
 from vit_vs_cnn.data.input_images import InputImage, decode_in_background, parse_input_images
@@ -26,17 +27,18 @@ from vit_vs_cnn.runs.experiment_data import ExperimentData
 from vit_vs_cnn.runs.experiment_folder import read_finished_results, read_run_names
 from vit_vs_cnn.runs.held_out import HeldOut, read_held_out
 from vit_vs_cnn.runs.networks import (
+    UNKNOWN_TRAINING_IMAGES,
+    TrainingImageHashes,
     as_timm_reads,
     build_network,
     check_logits,
     load_weights,
     network_from_checkpoint,
+    read_training_hashes,
     read_weights,
 )
-from vit_vs_cnn.runs.overlap import UNKNOWN_TRAINING_IMAGES, TrainingImageHashes, read_training_hashes
 from vit_vs_cnn.runs.prediction import ImagePredictions
 from vit_vs_cnn.runs.run import Run, run_from_dict
-from vit_vs_cnn.seeds import derive_seed
 from vit_vs_cnn.training.checkpoints import CheckpointInfo, read_checkpoint
 
 #: Suffixes of files that contain programs, which loading would run.
