@@ -52,8 +52,9 @@ def test_a_merge_of_two_mappings_is_no_name_that_stands_twice():
     assert read_yaml("base: &b {x: 1}\nover: {<<: *b, y: 2}", location="it")["over"] == {"x": 1, "y": 2}
 
 
-def test_a_date_is_a_text():
-    assert read_yaml("name: 2026-11-22", location="it") == {"name": "2026-11-22"}
+def test_a_date_is_a_text_and_a_power_of_ten_a_number():
+    values = {"name": "2026-11-22", "lr": 1e-3, "version": "1e"}
+    assert read_yaml("name: 2026-11-22\nlr: 1e-3\nversion: 1e", location="it") == values
 
 
 def test_the_bounds_themselves_are_allowed():

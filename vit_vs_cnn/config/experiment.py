@@ -15,7 +15,7 @@ from vit_vs_cnn.config import overrides
 from vit_vs_cnn.config.identity import plain_values
 from vit_vs_cnn.config.reading import with_executor_named
 from vit_vs_cnn.config.schema import Budget, Contender, Data, Execution, Executor, Protocol, Tuning
-from vit_vs_cnn.config.search_space import check_space, read_space
+from vit_vs_cnn.config.search_space import check_space
 from vit_vs_cnn.config.trainer import decisive, read_trainer
 from vit_vs_cnn.data.options import Augmentation
 from vit_vs_cnn.errors import InputError
@@ -192,9 +192,7 @@ def experiment_from_dict(values: Mapping[str, Any], *, trusted: bool = True) -> 
     if wrong := [name for name in itertools.chain(*(protocol.pairs or [])) if name not in contenders]:
         raise InputError(f"protocol.pairs: {wrong[0]!r} is not one of {', '.join(contenders)}")
     built = {name: build(class_, _block(values, name), location=name) for name, class_ in BLOCKS.items()}
-    space = read_space(built["tuning"].space)
-    for contender in contenders.values():
-        check_space(space, contender)
+    check_space(built["tuning"].space, list(contenders.values()))
     return Experiment(
         name=values["name"],
         output=output,

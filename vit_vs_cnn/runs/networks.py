@@ -32,8 +32,8 @@ from vit_vs_cnn.typed_values import check
 
 #: Largest number of layers.
 MAX_LAYERS = 2000
-#: Largest option of a config with which a network needs little memory.
-USUAL_NUMBER = 4096
+#: Largest option of a config, and of a file, with which a network needs little memory.
+USUAL_NUMBER, SMALL_NUMBER = 4096, 256
 GIVEN_BY_THE_DATA = {"image_size", "in_channels", "num_classes"}
 #: Keys under which programs store the weights of a network in a checkpoint.
 NESTED_KEYS = ("state_dict", "model", "model_state_dict")
@@ -113,15 +113,17 @@ def _build_named(model: Mapping[str, Any], shape: dict[str, Any], location: str,
 def _check_size(name: str, options: dict[str, Any], location: str, max_bytes: float) -> None:
     """Refuse thousands of layers, and weights larger than ``max_bytes`` or the memory of the machine.
 
-    Weights are counted on the meta device, where they need no memory. That takes a second, so those of a config are
-    counted only if an option is unusually large.
+    Weights are counted on the meta device, where they need no memory. That takes a second, so they are counted only if
+    an option is unusually large; for a file also if the model is not of this package.
     """
     pairs = [(name, number) for name, value in options.items() for number in (as_list(value) or [0])]
     for option, number in pairs:
         if ("depth" in option or "layers" in option) and isinstance(number, int) and number > MAX_LAYERS:
             raise InputError(f"{location}.{option}: {options[option]} must be at most {MAX_LAYERS}")
-    is_usual = all(number <= USUAL_NUMBER for _, number in pairs if isinstance(number, int | float))
-    if is_usual and max_bytes == math.inf:
+    is_config = max_bytes == math.inf
+    usual = USUAL_NUMBER if is_config else SMALL_NUMBER
+    is_usual = all(number <= usual for _, number in pairs if isinstance(number, int | float))
+    if is_usual and (is_config or name in PRESETS):
         return
     try:
         with torch.device("meta"):
