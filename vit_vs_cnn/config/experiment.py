@@ -224,10 +224,6 @@ def _contenders(value: Any, protocol: Protocol, *, shares_augmentation: bool) ->
                 f"contenders.{name}: expected a contender's name of letters, digits, _ and -, which does not begin "
                 "with -; a dot separates the levels of a setting"
             )
-    by_lower_case = {name.lower(): name for name in value}
-    if duplicates := [name for name in value if by_lower_case[name.lower()] != name]:
-        first = duplicates[0]
-        raise InputError(f"contenders: {first} and {by_lower_case[first.lower()]} differ in their case alone")
     contenders = {
         name: overrides.read_contender(
             contender, protocol, shares_augmentation=shares_augmentation, location=f"contenders.{name}"

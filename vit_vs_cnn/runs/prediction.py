@@ -97,11 +97,6 @@ class ImagePredictions:
         return f"{self.names[index]}: {reason}"
 
     @property
-    def page(self) -> Path | None:
-        """The page with maps; None if none was written."""
-        return next((path for path in self.written if path.suffix == ".html"), None)
-
-    @property
     def columns(self) -> list[str]:
         """Names of the columns of the table."""
         classes = [name for rank in range(1, self.top + 1) for name in _column_names(rank)]
