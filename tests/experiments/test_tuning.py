@@ -19,7 +19,7 @@ from vit_vs_cnn.reporting.experiment_page import experiment_document
 from vit_vs_cnn.reporting.findings import read_findings
 from vit_vs_cnn.runs.result import ScoredOn, read_result
 
-SPACE = {"optimizer.lr": {"low": "1e-3", "high": 0.1, "log": True}, "label_smoothing": [0.0, 0.2]}
+SPACE = {"optimizer.lr": {"low": 1e-3, "high": 0.1, "log": True}, "label_smoothing": [0.0, 0.2]}
 
 
 def values_with(output, **tuning):
@@ -80,12 +80,11 @@ def test_the_best_trial_is_the_recipe_of_the_grid(tuned):
     assert config.tuning.trials is None
     for contender in ("linear", "other"):
         trials = [t for t in read_table(tuned) if t["contender"] == contender]
-        best, recipe = max(trials, key=by_accuracy), config.recipe(contender, 60)
+        best, recipe = max(trials, key=by_accuracy), config.recipe(contender)
         values = json.loads(best["values"])
         if values:
             assert recipe.optimizer.lr == values["optimizer.lr"]
             assert recipe.label_smoothing == values["label_smoothing"]
-        assert recipe == config.recipe(contender, 120)
         assert recipe_source(recipe) is RecipeSource.SEARCHED
     for path in tuned.glob("tiny/cells/*/result.json"):
         result = read_result(path)
@@ -102,10 +101,9 @@ def test_the_chosen_recipes_are_printed(tuned, capsys):
 
 def test_a_changed_recipe_is_one_by_hand(tuned):
     values = read_config(tuned / "tiny" / "tuned.yaml")
-    values["contenders"]["linear"]["by_size"] = {60: {"optimizer": {"lr": 0.0123}}}
-    config = experiment_from_dict(values)
-    sources = [recipe_source(config.recipe("linear", size)) for size in (60, 120)]
-    assert sources == [RecipeSource.GIVEN, RecipeSource.SEARCHED]
+    assert recipe_source(experiment_from_dict(values).recipe("linear")) is RecipeSource.SEARCHED
+    values["contenders"]["linear"]["optimizer"]["lr"] = 0.0123
+    assert recipe_source(experiment_from_dict(values).recipe("linear")) is RecipeSource.GIVEN
 
 
 def test_tuning_again_runs_no_trial_twice_and_chooses_the_same(tuned):
@@ -146,7 +144,7 @@ def test_the_built_in_space_is_the_same_for_all_and_an_optimizer_is_replaced_who
 
 
 def test_what_a_model_lacks_is_left_out_for_it(tmp_path):
-    values = tiny_config(tmp_path) | {"tuning": {"space": {"model": {"embed_dim": [12, 24]}, "optimizer.lr": [0.1]}}}
+    values = tiny_config(tmp_path) | {"tuning": {"space": {"model.embed_dim": [12, 24], "optimizer.lr": [0.1]}}}
     experiment = experiment_from_dict(values)
     assert {*space_of(experiment, "vit")} == {"model.embed_dim", "optimizer.lr"}
     assert {*space_of(experiment, "resnet")} == {"optimizer.lr"}

@@ -23,7 +23,7 @@ from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.regimes.analysis import read_analysis
 from vit_vs_cnn.regimes.caveats import shared_obstacle
 from vit_vs_cnn.runs.analysis_plan import AnalysisPlan, PlannedAnalysis, read_plan
-from vit_vs_cnn.runs.answers import Answers
+from vit_vs_cnn.runs.record import Answers
 from vit_vs_cnn.runs.trained_network import TrainedNetwork
 from vit_vs_cnn.statistics.intervals import Estimate
 from vit_vs_cnn.statistics.mean_distribution import SeedScores, accuracy_interval

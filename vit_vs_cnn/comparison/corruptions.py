@@ -24,9 +24,9 @@ from torch import Generator, Tensor
 from torch.nn import functional as F
 
 from vit_vs_cnn.comparison.entries import ComparisonEntry, paired_rows
+from vit_vs_cnn.counter_random import derive_seed
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.runs.evaluation import predict
-from vit_vs_cnn.seeds import derive_seed
 from vit_vs_cnn.statistics.intervals import Estimate
 from vit_vs_cnn.statistics.mean_distribution import SeedScores, difference_over_seeds, mean_over_seeds
 

@@ -5,7 +5,7 @@ import itertools
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
@@ -15,11 +15,11 @@ from vit_vs_cnn.config import overrides
 from vit_vs_cnn.config.identity import plain_values
 from vit_vs_cnn.config.reading import with_executor_named
 from vit_vs_cnn.config.schema import Budget, Contender, Data, Execution, Executor, Protocol, Tuning
-from vit_vs_cnn.config.search_space import check_space, read_space
+from vit_vs_cnn.config.search_space import check_space
 from vit_vs_cnn.config.trainer import decisive, read_trainer
 from vit_vs_cnn.data.options import Augmentation
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.strict_yaml import Plain, check_plain, read_yaml, refuse_classes
+from vit_vs_cnn.strict_yaml import Plain, check_plain, read_yaml
 from vit_vs_cnn.typed_values import Setting, build, refuse_unknown, settings_of, walk
 
 __all__ = [
@@ -37,20 +37,6 @@ __all__ = [
     "read_config",
     "settings_of_a_config",
 ]
-
-#: Places of a config that may name custom classes; ``*`` is any name.
-CLASS_PLACES = (
-    ("data", "source"),
-    ("data", "augmentation", "transform"),
-    *(
-        ("contenders", "*", *over, *setting)
-        for over in ((), ("by_size", "*"), ("by_budget", "*"))
-        for setting in (("augmentation", "transform"), ("model",), ("loss",))
-    ),
-    ("trainer", "*"),
-    ("execution", "passive_callbacks"),
-    ("execution", "metrics", "*"),
-)
 
 
 @dataclass(frozen=True)
@@ -92,30 +78,13 @@ class Experiment:
     def searches_recipes(self) -> bool:
         """True if recipes are or were searched for on the images of this experiment."""
         blocks = [plain_values(contender) for contender in self.contenders.values()]
-        overs = [over for block in blocks for over in (block, *block["by_size"].values())]
-        return self.tuning.trials is not None or any((over.get("recipe") or {}).get("search") for over in overs)
+        return self.tuning.trials is not None or any((block.get("recipe") or {}).get("search") for block in blocks)
 
-    def recipe(self, contender: str, train_size: int, budget: Budget | None = None) -> Contender:
-        """Contender with its settings for a training size and a budget.
-
-        Arguments:
-            budget: one of the budgets of the protocol; None for the longest.
-        """
-        budget = budget or self.protocol.budget.largest
-        key = (contender, train_size, budget.short)
-        if key not in self._recipes:
-            recipe = self.contenders[contender]
-            unnamed = {} if train_size in self.protocol.train_sizes else recipe.by_size.get("all", {})
-            of_size = recipe.by_size.get(str(train_size), unnamed)
-            for over in (of_size, recipe.by_budget.get(str(budget.amounts[0]), {})):
-                if over:
-                    recipe = overrides.with_overrides(recipe, over, location=f"contenders.{contender}")
-            self._recipes[key] = recipe
-        return self._recipes[key]
-
-    @cached_property
-    def _recipes(self) -> dict[tuple[str, int, str], Contender]:
-        return {}
+    def recipe(self, contender: str, budget: Budget | None = None) -> Contender:
+        """Contender with its settings for a budget; None for the longest budget of the protocol."""
+        recipe = self.contenders[contender]
+        over = recipe.by_budget.get(str((budget or self.protocol.budget.largest).amounts[0]))
+        return overrides.with_overrides(recipe, over, location=f"contenders.{contender}") if over else recipe
 
     def with_budget(self, budget: Budget) -> "Experiment":
         """Experiment with one of its budgets alone."""
@@ -157,11 +126,11 @@ class Experiment:
             weights: hash of the pretrained weights, and the input that they need.
         """
         budget = budget or self.protocol.budget.largest
-        recipe = self.recipe(contender, train_size, budget)
+        recipe = self.recipe(contender, budget)
         settings = plain_values(dataclasses.replace(recipe, augmentation=self.augmentation(recipe)))
         has_callbacks = "callbacks" in decisive(self.trainer)
         # The source of a recipe changes no result, weights are named by their hash, and overrides are applied.
-        for name in ("recipe", "starts_from", "weights", "by_size", "by_budget"):
+        for name in ("recipe", "starts_from", "weights", "by_budget"):
             del settings[name]
         return {
             "data": {
@@ -201,7 +170,6 @@ def experiment_from_dict(values: Mapping[str, Any], *, trusted: bool = True) -> 
         InputError: a value that is not allowed, with its place and the rule.
     """
     check_plain(values, location="")
-    refuse_classes(values, but_in=CLASS_PLACES)
     refuse_unknown(values, settings_of_a_config(), location="")
     values = with_executor_named(values)
     if values.get("name") is None:
@@ -224,9 +192,7 @@ def experiment_from_dict(values: Mapping[str, Any], *, trusted: bool = True) -> 
     if wrong := [name for name in itertools.chain(*(protocol.pairs or [])) if name not in contenders]:
         raise InputError(f"protocol.pairs: {wrong[0]!r} is not one of {', '.join(contenders)}")
     built = {name: build(class_, _block(values, name), location=name) for name, class_ in BLOCKS.items()}
-    space = read_space(built["tuning"].space)
-    for contender in contenders.values():
-        check_space(space, contender)
+    check_space(built["tuning"].space, list(contenders.values()))
     return Experiment(
         name=values["name"],
         output=output,
@@ -258,10 +224,6 @@ def _contenders(value: Any, protocol: Protocol, *, shares_augmentation: bool) ->
                 f"contenders.{name}: expected a contender's name of letters, digits, _ and -, which does not begin "
                 "with -; a dot separates the levels of a setting"
             )
-    by_lower_case = {name.lower(): name for name in value}
-    if duplicates := [name for name in value if by_lower_case[name.lower()] != name]:
-        first = duplicates[0]
-        raise InputError(f"contenders: {first} and {by_lower_case[first.lower()]} differ in their case alone")
     contenders = {
         name: overrides.read_contender(
             contender, protocol, shares_augmentation=shares_augmentation, location=f"contenders.{name}"

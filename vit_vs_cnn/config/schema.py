@@ -101,8 +101,6 @@ class Budget:
             raise InputError(f"{self.unit} must be a number above 0, or a list of such, got {values[self.unit]}")
         if len(set(amounts)) < len(amounts):
             raise InputError(f"{self.unit} must not name a value twice, got {values[self.unit]}")
-        if self.unit == "flops" and len({f"{amount:.3g}" for amount in amounts}) < len(amounts):
-            raise InputError(f"flops must differ in their first three digits, got {values[self.unit]}")
 
     @property
     def unit(self) -> Literal["steps", "epochs", "flops"]:
@@ -351,9 +349,7 @@ class Contender:
             attention/<name> is converted from <name>.
         weights: Start from pretrained weights, with a new head.
         finetune: Layers that are trained: full, head (a linear probe), {last: k}.
-        by_size: Settings that differ at a training size: {500: {optimizer: {lr: 0.02}}, all: {...}}.
-        by_budget: Settings that differ with one of several budgets: {1600: {optimizer: {lr: 0.01}}}. They take
-            precedence over by_size.
+        by_budget: Settings that differ with one of several budgets: {1600: {optimizer: {lr: 0.01}}}.
     """
 
     model: Plain
@@ -368,7 +364,6 @@ class Contender:
     starts_from: str | None = None
     weights: Weights | None = None
     finetune: Finetuning = field(default_factory=Finetuning)
-    by_size: Plain = field(default_factory=Plain)
     by_budget: Plain = field(default_factory=Plain)
 
     def __post_init__(self) -> None:
@@ -422,7 +417,7 @@ class Execution:
         for name, spec in self.metrics.items():
             if not isinstance(name, str) or not name.isidentifier() or name in ("accuracy", "loss"):
                 raise InputError(f"metrics.{name}: a name is a word of letters, digits and _, not accuracy or loss")
-            check_class(spec if isinstance(spec, Mapping) else {"class_path": spec}, f"metrics.{name}")
+            check_class(spec if isinstance(spec, Mapping) else {"class_path": None}, f"metrics.{name}")
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ import torch
 from jaxtyping import Float, Int64, UInt8
 from torch import Tensor
 
+from vit_vs_cnn.counter_random import derive_seed
 from vit_vs_cnn.data.augmentation.augmenter import Augmentation, Augmenter, CustomTransform
 from vit_vs_cnn.data.images import ImageBytes, LabelledImages
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.seeds import derive_seed
 
 Batch = tuple[Float[Tensor, "batch channels rows cols"], Tensor]
 #: Images of an evaluation batch, at least.

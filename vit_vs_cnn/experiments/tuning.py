@@ -15,7 +15,7 @@ from vit_vs_cnn.config.identity import default_options
 from vit_vs_cnn.config.overrides import with_values
 from vit_vs_cnn.config.recipes import RECIPE_SETTINGS, recipe_hash
 from vit_vs_cnn.config.schema import Recipe, TuningProvenance
-from vit_vs_cnn.config.search_space import DEFAULT_SPACE, read_space, sample_recipe
+from vit_vs_cnn.config.search_space import DEFAULT_SPACE, sample_recipe
 from vit_vs_cnn.data.options import Augmentation
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments.timing import choose_precision
@@ -97,13 +97,9 @@ def space_of(experiment: Experiment, name: str) -> dict[str, Any]:
     options = default_options(str(model.get("name")))
     return {
         key: values
-        for key, values in _shared_space(experiment).items()
+        for key, values in (experiment.tuning.space or DEFAULT_SPACE).items()
         if not key.startswith("model.") or not options or key.split(".")[1] in {*options, *model}
     }
-
-
-def _shared_space(experiment: Experiment) -> dict[str, Any]:
-    return read_space(experiment.tuning.space or DEFAULT_SPACE)
 
 
 def _trial_runs(
@@ -121,14 +117,14 @@ def _trial_runs(
     first = experiment.protocol.seeds
     count = count_splits(experiment, train_size)
     seeds = [*first, *(seed for seed in range(len(first) + count) if seed not in first)][:count]
-    space, options = _shared_space(experiment), space_of(experiment, name).keys()
-    own = base.recipe(name, train_size)
+    space, options = experiment.tuning.space or DEFAULT_SPACE, space_of(experiment, name).keys()
+    own = base.recipe(name)
     identities = Plain(weights_identities(experiment))
     trials = []
     for number in range(experiment.tuning.trials or DEFAULT_TRIALS):
         sampled = sample_recipe(space, number, seed=experiment.tuning.seed) if number else {}
         sampled = {key: value for key, value in sampled.items() if key in options}
-        recipe = replace(_with_sampled(own, sampled, base.data.augmentation), by_size=Plain(), by_budget=Plain())
+        recipe = replace(_with_sampled(own, sampled, base.data.augmentation), by_budget=Plain())
         here = replace(base, contenders={**base.contenders, name: recipe})
         arguments = name, train_size, here.protocol.budget
         runs = [Run(here, *arguments, seed, pool.fingerprint, world_size(here), identities) for seed in seeds]
@@ -229,7 +225,7 @@ def _with_best(
     contender = experiment.contenders[name]
     recipe = Recipe(contender.recipe.name, "searched", recipe_hash(searched), search)
     chosen = {setting: getattr(searched, setting) for setting in ("model", *RECIPE_SETTINGS)}
-    changed = replace(contender, **chosen, recipe=recipe, by_size=Plain(), by_budget=Plain())
+    changed = replace(contender, **chosen, recipe=recipe, by_budget=Plain())
     return replace(experiment, contenders={**experiment.contenders, name: changed})
 
 

@@ -12,6 +12,7 @@ from jaxtyping import Float, Int64, UInt8
 from torch import Tensor
 
 from vit_vs_cnn.console import format_count
+from vit_vs_cnn.counter_random import derive_seed
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.files import Written
 from vit_vs_cnn.inspection.attention_weights import AttentionMaps, attention_maps, concatenate_maps, has_attention
@@ -22,7 +23,6 @@ from vit_vs_cnn.inspection.networks import InspectedImages, open_networks, selec
 from vit_vs_cnn.inspection.saliency import get_method, list_methods, saliency_maps
 from vit_vs_cnn.runs.evaluation import check_finite
 from vit_vs_cnn.runs.trained_network import TrainedNetwork, folder_of
-from vit_vs_cnn.seeds import derive_seed
 from vit_vs_cnn.strict_yaml import frame_records
 
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from vit_vs_cnn.counter_random import derive_seed
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.data.input_images import InputImage
 from vit_vs_cnn.data.listing import SUFFIXES
@@ -15,7 +16,6 @@ from vit_vs_cnn.files import spelled
 from vit_vs_cnn.inspection.attention_weights import has_attention
 from vit_vs_cnn.runs.experiment_folder import read_finished_results
 from vit_vs_cnn.runs.trained_network import UNKNOWN, TrainedNetwork, open_network
-from vit_vs_cnn.seeds import derive_seed
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,8 +13,8 @@ from jaxtyping import Bool, Float
 from scipy.stats import pearsonr, rankdata
 from torch import Tensor, nn
 
+from vit_vs_cnn.counter_random import derive_seed
 from vit_vs_cnn.inspection.saliency import Maps, SaliencyMethod, crop_to_model_view, saliency_maps
-from vit_vs_cnn.seeds import derive_seed
 
 #: A map whose values differ by less than this share of the largest is constant: a few roundings of single precision.
 CONSTANT_MAP_TOLERANCE = 1e-6

@@ -29,8 +29,8 @@ from vit_vs_cnn.reporting.style import (
     format_points,
     format_value,
 )
-from vit_vs_cnn.runs.answers import MAJORITY
-from vit_vs_cnn.runs.calibration import MIN_VALIDATION_IMAGES
+from vit_vs_cnn.runs.evaluation import MIN_VALIDATION_IMAGES
+from vit_vs_cnn.runs.record import MAJORITY
 from vit_vs_cnn.statistics.intervals import format_interval, format_p_value
 
 HEADINGS = {

@@ -13,7 +13,7 @@ from vit_vs_cnn.regimes.answer import MAX_WARNINGS, write_answer
 from vit_vs_cnn.regimes.caveats import Caveat, CaveatKind, CaveatSeverity
 from vit_vs_cnn.reporting.document import Document, Picture, Raw
 from vit_vs_cnn.reporting.style import assign_styles
-from vit_vs_cnn.runs.answers import Answers
+from vit_vs_cnn.runs.record import Answers
 from vit_vs_cnn.runs.result import RunResult
 from vit_vs_cnn.runs.trials import TRIALS_FILE, Trial, read_trials
 
