@@ -15,8 +15,7 @@ from PIL import Image
 import vit_vs_cnn as vc
 from tests.results import changed
 from vit_vs_cnn.cli import main
-from vit_vs_cnn.data.decoding import decode_image
-from vit_vs_cnn.data.input_images import MAX_BATCH_IMAGES, InputImage, decode_in_background, find_input_files
+from vit_vs_cnn.data.decoding import MAX_BATCH_IMAGES, InputImage, decode_image, decode_in_background, find_input_files
 from vit_vs_cnn.models.features import find_classifier
 from vit_vs_cnn.regimes.analysis import read_analysis
 from vit_vs_cnn.runs import held_out

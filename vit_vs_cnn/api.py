@@ -465,7 +465,7 @@ def predict(
         InputError: a network that cannot be opened, a missing path, no readable image, or an unknown output format.
     """
     with _loading(quiet):
-        from vit_vs_cnn.data.input_images import find_input_files
+        from vit_vs_cnn.data.decoding import find_input_files
         from vit_vs_cnn.devices import usable_device
         from vit_vs_cnn.reporting.predictions import check_suffix, write_predictions
         from vit_vs_cnn.runs.prediction import ImagePredictions
@@ -664,7 +664,7 @@ def export(
 ) -> "list[Exported]":
     """Export a trained network, and check that each exported file gives the same logits.
 
-    onnx and torch files take pixel values in [0, 1] and normalize them. safetensors and timm files hold weights;
+    onnx files take pixel values in [0, 1] and normalize them. safetensors and timm files hold weights;
     config.json next to them has classes, image size and normalization.
 
     Arguments:

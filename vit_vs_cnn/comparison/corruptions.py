@@ -195,7 +195,6 @@ class CorruptionAccuracy:
     """Accuracy on corrupted images; groups are means over their networks.
 
     Arguments:
-        images: number of test images.
         clean: accuracy of each group on the original images.
         accuracy: by group and corruption, one for each level.
         mean: of each group over all corruptions and levels, with an interval that covers other test images.
@@ -276,13 +275,7 @@ def _difference(
 
 
 def corrupt(images: Bytes, name: str, level: int, *, seed: int = 0) -> Bytes:
-    """Images with a corruption. The same seed gives the same bytes, and image i does not depend on later ones.
-
-    Arguments:
-        seed: of the random numbers, which do not depend on the level.
-    """
-    if name not in CORRUPTIONS or level not in LEVELS:
-        raise ValueError(f"corruption {name!r} at level {level}: there are {', '.join(CORRUPTIONS)} at 1 to 5")
+    """Images with a corruption. The same seed gives the same bytes, and image i does not depend on later ones."""
     function, strengths = CORRUPTIONS[name]
     chunks = [_to_bytes(function(part, strengths[level - 1], draw)) for part, draw in _chunks(images, name, seed)]
     return torch.cat(chunks)[: len(images)]

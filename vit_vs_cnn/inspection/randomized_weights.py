@@ -29,7 +29,6 @@ class RandomizationStage:
     """Similarity of a method's maps before and after some weights are shuffled.
 
     Arguments:
-        name: shuffled parts of the network.
         correlations: of each shuffle, the mean over images of Spearman's correlation with the original maps; chance is
             0. A constant map has no order: not a number if no map of the shuffle has one.
     """
@@ -79,7 +78,6 @@ def weight_randomization_test(
     Arguments:
         network: in evaluation mode.
         batches: of images, as the network takes them.
-        stages: number of stages.
         redraws: number of shuffles of each stage.
     """
     with torch.no_grad():

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.files import Written
+from vit_vs_cnn.files import CommandResult
 from vit_vs_cnn.regimes.analysis import Analysis, read_analysis
 from vit_vs_cnn.regimes.answer import MAX_WARNINGS, write_answer
 from vit_vs_cnn.regimes.caveats import Caveat, CaveatKind, CaveatSeverity
@@ -33,7 +33,7 @@ MAX_DUPLICATE_SHARE = 0.1
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Findings(Written):
+class Findings(CommandResult):
     """The finished runs of an experiment, their analysis, and the files of the report.
 
     Arguments:

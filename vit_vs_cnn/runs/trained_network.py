@@ -15,9 +15,8 @@ from torch import Tensor, nn
 
 from vit_vs_cnn.bounds import Bounds, check_numbers
 from vit_vs_cnn.counter_random import derive_seed
-from vit_vs_cnn.data.decoding import Resize
+from vit_vs_cnn.data.decoding import InputImage, Resize, decode_in_background, parse_input_images
 from vit_vs_cnn.data.images import UNKNOWN, LabelledImages
-from vit_vs_cnn.data.input_images import InputImage, decode_in_background, parse_input_images
 from vit_vs_cnn.errors import InputError, MissingImages
 from vit_vs_cnn.models.features import find_classifier
 from vit_vs_cnn.models.input_wrappers import unwrap
