@@ -49,7 +49,7 @@ BASE: dict[str, Any] = {
             "label_smoothing": 0.1,
             "ema_half_life": 0.1,
             "starts_from": None,
-            "by_budget": {1: {"optimizer": {"lr": 0.01}}},
+            "by_size": {60: {"optimizer": {"lr": 0.01}}},
         },
         "resnet": {
             "model": {"name": "resnet8", "width": 4},

@@ -36,7 +36,7 @@ SAID = {
     "config cifar": ["train", "--config", "cifar"],
     "trian": ["trian"],
     "500 is not from": ["train", *TINY, "--protocol.train_sizes", "[500]"],
-    "by_budget": ["train", "--contenders.vit.by_budget", "{500: {label_smoothing: 0.1}}", *TINY],
+    "by_size": ["train", "--contenders.vit.by_size", "{500: {label_smoothing: 0.1}}", *TINY],
     "exactly one of": ["train", "--protocol.budget", "{steps: 5, epochs: 5}"],
     "protocol.pairs": ["train", "--protocol.pairs", "[[vit, cnn]]"],
     "patch_size": ["train", "--contenders.vit.model.patch_size", "5", *TINY],

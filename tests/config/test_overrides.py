@@ -1,4 +1,4 @@
-"""Settings that differ with a budget are checked, and decide the name of a run."""
+"""Settings that differ at a training-set size or with a budget are checked, and decide the name of a run."""
 
 import pytest
 import yaml
@@ -7,60 +7,107 @@ from tests.experiments.tiny import run_quietly, tiny_config
 from vit_vs_cnn.api import load_experiment
 from vit_vs_cnn.commands import COMMANDS
 from vit_vs_cnn.config.experiment import experiment_from_dict
+from vit_vs_cnn.config.identity import hash_of, identity_of
 from vit_vs_cnn.config.reading import override
 from vit_vs_cnn.errors import InputError
 
 
-def _values(output, by_budget=None, **budget):
+def _values(output, by_size, sizes=(60, "all")):
     values = tiny_config(output)
-    values["protocol"] |= {"train_sizes": [60], "budget": budget or {"steps": [2, 8]}}
-    values["contenders"]["vit"]["by_budget"] = by_budget or {}
+    values["protocol"] |= {"train_sizes": list(sizes), "budget": {"steps": 2}}
+    values["contenders"]["vit"]["by_size"] = by_size
     return values
 
 
-def test_an_override_is_laid_over_the_rest_with_its_budget_alone(tmp_path):
-    experiment = experiment_from_dict(_values(tmp_path, {8: {"optimizer": {"lr": 0.05}, "model": {"depth": 1}}}))
+def _hash(values, size, contender="vit"):
+    return hash_of(identity_of(experiment_from_dict(values).run_settings(contender, size, 3, fingerprint="f")))
+
+
+def test_an_override_is_laid_over_the_rest_at_its_size_alone(tmp_path):
+    experiment = experiment_from_dict(_values(tmp_path, {60: {"optimizer": {"lr": 0.02}, "model": {"depth": 1}}}))
+    small, large = experiment.recipe("vit", 60), experiment.recipe("vit", 120)
+    assert (small.optimizer.lr, small.model["depth"]) == (0.02, 1)
+    assert (large.optimizer.lr, large.model["depth"]) == (1e-3, 2)
+    assert (small.model["embed_dim"], small.ema_half_life) == (24, 0.2)
+
+
+def test_a_budget_is_laid_over_the_size(tmp_path):
+    values = _values(tmp_path, {60: {"optimizer": {"lr": 0.02, "weight_decay": 0.3}}})
+    values["protocol"]["budget"] = {"steps": [2, 8]}
+    values["contenders"]["vit"]["by_budget"] = {8: {"optimizer": {"lr": 0.05}}}
+    experiment = experiment_from_dict(values)
     short, long = experiment.protocol.budget.each()
-    assert (experiment.recipe("vit", short).optimizer.lr, experiment.recipe("vit", short).model["depth"]) == (1e-3, 2)
-    recipe = experiment.recipe("vit", long)
-    assert (recipe.optimizer.lr, recipe.model["depth"], recipe.ema_half_life) == (0.05, 1, 0.2)
-    assert experiment.recipe("vit") == recipe
+    recipes = {
+        (size, budget.short): experiment.recipe("vit", size, budget) for size in (60, 120) for budget in (short, long)
+    }
+    assert [recipe.optimizer.lr for recipe in recipes.values()] == [0.02, 0.05, 1e-3, 0.05]
+    assert recipes[60, "8 steps"].optimizer.weight_decay == 0.3
+    assert experiment.recipe("vit", 60) == recipes[60, "8 steps"]
     assert experiment_from_dict(yaml.safe_load(yaml.safe_dump(experiment.to_dict()))) == experiment
     alone = experiment.with_budget(short)
     assert experiment_from_dict(alone.to_dict()) == alone
     settings = experiment.run_settings("vit", 60, 3, budget=short, fingerprint="f")
     assert settings == alone.run_settings("vit", 60, 3, fingerprint="f"), "a run keeps its name"
-    plain = experiment_from_dict(_values(tmp_path))
-    assert settings == plain.run_settings("vit", 60, 3, budget=short, fingerprint="f")
 
 
-def test_budgets_survive_the_command_line_with_and_without_a_decimal_point(tmp_path):
-    values = _values(tmp_path, {2.5: {"optimizer": {"lr": 0.05}}}, epochs=[0.5, 2.5])
-    (tmp_path / "budgets.yaml").write_text(yaml.safe_dump(values))
-    words = ["--config", str(tmp_path / "budgets.yaml"), "--contenders.vit.by_budget.2.5.label_smoothing", "0.3"]
-    given = COMMANDS["train"].read([*words, "--contenders.vit.by_budget.0.5", "{label_smoothing: 0.2}"])
+def test_all_is_the_size_that_no_number_names(tmp_path):
+    experiment = experiment_from_dict(_values(tmp_path, {"all": {"label_smoothing": 0.3}}))
+    assert [experiment.recipe("vit", size).label_smoothing for size in (60, 120)] == [0.1, 0.3]
+
+
+def test_an_override_renames_the_cells_of_its_size_and_no_others(tmp_path):
+    plain, changed = _values(tmp_path, {}), _values(tmp_path, {60: {"optimizer": {"lr": 0.02}}})
+    assert _hash(plain, 60) != _hash(changed, 60)
+    assert _hash(plain, 120) == _hash(changed, 120)
+    assert _hash(plain, 60, "resnet") == _hash(changed, 60, "resnet")
+
+
+def test_sizes_survive_the_way_to_plain_values_and_the_command_line(tmp_path):
+    values = _values(tmp_path, {60: {"optimizer": {"lr": 0.02}}})
+    (tmp_path / "sizes.yaml").write_text(yaml.safe_dump(values))
+    given = COMMANDS["train"].read(
+        ["--config", str(tmp_path / "sizes.yaml"), "--contenders.vit.by_size.60.label_smoothing", "0.4"]
+    )
     experiment = load_experiment(given.options["config"], given.overrides)
-    short, long = (experiment.recipe("vit", budget) for budget in experiment.protocol.budget.each())
+    recipe = experiment.recipe("vit", 60)
+    assert (recipe.optimizer.lr, recipe.label_smoothing) == (0.02, 0.4)
+    assert experiment_from_dict(yaml.safe_load(yaml.safe_dump(experiment.to_dict()))) == experiment
+
+
+def test_the_amount_of_a_budget_may_have_a_decimal_point_on_the_command_line(tmp_path):
+    values = _values(tmp_path, {})
+    values["protocol"]["budget"] = {"epochs": [0.5, 2.5]}
+    values["contenders"]["vit"]["by_budget"] = {2.5: {"optimizer": {"lr": 0.05}}}
+    override(values, "contenders.vit.by_budget.2.5.label_smoothing", 0.3)
+    override(values, "contenders.vit.by_budget.0.5", {"label_smoothing": 0.2})
+    experiment = experiment_from_dict(values)
+    short, long = (experiment.recipe("vit", 60, budget) for budget in experiment.protocol.budget.each())
     assert (short.label_smoothing, long.label_smoothing, long.optimizer.lr) == (0.2, 0.3, 0.05)
 
 
 @pytest.mark.parametrize(
-    ("value", "message"),
+    ("key", "value", "message"),
     [
-        ({3: {}}, "contenders.vit.by_budget: 3 is not one of protocol.budget (2, 8)"),
-        ({2: {}, "2.0": {}}, "contenders.vit.by_budget: 2.0 is not one of protocol.budget (2, 8)"),
-        ({2: {}, "2": {}}, "contenders.vit.by_budget: 2 is named twice"),
-        (5, "contenders.vit.by_budget: expected budgets with settings"),
-        ({2: 5}, "contenders.vit.by_budget.2: expected settings"),
-        ({2: {"optimizer": {"lr": "x"}}}, "contenders.vit.by_budget.2.optimizer.lr: expected a number"),
-        ({2: {"optimiser": 1}}, "contenders.vit.by_budget.2.optimiser: there is no such setting"),
-        ({2: {"optimizer": {"lr": -1.0}}}, "contenders.vit.by_budget.2.optimizer: lr -1.0 must be above 0"),
-        ({2: {"starts_from": "resnet"}}, "by_budget.2.starts_from: a contender has this for all budgets"),
-        ({2: {"by_budget": {}}}, "by_budget.2.by_budget: a contender has this for all budgets"),
+        ("by_size", {61: {}}, "contenders.vit.by_size: 61 is not one of protocol.train_sizes (60, all)"),
+        ("by_size", {60: {}, "60": {}}, "contenders.vit.by_size: 60 is named twice"),
+        ("by_budget", {2: {}, "2.0": {}}, "contenders.vit.by_budget: 2.0 is not one of protocol.budget (2)"),
+        ("by_budget", {2: {}, "2": {}}, "contenders.vit.by_budget: 2 is named twice"),
+        ("by_size", {60: 5}, "contenders.vit.by_size.60: expected settings"),
+        ("by_size", 5, "contenders.vit.by_size: expected sizes or budgets"),
+        ("by_size", {60: {"optimizer": {"lr": "x"}}}, "contenders.vit.by_size.60.optimizer.lr: expected a number"),
+        ("by_size", {60: {"optimiser": 1}}, "contenders.vit.by_size.60.optimiser: there is no such setting"),
+        ("by_size", {60: {"optimizer": {"lr": -1.0}}}, "contenders.vit.by_size.60.optimizer: lr -1.0 must be above 0"),
+        ("by_size", {60: {"starts_from": "resnet"}}, "by_size.60.starts_from: a contender has this for all sizes"),
+        ("by_budget", {3: {}}, "contenders.vit.by_budget: 3 is not one of protocol.budget (2)"),
+        ("by_budget", 5, "contenders.vit.by_budget: expected sizes or budgets"),
+        ("by_budget", {2: 5}, "contenders.vit.by_budget.2: expected settings"),
+        ("by_budget", {2: {"by_size": {60: {}}}}, "by_budget.2.by_size: a contender has this for all sizes"),
+        ("by_budget", {2: {"by_budget": {}}}, "by_budget.2.by_budget: a contender has this for all sizes and budgets"),
     ],
 )
-def test_what_cannot_be_is_named_in_one_line(tmp_path, value, message):
-    values = _values(tmp_path, value)
+def test_what_cannot_be_is_named_in_one_line(tmp_path, key, value, message):
+    values = _values(tmp_path, {})
+    values["contenders"]["vit"][key] = value
     with pytest.raises(InputError) as caught:
         experiment_from_dict(values)
     assert message in str(caught.value)
@@ -80,11 +127,11 @@ def test_what_cannot_be_is_named_in_one_line(tmp_path, value, message):
         ("tuning.space", {"optimizer.lr": {"low": 0.1, "high": 1, "step": 2}}, "lr.step: a range has low, high and"),
         ("tuning.space", {"optimizer": [{"lr": {"low": 2, "high": 1}}]}, "tuning.space.optimizer.lr: expected numbers"),
         ("tuning.space", {"optimizer.rate": [0.1]}, "optimizer.rate: there is no such setting"),
-        ("tuning.space", {"by_budget.2.label_smoothing": [0.1]}, "by_budget: a contender has this for all budgets"),
+        ("tuning.space", {"by_size.60.label_smoothing": [0.1]}, "by_size: a contender has this for all sizes"),
     ],
 )
 def test_what_tuning_cannot_be_given_is_one_line(tmp_path, place, value, message):
-    values = _values(tmp_path)
+    values = _values(tmp_path, {})
     override(values, place, value)
     with pytest.raises(InputError) as caught:
         experiment_from_dict(values)
@@ -92,8 +139,8 @@ def test_what_tuning_cannot_be_given_is_one_line(tmp_path, place, value, message
     assert "\n" not in str(caught.value)
 
 
-def test_each_budget_trains_with_its_own_recipe(tmp_path):
-    values = _values(tmp_path, {2: {"model": {"depth": 1}}}, steps=[2, 3])
+def test_each_size_trains_with_its_own_recipe(tmp_path):
+    values = _values(tmp_path, {60: {"model": {"depth": 1}}})
     values["contenders"].pop("resnet")
-    results = {result.budget: result.cost for result in run_quietly(experiment_from_dict(values))}
-    assert results["2 steps"].parameters < results["3 steps"].parameters
+    results = {result.train_size: result.cost for result in run_quietly(experiment_from_dict(values))}
+    assert results[60].parameters < results[120].parameters

@@ -204,12 +204,16 @@ def test_a_step_of_the_larger_network_takes_longer(tmp_path):
     assert 0 < seconds_per_step(experiment, "resnet", there) < seconds_per_step(experiment, "large", there)
 
 
-def test_a_recipe_of_one_budget_is_not_lost_where_budgets_are_chosen(tmp_path):
+@pytest.mark.parametrize(
+    ("recipe", "fixed", "what"),
+    [("by_size", "protocol.budget.steps", "train_sizes"), ("by_budget", "protocol.train_sizes", "budget")],
+)
+def test_a_recipe_of_one_place_is_not_lost_where_places_are_chosen(tmp_path, recipe, fixed, what):
     values = tiny_config(tmp_path) | {"minutes": 1.0}
     values["protocol"] |= {"train_sizes": [60], "budget": {"steps": [2, 4]}}
-    values["contenders"]["vit"]["by_budget"] = {4: {"label_smoothing": 0.2}}
-    with pytest.raises(InputError, match=r"contenders.vit.by_budget: minutes chooses protocol.budget"):
-        plan_for_time(experiment_from_dict(values), fixed=["protocol.train_sizes"], console=Console(quiet=True))
+    values["contenders"]["vit"][recipe] = {60 if recipe == "by_size" else 4: {"label_smoothing": 0.2}}
+    with pytest.raises(InputError, match=rf"contenders.vit.{recipe}: minutes chooses protocol.{what}"):
+        plan_for_time(experiment_from_dict(values), fixed=[fixed], console=Console(quiet=True))
 
 
 @pytest.mark.parametrize("minutes", [0, -1, "soon", True])

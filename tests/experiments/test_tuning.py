@@ -80,11 +80,12 @@ def test_the_best_trial_is_the_recipe_of_the_grid(tuned):
     assert config.tuning.trials is None
     for contender in ("linear", "other"):
         trials = [t for t in read_table(tuned) if t["contender"] == contender]
-        best, recipe = max(trials, key=by_accuracy), config.recipe(contender)
+        best, recipe = max(trials, key=by_accuracy), config.recipe(contender, 60)
         values = json.loads(best["values"])
         if values:
             assert recipe.optimizer.lr == values["optimizer.lr"]
             assert recipe.label_smoothing == values["label_smoothing"]
+        assert recipe == config.recipe(contender, 120)
         assert recipe_source(recipe) is RecipeSource.SEARCHED
     for path in tuned.glob("tiny/cells/*/result.json"):
         result = read_result(path)
@@ -101,9 +102,10 @@ def test_the_chosen_recipes_are_printed(tuned, capsys):
 
 def test_a_changed_recipe_is_one_by_hand(tuned):
     values = read_config(tuned / "tiny" / "tuned.yaml")
-    assert recipe_source(experiment_from_dict(values).recipe("linear")) is RecipeSource.SEARCHED
-    values["contenders"]["linear"]["optimizer"]["lr"] = 0.0123
-    assert recipe_source(experiment_from_dict(values).recipe("linear")) is RecipeSource.GIVEN
+    values["contenders"]["linear"]["by_size"] = {60: {"optimizer": {"lr": 0.0123}}}
+    config = experiment_from_dict(values)
+    sources = [recipe_source(config.recipe("linear", size)) for size in (60, 120)]
+    assert sources == [RecipeSource.GIVEN, RecipeSource.SEARCHED]
 
 
 def test_tuning_again_runs_no_trial_twice_and_chooses_the_same(tuned):

@@ -5,7 +5,7 @@ import itertools
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
@@ -78,13 +78,30 @@ class Experiment:
     def searches_recipes(self) -> bool:
         """True if recipes are or were searched for on the images of this experiment."""
         blocks = [plain_values(contender) for contender in self.contenders.values()]
-        return self.tuning.trials is not None or any((block.get("recipe") or {}).get("search") for block in blocks)
+        overs = [over for block in blocks for over in (block, *block["by_size"].values())]
+        return self.tuning.trials is not None or any((over.get("recipe") or {}).get("search") for over in overs)
 
-    def recipe(self, contender: str, budget: Budget | None = None) -> Contender:
-        """Contender with its settings for a budget; None for the longest budget of the protocol."""
-        recipe = self.contenders[contender]
-        over = recipe.by_budget.get(str((budget or self.protocol.budget.largest).amounts[0]))
-        return overrides.with_overrides(recipe, over, location=f"contenders.{contender}") if over else recipe
+    def recipe(self, contender: str, train_size: int, budget: Budget | None = None) -> Contender:
+        """Contender with its settings for a training size and a budget.
+
+        Arguments:
+            budget: one of the budgets of the protocol; None for the longest.
+        """
+        budget = budget or self.protocol.budget.largest
+        key = (contender, train_size, budget.short)
+        if key not in self._recipes:
+            recipe = self.contenders[contender]
+            unnamed = {} if train_size in self.protocol.train_sizes else recipe.by_size.get("all", {})
+            of_size = recipe.by_size.get(str(train_size), unnamed)
+            for over in (of_size, recipe.by_budget.get(str(budget.amounts[0]), {})):
+                if over:
+                    recipe = overrides.with_overrides(recipe, over, location=f"contenders.{contender}")
+            self._recipes[key] = recipe
+        return self._recipes[key]
+
+    @cached_property
+    def _recipes(self) -> dict[tuple[str, int, str], Contender]:
+        return {}
 
     def with_budget(self, budget: Budget) -> "Experiment":
         """Experiment with one of its budgets alone."""
@@ -126,11 +143,11 @@ class Experiment:
             weights: hash of the pretrained weights, and the input that they need.
         """
         budget = budget or self.protocol.budget.largest
-        recipe = self.recipe(contender, budget)
+        recipe = self.recipe(contender, train_size, budget)
         settings = plain_values(dataclasses.replace(recipe, augmentation=self.augmentation(recipe)))
         has_callbacks = "callbacks" in decisive(self.trainer)
         # The source of a recipe changes no result, weights are named by their hash, and overrides are applied.
-        for name in ("recipe", "starts_from", "weights", "by_budget"):
+        for name in ("recipe", "starts_from", "weights", "by_size", "by_budget"):
             del settings[name]
         return {
             "data": {

@@ -1,8 +1,8 @@
-"""Contenders read from a config, with settings that differ with a budget."""
+"""Contenders read from a config, with settings that differ at a training size or with a budget."""
 
 import copy
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vit_vs_cnn.config.reading import merge, override
@@ -12,12 +12,14 @@ from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.strict_yaml import Plain
 from vit_vs_cnn.typed_values import build
 
-#: Settings of a contender that are the same with all budgets.
-SHARED_SETTINGS = ("by_budget", "starts_from", "weights")
+#: Settings of a contender that are the same at all sizes and with all budgets.
+SHARED_SETTINGS = ("by_size", "by_budget", "starts_from", "weights")
+#: Settings that are read after the others.
+_OVERRIDES = ("by_size", "by_budget")
 
 
 def read_contender(values: Any, protocol: Protocol, *, shares_augmentation: bool, location: str) -> Contender:
-    """Read and check a contender, the settings of single budgets included.
+    """Read and check a contender, the settings of single sizes and budgets included.
 
     Settings that it leaves out are filled in from the recommended recipe.
 
@@ -30,7 +32,7 @@ def read_contender(values: Any, protocol: Protocol, *, shares_augmentation: bool
     """
     if not isinstance(values, Mapping):
         return build(Contender, values, location=location)
-    plain = {key: value for key, value in values.items() if key != "by_budget"}
+    plain = {key: value for key, value in values.items() if key not in _OVERRIDES}
     full = with_recommended(
         _with_full_finetuning(plain, location),
         batch_size=protocol.batch_size,
@@ -38,19 +40,12 @@ def read_contender(values: Any, protocol: Protocol, *, shares_augmentation: bool
         location=f"{location}.recipe",
     )
     contender = build(Contender, full, location=location)
-    amounts = {str(amount) for amount in protocol.budget.amounts}
-    by_budget: dict[str, Any] = {}
-    place, overs = f"{location}.by_budget", values.get("by_budget") or {}
-    if not isinstance(overs, Mapping):
-        raise InputError(f"{place}: expected budgets with settings, got {overs!r}")
-    for key, over in overs.items():
-        if str(key) not in amounts:
-            raise InputError(f"{place}: {key} is not one of protocol.budget ({', '.join(sorted(amounts))})")
-        if str(key) in by_budget:
-            raise InputError(f"{place}: {key} is named twice, as a number and as a text; name it once")
-        with_overrides(contender, over, location=f"{place}.{key}")
-        by_budget[str(key)] = copy.deepcopy(over)
-    return dataclasses.replace(contender, by_budget=Plain(by_budget))
+    allowed = {"by_size": protocol.train_sizes, "by_budget": protocol.budget.amounts}
+    over = {
+        name: Plain(_read_overrides(values.get(name), contender, keys, location=f"{location}.{name}"))
+        for name, keys in allowed.items()
+    }
+    return dataclasses.replace(contender, **over)
 
 
 def _with_full_finetuning(values: Mapping[str, Any], location: str) -> dict[str, Any]:
@@ -69,17 +64,17 @@ def with_overrides(contender: Contender, over: Any, *, location: str) -> Contend
     """Contender updated by other values, level by level.
 
     Raises:
-        InputError: a value that is not allowed, or a setting that cannot differ between budgets.
+        InputError: a value that is not allowed, or a setting that cannot differ between sizes or budgets.
     """
     if not isinstance(over, Mapping):
         raise InputError(f"{location}: expected settings of the contender as `name: value`, got {over!r}")
     if wrong := [key for key in over if key in SHARED_SETTINGS]:
-        raise InputError(f"{location}.{wrong[0]}: a contender has this for all budgets alike")
+        raise InputError(f"{location}.{wrong[0]}: a contender has this for all sizes and budgets alike")
     values = dataclasses.asdict(contender)
     merge(values, _with_full_finetuning(over, location))
-    del values["by_budget"]
-    built = build(Contender, values, location=location)
-    return dataclasses.replace(built, by_budget=contender.by_budget)
+    selected = {name: getattr(contender, name) for name in _OVERRIDES}
+    built = build(Contender, {k: v for k, v in values.items() if k not in selected}, location=location)
+    return dataclasses.replace(built, **selected)
 
 
 def with_values(contender: Contender, chosen: Mapping[str, Any], *, location: str) -> Contender:
@@ -92,3 +87,27 @@ def with_values(contender: Contender, chosen: Mapping[str, Any], *, location: st
     for name, value in chosen.items():
         override(values, name, copy.deepcopy(value))
     return with_overrides(contender, values, location=location)
+
+
+def _read_overrides(
+    values: Any, contender: Contender, allowed: Sequence[int | float | str], *, location: str
+) -> dict[str, Any]:
+    """Checked settings of single training sizes or budgets, with keys as texts, as in JSON.
+
+    Arguments:
+        allowed: the sizes or amounts of the protocol.
+    """
+    if values is not None and not isinstance(values, Mapping):
+        raise InputError(f"{location}: expected sizes or budgets with settings, got {values!r}")
+    by_key: dict[str, Any] = {}
+    for key, over in (values or {}).items():
+        name = next((str(name) for name in allowed if key == name or str(key) == str(name)), None)
+        if name is None:
+            options = ", ".join(map(str, allowed))
+            setting = "train_sizes" if location.endswith("by_size") else "budget"
+            raise InputError(f"{location}: {key} is not one of protocol.{setting} ({options})")
+        if name in by_key:
+            raise InputError(f"{location}: {name} is named twice, as a number and as a text; name it once")
+        with_overrides(contender, over, location=f"{location}.{key}")
+        by_key[name] = copy.deepcopy(over)
+    return by_key

@@ -349,7 +349,9 @@ class Contender:
             attention/<name> is converted from <name>.
         weights: Start from pretrained weights, with a new head.
         finetune: Layers that are trained: full, head (a linear probe), {last: k}.
-        by_budget: Settings that differ with one of several budgets: {1600: {optimizer: {lr: 0.01}}}.
+        by_size: Settings that differ at a training size: {500: {optimizer: {lr: 0.02}}, all: {...}}.
+        by_budget: Settings that differ with one of several budgets: {1600: {optimizer: {lr: 0.01}}}. They take
+            precedence over by_size.
     """
 
     model: Plain
@@ -364,6 +366,7 @@ class Contender:
     starts_from: str | None = None
     weights: Weights | None = None
     finetune: Finetuning = field(default_factory=Finetuning)
+    by_size: Plain = field(default_factory=Plain)
     by_budget: Plain = field(default_factory=Plain)
 
     def __post_init__(self) -> None:

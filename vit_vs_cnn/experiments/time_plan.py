@@ -301,11 +301,15 @@ def _with_grid(experiment: Experiment, chosen: GridPlan, fixed: Collection[str])
 
 def _check_recipes(experiment: Experiment, free: Collection[str]) -> None:
     for name, contender in experiment.contenders.items():
-        if contender.by_budget and "budget" in free:
-            raise InputError(
-                f"contenders.{name}.by_budget: minutes chooses protocol.budget, maybe others than these; name them on "
-                "the command line too, or leave minutes out"
-            )
+        for place, over, setting in (
+            ("by_size", contender.by_size, "train_sizes"),
+            ("by_budget", contender.by_budget, "budget"),
+        ):
+            if over and setting in free:
+                raise InputError(
+                    f"contenders.{name}.{place}: minutes chooses protocol.{setting}, maybe others than these; "
+                    "name them on the command line too, or leave minutes out"
+                )
 
 
 def _runs_text(plan: GridPlan, experiment: Experiment) -> str:

@@ -53,7 +53,7 @@ def seconds_per_step(experiment: Experiment, contender: str, pool: ExperimentDat
         InputError: a network that cannot be built or that fails, or a missing device.
     """
     size = min(pool.largest, max(1000, 2 * experiment.protocol.batch_size))
-    images, recipe = pool.draw(size, 0), experiment.recipe(contender)
+    images, recipe = pool.draw(size, 0), experiment.recipe(contender, size)
     network = prepare_network(
         Run(experiment, contender, size, experiment.protocol.budget.largest, 0, "timed"), images
     ).network

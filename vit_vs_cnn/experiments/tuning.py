@@ -118,13 +118,13 @@ def _trial_runs(
     count = count_splits(experiment, train_size)
     seeds = [*first, *(seed for seed in range(len(first) + count) if seed not in first)][:count]
     space, options = experiment.tuning.space or DEFAULT_SPACE, space_of(experiment, name).keys()
-    own = base.recipe(name)
+    own = base.recipe(name, train_size)
     identities = Plain(weights_identities(experiment))
     trials = []
     for number in range(experiment.tuning.trials or DEFAULT_TRIALS):
         sampled = sample_recipe(space, number, seed=experiment.tuning.seed) if number else {}
         sampled = {key: value for key, value in sampled.items() if key in options}
-        recipe = replace(_with_sampled(own, sampled, base.data.augmentation), by_budget=Plain())
+        recipe = replace(_with_sampled(own, sampled, base.data.augmentation), by_size=Plain(), by_budget=Plain())
         here = replace(base, contenders={**base.contenders, name: recipe})
         arguments = name, train_size, here.protocol.budget
         runs = [Run(here, *arguments, seed, pool.fingerprint, world_size(here), identities) for seed in seeds]
@@ -225,7 +225,7 @@ def _with_best(
     contender = experiment.contenders[name]
     recipe = Recipe(contender.recipe.name, "searched", recipe_hash(searched), search)
     chosen = {setting: getattr(searched, setting) for setting in ("model", *RECIPE_SETTINGS)}
-    changed = replace(contender, **chosen, recipe=recipe, by_budget=Plain())
+    changed = replace(contender, **chosen, recipe=recipe, by_size=Plain(), by_budget=Plain())
     return replace(experiment, contenders={**experiment.contenders, name: changed})
 
 

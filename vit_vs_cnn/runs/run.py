@@ -67,8 +67,8 @@ class Run:
 
     @cached_property
     def recipe(self) -> Contender:
-        """The contender as it is trained with this budget."""
-        return self.experiment.recipe(self.contender, self.budget)
+        """The contender as it is trained at this size, with this budget."""
+        return self.experiment.recipe(self.contender, self.train_size, self.budget)
 
     @cached_property
     def start(self) -> "Run | None":
