@@ -58,7 +58,7 @@ ONLY_NAMES = (
     "attention.convolution.head_fit.HeadFit",
     *(
         "attention.windows.blocks.BlockOptions",
-        "data.input_images.InputImage",
+        "data.decoding.InputImage",
         "data.augmentation.augmenter.CustomTransform",
         "strict_yaml.Plain",
     ),

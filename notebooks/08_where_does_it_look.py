@@ -7,7 +7,7 @@
 # **You need** notebook 5: the ViT and its attention weights.
 #
 # **From the package:** `train`, `load`, `attention_rollout`, `inspect`, and from `vit_vs_cnn.inspection`
-# `saliency_maps`, `SaliencyMethod`, `deletion_curves`, `with_shuffled_weights`, `rank_correlation` and
+# `saliency_maps`, `SaliencyMethod`, `DeletionTest`, `with_shuffled_weights`, `rank_correlation` and
 # `mask_agreement`.
 
 # %%
@@ -16,7 +16,7 @@ import torch
 
 import vit_vs_cnn as vc
 from vit_vs_cnn.inspection import SaliencyMethod, saliency_maps
-from vit_vs_cnn.inspection.deletion import area_under_curve, deletion_curves
+from vit_vs_cnn.inspection.deletion import DeletionTest, area_under_curve
 from vit_vs_cnn.inspection.map_scores import mask_agreement
 from vit_vs_cnn.inspection.randomized_weights import randomization_stages, rank_correlation, with_shuffled_weights
 
@@ -265,10 +265,10 @@ compared_maps = {name: maps[name] for name in vit_methods}
 compared_maps |= {name: saliency_maps(vit.network, pixels, name) for name in ("random", "centre")}
 share = torch.linspace(0, 1, 17)
 figure, axes = plt.subplots(1, 2, figsize=(9, 3), layout="constrained", sharey=True)
-areas = {}
+areas, deletion_test = {}, DeletionTest(vit.network, pixels, predictions["vit"])
 for axis, insert in zip(axes, (False, True), strict=True):
     for name, method_maps in compared_maps.items():
-        curves = deletion_curves(vit.network, pixels, method_maps, predictions["vit"], insert=insert)
+        curves = deletion_test.curves(method_maps, insert=insert)
         areas.setdefault(name, []).append(area_under_curve(curves, 64).mean().item())
         axis.plot(share, curves.mean(0), "--" if name in ("random", "centre") else "-", label=name)
     axis.set(
@@ -371,7 +371,7 @@ def contrast(request):
 contrast_method = SaliencyMethod(
     "contrast", "spread of the pixels in a patch", "any", class_specific=False, compute=contrast
 )
-curves = deletion_curves(vit.network, pixels, saliency_maps(vit.network, pixels, contrast_method), predictions["vit"])
+curves = deletion_test.curves(saliency_maps(vit.network, pixels, contrast_method))
 print(f"contrast: area under deletion {area_under_curve(curves, 64).mean():.3f}, random {areas['random'][0]:.3f}")
 # Contrast is high at the edges of objects. So it can beat a random map without using the network at all.
 

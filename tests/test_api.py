@@ -8,7 +8,6 @@ import warnings
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 import yaml
@@ -146,10 +145,6 @@ def test_an_explanation_is_the_map_of_the_method_and_draws_itself(vit, stored):
     assert asked.method == "relevance"
 
 
-def test_a_cnn_is_explained_by_a_method_that_it_can_answer(found, stored):
-    assert vc.load(found.folder, "resnet").explain(stored[0].images[7]).method == "grad_cam"
-
-
 def test_what_cannot_be_explained_is_one_line(found, vit, stored):
     for network, image, options, says in [
         (vit, stored[0].images[:2], {}, "explain takes one image, got 2"),
@@ -173,12 +168,6 @@ def test_an_inspection_has_a_page_a_row_for_each_method_and_draws_itself(found, 
         vc.inspect(found.folder, count=0)
 
 
-def test_configs_are_found_by_name_in_a_checkout_and_laid_over_each_other():
-    decide, both = load_experiment("decide"), load_experiment(["decide", {"name": "mine"}])
-    assert (decide.name, both.name) == ("decide", "mine")
-    assert both.contenders == decide.contenders
-
-
 def test_findings_have_the_answer_of_the_report(found):
     assert "Recommendation: " in found.answer
     assert found.answer == repr(found)
@@ -189,14 +178,6 @@ def test_findings_have_the_answer_of_the_report(found):
     assert frame.shape == (6, 10)
     assert found.frame(all=True).groupby("contender").parameters.nunique().eq(1).all()
     assert frame.accuracy.tolist() == [result.accuracy for result in found.results]
-
-
-def test_findings_draw_themselves(found):
-    html = found._repr_html_()
-    assert found.recommendation in html
-    assert "data:image/svg+xml" in html
-    assert "<html" not in html
-    assert found.plot()._repr_png_().startswith(b"\x89PNG")
 
 
 @pytest.mark.slow
@@ -236,20 +217,6 @@ def test_a_comparison_has_a_row_for_each_network(found, compared):
     assert "latency_ms" not in frame
 
 
-def test_a_comparison_says_and_draws_itself(compared):
-    for line in compared.comparison.conclusions:
-        assert line in compared.text.replace("\n", " ")
-        assert line.partition(" (")[0] in compared._repr_html_()
-    assert repr(compared) == compared.text
-    assert compared.page is None
-
-
-def test_a_comparison_says_as_much_in_a_notebook_which_shows_it_once(compared, monkeypatch):
-    outside = compared.text
-    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
-    assert compared.text == outside
-
-
 def test_a_network_that_cannot_be_chosen_or_opened_is_one_line(found, vit):
     for path, contender, says in [
         (found.folder, None, "has several contenders; name one "),
@@ -280,17 +247,6 @@ def test_predict_agrees_with_the_evaluation_on_arrays_and_tensors(vit, stored):
     assert said.classes == [vit.class_names[n] for n in expected.argmax(1)]
 
 
-def test_predictions_are_a_table(vit, stored):
-    said = vit.predict(stored[0].images[:5])
-    frame = said.frame()
-    assert isinstance(frame, pd.DataFrame)
-    assert frame.predicted.tolist() == said.classes
-    np.testing.assert_allclose(frame.probability, said.probabilities.max(1))
-    np.testing.assert_allclose(said.probabilities.sum(1), 1)
-    assert said.classes[0] in repr(said)
-    assert "<table" in said._repr_html_()
-
-
 def test_findings_are_told_where_no_report_can_be_written(found, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.warns(UserWarning, match="the report is not written: .*file.*--output DIR names another folder"):
@@ -306,3 +262,15 @@ def test_nothing_live_is_displayed_off_a_terminal(vit, tmp_path, monkeypatch, ca
     Image.fromarray(np.zeros((32, 32, 3), np.uint8)).save(picture)
     vc.predict(vit.path, picture, quiet=True)
     assert capfd.readouterr().err == ""
+
+
+def test_results_print_and_draw_themselves(found, compared, vit, stored):
+    said = vit.predict(stored[0].images[:5])
+    assert said.frame().predicted.tolist() == said.classes and said.classes[0] in repr(said)
+    assert "<table" in said._repr_html_()
+    html = found._repr_html_()
+    assert found.recommendation in html and "data:image/svg+xml" in html and "<html" not in html
+    assert found.plot()._repr_png_().startswith(b"\x89PNG")
+    for line in compared.comparison.conclusions:
+        assert line in repr(compared).replace("\n", " ")
+        assert line.partition(" (")[0] in compared._repr_html_()

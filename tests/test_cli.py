@@ -76,14 +76,6 @@ def test_a_result_holds_what_the_design_promises(finished):
         assert provenance.hardware["threads"] >= 1 and "torch" in provenance.versions
 
 
-def test_contenders_of_one_size_and_seed_share_their_images(finished):
-    subsets = {}
-    for result in read_finished_results(finished / "runs" / "tiny").values():
-        subsets.setdefault((result.train_size, result.seed), set()).add(result.data.subset)
-    assert len(subsets) == 4
-    assert all(len(hashes) == 1 for hashes in subsets.values())
-
-
 def test_print_config_gives_a_config_that_runs_the_same(tmp_path, capsys):
     assert main(["train", "--print-config", "--protocol.seeds", "[7]"]) == 0
     printed = capsys.readouterr().out
@@ -249,11 +241,6 @@ def test_progress_is_on_standard_error_and_silent_where_it_is_to_be(finished, ca
     assert {cell["contender"] for cell in cells} == {"vit", "resnet"}
     assert main(["status", str(finished / "runs" / "tiny"), "--json"]) == 0
     assert {cell["state"] for cell in json.loads(capsys.readouterr().out)["cells"]} == {"done"}
-
-
-def test_models_are_listed_with_their_cost(capsys):
-    assert main(["models", "vit_n*"]) == 0
-    assert "vit_nano          0.142M parameters    10.7M MACs" in capsys.readouterr().out
 
 
 def _words(values: dict, tmp_path: Path) -> list[str]:

@@ -17,7 +17,7 @@ from tests.results import changed
 from vit_vs_cnn.cli import main
 from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.runs.evaluation import Predictions
-from vit_vs_cnn.runs.overlap import CHECKPOINT_KEY_TRAINING_HASHES, TrainingImageHashes
+from vit_vs_cnn.runs.networks import CHECKPOINT_KEY_TRAINING_HASHES, TrainingImageHashes
 from vit_vs_cnn.runs.result import read_result
 from vit_vs_cnn.runs.trained_network import open_network
 

@@ -15,7 +15,7 @@ ROOMS = (
 #: Rooms that stand beside each other and know nothing of each other.
 APART = {("models", "statistics"), ("data", "attention"), ("data", "models"), ("data", "statistics")}
 EVERYWHERE = {"bounds", "console", "counter_random", "devices", "errors", "files", "optional_deps"}
-EVERYWHERE |= {"process", "seeds", "strict_yaml", "typed_values"}
+EVERYWHERE |= {"process", "strict_yaml", "typed_values"}
 LIBRARIES = {
     "attention": {"torch", "einops", "jaxtyping"},
     "models": {"torch", "torchvision", "einops", "jaxtyping", "timm"},

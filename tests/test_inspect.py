@@ -18,16 +18,16 @@ from tests.reporting.inspected import shown
 from vit_vs_cnn.cli import main
 from vit_vs_cnn.conversion.to_attention import convert_to_attention
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.inspection.deletion import area_under_curve, deletion_curves
+from vit_vs_cnn.inspection.deletion import DeletionTest, area_under_curve, deletion_grid
 from vit_vs_cnn.inspection.inspect import (
     default_folder,
-    deletion_grid,
     find_error,
     images_for,
     inspect_network,
+    open_networks,
+    select_images,
     select_methods,
 )
-from vit_vs_cnn.inspection.networks import open_networks, select_images
 from vit_vs_cnn.reporting.figures.attention import describe_prediction
 from vit_vs_cnn.runs.trained_network import open_network
 from vit_vs_cnn.training.checkpoints import CheckpointInfo
@@ -131,7 +131,7 @@ def test_predictions_and_scores_on_the_pictures_are_those_of_the_network(experim
         torch.testing.assert_close(found.probabilities, shares)
         emptied = pixels.mean(dim=(2, 3), keepdim=True).expand_as(pixels)
         ends = [run.network(images).softmax(dim=1)[:, 1] for images in (pixels, emptied)]
-    curves = deletion_curves(run.network, pixels, found.methods[1].maps, found.target_classes, grid_size=(4, 4))
+    curves = DeletionTest(run.network, pixels, found.target_classes, grid_size=(4, 4)).curves(found.methods[1].maps)
     torch.testing.assert_close(curves[:, 0], ends[0])
     torch.testing.assert_close(curves[:, -1], ends[1])
     torch.testing.assert_close(found.methods[1].deletion, area_under_curve(curves, 16))
@@ -168,7 +168,7 @@ class Mixing(nn.Module):
 
 def test_attention_that_cannot_be_had_is_said_where_no_method_needs_it_and_refused_where_one_does(tmp_path):
     one, images = inspected_run(Mixing(), "vit", tmp_path), shown()
-    found = inspect_network(one, images, ["centre"], grid_size=deletion_grid([one], (12, 20)))
+    found = inspect_network(one, images, ["centre"], grid_size=deletion_grid([one.network], (12, 20)))
     assert found.attention is None and "Mixing has no attention weights" in found.why_no_attention
     with pytest.raises(InputError, match="Mixing has no attention weights"):
         inspect_network(one, images, ["rollout"], grid_size=(3, 5))

@@ -15,13 +15,11 @@ from PIL import Image
 import vit_vs_cnn as vc
 from tests.results import changed
 from vit_vs_cnn.cli import main
-from vit_vs_cnn.data.decoding import decode_image
-from vit_vs_cnn.data.input_images import MAX_BATCH_IMAGES, InputImage, decode_in_background, find_input_files
+from vit_vs_cnn.data.decoding import MAX_BATCH_IMAGES, InputImage, decode_image, decode_in_background, find_input_files
 from vit_vs_cnn.models.features import find_classifier
 from vit_vs_cnn.regimes.analysis import read_analysis
 from vit_vs_cnn.runs import held_out
-from vit_vs_cnn.runs.calibration import fit_temperature
-from vit_vs_cnn.runs.evaluation import predict
+from vit_vs_cnn.runs.evaluation import fit_temperature, predict
 from vit_vs_cnn.runs.held_out import examine, unlike_images
 from vit_vs_cnn.runs.prediction import ImagePredictions
 from vit_vs_cnn.runs.result import read_result

@@ -12,8 +12,8 @@ import torch
 from tests.experiments.tiny import run_quietly, tiny_config, tiny_experiment
 from tests.results import changed
 from vit_vs_cnn.cli import main
-from vit_vs_cnn.runs.answers import MAJORITY
 from vit_vs_cnn.runs.evaluation import Predictions
+from vit_vs_cnn.runs.record import MAJORITY
 from vit_vs_cnn.runs.result import read_result
 
 SEEDS = (3, 4, 5)

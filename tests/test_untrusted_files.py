@@ -204,14 +204,6 @@ def test_print_config_makes_none_of_the_classes_of_a_users_own_config(marked, tm
     assert capsys.readouterr().err.count("\n") <= 1
 
 
-@pytest.mark.parametrize("place", [p for p in PLACES if p.split(".")[0] in ("data", "protocol", "tuning")])
-def test_a_class_where_none_may_stand_is_refused_by_its_place(tmp_path, place):
-    values = _put(tiny_config(tmp_path), place, {"class_path": "tests.nothing.Here"})
-    with pytest.raises(InputError, match=r"class 'tests\.nothing\.Here' is not allowed here") as caught:
-        experiment_from_dict(values)
-    assert str(caught.value).startswith(f"{place}: ")
-
-
 def test_a_file_with_a_model_of_ones_own_is_opened_if_trusted(tmp_path):
     values = tiny_config(tmp_path, protocol={"budget": {"steps": 1}, "batch_size": 14})
     own = {"class_path": "vit_vs_cnn.models.ResNet", "init_args": {"depth": 8, "num_classes": 10}}

@@ -465,7 +465,7 @@ def predict(
         InputError: a network that cannot be opened, a missing path, no readable image, or an unknown output format.
     """
     with _loading(quiet):
-        from vit_vs_cnn.data.input_images import find_input_files
+        from vit_vs_cnn.data.decoding import find_input_files
         from vit_vs_cnn.devices import usable_device
         from vit_vs_cnn.reporting.predictions import check_suffix, write_predictions
         from vit_vs_cnn.runs.prediction import ImagePredictions

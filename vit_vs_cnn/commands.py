@@ -10,10 +10,10 @@ import inspect
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Literal, NoReturn, get_args, get_origin
+from typing import Any, Literal, NamedTuple, NoReturn, get_args, get_origin
 
 from vit_vs_cnn import api
 from vit_vs_cnn.config.experiment import dotted_settings, find_config, read_config, settings_of_a_config
@@ -27,13 +27,12 @@ METAVARS = {int: "N", float: "X", str: "TEXT", bool: "true|false"}
 _NUMBER = re.compile(r"-?[\d.]+")
 
 
-@dataclass
-class Words:
+class Words(NamedTuple):
     """Arguments read from a command line."""
 
-    paths: list[str] = field(default_factory=list)
-    options: dict[str, Any] = field(default_factory=dict)
-    overrides: dict[str, Any] = field(default_factory=dict)
+    paths: list[str]
+    options: dict[str, Any]
+    overrides: dict[str, Any]
 
 
 class _Parser(argparse.ArgumentParser):

@@ -1,4 +1,6 @@
-"""Counter-based random numbers: a function of a key and a counter, equal on every machine and library version."""
+"""Seeds from names, and counter-based random numbers, equal on every machine and library version."""
+
+import hashlib
 
 import numpy as np
 from jaxtyping import Int64, Shaped, UInt64
@@ -66,3 +68,13 @@ def balanced_labels(
     blocks = np.arange(numbers[0] // classes, numbers[-1] // classes + 1)
     orders = np.argsort(split_keys(split_keys(key, blocks)[0], np.arange(classes)), axis=1, kind="stable")
     return orders.reshape(-1)[numbers - blocks[0] * classes].astype(np.int64)
+
+
+def derive_seed(*parts: str | int) -> int:
+    """A 63-bit seed from a path of names and numbers, such as ``derive_seed(cell_seed, "augment", step)``.
+
+    The draws of one step never depend on how many draws another step made. So a run that is stopped and resumed, or
+    spread over other devices, makes the same draws; no generator's state has to be saved.
+    """
+    digest = hashlib.blake2b(repr(parts).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little") >> 1

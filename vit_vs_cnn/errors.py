@@ -15,10 +15,6 @@ class InputError(ValueError):
     """
 
 
-class UnknownSetting(InputError):
-    """A setting has an unknown name."""
-
-
 class MissingImages(InputError):
     """The folder of the images does not exist.
 

@@ -1,6 +1,7 @@
-"""Atomic writes: a file is written next to its place, then moved there. Texts are in UTF-8."""
+"""Results of commands, and atomic writes: a file is written next to its place, then moved there, in UTF-8."""
 
 import csv
+import html
 import json
 import os
 import uuid
@@ -10,15 +11,31 @@ from pathlib import Path
 from typing import Any
 
 
-class Written:
-    """Files that a command wrote."""
+class CommandResult:
+    """Result of a command, which prints itself: lines of text, a table, and the files that were written."""
 
     written: tuple[Path, ...]
+
+    @property
+    def lines(self) -> list[str]:
+        """The text."""
+        return []
 
     @property
     def page(self) -> Path | None:
         """The page to open in a browser; None if none was written."""
         return next((path for path in self.written if path.name == "index.html"), None)
+
+    def frame(self) -> Any:
+        """The table, a ``pandas.DataFrame``."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return "\n".join(self.lines)
+
+    def _repr_html_(self) -> str:
+        lines = "".join(f"<p>{html.escape(line)}</p>" for line in self.lines)
+        return lines + self.frame().round(3).to_html(index=False, na_rep="")
 
 
 def partial_of(path: Path, *, contested: bool = False) -> Path:

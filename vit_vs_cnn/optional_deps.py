@@ -7,7 +7,6 @@ from vit_vs_cnn.errors import InputError
 
 #: Name of the library and of the extra, by the name of its module.
 EXTRAS = {
-    "onnx": ("onnx", "export"),
     "onnxruntime": ("onnxruntime", "export"),
     "onnxscript": ("onnxscript", "export"),
     "ray": ("Ray", "ray"),
@@ -16,9 +15,6 @@ EXTRAS = {
 
 def import_optional(module: str, *, needed_by: str) -> Any:
     """Import an optional library, or a module of one.
-
-    Arguments:
-        needed_by: the feature that needs it, for the message.
 
     Raises:
         InputError: it is not installed. The message has the command that installs it.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.files import Written
+from vit_vs_cnn.files import CommandResult
 from vit_vs_cnn.runs.trained_network import TrainedNetwork
 from vit_vs_cnn.statistics.intervals import wilson_interval
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ComparisonResult(Written):
+class ComparisonResult(CommandResult):
     """Networks compared on the same test images.
 
     Arguments:
@@ -151,7 +151,7 @@ class LoadedNetwork(TrainedNetwork):
         Raises:
             InputError: not one image, an unknown class, or a method that does not apply to the network.
         """
-        from vit_vs_cnn.data.input_images import parse_input_images
+        from vit_vs_cnn.data.decoding import parse_input_images
         from vit_vs_cnn.inspection.inspect import class_number, images_for, select_methods
         from vit_vs_cnn.inspection.saliency import saliency_maps
 

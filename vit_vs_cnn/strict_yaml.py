@@ -1,10 +1,11 @@
-"""Plain values of configs: YAML that is read strictly, bounded values, and classes only at allowed places."""
+"""Plain values of configs: YAML that is read strictly, and bounded values."""
 
 import dataclasses
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import yaml
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 LARGEST = 2**63 - 1
 #: Levels and values of a config, with aliases expanded. Usual configs have 6 and 300.
 MAX_LEVELS, MAX_VALUES = 32, 100_000
-_Place = tuple[Any, ...]
 
 
 class Plain(dict[str, Any]):
@@ -64,6 +64,8 @@ _Strict.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
+# Numbers such as 1e-3 are texts in YAML 1.1, and numbers in YAML 1.2.
+_Strict.add_implicit_resolver("tag:yaml.org,2002:float", re.compile(r"[-+]?\d+[eE][-+]?\d+$"), list("-+0123456789"))
 
 
 def read_yaml(text: str, *, location: str, kind: str = "YAML") -> Any:
@@ -112,37 +114,7 @@ def check_plain(values: Any, *, location: str) -> None:
         if len(path) > MAX_LEVELS:
             raise InputError(f"{location}: has more than {MAX_LEVELS} levels, or leads back into itself")
         if problem := _problem(value):
-            raise InputError(f"{': '.join(part for part in (location, dotted(path)) if part)}: {problem}")
-
-
-def refuse_classes(values: Any, *, but_in: Sequence[_Place]) -> None:
-    """Refuse classes at other places of a config than the allowed ones.
-
-    Arguments:
-        values: of a config.
-        but_in: places of a class or a list of classes; ``*`` is any one name or number. Below a class, classes are
-            allowed.
-
-    Raises:
-        InputError: a ``class_path`` elsewhere.
-    """
-
-    def check(value: Any, path: _Place) -> None:
-        is_allowed = any(
-            len(place) == len(path) and all(part in ("*", str(name)) for part, name in zip(place, path, strict=True))
-            for place in but_in
-        )
-        if isinstance(value, Mapping):
-            if "class_path" in value and not is_allowed:
-                places = ", ".join(dotted(place).replace("*", "NAME") for place in but_in)
-                raise InputError(f"{dotted(path)}: class {value['class_path']!r} is not allowed here, only in {places}")
-            for name, inside in () if "class_path" in value else value.items():
-                check(inside, (*path, name))
-        elif isinstance(value, list | tuple) and not is_allowed:
-            for number, inside in enumerate(value):
-                check(inside, (*path, number))
-
-    check(values, ())
+            raise InputError(f"{': '.join(filter(None, (location, '.'.join(map(str, path)))))}: {problem}")
 
 
 def check_class(value: Any, location: str) -> None:
@@ -159,12 +131,7 @@ def check_class(value: Any, location: str) -> None:
         raise InputError(f"{location}.{surplus[0]}: there is no such setting; a class has class_path and init_args")
 
 
-def dotted(path: tuple[Any, ...]) -> str:
-    """``("data", "root")`` as ``data.root``."""
-    return ".".join(map(str, path))
-
-
-def _walk(value: Any, path: _Place) -> Iterator[tuple[_Place, Any]]:
+def _walk(value: Any, path: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], Any]]:
     """Every value and every name with its place, a mapping before its values."""
     yield path, value
     if len(path) > MAX_LEVELS:

@@ -8,7 +8,6 @@ import inspect
 import json
 import math
 import os
-import re
 import types
 import typing
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -27,8 +26,6 @@ Built = TypeVar("Built")
 WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", type(None): "null"}
 #: Default of required settings.
 REQUIRED: Any = ...
-#: Numbers that YAML reads as texts, such as 1e-3.
-_EXPONENT_NUMBER = re.compile(r"[-+]?\d+e[-+]?\d+", re.IGNORECASE)
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,8 +161,8 @@ def _as_kind(kind: Any, value: Any) -> Any:
 
 
 def _as_number(kind: type[int] | type[float], value: Any) -> int | float | None:
-    if isinstance(value, str) and _EXPONENT_NUMBER.fullmatch(value):
-        value = int(float(value)) if kind is int and float(value).is_integer() else float(value)
+    if kind is int and type(value) is float and value.is_integer():  # 1e3
+        value = int(value)
     if type(value) is int and abs(value) <= LARGEST:
         return kind(value)
     return value if kind is float and type(value) is float and math.isfinite(value) else None

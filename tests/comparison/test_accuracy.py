@@ -97,9 +97,9 @@ def test_classes_are_judged_one_by_one_and_corrected_for_their_number():
 
 def test_pictures_are_drawn_from_each_kind_by_a_fixed_seed_and_errors_of_all_are_among_them():
     tested = [given_answers(_right(0.5, 1), "a"), given_answers(_right(0.5, 2), "b")]
-    chosen = choose_examples(tested, each=5, seed=1)
+    chosen = choose_examples(tested, seed=1)
     assert list(chosen) == ["only a right", "only b right", "all wrong"]
     a, b = (one.predictions.correct.numpy() for one in tested)
     assert all(a[i] and not b[i] for i in chosen["only a right"])
     assert not any(a[i] or b[i] for i in chosen["all wrong"])
-    assert chosen == choose_examples(tested, each=5, seed=1) != choose_examples(tested, each=5, seed=2)
+    assert chosen == choose_examples(tested, seed=1) != choose_examples(tested, seed=2)

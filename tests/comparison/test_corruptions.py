@@ -54,13 +54,6 @@ def test_noise_has_the_strength_that_it_says():
     assert set(impulses.unique().tolist()) == {0, 128, 255}
 
 
-def test_an_unknown_corruption_or_level_is_named():
-    images = torch.zeros(1, 3, 8, 8, dtype=torch.uint8)
-    for name, level in (("rain", 1), ("fog", 6)):
-        with pytest.raises(ValueError, match=rf"'{name}' at level {level}"):
-            corrupt(images, name, level)
-
-
 class FromCorner(nn.Module):
     """Predicts the class of the upper left pixel: 0 for black, one more for every 36 levels of grey."""
 

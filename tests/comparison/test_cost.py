@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from tests.comparison.entries import TinyCnn, entry
+from tests.comparison.entries import entry
 from vit_vs_cnn.comparison.cost import measure_cost, peak_bytes, time_in_turns
 
 
@@ -40,13 +40,3 @@ def test_cost_counts_and_times_every_network(tmp_path):
     assert list(one.throughput) == [1, 4]
     assert one.throughput[one.best_batch] == max(one.throughput.values())
     assert said[0] == "latency of one image"
-
-
-def test_a_network_that_runs_outside_of_torch_has_no_macs(tmp_path):
-    class Fixed(TinyCnn):
-        def __deepcopy__(self, memo):
-            raise NotImplementedError
-
-    (cost,) = measure_cost({"f": entry(tmp_path, network=Fixed().eval()).trained}, rounds=2, batch_sizes=(1,)).values()
-    assert cost.macs is None
-    assert cost.parameters == 752

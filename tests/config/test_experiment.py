@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.experiments.tiny import tiny_config, tiny_experiment
+from tests.experiments.tiny import tiny_config
 from vit_vs_cnn.api import load_experiment
 from vit_vs_cnn.commands import COMMANDS
 from vit_vs_cnn.config.experiment import (
@@ -25,11 +25,6 @@ from vit_vs_cnn.runs.networks import build_network
 CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*.yaml"))
 
 
-def test_an_experiment_survives_the_way_to_plain_values_and_back(tmp_path):
-    experiment = tiny_experiment(tmp_path)
-    assert experiment_from_dict(yaml.safe_load(yaml.safe_dump(experiment.to_dict()))) == experiment
-
-
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_every_config_of_the_project_is_valid(path):
     others = {"attention_family": {"sincos", "window3"}, "released_cpu": {"resnet_longer", "released"}}
@@ -37,25 +32,14 @@ def test_every_config_of_the_project_is_valid(path):
     assert experiment_from_dict(read_config(path)).contenders.keys() >= others.get(path.stem, {"vit", "resnet"})
 
 
-@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
-def test_the_head_of_every_config_gives_command_time_and_expectation(path):
-    head = [line for line in path.read_text().splitlines() if line.startswith("#")]
-    assert any("python train.py" in line or "vit-vs-cnn tune" in line for line in head)
-    assert any("Time:" in line for line in head)
-    assert any("Expected:" in line for line in head)
-
-
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
         ("protocol.seed", 1, "protocol.seed: there is no such setting; did you mean seeds?"),
-        ("data.augmentation.flop", True, "data.augmentation.flop: there is no such setting; did you mean"),
-        ("contenders.vit.optimizer.lrr", 1, "contenders.vit.optimizer.lrr: there is no such setting"),
         ("contenders.vit.optimizer.lr", "fast", "contenders.vit.optimizer.lr: expected a number, got fast"),
         ("contenders.vit.optimizer.lr", -1, "contenders.vit.optimizer: lr -1.0 must be above 0"),
         ("contenders.vit.model", {}, "contenders.vit: model takes either name"),
         ("contenders.vit", {}, "contenders.vit.model: has to be given"),
-        ("contenders", {}, "contenders: expected at least one"),
         ("contenders", {"a/b": {}}, "contenders.a/b: expected a contender's name of letters, digits, _ and -"),
         (
             "data.source",
@@ -65,12 +49,10 @@ def test_the_head_of_every_config_gives_command_time_and_expectation(path):
         ),
         ("data.validation_fraction", 1.5, "validation_fraction 1.5 must be"),
         ("protocol.train_sizes", ["most"], "protocol.train_sizes: expected a whole number or all, got most"),
-        ("protocol.train_sizes", [], "train_sizes and seeds must each name at least one"),
         ("protocol.seeds", [1, 1], "must not name a value twice"),
         ("protocol.budget", {"steps": 5, "epochs": 1}, "exactly one of steps, epochs, flops"),
         ("protocol.budget", {"steps": []}, "steps must be a number above 0, or a list of such, got []"),
         ("name", None, "name: has to be given (a text that can name a folder)"),
-        ("protocol.budget", {"steps": [5, 7, 5]}, "steps must not name a value twice, got [5, 7, 5]"),
         ("protocol.budget", {"steps": [5, "x"]}, "protocol.budget.steps: expected a whole number, got x"),
         ("protocol.batch_size", 0, "batch_size 0 must be from 1 to"),
         ("trainer.precision", "float8", "trainer.precision: expected"),
@@ -99,8 +81,6 @@ def test_the_head_of_every_config_gives_command_time_and_expectation(path):
         ("contenders.vit.optimizer.betas", [0.9, 1.0], "betas (0.9, 1.0) must be at least 0 and below 1"),
         ("protocol.batch_size", 1e20, "whole number"),
         ("protocol.seeds", [10**20], "is too large"),
-        ("protocol.seeds", [0, -1], "seeds must be 0 or above, got -1"),
-        ("protocol.budget", {"flops": [1.001e10, 1.004e10]}, "flops must differ in their first three digits"),
     ],
 )
 def test_a_wrong_setting_is_named_in_one_line(tmp_path, key, value, message):
@@ -186,61 +166,41 @@ def _hash(values, **place):
 
 
 @pytest.mark.parametrize(
-    ("key", "value"),
+    ("key", "value", "decides"),
     [
-        ("contenders.vit.optimizer.lr", 0.5),
-        ("contenders.vit.model.depth", 3),
-        ("contenders.vit.augmentation", {"flip": False}),
-        ("data.augmentation.flip", False),
-        ("data.validation_fraction", 0.5),
-        ("protocol.budget.steps", 24),
-        ("protocol.batch_size", 16),
-        ("protocol.scored_on", "validation"),
-        ("trainer.precision", "bf16-mixed"),
-        ("trainer.gradient_clip_val", 2.0),
+        ("contenders.vit.optimizer.lr", 0.5, True),
+        ("contenders.vit.model.depth", 3, True),
+        ("contenders.vit.augmentation", {"flip": False}, True),
+        ("data.augmentation.flip", False, True),
+        ("data.validation_fraction", 0.5, True),
+        ("protocol.budget.steps", 24, True),
+        ("protocol.batch_size", 16, True),
+        ("protocol.scored_on", "validation", True),
+        ("trainer.precision", "bf16-mixed", True),
+        ("trainer.gradient_clip_val", 2.0, True),
+        ("name", "other", False),
+        ("output", "elsewhere", False),
+        ("data.root", "elsewhere", False),
+        ("contenders.resnet.optimizer.lr", 0.5, False),
+        ("protocol.seeds", [3, 4, 5], False),
+        ("protocol.train_sizes", [60, 120], False),
+        ("trainer.logger", True, False),
+        ("contenders.vit.recipe", {"name": "vit_nano", "source": "recommended", "settings": "0"}, False),
+        ("tuning.space", {"optimizer.lr": [0.1]}, False),
+        ("tuning.trials", 7, False),
+        ("execution.checkpoint_interval", 1, False),
     ],
 )
-def test_what_decides_a_result_renames_the_cell(tmp_path, key, value):
+def test_what_decides_a_result_and_nothing_else_renames_the_cell(tmp_path, key, value, decides):
     values = tiny_config(tmp_path)
     before = _hash(values)
     override(values, key, value)
-    assert _hash(values) != before
+    assert (_hash(values) != before) is decides
 
 
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("name", "other"),
-        ("output", "elsewhere"),
-        ("data.root", "elsewhere"),
-        ("contenders.resnet.optimizer.lr", 0.5),
-        ("protocol.seeds", [3, 4, 5]),
-        ("protocol.train_sizes", [60, 120]),
-        ("trainer.logger", True),
-        ("contenders.vit.recipe", {"name": "vit_nano", "source": "recommended", "settings": "0"}),
-        ("tuning.space", {"optimizer.lr": [0.1]}),
-        ("tuning.trials", 7),
-        ("execution.checkpoint_interval", 1),
-    ],
-)
-def test_what_does_not_decide_a_result_leaves_the_name(tmp_path, key, value):
-    values = tiny_config(tmp_path)
-    before = _hash(values)
-    override(values, key, value)
-    assert _hash(values) == before
-
-
-def test_size_seed_and_images_rename_the_cell(tmp_path):
-    values = tiny_config(tmp_path)
-    hashes = {
-        _hash(values),
-        _hash(values, train_size=60),
-        _hash(values, seed=4),
-        _hash(values, fingerprint="g"),
-        _hash(values, contender="resnet"),
-        _hash(values, world_size=2),
-    }
-    assert len(hashes) == 6
+@pytest.mark.parametrize("place", [{"train_size": 60}, {"seed": 4}, {"fingerprint": "g"}, {"world_size": 2}])
+def test_size_seed_and_images_rename_the_cell(tmp_path, place):
+    assert _hash(tiny_config(tmp_path), **place) != _hash(tiny_config(tmp_path))
 
 
 def test_a_config_that_is_missing_or_no_mapping_is_named(tmp_path):
@@ -256,12 +216,6 @@ def test_a_config_that_is_missing_or_no_mapping_is_named(tmp_path):
 def test_a_path_of_the_command_line_is_taken_as_it_is(text):
     given = COMMANDS["train"].read(["--data.root", text, "--output", text, "--protocol.seeds", "[0, 1]"])
     assert given.overrides == {"data.root": text, "output": text, "protocol.seeds": [0, 1]}
-
-
-def test_contenders_whose_names_differ_in_their_case_alone_are_refused():
-    contenders = {"vit": {"model": {"name": "vit_nano"}}, "ViT": {"model": {"name": "vit_nano"}}}
-    with pytest.raises(InputError, match="contenders: vit and ViT differ in their case alone"):
-        experiment_from_dict({"name": "a", "protocol": {"budget": {"steps": 3}}, "contenders": contenders})
 
 
 @pytest.mark.parametrize(("name", "side"), [("decide", 64), ("regimes_synthetic", 32), ("quickstart", 16)])

@@ -5,8 +5,7 @@ import pytest
 import torch
 from PIL import Image
 
-from vit_vs_cnn.data.decoding import decode_image
-from vit_vs_cnn.data.input_images import parse_input_images
+from vit_vs_cnn.data.decoding import decode_image, parse_input_images
 from vit_vs_cnn.errors import InputError
 
 SHAPE = (3, 13, 13)

@@ -19,7 +19,7 @@ from vit_vs_cnn.reporting.experiment_page import experiment_document
 from vit_vs_cnn.reporting.findings import read_findings
 from vit_vs_cnn.runs.result import ScoredOn, read_result
 
-SPACE = {"optimizer.lr": {"low": "1e-3", "high": 0.1, "log": True}, "label_smoothing": [0.0, 0.2]}
+SPACE = {"optimizer.lr": {"low": 1e-3, "high": 0.1, "log": True}, "label_smoothing": [0.0, 0.2]}
 
 
 def values_with(output, **tuning):
@@ -146,7 +146,7 @@ def test_the_built_in_space_is_the_same_for_all_and_an_optimizer_is_replaced_who
 
 
 def test_what_a_model_lacks_is_left_out_for_it(tmp_path):
-    values = tiny_config(tmp_path) | {"tuning": {"space": {"model": {"embed_dim": [12, 24]}, "optimizer.lr": [0.1]}}}
+    values = tiny_config(tmp_path) | {"tuning": {"space": {"model.embed_dim": [12, 24], "optimizer.lr": [0.1]}}}
     experiment = experiment_from_dict(values)
     assert {*space_of(experiment, "vit")} == {"model.embed_dim", "optimizer.lr"}
     assert {*space_of(experiment, "resnet")} == {"optimizer.lr"}

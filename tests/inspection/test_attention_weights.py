@@ -14,7 +14,7 @@ from vit_vs_cnn.inspection import (
     attention_rollout,
     rollout_map,
 )
-from vit_vs_cnn.inspection.attention_weights import attention_distances, has_attention
+from vit_vs_cnn.inspection.attention_weights import attention_distances
 from vit_vs_cnn.models import VisionTransformer, recording
 
 
@@ -219,10 +219,3 @@ def test_logits_that_are_not_the_networks_own_are_noticed():
     model = Stochastic(img_size=(12, 20), patch_size=4, embed_dim=22, depth=1, num_heads=2, num_classes=3)
     with pytest.raises(InputError, match="differ from the network's own"):
         attention_maps(model, images().float())
-
-
-def test_a_compiled_network_is_seen_through():
-    model, compiled = vit(), nn.Module()
-    compiled._orig_mod = model  # as torch.compile keeps it
-    assert has_attention(compiled)
-    assert torch.equal(attention_maps(compiled, images()).weights[1], attention_maps(model, images()).weights[1])

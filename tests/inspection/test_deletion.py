@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.inspection.deletion import FILLS, DeletionTest, area_under_curve, deletion_curves, fill_image
+from vit_vs_cnn.inspection.deletion import FILLS, DeletionTest, area_under_curve, fill_image
 from vit_vs_cnn.inspection.saliency import descending_ranks, image_noise
 
 GRID, SIZE = (3, 5), (12, 20)
@@ -29,15 +29,13 @@ def test_tokens_go_in_the_order_of_the_map_and_come_back_in_it():
     maps = torch.zeros(1, *GRID)
     maps[:, 0, 0] = 1.0
     zeros = torch.zeros(1, dtype=torch.long)
-    options = {"fill": "mean", "grid_size": GRID, "steps": 15}
-    deleted = deletion_curves(Counting(), images, maps, zeros, **options)
-    inserted = deletion_curves(Counting(), images, maps, zeros, **options, insert=True)
+    test = DeletionTest(Counting(), images, zeros, grid_size=GRID, steps=15)
+    deleted, inserted = test.curves(maps), test.curves(maps, insert=True)
     expected = torch.tensor([[1 / 15] + [0.0] * 15])
     torch.testing.assert_close(deleted, expected, rtol=0.0, atol=1e-5)
     torch.testing.assert_close(inserted, 1 / 15 - expected, rtol=0.0, atol=1e-5)
-    torch.testing.assert_close(area_under_curve(inserted, 15), torch.tensor([14.5 / 15 / 15]), rtol=0.0, atol=1e-5)
-    last = deletion_curves(Counting(), images, -maps, zeros, **options)
-    torch.testing.assert_close(last, torch.tensor([[1 / 15] * 15 + [0.0]]), rtol=0.0, atol=1e-5)
+    torch.testing.assert_close(test.areas(maps, insert=True), torch.tensor([14.5 / 15 / 15]), rtol=0.0, atol=1e-5)
+    torch.testing.assert_close(test.curves(-maps), torch.tensor([[1 / 15] * 15 + [0.0]]), rtol=0.0, atol=1e-5)
 
 
 def test_steps_that_do_not_divide_the_tokens_count_for_as_many_tokens_as_they_change():
@@ -64,12 +62,12 @@ def test_a_fill_keeps_the_mean_and_is_a_function_of_the_image(fill):
         torch.testing.assert_close(background.std(dim=(2, 3)), images.std(dim=(2, 3)), rtol=0.2, atol=0.0)
 
 
-def test_steps_and_fills_that_there_are_not_are_refused():
+def test_fills_and_grids_that_there_are_not_are_refused():
     zeros = torch.zeros(3, dtype=torch.long)
-    with pytest.raises(InputError, match="steps is 16; allowed: 1 to 15"):
-        deletion_curves(Counting(), _images(), torch.ones(3, *GRID), zeros, grid_size=GRID, steps=16)
     with pytest.raises(InputError, match='fill is "grey"; allowed: mean, blur, noise'):
-        deletion_curves(Counting(), _images(), torch.ones(3, *GRID), zeros, fill="grey", grid_size=GRID, steps=3)
+        fill_image(_images(), "grey")
+    with pytest.raises(InputError, match=r"grid_size is \(16, 16\); allowed: no finer than the images"):
+        DeletionTest(nn.Flatten(), torch.rand(3, 3, 8, 8), zeros, grid_size=(16, 16))
 
 
 def test_ranks_are_those_of_a_sort_and_ties_fall_where_the_noise_says():
@@ -80,10 +78,3 @@ def test_ranks_are_those_of_a_sort_and_ties_fall_where_the_noise_says():
     assert (ranks[:, 2] == 1).all()
     counts = torch.stack([(ranks[:, place] == 2).sum() for place in (1, 3, 4)])
     assert counts.min() > 130
-
-
-def test_a_grid_finer_than_the_images_is_refused():
-    with pytest.raises(
-        InputError, match=r"grid_size is \(16, 16\); allowed: no finer than the images, which are \(8, 8\)"
-    ):
-        DeletionTest(nn.Flatten(), torch.rand(2, 3, 8, 8), torch.zeros(2, dtype=torch.long), grid_size=(16, 16))

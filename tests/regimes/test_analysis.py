@@ -11,7 +11,7 @@ from tests.regimes.tables import PLAN, law_table, seeded, with_predictions
 from tests.results import changed
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.regimes.analysis import analyze, read_analysis, read_table_analysis
-from vit_vs_cnn.runs.answers import Answers
+from vit_vs_cnn.runs.record import Answers
 from vit_vs_cnn.statistics.pair_comparison import Conclusion
 
 LAWS = {"a": (0.5, 0.2, 0.0), "b": (0.6, 0.2, 0.0)}

@@ -14,7 +14,7 @@ from vit_vs_cnn.regimes.answer import (
     write_answer,
 )
 from vit_vs_cnn.runs.analysis_plan import AnalysisPlan
-from vit_vs_cnn.runs.answers import Answers
+from vit_vs_cnn.runs.record import Answers
 
 FOUR_TIMES = {("resnet", 100): 0.5, ("resnet", 400): 0.7, ("vit", 100): 0.4, ("vit", 400): 0.6}
 SIZES = (500, 1000, 2000, 4000)

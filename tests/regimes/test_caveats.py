@@ -119,6 +119,14 @@ def test_equal_steps_at_all_sizes_do_not_separate_images_from_epochs():
     )
 
 
+def test_few_epochs_concern_models_from_scratch_with_the_most_images():
+    results = [changed(r, images_processed=14, training_images=r.train_size) for r in both()]
+    texts = {caveat.kind: caveat.text for caveat in caveats(results)}
+    assert texts[CaveatKind.FEW_EPOCHS].startswith("With 11 images each image was used only 1.3 times in training: ")
+    fine_tuned = [changed(r, start_kind="fine-tuned", start_name="in1k") for r in results]
+    assert CaveatKind.FEW_EPOCHS not in {caveat.kind for caveat in caveats(fine_tuned)}
+
+
 def test_unequal_compute_concerns_compared_models_with_the_same_start_and_budgets_other_than_flops():
     results = both(macs=400_012)
     assert caveats(results, pairs=()) == []

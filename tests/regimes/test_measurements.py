@@ -8,8 +8,8 @@ from tests.regimes.tables import seeded, with_predictions
 from tests.results import changed, make_result
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.regimes.measurements import failed_to_learn, measure
-from vit_vs_cnn.runs.answers import load_predictions
 from vit_vs_cnn.runs.evaluation import Predictions
+from vit_vs_cnn.runs.record import load_predictions
 from vit_vs_cnn.statistics.mean_distribution import accuracy_interval
 
 

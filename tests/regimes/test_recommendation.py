@@ -9,7 +9,7 @@ from tests.regimes.tables import PLAN, budget_grid, law_table, seeded
 from tests.results import changed
 from vit_vs_cnn.regimes.analysis import analyze
 from vit_vs_cnn.regimes.recommendation import RecommendationKind
-from vit_vs_cnn.runs.answers import Answers
+from vit_vs_cnn.runs.record import Answers
 
 BETTER = law_table((500, 4000), resnet=(0.5, 0.25, 0.0), vit=(0.5, 0.2, 0.0))
 EQUAL = law_table((500, 4000), resnet=(0.5, 0.25, 0.0), vit=(0.5, 0.25, 0.0))

@@ -6,8 +6,7 @@ import torch
 
 from tests.experiments.tiny import tiny_experiment
 from vit_vs_cnn.data.images import LabelledImages
-from vit_vs_cnn.inspection.inspect import Inspection, inspect_network
-from vit_vs_cnn.inspection.networks import InspectedImages
+from vit_vs_cnn.inspection.inspect import InspectedImages, Inspection, inspect_network
 from vit_vs_cnn.models import VisionTransformer
 from vit_vs_cnn.models.resnet import ResNet
 from vit_vs_cnn.runs.run import Run

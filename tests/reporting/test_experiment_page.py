@@ -18,9 +18,9 @@ from vit_vs_cnn.regimes.answer import write_answer
 from vit_vs_cnn.reporting.experiment_page import write_experiment_page
 from vit_vs_cnn.reporting.experiment_tables import duplicate_pairs_table, duplicates_table
 from vit_vs_cnn.reporting.findings import read_findings
-from vit_vs_cnn.runs.answers import MAJORITY
 from vit_vs_cnn.runs.evaluation import Predictions
 from vit_vs_cnn.runs.near_duplicates import NearDuplicates
+from vit_vs_cnn.runs.record import MAJORITY
 from vit_vs_cnn.runs.result import read_result
 from vit_vs_cnn.runs.test_set_log import TestSetLog
 

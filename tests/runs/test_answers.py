@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from vit_vs_cnn.runs.answers import Answers
 from vit_vs_cnn.runs.evaluation import Predictions
+from vit_vs_cnn.runs.record import Answers
 
 
 def _naming(named: list[int], labels: list[int], classes: int = 7) -> Predictions:

@@ -6,7 +6,7 @@ import torch
 from netcal.metrics import ECE
 from torchmetrics.functional.classification import multiclass_calibration_error
 
-from vit_vs_cnn.runs.calibration import calibration_error, equal_mass_bins
+from vit_vs_cnn.runs.evaluation import calibration_error, equal_mass_bins
 
 
 def error_of(probabilities, labels, **options) -> float:

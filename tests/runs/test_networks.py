@@ -11,7 +11,7 @@ from safetensors import SafetensorError
 
 from tests.experiments.tiny import tiny_experiment
 from vit_vs_cnn.conversion import export
-from vit_vs_cnn.errors import InputError, one_line
+from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.models import presets, register_model
 from vit_vs_cnn.models.resnet import ResNet
 from vit_vs_cnn.runs.evaluation import Predictions, hash_weights, predict
@@ -97,7 +97,3 @@ def test_an_export_to_a_full_disk_is_one_line(trained_once, tmp_path, monkeypatc
     monkeypatch.setattr(export, "save_file", fail)
     with pytest.raises(InputError, match=r"the export cannot be written there \(No space left on device\)"):
         export.export(open_network(cell), ["safetensors"], tmp_path)
-
-
-def test_an_error_in_one_line_has_no_terminal_colours():
-    assert one_line(RuntimeError("\x1b[96mno\x1b[0m\n operator \x1b[1;31mhere\x1b[0m")) == "no operator here"

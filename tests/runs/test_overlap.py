@@ -12,7 +12,7 @@ from vit_vs_cnn.data.synthetic.source import SyntheticSource
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.regimes.analysis import analyze
 from vit_vs_cnn.runs.experiment_data import ExperimentData
-from vit_vs_cnn.runs.overlap import (
+from vit_vs_cnn.runs.networks import (
     CHECKPOINT_KEY_TRAINING_HASHES,
     UNKNOWN_TRAINING_IMAGES,
     TrainingImageHashes,

@@ -50,16 +50,10 @@ def test_a_file_of_timms_gives_the_logits_that_timm_gives(name, other_size, tmp_
         options = {"img_size": (96, 96)} if "vit" in name or "deit" in name else {}
     theirs = timm.create_model(name, pretrained=True, pretrained_cfg_overlay={"file": str(path)}, **options).eval()
     ours = create_model(f"timm/{name}", num_classes=1000, image_size=size).eval()
-    state = open_file(path)
+    state = read_weights(path)
     fit_weights(ours, PretrainedWeights("it", "a file", state), num_classes=None)
     images = torch.rand(2, 3, size, size)
     torch.testing.assert_close(ours(images), theirs(images), rtol=0, atol=0)
-
-
-def open_file(path):
-    from vit_vs_cnn.runs.networks import read_weights
-
-    return read_weights(path)
 
 
 @pytest.mark.parametrize("size", [32, 48])
@@ -198,22 +192,6 @@ def test_a_tuned_cell_opens_where_its_weights_are_gone(pretrained, tmp_path):
     opened = open_network(experiment.folder)
     assert opened.cell.identity["weights"]["hash"] == opened.cell.weights["tuned"]["hash"]
     assert opened.network(torch.rand(1, 3, 32, 32)).shape == (1, 10)
-
-
-def test_weights_that_have_seen_test_images_are_refused(pretrained, tmp_path):
-    values = _values(pretrained, tmp_path)
-    values["data"] = {
-        "source": "folder",
-        "root": str(_folder_of(pretrained, tmp_path / "images")),
-        "folder": {"image_size": 24},
-    }
-    values["data"]["validation_fraction"] = 0.25
-    values["protocol"]["train_sizes"] = ["all"]
-    experiment = experiment_from_dict(values)
-    with pytest.raises(
-        InputError, match=r"tuned.weights: the weights of .* were trained on \d+ of the \d+ images that"
-    ):
-        run_quietly(experiment)
 
 
 def test_seen_images_that_are_allowed_are_counted_and_told(pretrained, tmp_path):

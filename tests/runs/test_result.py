@@ -6,10 +6,10 @@ from collections import Counter
 
 import pytest
 
-from tests.results import REQUIRED, changed, make_result
+from tests.results import REQUIRED, make_result
 from vit_vs_cnn.errors import DamagedFile
 from vit_vs_cnn.runs.record import read_result_table, table_text
-from vit_vs_cnn.runs.result import RunResult, StartKind, read_result
+from vit_vs_cnn.runs.result import RunResult, read_result
 from vit_vs_cnn.strict_yaml import field_values
 
 #: A value for every field that may be missing.
@@ -137,10 +137,3 @@ def test_a_number_that_is_not_finite_is_never_written():
     )
     with pytest.raises(ValueError, match="not JSON compliant"):
         result.to_json()
-
-
-def test_a_changed_copy_keeps_all_other_values():
-    fields = ("trials", "tuned_at", "trial_rank", "tuning_flops", "trial_accuracies", "trial_images")
-    result = changed(RESULTS[1], **dict.fromkeys(fields))
-    assert result.tuning is None and result.start.start_kind is StartKind.SCRATCH
-    assert changed(result, trials=12).tuning is not None

@@ -113,15 +113,6 @@ def test_what_a_result_says_leads_to_no_other_folder(fingerprint):
     assert make_result(fingerprint=fingerprint).test_set == "unknown"
 
 
-def test_a_ledger_of_nonsense_is_told_and_stops_nothing(experiment):
-    ledger = _ledger(experiment.parent)
-    nonsense = {"weights": [], "experiment": {}, "contender": "vit", "recipe": [], "budget": {}, "previous": 3}
-    ledger.path.write_text(json.dumps(nonsense) + "\n" + "[" * 99_999 + "\n\xff\n", encoding="latin-1")
-    assert "was changed" in summarize_log(experiment, "ba4").text
-    _record(ledger, "d")
-    assert ledger.count("d") == 1
-
-
 def _write_many(folder: Path, writer: str, count: int) -> None:
     """In a process of its own, which dawdles between reading the last line and writing the next."""
     dumps = json.dumps

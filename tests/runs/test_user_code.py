@@ -9,14 +9,11 @@ from torchmetrics.functional.classification import multiclass_f1_score
 from tests import own_classes as own
 from tests.experiments.tiny import run_quietly, tiny_config
 from vit_vs_cnn.config.experiment import experiment_from_dict
-from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.data.options import Augmentation
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.models import create_model
 from vit_vs_cnn.runs.evaluation import Predictions
-from vit_vs_cnn.runs.experiment_data import ExperimentData, RunImages
 from vit_vs_cnn.runs.networks import build_network
-from vit_vs_cnn.runs.preparation import grid, prepare_network
 from vit_vs_cnn.runs.result import read_result
 from vit_vs_cnn.runs.trained_network import open_network
 from vit_vs_cnn.runs.user_code import make_object, make_transform
@@ -199,7 +196,7 @@ def test_what_cannot_be_is_refused_by_its_place(tmp_path, contender, message):
         ({"a/b": {"class_path": f"{OWN}.Named"}}, "metrics.a/b: a name is a word"),
         ({"f1": 3}, "metrics.f1: expected {class_path: package.module.Name, init_args"),
         ({"f1": {"class_path": f"{OWN}.Focal"}}, "execution.metrics.f1: .*must be a torchmetrics.Metric"),
-        ({"class_path": f"{OWN}.Named"}, "is not allowed here"),
+        ({"class_path": f"{OWN}.Named"}, "metrics.class_path: expected {class_path: package.module.Name"),
     ],
 )
 def test_a_metric_that_is_none_is_refused(tmp_path, metrics, message):
@@ -220,17 +217,6 @@ def test_balanced_weights_make_every_class_count_the_same():
     each = -(mixed * torch.tensor(weights) * logits.log_softmax(-1)).sum(-1)
     torch.testing.assert_close(module._loss(logits, mixed), each.sum() / (mixed * torch.tensor(weights)).sum())
     assert not [name for name in module.state_dict() if not name.startswith("network.")]
-
-
-def test_a_cell_is_balanced_by_its_own_training_images(tmp_path):
-    experiment = _experiment(tmp_path, {"name": "resnet8", "width": 4}, {"class_weights": "balanced"})
-    pool = ExperimentData(experiment.data, "test")
-    (cell,) = grid(experiment, pool, world_size=1)
-    images = pool.draw(cell.train_size, cell.seed)
-    labels = torch.cat([images.training.labels[:30], images.training.labels[:30].zero_() + 2])
-    training = LabelledImages(images.training.images[:60], labels, images.training.class_names, [*map(str, range(60))])
-    plan = prepare_network(cell, RunImages(training, (torch.arange(60), torch.arange(0))))
-    assert plan.class_weights == balanced_weights(labels, 10)
 
 
 def test_an_optimizer_of_ones_own_gets_the_groups_and_rates_of_the_others():

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from tests import children
 from tests.experiments.tiny import run_quietly, tiny_config, tiny_experiment
@@ -169,9 +168,7 @@ def test_a_damaged_result_fails_its_cell_and_no_other(tmp_path, pair, kind):
     ("kind", "why"),
     [
         ("foreign", "is of another run"),
-        pytest.param("cut short", "damaged file", marks=pytest.mark.slow),
-        ("without the optimizer", "damaged file"),
-        pytest.param("without its moments", "damaged file", marks=pytest.mark.slow),
+        ("cut short", "damaged file"),
     ],
 )
 def test_a_damaged_checkpoint_fails_its_cell_and_no_other(tmp_path, pair, kind, why, capsys):
@@ -179,16 +176,10 @@ def test_a_damaged_checkpoint_fails_its_cell_and_no_other(tmp_path, pair, kind, 
     for cell in (vit, resnet):
         (cell / "result.json").unlink()
     checkpoint = vit / "checkpoints" / "last.ckpt"
-    contents = read_checkpoint(checkpoint)
     if kind == "foreign":
         checkpoint.write_bytes((resnet / "checkpoints" / "last.ckpt").read_bytes())
-    elif kind == "cut short":
-        _damage(checkpoint, kind)
     else:
-        contents["optimizer_states"] = (
-            [] if kind == "without the optimizer" else [{**contents["optimizer_states"][0], "state": {}}]
-        )
-        torch.save(contents, checkpoint)
+        _damage(checkpoint, kind)
     write_text(tmp_path / "pair.yaml", json.dumps(pair))
     assert main(["train", "--config", str(tmp_path / "pair.yaml")]) == 1
     said = capsys.readouterr().err.splitlines()

@@ -23,7 +23,7 @@ from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.regimes.analysis import read_analysis
 from vit_vs_cnn.regimes.caveats import shared_obstacle
 from vit_vs_cnn.runs.analysis_plan import AnalysisPlan, PlannedAnalysis, read_plan
-from vit_vs_cnn.runs.answers import Answers
+from vit_vs_cnn.runs.record import Answers
 from vit_vs_cnn.runs.trained_network import TrainedNetwork
 from vit_vs_cnn.statistics.intervals import Estimate
 from vit_vs_cnn.statistics.mean_distribution import SeedScores, accuracy_interval
@@ -36,6 +36,8 @@ from vit_vs_cnn.statistics.pair_comparison import (
 )
 from vit_vs_cnn.statistics.significance import holm
 
+#: Example images of each kind.
+MAX_EXAMPLES = 8
 #: Smallest difference of accuracies that cannot be a rounding error.
 SAME_ACCURACY = 1e-9
 
@@ -283,20 +285,15 @@ def confusion(members: Sequence[ScoredNetwork], classes: int) -> list[list[int]]
     return matrix.tolist()
 
 
-def choose_examples(members: Sequence[ScoredNetwork], *, each: int = 8, seed: int = 0) -> dict[str, list[int]]:
-    """Numbers of randomly chosen test images that one network alone classifies correctly, and that all get wrong.
-
-    Arguments:
-        members: one network of each group.
-        each: number of images of each kind, at most.
-    """
+def choose_examples(members: Sequence[ScoredNetwork], seed: int = 0) -> dict[str, list[int]]:
+    """Numbers of randomly chosen test images that one network alone classifies correctly, and that all get wrong."""
     correct = correct_answers(members)
     several = len(members) > 1
     kinds = {f"only {t.group} right": correct[i] & (correct.sum(0) == 1) for i, t in enumerate(members) if several}
     kinds["all wrong" if several else "wrong"] = ~correct.any(0)
     rng = np.random.default_rng(seed)
     return {
-        kind: sorted(rng.permutation(np.flatnonzero(mask))[:each].tolist())
+        kind: sorted(rng.permutation(np.flatnonzero(mask))[:MAX_EXAMPLES].tolist())
         for kind, mask in kinds.items()
         if mask.any()
     }

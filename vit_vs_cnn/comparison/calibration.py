@@ -6,7 +6,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 from torch.nn import functional as F
 
-from vit_vs_cnn.runs.calibration import MIN_VALIDATION_IMAGES, calibration_error, fit_temperature, reliability
+from vit_vs_cnn.runs.evaluation import MIN_VALIDATION_IMAGES, calibration_error, fit_temperature, reliability
 
 
 @dataclass(frozen=True)

@@ -15,13 +15,13 @@ from vit_vs_cnn.comparison.corruptions import (
     compare_corruptions,
     spread_subset,
 )
-from vit_vs_cnn.comparison.cost import InferenceCost, macs_of, measure_cost
+from vit_vs_cnn.comparison.cost import InferenceCost, measure_cost
 from vit_vs_cnn.comparison.differences import ConfigDifferences, list_differences
 from vit_vs_cnn.comparison.entries import ComparisonEntry, TestedEntry, group_entries, on_one_fold, predict_once
-from vit_vs_cnn.comparison.similarity import MIN_CKA_BATCH, SimilarityComparison, compare_similarity
+from vit_vs_cnn.comparison.similarity import MIN_CKA_BATCH, LayerSimilarity, compare_similarity
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.models.cost import count_parameters
+from vit_vs_cnn.models.cost import count_macs, count_parameters
 from vit_vs_cnn.regimes.answer import describe_comparison
 from vit_vs_cnn.runs.evaluation import hash_weights, predict
 from vit_vs_cnn.strict_yaml import to_json_values
@@ -44,7 +44,7 @@ class ComparedNetwork:
 
     Arguments:
         images: number of its test images.
-        parameters, macs: of its group; MACs are None if unknown.
+        parameters, macs: of its group.
         is_reused: whether its predictions were saved when it was first tested; None if it was not tested.
     """
 
@@ -54,7 +54,7 @@ class ComparedNetwork:
     weights: str
     images: int
     parameters: int
-    macs: int | None
+    macs: int
     is_reused: bool | None
 
 
@@ -79,7 +79,7 @@ class NetworkComparison:
     accuracy: AccuracyComparison | None = None
     calibration: dict[str, CalibrationComparison] | None = None
     corruptions: CorruptionAccuracy | None = None
-    similarity: SimilarityComparison | None = None
+    similarity: list[LayerSimilarity] | None = None
     cost: dict[str, InferenceCost] | None = None
     differences: ConfigDifferences | None = None
     examples: dict[str, list[int]] = dataclasses.field(default_factory=dict)
@@ -145,7 +145,7 @@ def compare_entries(
         tell("accuracy: intervals and tests")
         results["accuracy"] = compare_accuracy(scored, test.class_names)
         first_members = [members[0] for members in group_entries(on_one_fold(scored)).values()]
-        results["examples"] = choose_examples(first_members, seed=seed)
+        results["examples"] = choose_examples(first_members, seed)
     if Part.CALIBRATION in parts:
         results["calibration"] = {entry.name: _calibration(entry, tell) for entry in scored}
     if Part.CORRUPTIONS in parts:
@@ -166,7 +166,7 @@ def compare_entries(
     reused = {entry.name: entry.is_reused for entry in scored}
     tests = {entry.test_set: entry.test for entry in entries}
     sizes = {
-        group: (count_parameters(trained.network), macs_of(trained.network, trained.image_shape))
+        group: (count_parameters(trained.network), count_macs(trained.network, trained.image_shape))
         for group, trained in first_trained.items()
     }
     comparison = NetworkComparison(

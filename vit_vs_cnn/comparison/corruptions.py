@@ -24,9 +24,9 @@ from torch import Generator, Tensor
 from torch.nn import functional as F
 
 from vit_vs_cnn.comparison.entries import ComparisonEntry, paired_rows
+from vit_vs_cnn.counter_random import derive_seed
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.runs.evaluation import predict
-from vit_vs_cnn.seeds import derive_seed
 from vit_vs_cnn.statistics.intervals import Estimate
 from vit_vs_cnn.statistics.mean_distribution import SeedScores, difference_over_seeds, mean_over_seeds
 
@@ -197,7 +197,6 @@ class CorruptionAccuracy:
     """Accuracy on corrupted images; groups are means over their networks.
 
     Arguments:
-        images: number of test images.
         clean: accuracy of each group on the original images.
         accuracy: by group and corruption, one for each level.
         mean: of each group over all corruptions and levels, with an interval that covers other test images.
@@ -279,13 +278,7 @@ def _difference(
 
 
 def corrupt(images: Bytes, name: str, level: int, *, seed: int = 0) -> Bytes:
-    """Images with a corruption. The same seed gives the same bytes, and image i does not depend on later ones.
-
-    Arguments:
-        seed: of the random numbers, which do not depend on the level.
-    """
-    if name not in CORRUPTIONS or level not in LEVELS:
-        raise ValueError(f"corruption {name!r} at level {level}: there are {', '.join(CORRUPTIONS)} at 1 to 5")
+    """Images with a corruption. The same seed gives the same bytes, and image i does not depend on later ones."""
     function, strengths = CORRUPTIONS[name]
     chunks = [_to_bytes(function(part, strengths[level - 1], draw)) for part, draw in _chunks(images, name, seed)]
     return torch.cat(chunks)[: len(images)]

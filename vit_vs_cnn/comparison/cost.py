@@ -25,7 +25,7 @@ class InferenceCost:
     """Cost of one network.
 
     Arguments:
-        macs: of one image, attention products included; None for a network that runs outside of torch.
+        macs: of one image, attention products included.
         weight_bytes: of parameters and buffers.
         file_bytes: of the file, which may contain an optimizer's state; None without a file.
         latency_p50, latency_p95: seconds for one image: median and 95th percentile.
@@ -34,7 +34,7 @@ class InferenceCost:
     """
 
     parameters: int
-    macs: int | None
+    macs: int
     weight_bytes: int
     file_bytes: int | None
     latency_p50: float
@@ -48,12 +48,7 @@ class InferenceCost:
 def time_in_turns(
     tasks: Mapping[str, Callable[[], Any]], *, rounds: int, warmup: int = 2, device: str = "cpu"
 ) -> dict[str, list[float]]:
-    """Seconds of each task in every round. A round runs each task once, and rounds begin with different tasks.
-
-    Arguments:
-        warmup: number of rounds before the timed ones.
-        device: device that is synchronized before and after each task.
-    """
+    """Seconds of each task in every round. A round runs each task once, and rounds begin with different tasks."""
     seconds: dict[str, list[float]] = {name: [] for name in tasks}
     names = list(tasks)
     for number in range(-warmup, rounds):
@@ -112,7 +107,7 @@ def _cost(trained: TrainedNetwork, seconds: list[float], throughput: dict[int, f
     p50, p95 = (float(q) for q in np.quantile(seconds, [0.5, 0.95]))
     return InferenceCost(
         parameters=count_parameters(network),
-        macs=macs_of(network, shape),
+        macs=count_macs(network, shape),
         weight_bytes=sum(t.numel() * t.element_size() for t in network.state_dict().values()),
         file_bytes=trained.file_bytes,
         latency_p50=p50,
@@ -122,14 +117,6 @@ def _cost(trained: TrainedNetwork, seconds: list[float], throughput: dict[int, f
         peak_bytes=peak_bytes(network, torch.zeros(PEAK_BATCH, *shape, device=device)),
         device=device,
     )
-
-
-def macs_of(network: nn.Module, image_shape: tuple[int, int, int]) -> int | None:
-    """Multiply-accumulates of one image; None for a network that runs outside of torch."""
-    try:
-        return count_macs(network, image_shape)
-    except NotImplementedError:
-        return None
 
 
 @torch.no_grad()

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from vit_vs_cnn.config.identity import hash_of, identity_of
 from vit_vs_cnn.console import join_names
@@ -76,8 +76,7 @@ class TestedEntry(ComparisonEntry):
     is_reused: bool
 
 
-@dataclass(frozen=True, eq=False)
-class RunPredictions:
+class RunPredictions(NamedTuple):
     """Stored predictions of a run, as one seed of a group; its network is not opened."""
 
     group: str
@@ -180,9 +179,6 @@ def load_entries(
     trust: bool = False,
 ) -> tuple[list[ComparisonEntry], list[str]]:
     """Open all networks and check that they can be compared. Gives the entries, and notes on defaults that were used.
-
-    Arguments:
-        words, root, train_size, open_test_set, trust: see ``api.compare``.
 
     Raises:
         InputError: a network cannot be opened, or its classes, test images or image size differ from the others'.

@@ -15,11 +15,11 @@ from vit_vs_cnn.config import overrides
 from vit_vs_cnn.config.identity import plain_values
 from vit_vs_cnn.config.reading import with_executor_named
 from vit_vs_cnn.config.schema import Budget, Contender, Data, Execution, Executor, Protocol, Tuning
-from vit_vs_cnn.config.search_space import check_space, read_space
+from vit_vs_cnn.config.search_space import check_space
 from vit_vs_cnn.config.trainer import decisive, read_trainer
 from vit_vs_cnn.data.options import Augmentation
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.strict_yaml import Plain, check_plain, read_yaml, refuse_classes
+from vit_vs_cnn.strict_yaml import Plain, check_plain, read_yaml
 from vit_vs_cnn.typed_values import Setting, build, refuse_unknown, settings_of, walk
 
 __all__ = [
@@ -37,20 +37,6 @@ __all__ = [
     "read_config",
     "settings_of_a_config",
 ]
-
-#: Places of a config that may name custom classes; ``*`` is any name.
-CLASS_PLACES = (
-    ("data", "source"),
-    ("data", "augmentation", "transform"),
-    *(
-        ("contenders", "*", *over, *setting)
-        for over in ((), ("by_size", "*"), ("by_budget", "*"))
-        for setting in (("augmentation", "transform"), ("model",), ("loss",))
-    ),
-    ("trainer", "*"),
-    ("execution", "passive_callbacks"),
-    ("execution", "metrics", "*"),
-)
 
 
 @dataclass(frozen=True)
@@ -202,7 +188,6 @@ def experiment_from_dict(values: Mapping[str, Any], *, trusted: bool = True) -> 
         InputError: a value that is not allowed, with its place and the rule.
     """
     check_plain(values, location="")
-    refuse_classes(values, but_in=CLASS_PLACES)
     refuse_unknown(values, settings_of_a_config(), location="")
     values = with_executor_named(values)
     if values.get("name") is None:
@@ -225,9 +210,7 @@ def experiment_from_dict(values: Mapping[str, Any], *, trusted: bool = True) -> 
     if wrong := [name for name in itertools.chain(*(protocol.pairs or [])) if name not in contenders]:
         raise InputError(f"protocol.pairs: {wrong[0]!r} is not one of {', '.join(contenders)}")
     built = {name: build(class_, _block(values, name), location=name) for name, class_ in BLOCKS.items()}
-    space = read_space(built["tuning"].space)
-    for contender in contenders.values():
-        check_space(space, contender)
+    check_space(built["tuning"].space, list(contenders.values()))
     return Experiment(
         name=values["name"],
         output=output,
@@ -259,10 +242,6 @@ def _contenders(value: Any, protocol: Protocol, *, shares_augmentation: bool) ->
                 f"contenders.{name}: expected a contender's name of letters, digits, _ and -, which does not begin "
                 "with -; a dot separates the levels of a setting"
             )
-    by_lower_case = {name.lower(): name for name in value}
-    if duplicates := [name for name in value if by_lower_case[name.lower()] != name]:
-        first = duplicates[0]
-        raise InputError(f"contenders: {first} and {by_lower_case[first.lower()]} differ in their case alone")
     contenders = {
         name: overrides.read_contender(
             contender, protocol, shares_augmentation=shares_augmentation, location=f"contenders.{name}"

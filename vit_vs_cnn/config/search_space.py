@@ -1,6 +1,6 @@
 """The space of recipes that a search samples from."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from vit_vs_cnn.config.overrides import with_values
@@ -86,15 +86,41 @@ def _at(values: Mapping[str, Any], point: float) -> int | float:
     return min(high, int(value)) if are_whole else float(f"{value:.3g}")
 
 
-def check_space(space: Mapping[str, Any], contender: Contender) -> None:
-    """Check that a contender accepts every listed value and both ends of every range.
+def check_space(space: Mapping[str, Any], contenders: Iterable[Contender]) -> None:
+    """Check that contenders accept every listed value and both ends of every range.
 
     Raises:
-        InputError: a value that the contender refuses.
+        InputError: an entry that is neither a list of values nor a range, or a value that a contender refuses.
     """
     for name, values in space.items():
-        for end in _ends(values):
-            with_values(contender, {name: end}, location="tuning.space")
+        location = f"tuning.space.{name}"
+        if not _is_range(values) and not (isinstance(values, list) and values):
+            raise InputError(
+                f"{location}: expected a list of values or a range {{low, high, log}}, got {values!r}; the names of "
+                "settings are dotted, such as optimizer.lr"
+            )
+        _check_ranges(values, location)
+        for contender in contenders:
+            for end in _ends(values):
+                with_values(contender, {name: end}, location="tuning.space")
+
+
+def _check_ranges(values: Any, location: str) -> None:
+    if isinstance(values, list):
+        for value in values:
+            _check_ranges(value, location)
+    elif _is_range(values):
+        if surplus := values.keys() - {"low", "high", "log"}:
+            raise InputError(f"{location}.{min(surplus)}: a range has low, high and log")
+        low, high, log = values["low"], values["high"], values.get("log", False)
+        are_numbers = all(isinstance(end, int | float) and not isinstance(end, bool) for end in (low, high))
+        if not are_numbers or not isinstance(log, bool) or low >= high or (log and low <= 0):
+            raise InputError(
+                f"{location}: expected numbers low < high, above 0 where log is true, got low {low!r}, high {high!r}"
+            )
+    elif isinstance(values, Mapping):
+        for name, inner in values.items():
+            _check_ranges(inner, f"{location}.{name}")
 
 
 def _ends(values: Any) -> list[Any]:
@@ -103,49 +129,3 @@ def _ends(values: Any) -> list[Any]:
     if isinstance(values, list):
         return [end for value in values for end in (_ends(value) if isinstance(value, Mapping) else [value])]
     return [{k: _ends(v)[place] if _is_range(v) else v for k, v in values.items()} for place in (0, -1)]
-
-
-def read_space(space: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Flatten the nested names of a space to dotted ones, and convert ends of ranges that YAML reads as text, as 1e-3.
-
-    ``{"optimizer": {"lr": [0.1]}}`` becomes ``{"optimizer.lr": [0.1]}``.
-
-    Raises:
-        InputError: an entry that is neither a list of values nor a range.
-    """
-    flat: dict[str, Any] = {}
-    for name, values in space.items():
-        place = f"{prefix}{name}"
-        if isinstance(values, Mapping) and not _is_range(values):
-            flat |= read_space(values, f"{place}.")
-        elif _is_range(values) or (isinstance(values, list) and values):
-            flat[place] = _read_values(values, f"tuning.space.{place}")
-        else:
-            rule = "expected a list of values or a range {low, high, log}"
-            raise InputError(f"tuning.space.{place}: {rule}, got {values!r}")
-    return flat
-
-
-def _read_values(values: Any, location: str) -> Any:
-    if isinstance(values, list):
-        return [_read_values(value, location) for value in values]
-    if not isinstance(values, Mapping):
-        return values
-    if not _is_range(values):
-        return {name: _read_values(inner, f"{location}.{name}") for name, inner in values.items()}
-    if surplus := values.keys() - {"low", "high", "log"}:
-        raise InputError(f"{location}.{min(surplus)}: a range has low, high and log")
-    low, high, log = (*(_number(values[name]) for name in ("low", "high")), values.get("log", False))
-    are_numbers = all(isinstance(end, int | float) and not isinstance(end, bool) for end in (low, high))
-    if not are_numbers or not isinstance(log, bool) or low >= high or (log and low <= 0):
-        raise InputError(
-            f"{location}: expected numbers low < high, above 0 where log is true, got low {low!r}, high {high!r}"
-        )
-    return {**values, "low": low, "high": high}
-
-
-def _number(value: Any) -> Any:
-    try:
-        return float(value) if isinstance(value, str) else value
-    except ValueError:
-        return value

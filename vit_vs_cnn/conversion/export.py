@@ -21,7 +21,7 @@ from vit_vs_cnn.models.vit import VisionTransformer
 from vit_vs_cnn.optional_deps import import_optional
 from vit_vs_cnn.runs.evaluation import hash_weights
 from vit_vs_cnn.runs.held_out import OUT_OF_DISTRIBUTION_FILE
-from vit_vs_cnn.runs.overlap import CHECKPOINT_KEY_TRAINING_HASHES
+from vit_vs_cnn.runs.networks import CHECKPOINT_KEY_TRAINING_HASHES
 from vit_vs_cnn.runs.trained_network import TrainedNetwork
 
 #: Largest difference of the logits of a file, relative to the largest logit or 1: rounding errors of float32.

@@ -18,8 +18,7 @@ from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.models.cost import count_macs, count_parameters
 from vit_vs_cnn.models.presets import ATTENTION_PREFIX
 from vit_vs_cnn.runs.evaluation import hash_weights, predict
-from vit_vs_cnn.runs.networks import build_network, start_from
-from vit_vs_cnn.runs.overlap import CHECKPOINT_KEY_TRAINING_HASHES
+from vit_vs_cnn.runs.networks import CHECKPOINT_KEY_TRAINING_HASHES, build_network, start_from
 from vit_vs_cnn.runs.trained_network import TrainedNetwork
 from vit_vs_cnn.training.checkpoints import write_checkpoint
 

@@ -9,10 +9,10 @@ import torch
 from jaxtyping import Float, Int64, UInt8
 from torch import Tensor
 
+from vit_vs_cnn.counter_random import derive_seed
 from vit_vs_cnn.data.augmentation.augmenter import Augmentation, Augmenter, CustomTransform
 from vit_vs_cnn.data.images import ImageBytes, LabelledImages
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.seeds import derive_seed
 
 Batch = tuple[Float[Tensor, "batch channels rows cols"], Tensor]
 #: Images of an evaluation batch, at least.
@@ -28,9 +28,6 @@ def channel_statistics(
     The deviation is that of all pixels: (0.2470, 0.2435, 0.2616) for CIFAR-10. The often-copied (0.2023, 0.1994,
     0.2010) is the mean of the deviations within each image. Pixel values are counted, so the result is exact. A
     constant channel has deviation 1.
-
-    Arguments:
-        images: all images, or batches of them.
     """
     levels = torch.arange(256, dtype=torch.float64) / 255
     batches = images.split(_COUNTED_IMAGES) if isinstance(images, Tensor) else images
@@ -61,8 +58,6 @@ class TrainingBatches:
         batch_size: images of one step over all processes.
         length: batches of one pass of ``iter``. The next pass continues the stream.
         seed: of the order and of the augmentation.
-        rank: number of this process, of ``world_size``.
-        channels_last: memory format of the batches.
     """
 
     def __init__(
@@ -186,16 +181,13 @@ class TrainingData(lightning.LightningDataModule):
 
     Arguments:
         training: images to train on. Channel statistics are measured on these images alone.
-        validation: images to validate with, or None.
         augmentation: of the training images. Default: crops and flips.
         batch_size: images of one optimizer step, over all devices and accumulated batches.
         steps: optimizer steps of the run.
         accumulate: batches of one step.
         seed: of order and augmentation.
-        channels_last: memory format of the training batches.
         test: images for ``test`` and ``predict`` of a custom Trainer.
         normalisation: mean and standard deviation of each channel, in [0, 1], in place of the measured ones.
-        transform: custom transform that ``augmentation.transform`` names.
 
     Raises:
         InputError: ``batch_size`` is not a multiple of ``accumulate``.
@@ -261,6 +253,5 @@ class TrainingData(lightning.LightningDataModule):
     def _once_each(self, images: LabelledImages | None) -> EvaluationBatches | list[EvaluationBatches]:
         if images is None or not len(images):
             return []
-        return EvaluationBatches(
-            images, self.augmenter, batch_size=max(self.batch_size, EVALUATION_BATCH), **self._device_and_rank()
-        )
+        size = max(self.batch_size, EVALUATION_BATCH)
+        return EvaluationBatches(images, self.augmenter, batch_size=size, **self._device_and_rank())

@@ -43,19 +43,16 @@ class CifarSource:
             inner folder.
 
     Raises:
-        InputError: an unknown name. From ``train`` and ``test``: data that is missing and cannot be downloaded, that is
-            damaged, or that differs from the published data while ``options.verify_checksum`` is set.
+        InputError: from ``train`` and ``test``: data that is missing and cannot be downloaded, that is damaged, or that
+            differs from the published data while ``options.verify_checksum`` is set.
     """
 
     def __init__(
         self, name: Literal["cifar10", "cifar100"], root: Path | str, options: CifarOptions | None = None
     ) -> None:
-        if name not in TITLES:
-            raise InputError(f"name: {name!r} is not known; it must be one of {', '.join(TITLES)}")
         self.name = name
         self.root = Path(root)
         self.options = options or CifarOptions()
-        self._is_read = False
 
     def train(self) -> LabelledImages:
         return self._load("train")
@@ -68,9 +65,8 @@ class CifarSource:
         return self._load("test")
 
     def provenance(self) -> dict[str, Any]:
-        """Source and ``checksums``: official, not verified, or not read."""
-        checksums = "official" if self.options.verify_checksum else "not verified"
-        return {"source": self.name, "checksums": checksums if self._is_read else "not read"}
+        """Source and ``checksums``: official or not verified."""
+        return {"source": self.name, "checksums": "official" if self.options.verify_checksum else "not verified"}
 
     @property
     def _published(self) -> "type[CIFAR10]":
@@ -87,7 +83,6 @@ class CifarSource:
         batches = [self._batch(folder / name, md5, len(class_names)) for name, md5 in files]
         images = np.concatenate([pixels for pixels, _ in batches]).reshape(-1, 3, 32, 32)
         labels = np.concatenate([labels for _, labels in batches])
-        self._is_read = True
         ids = [f"{split}/{number:05d}" for number in range(len(labels))]
         return LabelledImages(torch.from_numpy(images), torch.from_numpy(labels), class_names, ids)
 
@@ -218,10 +213,6 @@ def download(url: str, path: Path, md5: str | None = None) -> None:
 
     Bytes that have arrived are kept in ``<path>.part``. A later call resumes there if the server can send ranges. One
     process at a time: the caller holds a lock.
-
-    Arguments:
-        path: the file to write, in a folder that exists.
-        md5: MD5 of the file, in hex. Default: not verified.
 
     Raises:
         InputError: an invalid URL, an error of the server, a transfer that ends early, a wrong checksum (then nothing

@@ -46,8 +46,6 @@ class DatasetSplit(NamedTuple):
     Arguments:
         read_pair: returns the image and the label at an index.
         class_names: in the order of the labels, if these are numbers and the names are known.
-        groups: group of each image, if known.
-        description: type of the object that was given.
     """
 
     count: int
@@ -61,9 +59,6 @@ def open_dataset(value: Any, options: ArraysOptions) -> CachedImages:
     """Write the images of a data set into the cache, under their fingerprint, and open them there.
 
     Without test images, there are test folds, as for a folder.
-
-    Arguments:
-        value: one of ``DATASET_FORMS``.
 
     Raises:
         InputError: images or labels that cannot be used, or a cache folder that cannot be written.

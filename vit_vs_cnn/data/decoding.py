@@ -2,11 +2,13 @@
 
 import contextlib
 import errno
+import itertools
 import os
 import stat
 import warnings
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 from typing import Any, NamedTuple
@@ -17,8 +19,10 @@ from jaxtyping import UInt8
 from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
+from vit_vs_cnn.data.listing import SUFFIXES
 from vit_vs_cnn.data.options import Resize, rows_and_cols_of
 from vit_vs_cnn.errors import InputError, one_line
+from vit_vs_cnn.files import spelled
 
 #: The readers that Pillow may use. Others start programs (EPS) or are so rare that they are likely a mistake.
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
@@ -111,13 +115,10 @@ def channels_first(image: np.ndarray | Tensor, channels: Collection[int] = (1, 3
 
     If both ends may be the channels, these are last in an array and first in a tensor.
 
-    Arguments:
-        channels: allowed numbers of channels.
-
     Raises:
         InputError: another shape, or values that are not bytes.
     """
-    values = to_array(image)
+    values = _to_array(image)
     values = values[None] if values.ndim == 2 else values
     is_first, is_last = (values.ndim == 3 and values.shape[end] in channels for end in (0, -1))
     is_first = is_first or image.ndim == 2
@@ -126,19 +127,13 @@ def channels_first(image: np.ndarray | Tensor, channels: Collection[int] = (1, 3
         raise InputError(f"shape {tuple(image.shape)}; expected (rows, cols), or with {allowed} channels first or last")
     if is_last and image.ndim == 3 and not (is_first and isinstance(image, Tensor)):
         values = values.transpose(2, 0, 1)
-    pixels = to_uint8(values)
-    if pixels is None:
-        raise InputError(f"{value_range(values)}; expected {ALLOWED_PIXEL_VALUES}")
-    return np.array(pixels, order="C")
+    return np.array(_to_bytes(values), order="C")
 
 
 def resize_image(
     image: Image.Image, image_size: int | tuple[int, int] | None, resize: Resize = "crop"
 ) -> UInt8[np.ndarray, "3 rows cols"]:
     """An opened image as ``decode_image`` returns it. The image is turned upright in place.
-
-    Arguments:
-        image_size: as of ``decode_image``; None for the size of the image.
 
     Raises:
         InputError: it has no pixels, or is grey of 32 bits.
@@ -156,36 +151,33 @@ def array_to_image(pixels: UInt8[np.ndarray, "channels rows cols"]) -> Image.Ima
     return Image.fromarray(last[..., 0] if len(pixels) == 1 else last)
 
 
-def to_uint8(values: np.ndarray) -> np.ndarray | None:
-    """Bytes as they are, and floats that are bytes / 255 as bytes. None for other values."""
-    if values.dtype == np.uint8:
-        return values
-    if values.dtype not in _ROUNDING_TOLERANCE:
-        return None
-    scaled = values.astype(np.promote_types(values.dtype, np.float32)) * 255
-    rounded = np.rint(scaled)
-    is_byte = (rounded >= 0) & (rounded <= 255) & (np.abs(scaled - rounded) <= _ROUNDING_TOLERANCE[values.dtype])
-    return rounded.astype(np.uint8) if is_byte.all() else None
-
-
-def to_array(values: np.ndarray | Tensor) -> np.ndarray:
+def _to_array(values: np.ndarray | Tensor) -> np.ndarray:
     """An array or a tensor as an array. Raises InputError: a tensor that is not dense, or not of a type of numpy."""
     if not isinstance(values, Tensor):
         return values
-    if values.layout != torch.strided or values.is_meta or values.is_quantized or values.dtype == torch.bfloat16:
+    try:
+        return values.detach().cpu().numpy()
+    except (TypeError, RuntimeError) as error:
         kind = "on the meta device" if values.is_meta else f"{values.layout}".removeprefix("torch.")
         raise InputError(
             f"images: a tensor of {values.dtype} ({kind}); expected a dense tensor of {ALLOWED_PIXEL_VALUES}"
-        )
-    return values.detach().cpu().numpy()
+        ) from error
 
 
-def value_range(values: np.ndarray) -> str:
-    """Type and range of values, for a message."""
-    if values.dtype.kind == "f" and np.isnan(values).any():
-        return f"{values.dtype} values, of which {int(np.isnan(values).sum()):,} are NaN"
-    limits = f" from {values.min():.3g} to {values.max():.3g}" if values.dtype.kind in "biuf" and values.size else ""
-    return f"{values.dtype} values{limits}"
+def _to_bytes(values: np.ndarray) -> np.ndarray:
+    """Bytes as they are, and floats that are bytes / 255 as bytes. Raises InputError: other values."""
+    if values.dtype == np.uint8:
+        return values
+    limits = f" from {values.min():.3g} to {values.max():.3g}" if values.dtype.kind in "biuf" else ""
+    if values.dtype in _ROUNDING_TOLERANCE:
+        scaled = values.astype(np.promote_types(values.dtype, np.float32)) * 255
+        rounded = np.rint(scaled)
+        is_byte = (rounded >= 0) & (rounded <= 255) & (np.abs(scaled - rounded) <= _ROUNDING_TOLERANCE[values.dtype])
+        if is_byte.all():
+            return rounded.astype(np.uint8)
+        if missing := int(np.isnan(values).sum()):
+            limits = f", of which {missing:,} are NaN"
+    raise InputError(f"{values.dtype} values{limits}; expected {ALLOWED_PIXEL_VALUES}")
 
 
 class ImageFileInfo(NamedTuple):
@@ -208,11 +200,7 @@ class ImageFileInfo(NamedTuple):
 
 
 def read_file_info(root: Path, names: Sequence[str], report_progress: Callable[[int], None]) -> Iterator[ImageFileInfo]:
-    """Read format, mode and size from the headers of image files. Files that cannot be read are left out.
-
-    Arguments:
-        report_progress: called with the number of files that have been read.
-    """
+    """Read format, mode and size from the headers of image files. Files that cannot be read are left out."""
 
     def read(name: str) -> ImageFileInfo | None:
         try:
@@ -298,16 +286,157 @@ def _resized(image: Image.Image, grid_size: tuple[int, int], resize: str) -> Ima
         inner_width, inner_height = (width, width * rows / cols) if is_tall else (height * cols / rows, height)
         left, top = (width - inner_width) / 2, (height - inner_height) / 2
         return _scaled(image, (cols, rows), (left, top, left + inner_width, top + inner_height))
-    if resize == "pad":
-        scale = min(cols / width, rows / height)
-        inner = (max(1, round(scale * width)), max(1, round(scale * height)))
-        padded = Image.new("RGB", (cols, rows))
-        padded.paste(_scaled(image, inner), ((cols - inner[0]) // 2, (rows - inner[1]) // 2))
-        return padded
-    raise InputError(f"resize: {resize!r} is not known; it must be one of crop, squash, pad")
+    scale = min(cols / width, rows / height)
+    inner = (max(1, round(scale * width)), max(1, round(scale * height)))
+    padded = Image.new("RGB", (cols, rows))
+    padded.paste(_scaled(image, inner), ((cols - inner[0]) // 2, (rows - inner[1]) // 2))
+    return padded
 
 
 def _scaled(
     image: Image.Image, size: tuple[int, int], box: tuple[float, float, float, float] | None = None
 ) -> Image.Image:
     return image.resize(size, Image.Resampling.BICUBIC, box=box, reducing_gap=REDUCING_GAP)
+
+
+INPUT_FORMS = "the path of an image or a folder, a PIL image, a uint8 array or tensor, or a list of these"
+#: Images that are decoded together, and their pixels, which make a batch of large images smaller.
+MAX_BATCH_IMAGES, MAX_BATCH_PIXELS = 256, 1 << 20
+
+
+@dataclass(frozen=True, eq=False)
+class InputImage:
+    """One image that is not decoded yet.
+
+    Arguments:
+        name: path of the file, or the number of the image.
+        content: a file, a Pillow image, or bytes ``(channels, rows, cols)``.
+    """
+
+    name: str
+    content: Path | Image.Image | Tensor
+
+    def decode(self, shape: tuple[int, int, int], resize: Resize) -> UInt8[Tensor, "channels rows cols"]:
+        """The bytes at ``shape``. Bytes of another shape are resized as files are, to RGB or its luminance.
+
+        Raises:
+            InputError: an image that cannot be read, or a shape with another number of channels than one or three.
+        """
+        content = self.content
+        if isinstance(content, Tensor) and tuple(content.shape) == shape:
+            return content
+        channels, rows, cols = shape
+        if channels not in (1, 3):
+            raise InputError(
+                f"image {self.name}: the network takes images of {channels} x {rows} x {cols}; files, and arrays of "
+                "another shape, get 1 or 3 channels"
+            )
+        try:
+            pixels = to_pixels(content, (rows, cols), resize)
+        except UnreadableImage:
+            raise
+        except InputError as error:
+            raise InputError(f"image {self.name} {error}") from error
+        if channels == 1 and len(pixels) == 3:
+            # Luminance is (299 R + 587 G + 114 B) / 1000 (ITU-R BT.601), as Pillow rounds it: grey keeps its values.
+            pixels = np.array(array_to_image(pixels).convert("L"))[None]
+        return torch.from_numpy(pixels).expand(shape)
+
+
+def decode_in_background(
+    images: Iterable[InputImage], shape: tuple[int, int, int], resize: Resize
+) -> Iterator[list[tuple[InputImage, UInt8[Tensor, "channels rows cols"] | str]]]:
+    """Batches of images with their bytes, in order, or with the reason if an image cannot be read.
+
+    Threads decode the next batch meanwhile. Two batches are held.
+    """
+    size = max(1, min(MAX_BATCH_IMAGES, MAX_BATCH_PIXELS // (shape[1] * shape[2])))
+
+    def read(image: InputImage) -> Tensor | str:
+        try:
+            return image.decode(shape, resize)
+        except InputError as error:
+            return error.reason if isinstance(error, UnreadableImage) else str(error)
+
+    pool, rest = ThreadPoolExecutor(min(16, os.cpu_count() or 1)), iter(images)
+    submitted = (
+        [(image, pool.submit(read, image)) for image in itertools.islice(rest, size)] for _ in itertools.count()
+    )
+    try:
+        batch = next(submitted)
+        while batch:
+            following = next(submitted)
+            yield [(image, future.result()) for image, future in batch]
+            batch = following
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def parse_input_images(value: Any, *, channels: int) -> list[InputImage]:
+    """The images in a path, a Pillow image, an array, a tensor or a sequence of these.
+
+    A folder gives all images in it and below, by name. An array or a tensor holds one image or several, with the
+    channels first or last. If both fit, the channels are last in an array and first in a tensor. Two dimensions are a
+    grey image.
+
+    Raises:
+        InputError: no image, values that are not bytes, or another number of channels.
+    """
+    contents = enumerate(_contents(value, channels))
+    images = [InputImage(name or str(number), content) for number, (name, content) in contents]
+    if not images:
+        raise InputError("images: no image is given")
+    return images
+
+
+def find_input_files(paths: Iterable[str | os.PathLike[str]]) -> Iterator[InputImage]:
+    """The images at paths of files and folders, found while they are needed. Each file is given once."""
+    paths_before: set[str] = set()
+    for path in map(Path, paths):
+        for file in image_files(path) if path.is_dir() else [path]:
+            if (absolute := os.path.abspath(file)) not in paths_before:
+                paths_before.add(absolute)
+                yield InputImage(spelled(file), file)
+
+
+def image_files(folder: Path) -> Iterator[Path]:
+    """The images in a folder and below, by name, without hidden ones. A folder that cannot be read gives itself."""
+    try:
+        with os.scandir(folder) as entries:
+            inside = sorted((entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries)
+    except OSError:
+        yield folder
+        return
+    for name, is_folder in inside:
+        if name.startswith("."):
+            continue
+        if is_folder:
+            yield from image_files(folder / name)
+        elif Path(name).suffix.lower() in SUFFIXES:
+            yield folder / name
+
+
+def _contents(value: Any, channels: int) -> Sequence[tuple[str, Path | Image.Image | Tensor]]:
+    match value:
+        case str() | os.PathLike():
+            path = Path(value)
+            if not path.is_dir():
+                return [(str(path), path)]
+            files = [(file.relative_to(path).as_posix(), file) for file in image_files(path)]
+            if not files:
+                raise InputError(f"{path} holds no image ({', '.join(sorted(SUFFIXES))})")
+            return files
+        case Image.Image():
+            return [(str(getattr(value, "filename", "")), value)]
+        case np.ndarray() | Tensor():
+            images = value if value.ndim == 4 else [value]
+            try:
+                return [("", torch.from_numpy(channels_first(image, (channels,)))) for image in images]
+            except InputError as error:
+                raise InputError(f"images: {error}") from error
+        case bytes() | bytearray():
+            hint = "a file in memory is PIL.Image.open(io.BytesIO(it))"
+            raise InputError(f"images: expected {INPUT_FORMS}, got bytes; {hint}")
+        case Iterable() if not isinstance(value, Mapping):
+            return [content for item in value for content in _contents(item, channels)]
+    raise InputError(f"images: expected {INPUT_FORMS}, got {type(value).__name__}")

@@ -204,11 +204,7 @@ def default_cache_folder(folder: Path | None) -> Path:
 
 @contextlib.contextmanager
 def create_image_file(path: Path, shape: tuple[int, ...]) -> Iterator[Pixels]:
-    """An array in a file, to be filled. The file appears when the block ends, whole, and not if the block fails.
-
-    Arguments:
-        path: of a .npy file. Several processes may write it at a time.
-    """
+    """An array in a file, to be filled. The file appears when the block ends, whole, and not if the block fails."""
     with atomic_write(path, contested=True) as partial:
         size = int(np.prod(shape))
         if size > shutil.disk_usage(path.parent).free:  # a mapped page that cannot be written would end the process

@@ -82,9 +82,6 @@ def near_duplicate_pairs(test: Images, train: Images) -> DuplicatePairs:
     Reference: Zauner, "Implementation and benchmarking of perceptual image hash functions", 2010 (hash); Wang et al.,
         "Image quality assessment: from error visibility to structural similarity", 2004 (structure term).
     Differs: real coefficients instead of their signs, which a shift by one pixel flips; candidates are confirmed.
-
-    Arguments:
-        train: images whose size may differ from the size of ``test``.
     """
     if not len(test) or not len(train):
         nothing = torch.empty(0, dtype=torch.int64)
@@ -109,10 +106,6 @@ def near_duplicate_pairs_within(
     """All pairs of images of one set that show one scene, as ``near_duplicate_pairs`` finds them, each pair once.
 
     Images are resized to 32 x 32 bytes first, as each is in many pairs.
-
-    Arguments:
-        batches: images of one size, in batches.
-        report_progress: receives the numbers of compared images and pairs as text.
 
     Returns:
         The pairs, the earlier image as ``test`` and the later one as ``train``.
@@ -157,9 +150,7 @@ def find_copies(
     paired with it alone. So the number of pairs is linear in the number of copies.
 
     Arguments:
-        splits: split of each image.
         blank: images of one colour, which are left out.
-        report_progress: receives the progress as text.
 
     Returns:
         The pairs, the earlier image as ``test``, with a similarity of 1 for the same pixels; and a mask of the pairs
@@ -371,10 +362,7 @@ def _strength(chroma: Planes) -> Float32[Tensor, "_"]:
 
 def _unique(test: Int64[Tensor, "n"], train: Int64[Tensor, "n"], similarity: Float32[Tensor, "n"]) -> DuplicatePairs:
     """Pairs in the order of the indices, each once with its highest similarity."""
-    order = torch.argsort(similarity, descending=True, stable=True)
-    order = order[torch.argsort(train[order], stable=True)]
-    order = order[torch.argsort(test[order], stable=True)]
-    test, train, similarity = test[order], train[order], similarity[order]
-    first = torch.ones(len(test), dtype=torch.bool)
-    first[1:] = (test[1:] != test[:-1]) | (train[1:] != train[:-1])
-    return DuplicatePairs(test[first], train[first], similarity[first])
+    count = int(train.max()) + 1 if len(train) else 1
+    codes, place = (test * count + train).unique(return_inverse=True)
+    highest = torch.zeros(len(codes)).scatter_reduce(0, place, similarity, "amax")
+    return DuplicatePairs(codes // count, codes % count, highest)

@@ -100,8 +100,6 @@ def split_validation(
         subset: indices in nested order, of ``nested_subsets`` or ``nested_order``.
         fraction: share f of the images held out, from 0 (none) to below 1.
     """
-    if not 0 <= fraction < 1:
-        raise InputError(f"validation_fraction is {fraction}; allowed: 0 (none) to below 1")
     exact = Fraction(str(fraction))
     chosen = labels[subset].numpy()
     by_class = np.argsort(chosen, kind="stable")

@@ -92,7 +92,6 @@ def _primary_first(cells: list[Run], plan: AnalysisPlan) -> list[Run]:
 
 #: Parts of a run's identity in which the runs of one experiment may differ, and its own number.
 _FREE_PARTS = ("train_size", "seed", "budget", "version")
-_SHOWN_DIFFERENCES = 3
 
 
 def _refuse_other_settings(folder: Path, cells: list[Run], *, are_recipes_final: bool = True) -> None:
@@ -134,12 +133,11 @@ def _refuse_other_settings(folder: Path, cells: list[Run], *, are_recipes_final:
         ]
         if not changed:
             continue
-        texts = [_difference(name, was.get(name), now.get(name), result.contender) for name in changed]
-        more = f", and {len(texts) - _SHOWN_DIFFERENCES} more" if len(texts) > _SHOWN_DIFFERENCES else ""
+        name = changed[0]
+        difference = _difference(name, was.get(name), now.get(name), result.contender)
         raise InputError(
-            f"{folder} has finished runs of {result.contender} with other settings "
-            f"({', '.join(texts[:_SHOWN_DIFFERENCES])}{more}); choose another --name, or keep those runs without "
-            "reporting them with --force"
+            f"{folder} has finished runs of {result.contender} with other settings ({difference}); choose another "
+            "--name, or keep those runs without reporting them with --force"
         )
 
 

@@ -96,19 +96,22 @@ def _with_finetuning(
         return None
     times = {name: costs.times[name.replace(_FINETUNED, _PRETRAINED)] for name in experiment.contenders}
     there = replace(costs, experiment=experiment, times=times)
-    candidates = grids.candidate_grids(there, fixed)
-    minutes = experiment.minutes or 0.0
-    allowing = [
-        grid_plan
-        for grid_plan in candidates
-        if grid_plan.allows_conclusion >= without.allows_conclusion and grid_plan.allows_trend >= without.allows_trend
-    ]
-    chosen = next((grid_plan for grid_plan in allowing if grid_plan.seconds <= 60 * minutes), None)
+    candidates = _candidates_allowing(without, there, fixed)
+    chosen = next((plan for plan in candidates if plan.seconds <= 60 * (experiment.minutes or 0.0)), None)
     if chosen is None:
-        least = min(allowing, key=lambda grid_plan: grid_plan.seconds)
+        least = min(candidates, key=lambda plan: plan.seconds)
         console.print(f"Pretrained models are not fine-tuned: that needs {_minutes_option(least)}", soft_wrap=True)
         return None
     return there, candidates, chosen
+
+
+def _candidates_allowing(without: GridPlan, costs: GridTimeModel, fixed: Collection[str]) -> list[GridPlan]:
+    """Grids of an experiment with more runs that allow the same answers as the grid without these runs."""
+    return [
+        plan
+        for plan in grids.candidate_grids(costs, fixed)
+        if plan.allows_conclusion >= without.allows_conclusion and plan.allows_trend >= without.allows_trend
+    ]
 
 
 def _finetuned_too(experiment: Experiment) -> Experiment:
@@ -156,11 +159,9 @@ def _with_search(
         return None
     for trials in SEARCH_TRIALS:
         there = replace(costs, experiment=replace(experiment, tuning=replace(experiment.tuning, trials=trials)))
-        candidates = grids.candidate_grids(there, fixed)
+        candidates = _candidates_allowing(without, there, fixed)
         chosen = next((plan for plan in candidates if plan.seconds <= seconds), None)
-        if chosen is None or chosen.seconds - costs.of(chosen).seconds > MAX_SEARCH_SHARE * seconds:
-            continue
-        if chosen.allows_conclusion >= without.allows_conclusion and chosen.allows_trend >= without.allows_trend:
+        if chosen is not None and chosen.seconds - costs.of(chosen).seconds <= MAX_SEARCH_SHARE * seconds:
             return there, candidates, chosen
     return None
 

@@ -15,7 +15,7 @@ from vit_vs_cnn.config.identity import default_options
 from vit_vs_cnn.config.overrides import with_values
 from vit_vs_cnn.config.recipes import RECIPE_SETTINGS, recipe_hash
 from vit_vs_cnn.config.schema import Recipe, TuningProvenance
-from vit_vs_cnn.config.search_space import DEFAULT_SPACE, read_space, sample_recipe
+from vit_vs_cnn.config.search_space import DEFAULT_SPACE, sample_recipe
 from vit_vs_cnn.data.options import Augmentation
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments.timing import choose_precision
@@ -97,13 +97,9 @@ def space_of(experiment: Experiment, name: str) -> dict[str, Any]:
     options = default_options(str(model.get("name")))
     return {
         key: values
-        for key, values in _shared_space(experiment).items()
+        for key, values in (experiment.tuning.space or DEFAULT_SPACE).items()
         if not key.startswith("model.") or not options or key.split(".")[1] in {*options, *model}
     }
-
-
-def _shared_space(experiment: Experiment) -> dict[str, Any]:
-    return read_space(experiment.tuning.space or DEFAULT_SPACE)
 
 
 def _trial_runs(
@@ -121,7 +117,7 @@ def _trial_runs(
     first = experiment.protocol.seeds
     count = count_splits(experiment, train_size)
     seeds = [*first, *(seed for seed in range(len(first) + count) if seed not in first)][:count]
-    space, options = _shared_space(experiment), space_of(experiment, name).keys()
+    space, options = experiment.tuning.space or DEFAULT_SPACE, space_of(experiment, name).keys()
     own = base.recipe(name, train_size)
     identities = Plain(weights_identities(experiment))
     trials = []

@@ -1,5 +1,6 @@
 """Deletion and insertion: the class probability while the highest-ranked regions of a map are removed or added."""
 
+import contextlib
 from collections.abc import Sequence
 
 import torch
@@ -7,7 +8,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.inspection.layout import Classes, Images
+from vit_vs_cnn.inspection.attention_weights import Classes, Images, TokenLayout, has_attention
 from vit_vs_cnn.inspection.saliency import Maps, descending_ranks, image_noise, resize_maps
 
 #: Replacements of deleted places.
@@ -21,7 +22,8 @@ def fill_image(images: Images, fill: str) -> Images:
         fill: "mean" colour of the image; the image under a Gaussian "blur" of an eighth of its shorter side; or "noise"
             of the mean and standard deviation of each channel, a function of the image's pixels.
     """
-    check_fills((fill,))
+    if fill not in FILLS:
+        raise InputError(f'fill is "{fill}"; allowed: {", ".join(FILLS)}')
     if fill == "blur":
         from torchvision.transforms.v2.functional import gaussian_blur  # imports torch's compiler: a second
 
@@ -33,18 +35,8 @@ def fill_image(images: Images, fill: str) -> Images:
     return mean + images.std(dim=(2, 3), keepdim=True) * image_noise(images, "fill")
 
 
-def deletion_curves(
-    network: nn.Module,
-    images: Images,
-    maps: Maps,
-    classes: Classes,
-    *,
-    fill: str = "mean",
-    grid_size: tuple[int, int] = (8, 8),
-    steps: int = 16,
-    insert: bool = False,
-) -> Float[Tensor, "batch points"]:
-    """Probability of each image's class as the map's places are removed, the most important first.
+class DeletionTest:
+    """Probability of each image's class as places are removed, for several maps of the same images.
 
     ``p(k) = softmax(f(x with the k most important tokens replaced))_c`` for ``steps + 1`` numbers of tokens from none
     to all; with ``insert`` they are added to an image in which all are replaced.
@@ -54,21 +46,11 @@ def deletion_curves(
 
     Arguments:
         network: in evaluation mode.
-        maps: on any grid; averaged over each token.
-        fill: one of ``FILLS``, see ``fill_image``.
         grid_size: (rows, cols) of the tokens that are replaced as one.
-        steps: number of equal parts.
+        steps: number of equal parts; at most as many as there are tokens.
 
     Raises:
-        InputError: an unknown fill, or no step, or more than there are tokens.
-    """
-    return DeletionTest(network, images, classes, grid_size=grid_size, steps=steps).curves(maps, fill, insert=insert)
-
-
-class DeletionTest:
-    """``deletion_curves`` of several maps and fills on the same images; what does not depend on the map is cached.
-
-    Arguments and Raises: see ``deletion_curves``.
+        InputError: a grid finer than the images.
     """
 
     def __init__(
@@ -81,19 +63,18 @@ class DeletionTest:
         steps: int = 16,
     ) -> None:
         self.tokens = grid_size[0] * grid_size[1]
-        if not 1 <= steps <= self.tokens:
-            raise InputError(f"steps is {steps}; allowed: 1 to {self.tokens}, as the grid is {grid_size}")
         size = (images.shape[2], images.shape[3])
         if limit_grid_size(grid_size, size) != grid_size:
             raise InputError(f"grid_size is {grid_size}; allowed: no finer than the images, which are {size}")
         self.network, self.images, self.classes, self.grid_size = network, images, classes, grid_size
-        self.counts = token_counts(self.tokens, steps)
+        self.counts = token_counts(self.tokens, min(steps, self.tokens))
         self._ties = image_noise(images, "ties").flatten(1)[:, : self.tokens]
         self._places = _token_of_pixels(grid_size, images)
         self._fills: dict[str, Images] = {}
         self._ends: dict[str, Tensor] = {"": self._probability(images)}
 
     def curves(self, maps: Maps, fill: str = "mean", *, insert: bool = False) -> Float[Tensor, "batch points"]:
+        """The probabilities. Maps may have any grid and are averaged over each token. ``fill``: see ``fill_image``."""
         if fill not in self._fills:
             self._fills[fill] = fill_image(self.images, fill)
             self._ends[fill] = self._probability(self._fills[fill])
@@ -105,6 +86,10 @@ class DeletionTest:
             between.append(self._probability(torch.where(replaced.unsqueeze(1), self._fills[fill], self.images)))
         ends = [self._ends[name] for name in (("", fill), (fill, ""))[insert]]
         return torch.stack([ends[0], *between, ends[1]], dim=1)
+
+    def areas(self, maps: Maps, fill: str = "mean", *, insert: bool = False) -> Float[Tensor, "batch"]:
+        """``area_under_curve`` of each image."""
+        return area_under_curve(self.curves(maps, fill, insert=insert), self.tokens)
 
     def _probability(self, images: Images) -> Float[Tensor, "batch"]:
         with torch.no_grad():
@@ -126,16 +111,19 @@ def limit_grid_size(grid_size: tuple[int, int], image_size: tuple[int, int]) -> 
     return min(grid_size[0], image_size[0]), min(grid_size[1], image_size[1])
 
 
+def deletion_grid(networks: Sequence[nn.Module], image_size: tuple[int, int]) -> tuple[int, int]:
+    """Grid of tokens that deletion removes: the grid of the first network with tokens, or 8 x 8."""
+    for network in networks:
+        if has_attention(network):
+            with contextlib.suppress(InputError):
+                layout = TokenLayout.of(getattr(network, "_orig_mod", network), image_size)
+                return limit_grid_size(layout.grid_size, image_size)
+    return limit_grid_size((8, 8), image_size)
+
+
 def token_counts(tokens: int, steps: int) -> list[int]:
     """Number of replaced tokens at each point of a curve, from none to all."""
     return [tokens * step // steps for step in range(steps + 1)]
-
-
-def check_fills(fills: Sequence[str]) -> None:
-    """Raises InputError: an unknown fill."""
-    for fill in fills:
-        if fill not in FILLS:
-            raise InputError(f'fill is "{fill}"; allowed: {", ".join(FILLS)}')
 
 
 def _token_of_pixels(grid_size: tuple[int, int], images: Tensor) -> Int64[Tensor, "rows cols"]:

@@ -9,8 +9,7 @@ from torch import Tensor, nn
 
 from vit_vs_cnn.attention.convolution import ConvolutionalAttention
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.inspection.attention_weights import chosen_classes, has_attention
-from vit_vs_cnn.inspection.layout import Classes, Images
+from vit_vs_cnn.inspection.attention_weights import Classes, Images, chosen_classes, has_attention
 from vit_vs_cnn.models.attention_network import AttentionNetwork
 from vit_vs_cnn.models.input_wrappers import unwrap
 from vit_vs_cnn.models.recording import evaluation_mode, record_calls
@@ -56,7 +55,6 @@ def integrated_gradients(
     Arguments:
         steps: number of points of the quadrature, each a forward and backward pass.
         signed: keep the sign, which is negative for pixels that lower the logit.
-        network, images, classes: see ``grad_cam``; any network.
 
     Raises:
         InputError: an unknown class.

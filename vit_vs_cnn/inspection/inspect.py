@@ -1,28 +1,34 @@
 """Inspection of networks: predictions, maps with a score for each, attention weights, scores of the methods."""
 
-import contextlib
-import html
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from jaxtyping import Float, Int64, UInt8
 from torch import Tensor
 
 from vit_vs_cnn.console import format_count
+from vit_vs_cnn.counter_random import derive_seed
+from vit_vs_cnn.data.decoding import InputImage, image_files
+from vit_vs_cnn.data.images import LabelledImages
+from vit_vs_cnn.data.listing import ENDINGS
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.files import Written
-from vit_vs_cnn.inspection.attention_weights import AttentionMaps, attention_maps, concatenate_maps, has_attention
-from vit_vs_cnn.inspection.deletion import area_under_curve, deletion_curves, limit_grid_size
-from vit_vs_cnn.inspection.layout import Images, TokenLayout
-from vit_vs_cnn.inspection.map_scores import MethodScore, ScoreRequest, adjust_scores, random_maps, score_methods
-from vit_vs_cnn.inspection.networks import InspectedImages, open_networks, select_images
+from vit_vs_cnn.files import CommandResult, spelled
+from vit_vs_cnn.inspection.attention_weights import (
+    AttentionMaps,
+    Images,
+    attention_maps,
+    concatenate_maps,
+    has_attention,
+)
+from vit_vs_cnn.inspection.deletion import DeletionTest, deletion_grid
+from vit_vs_cnn.inspection.map_scores import MethodScore, adjust_scores, random_maps, score_methods
 from vit_vs_cnn.inspection.saliency import get_method, list_methods, saliency_maps
 from vit_vs_cnn.runs.evaluation import check_finite
-from vit_vs_cnn.runs.trained_network import TrainedNetwork, folder_of
-from vit_vs_cnn.seeds import derive_seed
+from vit_vs_cnn.runs.experiment_folder import read_finished_results
+from vit_vs_cnn.runs.trained_network import UNKNOWN, TrainedNetwork, folder_of, open_network
 from vit_vs_cnn.strict_yaml import frame_records
 
 if TYPE_CHECKING:
@@ -31,9 +37,26 @@ if TYPE_CHECKING:
 #: Methods if none is named: with attention, of a CNN, and of a network without feature maps.
 DEFAULT_ATTENTION_METHODS, DEFAULT_CNN_METHODS = ("rollout", "relevance"), ("grad_cam",)
 DEFAULT_METHODS = ("integrated_gradients",)
-STEPS, BATCH_SIZE = 16, 32
+BATCH_SIZE = 32
 #: Images whose attention weights are kept, which take much memory.
 MAX_IMAGES_WITH_WEIGHTS = 64
+
+
+class InspectedImages(NamedTuple):
+    """The images that are shown.
+
+    Arguments:
+        data: as bytes; the label of an image of unknown class is ``UNKNOWN``.
+        source: where they come from, in words.
+    """
+
+    data: LabelledImages
+    source: str
+
+    def label(self, index: int) -> str | None:
+        """The class of an image, if it is known."""
+        label = int(self.data.labels[index])
+        return None if label == UNKNOWN else self.data.class_names[label]
 
 
 @dataclass(frozen=True)
@@ -117,7 +140,7 @@ class NetworkInspection:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Inspection(Written):
+class Inspection(CommandResult):
     """Maps of networks, their scores, and the page.
 
     Arguments:
@@ -164,13 +187,6 @@ class Inspection(Written):
         written = [str(path) for path in self.written]
         return {"lines": self.lines, "methods": frame_records(self.frame()), "written": written}
 
-    def __repr__(self) -> str:
-        return "\n".join(self.lines)
-
-    def _repr_html_(self) -> str:
-        lines = "".join(f"<p>{html.escape(line)}</p>" for line in self.lines)
-        return lines + self.frame().round(3).to_html(index=False, na_rep="")
-
 
 def inspect_networks(
     paths: Sequence[Path], request: InspectionRequest, tell: Callable[[str], None] = lambda _: None
@@ -187,7 +203,8 @@ def inspect_networks(
     tell("reading images")
     options = {"count": request.image_count, "seed": request.seed, "root": request.root, "others": networks[1:]}
     images = select_images(networks[0], request.images, **options)
-    grid_size = deletion_grid(networks, (images.data.images.shape[2], images.data.images.shape[3]))
+    size = (images.data.images.shape[2], images.data.images.shape[3])
+    grid_size = deletion_grid([network.network for network in networks], size)
     results = [
         inspect_network(network, images, methods[network.name], grid_size=grid_size, target_class=target, tell=tell)
         for network in networks
@@ -224,15 +241,6 @@ def class_number(name: str | int, class_names: Sequence[str]) -> int:
     if name not in class_names:
         raise InputError(f"class {name}: no such class; there are {', '.join(class_names)}")
     return list(class_names).index(str(name))
-
-
-def deletion_grid(networks: Sequence[TrainedNetwork], image_size: tuple[int, int]) -> tuple[int, int]:
-    """Grid of tokens that deletion removes: the grid of the first network with tokens, or 8 x 8."""
-    for network in networks:
-        if has_attention(network.network):
-            with contextlib.suppress(InputError):
-                return limit_grid_size(TokenLayout.of(network.network, image_size).grid_size, image_size)
-    return limit_grid_size((8, 8), image_size)
 
 
 def inspect_network(
@@ -310,7 +318,8 @@ def score_network(
         images.data,
         [name for name in errors if name not in skipped],
         normalise=lambda of: images_for(network, of),
-        request=ScoreRequest(grid_size=grid_size, seed=request.seed),
+        grid_size=grid_size,
+        seed=request.seed,
         tell=tell,
     )
     return scores, skipped
@@ -341,8 +350,129 @@ def _deletion_areas(
     classes: Int64[Tensor, "images"],
     grid_size: tuple[int, int],
 ) -> Float[Tensor, "images"]:
-    tokens = grid_size[0] * grid_size[1]
-    steps = min(STEPS, tokens)
-    parts = zip(pixels.split(BATCH_SIZE), maps.split(BATCH_SIZE), classes.split(BATCH_SIZE), strict=True)
-    curves = [deletion_curves(network.network, *part, grid_size=grid_size, steps=steps) for part in parts]
-    return area_under_curve(torch.cat(curves), tokens)
+    parts = zip(*(values.split(BATCH_SIZE) for values in (pixels, classes, maps)), strict=True)
+    return torch.cat(
+        [DeletionTest(network.network, *part, grid_size=grid_size).areas(of_maps) for *part, of_maps in parts]
+    )
+
+
+def open_networks(paths: Sequence[Path], *, trust: bool = False) -> list[TrainedNetwork]:
+    """The networks at checkpoints and in folders of runs and experiments.
+
+    Of an experiment: the first finished contender with attention and the first without, of the largest training size
+    and the first seed.
+
+    Raises:
+        InputError: a network cannot be opened, or networks have other classes or image shapes.
+    """
+    results: list[TrainedNetwork] = []
+    for path in paths:
+        is_experiment = (path / "grid.json").exists()
+        results += _of_experiment(path, trust) if is_experiment else [open_network(path, trust=trust)]
+    for trained in results:
+        _check_alike(results[0], trained)
+    networks = [*{trained.path.resolve(): trained for trained in results}.values()]
+    if len({network.name for network in networks}) < len(networks):
+        return [replace(network, name=str(network.path)) for network in networks]
+    return networks
+
+
+def select_images(
+    trained: TrainedNetwork,
+    words: Sequence[str] = (),
+    *,
+    count: int = 16,
+    seed: int = 0,
+    root: Path | None = None,
+    others: Sequence[TrainedNetwork] = (),
+) -> InspectedImages:
+    """The named images, or randomly chosen test images of a network.
+
+    They are chosen before any network has classified them, so wrong predictions are shown as often as they occur. Of an
+    experiment that is scored on validation images, they are validation images.
+
+    Arguments:
+        words: files and folders of images, or numbers of test images. A file in a folder named like a class has that
+            class.
+        count: number of images that are chosen, or taken of a folder at most.
+        others: further networks that are inspected on these images.
+
+    Raises:
+        InputError: a missing image, or networks tested on different folds.
+    """
+    numbers = [int(word) for word in words if word.isdecimal()]
+    if words and not numbers:
+        files = [file for word in words for file in _files(Path(word), count)]
+        return InspectedImages(_decode(files, trained), "chosen files")
+    if len(numbers) < len(words):
+        raise InputError("images: name either files or numbers of test images")
+    data, source = _scored_images(trained, root, others)
+    if numbers:
+        if (highest := max(numbers)) >= len(data):
+            raise InputError(f"images: {highest} is not a number of {source}; allowed: 0 to {len(data) - 1}")
+        return InspectedImages(data.subset(torch.tensor(numbers)), f"chosen by number from {source}")
+    chosen = _random_numbers(len(data), count, seed)
+    return InspectedImages(data.subset(chosen), f"chosen from {source} by seed {seed}")
+
+
+def _of_experiment(folder: Path, trust: bool) -> list[TrainedNetwork]:
+    results = read_finished_results(folder, longest=True)
+    size = max(result.train_size for result in results.values())
+    seed = min(result.seed for result in results.values() if result.train_size == size)
+    kinds: dict[bool, TrainedNetwork] = {}
+    for cell, result in results.items():
+        if (result.train_size, result.seed) == (size, seed) and len(kinds) < 2:
+            trained = open_network(cell, trust=trust)
+            kinds.setdefault(has_attention(trained.network), trained)
+    return [kinds[kind] for kind in (True, False) if kind in kinds]
+
+
+def _check_alike(first: TrainedNetwork, second: TrainedNetwork) -> None:
+    if first.class_names != second.class_names:
+        raise InputError(
+            f"{first.path} and {second.path} have different classes and cannot be inspected on the same images"
+        )
+    if first.image_shape != second.image_shape:
+        shapes = f"{first.image_shape}, {second.image_shape}"
+        raise InputError(f"{first.path} and {second.path} are for images of different shapes: {shapes}")
+
+
+def _scored_images(
+    trained: TrainedNetwork, root: Path | None, others: Sequence[TrainedNetwork]
+) -> tuple[LabelledImages, str]:
+    """The test images, or the validation images of an experiment whose test set is unused."""
+    pool, cell = trained.pool(root), trained.cell
+    for other in others:
+        if other.cell.fingerprint == cell.fingerprint and pool.fold(other.cell.seed) != pool.fold(cell.seed):
+            raise InputError(
+                f"{trained.name} and {other.name} are tested on different folds of the images; take networks of the "
+                "same seed, or name images (--images)"
+            )
+    if cell.experiment.protocol.scored_on == "test":
+        test = pool.test(cell.seed)
+        return test, f"the {len(test):,} test images"
+    validation = pool.draw(cell.train_size, cell.seed).validation
+    return validation, f"the {len(validation):,} validation images"
+
+
+def _random_numbers(total: int, count: int, seed: int) -> Tensor:
+    generator = torch.Generator().manual_seed(derive_seed(seed, "images to inspect"))
+    return torch.randperm(total, generator=generator)[:count]
+
+
+def _files(path: Path, count: int) -> list[Path]:
+    if not path.exists():
+        raise InputError(f"images: {path}: no such file or folder, and not the number of a test image")
+    if not path.is_dir():
+        return [path]
+    files = [*image_files(path)]
+    if not files:
+        raise InputError(f"images: {path} contains no image ({ENDINGS})")
+    return files[:count]
+
+
+def _decode(files: Sequence[Path], trained: TrainedNetwork) -> LabelledImages:
+    pixels = trained.decoded([InputImage(spelled(file), file) for file in files])
+    class_indices = {name: number for number, name in enumerate(trained.class_names)}
+    labels = [class_indices.get(file.resolve().parent.name, UNKNOWN) for file in files]
+    return LabelledImages(pixels, torch.tensor(labels), trained.class_names, [spelled(file.name) for file in files])

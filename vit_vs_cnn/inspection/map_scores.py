@@ -13,11 +13,9 @@ from torch import Tensor, nn
 
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.inspection.attention_weights import has_attention
-from vit_vs_cnn.inspection.deletion import FILLS, DeletionTest, area_under_curve, check_fills, limit_grid_size
-from vit_vs_cnn.inspection.layout import Images, TokenLayout
+from vit_vs_cnn.inspection.attention_weights import Images
+from vit_vs_cnn.inspection.deletion import FILLS, DeletionTest, deletion_grid
 from vit_vs_cnn.inspection.randomized_weights import (
-    STAGE_ALL_WEIGHTS,
     RandomizationStage,
     is_constant_map,
     weight_randomization_test,
@@ -38,6 +36,7 @@ from vit_vs_cnn.statistics.significance import holm, one_sided_p_value
 
 #: Random maps of each image whose mean is chance. The method "random" is one more.
 NUM_RANDOM_MAPS = 4
+BATCH_SIZE = 64
 #: Images of the test with randomised weights: shuffles differ more than images.
 MAX_RANDOMIZATION_IMAGES = 64
 #: Family-wise error rate of the significance marks (*) in one table.
@@ -100,7 +99,7 @@ class MethodScore:
         measures: by name: "deletion_mean", "insertion_blur" and so on for each fill; with masks "pointing", "mass" and
             "rank".
         constant_share: share of the images with a constant map.
-        stages: of randomised weights, from the head alone to all weights; empty if not requested.
+        stages: of randomised weights, from the head alone to all weights.
     """
 
     method: str
@@ -108,28 +107,26 @@ class MethodScore:
     images: int
     mask_area: float | None
     measures: Mapping[str, MapMeasure]
-    constant_share: float = 0.0
-    stages: tuple[RandomizationStage, ...] = ()
+    constant_share: float
+    stages: tuple[RandomizationStage, ...]
 
     @property
     def is_sensitive(self) -> bool | None:
-        """True if the map changes when all weights are shuffled; None if not tested, or constant then."""
-        unchanged = next((stage.is_unchanged for stage in self.stages if stage.name == STAGE_ALL_WEIGHTS), None)
-        return None if unchanged is None else not unchanged
+        """True if the map changes when all weights are shuffled; None if it is constant then."""
+        return None if self.stages[-1].is_unchanged is None else not self.stages[-1].is_unchanged
 
     @property
     def notes(self) -> tuple[MapNote, ...]:
         """Limits that a reader must know."""
         if self.method in BASELINE_METHODS:
             return (MapNote.BASELINE,)
-        by_name = {stage.name: stage for stage in self.stages}
-        head, everything = next(iter(by_name.values()), None), by_name.get(STAGE_ALL_WEIGHTS)
+        head, everything = self.stages[0], self.stages[-1]
         holds = {
             MapNote.AGNOSTIC: not self.class_specific,
             MapNote.CONSTANT: self.constant_share > 0,
-            MapNote.HEAD_UNCHANGED: self.class_specific and head is not everything and head and head.is_unchanged,
+            MapNote.HEAD_UNCHANGED: self.class_specific and head is not everything and head.is_unchanged,
             MapNote.UNCHANGED: self.is_sensitive is False,
-            MapNote.UNKNOWN: everything is not None and everything.is_unchanged is None,
+            MapNote.UNKNOWN: everything.is_unchanged is None,
         }
         return tuple(note for note, is_true in holds.items() if is_true)
 
@@ -148,36 +145,14 @@ class MethodScore:
         return row | {"moves": self.is_sensitive, "notes": "; ".join(self.notes)}
 
 
-@dataclass(frozen=True)
-class ScoreRequest:
-    """Settings of scoring.
-
-    Arguments:
-        fills: replacements of deleted places; none for no deletion and insertion.
-        grid_size: (rows, cols) of the tokens that are deleted; the network's own, or (8, 8) for one without. Networks
-            that are compared need the same.
-        steps: of deletion and insertion; no more than there are tokens.
-        stages, redraws: of randomised weights; 0 stages for no test.
-        randomization_images: number of images of this test, the first ones.
-    """
-
-    fills: tuple[str, ...] = FILLS
-    grid_size: tuple[int, int] | None = None
-    steps: int = 16
-    stages: int = 5
-    redraws: int = 5
-    randomization_images: int = MAX_RANDOMIZATION_IMAGES
-    batch_size: int = 64
-    seed: int = 0
-
-
 def score_methods(
     network: nn.Module,
     images: LabelledImages,
     methods: Sequence[str | SaliencyMethod],
     *,
     normalise: Callable[[UInt8[Tensor, "batch channels rows cols"]], Images],
-    request: ScoreRequest | None = None,
+    grid_size: tuple[int, int] | None = None,
+    seed: int = 0,
     tell: Callable[[str], None] = lambda _: None,
 ) -> list[MethodScore]:
     """Scores of methods on the same images, followed by the scores of a random map and of the centre map.
@@ -192,34 +167,28 @@ def score_methods(
         images: bytes; images with an empty mask are left out of the agreement with masks.
         methods: names of ``list_methods(network)``, or custom methods.
         normalise: from bytes to what the network takes, such as ``Augmenter.normalise``.
-        request: see ``ScoreRequest``.
+        grid_size: (rows, cols) of the tokens that are deleted. Default: the network's own, or (8, 8) for one without.
+            Networks that are compared need the same.
 
     Raises:
-        InputError: an unknown method or fill, no image, or a method that the network does not support.
+        InputError: an unknown method, no image, or a method that the network does not support.
     """
-    request = request or ScoreRequest()
     if not len(images):
         raise InputError("images: at least one is needed to score methods")
-    check_fills(request.fills)
     chosen_methods = list({method.name: method for method in map(get_method, (*methods, *BASELINE_METHODS))}.values())
-    size = (images.images.shape[2], images.images.shape[3])
-    request = replace(request, grid_size=request.grid_size or _default_grid(network, size))
+    grid_size = grid_size or deletion_grid([network], (images.images.shape[2], images.images.shape[3]))
     with evaluation_mode(network):
-        parts = images.images.split(request.batch_size)
-        masks = [None] * len(parts) if images.masks is None else images.masks.split(request.batch_size)
+        parts = images.images.split(BATCH_SIZE)
+        masks = [None] * len(parts) if images.masks is None else images.masks.split(BATCH_SIZE)
         rows = []
         for number, (part, mask) in enumerate(zip(parts, masks, strict=True)):
-            done = number * request.batch_size
+            done = number * BATCH_SIZE
             tell(f"scoring maps: {done:,} of {len(images):,} images by {len(chosen_methods)} methods")
-            rows.append(_score_batch(network, normalise(part), mask, chosen_methods, request))
-        stages: dict[str, tuple[RandomizationStage, ...]] = {}
-        if request.stages:
-            chosen = images.images[: request.randomization_images].split(request.batch_size)
-            options = {"stages": request.stages, "redraws": request.redraws, "seed": request.seed}
-            batches = [normalise(part) for part in chosen]
-            stages = weight_randomization_test(network, batches, chosen_methods, tell=tell, **options)
+            rows.append(_score_batch(network, normalise(part), mask, chosen_methods, grid_size))
+        batches = [normalise(part) for part in images.images[:MAX_RANDOMIZATION_IMAGES].split(BATCH_SIZE)]
+        stages = weight_randomization_test(network, batches, chosen_methods, seed=seed, tell=tell)
     values = {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
-    scores = [_score(method, values, request, stages.get(method.name, ())) for method in chosen_methods]
+    scores = [_score(method, values, seed, stages[method.name]) for method in chosen_methods]
     return adjust_scores({"": scores})[""]
 
 
@@ -282,62 +251,53 @@ def mask_agreement(
     )
 
 
-def _default_grid(network: nn.Module, size: tuple[int, int]) -> tuple[int, int]:
-    if has_attention(network):
-        return limit_grid_size(TokenLayout.of(getattr(network, "_orig_mod", network), size).grid_size, size)
-    return limit_grid_size((8, 8), size)
-
-
 def _score_batch(
     network: nn.Module,
     images: Tensor,
     masks: Bool[Tensor, "batch rows cols"] | None,
     methods: Sequence[SaliencyMethod],
-    request: ScoreRequest,
+    grid_size: tuple[int, int],
 ) -> dict[str, Float[np.ndarray, "batch"]]:
     """Every number of every image, by "method/measure"; not a number for an image without a mask."""
-    grid_size = request.grid_size or (8, 8)
     with torch.no_grad():
         classes = network(images).argmax(dim=1)
     ties = image_noise(images, "ties")[:, 0]
-    test = DeletionTest(
-        network, images, classes, grid_size=grid_size, steps=min(request.steps, grid_size[0] * grid_size[1])
-    )
-    by_chance = [dict(_areas(test, noise, request.fills)) for noise in random_maps(images)]
+    test = DeletionTest(network, images, classes, grid_size=grid_size)
+    by_chance = [dict(_areas(test, noise)) for noise in random_maps(images)]
     results = {f"chance/{name}": torch.stack([areas[name] for areas in by_chance]).mean(dim=0) for name in by_chance[0]}
     for method in methods:
         maps = saliency_maps(network, images, method, classes=classes, verify=False)
         numbers = {"constant": is_constant_map(crop_to_model_view(network, maps))}
-        numbers |= dict(_areas(test, maps, request.fills))
+        numbers |= dict(_areas(test, maps))
         if masks is not None:
             numbers |= mask_agreement(maps, masks, ties)._asdict()
         results |= {f"{method.name}/{name}": values for name, values in numbers.items()}
     return {name: values.double().cpu().numpy() for name, values in results.items()}
 
 
-def _areas(test: DeletionTest, maps: Maps, fills: Sequence[str]) -> Iterator[tuple[str, Float[Tensor, "batch"]]]:
-    for fill in fills:
+def _areas(test: DeletionTest, maps: Maps) -> Iterator[tuple[str, Float[Tensor, "batch"]]]:
+    for fill in FILLS:
         for name, insert in {"deletion": False, "insertion": True}.items():
-            yield f"{name}_{fill}", area_under_curve(test.curves(maps, fill, insert=insert), test.tokens)
+            yield f"{name}_{fill}", test.areas(maps, fill, insert=insert)
 
 
 def _score(
     method: SaliencyMethod,
     values: Mapping[str, Float[np.ndarray, "images"]],
-    request: ScoreRequest,
+    seed: int,
     stages: tuple[RandomizationStage, ...],
 ) -> MethodScore:
     name, measures = method.name, {}
     for sign, kind in ((-1, "deletion"), (1, "insertion")):
-        for fill in request.fills:
+        for fill in FILLS:
             own, random, centre = (values[f"{of}/{kind}_{fill}"] for of in (name, "chance", "centre"))
-            measures[f"{kind}_{fill}"] = _relative_to_random(own, random, centre, sign, request.seed)
+            measures[f"{kind}_{fill}"] = _relative_to_random(own, random, centre, sign, seed)
     area = values.get(f"{name}/area", np.full(1, np.nan))
     has_mask = ~np.isnan(area)
     if has_mask.any():
         for kind in ("pointing", "mass", "rank"):
             own, centre = (values[f"{of}/{kind}"][has_mask] for of in (name, "centre"))
-            measures[kind] = _relative_to_area(own, centre, area[has_mask], request.seed, binary=kind == "pointing")
+            measures[kind] = _relative_to_area(own, centre, area[has_mask], seed, binary=kind == "pointing")
     constant = values[f"{name}/constant"]
     mask_area = float(area[has_mask].mean()) if has_mask.any() else None
     return MethodScore(name, method.class_specific, len(constant), mask_area, measures, float(constant.mean()), stages)

@@ -13,8 +13,8 @@ from jaxtyping import Bool, Float
 from scipy.stats import pearsonr, rankdata
 from torch import Tensor, nn
 
+from vit_vs_cnn.counter_random import derive_seed
 from vit_vs_cnn.inspection.saliency import Maps, SaliencyMethod, crop_to_model_view, saliency_maps
-from vit_vs_cnn.seeds import derive_seed
 
 #: A map whose values differ by less than this share of the largest is constant: a few roundings of single precision.
 CONSTANT_MAP_TOLERANCE = 1e-6
@@ -29,7 +29,6 @@ class RandomizationStage:
     """Similarity of a method's maps before and after some weights are shuffled.
 
     Arguments:
-        name: shuffled parts of the network.
         correlations: of each shuffle, the mean over images of Spearman's correlation with the original maps; chance is
             0. A constant map has no order: not a number if no map of the shuffle has one.
     """
@@ -79,7 +78,6 @@ def weight_randomization_test(
     Arguments:
         network: in evaluation mode.
         batches: of images, as the network takes them.
-        stages: number of stages.
         redraws: number of shuffles of each stage.
     """
     with torch.no_grad():

@@ -39,7 +39,8 @@ def attention_rollout(
     Arguments:
         weights: of each layer, the first layer first, ``(batch, heads, tokens, tokens)``; rows are queries.
         head_fusion: "mean", "max" or "min" over the heads.
-        discard_ratio: fraction of each row's smallest entries that is discarded, see ``normalized_fusion``.
+        discard_ratio: fraction of each row's entries that is set to zero, the smallest first. The diagonal and the
+            columns of the extra tokens are neither counted nor changed.
         residual: share of the residual connection, 0 to 1.
         extra_tokens: number of tokens before the patches, such as the class token; used for discarding alone.
 
@@ -132,27 +133,22 @@ def relevance_map(
     return added[:, 0, extra_tokens:]
 
 
-def normalized_fusion(
-    weights: Weights, head_fusion: str = "mean", discard_ratio: float = 0.0, *, extra_tokens: int = 0
-) -> Matrices:
+def normalized_fusion(weights: Weights, head_fusion: str = "mean") -> Matrices:
     """One matrix for all heads, its rows summing to one.
 
-    ``F(A)[i, j] = f_h(A[h, i, j]) / sum_k f_h(A[h, i, k])``, and after discarding the same over the rest. A row of
-    zeros becomes that of the identity: such a token keeps its content.
+    ``F(A)[i, j] = f_h(A[h, i, j]) / sum_k f_h(A[h, i, k])``. A row of zeros becomes that of the identity: such a token
+    keeps its content.
 
     Reference: Abnar & Zuidema 2020, section 3 (mean).
-    Differs: other fusions than the mean; discarding, by row.
+    Differs: other fusions than the mean.
 
     Arguments:
         head_fusion: f, "mean", "max" or "min".
-        discard_ratio: fraction of each row's entries that is set to zero, the smallest first. The diagonal and the
-            columns of the extra tokens are neither counted nor changed.
-        extra_tokens: number of these columns, from the first.
 
     Raises:
-        InputError: an unknown fusion, or a ratio that is not in [0, 1).
+        InputError: an unknown fusion.
     """
-    fused = _fusion(weights, head_fusion, discard_ratio, extra_tokens)
+    fused = _fusion(weights, head_fusion, 0.0, 0)
     sums = fused.sum(dim=-1, keepdim=True)  # keepdim: without it the columns are divided
     empty = sums == 0
     return torch.where(empty, torch.eye(fused.shape[-1]).to(fused), fused / sums.masked_fill(empty, 1.0))

@@ -3,32 +3,26 @@
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
+from vit_vs_cnn.counter_random import derive_seed
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.inspection.attention_weights import attention_gradients, attention_maps, has_attention
+from vit_vs_cnn.inspection.attention_weights import Classes, Images, attention_gradients, attention_maps, has_attention
 from vit_vs_cnn.inspection.grad_cam import grad_cam, integrated_gradients
-from vit_vs_cnn.inspection.layout import Classes, Images
 from vit_vs_cnn.inspection.rollout import gradient_rollout_map, raw_attention_map, relevance_map, rollout_map
 from vit_vs_cnn.models.input_wrappers import has_center_crop
-from vit_vs_cnn.seeds import derive_seed
 
 Maps = Float[Tensor, "batch map_rows map_cols"]
 Needs = Literal["attention", "convolution", "any"]
 
 
-@dataclass(frozen=True, eq=False)
-class SaliencyRequest:
-    """Arguments of a method.
-
-    Arguments:
-        classes: class of each map; the predicted one if None.
-    """
+class SaliencyRequest(NamedTuple):
+    """Arguments of a method."""
 
     network: nn.Module
     images: Images

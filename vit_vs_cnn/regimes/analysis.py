@@ -25,9 +25,8 @@ from vit_vs_cnn.regimes.measurements import AccuracyPoint, Measurements
 from vit_vs_cnn.regimes.model_summaries import ModelSummary, summarize_models
 from vit_vs_cnn.regimes.recommendation import Recommendation, recommend
 from vit_vs_cnn.runs.analysis_plan import AnalysisPlan, read_plan
-from vit_vs_cnn.runs.answers import Answers, load_predictions
 from vit_vs_cnn.runs.experiment_folder import read_finished_results
-from vit_vs_cnn.runs.record import read_result_table
+from vit_vs_cnn.runs.record import Answers, load_predictions, read_result_table
 from vit_vs_cnn.runs.result import RunResult, StartKind, by_network
 from vit_vs_cnn.runs.test_set_log import summarize_log
 from vit_vs_cnn.statistics.pair_comparison import Obstacle, PairComparison

@@ -376,7 +376,7 @@ def _compute_text(analysis: Analysis) -> str:
 def _more_images(analysis: Analysis, shown: Sequence[ModelSummary]) -> str:
     keys, names = [model.key for model in shown], analysis.display_names
     if len(analysis.sizes) < 2:
-        size = analysis.sizes[-1]
+        size = max(analysis.sizes)
         option = f"--protocol.train_sizes '[{max(1, size // 4)}, {size}]'"
         return f"not tested with other training-set sizes ({option})."
     sentences = []

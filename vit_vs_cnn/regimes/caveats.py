@@ -15,6 +15,8 @@ from vit_vs_cnn.statistics.pair_comparison import MIN_SEEDS_FOR_CONCLUSION, Obst
 
 #: Reasons in the test-set log against a conclusion on a model, by its key.
 LogObjections = Mapping[str, Obstacle]
+#: Smallest number of epochs with all images without a caveat on models from scratch.
+MIN_EPOCHS = 3
 #: Largest number of runs that a sentence lists.
 _MAX_NAMED = 3
 
@@ -48,6 +50,7 @@ class CaveatKind(StrEnum):
     UNEQUAL_COMPUTE = "unequal compute"
     STOPPED_EARLY = "stopped before the budget"
     DIFFERENT_AUGMENTATION = "different augmentation"
+    FEW_EPOCHS = "few epochs"
     SAME_STEPS_AT_ALL_SIZES = "same steps at all sizes"
     PREDICTIONS_UNREADABLE = "predictions unreadable"
 
@@ -144,6 +147,7 @@ def find_caveats(
         *_start_caveats(results),
         *_compute_caveats(results, models, pairs),
         *_seed_caveats(measured),
+        *_epoch_caveats(results),
         *_schedule_caveats(results),
     ]
     return sorted(caveats, key=lambda caveat: -caveat.severity)
@@ -311,6 +315,19 @@ def _seed_caveats(measured: Measurements) -> list[Caveat]:
         "covers other test images only, and another seed may change the accuracy by more."
     )
     return [Caveat(CaveatKind.TOO_FEW_SEEDS, _BLOCKS, text)]
+
+
+def _epoch_caveats(results: Sequence[RunResult]) -> list[Caveat]:
+    """Caveat if models from scratch had few epochs at the largest training-set size."""
+    largest = max(r.train_size for r in results)
+    epochs = [r.epochs for r in results if r.train_size == largest and r.start.start_kind is StartKind.SCRATCH]
+    if not epochs or min(epochs) >= MIN_EPOCHS:
+        return []
+    text = (
+        f"With {largest:,} images each image was used only {min(epochs):.2g} times in training: more steps may change "
+        "the accuracies and their order."
+    )
+    return [Caveat(CaveatKind.FEW_EPOCHS, _WEAKENS, text)]
 
 
 def _schedule_caveats(results: Sequence[RunResult]) -> list[Caveat]:

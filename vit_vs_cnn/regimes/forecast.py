@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from vit_vs_cnn.counter_random import derive_seed
 from vit_vs_cnn.regimes.measurements import AccuracyPoint
-from vit_vs_cnn.seeds import derive_seed
 from vit_vs_cnn.statistics.intervals import Estimate
 from vit_vs_cnn.statistics.mean_distribution import Z_975
 

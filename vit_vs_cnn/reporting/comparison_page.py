@@ -29,8 +29,8 @@ from vit_vs_cnn.reporting.style import (
     format_points,
     format_value,
 )
-from vit_vs_cnn.runs.answers import MAJORITY
-from vit_vs_cnn.runs.calibration import MIN_VALIDATION_IMAGES
+from vit_vs_cnn.runs.evaluation import MIN_VALIDATION_IMAGES
+from vit_vs_cnn.runs.record import MAJORITY
 from vit_vs_cnn.statistics.intervals import format_interval, format_p_value
 
 HEADINGS = {
@@ -115,8 +115,8 @@ def comparison_tables(comparison: NetworkComparison) -> dict[Part, list[Table]]:
         results[Part.CALIBRATION] = [_calibration(comparison.calibration)]
     if comparison.corruptions is not None:
         results[Part.CORRUPTIONS] = _corruptions(comparison.corruptions)
-    if comparison.similarity is not None and comparison.similarity.cka:
-        results[Part.SIMILARITY] = [_similarity(comparison.similarity.cka, comparison.similarity.images)]
+    if comparison.similarity:
+        results[Part.SIMILARITY] = [_similarity(comparison.similarity)]
     if comparison.cost is not None:
         results[Part.COST] = [_cost(comparison.cost)]
     if comparison.differences is not None:
@@ -209,14 +209,14 @@ def _corruptions(corruptions: CorruptionAccuracy) -> list[Table]:
     ]
 
 
-def _similarity(cka: Sequence[LayerSimilarity], images: int) -> Table:
+def _similarity(cka: Sequence[LayerSimilarity]) -> Table:
     rows = []
     for pair in (pair for pair in cka if pair.first != pair.second):
         for layer, values in zip(pair.first_layers, pair.values, strict=True):
             similarity = max(values)
             match = pair.second_layers[values.index(similarity)]
             rows.append([f"{pair.first}: {layer}", f"{pair.second}: {match}", f"{similarity:.2f}"])
-    title = f"The most similar layer for each layer (unbiased CKA over {images:,} images)"
+    title = f"The most similar layer for each layer (unbiased CKA over {cka[0].images:,} images)"
     return Table(title, ["layer", "most similar", "CKA"], rows, "similarity", in_terminal=False)
 
 

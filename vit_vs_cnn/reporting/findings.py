@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.files import Written
+from vit_vs_cnn.files import CommandResult
 from vit_vs_cnn.regimes.analysis import Analysis, read_analysis
 from vit_vs_cnn.regimes.answer import MAX_WARNINGS, write_answer
 from vit_vs_cnn.regimes.caveats import Caveat, CaveatKind, CaveatSeverity
 from vit_vs_cnn.reporting.document import Document, HtmlTemplate, Picture
 from vit_vs_cnn.reporting.style import assign_styles
-from vit_vs_cnn.runs.answers import Answers
+from vit_vs_cnn.runs.record import Answers
 from vit_vs_cnn.runs.result import RunResult
 from vit_vs_cnn.runs.trials import TRIALS_FILE, Trial, read_trials
 
@@ -33,8 +33,8 @@ MAX_DUPLICATE_SHARE = 0.1
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Findings(Written):
-    """Finished runs of an experiment, their analysis, and the files of the report.
+class Findings(CommandResult):
+    """The finished runs of an experiment, their analysis, and the files of the report.
 
     Arguments:
         folder: folder of the experiment.

@@ -19,7 +19,7 @@ from torch import Tensor
 from vit_vs_cnn.console import format_count, join_names
 from vit_vs_cnn.files import write_text
 from vit_vs_cnn.inspection.attention_weights import AttentionMaps
-from vit_vs_cnn.inspection.inspect import Inspection, MethodMaps, NetworkInspection
+from vit_vs_cnn.inspection.inspect import InspectedImages, Inspection, MethodMaps, NetworkInspection
 from vit_vs_cnn.inspection.map_scores import (
     BASELINE_METHODS,
     MAX_RANDOMIZATION_IMAGES,
@@ -29,7 +29,6 @@ from vit_vs_cnn.inspection.map_scores import (
     MethodScore,
     count_tests,
 )
-from vit_vs_cnn.inspection.networks import InspectedImages
 from vit_vs_cnn.inspection.randomized_weights import STAGE_ALL_WEIGHTS, RandomizationStage
 from vit_vs_cnn.inspection.saliency import METHODS, resize_maps
 from vit_vs_cnn.models.input_wrappers import has_center_crop
@@ -141,16 +140,14 @@ def add_scores(document: Document, scores: Scores) -> None:
     """Add tables of scores and of the test with randomised weights, with notes and legends."""
     every = [row for rows in scores.values() for row in rows]
     for name, rows in scores.items():
-        document.add(score_table(name, rows))
-        if rows[0].stages:
-            document.add(randomization_table(name, rows))
-        document.add(BulletList(score_notes(rows)))
+        document.add(score_table(name, rows), randomization_table(name, rows), BulletList(score_notes(rows)))
     legend = SCORE_LEGEND.format(maps=NUM_RANDOM_MAPS, alpha=SCORE_ERROR_RATE, tests=count_tests(scores))
     document.add(Text(legend, note=True))
-    if stages := every[0].stages:
-        images = min(MAX_RANDOMIZATION_IMAGES, *(row.images for row in every))
-        redraws = len(stages[0].correlations)
-        document.add(Text(RANDOMIZATION_LEGEND.format(redraws=redraws, images=images), note=True))
+    images, redraws = (
+        min(MAX_RANDOMIZATION_IMAGES, *(row.images for row in every)),
+        len(every[0].stages[0].correlations),
+    )
+    document.add(Text(RANDOMIZATION_LEGEND.format(redraws=redraws, images=images), note=True))
 
 
 def score_table(name: str, rows: Sequence[MethodScore]) -> Table:

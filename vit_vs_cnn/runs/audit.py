@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import html
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,7 +23,7 @@ from vit_vs_cnn.data.images import LabelledImages, concatenate
 from vit_vs_cnn.data.listing import SPLITS, FileProblem, count_by_kind, format_counts
 from vit_vs_cnn.data.near_duplicates import MAX_BLANK_DEVIATION, channel_means_and_deviations, find_copies
 from vit_vs_cnn.data.options import Resize
-from vit_vs_cnn.files import Written
+from vit_vs_cnn.files import CommandResult
 from vit_vs_cnn.runs.experiment_data import open_source
 from vit_vs_cnn.statistics.intervals import wilson_interval
 from vit_vs_cnn.statistics.pair_comparison import MIN_TEST_IMAGES_FOR_CONCLUSION
@@ -126,7 +125,7 @@ class DuplicatePair:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Audit(Written):
+class Audit(CommandResult):
     """Properties of images, and the problems found (``findings``), the most serious first, with remedies.
 
     Arguments:
@@ -225,13 +224,6 @@ class Audit(Written):
         values |= {name: [item._asdict() for item in getattr(self, name)] for name in ("files", "problems")}
         values["findings"] = [dataclasses.asdict(finding) for finding in self.findings]
         return values | {"leaked": self.leaked, "written": [*map(str, self.written)]}
-
-    def __repr__(self) -> str:
-        return "\n".join(self.lines)
-
-    def _repr_html_(self) -> str:
-        lines = "".join(f"<p>{html.escape(line)}</p>" for line in self.lines)
-        return lines + self.frame().to_html(index=False)
 
 
 def audit_images(data: Data, tell: Callable[[str], None] = lambda text: None, *, trust: bool = False) -> Audit:

@@ -18,8 +18,7 @@ from vit_vs_cnn.errors import DamagedFile, InputError
 from vit_vs_cnn.files import atomic_write, read_mapping
 from vit_vs_cnn.models.features import find_classifier, logits_and_features
 from vit_vs_cnn.models.recording import evaluation_mode
-from vit_vs_cnn.runs.calibration import MIN_VALIDATION_IMAGES, fit_temperature
-from vit_vs_cnn.runs.evaluation import Normalise, Predictions, hash_weights
+from vit_vs_cnn.runs.evaluation import MIN_VALIDATION_IMAGES, Normalise, Predictions, fit_temperature, hash_weights
 from vit_vs_cnn.runs.experiment_data import RunImages
 from vit_vs_cnn.runs.record import UNREADABLE_FILE_ERRORS
 from vit_vs_cnn.runs.result import read_result

@@ -1,34 +1,39 @@
-"""Networks that the ``model`` block of a config describes, and their weights."""
+"""Networks that the ``model`` block of a config describes, their weights, and the images that these were trained on."""
 
+import base64
+import binascii
 import inspect
 import math
 import os
 import pickle
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from jaxtyping import UInt64
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from vit_vs_cnn.attention.arguments import as_rows_and_cols
-from vit_vs_cnn.errors import InputError, UnknownSetting, one_line
+from vit_vs_cnn.config.trainer import as_list
+from vit_vs_cnn.errors import InputError, one_line
 from vit_vs_cnn.models import create_model
 from vit_vs_cnn.models.attention_network import AttentionNetwork
 from vit_vs_cnn.models.cost import run_on_meta_device
 from vit_vs_cnn.models.input_wrappers import PermutedInput, ResizedInput, unwrap
 from vit_vs_cnn.models.presets import ATTENTION_PREFIX, PRESETS
 from vit_vs_cnn.runs.user_code import make_object
-from vit_vs_cnn.seeds import derive_seed
 from vit_vs_cnn.training.checkpoints import DOWNLOAD_OPTIONS, CheckpointInfo, read_checkpoint_info
 from vit_vs_cnn.typed_values import check
 
 #: Largest number of layers.
 MAX_LAYERS = 2000
-#: Options of a config, and image sizes and classes of a file, up to which a network needs little memory.
-USUAL_NUMBER, SMALL_IMAGE_SIDE = 4096, 256
+#: Largest option of a config, and of a file, with which a network needs little memory.
+USUAL_NUMBER, SMALL_NUMBER = 4096, 256
 #: Options that follow from the data set.
 GIVEN_BY_THE_DATA = {"image_size", "in_channels", "num_classes"}
 #: Keys under which programs store the weights of a network in a checkpoint.
@@ -109,69 +114,46 @@ def _build_named(model: Mapping[str, Any], shape: dict[str, Any], location: str,
 def _check_size(name: str, options: dict[str, Any], location: str, max_bytes: float) -> None:
     """Refuse thousands of layers, and weights larger than ``max_bytes`` or the memory of the machine.
 
-    Weights are counted on the meta device, where they need no memory. That takes a second, so they are counted only
-    if an option is unusually large; for a file, if an option is larger than in the preset.
+    Weights are counted on the meta device, where they need no memory. That takes a second, so they are counted only if
+    an option is unusually large; for a file also if the model is not of this package.
     """
-    pairs = [
-        (option, value)
-        for option, values in options.items()
-        for value in (values if isinstance(values, list | tuple) else [values])
-    ]
+    pairs = [(name, number) for name, value in options.items() for number in (as_list(value) or [0])]
     for option, number in pairs:
         if ("depth" in option or "layers" in option) and isinstance(number, int) and number > MAX_LAYERS:
             raise InputError(f"{location}.{option}: {options[option]} must be at most {MAX_LAYERS}")
-    defaults = {} if name not in PRESETS else PRESETS[name].arguments
-
-    def is_usual(option: str, value: Any) -> bool:
-        if not isinstance(value, int | float):
-            return value is None or isinstance(value, str)
-        if max_bytes == math.inf:
-            return value <= USUAL_NUMBER
-        return value <= (SMALL_IMAGE_SIDE if option in GIVEN_BY_THE_DATA else defaults.get(option, 0))
-
-    if (name in PRESETS or max_bytes == math.inf) and all(is_usual(*pair) for pair in pairs):
+    is_config = max_bytes == math.inf
+    usual = USUAL_NUMBER if is_config else SMALL_NUMBER
+    is_usual = all(number <= usual for _, number in pairs if isinstance(number, int | float))
+    if is_usual and (is_config or name in PRESETS):
         return
     try:
         with torch.device("meta"):
             size = 4 * sum(weight.numel() for weight in create_model(name, **options).parameters())
     except Exception:  # the network is built next, and gives a better message
         return
+    memory = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")) if hasattr(os, "sysconf") else math.inf
     if size > max_bytes:
         raise InputError(
             f"{location}: the model that the file describes has weights of {size / 1e6:,.1f} MB, but the file contains "
             f"only {max_bytes / 1e6:,.1f} MB of weights; the file is damaged or was edited, use another one"
         )
-    if size > (memory := _memory()):
+    if size > memory:
         raise InputError(
             f"{location}: the weights of the model take {size / 1e9:,.0f} GB, but the machine has "
             f"{memory / 1e9:,.0f} GB of memory; choose a smaller model"
         )
 
 
-def _memory() -> float:
-    try:
-        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    except (AttributeError, ValueError, OSError):  # Windows has no sysconf
-        return math.inf
-
-
 def _typed_options(name: str, options: dict[str, Any], location: str) -> dict[str, Any]:
     """Options of a named model with the types of its constructor. Options of timm's models are not changed."""
     if name.startswith(ATTENTION_PREFIX):
         names = inspect.signature(AttentionNetwork).parameters.keys() - {"network", "image_size"}
-        compiling = {key: value for key, value in options.items() if key in names}
-        checked = check(AttentionNetwork, compiling, location=location, skip={"network", "image_size"})
+        own = {key: value for key, value in options.items() if key in names}
         rest = {key: value for key, value in options.items() if key not in names}
-        try:
-            rest = _typed_options(name.removeprefix(ATTENTION_PREFIX), rest, location)
-        except InputError as error:
-            also = f"; attention also has {', '.join(sorted(names))}" if isinstance(error, UnknownSetting) else ""
-            raise InputError(f"{error}{also}") from error
-        return {**rest, **{key: checked[key] for key in compiling}}
-    if preset := PRESETS.get(name):
-        checked = check(preset.constructor, options, location=location, skip=GIVEN_BY_THE_DATA)
-        return {key: checked[key] for key in options}
-    return options
+        own = check(AttentionNetwork, own, location=location, skip={"network", "image_size"})
+        return own | _typed_options(name.removeprefix(ATTENTION_PREFIX), rest, location)
+    preset = PRESETS.get(name)
+    return options if preset is None else check(preset.constructor, options, location=location, skip=GIVEN_BY_THE_DATA)
 
 
 def check_logits(network: nn.Module, image_shape: tuple[int, int, int], *, num_classes: int, location: str) -> int:
@@ -209,24 +191,31 @@ def start_from(network: nn.Module, trained: nn.Module, *, location: str) -> None
         raise InputError(f"{message}: {one_line(error)}") from error
 
 
-def load_weights(network: nn.Module, weights: Mapping[str, Tensor], *, message: str) -> None:
+def load_weights(
+    network: nn.Module, weights: Mapping[str, Tensor], *, message: str, without: Collection[str] = ()
+) -> None:
     """Load weights, all of them and no others.
 
     Arguments:
         message: beginning of the message of an error.
+        without: names of weights that keep their values, such as those of a new head.
 
     Raises:
         InputError: they do not fit. The message counts the mismatches, and names the first of each kind.
     """
-    if mismatch := describe_mismatch(network.state_dict(), weights):
+    expected, state = (
+        {name: value for name, value in values.items() if name not in without}
+        for values in (network.state_dict(), weights)
+    )
+    if mismatch := _describe_mismatch(expected, state):
         raise InputError(f"{message}: {mismatch}")
     try:
-        network.load_state_dict(weights)
+        network.load_state_dict(state, strict=False)
     except RuntimeError as error:
         raise InputError(f"{message}: {one_line(error)}") from error
 
 
-def describe_mismatch(expected: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> str:
+def _describe_mismatch(expected: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> str:
     """Differences in names, shapes and types; empty if all agree."""
     both = [name for name in expected if name in weights]
     reshaped = [name for name in both if expected[name].shape != weights[name].shape]
@@ -273,32 +262,6 @@ def network_from_checkpoint(
     network = build_network(about.model, **shape, location=location, trust=trust, max_bytes=size)
     load_weights(network, weights, message=f"{location} does not fit its own model")
     return network.eval(), about
-
-
-def timm_network(
-    name: str, weights: Path | None, class_names: tuple[str, ...], image_shape: tuple[int, int, int]
-) -> tuple[nn.Module, CheckpointInfo]:
-    """Create a model of timm for these classes and images, with the weights of a file or random ones.
-
-    Mean and standard deviation are from timm's config; 0.5 unless images have three channels. Nothing is downloaded.
-
-    Raises:
-        InputError: an unknown model, a missing file, weights that do not fit, or a file with more than tensors.
-    """
-    location = name if weights is None else f"{name}={weights}"
-    channels, num_classes = image_shape[0], len(class_names)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(derive_seed("outside", name))
-        network = build_network({"name": name}, num_classes=num_classes, image_shape=image_shape, location=location)
-    network.eval()
-    if weights is not None:
-        state = as_timm_reads(network, read_weights(weights))
-        load_weights(network, state, message=f"{location}: the weights do not fit")
-    check_logits(network, image_shape, num_classes=num_classes, location=location)
-    config: Any = getattr(network, "pretrained_cfg", None) or {}
-    mean, std = (config.get(key, (0.5,)) if channels == 3 else (0.5,) for key in ("mean", "std"))
-    mean, std = (torch.tensor(values).expand(channels).tolist() for values in (mean, std))
-    return network, CheckpointInfo({"name": name}, class_names, image_shape, mean, std)
 
 
 def as_timm_reads(network: nn.Module, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -350,3 +313,50 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     if not isinstance(contents, dict) or not all(isinstance(value, Tensor) for value in contents.values()):
         raise InputError(f"weights {path} contains no named tensors")
     return contents
+
+
+#: Key of the hashes in the metadata of a checkpoint.
+CHECKPOINT_KEY_TRAINING_HASHES = "seen"
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingImageHashes:
+    """Hashes of the images that weights were trained on, including the weights that the training started from.
+
+    Arguments:
+        hashes: of the images (``LabelledImages.hashes``), 8 bytes each, ascending.
+        is_whole: whether the hashes are complete. They are not if the start weights had no record.
+    """
+
+    hashes: UInt64[np.ndarray, "images"]
+    is_whole: bool = True
+
+    def __or__(self, other: "TrainingImageHashes") -> "TrainingImageHashes":
+        return TrainingImageHashes(np.union1d(self.hashes, other.hashes), self.is_whole and other.is_whole)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for ``read_training_hashes``, with 11 characters for each image."""
+        return {"images": base64.b64encode(self.hashes.astype("<u8").tobytes()).decode(), "whole": self.is_whole}
+
+    def count_in(
+        self, images: UInt64[np.ndarray, "images"], except_for: UInt64[np.ndarray, "others"] | None = None
+    ) -> int:
+        """Number of ``images`` that the weights were trained on, without those in ``except_for``."""
+        matches = np.isin(images, self.hashes)
+        return int((matches if except_for is None else matches & ~np.isin(images, except_for)).sum())
+
+
+#: For randomly initialized weights, and for weights without a record.
+NO_TRAINING_IMAGES, UNKNOWN_TRAINING_IMAGES = (
+    TrainingImageHashes(np.zeros(0, dtype=np.uint64), is_whole) for is_whole in (True, False)
+)
+
+
+def read_training_hashes(metadata: Mapping[str, Any]) -> TrainingImageHashes:
+    """Read the hashes in the metadata of a checkpoint; unknown if there are none or they are damaged."""
+    try:
+        values = metadata[CHECKPOINT_KEY_TRAINING_HASHES]
+        hashes = np.frombuffer(base64.b64decode(values["images"], validate=True), dtype="<u8")
+        return TrainingImageHashes(np.unique(hashes.astype(np.uint64)), values["whole"] is True)
+    except (KeyError, TypeError, ValueError, binascii.Error):
+        return UNKNOWN_TRAINING_IMAGES

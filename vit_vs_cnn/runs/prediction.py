@@ -11,7 +11,7 @@ from jaxtyping import Float
 
 from vit_vs_cnn.console import format_count
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.runs.calibration import MIN_VALIDATION_IMAGES
+from vit_vs_cnn.runs.evaluation import MIN_VALIDATION_IMAGES
 from vit_vs_cnn.runs.held_out import MAX_FALSE_ALARM_RATE, HeldOut
 
 if TYPE_CHECKING:
@@ -95,11 +95,6 @@ class ImagePredictions:
         """The first unreadable image, and the reason."""
         index, reason = next(iter(self.errors.items()))
         return f"{self.names[index]}: {reason}"
-
-    @property
-    def page(self) -> Path | None:
-        """The page with maps; None if none was written."""
-        return next((path for path in self.written if path.suffix == ".html"), None)
 
     @property
     def columns(self) -> list[str]:

@@ -10,20 +10,19 @@ from torch import Tensor, nn
 from torchmetrics import Metric
 
 from vit_vs_cnn.config.experiment import Experiment
+from vit_vs_cnn.counter_random import derive_seed
 from vit_vs_cnn.data.batches import EVALUATION_BATCH
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.models.cost import count_parameters
 from vit_vs_cnn.models.input_wrappers import unwrap
 from vit_vs_cnn.runs.experiment_data import ExperimentData, RunImages
-from vit_vs_cnn.runs.networks import build_network, check_logits, network_from_checkpoint, start_from
-from vit_vs_cnn.runs.overlap import NO_TRAINING_IMAGES, TrainingImageHashes, read_training_hashes
+from vit_vs_cnn.runs.networks import NO_TRAINING_IMAGES, TrainingImageHashes, build_network, check_logits, start_from
 from vit_vs_cnn.runs.pretrained import PretrainedWeights, fit_weights, read_pretrained, weights_identities
 from vit_vs_cnn.runs.result import ScoredOn
 from vit_vs_cnn.runs.run import Run
+from vit_vs_cnn.runs.trained_network import TrainedNetwork, open_network
 from vit_vs_cnn.runs.user_code import make_loss, make_metrics
-from vit_vs_cnn.seeds import derive_seed
 from vit_vs_cnn.strict_yaml import Plain
-from vit_vs_cnn.training.checkpoints import read_checkpoint
 from vit_vs_cnn.training.classifier import balanced_weights
 
 
@@ -81,12 +80,12 @@ def prepare(run: Run, data: ExperimentData) -> PreparedRun:
     """Sample the images of a run, check its start weights, and build its network with these weights.
 
     Raises:
-        InputError: as ``check_start_overlap``, ``prepare_network`` and ``load_start_weights``.
+        InputError: as ``prepare_network``, ``load_start_weights`` and ``check_start_overlap``.
     """
     images = data.draw(run.train_size, run.seed)
-    start_images, count = check_start_overlap(run, images, data)
     prepared = prepare_network(run, images)
-    load_start_weights(run, prepared.network)
+    start = load_start_weights(run, prepared.network)
+    start_images, count = check_start_overlap(run, images, data, start)
     return replace(prepared, start_images=start_images, scored_images_in_start=count)
 
 
@@ -168,8 +167,8 @@ def _class_weights(cell: Run, images: RunImages) -> list[float] | None:
     return weights
 
 
-def load_start_weights(run: Run, network: nn.Module) -> None:
-    """Load the trained weights that ``starts_from`` names into the network of a run; without it, nothing happens.
+def load_start_weights(run: Run, network: nn.Module) -> TrainedNetwork | None:
+    """Load the trained weights that ``starts_from`` names into the network of a run; None without it.
 
     A user-defined class is imported only for the weights of another contender whose config names it.
 
@@ -177,17 +176,23 @@ def load_start_weights(run: Run, network: nn.Module) -> None:
         InputError: the checkpoint is missing, damaged or not what the config describes, or its weights do not fit.
     """
     if run.start is None:
-        return
-    path, known_class = run.start.checkpoint, run.start.recipe.model.get("class_path", False)
+        return None
+    known_class = run.start.recipe.model.get("class_path", False)
     with torch.random.fork_rng(devices=[]):
-        trained, _ = network_from_checkpoint(read_checkpoint(path), path, trust=run.experiment.trusted and known_class)
-    start_from(network, trained, location=f"contenders.{run.contender}.starts_from")
+        start = open_network(run.start.checkpoint, trust=run.experiment.trusted and known_class)
+    start_from(network, start.network, location=f"contenders.{run.contender}.starts_from")
+    return start
 
 
-def check_start_overlap(run: Run, images: RunImages, data: ExperimentData) -> tuple[TrainingImageHashes, int]:
+def check_start_overlap(
+    run: Run, images: RunImages, data: ExperimentData, start: TrainedNetwork | None = None
+) -> tuple[TrainingImageHashes, int]:
     """Check that the start weights of a run were not trained on its validation or test images.
 
     Images that the data set also has among its own training images do not count.
+
+    Arguments:
+        start: network that ``starts_from`` names.
 
     Returns:
         the images that the start weights were trained on, and the number of scored images among them.
@@ -196,24 +201,21 @@ def check_start_overlap(run: Run, images: RunImages, data: ExperimentData) -> tu
         InputError: weights that cannot be read, or that were trained on more of the validation or test images than
             ``weights.max_known_overlap`` allows.
     """
-    if (pretrained := read_pretrained(run.experiment, run.contender)) is not None:
-        setting, source, start_images = "weights", pretrained.source, pretrained.seen
-    elif run.start is not None:
-        setting, source = "starts_from", run.start.name
-        start_images = read_training_hashes(read_checkpoint(run.start.checkpoint)["vit_vs_cnn"])
-    else:
+    weights = read_pretrained(run.experiment, run.contender) or start
+    if weights is None:
         return NO_TRAINING_IMAGES, 0
+    is_pretrained = isinstance(weights, PretrainedWeights)
+    setting, name = ("weights", weights.source) if is_pretrained else ("starts_from", weights.name)
     allowed = 0 if run.recipe.weights is None else run.recipe.weights.max_known_overlap
     uses = {"validated with": (images.validation.hashes(), images.training.hashes())}
     if run.scored_on is ScoredOn.TEST:
         uses["tested on"] = (data.test_hashes(run.seed), data.trainable_hashes(run.seed))
     count = 0
     for use, (scored, own) in uses.items():  # the scored images are the last
-        if (count := start_images.count_in(scored, except_for=own)) > allowed:
+        if (count := weights.seen.count_in(scored, except_for=own)) > allowed:
             hint = f"; weights.max_known_overlap: {count} allows it, and the report contains it"
             raise InputError(
-                f"contenders.{run.contender}.{setting}: the weights of {source} were trained on {count:,} of the "
-                f"{len(scored):,} images that {run.name} is {use}; use other weights or images"
-                f"{hint if setting == 'weights' else ''}"
+                f"contenders.{run.contender}.{setting}: the weights of {name} were trained on {count:,} of the "
+                f"{len(scored):,} images that {run.name} is {use}; it needs others{hint * (setting == 'weights')}"
             )
-    return start_images, count
+    return weights.seen, count

@@ -25,10 +25,14 @@ from vit_vs_cnn.models.presets import TIMM_PREFIX
 from vit_vs_cnn.models.timm_conversion import convert_from_timm, convert_to_timm
 from vit_vs_cnn.models.vit import VisionTransformer
 from vit_vs_cnn.runs.evaluation import hash_tensors
-from vit_vs_cnn.runs.networks import as_timm_reads, describe_mismatch, read_weights
-from vit_vs_cnn.runs.overlap import UNKNOWN_TRAINING_IMAGES, TrainingImageHashes, read_training_hashes
+from vit_vs_cnn.runs.networks import (
+    UNKNOWN_TRAINING_IMAGES,
+    TrainingImageHashes,
+    as_timm_reads,
+    load_weights,
+    read_weights,
+)
 from vit_vs_cnn.runs.trained_network import TrainedNetwork, open_network
-from vit_vs_cnn.training.checkpoints import CheckpointInfo, read_checkpoint_info
 
 #: Prefixes that programs add to the names of weights.
 PREFIXES = ("module.", "_orig_mod.")
@@ -44,7 +48,6 @@ class PretrainedWeights:
         mean: of each channel, where white is 1; None if unknown.
         interpolation: method by which images were resized to ``image_size``.
         crop_pct: fraction of each side that the central crop keeps.
-        block: ``model`` settings of the network that had the weights; None if unknown.
     """
 
     name: str
@@ -56,7 +59,6 @@ class PretrainedWeights:
     interpolation: str = "bicubic"
     crop_pct: float = 1.0
     seen: TrainingImageHashes = UNKNOWN_TRAINING_IMAGES
-    block: Mapping[str, Any] | None = None
 
     @cached_property
     def identity(self) -> dict[str, Any]:
@@ -153,17 +155,12 @@ def _read(values: str, state: tuple[int, ...] | None, contender: str, location: 
 
 
 def _from_network(network: TrainedNetwork, source: str) -> PretrainedWeights:
-    return _from_checkpoint(network.name, source, unwrap(network.network).state_dict(), network.about, network.seen)
-
-
-def _from_checkpoint(
-    name: str, source: str, state: Mapping[str, Tensor], about: CheckpointInfo, seen: TrainingImageHashes
-) -> PretrainedWeights:
-    model = about.model
+    model, about = network.about.model, network.about
     size = as_rows_and_cols("input_size", model.get("input_size", about.image_shape[1:]))
     preprocessing = {name: model[name] for name in ("interpolation", "crop_pct") if name in model}
+    state = unwrap(network.network).state_dict()
     return PretrainedWeights(
-        name, source, state, size, about.mean, about.std, **preprocessing, seen=seen, block=about.model
+        network.name, source, state, size, about.mean, about.std, **preprocessing, seen=network.seen
     )
 
 
@@ -207,16 +204,12 @@ def _offline_without_network() -> Iterator[None]:
 def _read_file(path: Path, model: Mapping[str, Any], location: str) -> PretrainedWeights:
     if not path.is_file():
         raise InputError(f"{location}.file: {path}: no such file")
-    if path.suffix == ".ckpt":
-        return _from_network(open_network(path, trust=model.get("class_path", False)), str(path))
     metadata = read_mapping(path.with_name("config.json"))  # export and timm write it next to the weights
+    if path.suffix == ".ckpt" or isinstance(metadata.get("vit_vs_cnn"), Mapping):
+        return _from_network(open_network(path, trust=model.get("class_path", False)), str(path))
     state = read_weights(path)
     for prefix in PREFIXES:
         state = {name.removeprefix(prefix): value for name, value in state.items()}
-    if isinstance(exported := metadata.get("vit_vs_cnn"), Mapping):
-        state = {name.removeprefix("network."): value for name, value in state.items()}
-        about = read_checkpoint_info({"vit_vs_cnn": exported}, path)
-        return _from_checkpoint(path.stem, str(path), state, about, read_training_hashes(exported))
     if (config := metadata.get("pretrained_cfg")) is None and str(model.get("name", "")).startswith(TIMM_PREFIX):
         import timm
 
@@ -277,12 +270,7 @@ def fit_weights(
     else:
         state = as_timm_reads(network, pretrained.state)
     head = set() if num_classes is None else head_of(network, num_classes, location)
-    expected = {name: value for name, value in network.state_dict().items() if name not in head}
-    state = {name: value for name, value in state.items() if name not in head}
-    if mismatch := describe_mismatch(expected, state):
-        model = "" if pretrained.block is None else f" (they are of model: {dict(pretrained.block)})"
-        raise InputError(f"{location}: the weights of {pretrained.source} do not fit: {mismatch}{model}")
-    network.load_state_dict(state, strict=False)
+    load_weights(network, state, message=f"{location}: the weights of {pretrained.source} do not fit", without=head)
 
 
 def head_of(network: nn.Module, num_classes: int, location: str) -> set[str]:

@@ -14,9 +14,9 @@ from jaxtyping import Float, UInt8
 from torch import Tensor, nn
 
 from vit_vs_cnn.bounds import Bounds, check_numbers
-from vit_vs_cnn.data.decoding import Resize
+from vit_vs_cnn.counter_random import derive_seed
+from vit_vs_cnn.data.decoding import InputImage, Resize, decode_in_background, parse_input_images
 from vit_vs_cnn.data.images import UNKNOWN, LabelledImages
-from vit_vs_cnn.data.input_images import InputImage, decode_in_background, parse_input_images
 from vit_vs_cnn.errors import InputError, MissingImages
 from vit_vs_cnn.models.features import find_classifier
 from vit_vs_cnn.models.input_wrappers import unwrap
@@ -25,8 +25,17 @@ from vit_vs_cnn.runs.evaluation import predict
 from vit_vs_cnn.runs.experiment_data import ExperimentData
 from vit_vs_cnn.runs.experiment_folder import read_finished_results, read_run_names
 from vit_vs_cnn.runs.held_out import HeldOut, read_held_out
-from vit_vs_cnn.runs.networks import network_from_checkpoint, timm_network
-from vit_vs_cnn.runs.overlap import UNKNOWN_TRAINING_IMAGES, TrainingImageHashes, read_training_hashes
+from vit_vs_cnn.runs.networks import (
+    UNKNOWN_TRAINING_IMAGES,
+    TrainingImageHashes,
+    as_timm_reads,
+    build_network,
+    check_logits,
+    load_weights,
+    network_from_checkpoint,
+    read_training_hashes,
+    read_weights,
+)
 from vit_vs_cnn.runs.prediction import ImagePredictions
 from vit_vs_cnn.runs.run import Run, run_from_dict
 from vit_vs_cnn.training.checkpoints import CheckpointInfo, read_checkpoint
@@ -246,18 +255,31 @@ def open_network(
 
 
 def _open_timm(word: str, classes_from: TrainedNetwork | LabelledImages | None) -> TrainedNetwork:
+    """Create a model of timm for the classes and images of others, with the weights of a file or random ones.
+
+    Mean and standard deviation are from timm's config; 0.5 unless images have three channels. Nothing is downloaded.
+    """
     if classes_from is None:
         raise InputError(
             f"{word}: its classes and image size are not known; add --classes-from and a network that has them"
         )
     name, _, file = word.partition("=")
-    weights = Path(file) if file else None
-    network, about = timm_network(name, weights, classes_from.class_names, classes_from.image_shape)
+    class_names, shape = classes_from.class_names, classes_from.image_shape
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(derive_seed("outside", name))
+        network = build_network({"name": name}, num_classes=len(class_names), image_shape=shape, location=word)
+    if file:
+        state = as_timm_reads(network, read_weights(Path(file)))
+        load_weights(network, state, message=f"{word}: the weights do not fit")
+    check_logits(network, shape, num_classes=len(class_names), location=word)
+    config: Any = getattr(network, "pretrained_cfg", None) or {}
+    moments = (config.get(key, (0.5,)) if shape[0] == 3 else (0.5,) for key in ("mean", "std"))
+    mean, std = (torch.tensor(values).expand(shape[0]).tolist() for values in moments)
     resize = "crop" if isinstance(classes_from, LabelledImages) else classes_from.resize
-    if weights is None:
-        message = f"{word}: no weights were named, so it is untrained"
-        return TrainedNetwork(name, Path(name), network, about, resize, warnings=(message,))
-    return TrainedNetwork(f"{name} ({weights.stem})", weights.absolute(), network, about, resize)
+    about = CheckpointInfo({"name": name}, class_names, shape, mean, std)
+    untrained = () if file else (f"{word}: no weights were named, so it is untrained",)
+    title, path = (f"{name} ({Path(file).stem})", Path(file).absolute()) if file else (name, Path(name))
+    return TrainedNetwork(title, path, network.eval(), about, resize, warnings=untrained)
 
 
 def folder_of(checkpoint: Path) -> Path:

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy import stats
 
-from vit_vs_cnn.seeds import derive_seed
+from vit_vs_cnn.counter_random import derive_seed
 
 BOOTSTRAP_SAMPLES = 2000
 #: Number of bootstrap samples in memory at a time.

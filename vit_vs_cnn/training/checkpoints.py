@@ -16,7 +16,7 @@ from torch import nn
 
 from vit_vs_cnn.errors import InputError, one_line
 from vit_vs_cnn.files import atomic_write
-from vit_vs_cnn.strict_yaml import check_plain, refuse_classes
+from vit_vs_cnn.strict_yaml import check_plain
 
 #: Errors that torch.load raises for files that are not checkpoints; its unpickler raises any of the last six.
 _UNREADABLE = (
@@ -63,7 +63,6 @@ def read_checkpoint_info(checkpoint: Mapping[str, Any], path: Path) -> Checkpoin
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"{location}: its network cannot be rebuilt: {error!r}") from error
     check_plain({"model": model, "class_names": names, "mean": mean, "std": std}, location=location)
-    refuse_classes({"model": model}, but_in=[("model",)])
     is_valid_shape = all(isinstance(value, int) and value > 0 for value in shape)
     if not is_valid_shape or channels > MAX_CHANNELS or max(rows, cols) > MAX_IMAGE_SIDE:
         limits = f"{MAX_CHANNELS} channels, {MAX_IMAGE_SIDE} rows and columns"

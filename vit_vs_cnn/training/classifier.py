@@ -16,9 +16,9 @@ from torchmetrics.aggregation import MeanMetric
 from torchmetrics.classification import MulticlassAccuracy
 
 from vit_vs_cnn.bounds import RECIPE, check_numbers
+from vit_vs_cnn.counter_random import derive_seed
 from vit_vs_cnn.data.batches import Batch
 from vit_vs_cnn.errors import InputError, TrainingDiverged
-from vit_vs_cnn.seeds import derive_seed
 from vit_vs_cnn.training.optimization import Optimizer, Schedule
 
 

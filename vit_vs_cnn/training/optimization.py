@@ -135,7 +135,7 @@ class Schedule:
 
     def __post_init__(self) -> None:
         if self.name not in get_args(DecayShape):
-            raise InputError(f"schedule is {self.name!r}; allowed: {', '.join(get_args(Shape))}")
+            raise InputError(f"schedule is {self.name!r}; allowed: {', '.join(get_args(DecayShape))}")
         for setting, value in (("warmup", self.warmup), ("final", self.final)):
             if not 0 <= value <= 1:
                 raise InputError(

@@ -1,7 +1,7 @@
 """Training of a prepared run with Lightning, from the start or from its last checkpoint."""
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ from torch import nn
 
 from vit_vs_cnn.config.schema import Finetuning
 from vit_vs_cnn.config.trainer import as_list
+from vit_vs_cnn.counter_random import derive_seed
 from vit_vs_cnn.data.batches import TrainingData
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import DamagedFile, InputError, Interrupted
@@ -21,12 +22,11 @@ from vit_vs_cnn.models.input_wrappers import unwrap
 from vit_vs_cnn.process import quiet_lightning
 from vit_vs_cnn.runs.evaluation import Normalise, Predictions, predict
 from vit_vs_cnn.runs.held_out import called_classifier
-from vit_vs_cnn.runs.overlap import CHECKPOINT_KEY_TRAINING_HASHES, TrainingImageHashes
+from vit_vs_cnn.runs.networks import CHECKPOINT_KEY_TRAINING_HASHES, TrainingImageHashes
 from vit_vs_cnn.runs.preparation import PreparedRun
 from vit_vs_cnn.runs.result import TrainingCost
 from vit_vs_cnn.runs.run import Run
 from vit_vs_cnn.runs.user_code import make_transform
-from vit_vs_cnn.seeds import derive_seed
 from vit_vs_cnn.training.callbacks import (
     CHECKPOINT_KEY_ENDED_EARLY,
     CHECKPOINT_KEY_LAST_METRICS,
@@ -43,7 +43,7 @@ from vit_vs_cnn.training.progress import ProgressFile, RunProgress
 from vit_vs_cnn.workers.trainer import make_trainer, trainer_arguments, uses_channels_last
 
 #: Parts of a checkpoint without which a run cannot be resumed exactly.
-REQUIRED_RESUME_KEYS = ("optimizer_states", "lr_schedulers", "loops", "callbacks")
+REQUIRED_RESUME_KEYS = ("global_step", "optimizer_states", "lr_schedulers", "loops", "callbacks")
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,20 +97,10 @@ class ResumePoint:
         metadata = contents["vit_vs_cnn"]
         if metadata.get("identity") != run.identity:
             raise DamagedFile(f"checkpoint {run.checkpoint} is of another run; {hint}")
-        step = contents.get("global_step")
-        is_complete = all(contents.get(name) for name in REQUIRED_RESUME_KEYS)
-        if not isinstance(step, int) or not is_complete or not _has_moments(contents):
-            raise DamagedFile(f"checkpoint {run.checkpoint} lacks the state of the optimizer or of the run; {hint}")
+        if missing := [name for name in REQUIRED_RESUME_KEYS if name not in contents]:
+            raise DamagedFile(f"checkpoint {run.checkpoint} lacks {missing[0]}; {hint}")
         logged = metadata.get(CHECKPOINT_KEY_LAST_METRICS) or {}
-        return cls(step, bool(metadata.get(CHECKPOINT_KEY_ENDED_EARLY)), dict(logged))
-
-
-def _has_moments(contents: Mapping[str, Any]) -> bool:
-    """True if the optimizer state has the moments of each parameter. Plain SGD has no moments."""
-    states = contents["optimizer_states"]
-    groups = [group for state in states for group in state.get("param_groups", [])]
-    keeps = any(group.get("momentum") or "betas" in group for group in groups)
-    return bool(groups) and (not keeps or contents["global_step"] == 0 or all(state.get("state") for state in states))
+        return cls(contents["global_step"], bool(metadata.get(CHECKPOINT_KEY_ENDED_EARLY)), dict(logged))
 
 
 def checkpoint_metadata(prepared: PreparedRun, mean: Sequence[float], std: Sequence[float]) -> dict[str, Any]:

@@ -77,14 +77,6 @@ def test_an_image_does_not_depend_on_its_batch(policy, images, labels):
         assert torch.equal(alone[0], together[k])
 
 
-def test_soft_targets_are_distributions_over_the_classes(images, labels):
-    augment = augmenter(mixup=0.8, cutmix=1.0)
-    _, targets = augment(images, labels, augment.draw(53, generator()))
-    assert targets.shape == (53, 10) and targets.dtype == torch.float32
-    assert (targets >= 0).all()
-    torch.testing.assert_close(targets.sum(1), torch.ones(53))
-
-
 @pytest.mark.parametrize(
     ("field", "value"),
     [

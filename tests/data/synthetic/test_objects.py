@@ -41,13 +41,6 @@ def test_pixels_masks_and_labels_are_pinned():
     assert digest.hexdigest()[:16] == "fe1047b393da1bb4"
 
 
-def test_shorter_draw_begins_the_longer(draw):
-    short = render_objects(37, seed=0).images
-    assert torch.equal(short.images, draw.images.images[:37])
-    assert torch.equal(short.labels, draw.images.labels[:37])
-    assert short.sample_ids == draw.images.sample_ids[:37]
-
-
 def test_draw_may_begin_anywhere(draw):
     part = render_objects(19, seed=0, start=53).images
     assert torch.equal(part.images, draw.images.images[53:72])
@@ -59,10 +52,6 @@ def test_no_image_is_drawn_twice_over_splits_and_seeds(draw):
     other = [render_objects(300, seed=0, split="test"), render_objects(300, seed=1)]
     pixels = [image.numpy().tobytes() for drawn in (draw, *other) for image in drawn.images.images]
     assert len(set(pixels)) == 900
-
-
-def test_every_ten_images_hold_each_class_once(draw):
-    assert torch.equal(draw.images.labels.reshape(-1, 10).sort(dim=1).values, torch.arange(10).expand(30, 10))
 
 
 @pytest.mark.parametrize("probability", [0.0, 0.3, 1.0])
@@ -93,14 +82,6 @@ def test_whole_object_lies_in_the_image(difficulty):
     assert areas.max() < 0.6
     edge = torch.cat([masks[:, 0], masks[:, -1], masks[:, :, 0], masks[:, :, -1]], dim=1)
     assert not edge.any()
-
-
-def test_harder_images_are_noisier_between_neighbours():
-    def roughness(difficulty):
-        images = render_objects(50, difficulty=difficulty).images.images.float()
-        return images.diff(dim=3).abs().median()
-
-    assert roughness(0.0) < roughness(0.5) < roughness(1.0)
 
 
 def test_source_draws_what_its_options_say():

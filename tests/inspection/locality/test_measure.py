@@ -10,6 +10,8 @@ from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.inspection.locality.study import measure_locality
 from vit_vs_cnn.models import ResNet
 
+LABELS = torch.arange(173) % 3
+
 
 @pytest.fixture(scope="module")
 def images():
@@ -22,13 +24,7 @@ def convolutional(images):
     for layer in attention_modules(network):
         convolving(layer)
     labels = network(images[120:133]).argmax(dim=1)
-    return measure_locality(
-        network,
-        images[:120],
-        images[120:133],
-        labels,
-        batch_size=71,
-    )
+    return measure_locality(network, images[:120], images[120:133], labels)
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +33,7 @@ def global_vit(images):
     for layer in attention_modules(network):
         for projection in (layer.query_projection, layer.key_projection):
             nn.init.normal_(projection.weight, std=1.0)
-    return measure_locality(network, images[:120], images[120:133])
+    return measure_locality(network, images[:120], images[120:133], LABELS[:13])
 
 
 def test_a_vit_that_convolves_is_found_to_be_a_convolution(convolutional):
@@ -55,8 +51,6 @@ def test_a_vit_that_attends_by_content_is_found_to_be_none(global_vit):
         assert max(layer.explained_by_kernel_size.values()) < 0.8
         assert layer.content_share > 0.2
         assert layer.mean("content") > 0.5
-    assert global_vit.accuracy is None
-    assert global_vit.layers[0].replaced[3][0] is None
 
 
 def test_the_report_is_json_and_flat_rows(convolutional, global_vit):
@@ -90,7 +84,7 @@ def test_the_report_is_json_and_flat_rows(convolutional, global_vit):
 def test_every_kind_of_vit_can_be_measured_and_is_left_as_it_was(images, options):
     network = tiny_vit(**options).train()
     before = {name: value.clone() for name, value in network.state_dict().items()}
-    report = measure_locality(network, images[:41], images[41:53])
+    report = measure_locality(network, images[:41], images[41:53], LABELS[:12])
     assert network.training
     assert all(torch.equal(before[name], value) for name, value in network.state_dict().items())
     assert not any(module._forward_hooks for module in network.modules())
@@ -107,7 +101,7 @@ def test_every_kind_of_vit_can_be_measured_and_is_left_as_it_was(images, options
 def test_a_single_head_and_a_grid_without_interior_can_be_measured():
     network = tiny_vit(image_size=(4, 33), patch_size=(2, 3), num_heads=1, depth=1)
     images = torch.randn(31, 3, 4, 33, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    report = measure_locality(network, images[:20], images[20:])
+    report = measure_locality(network, images[:20], images[20:], LABELS[:11])
     (layer,) = report.layers
     assert layer.grid_size == (2, 11)
     assert (list(layer.explained_by_kernel_size), list(layer.replaced)) == ([1], [1])
@@ -116,7 +110,7 @@ def test_a_single_head_and_a_grid_without_interior_can_be_measured():
 
 
 def test_too_few_images_leave_a_rung_open(images):
-    report = measure_locality(tiny_vit(), images[:40], images[40:50])
+    report = measure_locality(tiny_vit(), images[:40], images[40:50], LABELS[:10])
     assert list(report.layers[0].explained_by_kernel_size) == [1, 3, 5]
     assert math.isfinite(report.layers[0].explained_by_kernel_size[1])
     assert math.isnan(report.layers[0].explained_by_kernel_size[5])
@@ -124,13 +118,13 @@ def test_too_few_images_leave_a_rung_open(images):
 
 
 def test_a_summary_has_its_measures_alone(images):
-    row, _ = measure_locality(tiny_vit(), images[:50], images[50:53], summary_only=True).layer_rows()
+    row, _ = measure_locality(tiny_vit(), images[:50], images[50:53], LABELS[:3], summary_only=True).layer_rows()
     assert {"r2_3", "content_share", "distance_ratio"} <= {*row}
     assert not {"r2_1", "r2_5", "accuracy_lost_3"} & {*row}
 
 
 def test_what_cannot_be_measured_raises(images):
     with pytest.raises(InputError, match="ResNet is not a VisionTransformer"):
-        measure_locality(ResNet(8, width=2, num_classes=3), images, images)
+        measure_locality(ResNet(8, width=2, num_classes=3), images, images, LABELS)
     with pytest.raises(InputError, match="at least one is needed"):
-        measure_locality(tiny_vit(), images[:0], images)
+        measure_locality(tiny_vit(), images[:0], images, LABELS)

@@ -17,8 +17,16 @@ import torch
 from jaxtyping import Float, Float32, Int64
 from torch import Tensor
 
-from vit_vs_cnn.data.augmentation.geometry import crop_and_flip, crop_and_resize, resized_crop_boxes
-from vit_vs_cnn.data.augmentation.mixing import box_mask, erasing_boxes, mix_images, mix_labels, mixing_plan
+from vit_vs_cnn.data.augmentation.geometry import (
+    box_mask,
+    crop_and_flip,
+    crop_and_resize,
+    erasing_boxes,
+    mix_images,
+    mix_labels,
+    mixing_plan,
+    resized_crop_boxes,
+)
 from vit_vs_cnn.data.augmentation.policy import (
     OPERATIONS,
     PolicyTable,
@@ -56,9 +64,6 @@ class CustomTransform:
     The image and the result are ``uint8 (channels, rows, cols)``. The generator, on the CPU, is seeded for each image.
     A transform without the argument, as in torchvision, uses the global generators of PyTorch, numpy and Python:
     these are seeded for each image, and their states are restored.
-
-    Arguments:
-        name: name of the transform in error messages.
     """
 
     def __init__(self, transform: Callable[..., Any], name: str) -> None:
@@ -120,7 +125,6 @@ class Augmenter:
     Arguments:
         mean: per-channel mean, in [0, 1].
         std: per-channel standard deviation, in units of 0 to 1.
-        transform: custom transform that ``config.transform`` names.
 
     Raises:
         InputError: mean and std do not fit each other, or the policy is not defined for that number of channels.

@@ -9,7 +9,6 @@ slice. The slices are known on the CPU, so the CPU never waits for a GPU.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
@@ -153,8 +152,7 @@ MAGNITUDE_RANGES = {
 }
 
 
-@dataclass(frozen=True)
-class PolicyTable:
+class PolicyTable(NamedTuple):
     """Parameters of each entry ``(operation * bins + bin) * 2 + sign``.
 
     Arguments:
@@ -173,7 +171,6 @@ def make_policy_table(policy: str, bins: list[float], grid_size: tuple[int, int]
     """The table of a policy for images of one size.
 
     Arguments:
-        policy: a key of ``MAGNITUDE_RANGES``.
         bins: strengths that are used, 0 to 30. A fraction is interpolated.
     """
     entries = [

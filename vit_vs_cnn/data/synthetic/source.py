@@ -8,10 +8,9 @@ import torch
 from jaxtyping import Int64, UInt64
 from torch import Tensor
 
-from vit_vs_cnn.bounds import AT_LEAST_0, AT_LEAST_1, SHARE, check_numbers
 from vit_vs_cnn.counter_random import balanced_labels, counter_key, split_keys, to_integers
 from vit_vs_cnn.data.images import LabelledImages
-from vit_vs_cnn.data.options import BOUNDS_MESSAGE, IMAGE_SIZE_BOUNDS, Split, SyntheticOptions
+from vit_vs_cnn.data.options import Split, SyntheticOptions, rows_and_cols_of
 from vit_vs_cnn.data.synthetic.scenes import (
     Purpose,
     RenderedScenes,
@@ -22,7 +21,6 @@ from vit_vs_cnn.data.synthetic.scenes import (
     render_scenes,
 )
 from vit_vs_cnn.data.synthetic.tables import SHAPE_NAMES
-from vit_vs_cnn.errors import InputError
 
 _SPLITS: tuple[Split, ...] = ("train", "test")
 #: Shapes of a pair, which differ clearly where they are small.
@@ -109,14 +107,7 @@ def render_objects(
         texture_agreement: probability of the texture of the label; otherwise another texture, uniformly.
         difficulty: 0 to 1, as in ``SyntheticOptions``.
     """
-    rows, cols = (image_size, image_size) if isinstance(image_size, int) else image_size
-    values = {"count": count, "start": start, "rows": rows, "cols": cols, "difficulty": difficulty}
-    values |= {"shape_agreement": shape_agreement, "texture_agreement": texture_agreement}
-    whole_numbers = {"count": AT_LEAST_1, "start": AT_LEAST_0, "rows": IMAGE_SIZE_BOUNDS, "cols": IMAGE_SIZE_BOUNDS}
-    check_numbers(values, BOUNDS_MESSAGE, **dict.fromkeys(values, SHARE) | whole_numbers)
-    if split not in _SPLITS:
-        raise InputError(f"split is {split!r}; allowed: {', '.join(_SPLITS)}")
-
+    rows, cols = rows_and_cols_of(image_size)
     numbers = np.arange(start, start + count, dtype=np.int64)
     keys = split_keys(counter_key(seed, _SPLITS.index(split)), numbers)[0]
     labels = balanced_labels(counter_key(seed, _SPLITS.index(split), 1), numbers, len(SHAPE_NAMES))

@@ -91,6 +91,8 @@ def fragment_tables() -> UInt8[np.ndarray, "fragments side side"]:
 TILE_SIDE = 256
 TILE_PERIODS = 4
 _PERIOD = TILE_SIDE // TILE_PERIODS
+#: Cells along a side of each octave of value noise.
+OCTAVES = (2, 5, 11)
 
 Values = Int64[np.ndarray, "side side"]
 
@@ -149,15 +151,13 @@ def texture_tables() -> UInt8[np.ndarray, "textures side side"]:
     return np.stack([values(u, v) for values in _TEXTURES.values()]).astype(np.uint8)
 
 
-def value_noise(
-    keys: UInt64[np.ndarray, "count"], image_size: tuple[int, int], octaves: tuple[int, ...] = (2, 5, 11)
-) -> Int32[np.ndarray, "count rows cols"]:
-    """Value noise, 0 to 255: octave j has ``octaves[j]`` random cells along a side and weight ``2^-(j + 1)``.
+def value_noise(keys: UInt64[np.ndarray, "count"], image_size: tuple[int, int]) -> Int32[np.ndarray, "count rows cols"]:
+    """Value noise, 0 to 255: octave j has ``OCTAVES[j]`` random cells along a side and weight ``2^-(j + 1)``.
 
     Reference: Perlin, "An image synthesizer", SIGGRAPH 1985; the lattice values are interpolated bilinearly.
     """
     total = np.zeros((len(keys), *image_size), dtype=np.int32)
-    for octave, cells in enumerate(octaves):
+    for octave, cells in enumerate(OCTAVES):
         stream = split_keys(keys, np.array([octave]))[:, 0]
         words = split_keys(stream, np.arange((cells + 1) ** 2)) >> np.uint64(56)
         lattice = words.astype(np.int32).reshape(-1, cells + 1, cells + 1)

@@ -11,8 +11,8 @@ from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.inspection.layout import Images
+from vit_vs_cnn.attention.multihead import MultiHeadAttention
+from vit_vs_cnn.inspection.attention_weights import Images
 from vit_vs_cnn.models.recording import record_calls
 from vit_vs_cnn.models.vit import VisionTransformer
 
@@ -163,14 +163,10 @@ def crop_map(maps: Tensor, margin: int) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class AttentionLayer:
-    """An attention layer of a Vision Transformer.
-
-    Arguments:
-        patch_size: (rows, cols) of a token in pixels.
-    """
+    """An attention layer of a Vision Transformer."""
 
     name: str
-    module: nn.Module
+    module: MultiHeadAttention
     grid_size: tuple[int, int]
     extra_tokens: int
     patch_size: tuple[int, int]
@@ -207,8 +203,6 @@ def pass_layer(network: nn.Module, layer: AttentionLayer, images: Images) -> Lay
     """Inputs, outputs and weights of a layer for a batch of images."""
     with record_calls({layer.name: layer.module}) as calls:
         network(images, return_attention=True)
-    if not calls or not isinstance(calls[0].output, tuple) or not isinstance(calls[0].output[1], Tensor):
-        raise InputError(f"{layer.name} ({type(layer.module).__name__}) returns no attention weights")
     return LayerPass(calls[0].inputs[0], *calls[0].output)
 
 

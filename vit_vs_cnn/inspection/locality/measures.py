@@ -78,9 +78,6 @@ def attention_distance(
 
     Reference: Dosovitskiy et al. 2021, figure 7 (right) and appendix D.7.
     Differs: the class token is left out, and rows are renormalised.
-
-    Arguments:
-        patch_size: (rows, cols) of a patch in pixels.
     """
     distances = patch_distances(grid_size, patch_size).to(weights.device)
     patches = patch_weights(weights, grid_size, extra_tokens)
@@ -100,8 +97,6 @@ class HeadMeasures:
     All but the distance are over interior queries. The shares read the offsets of ``offset_grid``.
 
     Arguments:
-        grid_size, extra_tokens: of the layer's tokens.
-        patch_size: (rows, cols) of a patch in pixels.
         max_offset: offsets that are read, which decide the interior queries.
     """
 

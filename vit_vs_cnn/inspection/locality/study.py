@@ -1,6 +1,5 @@
 """Locality of a network: all measures in one report, and a study of networks before and after training."""
 
-import html
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
@@ -12,10 +11,9 @@ from einops import rearrange
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
-from vit_vs_cnn.attention.multihead import MultiHeadAttention
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.files import write_text
+from vit_vs_cnn.files import CommandResult, write_text
 from vit_vs_cnn.inspection.locality.layers import (
     AttentionLayer,
     ConvolutionFit,
@@ -49,6 +47,7 @@ SUMMARY_MEASURES = {
 Row: TypeAlias = dict[str, Any]
 #: Sizes of the fitted convolutions, as far as they fit on the grid, and the largest size that replaces a layer.
 KERNEL_SIZES, MAX_REPLACEMENT_SIZE = (1, 3, 5), 3
+BATCH_SIZE = 64
 
 
 @dataclass(frozen=True)
@@ -62,8 +61,8 @@ class LayerLocality:
             (after the norm) to outputs (before the residual) of interior patches; not a number with too few images.
         explained_by_mean_weights: R^2 with the layer's weights replaced by their mean over the images fitted. It is 1
             for a layer whose weights do not depend on the image.
-        replaced: by kernel size, the accuracy that the network loses by that convolution in place of the layer (None
-            without labels), and the share of equal predictions.
+        replaced: by kernel size, the accuracy that the network loses by that convolution in place of the layer, and the
+            share of equal predictions.
     """
 
     layer: int
@@ -73,7 +72,7 @@ class LayerLocality:
     heads: dict[str, list[Any]]
     explained_by_kernel_size: dict[int, float]
     explained_by_mean_weights: float
-    replaced: dict[int, tuple[float | None, float]] = field(default_factory=dict)
+    replaced: dict[int, tuple[float, float]] = field(default_factory=dict)
 
     @property
     def content_share(self) -> float:
@@ -102,12 +101,12 @@ class LocalityReport:
     Arguments:
         images: number of images that convolutions were fitted to.
         held_out: number of other images.
-        accuracy: of the network on the held-out images; None without labels.
+        accuracy: of the network on the held-out images.
     """
 
     images: int
     held_out: int
-    accuracy: float | None
+    accuracy: float
     layers: list[LayerLocality]
 
     def layer_rows(self) -> list[Row]:
@@ -138,9 +137,8 @@ def measure_locality(
     network: nn.Module,
     images: Tensor,
     held_out: Tensor,
-    labels: Int64[Tensor, "images"] | None = None,
+    labels: Int64[Tensor, "images"],
     *,
-    batch_size: int = 64,
     summary_only: bool = False,
 ) -> LocalityReport:
     """All measures of a network, which is left unchanged.
@@ -149,8 +147,7 @@ def measure_locality(
         network: a ``VisionTransformer``, evaluated without dropout, in any mode.
         images: for measuring weights and fitting convolutions, normalised as the network takes them. A fit needs more
             images than (channels K^2) / (interior patches).
-        held_out: others like them, on which the fits are tested.
-        labels: of the held-out images, if known.
+        held_out: others like them, on which the fits are tested, with their ``labels``.
         summary_only: only ``SUMMARY_MEASURES`` are needed, which takes a fraction of the time.
 
     Raises:
@@ -163,16 +160,14 @@ def measure_locality(
     if not len(images) or not len(held_out):
         raise InputError("images: at least one is needed to measure on, and one held out")
     like = next(network.parameters())
-    data = images.to(like).split(batch_size), held_out.to(like).split(batch_size)
-    truth = None if labels is None else labels.to(like.device)
+    data, truth = (images.to(like).split(BATCH_SIZE), held_out.to(like).split(BATCH_SIZE)), labels.to(like.device)
     with evaluation_mode(network):
         predicted = _predict(network, data[1])
         results = [
             _measure_layer(network, index, layer, data, (predicted, truth), summary_only=summary_only)
             for index, layer in enumerate(layers)
         ]
-    accuracy = None if truth is None else float((predicted == truth).double().mean())
-    return LocalityReport(len(images), len(held_out), accuracy, results)
+    return LocalityReport(len(images), len(held_out), float((predicted == truth).double().mean()), results)
 
 
 def _measure_layer(
@@ -180,7 +175,7 @@ def _measure_layer(
     index: int,
     layer: AttentionLayer,
     data: tuple[Sequence[Tensor], Sequence[Tensor]],
-    predictions: tuple[Tensor, Tensor | None],
+    predictions: tuple[Tensor, Tensor],
     *,
     summary_only: bool,
 ) -> LayerLocality:
@@ -218,16 +213,12 @@ def _measure_layer(
             outcomes[str(size)] = undefined if convolution is None else convolution(inputs)
         explained.update(outputs, outcomes)
     predicted, labels = predictions
-    replaced: dict[int, tuple[float | None, float]] = {}
+    replaced: dict[int, tuple[float, float]] = {}
     for size, convolution in ({} if replacement is None else replacement.compute()).items():
         if convolution is not None:
             instead = _predict(replace_attention(network, layer, convolution), data[1])
-            accuracy_lost = (
-                None
-                if labels is None
-                else float(((predicted == labels).double() - (instead == labels).double()).mean())
-            )
-            replaced[size] = accuracy_lost, float((instead == predicted).double().mean())
+            accuracy_lost = ((predicted == labels).double() - (instead == labels).double()).mean()
+            replaced[size] = float(accuracy_lost), float((instead == predicted).double().mean())
     shares = explained.compute()
     return LayerLocality(
         layer=index,
@@ -244,10 +235,8 @@ def _measure_layer(
 def _with_mean_weights(
     layer: AttentionLayer, passed: LayerPass, weights: Float[Tensor, "heads tokens tokens"]
 ) -> Float[Tensor, "batch tokens embed_dim"]:
-    """The output with the same weights for every image: ``sum_h A_h X W_V^h W_O^h + b``; nan of another attention."""
+    """The output with the same weights for every image: ``sum_h A_h X W_V^h W_O^h + b``."""
     attention = layer.module
-    if not isinstance(attention, MultiHeadAttention):
-        return torch.full_like(passed.outputs, torch.nan)
     with torch.no_grad():
         values = attention.value_projection(passed.inputs)
         values = rearrange(values, "b n (heads d) -> b heads n d", heads=attention.num_heads)
@@ -329,9 +318,6 @@ def study_locality(
     """Measure the attention of every finished cell of the longest budget, before and after training; cell by cell.
 
     The measures are saved in the report (``report/locality/<cell>.json``) and not computed again.
-
-    Arguments:
-        trust: whether the class of a model that is not the package's own may be imported.
     """
     pool = None
     for cell_folder, result in read_finished_results(folder, longest=True).items():
@@ -371,7 +357,7 @@ def _read_saved(path: Path, settings: Row) -> list[Row] | None:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Locality:
+class Locality(CommandResult):
     """Similarity of attention to convolution, for one network or for all networks of an experiment.
 
     Arguments:
@@ -399,11 +385,12 @@ class Locality:
             ]
         )
 
+    @property
+    def lines(self) -> list[str]:
+        return [self.title]
+
     def __repr__(self) -> str:
         return f"{self.title}\n{self.frame().round(3).to_string(index=False)}"
-
-    def _repr_html_(self) -> str:
-        return f"<p>{html.escape(self.title)}</p>{self.frame().round(3).to_html(index=False)}"
 
     def to_dict(self) -> dict[str, Any]:
         return {

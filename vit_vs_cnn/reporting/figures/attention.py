@@ -11,8 +11,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from vit_vs_cnn.inspection.attention_weights import attention_distances
-from vit_vs_cnn.inspection.inspect import NetworkInspection
-from vit_vs_cnn.inspection.networks import InspectedImages
+from vit_vs_cnn.inspection.inspect import InspectedImages, NetworkInspection
 from vit_vs_cnn.inspection.saliency import resize_maps
 from vit_vs_cnn.models.input_wrappers import visible_size
 from vit_vs_cnn.reporting.figures.drawing import Drawing, as_rgb, make_axes, plot_distances, wrap_text

@@ -11,7 +11,7 @@ from vit_vs_cnn.comparison.calibration import CalibrationComparison
 from vit_vs_cnn.comparison.compare import NetworkComparison
 from vit_vs_cnn.comparison.corruptions import CorruptionAccuracy
 from vit_vs_cnn.comparison.entries import ScoredNetwork, TestedEntry, group_entries, on_one_fold
-from vit_vs_cnn.comparison.similarity import SimilarityComparison
+from vit_vs_cnn.comparison.similarity import LayerSimilarity
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.reporting.figures.drawing import (
     PercentLocator,
@@ -50,7 +50,7 @@ def comparison_figures(comparison: NetworkComparison, entries: Sequence[TestedEn
         figures["reliability"] = reliability_figure(ordered, comparison.calibration, styles)
     if comparison.corruptions is not None:
         figures["corruptions"] = corruptions_figure(comparison.corruptions, styles)
-    if comparison.similarity is not None and comparison.similarity.cka:
+    if comparison.similarity:
         figures["cka"] = cka_figure(comparison.similarity)
     return figures
 
@@ -177,9 +177,9 @@ def corruptions_figure(corruptions: CorruptionAccuracy, styles: ModelStyles) -> 
     return figure
 
 
-def cka_figure(similarity: SimilarityComparison) -> Figure:
+def cka_figure(similarity: Sequence[LayerSimilarity]) -> Figure:
     """CKA between all layers of two networks, and of each network with itself."""
-    ordered = sorted(similarity.cka, key=lambda pair: pair.first == pair.second)[:MAX_NETWORKS]
+    ordered = sorted(similarity, key=lambda pair: pair.first == pair.second)[:MAX_NETWORKS]
     figure, axes = make_panels(len(ordered), 3, 3.6, 3.5, extra=0.0)
     for axis, pair in zip(axes, ordered, strict=True):
         axis.imshow(np.asarray(pair.values), cmap=COLOUR_MAP, vmin=0, vmax=1, origin="lower", aspect="auto")
