@@ -182,8 +182,8 @@ leave_one_out_errors = torch.stack(
     [(weights_of(h, off_diagonal) @ values - values).square().mean() for h in bandwidths]
 )
 best = bandwidths[leave_one_out_errors.argmin()].item()
-print(f"least error on pairs seen: h = {bandwidths[observed_errors.argmin()].item():.3f}, the smallest that was tried")
-print(f"least error on pairs left out: h = {best:.2f}")
+print(f"smallest training error: h = {bandwidths[observed_errors.argmin()].item():.3f}, the smallest bandwidth tried")
+print(f"smallest leave-one-out error: h = {best:.2f}")
 assert observed_errors.argmin() == 0 < leave_one_out_errors.argmin() < 40
 
 # %% [markdown]
@@ -216,7 +216,9 @@ for _ in range(100):
     optimizer.step()
 
 learned = KernelRegression("gaussian", 1.0, learn_bandwidth=True).fit(keys[:, None], values)
-print(f"grid {best:.2f}, by hand {log_h.exp().item():.2f}, the package {learned.bandwidth.item():.2f}")
+print(
+    f"grid search {best:.2f}, gradient descent {log_h.exp().item():.2f}, KernelRegression {learned.bandwidth.item():.2f}"
+)
 assert abs(learned.bandwidth.item() - log_h.exp().item()) < 0.01
 
 # %% [markdown]
@@ -248,8 +250,8 @@ for _ in range(200):
     loss.backward()
     optimizer.step()
 plain = min(leave_one_out_error(scale * torch.eye(2)).item() for scale in (1, 2, 4, 8, 16))
-print(f"error: {plain:.3f} with both coordinates (the best of five widths), {loss.item():.3f} with learned ones")
-print("learned w, up to its length:", (w / w.norm()).detach()[:, 0].numpy().round(2))
+print(f"error: {plain:.3f} with equal weights (best of five bandwidths), {loss.item():.3f} with learned weights")
+print("direction of the learned w:", (w / w.norm()).detach()[:, 0].numpy().round(2))
 
 # %% [markdown]
 # Both components of $w$ are nearly the same: the model has learned to use the sum. **Learned queries and learned keys

@@ -266,7 +266,7 @@ attention_heatmaps([shown], column_labels=names, bar_label="may attend")
 scores, nothing = torch.tensor([1.0, 2.0, 3.0]), torch.tensor([False, False, False])
 print("-1e6      ", scores.masked_fill(~nothing, -1e6).softmax(dim=0).numpy().round(3))
 print("-infinity ", scores.masked_fill(~nothing, -torch.inf).softmax(dim=0).numpy())
-print("here      ", masked_softmax(scores, nothing).numpy())
+print("package   ", masked_softmax(scores, nothing).numpy())
 
 # %% [markdown]
 # ## Dropout on attention weights
@@ -310,7 +310,7 @@ assert (q.grad[:, :, 2] == 0).all(), "a query that looks at nothing learns nothi
 scores = torch.tensor([1000.0, 1001.0, 1002.0])
 print("as written:        ", (scores.exp() / scores.exp().sum()).numpy())
 safe = (scores - scores.max()).exp()
-print("largest taken away:", (safe / safe.sum()).numpy().round(3))
+print("maximum subtracted:", (safe / safe.sum()).numpy().round(3))
 assert torch.allclose(safe / safe.sum(), torch.tensor([0.0, 1.0, 2.0]).softmax(dim=0))
 # exp(1000) overflows. After subtracting the largest score all exponents are at most 0, and the weights are the same.
 

@@ -88,8 +88,8 @@ with torch.no_grad():
 
 output, weights = attention(tokens, return_weights=True)
 expected, _ = theirs(tokens, tokens, tokens)
-print("hand and package:", (by_hand - output).abs().max().item() < 1e-5)
-print("package and torch:", (output - expected).abs().max().item() < 1e-5)
+print("by hand equals package:", (by_hand - output).abs().max().item() < 1e-5)
+print("package equals torch:", (output - expected).abs().max().item() < 1e-5)
 assert torch.allclose(by_hand, output, atol=1e-5)
 assert torch.allclose(output, expected, atol=1e-5)
 
@@ -122,7 +122,7 @@ attention_heatmaps(weights[:1], column_labels=["head 0", "head 1", "head 2"])
 # %%
 order = torch.tensor([3, 0, 4, 1, 2])
 assert torch.allclose(attention(tokens[:, order])[0], attention(tokens)[0][:, order], atol=1e-6)
-print("the same outputs, in the new order")
+print("The outputs are the same, in the new order.")
 
 # %% [markdown]
 # So each token needs information about its position. The simplest way is to *add* a vector that encodes it. Then the
@@ -131,7 +131,7 @@ print("the same outputs, in the new order")
 # %%
 positions = sinusoidal_encoding(5, 12)
 difference = attention(tokens[:, order] + positions)[0] - attention(tokens + positions)[0][:, order]
-print(f"with positions they differ by up to {difference.abs().max().item():.2f}")
+print(f"With positions, the outputs differ by up to {difference.abs().max().item():.2f}")
 assert difference.abs().max() > 0.01
 
 # %% [markdown]
@@ -215,7 +215,7 @@ shown = {
     "rotary": scores_of(same, same, RotaryPosition((1, n), d)),
 }
 for name, scores in shown.items():
-    print(f"{name:11} changes by up to {spread_along_diagonals(scores):.2g} when both move on by one")
+    print(f"{name:11} changes by up to {spread_along_diagonals(scores):.2g} when both positions shift by one")
 
 # %%
 standardised = [(scores - scores.mean()) / scores.std() for scores in shown.values()]
@@ -261,7 +261,7 @@ def rotate(x, position, frequency=0.3):
 
 
 for m, n in ((2, 5), (12, 15), (102, 105), (2, 6)):
-    print(f"places {m:3} and {n:3}: {(rotate(q, m) * rotate(k, n).conj()).real.item():.4f}")
+    print(f"positions {m:3} and {n:3}: {(rotate(q, m) * rotate(k, n).conj()).real.item():.4f}")
 
 # %% [markdown]
 # ## Self-attention and cross-attention
@@ -342,7 +342,7 @@ wrong = projected.reshape(2, 3, 5, 4)
 right = split(projected)
 assert wrong.shape == right.shape
 assert not torch.allclose(wrong, right)
-print("the 'first token of head 1' by the wrong one is token", (5 * 4) // 12, "of the sequence")
+print("with reshape, the first token of head 1 is token", (5 * 4) // 12, "of the sequence")
 
 # %% [markdown]
 # **2. A shift is a rotation.** Find the matrix $R$ that maps $PE[p]$ to $PE[p + 7]$ for all $p$ at once.

@@ -122,7 +122,7 @@ for kind, colour in zip(KINDS, COLOURS, strict=False):
     left.semilogy(range(1, 13), sizes[kind], "o-", color=colour, label=kind)
 for kind, colour in zip(KINDS[:2], COLOURS, strict=False):
     last = [initial_statistics(kind, depth)[0][-1] for depth in (2, 4, 8, 16)]
-    print(f"{kind:9} last block of 2: {last[0]:.2f}, of 16: {last[-1]:.2f}")
+    print(f"{kind:9} gradient in the last block: {last[0]:.2f} at depth 2, {last[-1]:.2f} at depth 16")
     right.plot((2, 4, 8, 16), last, "o-", color=colour, label=kind)
 left.set(title="12 blocks: gradient of each", xlabel="block", ylabel="norm")
 right.set(title="gradient of the last block", xlabel="blocks in the stack", ylim=(0, None), xticks=(2, 4, 8, 16))
@@ -243,7 +243,7 @@ source, decoder_input, target = batch(500, torch.Generator().manual_seed(2))
 answers = model.decode_greedily(source, start_token=START, stop_token=STOP, max_tokens=9)
 right = (F.pad(answers, (0, 9 - answers.shape[1]), value=STOP) == target).all(dim=1)
 print("parameters:", sum(parameter.numel() for parameter in model.parameters()))
-print(f"{right.float().mean():.1%} of 500 new sequences reversed without one mistake")
+print(f"{right.float().mean():.1%} of 500 new sequences are reversed without error")
 print(source[0].tolist(), "->", answers[0].tolist())
 
 # %% [markdown]
@@ -323,7 +323,7 @@ for name, finder in finders.items():
         optimizer.step()
     vectors, odd = sets(1000, generator)
     accuracy = (finder(vectors)[..., 0].argmax(dim=1) == odd).float().mean().item()
-    print(f"{name:15} finds {accuracy:.0%} of the odd ones; a guess finds 10%")
+    print(f"{name:15} finds {accuracy:.0%} of the odd vectors; guessing finds 10%")
 
 # %%
 order = torch.randperm(10, generator=generator)
@@ -352,11 +352,11 @@ phi_q, phi_k = elu_features(q), elu_features(k)
 kernel = phi_q @ phi_k.mT  # 50 x 50
 quadratic = kernel @ v / kernel.sum(dim=-1, keepdim=True)
 linear = phi_q @ (phi_k.mT @ v) / (phi_q @ phi_k.sum(dim=-2)[..., None])  # 8 x 8
-print("same answer:", torch.allclose(quadratic, linear), torch.allclose(linear, linear_attention(q, k, v)))
+print("same output:", torch.allclose(quadratic, linear), torch.allclose(linear, linear_attention(q, k, v)))
 assert torch.allclose(quadratic, linear)
 assert torch.allclose(linear, linear_attention(q, k, v))
 softmax = scaled_dot_product_attention(q, k, v)
-print(f"but not that of the softmax: they differ by {((linear - softmax).norm() / softmax.norm()).item():.0%}")
+print(f"difference from softmax attention: {((linear - softmax).norm() / softmax.norm()).item():.0%}")
 
 # %% [markdown]
 # The time that this saves, on this machine:
@@ -483,7 +483,7 @@ print(f"loss with positions {losses[-1]:.2f}, without {blind_losses[-1]:.2f}")
 long, _, longer_target = batch(500, torch.Generator().manual_seed(3), length=9)
 written_long = model.decode_greedily(long, start_token=START, stop_token=STOP, max_tokens=10)
 written_long = F.pad(written_long, (0, 10 - written_long.shape[1]), value=STOP)
-print(f"{(written_long == longer_target).all(dim=1).float().mean():.1%} of them")
+print(f"{(written_long == longer_target).all(dim=1).float().mean():.1%} of the longer sequences")
 # It has learned "position t reads position 7 - t", not reversal in general. To fix this, train on several lengths, with valid_length_mask.
 
 # %% [markdown]

@@ -154,7 +154,7 @@ for model in (ours, theirs):
 N, D, depth = 64, 64, 4
 by_part = {"projections": 4 * N * D * D, "attention": 2 * N * N * D, "MLP": 4 * N * D * D}
 total = N * 48 * D + depth * sum(by_part.values()) + 10 * D  # patches, blocks, head
-print(f"{total:,} MACs; {by_part['attention'] * depth / total:.0%} of it are the products of attention")
+print(f"{total:,} MACs; {by_part['attention'] * depth / total:.0%} of them are matrix products of attention")
 
 # %% [markdown]
 # ## Comparison with a ResNet

@@ -159,7 +159,7 @@ settings = {
 }
 experiment = vc.train("quickstart", settings, quiet=True)
 accuracies = experiment.frame().set_index("contender")["accuracy"]
-print(f"the ResNet, {STEPS} steps: {accuracies['resnet']:.1%} of {TEST_IMAGES} test images")
+print(f"ResNet after {STEPS} steps: accuracy {accuracies['resnet']:.1%} on {TEST_IMAGES} test images")
 
 # %%
 cell = next(experiment.folder.glob("cells/resnet-*"))
@@ -235,7 +235,7 @@ released.set_kernel(convolution.weight.detach())
 with torch.no_grad():
     released.output_bias.copy_(convolution.bias)
     images, _ = batch()
-    print("before training they differ by", f"{(released(images) - convolution(images)).abs().max():.0e}")
+    print("difference before training:", f"{(released(images) - convolution(images)).abs().max():.0e}")
 for name, layer in (("convolution", convolution), ("released attention", released)):
     print(f"{name}: explains {fit(layer, FIT_STEPS):.0%} of the variance of new images")
 

@@ -198,7 +198,7 @@ def excludes_zero(differences):
 
 noise = rng.normal(0, 1, (SIMULATIONS, 5, 3))  # differences in points: experiments, sizes, seeds
 false = excludes_zero(noise)
-print(f"at one size: {false[:, 0].mean():.1%} false; at one or more of five sizes: {false.any(1).mean():.1%}")
+print(f"false claims at one size: {false[:, 0].mean():.1%}; at one or more of five sizes: {false.any(1).mean():.1%}")
 
 # %% [markdown]
 # One comparison is fine. The claim "there is a size at which the ViT is better" is false more than four times as
@@ -214,7 +214,9 @@ print(f"at one size: {false[:, 0].mean():.1%} false; at one or more of five size
 # %%
 A = rng.normal(60, 1, (SIMULATIONS, 3))
 B = np.where(rng.random((SIMULATIONS, 3)) < 0.8, 65.0, 10.0) + rng.normal(0, 1, (SIMULATIONS, 3))
-print(f"three seeds say that B is significantly better in {(excludes_zero(B - A) & ((B - A).mean(1) > 0)).mean():.0%}")
+print(
+    f"B is called significantly better in {(excludes_zero(B - A) & ((B - A).mean(1) > 0)).mean():.0%} of experiments with three seeds"
+)
 
 # %%
 figure, axis = plt.subplots(figsize=(5.5, 2.4), layout="constrained")
@@ -256,7 +258,9 @@ paired_mean, paired = interval(first - second)
 unpaired = stats.t.ppf(0.975, 8) * np.sqrt((first.var(1, ddof=1) + second.var(1, ddof=1)) / 5)
 for name, half in (("paired", paired), ("unpaired", unpaired)):
     power, coverage = (paired_mean > half).mean(), (np.abs(paired_mean - 1) < half).mean()
-    print(f"{name}: +-{half.mean():.1f} points; finds the gap in {power:.0%}; holds the truth in {coverage:.0%}")
+    print(
+        f"{name}: +-{half.mean():.1f} points; detects the gap in {power:.0%}; contains the true gap in {coverage:.0%}"
+    )
 
 # %% [markdown]
 # Both contain the true gap in 95 % of experiments or more. The unpaired interval is far too wide: it includes noise

@@ -38,7 +38,8 @@ A1, A2 = torch.randn(2, 5, 5).mul(2).softmax(-1)  # rows are queries: each sums 
 eye = torch.eye(5)
 R = (eye + A1 + A2 + A2 @ A1) / 4
 print(
-    "the package's:", torch.allclose(vc.attention_rollout([A1.view(1, 1, 5, 5), A2.view(1, 1, 5, 5)])[0], R, atol=1e-6)
+    "equal to attention_rollout:",
+    torch.allclose(vc.attention_rollout([A1.view(1, 1, 5, 5), A2.view(1, 1, 5, 5)])[0], R, atol=1e-6),
 )
 print("rows still sum to one:", [round(value, 4) for value in R.sum(-1).tolist()])
 
@@ -134,7 +135,7 @@ for A, gradient in zip(weights, gradients, strict=True):
     R = R + (gradient * A).clamp(min=0).mean(dim=1) @ R
 by_hand = (R - torch.eye(64)).mean(dim=1).view(-1, 8, 8).detach()
 package = saliency_maps(vit.network, pixels, "relevance", classes=classes)
-print("relevance as the package's:", torch.allclose(by_hand, package, rtol=1e-3, atol=1e-6))
+print("equal to saliency_maps:", torch.allclose(by_hand, package, rtol=1e-3, atol=1e-6))
 
 # %% [markdown]
 # ## Grad-CAM for the CNN
@@ -331,7 +332,10 @@ print(
 strongest = weights[0][0].detach().amax(dim=0)  # one image: (queries, keys); each row sums to more than 1
 buggy = strongest / strongest.sum(-1)  # broadcast along rows: column j is divided by the sum of row j
 print(f"row sums from {buggy.sum(-1).min():.2f} to {buggy.sum(-1).max():.2f}")
-print("mended:", torch.allclose((strongest / strongest.sum(-1, keepdim=True)).sum(-1), torch.ones(64)))
+print(
+    "rows sum to one after the fix:",
+    torch.allclose((strongest / strongest.sum(-1, keepdim=True)).sum(-1), torch.ones(64)),
+)
 
 # %% [markdown]
 # **3. Uniform attention.** What is the rollout of $L$ layers that attend uniformly, $A = U$ with $U_{ij} = 1/N$? Check your formula.

@@ -64,7 +64,7 @@ print(audited)
 
 # %%
 pair = next(pair for pair in audited.pairs if len(set(pair.classes)) > 1)
-print(f"{pair.similarity:.2f} alike:")
+print(f"similarity {pair.similarity:.2f}:")
 figure, axes = plt.subplots(1, 2, figsize=(4, 2.2))
 for axis, path in zip(axes, (pair.first, pair.second), strict=True):
     axis.imshow(Image.open(photos / path))
@@ -237,7 +237,7 @@ alone = {"name": "tuned", "contenders.vit": None, "contenders.resnet": None, "pr
 full = vc.train("decide", {**tiny, **no_downloads, **alone, "contenders.vit_tuned": tuned}, quiet=True).frame()
 probe = extended.frame().query("contender == 'vit_probe'")
 largest = probe[probe["train_size"] == probe["train_size"].max()]
-print(f"head alone {largest['accuracy'].mean():.3f}, all of it {full['accuracy'].mean():.3f}")
+print(f"accuracy: linear probe {largest['accuracy'].mean():.3f}, fully fine-tuned {full['accuracy'].mean():.3f}")
 # Subsets, seeds and test images are equal. The compute differs: the probe trains only the head, on precomputed features.
 
 # %% [markdown]
