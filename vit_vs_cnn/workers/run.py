@@ -43,7 +43,6 @@ from vit_vs_cnn.runs.result import (
 from vit_vs_cnn.runs.run import Run
 from vit_vs_cnn.runs.test_set_log import TestSetLog, output_of
 from vit_vs_cnn.runs.user_code import compute_metrics
-from vit_vs_cnn.strict_yaml import Plain
 from vit_vs_cnn.training.metrics_csv import MetricsCsv, validation_curve
 from vit_vs_cnn.workers.fit import FittedNetwork, fit
 from vit_vs_cnn.workers.probe import fit_head
@@ -326,7 +325,7 @@ def score(prepared: PreparedRun, fitted: FittedNetwork, data: ExperimentData, be
             source=source.get("source"),
             fingerprint=run.fingerprint,
             fold=data.fold(run.seed),
-            data_details=Plain({name: value for name, value in source.items() if name != "source"}),
+            data_details={name: value for name, value in source.items() if name != "source"},
         ),
         cost=fitted.cost,
         scores=Scores(
@@ -341,16 +340,16 @@ def score(prepared: PreparedRun, fitted: FittedNetwork, data: ExperimentData, be
             validation_curve=tuple(validation_curve(run.folder / "metrics.csv").items()) if has_curve else None,
             temperature=held_out.temperature,
             penalty=fitted.penalty,
-            metrics=Plain(compute_metrics(prepared.metrics, predictions)),
+            metrics=compute_metrics(prepared.metrics, predictions),
         ),
         provenance=Provenance.collect(began),
         budget=run.budget.short,
         batch_size=run.experiment.protocol.batch_size,
         recipe_source=recipe_source(run.recipe),
         tuning=recipe_search(run.recipe),
-        model=Plain(prepared.model),
-        recipe=Plain(identity["contender"]),
-        conditions=Plain({name: value for name, value in identity.items() if name not in _OWN_FIELDS}),
+        model=prepared.model,
+        recipe=identity["contender"],
+        conditions={name: value for name, value in identity.items() if name not in _OWN_FIELDS},
     )
 
 
