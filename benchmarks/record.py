@@ -37,7 +37,6 @@ from vit_vs_cnn.runs.record import (
 from vit_vs_cnn.runs.result import RunResult
 from vit_vs_cnn.runs.test_set_log import TestSetLog, output_of
 from vit_vs_cnn.runs.trials import TRIALS_FILE
-from vit_vs_cnn.strict_yaml import Plain
 
 #: Files of an experiment's folder that a record has unchanged.
 COPIED_FILES = ("design.json", "duplicates.json", TRIALS_FILE)
@@ -57,7 +56,7 @@ def record(run: Path, folder: Path) -> int:
     results = []
     for result in runs.values():
         details = result.data.data_details
-        data = replace(result.data, data_details=Plain(details | ({"root": "data"} if "root" in details else {})))
+        data = replace(result.data, data_details=details | ({"root": "data"} if "root" in details else {}))
         results.append(replace(with_entry(result, entries), data=data))
     predictions = {path.name: read_predictions(path / PREDICTIONS) for path in runs}
     write_text(folder / TABLE, table_text([result.to_row() for result in results]))

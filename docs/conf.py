@@ -60,7 +60,6 @@ ONLY_NAMES = (
         "attention.windows.blocks.BlockOptions",
         "data.decoding.InputImage",
         "data.augmentation.augmenter.CustomTransform",
-        "strict_yaml.Plain",
     ),
     *("inspection.saliency.SaliencyRequest", "inspection.map_scores.MapMeasure", "inspection.map_scores.MapNote"),
     *("runs.experiment_data.ExperimentData", "data.batches.TrainingBatches"),

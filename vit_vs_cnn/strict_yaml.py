@@ -21,26 +21,6 @@ LARGEST = 2**63 - 1
 MAX_LEVELS, MAX_VALUES = 32, 100_000
 
 
-class Plain(dict[str, Any]):
-    """Names with values of any type, such as the options of a model.
-
-    jsonargparse makes objects of values like ``{class_path, init_args}`` in a ``dict[str, Any]``, but not in this.
-    """
-
-    __slots__ = ()  # jsonargparse copies only the __dict__ of objects that have one
-
-    @classmethod
-    def of(cls, values: Any) -> "Plain":
-        """Copy a mapping.
-
-        Raises:
-            ValueError: not a mapping.
-        """
-        if not isinstance(values, Mapping):
-            raise ValueError(f"expected a mapping, got {values!r}")
-        return cls(values)
-
-
 class _Strict(yaml.SafeLoader):
     """Loader of plain values. A repeated name is an error, and a date is a text."""
 

@@ -20,7 +20,7 @@ from typing import Any, Literal, TypeVar, get_args, get_origin
 import docstring_parser
 
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.strict_yaml import LARGEST, Plain
+from vit_vs_cnn.strict_yaml import LARGEST
 
 Built = TypeVar("Built")
 WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", type(None): "null"}
@@ -94,10 +94,11 @@ def in_words(hint: Any) -> str:
         case None if isinstance(hint, type) and issubclass(hint, StrEnum):
             return f"one of {', '.join(hint)}"
         case None:
-            is_block = hint is Plain or dataclasses.is_dataclass(hint)
-            return WORDS.get(hint, "a mapping" if is_block else hint.__name__)
-    inner = [in_words(arg) for arg in get_args(hint) if arg is not ...]
-    return f"names, each with {inner[-1]}" if get_origin(hint) is dict else f"a list, each {inner[0]}"
+            return WORDS.get(hint, "a mapping" if dataclasses.is_dataclass(hint) else hint.__name__)
+        case _ if get_origin(hint) is dict:
+            _, value = get_args(hint)
+            return "a mapping" if value is Any else f"names, each with {in_words(value)}"
+    return f"a list, each {in_words(get_args(hint)[0])}"
 
 
 @functools.cache
@@ -107,30 +108,33 @@ def is_plain(hint: Any) -> bool:
         return True
     if get_origin(hint) is not None:
         return all(is_plain(inner) for inner in get_args(hint) if inner is not ...)
-    known = (*WORDS, Plain, Any, Path)
+    known = (*WORDS, Any, Path)
     return hint in known or dataclasses.is_dataclass(hint) or (isinstance(hint, type) and issubclass(hint, StrEnum))
 
 
 def convert(hint: Any, value: Any, location: str) -> Any:
     """Give a plain value the type of a hint.
 
-    A hint may be text, number, truth value, path, ``Plain``, a literal, a ``StrEnum`` (by value), a dataclass, a list,
+    A hint may be text, number, truth value, path, a literal, a ``StrEnum`` (by value), a dataclass, a list,
     tuple or mapping of these, or a union.
 
     Raises:
         InputError: another type; the message begins with ``location``.
     """
     kinds = kinds_of(hint)
+    if hint is Any:
+        return copy.deepcopy(value)
     if value is None and type(None) in kinds:
         return None
-    block = next(filter(dataclasses.is_dataclass, kinds), None)
+    block: Any = next(filter(dataclasses.is_dataclass, kinds), None)
     if block is not None and value is not None:
         return build(block, value, location=location)
     if isinstance(value, list | tuple) and (item := element_of(hint)) is not None:
         return _convert_items(hint, item, value, location)
     for kind in kinds:
         if isinstance(value, Mapping) and get_origin(kind) is dict:
-            return {name: convert(get_args(kind)[1], inner, location) for name, inner in value.items()}
+            inside = get_args(kind)[1]
+            return {name: convert(inside, inner, f"{location}.{name}") for name, inner in value.items()}
         if (read := _as_kind(kind, value)) is not None:
             return read
     if type(value) is int and abs(value) > LARGEST:
@@ -147,8 +151,6 @@ def convert(hint: Any, value: Any, location: str) -> Any:
 
 def _as_kind(kind: Any, value: Any) -> Any:
     """A value as one type that is not a list, a dataclass or None; None if it has another type."""
-    if kind is Plain:
-        return Plain(copy.deepcopy(dict(value))) if isinstance(value, Mapping) else None
     if kind in (int, float):
         return _as_number(kind, value)
     if kind is Path:
@@ -156,7 +158,7 @@ def _as_kind(kind: Any, value: Any) -> Any:
     if isinstance(kind, type) and issubclass(kind, StrEnum):
         return kind(value) if value in list(kind) else None
     allowed = get_args(kind) if get_origin(kind) is Literal else (value,)
-    is_allowed = kind is Any or type(value) is kind or get_origin(kind) is Literal
+    is_allowed = type(value) is kind or get_origin(kind) is Literal
     return next((word for word in allowed if is_allowed and word == value and type(word) is type(value)), None)
 
 

@@ -4,7 +4,6 @@ import pytest
 
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.runs.trials import Trial, ranked, read_trials, write_trials
-from vit_vs_cnn.strict_yaml import Plain
 
 
 def trial(number=0, accuracy=0.5, **changes):
@@ -21,7 +20,7 @@ def trial(number=0, accuracy=0.5, **changes):
         **{"values": {"optimizer": {"name": "sgd", "lr": 0.1}, "schedule.warmup": 0.2}, "cells": ("a", "b")},
     }
     values |= changes
-    return Trial(**values | {"values": Plain(values["values"])})
+    return Trial(**values)
 
 
 def test_it_is_read_as_it_was_written(tmp_path):

@@ -17,7 +17,6 @@ from vit_vs_cnn.runs.networks import build_network
 from vit_vs_cnn.runs.result import read_result
 from vit_vs_cnn.runs.trained_network import open_network
 from vit_vs_cnn.runs.user_code import make_object, make_transform
-from vit_vs_cnn.strict_yaml import Plain
 from vit_vs_cnn.training.classifier import Classifier, balanced_weights
 from vit_vs_cnn.training.optimization import Optimizer
 
@@ -97,9 +96,9 @@ def test_classes_are_made_in_arguments_of_any_type():
 
 def test_a_function_that_transforms_takes_arguments_and_classes_in_these():
     spec = _spec(f"{OWN}.scaled", by=2, parts=[_spec("torch.nn.Identity")])
-    transform = make_transform(Augmentation(transform=Plain(spec)), trust=True)
+    transform = make_transform(Augmentation(transform=spec), trust=True)
     assert transform(torch.full((1, 3, 2, 5), 7, dtype=torch.uint8), [0]).unique().tolist() == [14]
-    refused = Augmentation(transform=Plain(_spec(f"{OWN}.scaled", parts=[_spec("nowhere.Part")])))
+    refused = Augmentation(transform=_spec(f"{OWN}.scaled", parts=[_spec("nowhere.Part")]))
     with pytest.raises(
         InputError, match=r"^augmentation\.transform: .*scaled: parts: nowhere\.Part cannot be imported"
     ):
@@ -221,9 +220,7 @@ def test_balanced_weights_make_every_class_count_the_same():
 
 def test_an_optimizer_of_ones_own_gets_the_groups_and_rates_of_the_others():
     network = create_model("vit_nano", num_classes=7, image_size=(12, 20), depth=1)
-    ours = Optimizer.from_dict(
-        {"name": f"{OWN}.SignDescent", "lr": 0.3, "weight_decay": 0.2, "options": {"sharpness": 3.0}}
-    )
+    ours = Optimizer(**{"name": f"{OWN}.SignDescent", "lr": 0.3, "weight_decay": 0.2, "options": {"sharpness": 3.0}})
     built, theirs = ours.build(network, trust=True), Optimizer(lr=0.3, weight_decay=0.2).build(network)
     assert type(built) is own.SignDescent
     for one, other in zip(built.param_groups, theirs.param_groups, strict=True):

@@ -20,7 +20,6 @@ from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError, TrainingDiverged
 from vit_vs_cnn.models import create_model
 from vit_vs_cnn.runs.trained_network import open_network
-from vit_vs_cnn.strict_yaml import Plain
 from vit_vs_cnn.training import progress
 from vit_vs_cnn.training.classifier import Classifier, MovingAverage
 from vit_vs_cnn.training.optimization import Optimizer, Schedule
@@ -128,7 +127,7 @@ def test_every_parameter_is_in_one_group_and_norms_biases_and_positions_do_not_d
 
 def test_an_option_that_the_optimizer_lacks_is_named():
     with pytest.raises(InputError, match="optimizer adamw"):
-        Optimizer(options=Plain({"wings": 2})).build(_network())
+        Optimizer(options={"wings": 2}).build(_network())
 
 
 @pytest.mark.parametrize("steps", [2, 3, 10, 37, 400])

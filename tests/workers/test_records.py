@@ -26,7 +26,7 @@ from vit_vs_cnn.runs.status import read_status
 from vit_vs_cnn.training.checkpoints import read_checkpoint
 from vit_vs_cnn.training.metrics_csv import MetricsCsv, read_rows
 from vit_vs_cnn.workers import fit, run
-from vit_vs_cnn.workers.run import close_loggers
+from vit_vs_cnn.workers.run import close_services
 from vit_vs_cnn.workers.trainer import trainer_arguments
 
 SHORT = {"budget": {"steps": 2}, "batch_size": 14}
@@ -270,7 +270,7 @@ def test_a_logger_that_fails_does_not_leave_the_runs_of_others_open(monkeypatch)
     monkeypatch.setattr(broken, "finalize", fail)
     run = other.experiment
     with pytest.raises(OSError, match="no connection"):
-        close_loggers([other, broken, other], make_result())
+        close_services([other, broken, other], make_result())
     assert run.is_over
 
 

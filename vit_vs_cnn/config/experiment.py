@@ -19,7 +19,7 @@ from vit_vs_cnn.config.search_space import check_space
 from vit_vs_cnn.config.trainer import decisive, read_trainer
 from vit_vs_cnn.data.options import Augmentation
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.strict_yaml import Plain, check_plain, read_yaml
+from vit_vs_cnn.strict_yaml import check_plain, read_yaml
 from vit_vs_cnn.typed_values import Setting, build, refuse_unknown, settings_of, walk
 
 __all__ = [
@@ -64,7 +64,7 @@ class Experiment:
     contenders: dict[str, Contender]
     output: str = "runs"
     data: Data = field(default_factory=Data)
-    trainer: Plain = field(default_factory=Plain)
+    trainer: dict[str, Any] = field(default_factory=dict)
     execution: Execution = field(default_factory=Execution)
     executor: Executor = field(default_factory=Executor)
     tuning: Tuning = field(default_factory=Tuning)
@@ -109,7 +109,7 @@ class Experiment:
         contenders = {
             name: dataclasses.replace(
                 contender,
-                by_budget=Plain({k: v for k, v in contender.by_budget.items() if k == str(budget.amounts[0])}),
+                by_budget={k: v for k, v in contender.by_budget.items() if k == str(budget.amounts[0])},
             )
             for name, contender in self.contenders.items()
         }
@@ -216,7 +216,7 @@ def experiment_from_dict(values: Mapping[str, Any], *, trusted: bool = True) -> 
         output=output,
         protocol=protocol,
         contenders=contenders,
-        trainer=Plain(read_trainer(_block(values, "trainer"), built["execution"].passive_callbacks, trusted=trusted)),
+        trainer=read_trainer(_block(values, "trainer"), built["execution"].passive_callbacks, trusted=trusted),
         minutes=None if minutes is None else float(minutes),
         trusted=trusted,
         **built,

@@ -15,7 +15,6 @@ from typing import Any
 from vit_vs_cnn.config.schema import Budget, Contender, Data, Protocol
 from vit_vs_cnn.data.options import Augmentation
 from vit_vs_cnn.models.presets import PRESETS
-from vit_vs_cnn.strict_yaml import Plain
 
 #: To be raised when a default changes, as runs that rely on the default then give other results.
 IDENTITY_VERSION = 1
@@ -54,7 +53,7 @@ def hash_of(values: Mapping[str, Any]) -> str:
 
 def default_settings() -> dict[str, Any]:
     """Settings that are left out of the identity of a run where they have these values."""
-    data, protocol, contender = Data(), plain_values(Protocol(Budget(steps=1))), plain_values(Contender(Plain(name="")))
+    data, protocol, contender = Data(), plain_values(Protocol(Budget(steps=1))), plain_values(Contender({"name": ""}))
     del contender["recipe"]  # where the settings came from
     return {
         "data": {"validation_fraction": data.validation_fraction},

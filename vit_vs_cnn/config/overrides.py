@@ -9,7 +9,6 @@ from vit_vs_cnn.config.reading import merge, override
 from vit_vs_cnn.config.recipes import with_recommended
 from vit_vs_cnn.config.schema import Contender, Finetuning, Protocol
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.strict_yaml import Plain
 from vit_vs_cnn.typed_values import build
 
 #: Settings of a contender that are the same at all sizes and with all budgets.
@@ -42,7 +41,7 @@ def read_contender(values: Any, protocol: Protocol, *, shares_augmentation: bool
     contender = build(Contender, full, location=location)
     allowed = {"by_size": protocol.train_sizes, "by_budget": protocol.budget.amounts}
     over = {
-        name: Plain(_read_overrides(values.get(name), contender, keys, location=f"{location}.{name}"))
+        name: _read_overrides(values.get(name), contender, keys, location=f"{location}.{name}")
         for name, keys in allowed.items()
     }
     return dataclasses.replace(contender, **over)

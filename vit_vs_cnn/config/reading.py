@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.strict_yaml import Plain
 from vit_vs_cnn.typed_values import convert, is_plain, shorten
 
 if TYPE_CHECKING:
@@ -23,12 +22,10 @@ def class_parser() -> Iterator["ArgumentParser"]:
     hold for the whole process, and jsonargparse has no public way to read them.
     """
     import jsonargparse
-    from jsonargparse.typing import register_type
 
     settings: dict[str, Any] = getattr(jsonargparse._common, "parsing_settings", {})
     before = dict(settings)
     jsonargparse.set_parsing_settings(instantiate_subclass_spec_in_any=False, import_path_denylist=[])
-    register_type(Plain, serializer=dict, deserializer=Plain.of, type_check=isinstance)
     try:
         yield jsonargparse.ArgumentParser(exit_on_error=False)
     finally:

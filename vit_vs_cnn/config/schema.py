@@ -18,7 +18,7 @@ from vit_vs_cnn.data.options import (
     TableOptions,
 )
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.strict_yaml import Plain, check_class
+from vit_vs_cnn.strict_yaml import check_class
 from vit_vs_cnn.training.optimization import Optimizer, Schedule
 
 #: Upper bounds that find typing errors: images of a step, trials, splits of a trial, threads.
@@ -42,7 +42,7 @@ class Data:
         own: Settings of images from a custom class or from Python.
     """
 
-    source: Literal["synthetic", "cifar10", "cifar100", "folder", "table", "given"] | Plain = "synthetic"
+    source: Literal["synthetic", "cifar10", "cifar100", "folder", "table", "given"] | dict[str, Any] = "synthetic"
     root: str = "data"
     validation_fraction: float = 0.1
     augmentation: Augmentation = field(default_factory=Augmentation)
@@ -354,20 +354,20 @@ class Contender:
             precedence over by_size.
     """
 
-    model: Plain
+    model: dict[str, Any]
     recipe: Recipe = field(default_factory=Recipe)
     optimizer: Optimizer = field(default_factory=Optimizer)
     schedule: Schedule = field(default_factory=Schedule)
     label_smoothing: float = 0.0
-    loss: Plain | None = None
+    loss: dict[str, Any] | None = None
     class_weights: Literal["balanced"] | list[float] | None = None
     ema_half_life: float | None = None
     augmentation: Augmentation | None = None
     starts_from: str | None = None
     weights: Weights | None = None
     finetune: Finetuning = field(default_factory=Finetuning)
-    by_size: Plain = field(default_factory=Plain)
-    by_budget: Plain = field(default_factory=Plain)
+    by_size: dict[str, Any] = field(default_factory=dict)
+    by_budget: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not isinstance(self.model, Mapping):
@@ -412,8 +412,8 @@ class Execution:
     channels_last: bool | None = None
     checkpoint_interval: int | None = None
     validation_interval: int | None = None
-    metrics: Plain = field(default_factory=Plain)
-    passive_callbacks: list[Plain] = field(default_factory=list)
+    metrics: dict[str, Any] = field(default_factory=dict)
+    passive_callbacks: list[dict[str, Any]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         check_numbers(vars(self), checkpoint_interval=AT_LEAST_1, validation_interval=AT_LEAST_1)
@@ -466,7 +466,7 @@ class Tuning:
     """
 
     trials: int | None = None
-    space: Plain = field(default_factory=Plain)
+    space: dict[str, Any] = field(default_factory=dict)
     splits: int | None = None
     seed: int = 0
 

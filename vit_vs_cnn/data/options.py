@@ -4,11 +4,11 @@ import re
 import urllib.parse
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from vit_vs_cnn.bounds import AT_LEAST_0, SHARE, Bounds, check_numbers
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.strict_yaml import Plain, check_class
+from vit_vs_cnn.strict_yaml import check_class
 
 SCHEMES = ("https", "http", "file", "ftp")
 Resize = Literal["crop", "squash", "pad"]
@@ -54,7 +54,7 @@ class Augmentation:
     mixup: float = 0.0
     cutmix: float = 0.0
     resized_crop: tuple[float, float] | None = None
-    transform: Plain | None = None
+    transform: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
         if self.policy not in get_args(Policy):

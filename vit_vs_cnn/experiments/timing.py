@@ -21,7 +21,6 @@ from vit_vs_cnn.runs.experiment_data import ExperimentData
 from vit_vs_cnn.runs.preparation import prepare_network
 from vit_vs_cnn.runs.run import Run
 from vit_vs_cnn.runs.user_code import make_transform
-from vit_vs_cnn.strict_yaml import Plain
 from vit_vs_cnn.workers.supervisor import count_workers
 from vit_vs_cnn.workers.trainer import on_cpu, uses_channels_last
 
@@ -135,4 +134,4 @@ def choose_precision(experiment: Experiment) -> Experiment:
     trainer = {name: value for name, value in experiment.trainer.items() if name != "precision"}
     if precision != SINGLE_PRECISION:  # which is the default, and not written
         trainer["precision"] = precision
-    return replace(experiment, trainer=Plain(trainer))
+    return replace(experiment, trainer=trainer)

@@ -29,7 +29,6 @@ from vit_vs_cnn.runs.pretrained import weights_identities
 from vit_vs_cnn.runs.result import read_result
 from vit_vs_cnn.runs.run import Run
 from vit_vs_cnn.runs.trials import TRIALS_FILE, Trial, ranked, write_trials
-from vit_vs_cnn.strict_yaml import Plain
 from vit_vs_cnn.training.optimization import Optimizer
 from vit_vs_cnn.workers.supervisor import execute
 from vit_vs_cnn.workers.trainer import is_launched_from_outside, world_size
@@ -119,12 +118,12 @@ def _trial_runs(
     seeds = [*first, *(seed for seed in range(len(first) + count) if seed not in first)][:count]
     space, options = experiment.tuning.space or DEFAULT_SPACE, space_of(experiment, name).keys()
     own = base.recipe(name, train_size)
-    identities = Plain(weights_identities(experiment))
+    identities = weights_identities(experiment)
     trials = []
     for number in range(experiment.tuning.trials or DEFAULT_TRIALS):
         sampled = sample_recipe(space, number, seed=experiment.tuning.seed) if number else {}
         sampled = {key: value for key, value in sampled.items() if key in options}
-        recipe = replace(_with_sampled(own, sampled, base.data.augmentation), by_size=Plain(), by_budget=Plain())
+        recipe = replace(_with_sampled(own, sampled, base.data.augmentation), by_size={}, by_budget={})
         here = replace(base, contenders={**base.contenders, name: recipe})
         arguments = name, train_size, here.protocol.budget
         runs = [Run(here, *arguments, seed, pool.fingerprint, world_size(here), identities) for seed in seeds]
@@ -144,7 +143,7 @@ def _with_sampled(own: Contender, sampled: Mapping[str, Any], shared: Augmentati
         return with_values(own, sampled, location="tuning.space") if sampled else own
     rest = {name: value for name, value in sampled.items() if name != "optimizer"}
     recipe = with_values(own, rest, location="tuning.space") if rest else own
-    return replace(recipe, optimizer=Optimizer.from_dict(optimizer))
+    return replace(recipe, optimizer=Optimizer(**optimizer))
 
 
 def _run(runs: Sequence[Run], pool: ExperimentData, console: Console) -> None:
@@ -191,7 +190,7 @@ def _trial(number: int, values: Mapping[str, Any], cells: Sequence[Run], pool: E
         validation_accuracy=fmean(result.accuracy for result in results) if is_complete else None,
         validation_loss=fmean(losses) if is_complete and len(losses) == len(cells) else None,
         seeds=tuple(cell.seed for cell in cells),
-        values=Plain(json.loads(json.dumps(values))),
+        values=json.loads(json.dumps(values)),
         cells=tuple(cell.folder.name for cell in cells),
     )
 
@@ -225,7 +224,7 @@ def _with_best(
     contender = experiment.contenders[name]
     recipe = Recipe(contender.recipe.name, "searched", recipe_hash(searched), search)
     chosen = {setting: getattr(searched, setting) for setting in ("model", *RECIPE_SETTINGS)}
-    changed = replace(contender, **chosen, recipe=recipe, by_size=Plain(), by_budget=Plain())
+    changed = replace(contender, **chosen, recipe=recipe, by_size={}, by_budget={})
     return replace(experiment, contenders={**experiment.contenders, name: changed})
 
 

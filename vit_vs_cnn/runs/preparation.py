@@ -22,7 +22,6 @@ from vit_vs_cnn.runs.result import ScoredOn
 from vit_vs_cnn.runs.run import Run
 from vit_vs_cnn.runs.trained_network import TrainedNetwork, open_network
 from vit_vs_cnn.runs.user_code import make_loss, make_metrics
-from vit_vs_cnn.strict_yaml import Plain
 from vit_vs_cnn.training.classifier import balanced_weights
 
 
@@ -33,7 +32,7 @@ def grid(experiment: Experiment, pool: ExperimentData, *, world_size: int) -> li
         InputError: a training size that the images do not allow.
     """
     sizes = [pool.resolve(size) for size in experiment.protocol.train_sizes]
-    weights = Plain(weights_identities(experiment))
+    weights = weights_identities(experiment)
     return [
         Run(experiment, contender, size, budget, seed, pool.fingerprint, world_size, weights)
         for size in sorted(set(sizes))

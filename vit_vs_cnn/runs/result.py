@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 from vit_vs_cnn.bounds import AT_LEAST_0, AT_LEAST_1, SHARE, check_numbers
 from vit_vs_cnn.config.schema import Budget, RecipeSource, TuningProvenance
 from vit_vs_cnn.errors import DamagedFile
-from vit_vs_cnn.strict_yaml import Plain
 from vit_vs_cnn.typed_values import build, settings_of
 
 if TYPE_CHECKING:
@@ -100,7 +99,7 @@ class RunData:
     source: str | None = None
     fingerprint: str | None = None
     fold: int | None = None
-    data_details: Plain = field(default_factory=Plain)
+    data_details: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_numbers(vars(self), training_images=AT_LEAST_1, validation_images=AT_LEAST_0)
@@ -181,7 +180,7 @@ class Scores:
     validation_curve: tuple[tuple[int, float], ...] | None = None
     temperature: float | None = None
     penalty: float | None = None
-    metrics: Plain = field(default_factory=Plain)
+    metrics: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_numbers(
@@ -214,8 +213,8 @@ class Provenance:
     began: str
     ended: str
     commit: str | None = None
-    versions: Plain = field(default_factory=Plain)
-    hardware: Plain = field(default_factory=Plain)
+    versions: dict[str, Any] = field(default_factory=dict)
+    hardware: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
     def collect(cls, began: str) -> "Provenance":
@@ -224,8 +223,8 @@ class Provenance:
             began=began,
             ended=datetime.now(UTC).isoformat(timespec="seconds"),
             commit=current_commit(),
-            versions=Plain(package_versions()),
-            hardware=Plain(describe_hardware()),
+            versions=package_versions(),
+            hardware=describe_hardware(),
         )
 
 
@@ -257,9 +256,9 @@ class RunResult:
     batch_size: int | None = None
     recipe_source: RecipeSource | None = None
     tuning: TuningProvenance | None = None
-    model: Plain = field(default_factory=Plain)
-    recipe: Plain = field(default_factory=Plain)
-    conditions: Plain = field(default_factory=Plain)
+    model: dict[str, Any] = field(default_factory=dict)
+    recipe: dict[str, Any] = field(default_factory=dict)
+    conditions: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_numbers(vars(self), train_size=AT_LEAST_1, batch_size=AT_LEAST_1)

@@ -14,7 +14,7 @@ from vit_vs_cnn.config.identity import hash_of, identity_of
 from vit_vs_cnn.errors import DamagedFile, InputError, one_line
 from vit_vs_cnn.files import remove_partials, write_text
 from vit_vs_cnn.runs.result import RunResult, ScoredOn, read_result
-from vit_vs_cnn.strict_yaml import Plain, check_plain
+from vit_vs_cnn.strict_yaml import check_plain
 from vit_vs_cnn.typed_values import check
 
 
@@ -36,7 +36,7 @@ class Run:
     seed: int
     fingerprint: str
     world_size: int = 1
-    weights: Plain = field(default_factory=Plain)
+    weights: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.contender not in self.experiment.contenders:

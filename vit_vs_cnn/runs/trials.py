@@ -9,7 +9,6 @@ from typing import Any
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.files import write_text
 from vit_vs_cnn.runs.record import read_table, table_text
-from vit_vs_cnn.strict_yaml import Plain
 from vit_vs_cnn.typed_values import build
 
 #: Name of the table in the folder of an experiment.
@@ -36,7 +35,7 @@ class Trial:
     validation_accuracy: float | None = None
     validation_loss: float | None = None
     seeds: tuple[int, ...] = ()
-    values: Plain = field(default_factory=Plain)
+    values: dict[str, Any] = field(default_factory=dict)
     cells: tuple[str, ...] = ()
 
     @property

@@ -3,13 +3,11 @@
 import importlib
 import inspect
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from vit_vs_cnn.bounds import AT_LEAST_0, SHARE_ABOVE_0, Bounds, check_numbers
 from vit_vs_cnn.errors import InputError, one_line
-from vit_vs_cnn.strict_yaml import Plain
 
 if TYPE_CHECKING:
     import torch
@@ -42,7 +40,7 @@ class Optimizer:
     weight_decay: float = 0.05
     momentum: float = 0.9
     betas: tuple[float, float] | None = None
-    options: Plain = field(default_factory=Plain)
+    options: dict[str, Any] = field(default_factory=dict)
     layer_decay: float | None = None
 
     def __post_init__(self) -> None:
@@ -51,11 +49,6 @@ class Optimizer:
         check_numbers(vars(self), **numbers)
         if not all(map(rate.hold, self.betas or ())):
             raise InputError(f"betas {self.betas} must be {rate}")
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> "Optimizer":
-        """Optimizer from plain values."""
-        return cls(**{**values, "options": Plain(values.get("options", {}))})
 
     @property
     def is_custom(self) -> bool:

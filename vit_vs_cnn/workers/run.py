@@ -43,7 +43,6 @@ from vit_vs_cnn.runs.result import (
 from vit_vs_cnn.runs.run import Run
 from vit_vs_cnn.runs.test_set_log import TestSetLog, output_of
 from vit_vs_cnn.runs.user_code import compute_metrics
-from vit_vs_cnn.strict_yaml import Plain
 from vit_vs_cnn.training.metrics_csv import MetricsCsv, validation_curve
 from vit_vs_cnn.workers.fit import FittedNetwork, fit
 from vit_vs_cnn.workers.probe import fit_head
@@ -51,6 +50,8 @@ from vit_vs_cnn.workers.trainer import is_helper_process, is_launched_from_outsi
 
 #: Folder of the TensorBoard log of a run whose config names no logger.
 TENSORBOARD_FOLDER = "tensorboard"
+#: Columns of a result that loggers of the config get.
+LOGGED_COLUMNS = ("accuracy", "loss", "calibration_error", "validation_accuracy", "steps", "train_seconds")
 #: Methods that end a run of a service.
 END_METHODS = ("finish", "end", "stop")
 #: Parts of the identity of a run that are separate fields of its result.
@@ -114,7 +115,7 @@ def run_one(run: Run, data: ExperimentData, *, console: Console, retries: RetryL
     """
     run.checkpoint.parent.mkdir(parents=True, exist_ok=True)
     if is_helper_process():  # the first process holds the lock, and writes everything
-        fit(prepare(run, data), open_loggers(run), console)
+        fit(prepare(run, data), [*own_loggers(run), *open_services(run)], console)
         return RunState.RUNNING
     try:
         lock = FileLock(run.lock).acquire(timeout=-1 if retries is None else 0)
@@ -124,7 +125,7 @@ def run_one(run: Run, data: ExperimentData, *, console: Console, retries: RetryL
         command_started = None if retries is None else retries.command_started
         if (state := _state_without_work(run, command_started)) is not None:
             return state
-        loggers: list[Logger] = []
+        services: list[Logger] = []
         result = None
         try:
             began = datetime.now(UTC).isoformat(timespec="seconds")
@@ -132,17 +133,19 @@ def run_one(run: Run, data: ExperimentData, *, console: Console, retries: RetryL
                 retries.count_attempt(run)
             run.begin()
             prepared = prepare(run, data)
-            loggers = open_loggers(run)
-            log_settings(run, loggers)
-            fitted = fit_head(prepared, console) if run.recipe.finetune.head else fit(prepared, loggers, console)
+            services = open_services(run)
+            for service in services:
+                service.log_hyperparams({"cell": run.to_dict()["cell"], **run.settings})
+            is_probe, loggers = run.recipe.finetune.head, [*own_loggers(run), *services]
+            fitted = fit_head(prepared, console) if is_probe else fit(prepared, loggers, console)
             result = score(prepared, fitted, data, began)
-            close_loggers(loggers, result)
+            close_services(services, result)
             run.write_result(result)
             return RunState.FINISHED
         except BaseException as error:
             if result is None:
                 with contextlib.suppress(Exception):  # the first error is the one to report
-                    close_loggers(loggers, None)
+                    close_services(services, None)
             kind = FailureKind.of(error)
             if kind is None:
                 raise
@@ -200,20 +203,23 @@ def run_in_own_process(run: Run) -> RunState:
     return RunState.FINISHED
 
 
-def open_loggers(run: Run) -> list[Logger]:
-    """``metrics.csv``, and the loggers of the config; TensorBoard if it names none.
+def own_loggers(run: Run) -> list[Logger]:
+    """``metrics.csv``, and TensorBoard if the config names no logger. They are in the folder of the run."""
+    metrics = MetricsCsv(run.folder / "metrics.csv")
+    if run.experiment.trainer.get("logger", True) is not True:
+        return [metrics]
+    return [metrics, TensorBoardLogger(run.folder, name=TENSORBOARD_FOLDER, version="")]
+
+
+def open_services(run: Run) -> list[Logger]:
+    """The loggers of the config.
 
     Raises:
         InputError: a logger that cannot be made.
     """
-    loggers: list[Logger] = [MetricsCsv(run.folder / "metrics.csv")]
     value = run.experiment.trainer.get("logger", True)
-    if value is True:
-        return [*loggers, TensorBoardLogger(run.folder, name=TENSORBOARD_FOLDER, version="")]
-    if not value:
-        return loggers
-    specs = [_named_after(run, spec) for spec in as_list(value)]
-    return [*loggers, *read_value(trainer_settings()["logger"].hint, specs, "trainer.logger", make_objects=True)]
+    specs = [] if isinstance(value, bool) else [_named_after(run, spec) for spec in as_list(value)]
+    return read_value(trainer_settings()["logger"].hint, specs, "trainer.logger", make_objects=True)
 
 
 def _named_after(run: Run, spec: Any) -> Any:
@@ -236,33 +242,19 @@ def _named_after(run: Run, spec: Any) -> Any:
     return {**spec, "init_args": arguments}
 
 
-def log_settings(run: Run, loggers: Sequence[Logger]) -> None:
-    if not is_helper_process():
-        for logger in _configured(loggers):
-            logger.log_hyperparams({"cell": run.to_dict()["cell"], **run.settings})
-
-
-def close_loggers(loggers: Sequence[Logger], result: RunResult | None) -> None:
+def close_services(services: Sequence[Logger], result: RunResult | None) -> None:
     """Log the result of a run, None for a failure, and end its runs of services, so that the next run has its own."""
     with ExitStack() as stack:  # an error of one logger does not leave the others open
-        for logger in _configured(loggers):
-            stack.callback(_end_run, logger)
-            stack.callback(_log_result, logger, result)
+        for service in services:
+            stack.callback(_end_run, service)
+            stack.callback(_log_result, service, result)
 
 
 def _log_result(logger: Logger, result: RunResult | None) -> None:
     if result is not None:
-        scores, cost = result.scores, result.cost
-        values = {
-            "accuracy": scores.accuracy,
-            "loss": scores.loss,
-            "calibration_error": scores.calibration_error,
-            "validation_accuracy": scores.validation_accuracy,
-            "steps": cost.steps,
-            "train_seconds": cost.train_seconds,
-        }
-        metrics = {f"result/{name}": float(value) for name, value in values.items() if value is not None}
-        logger.log_metrics(metrics, step=cost.steps)
+        row = result.to_row()
+        metrics = {f"result/{name}": float(row[name]) for name in LOGGED_COLUMNS if row[name] is not None}
+        logger.log_metrics(metrics, step=result.cost.steps)
         logger.save()
     logger.finalize("failed" if result is None else "success")
 
@@ -271,11 +263,6 @@ def _end_run(logger: Logger) -> None:
     run = getattr(logger, "experiment", None)
     if end := next((method for name in END_METHODS if callable(method := getattr(run, name, None))), None):
         end()
-
-
-def _configured(loggers: Sequence[Logger]) -> list[Logger]:
-    """Loggers that the config names. The others have config and result in their own folder."""
-    return [logger for logger in loggers if not isinstance(logger, MetricsCsv) and logger.name != TENSORBOARD_FOLDER]
 
 
 def score(prepared: PreparedRun, fitted: FittedNetwork, data: ExperimentData, began: str) -> RunResult:
@@ -326,7 +313,7 @@ def score(prepared: PreparedRun, fitted: FittedNetwork, data: ExperimentData, be
             source=source.get("source"),
             fingerprint=run.fingerprint,
             fold=data.fold(run.seed),
-            data_details=Plain({name: value for name, value in source.items() if name != "source"}),
+            data_details={name: value for name, value in source.items() if name != "source"},
         ),
         cost=fitted.cost,
         scores=Scores(
@@ -341,16 +328,16 @@ def score(prepared: PreparedRun, fitted: FittedNetwork, data: ExperimentData, be
             validation_curve=tuple(validation_curve(run.folder / "metrics.csv").items()) if has_curve else None,
             temperature=held_out.temperature,
             penalty=fitted.penalty,
-            metrics=Plain(compute_metrics(prepared.metrics, predictions)),
+            metrics=compute_metrics(prepared.metrics, predictions),
         ),
         provenance=Provenance.collect(began),
         budget=run.budget.short,
         batch_size=run.experiment.protocol.batch_size,
         recipe_source=recipe_source(run.recipe),
         tuning=recipe_search(run.recipe),
-        model=Plain(prepared.model),
-        recipe=Plain(identity["contender"]),
-        conditions=Plain({name: value for name, value in identity.items() if name not in _OWN_FIELDS}),
+        model=prepared.model,
+        recipe=identity["contender"],
+        conditions={name: value for name, value in identity.items() if name not in _OWN_FIELDS},
     )
 
 
