@@ -10,11 +10,11 @@ PACKAGE = Path(__file__).parents[1] / "vit_vs_cnn"
 #: The rooms from the ground up: a room imports from those that stand before it, and from itself.
 ROOMS = (
     *("attention", "statistics", "models", "data", "training", "config", "runs", "workers", "experiments", "regimes"),
-    *("inspection", "comparison", "conversion", "reporting", "results", "api", "commands", "printing", "cli"),
+    *("inspection", "comparison", "conversion", "reporting", "results", "api", "commands", "cli"),
 )
 #: Rooms that stand beside each other and know nothing of each other.
 APART = {("models", "statistics"), ("data", "attention"), ("data", "models"), ("data", "statistics")}
-EVERYWHERE = {"bounds", "console", "counter_random", "devices", "errors", "files", "optional_deps"}
+EVERYWHERE = {"bounds", "console", "counter_random", "devices", "errors", "files"}
 EVERYWHERE |= {"process", "strict_yaml", "typed_values"}
 LIBRARIES = {
     "attention": {"torch", "einops", "jaxtyping"},

@@ -1,5 +1,6 @@
-"""Errors that the command line prints as one line, and its exit codes."""
+"""Errors that the command line prints as one line, its exit codes, and optional libraries that may be missing."""
 
+import importlib
 import re
 from typing import Any
 
@@ -64,3 +65,26 @@ def one_line(error: BaseException, at_most: int = 300) -> str:
     """Message of an error in one line, shortened and without terminal colors; its type if there is no message."""
     message = " ".join(re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", str(error)).split()) or type(error).__name__
     return message if len(message) <= at_most else f"{message[: at_most - 6]} [...]"
+
+
+#: Name of the library and of the extra, by the name of its module.
+EXTRAS = {
+    "onnxruntime": ("onnxruntime", "export"),
+    "onnxscript": ("onnxscript", "export"),
+    "ray": ("Ray", "ray"),
+}
+
+
+def import_optional(module: str, *, needed_by: str) -> Any:
+    """Import an optional library, or a module of one.
+
+    Raises:
+        InputError: it is not installed. The message has the command that installs it.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        name, extra = EXTRAS[module.partition(".")[0]]
+        raise InputError(
+            f'{needed_by} needs {name}, which is not installed: pip install "vit-vs-cnn[{extra}]"'
+        ) from error

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from tests.experiments.tiny import run_quietly, tiny_config
-from vit_vs_cnn import printing
+from vit_vs_cnn import cli
 from vit_vs_cnn.cli import main
 from vit_vs_cnn.config.experiment import experiment_from_dict, read_config
 from vit_vs_cnn.config.recipes import recipe_source
@@ -94,7 +94,7 @@ def test_the_best_trial_is_the_recipe_of_the_grid(tuned):
 
 
 def test_the_chosen_recipes_are_printed(tuned, capsys):
-    printing.print_result("tune", experiment_from_dict(read_config(tuned / "tiny" / "tuned.yaml")))
+    cli.PRINTERS["tune"](experiment_from_dict(read_config(tuned / "tiny" / "tuned.yaml")))
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("linear, 120 images: trial ")
     assert len(lines) == 2 + 2

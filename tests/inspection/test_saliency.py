@@ -97,5 +97,3 @@ def test_what_a_network_does_not_see_makes_no_two_maps_alike():
 def test_an_unknown_method_is_named_with_those_that_there_are():
     with pytest.raises(InputError, match='no method "rolout"; allowed: raw_attention, rollout'):
         saliency_maps(_network("vit"), GIVEN, "rolout")
-    with pytest.raises(InputError, match="ResNet has no attention weights"):
-        saliency_maps(_network("resnet"), GIVEN, "rollout")

@@ -43,23 +43,17 @@ class CalibrationComparison:
     fitted_on: int
 
 
-def brier_score(probabilities: Float[Tensor, "count classes"], labels: Int64[Tensor, "count"]) -> float:
-    """``1/N sum_i sum_c (p_ic - [c = y_i])^2``.
+def calibration_scores(logits: Float[Tensor, "count classes"], labels: Int64[Tensor, "count"]) -> CalibrationScores:
+    """All measures of calibration, in float64. Brier score: ``1/N sum_i sum_c (p_ic - [c = y_i])^2``.
 
     Reference: Brier, "Verification of forecasts expressed in terms of probability", 1950.
     """
-    truth = F.one_hot(labels, probabilities.shape[1]).to(probabilities.dtype)
-    return float((probabilities - truth).square().sum(1).mean())
-
-
-def calibration_scores(logits: Float[Tensor, "count classes"], labels: Int64[Tensor, "count"]) -> CalibrationScores:
-    """All measures of calibration, in float64."""
     logits = logits.double()
-    probabilities = logits.softmax(1)
+    probabilities, truth = logits.softmax(1), F.one_hot(labels, logits.shape[1]).double()
     confidence, predicted = probabilities.max(1)
     right, nll = predicted.eq(labels), float(F.cross_entropy(logits, labels))
-    scores = calibration_error(confidence, right), nll, brier_score(probabilities, labels)
-    return CalibrationScores(*scores, *reliability(confidence, right))
+    brier = float((probabilities - truth).square().sum(1).mean())
+    return CalibrationScores(calibration_error(confidence, right), nll, brier, *reliability(confidence, right))
 
 
 def compare_calibration(

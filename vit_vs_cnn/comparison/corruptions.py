@@ -11,7 +11,6 @@ out.
 """
 
 import io
-import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -23,12 +22,12 @@ from PIL import Image
 from torch import Generator, Tensor
 from torch.nn import functional as F
 
-from vit_vs_cnn.comparison.entries import ComparisonEntry, paired_rows
+from vit_vs_cnn.comparison.entries import ComparisonEntry
 from vit_vs_cnn.counter_random import derive_seed
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.runs.evaluation import predict
 from vit_vs_cnn.statistics.intervals import Estimate
-from vit_vs_cnn.statistics.mean_distribution import SeedScores, difference_over_seeds, mean_over_seeds
+from vit_vs_cnn.statistics.mean_distribution import SeedScores, mean_over_seeds
 
 Bytes = UInt8[Tensor, "count channels rows cols"]
 LEVELS = (1, 2, 3, 4, 5)
@@ -201,7 +200,6 @@ class CorruptionAccuracy:
         accuracy: by group and corruption, one for each level.
         mean: of each group over all corruptions and levels, with an interval that covers other test images.
         by_network: mean of each network over all corruptions and levels.
-        differences: of ``mean`` between every two groups, on the same images.
     """
 
     images: int
@@ -209,7 +207,6 @@ class CorruptionAccuracy:
     accuracy: dict[str, dict[str, list[float]]]
     mean: dict[str, Estimate]
     by_network: dict[str, float]
-    differences: dict[str, Estimate]
 
 
 def compare_corruptions(
@@ -242,11 +239,7 @@ def compare_corruptions(
         for name, members in groups.items()
         for member, share in zip(members, by_image[name].mean(1), strict=True)
     }
-    differences = {
-        f"{a} - {b}": _difference(groups[a], groups[b], by_image[a], by_image[b])
-        for a, b in itertools.combinations(groups, 2)
-    }
-    return CorruptionAccuracy(len(test), clean, accuracy, mean, by_network, differences)
+    return CorruptionAccuracy(len(test), clean, accuracy, mean, by_network)
 
 
 def spread_subset(test: LabelledImages, count: int) -> LabelledImages:
@@ -266,15 +259,6 @@ def _correct_answers(groups: Mapping[str, Sequence[ComparisonEntry]], images: La
         for name, members in trained.items()
     }
     return {name: (scores.argmax(2) == images.labels).numpy() for name, scores in logits.items()}
-
-
-def _difference(
-    first: Sequence[ComparisonEntry], second: Sequence[ComparisonEntry], ours: np.ndarray, theirs: np.ndarray
-) -> Estimate:
-    *rows, paired = paired_rows(first, second)
-    is_single = len(rows[0]) == len(rows[1]) == 1
-    scores = SeedScores.from_correct(ours[rows[0]]), SeedScores.from_correct(theirs[rows[1]])
-    return difference_over_seeds(*scores, paired=paired or is_single).interval()
 
 
 def corrupt(images: Bytes, name: str, level: int, *, seed: int = 0) -> Bytes:

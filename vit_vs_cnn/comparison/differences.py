@@ -62,7 +62,9 @@ def list_differences(entries: Sequence[ComparisonEntry], test_evaluations: Mappi
         warnings.append(
             f"it is not known on which images {', '.join(unrecorded)} was trained: test images may be among them"
         )
-    warnings += _unfair_settings(settings) + _seed_warnings(groups) + _recipe_warnings(groups)
+    warnings += _unfair_settings(settings) + _seed_warnings(groups)
+    if obstacle := recipe_obstacle({name: [member.result for member in group] for name, group in groups.items()}):
+        warnings.append(f"{obstacle.text}, so the models allow no conclusion")
     if repeated := [f"{name} {times} times" for name, times in test_evaluations.items() if times > 1]:
         warnings.append(
             f"weights that have been tested more than once, this comparison included: {', '.join(repeated)}"
@@ -114,8 +116,3 @@ def _seed_warnings(groups: Mapping[str, Sequence[ComparisonEntry]]) -> list[str]
     }
     differing = sorted(str(seed) for seed, times in Counter(seed for seed, _ in subsets).items() if times > 1)
     return [f"with seed {', '.join(differing)} they were trained on different subsets"] if differing else []
-
-
-def _recipe_warnings(groups: Mapping[str, Sequence[ComparisonEntry]]) -> list[str]:
-    obstacle = recipe_obstacle({name: [member.result for member in members] for name, members in groups.items()})
-    return [] if obstacle is None else [f"{obstacle.text}, so the models allow no conclusion"]

@@ -17,7 +17,7 @@ from vit_vs_cnn.runs.experiment_data import ExperimentData
 from vit_vs_cnn.runs.experiment_folder import longest_budget, read_finished_results, read_run_names
 from vit_vs_cnn.runs.networks import check_logits
 from vit_vs_cnn.runs.result import RunResult, read_result
-from vit_vs_cnn.runs.run import Run, split_folder_name
+from vit_vs_cnn.runs.run import Run
 from vit_vs_cnn.runs.test_set_log import LogSummary, TestSetLog, output_of, summarize_log
 from vit_vs_cnn.runs.trained_network import TrainedNetwork, open_network
 from vit_vs_cnn.statistics.pair_comparison import Obstacle
@@ -250,17 +250,14 @@ def _expand(words: Sequence[str], train_size: int | None) -> tuple[list[tuple[st
 def select_cells(experiment: Path, train_size: int | None) -> tuple[list[Path], str]:
     """The finished runs of the longest budget and one training size, and their description.
 
-    The default is the largest size whose cells are all finished.
+    The default is the largest size at which every contender has a finished cell.
     """
     grid, finished = read_run_names(experiment), read_finished_results(experiment)
     longest = longest_budget(grid, finished)
     results = {folder: result for folder, result in finished.items() if grid[folder.name] == longest}
-    sizes, names = {result.train_size for result in results.values()}, {folder.name for folder in results}
-    planned = {name: split_folder_name(name)[1] for name, budget in grid.items() if budget == longest}
-    complete = [size for size in sizes if names.issuperset(name for name, n in planned.items() if n == size)]
-    if not complete:  # sizes at which every contender has a finished cell
-        pairs = {(result.contender, result.train_size) for result in results.values()}
-        complete = [size for size in sizes if all((contender, size) in pairs for contender, _ in pairs)]
+    pairs = {(result.contender, result.train_size) for result in results.values()}
+    sizes = {size for _, size in pairs}
+    complete = [size for size in sizes if all((contender, size) in pairs for contender, _ in pairs)]
     size = train_size or max(complete or sizes)
     if size not in sizes:
         raise InputError(f"{experiment}: no finished run of {size} images; there are {sorted(sizes)}")

@@ -14,11 +14,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from vit_vs_cnn.errors import InputError, one_line
+from vit_vs_cnn.errors import InputError, import_optional, one_line
 from vit_vs_cnn.models.input_wrappers import NormalizedInput
 from vit_vs_cnn.models.timm_conversion import convert_to_timm
 from vit_vs_cnn.models.vit import VisionTransformer
-from vit_vs_cnn.optional_deps import import_optional
 from vit_vs_cnn.runs.evaluation import hash_weights
 from vit_vs_cnn.runs.held_out import OUT_OF_DISTRIBUTION_FILE
 from vit_vs_cnn.runs.networks import CHECKPOINT_KEY_TRAINING_HASHES

@@ -31,16 +31,12 @@ def channel_statistics(
     """
     levels = torch.arange(256, dtype=torch.float64) / 255
     batches = images.split(_COUNTED_IMAGES) if isinstance(images, Tensor) else images
-    histograms = sum(_histograms(batch) for batch in batches)
-    assert isinstance(histograms, Tensor), "there are images"
+    counts = [torch.stack([torch.bincount(c.flatten(), minlength=256) for c in batch.unbind(1)]) for batch in batches]
+    histograms = torch.stack(counts).sum(0)
     shares = histograms.double() / histograms.sum(1, keepdim=True)
     mean = shares @ levels
     deviation = (shares * (levels - mean[:, None]) ** 2).sum(1).sqrt()
     return mean.float(), torch.where(deviation > 0, deviation, 1.0).float()
-
-
-def _histograms(images: ImageBytes) -> Int64[Tensor, "channels 256"]:
-    return torch.stack([torch.bincount(c.flatten(), minlength=256) for c in images.unbind(1)])
 
 
 class TrainingBatches:

@@ -96,7 +96,7 @@ class LabelledImages:
 
     def subset(self, indices: Int64[Tensor, "chosen"]) -> "LabelledImages":
         """The images at ``indices``, in that order. Pixels are copied up to ``MAX_COPIED_BYTES``."""
-        positions = indices.tolist()
+        positions: list[int] = indices.tolist()
         masks = None if self.masks is None else self.masks[indices]
         groups = None if self.groups is None else [self.groups[i] for i in positions]
         names = [str(self.sample_ids[i]) for i in positions]

@@ -5,7 +5,7 @@ import os
 import re
 import warnings
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -389,8 +389,9 @@ def list_table(path: Path, options: TableOptions) -> ImageListing:
 
     names, classes = column("image", options.image), column("label", options.label)
     _check_unique(path, names)
-    class_names = _sort_classes(set(classes))
-    if _are_numbers(class_names) and int(class_names[0]) < 0:
+    are_numbers = all(re.fullmatch("-?[0-9]+", name) for name in classes)
+    class_names = tuple(sorted(set(classes), key=lambda name: (int(name) if are_numbers else 0, name)))
+    if are_numbers and int(class_names[0]) < 0:
         raise InputError(
             f"{path}: row {classes.index(class_names[0]) + 1} has the label {class_names[0]} in column "
             f"{options.label!r}; numbers below 0 mark unlabelled images: leave these out"
@@ -425,14 +426,6 @@ def _check_unique(path: Path, names: list[str]) -> None:
     name, count = Counter(names).most_common(1)[0]
     if count > 1:
         raise InputError(f"{path}: the image {name!r} is in {count} rows")
-
-
-def _are_numbers(names: Collection[str]) -> bool:
-    return all(re.fullmatch("-?[0-9]+", name) for name in names)
-
-
-def _sort_classes(names: set[str]) -> tuple[str, ...]:
-    return tuple(sorted(names, key=lambda name: (int(name), name)) if _are_numbers(names) else sorted(names))
 
 
 def _read_table(path: Path) -> "pandas.DataFrame":

@@ -127,15 +127,11 @@ def near_duplicate_pairs_within(
     return _unique(*(torch.cat(parts) for parts in zip(*results, strict=True)))
 
 
-def channel_means_and_deviations(
-    images: LabelledImages,
-) -> tuple[Float32[Tensor, "count channels"], Float32[Tensor, "count"]]:
-    """Mean of each channel of each image, 0 to 255, and the largest standard deviation of a channel."""
-    if not len(images):
-        return torch.zeros(0, images.image_shape[0]), torch.zeros(0)
-    planes = (batch.float().flatten(2) for batch in images.batches(_CHUNK))
-    means, deviations = zip(*((part.mean(2), part.std(2, correction=0).amax(1)) for part in planes), strict=True)
-    return torch.cat(means), torch.cat(deviations)
+def find_blank_images(images: LabelledImages) -> Bool[Tensor, "count"]:
+    """Mask of the images of one colour: all channels deviate by at most ``MAX_BLANK_DEVIATION``."""
+    planes = (batch.float().flatten(2) for batch in images.batches(_CHUNK) if len(batch))
+    masks = [part.std(2, correction=0).amax(1) <= MAX_BLANK_DEVIATION for part in planes]
+    return torch.cat([torch.zeros(0, dtype=torch.bool), *masks])
 
 
 def find_copies(

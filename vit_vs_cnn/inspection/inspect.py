@@ -68,8 +68,7 @@ class InspectionRequest:
         image_count: number of images to choose, or largest number from a folder.
         methods: names; the defaults for each network if empty.
         target_class: class of the maps; the predicted one if None.
-        score_maps: score all methods, or the named ones, on other images.
-        score_image_count: number of images for these scores.
+        score_image_count: number of other images on which all methods, or the named ones, are scored; 0 for none.
         root: folder of the data, if it has moved.
         seed: of the chosen images.
         trust: whether the class of a model that is not the package's own may be imported.
@@ -79,8 +78,7 @@ class InspectionRequest:
     image_count: int = 16
     methods: tuple[str, ...] = ()
     target_class: str | None = None
-    score_maps: bool = False
-    score_image_count: int = 200
+    score_image_count: int = 0
     root: Path | None = None
     seed: int = 0
     trust: bool = False
@@ -210,7 +208,7 @@ def inspect_networks(
         for network in networks
     ]
     scores, skipped = {}, {}
-    for network in networks if request.score_maps else ():
+    for network in networks if request.score_image_count else ():
         tell(f"scoring the methods of {network.name}")
         scores[network.name], reasons = score_network(network, request, grid_size, tell)
         skipped |= {(network.name, method): reason for method, reason in reasons.items()}
@@ -411,7 +409,8 @@ def select_images(
         if (highest := max(numbers)) >= len(data):
             raise InputError(f"images: {highest} is not a number of {source}; allowed: 0 to {len(data) - 1}")
         return InspectedImages(data.subset(torch.tensor(numbers)), f"chosen by number from {source}")
-    chosen = _random_numbers(len(data), count, seed)
+    generator = torch.Generator().manual_seed(derive_seed(seed, "images to inspect"))
+    chosen = torch.randperm(len(data), generator=generator)[:count]
     return InspectedImages(data.subset(chosen), f"chosen from {source} by seed {seed}")
 
 
@@ -453,11 +452,6 @@ def _scored_images(
         return test, f"the {len(test):,} test images"
     validation = pool.draw(cell.train_size, cell.seed).validation
     return validation, f"the {len(validation):,} validation images"
-
-
-def _random_numbers(total: int, count: int, seed: int) -> Tensor:
-    generator = torch.Generator().manual_seed(derive_seed(seed, "images to inspect"))
-    return torch.randperm(total, generator=generator)[:count]
 
 
 def _files(path: Path, count: int) -> list[Path]:

@@ -49,7 +49,8 @@ def attention_rollout(
     """
     check_weights(weights)
     fused = _fusions(weights, head_fusion, discard_ratio, extra_tokens)
-    return propagate_rows(identity_rows(weights), residual, fused)
+    identity = torch.eye(weights[0].shape[-1]).to(weights[0]).expand(len(weights[0]), -1, -1)
+    return propagate_rows(identity, residual, fused)
 
 
 def rollout_map(weights: Sequence[Weights], *, query: Query, extra_tokens: int = 0) -> Float[Tensor, "batch patches"]:
@@ -171,12 +172,6 @@ def propagate_rows(rows: Rows, residual: float, fused: Iterable[Matrices]) -> Ro
         moved = torch.bmm((moving / sums).masked_fill(empty, 0.0), matrices)
         rows = residual * rows + moved + moving * empty
     return rows.to(kind)
-
-
-def identity_rows(weights: Sequence[Weights]) -> Matrices:
-    """The identity for each image, in the type and on the device of the weights."""
-    check_weights(weights)
-    return torch.eye(weights[0].shape[-1]).to(weights[0]).expand(len(weights[0]), -1, -1)
 
 
 def query_row(query: Query, weights: Sequence[Weights], extra_tokens: int) -> Float[Tensor, "batch 1 tokens"]:

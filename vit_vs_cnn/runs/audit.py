@@ -21,7 +21,7 @@ from vit_vs_cnn.data.decoding import ImageFileInfo, read_file_info
 from vit_vs_cnn.data.image_cache import CachedImages
 from vit_vs_cnn.data.images import LabelledImages, concatenate
 from vit_vs_cnn.data.listing import SPLITS, FileProblem, count_by_kind, format_counts
-from vit_vs_cnn.data.near_duplicates import MAX_BLANK_DEVIATION, channel_means_and_deviations, find_copies
+from vit_vs_cnn.data.near_duplicates import find_blank_images, find_copies
 from vit_vs_cnn.data.options import Resize
 from vit_vs_cnn.files import CommandResult
 from vit_vs_cnn.runs.experiment_data import open_source
@@ -248,8 +248,7 @@ def audit_images(data: Data, tell: Callable[[str], None] = lambda text: None, *,
     if folds is not None:  # training images come first
         split_of[: len(folds)] = [f"fold {fold}" for fold in folds]
         splits = _split_by_fold(images, folds)
-    _, deviations = channel_means_and_deviations(images)
-    blank = deviations <= MAX_BLANK_DEVIATION
+    blank = find_blank_images(images)
     pairs, pictures = None, ()
     if data.source != "synthetic":  # each synthetic image is generated anew
         tell("searching for duplicates")

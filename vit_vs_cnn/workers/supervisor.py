@@ -19,8 +19,7 @@ from rich.console import Console
 
 from vit_vs_cnn.config.experiment import Executor, Experiment
 from vit_vs_cnn.console import format_count
-from vit_vs_cnn.errors import InputError, Interrupted, ProcessLost, one_line
-from vit_vs_cnn.optional_deps import import_optional
+from vit_vs_cnn.errors import InputError, Interrupted, ProcessLost, import_optional, one_line
 from vit_vs_cnn.process import on_termination, torch_threads
 from vit_vs_cnn.runs.experiment_data import ExperimentData
 from vit_vs_cnn.runs.failures import is_locked

@@ -182,7 +182,9 @@ class Augmenter:
         if counts:
             images = self._apply_policy(images, plan, counts)
         if self.transform is not None:
-            images = self.transform(images, _seeds(draws[:, -NUM_UNIFORM_DRAWS["transform"] :]))
+            # A seed of 48 bits for each image; a float32 in [0, 1) holds 24.
+            upper, lower = (draws[:, -NUM_UNIFORM_DRAWS["transform"] :].double() * 2**24).long().unbind(1)
+            images = self.transform(images, (upper * 2**24 + lower).tolist())
         values = self.normalise(images)
         if "erasing" in plan:  # zero is the mean colour
             values = values.mul_(1 - box_mask(plan["erasing"], (rows, cols)))
@@ -236,12 +238,6 @@ class Augmenter:
             table = make_policy_table(self.config.policy, self._bins, grid_size)
             self._tables[device, grid_size] = table.to(device)
         return self._tables[device, grid_size]
-
-
-def _seeds(uniform: Float32[Tensor, "batch 2"]) -> list[int]:
-    """A seed of 48 bits for each image; a float32 in [0, 1) holds 24."""
-    upper, lower = (uniform.double() * 2**24).long().unbind(1)
-    return (upper * 2**24 + lower).tolist()
 
 
 def _to_device(plan: dict[str, Tensor], device: torch.device) -> dict[str, Tensor]:

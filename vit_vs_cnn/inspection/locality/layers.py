@@ -193,9 +193,12 @@ def find_attention_layers(network: nn.Module) -> list[AttentionLayer]:
     """The attention layers of a ``VisionTransformer``, the first layer first; none of another network."""
     if not isinstance(network, VisionTransformer):
         return []
-    names = [f"encoder.blocks.{index}.attention" for index in range(len(network.encoder.blocks))]
     layout = (network.grid_size, network.num_prefix_tokens, network.patch_embedding.patch_size)
-    return [AttentionLayer(name, network.get_submodule(name), *layout) for name in names]
+    blocks: Any = network.encoder.blocks
+    return [
+        AttentionLayer(f"encoder.blocks.{index}.attention", block.attention, *layout)
+        for index, block in enumerate(blocks)
+    ]
 
 
 @torch.no_grad()

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.optional_deps import EXTRAS, import_optional
+from vit_vs_cnn.errors import EXTRAS, InputError, import_optional
 
 PROJECT = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
 
