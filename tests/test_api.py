@@ -121,9 +121,9 @@ def test_the_readmes_examples_run_as_written(request, figures, config, found, tm
     (code,) = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
     names = {}
     _quietly(exec, code, names)
-    assert len(names["found"].results) == 2 * 3
+    assert len(names["findings"].results) == 2 * 3
     assert names["attention"].shape == (2, 64, 64)
-    assert names["found"].page.read_text().startswith("<!DOCTYPE html>")
+    assert names["findings"].page.read_text().startswith("<!DOCTYPE html>")
     assert capsys.readouterr().out.count("Recommendation: ") == 1
     assert [image.size for image in drawn] == [(600, 330) if figures == "real_figures" else (1, 1)]
 
