@@ -1,12 +1,10 @@
 """What is told while a command runs."""
 
 import warnings
-from datetime import UTC, datetime
 from types import SimpleNamespace
 
 from vit_vs_cnn.console import one_line_warnings, open_console
 from vit_vs_cnn.workers import worker
-from vit_vs_cnn.workers.run import RetryLimit
 
 
 def test_brackets_and_colons_of_a_message_are_told_as_they_are(capsys):
@@ -32,9 +30,9 @@ def test_workers_warn_as_the_command_does(capsys, monkeypatch):
         warnings.warn("tested twice", stacklevel=1)
 
     monkeypatch.setattr(worker, "take_runs", take_runs)
-    run = SimpleNamespace(experiment=None, fingerprint="f")
+    run = SimpleNamespace(experiment=SimpleNamespace(protocol=SimpleNamespace(threads=1)), fingerprint="f")
     monkeypatch.setattr(worker.ExperimentData, "of", lambda *_, **__: run)
     monkeypatch.setattr(worker.WorkRequest, "unfinished", lambda _: [run])
-    request = worker.WorkRequest([], RetryLimit(datetime.now(UTC), retries=0), torch_threads=1)
+    request = worker.WorkRequest([], 0)
     assert worker.work(request) is None
     assert capsys.readouterr().err == "warning: tested twice\n"

@@ -21,7 +21,7 @@ from vit_vs_cnn.experiments import runner
 from vit_vs_cnn.runs.experiment_data import ExperimentData
 from vit_vs_cnn.runs.preparation import grid
 from vit_vs_cnn.workers import supervisor
-from vit_vs_cnn.workers.run import RetryLimit
+from vit_vs_cnn.workers.run import WorkRequest
 
 
 @pytest.fixture
@@ -106,7 +106,7 @@ def test_a_second_command_in_a_folder_says_that_another_one_works_there(values, 
     supervisor.execute(cells, pool, console=Console(file=told, width=500))
     assert "Another command" not in told.getvalue()
     cells[0].folder.mkdir(parents=True)
-    RetryLimit(datetime(2026, 3, 5, 7, 11, tzinfo=UTC), 1).count_attempt(cells[0])
+    WorkRequest([], 1, datetime(2026, 3, 5, 7, 11, tzinfo=UTC)).count_attempt(cells[0])
     with FileLock(cells[0].lock):
         supervisor.execute(cells, pool, console=Console(file=told, width=500))
     who = f"process {os.getpid()} on {platform.node()}, since 2026-03-05 07:11 UTC"

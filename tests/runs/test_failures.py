@@ -17,7 +17,7 @@ from vit_vs_cnn.runs.preparation import grid
 from vit_vs_cnn.runs.result import RunState
 from vit_vs_cnn.runs.status import read_status
 from vit_vs_cnn.workers import run
-from vit_vs_cnn.workers.run import RetryLimit, run_one
+from vit_vs_cnn.workers.run import WorkRequest, run_one
 
 FRAGILE = "tests.workers.killer.Fragile"
 
@@ -57,25 +57,25 @@ def test_a_worker_that_looked_before_a_cell_failed_leaves_it_alone(tmp_path, mon
     (cell,) = [one for one in grid(experiment, pool, world_size=1) if one.contender == "own"]
     locked, write = [], write_failure
     monkeypatch.setattr(run, "write_failure", lambda *told: (locked.append(is_locked(cell.folder)), write(*told)))
-    console, retries = Console(quiet=True), RetryLimit(began, 0)
-    assert run_one(cell, pool, console=console, retries=retries) is RunState.FAILED
+    console, request = Console(quiet=True), WorkRequest([cell], 0, began)
+    assert run_one(cell, pool, console=console, request=request) is RunState.FAILED
     assert locked == [True]
     failed = cell.failure.read_text()
     (tmp_path / "mended").touch()
-    assert run_one(cell, pool, console=console, retries=retries) is RunState.FAILED
+    assert run_one(cell, pool, console=console, request=request) is RunState.FAILED
     assert (cell.failure.read_text(), cell.is_finished) == (failed, False)
-    retries = RetryLimit(datetime.now(UTC), 0)  # of the next command, which tries again
-    assert run_one(cell, pool, console=console, retries=retries) is RunState.FINISHED
+    request = WorkRequest([cell], 0)  # of the next command, which tries again
+    assert run_one(cell, pool, console=console, request=request) is RunState.FINISHED
     assert cell.is_finished
 
 
 def test_a_worker_does_not_repeat_a_run_that_another_one_finished(tmp_path):
     experiment = experiment_from_dict(_values(tmp_path, tmp_path / "mended"))
-    data, retries = ExperimentData(experiment.data), RetryLimit(datetime.now(UTC), 0)
+    data, request = ExperimentData(experiment.data), WorkRequest([], 0)
     (resnet,) = [run for run in grid(experiment, data, world_size=1) if run.contender == "resnet"]
-    assert run_one(resnet, data, console=Console(quiet=True), retries=retries) is RunState.FINISHED
+    assert run_one(resnet, data, console=Console(quiet=True), request=request) is RunState.FINISHED
     files = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file() and path != resnet.lock}
-    assert run_one(resnet, data, console=Console(quiet=True), retries=retries) is RunState.FINISHED
+    assert run_one(resnet, data, console=Console(quiet=True), request=request) is RunState.FINISHED
     assert {path: path.stat().st_mtime_ns for path in files} == files
 
 

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +29,9 @@ from vit_vs_cnn.runs.result import read_result
 from vit_vs_cnn.runs.run import Run
 from vit_vs_cnn.runs.status import LiveStatus
 from vit_vs_cnn.workers import supervisor
-from vit_vs_cnn.workers.run import RetryLimit
+from vit_vs_cnn.workers.run import WorkRequest
 from vit_vs_cnn.workers.supervisor import LocalProcesses, supervise, worth_multiprocessing
-from vit_vs_cnn.workers.worker import WorkRequest, take_runs
+from vit_vs_cnn.workers.worker import take_runs
 
 ROOT = Path(__file__).parents[2]
 HAS_RAY = importlib.util.find_spec("ray") is not None
@@ -235,7 +234,7 @@ class _View(LiveStatus):
 def _request(tmp_path, retries=2) -> WorkRequest:
     experiment = experiment_from_dict(_values(tmp_path))
     cells = grid(experiment, ExperimentData(experiment.data), world_size=1)
-    return WorkRequest(cells, RetryLimit(datetime.now(UTC), retries), 1, tmp_path)
+    return WorkRequest(cells, retries, folder=tmp_path)
 
 
 def _finish(cell):

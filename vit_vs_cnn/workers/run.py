@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
@@ -59,17 +60,34 @@ _OWN_FIELDS = ("contender", "budget", "batch_size", "train_size", "seed", "score
 
 
 @dataclass(frozen=True)
-class RetryLimit:
-    """Number of times that a command restarts a run whose process died.
+class WorkRequest:
+    """The runs that one command requests, for any number of workers, and how often it restarts those that die.
 
     Each attempt is recorded in the folder of the run while the run is locked, and the record is removed when the
     attempt ends. A record that exists when an attempt begins was left by a process that died.
+
+    Arguments:
+        runs: each after the run that it starts from.
+        retries: number of times that a run whose process died is restarted.
+        folder: working folder of the command, from which the paths of the config start.
+        sys_path: where the command finds modules, user-defined ones included.
     """
 
-    command_started: datetime
+    runs: list[Run]
     retries: int
+    command_started: datetime = field(default_factory=lambda: datetime.now(UTC))
     process: int = field(default_factory=os.getpid)
     host: str = field(default_factory=platform.node)
+    folder: Path = field(default_factory=Path.cwd)
+    sys_path: list[str] = field(default_factory=lambda: [str(Path(path).absolute()) for path in sys.path])
+
+    def unfinished(self, runs: Sequence[Run] | None = None) -> list[Run]:
+        """Select the runs that are neither finished nor have failed since the command started."""
+        return [
+            run
+            for run in (self.runs if runs is None else runs)
+            if not has_failed_since(run, self.command_started) and not run.is_finished
+        ]
 
     def count_attempt(self, run: Run) -> None:
         """Record that an attempt begins.
@@ -96,13 +114,13 @@ def describe_command(run: Run) -> str:
         return "process unknown"
 
 
-def run_one(run: Run, data: ExperimentData, *, console: Console, retries: RetryLimit | None = None) -> RunState:
+def run_one(run: Run, data: ExperimentData, *, console: Console, request: WorkRequest | None = None) -> RunState:
     """Complete one run: start it, or resume it if it was interrupted. A finished run is not repeated.
 
     A failure of this run alone is recorded and returned. All other errors are raised.
 
     Arguments:
-        retries: for a worker: it skips a run that another process works on, or that failed since the command started.
+        request: for a worker: it skips a run that another process works on, or that failed since the command started.
             If None, the function waits for the other process and repeats a failed run.
 
     Returns:
@@ -118,19 +136,19 @@ def run_one(run: Run, data: ExperimentData, *, console: Console, retries: RetryL
         fit(prepare(run, data), [*own_loggers(run), *open_services(run)], console)
         return RunState.RUNNING
     try:
-        lock = FileLock(run.lock).acquire(timeout=-1 if retries is None else 0)
+        lock = FileLock(run.lock).acquire(timeout=-1 if request is None else 0)
     except Timeout:
         return RunState.RUNNING
     with lock:
-        command_started = None if retries is None else retries.command_started
+        command_started = None if request is None else request.command_started
         if (state := _state_without_work(run, command_started)) is not None:
             return state
         services: list[Logger] = []
         result = None
         try:
             began = datetime.now(UTC).isoformat(timespec="seconds")
-            if retries is not None:
-                retries.count_attempt(run)
+            if request is not None:
+                request.count_attempt(run)
             run.begin()
             prepared = prepare(run, data)
             services = open_services(run)
@@ -154,7 +172,7 @@ def run_one(run: Run, data: ExperimentData, *, console: Console, retries: RetryL
                 raise  # the other processes of this run wait for this one: the launcher has to end them
             return RunState.FAILED
         finally:
-            if retries is not None:
+            if request is not None:
                 run.attempts.unlink(missing_ok=True)
 
 

@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from types import ModuleType
@@ -26,9 +25,9 @@ from vit_vs_cnn.runs.failures import is_locked
 from vit_vs_cnn.runs.run import Run
 from vit_vs_cnn.runs.status import LiveStatus
 from vit_vs_cnn.workers import process_context
-from vit_vs_cnn.workers.run import RetryLimit, describe_command
+from vit_vs_cnn.workers.run import WorkRequest, describe_command
 from vit_vs_cnn.workers.trainer import is_helper_process, is_launched_from_outside
-from vit_vs_cnn.workers.worker import POLL_SECONDS, WorkRequest, take_runs, work
+from vit_vs_cnn.workers.worker import POLL_SECONDS, take_runs, work
 
 #: Time for workers that are asked to stop to save their state.
 SAVE_TIMEOUT_SECONDS = 60.0
@@ -242,9 +241,9 @@ def execute(runs: list[Run], data: ExperimentData, *, console: Console) -> None:
         Interrupted: the user asked to stop. The same command resumes.
     """
     experiment = runs[0].experiment
-    executor, retries = experiment.executor, RetryLimit(datetime.now(UTC), experiment.executor.retries)
+    executor = experiment.executor
     missing = [run for run in runs if not run.is_finished]
-    request = WorkRequest(missing, retries, experiment.protocol.threads)
+    request = WorkRequest(missing, executor.retries)
     running = next((run for run in missing if not is_helper_process() and is_locked(run.folder)), None)
     if running is not None:
         command = f"Another command is training in {experiment.folder} ({describe_command(running)})"
@@ -253,7 +252,7 @@ def execute(runs: list[Run], data: ExperimentData, *, console: Console) -> None:
     if not missing or is_local:
         if finished := len(runs) - len(missing):
             console.print(f"{finished:,} of {format_count(len(runs), 'run')} finished before", soft_wrap=True)
-        with torch_threads(request.torch_threads):
+        with torch_threads(experiment.protocol.threads):
             take_runs(request, data, console=console, wait_for_others=True)
         return
     if is_launched_from_outside():
@@ -301,7 +300,7 @@ def supervise(request: WorkRequest, pool: LocalProcesses | RayTasks, view: LiveS
                         raise error
                     losses += 1
                     # A run that keeps losing its process fails by its own limit.
-                    if losses > pool.size * (request.retries.retries + 2):
+                    if losses > pool.size * (request.retries + 2):
                         raise InputError(
                             f"executor: {losses} workers ended without finishing a run, the last one: {error}; "
                             "executor.retries allows more"

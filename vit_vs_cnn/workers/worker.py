@@ -4,9 +4,6 @@ import contextlib
 import gc
 import sys
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
 
 import torch
 from rich.console import Console
@@ -15,40 +12,14 @@ from vit_vs_cnn.console import one_line_warnings, open_console
 from vit_vs_cnn.errors import InputError, Interrupted
 from vit_vs_cnn.process import frozen_garbage_collection, keep_freed_memory, quiet_lightning
 from vit_vs_cnn.runs.experiment_data import ExperimentData
-from vit_vs_cnn.runs.failures import has_failed_since, is_locked, read_failure
+from vit_vs_cnn.runs.failures import is_locked, read_failure
 from vit_vs_cnn.runs.result import RunState
 from vit_vs_cnn.runs.run import Run
 from vit_vs_cnn.runs.status import duration
-from vit_vs_cnn.workers.run import RetryLimit, run_in_own_process, run_one
+from vit_vs_cnn.workers.run import WorkRequest, run_in_own_process, run_one
 from vit_vs_cnn.workers.trainer import is_helper_process, is_launched_from_outside
 
 POLL_SECONDS = 0.5
-
-
-@dataclass(frozen=True)
-class WorkRequest:
-    """The runs that one command requests, for any number of workers.
-
-    Arguments:
-        runs: each after the run that it starts from.
-        folder: working folder of the command, from which the paths of the config start.
-        sys_path: where the command finds modules, user-defined ones included.
-    """
-
-    runs: list[Run]
-    retries: RetryLimit
-    torch_threads: int
-    folder: Path = field(default_factory=Path.cwd)
-    sys_path: list[str] = field(default_factory=lambda: [str(Path(path).absolute()) for path in sys.path])
-
-    def unfinished(self, runs: Sequence[Run] | None = None) -> list[Run]:
-        """Select the runs that are neither finished nor have failed since the command started."""
-        started = self.retries.command_started
-        return [
-            run
-            for run in (self.runs if runs is None else runs)
-            if not has_failed_since(run, started) and not run.is_finished
-        ]
 
 
 def take_runs(request: WorkRequest, data: ExperimentData, *, console: Console, wait_for_others: bool = False) -> None:
@@ -85,7 +56,7 @@ def take_runs(request: WorkRequest, data: ExperimentData, *, console: Console, w
 
 def _take(run: Run, request: WorkRequest, data: ExperimentData, console: Console) -> bool:
     if run.world_size == 1 or is_launched_from_outside():
-        state = run_one(run, data, console=console, retries=request.retries)
+        state = run_one(run, data, console=console, request=request)
         gc.collect()
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
@@ -107,10 +78,10 @@ def work(request: WorkRequest) -> InputError | Interrupted | None:
     sys.path[:] = [*request.sys_path, *(path for path in sys.path if path not in request.sys_path)]
     quiet_lightning()
     keep_freed_memory()
-    torch.set_num_threads(request.torch_threads)
     try:
         with contextlib.chdir(request.folder), one_line_warnings():
             if runs := request.unfinished():
+                torch.set_num_threads(runs[0].experiment.protocol.threads)
                 data = ExperimentData.of(runs[0].experiment, fingerprint=runs[0].fingerprint)
                 if data.fingerprint != runs[0].fingerprint:
                     raise InputError(f"{data.data.description}: the worker finds other images there than the command")
