@@ -21,8 +21,6 @@ from vit_vs_cnn.reporting.style import COLOUR_MAP, assign_styles
 COLUMNS = 8
 #: Opacity of a map over an image at the smallest and at the largest value of the map.
 OVERLAY_OPACITY_RANGE = (0.2, 0.75)
-#: Largest number of filters, and of principal components of patch filters.
-FILTERS, COMPONENTS = 64, 28
 
 
 def overlay_figure(images: InspectedImages, networks: Sequence[NetworkInspection]) -> Figure:
