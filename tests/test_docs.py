@@ -19,6 +19,7 @@ from docs.generated import describe_figures, every_setting
 from tests.printed import find_difference
 from vit_vs_cnn.commands import COMMANDS
 from vit_vs_cnn.config.experiment import find_config
+from vit_vs_cnn.config.reading import read_value
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([ROOT / "README.md", ROOT / "README.zh-CN.md", *ROOT.glob("docs/**/*.md"), ROOT / "results/README.md"])
@@ -99,7 +100,7 @@ def check_words(name: str, words: list[str]) -> None:
         )
         assert setting is not None or inside or general == "contenders.NAME", f"there is no setting {key}"
         if setting is not None and not (isinstance(value, str) and PLACEHOLDER.search(value)):
-            setting.read(value, key)
+            read_value(setting.hint, value, key)
     config = given.options.get("config")
     for one in [config] if isinstance(config, str) else config or ():
         assert PLACEHOLDER.search(one) or one == "folder" or find_config(one).is_file() or (ROOT / one).is_file(), one
