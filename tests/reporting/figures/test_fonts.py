@@ -71,7 +71,7 @@ def test_a_figure_with_names_in_any_script_is_saved_without_a_warning(tmp_path):
 def test_a_name_with_dollars_is_no_formula(tmp_path):
     images = shown()
     data = replace(images.data, class_names=("$\\frac$", "b", "c"), sample_ids=["$_$"] * len(images.data))
-    images = replace(images, data=data)
+    images = images._replace(data=data)
     overlay_figure(images, [looked(vit(tmp_path), images, "rollout")]).savefig(tmp_path / "picture.png")
 
 
