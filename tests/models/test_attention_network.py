@@ -179,7 +179,7 @@ def test_narrow_heads_are_the_network_of_the_nearest_kernels():
         ({"released": "perhaps"}, "model.released: expected true or false, got perhaps"),
         ({"sharpness": "high"}, "model.sharpness: expected a number or null, got high"),
         ({"window_size": [3, 3]}, r"model.window_size: expected a whole number or null, got \[3, 3\]"),
-        ({"relased": True}, "model.relased: there is no such setting .*; attention also has form, .* released, "),
+        ({"relased": True}, r"model.relased: there is no such setting; did you mean .*released\? .* depth, .*, width"),
         ({"width": "wide"}, "model.width: expected a whole number or null, got wide$"),
         ({"form": "round"}, 'form must be one of window, quadratic, but is "round"'),
         ({"image_size": 8}, "model.image_size follows from the data"),

@@ -2,12 +2,11 @@
 
 import base64
 import binascii
-import inspect
 import math
 import os
 import pickle
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,7 @@ from vit_vs_cnn.models.input_wrappers import PermutedInput, ResizedInput, unwrap
 from vit_vs_cnn.models.presets import ATTENTION_PREFIX, PRESETS
 from vit_vs_cnn.runs.user_code import make_object
 from vit_vs_cnn.training.checkpoints import DOWNLOAD_OPTIONS, CheckpointInfo, read_checkpoint_info
-from vit_vs_cnn.typed_values import check
+from vit_vs_cnn.typed_values import convert, refuse_unknown, settings_of
 
 #: Largest number of layers.
 MAX_LAYERS = 2000
@@ -146,14 +145,18 @@ def _check_size(name: str, options: dict[str, Any], location: str, max_bytes: fl
 
 def _typed_options(name: str, options: dict[str, Any], location: str) -> dict[str, Any]:
     """Options of a named model with the types of its constructor. Options of timm's models are not changed."""
-    if name.startswith(ATTENTION_PREFIX):
-        names = inspect.signature(AttentionNetwork).parameters.keys() - {"network", "image_size"}
-        own = {key: value for key, value in options.items() if key in names}
-        rest = {key: value for key, value in options.items() if key not in names}
-        own = check(AttentionNetwork, own, location=location, skip={"network", "image_size"})
-        return own | _typed_options(name.removeprefix(ATTENTION_PREFIX), rest, location)
-    preset = PRESETS.get(name)
-    return options if preset is None else check(preset.constructor, options, location=location, skip=GIVEN_BY_THE_DATA)
+    base = name.removeprefix(ATTENTION_PREFIX)
+    targets: list[Callable[..., Any]] = [AttentionNetwork] if base != name else []
+    if base in PRESETS:
+        targets.append(PRESETS[base].constructor)
+    skip = {*GIVEN_BY_THE_DATA, "network"}
+    settings = {key: setting for target in targets for key, setting in settings_of(target).items() if key not in skip}
+    if base in PRESETS:
+        refuse_unknown(options, settings, location)
+    return {
+        key: convert(settings[key].hint, value, f"{location}.{key}") if key in settings else value
+        for key, value in options.items()
+    }
 
 
 def check_logits(network: nn.Module, image_shape: tuple[int, int, int], *, num_classes: int, location: str) -> int:

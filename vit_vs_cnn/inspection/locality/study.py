@@ -315,9 +315,9 @@ class StudiedLayer:
 def study_locality(
     folder: Path, *, count: int, held_out: int, root: Path | None = None, trust: bool = False
 ) -> Iterator[list[StudiedLayer]]:
-    """Measure the attention of every finished cell of the longest budget, before and after training; cell by cell.
+    """Measure the attention of each finished run with the longest budget, before and after training; run by run.
 
-    The measures are saved in the report (``report/locality/<cell>.json``) and not computed again.
+    The measures are saved in the report (``report/locality/<run>.json``) and not computed again.
     """
     pool = None
     for cell_folder, result in read_finished_results(folder, longest=True).items():
