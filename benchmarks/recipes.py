@@ -24,7 +24,7 @@ from rich.console import Console
 from vit_vs_cnn.config.experiment import Experiment, experiment_from_dict
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments.runner import run_experiment
-from vit_vs_cnn.runs.result import by_network
+from vit_vs_cnn.runs.result import group_results
 from vit_vs_cnn.runs.trials import TRIALS_FILE, Trial, read_trials
 
 FACTORS = (1 / 9, 1 / 3, 1.0, 3.0, 9.0)
@@ -120,7 +120,7 @@ def label(model: str) -> str:
 def accuracy_table(experiment: Experiment, console: Console) -> list[str]:
     """Mean validation accuracy of each contender over its seeds, with the standard deviation."""
     lines = []
-    for (name, _), results in by_network(run_experiment(experiment, console=console)).items():
+    for (name, _), results in group_results(run_experiment(experiment, console=console)).items():
         accuracies = [100 * result.accuracy for result in results]
         spread = f" (sd {stdev(accuracies):.1f})" if len(accuracies) > 1 else ""
         rate = experiment.contenders[name].optimizer

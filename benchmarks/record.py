@@ -35,7 +35,7 @@ from vit_vs_cnn.runs.record import (
     table_text,
 )
 from vit_vs_cnn.runs.result import RunResult
-from vit_vs_cnn.runs.test_set_log import TestSetLog, output_of
+from vit_vs_cnn.runs.test_set_log import TestSetLog, output_folder
 from vit_vs_cnn.runs.trials import TRIALS_FILE
 
 #: Files of an experiment's folder that a record has unchanged.
@@ -52,7 +52,7 @@ def record(run: Path, folder: Path) -> int:
         InputError: no experiment there, none of its runs is finished, or a test-set log was edited.
     """
     runs = read_finished_results(run)
-    entries = _join_logs(output_of(run), folder.parent, runs.values())
+    entries = _join_logs(output_folder(run), folder.parent, runs.values())
     results = []
     for result in runs.values():
         details = result.data.data_details
@@ -80,7 +80,7 @@ def unpack(folder: Path, run: Path) -> int:
     if (run / "grid.json").exists():
         raise InputError(f"{run}: an experiment is there already")
     runs = read_finished_results(folder)
-    entries = _join_logs(folder.parent, output_of(run), runs.values())
+    entries = _join_logs(folder.parent, output_folder(run), runs.values())
     for path, result in runs.items():
         place = run / "cells" / path.name
         write_text(place / "result.json", with_entry(result, entries).to_json())

@@ -28,7 +28,7 @@ from vit_vs_cnn.runs.result import RunResult
 Place = tuple[str, int, int]
 
 
-def pairs_of(run: Path, rerun: Path) -> dict[Place, list[tuple[float, float]]]:
+def select_pairs(run: Path, rerun: Path) -> dict[Place, list[tuple[float, float]]]:
     """Difference of accuracies and share of different predictions (NaN if unknown) of each seed in both, by place.
 
     Raises:
@@ -71,7 +71,7 @@ def main() -> None:
     parser.add_argument("other", type=Path)
     args = parser.parse_args()
     try:
-        pairs_by_place = pairs_of(args.run, args.other)
+        pairs_by_place = select_pairs(args.run, args.other)
     except InputError as error:
         sys.exit(f"error: {error}")
     rows: dict[tuple[str, str, str], list[tuple[float, float]]] = {}

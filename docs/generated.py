@@ -20,10 +20,10 @@ from sphinx.environment import BuildEnvironment
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 
-from vit_vs_cnn.commands import COMMANDS, Command, describe, metavar_of, option_word, positional_word
+from vit_vs_cnn.commands import COMMANDS, Command, describe, option_word, positional_word, value_hint
 from vit_vs_cnn.config.experiment import dotted_settings, find_config
 from vit_vs_cnn.config.trainer import trainer_settings
-from vit_vs_cnn.typed_values import REQUIRED, Setting, in_words, settings_of, walk
+from vit_vs_cnn.typed_values import REQUIRED, Setting, describe_type, list_settings, walk
 
 #: Figure that is not drawn here, because it trains a Transformer.
 TRANSFORMER_FIGURE = "transformer_heads"
@@ -66,7 +66,7 @@ def _is_under(name: str, prefix: str) -> bool:
 
 
 def _setting(name: str, setting: Setting) -> Iterator[str]:
-    yield from (f"````{{confval}} {name}", f":type: {plain(in_words(setting.hint))}")
+    yield from (f"````{{confval}} {name}", f":type: {plain(describe_type(setting.hint))}")
     yield from ([] if setting.default is REQUIRED else [f":default: {plain(_default(setting.default))}"])
     yield from ("", plain(setting.help), "````", "")
 
@@ -79,13 +79,13 @@ def _default(value: Any) -> str:
 
 def command_page(command: Command) -> str:
     """Description and options of a command, as Markdown."""
-    settings = settings_of(command.function)
+    settings = list_settings(command.function)
     lines = ["```text", command.usage, "```", ""]
     lines += [line for paragraph in command.description.split("\n\n") for line in (plain(paragraph), "")]
     lines += [f"````{{program}} vit-vs-cnn {command.name}", "````", ""]
     words = {positional_word(parameter)[0]: settings[parameter.name] for parameter in command.positional}
     words |= {
-        f"{option_word(name)} {metavar_of(setting)}".strip(): setting for name, setting in command.options.items()
+        f"{option_word(name)} {value_hint(setting)}".strip(): setting for name, setting in command.options.items()
     }
     for word, setting in words.items():
         lines += [f"````{{option}} {word}", "", plain(describe(setting, setting.default)), "````", ""]

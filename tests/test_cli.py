@@ -19,7 +19,7 @@ import vit_vs_cnn
 from tests.experiments.tiny import tiny_config
 from vit_vs_cnn.api import load_experiment
 from vit_vs_cnn.cli import main
-from vit_vs_cnn.commands import COMMANDS, metavar_of, option_word
+from vit_vs_cnn.commands import COMMANDS, option_word, value_hint
 from vit_vs_cnn.config.experiment import dotted_settings
 from vit_vs_cnn.runs.experiment_folder import read_finished_results
 
@@ -114,7 +114,7 @@ def test_every_option_and_every_setting_is_parsed(name):
     command = COMMANDS[name]
     words, settings = [], {option_word(key): setting for key, setting in command.options.items()}
     for option, setting in settings.items():
-        value = SAMPLES.get(option, VALUES.get(metavar_of(setting)))
+        value = SAMPLES.get(option, VALUES.get(value_hint(setting)))
         words += [option, *([] if value is None else [value])]
     given = command.read([*("path" for _ in command.positional), *words])
     assert given.options.keys() == command.options.keys()

@@ -20,7 +20,7 @@ from vit_vs_cnn.models.features import find_classifier
 from vit_vs_cnn.regimes.analysis import read_analysis
 from vit_vs_cnn.runs import held_out
 from vit_vs_cnn.runs.evaluation import fit_temperature, predict
-from vit_vs_cnn.runs.held_out import examine, unlike_images
+from vit_vs_cnn.runs.held_out import fit_on_validation, unlike_images
 from vit_vs_cnn.runs.prediction import ImagePredictions
 from vit_vs_cnn.runs.result import read_result
 
@@ -89,9 +89,9 @@ def test_score_that_does_not_separate_noise_is_not_offered(vit, monkeypatch):
     def answers(images):
         return predict(vit.network, images, vit.normalise, classifier=classifier)
 
-    assert examine(answers, drawn)[1].out_of_distribution is not None
+    assert fit_on_validation(answers, drawn)[1].out_of_distribution is not None
     monkeypatch.setattr(held_out, "unlike_images", lambda _: {"usual": drawn.training.images[:40]})
-    assert examine(answers, drawn)[1].out_of_distribution is None
+    assert fit_on_validation(answers, drawn)[1].out_of_distribution is None
 
 
 @pytest.mark.parametrize("other", ["checkpoint", "result", "none", "half"])

@@ -43,14 +43,14 @@ def _has_predictions(table: Path) -> bool:
 
 
 @functools.lru_cache
-def analysis_of(record: Path) -> Analysis:
+def find_analysis(record: Path) -> Analysis:
     """Of a folder with predictions, or of a table of accuracies."""
     return read_table_analysis(record) if record.is_file() else read_analysis(record)[0]
 
 
 def block_of(record: str) -> str:
     """What ``report`` prints below the table of runs."""
-    return str(write_answer(analysis_of(ROOT / record)))
+    return str(write_answer(find_analysis(ROOT / record)))
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=_name)
@@ -147,7 +147,7 @@ def test_a_row_that_is_none_is_named_with_its_line(tmp_path, old, new, says):
 
 def test_differences_of_augmentations_are_those_of_the_report():
     folder = RESULTS / "augmentation_cpu"
-    table = comparison_table(analysis_of(folder))
+    table = comparison_table(find_analysis(folder))
     rows = [dict(zip(table.columns, map(str, row), strict=True)) for row in table.rows]
     for r in rows:
         r["better"], r["worse"] = (r[side].lower().replace("-", "_") for side in ("better", "worse"))

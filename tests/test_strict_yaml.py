@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.strict_yaml import LARGEST, MAX_LEVELS, check_plain, plain_of, read_yaml
+from vit_vs_cnn.strict_yaml import LARGEST, MAX_LEVELS, check_plain, read_yaml, to_plain
 
 BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"{new}: &{new} [{', '.join([f'*{old}'] * 9)}]\n" for old, new in zip("abcdefghijkl", "bcdefghijklm", strict=True)
@@ -71,8 +71,8 @@ def test_what_python_has_besides_becomes_what_a_config_has():
         "c": {"d": Path("photos"), "e": np.arange(2)},
         "f": None,
     }
-    plain = plain_of(given)
+    plain = to_plain(given)
     assert plain == {"a": [0, 1, 2], "b": [2, 0.5], "c": {"d": "photos", "e": [0, 1]}, "f": None}
     check_plain(plain, location="it")
     with pytest.raises(InputError, match="got a complex"):
-        check_plain(plain_of({"a": 1j}), location="it")
+        check_plain(to_plain({"a": 1j}), location="it")

@@ -25,7 +25,7 @@ from vit_vs_cnn.config.reading import merge, override
 from vit_vs_cnn.console import open_console
 from vit_vs_cnn.errors import InputError, RunsFailed
 from vit_vs_cnn.process import preserve_process_state
-from vit_vs_cnn.strict_yaml import field_values, plain_of
+from vit_vs_cnn.strict_yaml import field_values, to_plain
 from vit_vs_cnn.workers import start_early
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def train(
     experiment, missing = _drop_missing_weights(experiment, console)
     if experiment.minutes is not None and experiment.data.kind in ("folder", "table", "own", "given"):
         _audit_first(experiment, quiet)
-    pool = ExperimentData.of(experiment)
+    pool = ExperimentData.from_experiment(experiment)
     experiment = plan_for_time(experiment, fixed=_override_names(overrides), console=console, pool=pool)
     try:
         results = run_experiment(experiment, console=console, pool=pool, force=force, missing_weights=missing)
@@ -180,9 +180,9 @@ def _drop_missing_weights(experiment: Experiment, console: "Console") -> tuple[E
     if not any(source is not None and source.optional for source in weights):
         return experiment, {}
     from vit_vs_cnn.runs.analysis_plan import missing_weights_texts
-    from vit_vs_cnn.runs.pretrained import without_missing_weights
+    from vit_vs_cnn.runs.pretrained import drop_missing_weights
 
-    remaining, errors = without_missing_weights(experiment)
+    remaining, errors = drop_missing_weights(experiment)
     missing = {name: str(experiment.contenders[name].model.get("name", name)) for name in errors}
     if missing:
         console.print("\n".join(missing_weights_texts(missing)), soft_wrap=True)
@@ -775,9 +775,9 @@ def _with_images(experiment: Experiment, value: Any) -> Experiment:
     """Replace the images of an experiment by images given in Python, if there are any."""
     if value is None:
         return experiment
-    from vit_vs_cnn.runs.experiment_data import with_given
+    from vit_vs_cnn.runs.experiment_data import set_images
 
-    return dataclasses.replace(experiment, data=with_given(experiment.data, value))
+    return dataclasses.replace(experiment, data=set_images(experiment.data, value))
 
 
 def _override_names(overrides: Mapping[str, Any]) -> list[str]:
@@ -810,7 +810,7 @@ def _overrides(values: Mapping[str, Any] | None) -> Mapping[str, Any]:
 
 def _plain(value: Any) -> Any:
     try:
-        return plain_of(value)
+        return to_plain(value)
     except RecursionError:  # it leads back into itself, and is refused for that
         return value
 

@@ -149,7 +149,7 @@ def execute_cell(words: list[str]) -> None:
 
     keep_freed_memory()
     run = read_run(Path(folder), trusted=True)
-    data = ExperimentData.of(run.experiment, fingerprint=run.fingerprint)
+    data = ExperimentData.from_experiment(run.experiment, fingerprint=run.fingerprint)
     if run_one(run, data, console=open_console()) is RunState.WAITING:
         raise InputError(f"{run.name} starts from a run that is not finished; train runs both")
     raise_failures([run])
@@ -243,12 +243,12 @@ def _print_answer(results: "list[RunResult]", analysis: "Analysis", answer: str)
 
 def _print_tune(experiment: "Experiment") -> None:
     from vit_vs_cnn.experiments.tuning import describe_choice
-    from vit_vs_cnn.runs.trials import TRIALS_FILE, ranked, read_trials
+    from vit_vs_cnn.runs.trials import TRIALS_FILE, rank_trials, read_trials
 
     trials = read_trials(experiment.folder / TRIALS_FILE)
     for key in dict.fromkeys((trial.contender, trial.train_size) for trial in trials):
         group = [trial for trial in trials if (trial.contender, trial.train_size) == key]
-        print(describe_choice(ranked(group)[0], len(group)))
+        print(describe_choice(rank_trials(group)[0], len(group)))
     print(f"All trials are in {experiment.folder / TRIALS_FILE}")
     print(f"Train with these recipes: vit-vs-cnn train --config {experiment.folder / 'tuned.yaml'}")
 

@@ -19,7 +19,7 @@ from vit_vs_cnn import api
 from vit_vs_cnn.config.experiment import dotted_settings, find_config, read_config, settings_of_a_config
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.strict_yaml import read_yaml
-from vit_vs_cnn.typed_values import Setting, convert, element_of, kinds_of, settings_of, walk
+from vit_vs_cnn.typed_values import Setting, convert, item_type, list_settings, union_args, walk
 
 JSON = Setting("json", bool, False, "Print the result as JSON and nothing else.")
 PRINT_CONFIG = Setting("print_config", bool, False, "Print the config with all defaults, then stop.")
@@ -65,7 +65,7 @@ class Command:
     @cached_property
     def config_settings(self) -> dict[str, Setting]:
         """Settings of a config; empty for a command that takes none."""
-        return settings_of_a_config() if "overrides" in settings_of(self.function) else {}
+        return settings_of_a_config() if "overrides" in list_settings(self.function) else {}
 
     @cached_property
     def positional(self) -> list[inspect.Parameter]:
@@ -82,7 +82,7 @@ class Command:
             *(["data"] if self.config_settings else []),
             *(parameter.name for parameter in self.positional),
         }
-        settings = {name: setting for name, setting in settings_of(self.function).items() if name not in excluded}
+        settings = {name: setting for name, setting in list_settings(self.function).items() if name not in excluded}
         return settings | {flag.name: flag for flag in self.flags}
 
     @property
@@ -125,7 +125,7 @@ class Command:
         """Help with the options of the command and the common settings of its config."""
         parser = self._parser()
         for parameter in self.positional:
-            word, text = positional_word(parameter)[0], settings_of(self.function)[parameter.name].help
+            word, text = positional_word(parameter)[0], list_settings(self.function)[parameter.name].help
             parser.add_argument(parameter.name, metavar=word, nargs="*", help=_escape(text))
         if self.shown_settings:
             settings = dotted_settings()
@@ -137,7 +137,7 @@ class Command:
             for name in self.shown_settings:
                 default = None if name.startswith("contenders.") else settings[name].default  # recipes set these
                 text = describe(settings[name], defaults.get(name, default))
-                group.add_argument(f"--{name}", metavar=metavar_of(settings[name], is_dotted=True), help=_escape(text))
+                group.add_argument(f"--{name}", metavar=value_hint(settings[name], is_dotted=True), help=_escape(text))
         return parser.format_help()
 
     def _parser(self) -> _Parser:
@@ -150,10 +150,10 @@ class Command:
             allow_abbrev=False,
         )
         for name, setting in self.options.items():
-            keywords: dict[str, Any] = {"metavar": metavar_of(setting)}
+            keywords: dict[str, Any] = {"metavar": value_hint(setting)}
             if setting.hint is bool:
                 keywords = {"action": "store_true"}
-            elif element_of(setting.hint) is not None:
+            elif item_type(setting.hint) is not None:
                 keywords |= {"nargs": "+", "action": "extend"}
             parser.add_argument(
                 option_word(name),
@@ -189,7 +189,7 @@ class Command:
     def _is_text(self, name: str, value: str) -> bool:
         """True if a setting takes the word as it is: a path such as "photos #1" is not read as YAML."""
         setting = dotted_settings().get(re.sub(r"^contenders\.[^.]+", "contenders.NAME", name))
-        kinds = {*kinds_of(setting.hint)} if setting is not None else {Any}
+        kinds = {*union_args(setting.hint)} if setting is not None else {Any}
         return kinds <= {str, type(None)} and not (value == "null" and type(None) in kinds)
 
     def _typed_options(self, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -197,10 +197,10 @@ class Command:
         for name, value in values.items():
             setting = self.options[name]
             if isinstance(value, list):
-                is_split = element_of(setting.hint) is str  # --parts accuracy,cost
+                is_split = item_type(setting.hint) is str  # --parts accuracy,cost
                 parts = [part for text in value for part in (text.split(",") if is_split else [text])]
                 options[name] = [part.strip() for part in parts if part.strip()]
-            elif isinstance(value, bool) or str in kinds_of(setting.hint):
+            elif isinstance(value, bool) or str in union_args(setting.hint):
                 options[name] = value
             else:
                 options[name] = convert(setting.hint, _read_value(name, value), option_word(name))
@@ -257,12 +257,12 @@ def option_word(name: str) -> str:
     return f"--{name if '.' in name else name.replace('_', '-')}"
 
 
-def metavar_of(setting: Setting, *, is_dotted: bool = False) -> str:
+def value_hint(setting: Setting, *, is_dotted: bool = False) -> str:
     """Placeholder of an option's value; empty for a flag."""
     if setting.hint is bool and not is_dotted:
         return ""
-    kinds = [kind for kind in kinds_of(setting.hint) if kind is not type(None)]
-    if element_of(setting.hint) is not None:
+    kinds = [kind for kind in union_args(setting.hint) if kind is not type(None)]
+    if item_type(setting.hint) is not None:
         return "LIST" if is_dotted else "NAME"
     if literals := _literals(setting):
         return "|".join(map(str, literals))
@@ -315,7 +315,7 @@ def _flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str,
 
 
 def _literals(setting: Setting) -> list[Any]:
-    literal_kinds = [kind for kind in kinds_of(setting.hint) if get_origin(kind) is Literal]
+    literal_kinds = [kind for kind in union_args(setting.hint) if get_origin(kind) is Literal]
     return [value for kind in literal_kinds for value in get_args(kind)]
 
 

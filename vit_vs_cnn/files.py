@@ -38,7 +38,7 @@ class CommandResult:
         return lines + self.frame().round(3).to_html(index=False, na_rep="")
 
 
-def partial_of(path: Path, *, contested: bool = False) -> Path:
+def partial_path(path: Path, *, contested: bool = False) -> Path:
     """Temporary file for the content of ``path``.
 
     Arguments:
@@ -71,9 +71,9 @@ def atomic_write(path: Path, *, contested: bool = False) -> Iterator[Path]:
         path: the file. Missing folders are created.
         contested: whether several processes may write it at a time.
     """
-    with naming(path):
+    with add_file_name(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial = partial_of(path, contested=contested)
+        partial = partial_path(path, contested=contested)
         try:
             yield partial
             publish_file(partial, path)
@@ -82,7 +82,7 @@ def atomic_write(path: Path, *, contested: bool = False) -> Iterator[Path]:
 
 
 @contextmanager
-def naming(path: Path) -> Iterator[None]:
+def add_file_name(path: Path) -> Iterator[None]:
     """Add the name of a file to errors that have none, such as a full disk or a limit on sizes."""
     try:
         yield
@@ -104,7 +104,7 @@ def write_text(path: Path, text: str) -> None:
         partial.write_text(text, encoding="utf-8")
 
 
-def spelled(file: str | os.PathLike[str]) -> str:
+def escape_name(file: str | os.PathLike[str]) -> str:
     """The name of a file as text, with bytes that are invalid in UTF-8 as ``\\xe4``."""
     return os.fsencode(file).decode("utf-8", "backslashreplace")
 

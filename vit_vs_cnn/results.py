@@ -159,7 +159,7 @@ class LoadedNetwork(TrainedNetwork):
         images = parse_input_images(image, channels=self.image_shape[0])
         if len(images) != 1:
             raise InputError(f"explain takes one image, got {len(images)}")
-        decoded = self.decoded(images)
+        decoded = self.decode_images(images)
         probabilities = self.predict(decoded).probabilities[0]
         index = int(probabilities.argmax()) if class_name is None else class_number(class_name, self.class_names)
         pixels = images_for(self, decoded)

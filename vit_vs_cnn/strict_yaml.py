@@ -66,16 +66,16 @@ def read_yaml(text: str, *, location: str, kind: str = "YAML") -> Any:
     return values
 
 
-def plain_of(value: Any) -> Any:
+def to_plain(value: Any) -> Any:
     """A copy with plain values in place of paths, tuples, ranges, and arrays and numbers of NumPy.
 
     Other values are unchanged: ``check_plain`` refuses them.
     """
     match value:
         case Mapping():
-            return {name: plain_of(inside) for name, inside in value.items()}
+            return {name: to_plain(inside) for name, inside in value.items()}
         case list() | tuple() | range():
-            return [plain_of(inside) for inside in value]
+            return [to_plain(inside) for inside in value]
         case os.PathLike():
             return os.fspath(value)
     return value.tolist() if hasattr(value, "tolist") else value

@@ -40,11 +40,11 @@ class Setting:
     @cached_property
     def block(self) -> type | None:
         """Dataclass of a setting that is a block of settings; None for other settings."""
-        return next(filter(dataclasses.is_dataclass, kinds_of(self.hint)), None)
+        return next(filter(dataclasses.is_dataclass, union_args(self.hint)), None)
 
 
 @functools.cache
-def settings_of(target: Callable[..., Any]) -> dict[str, Setting]:
+def list_settings(target: Callable[..., Any]) -> dict[str, Setting]:
     """Arguments of a class or a function, by name."""
     is_block = dataclasses.is_dataclass(target)
     documented = (target.__mro__ if is_block else (target, target.__init__)) if isinstance(target, type) else (target,)
@@ -68,25 +68,25 @@ def walk(settings: Mapping[str, Setting], prefix: str = "") -> Iterator[tuple[st
         if setting.block is None:
             yield f"{prefix}{name}", setting
         else:
-            yield from walk(settings_of(setting.block), f"{prefix}{name}.")
+            yield from walk(list_settings(setting.block), f"{prefix}{name}.")
 
 
 @functools.cache
-def kinds_of(hint: Any) -> tuple[Any, ...]:
+def union_args(hint: Any) -> tuple[Any, ...]:
     """Members of a union, or the one type."""
     return get_args(hint) if get_origin(hint) in (types.UnionType, typing.Union) else (hint,)
 
 
 @functools.cache
-def element_of(hint: Any) -> Any:
+def item_type(hint: Any) -> Any:
     """Type of the items of a list; None for other types."""
-    lists = (kind for kind in kinds_of(hint) if get_origin(kind) in (list, tuple, Sequence, Iterable))
+    lists = (kind for kind in union_args(hint) if get_origin(kind) in (list, tuple, Sequence, Iterable))
     return next((get_args(kind)[0] for kind in lists), None)
 
 
-def in_words(hint: Any) -> str:
-    if (kinds := kinds_of(hint)) != (hint,):
-        return " or ".join(dict.fromkeys(map(in_words, kinds)))
+def describe_type(hint: Any) -> str:
+    if (kinds := union_args(hint)) != (hint,):
+        return " or ".join(dict.fromkeys(map(describe_type, kinds)))
     match get_origin(hint):
         case typing.Literal:
             values = ", ".join(map(str, get_args(hint)))
@@ -97,8 +97,8 @@ def in_words(hint: Any) -> str:
             return WORDS.get(hint, "a mapping" if dataclasses.is_dataclass(hint) else hint.__name__)
         case _ if get_origin(hint) is dict:
             _, value = get_args(hint)
-            return "a mapping" if value is Any else f"names, each with {in_words(value)}"
-    return f"a list, each {in_words(get_args(hint)[0])}"
+            return "a mapping" if value is Any else f"names, each with {describe_type(value)}"
+    return f"a list, each {describe_type(get_args(hint)[0])}"
 
 
 @functools.cache
@@ -121,7 +121,7 @@ def convert(hint: Any, value: Any, location: str) -> Any:
     Raises:
         InputError: another type; the message begins with ``location``.
     """
-    kinds = kinds_of(hint)
+    kinds = union_args(hint)
     if hint is Any:
         return copy.deepcopy(value)
     if value is None and type(None) in kinds:
@@ -129,7 +129,7 @@ def convert(hint: Any, value: Any, location: str) -> Any:
     block: Any = next(filter(dataclasses.is_dataclass, kinds), None)
     if block is not None and value is not None:
         return build(block, value, location=location)
-    if isinstance(value, list | tuple) and (item := element_of(hint)) is not None:
+    if isinstance(value, list | tuple) and (item := item_type(hint)) is not None:
         return _convert_items(hint, item, value, location)
     for kind in kinds:
         if isinstance(value, Mapping) and get_origin(kind) is dict:
@@ -144,9 +144,9 @@ def convert(hint: Any, value: Any, location: str) -> Any:
     example = ""
     if isinstance(value, str) and location.endswith(".model"):
         example = f", such as '{{name: {shorten(value)}}}'"
-    elif isinstance(value, str) and "," in value and element_of(hint) is not None:
+    elif isinstance(value, str) and "," in value and item_type(hint) is not None:
         example = f", such as '[{shorten(value)}]'"
-    raise InputError(f"{location}: expected {in_words(hint)}{example}, got {shorten(value)}")
+    raise InputError(f"{location}: expected {describe_type(hint)}{example}, got {shorten(value)}")
 
 
 def _as_kind(kind: Any, value: Any) -> Any:
@@ -171,7 +171,7 @@ def _as_number(kind: type[int] | type[float], value: Any) -> int | float | None:
 
 
 def _convert_items(hint: Any, item: Any, values: Sequence[Any], location: str) -> Any:
-    kind = next(kind for kind in kinds_of(hint) if get_origin(kind) in (list, tuple, Sequence, Iterable))
+    kind = next(kind for kind in union_args(hint) if get_origin(kind) in (list, tuple, Sequence, Iterable))
     items = [inner for inner in get_args(kind) if inner is not ...]
     if get_origin(kind) is tuple and ... not in get_args(kind):
         if len(values) != len(items):
@@ -195,7 +195,7 @@ def check(target: Callable[..., Any], values: Any, *, location: str, skip: Colle
     Raises:
         InputError: an unknown or missing argument, or a value of the wrong type. The message begins with ``location``.
     """
-    settings = {name: setting for name, setting in settings_of(target).items() if name not in skip}
+    settings = {name: setting for name, setting in list_settings(target).items() if name not in skip}
     place = f"{location}." if location else ""
     if not isinstance(values, Mapping):
         name = _meant_setting(settings, values)
@@ -204,7 +204,7 @@ def check(target: Callable[..., Any], values: Any, *, location: str, skip: Colle
     refuse_unknown(values, settings, location)
     for name, setting in settings.items():
         if setting.default is REQUIRED and name not in values:
-            raise InputError(f"{place}{name}: has to be given ({in_words(setting.hint)})")
+            raise InputError(f"{place}{name}: has to be given ({describe_type(setting.hint)})")
     return {name: convert(settings[name].hint, value, f"{place}{name}") for name, value in values.items()}
 
 
@@ -213,7 +213,7 @@ def _meant_setting(settings: Mapping[str, Setting], value: Any) -> str | None:
     if not isinstance(value, str) or not value:
         return None
     chosen = (
-        name for name, setting in settings.items() if any(value in get_args(kind) for kind in kinds_of(setting.hint))
+        name for name, setting in settings.items() if any(value in get_args(kind) for kind in union_args(setting.hint))
     )
     return next(chosen, "root" if "root" in settings else None)
 

@@ -47,7 +47,7 @@ def test_another_selection_of_seeds_or_images_is_not_that_of_the_report():
 
 def test_the_rules_are_those_of_the_plan_if_all_seeds_are_known():
     plan = dataclasses.replace(PLAN, seeds=(0, 1, 2, 3))
-    analysis = ExperimentComparisons(plan, 7).analysis_of([0, 1, 2], None)
+    analysis = ExperimentComparisons(plan, 7).find_analysis([0, 1, 2], None)
     assert "3 of the 4 planned seeds" in str(analysis.rules.obstacle)
-    assert ExperimentComparisons(plan, 7).analysis_of([None], None).rules.obstacle is None
-    assert ExperimentComparisons().analysis_of([0, 1, 2], None).rules.obstacle is None
+    assert ExperimentComparisons(plan, 7).find_analysis([None], None).rules.obstacle is None
+    assert ExperimentComparisons().find_analysis([0, 1, 2], None).rules.obstacle is None

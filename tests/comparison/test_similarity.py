@@ -9,7 +9,7 @@ from vit_vs_cnn.comparison.compare import compare_entries
 from vit_vs_cnn.comparison.similarity import (
     MinibatchCka,
     compare_similarity,
-    features_of,
+    compute_features,
     gram_matrix,
     layer_names,
     unbiased_hsic,
@@ -91,7 +91,7 @@ def test_layers_are_the_blocks_whatever_holds_them(name, some, count):
 def test_features_are_what_the_layers_give_and_no_hook_stays():
     network = TinyCnn().train()
     images = torch.randn(5, 3, 8, 12)
-    found = features_of(network, images, layer_names(network))
+    found = compute_features(network, images, layer_names(network))
     torch.testing.assert_close(found["first"], network.eval().first(images))
     torch.testing.assert_close(found["head"], network(images))
     assert list(found) == ["first", "second", "head"]

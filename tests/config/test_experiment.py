@@ -15,7 +15,7 @@ from vit_vs_cnn.config.experiment import (
     find_config,
     read_config,
 )
-from vit_vs_cnn.config.identity import hash_of, identity_of
+from vit_vs_cnn.config.identity import hash_settings, run_identity
 from vit_vs_cnn.config.reading import override
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.models.cost import count_macs
@@ -148,9 +148,9 @@ def test_several_budgets_are_one_each_ascending_and_told_apart():
     assert [one.to_dict() for one in budget.each()] == [{"steps": 23}, {"steps": 1700}]
     assert (budget.text, budget.largest.short) == ("23 and 1,700 steps", "1700 steps")
     for one in (*budget.each(), Budget(epochs=2.5), Budget(flops=1e15)):
-        assert Budget.of_text(one.short) == one
+        assert Budget.from_text(one.short) == one
     with pytest.raises(InputError, match="'23 miles' is no budget"):
-        Budget.of_text("23 miles")
+        Budget.from_text("23 miles")
 
 
 def test_budgets_in_epochs_and_flops_become_steps():
@@ -162,7 +162,7 @@ def test_budgets_in_epochs_and_flops_become_steps():
 
 def _hash(values, **place):
     cell = {"contender": "vit", "train_size": 120, "seed": 3, "fingerprint": "f"} | place
-    return hash_of(identity_of(experiment_from_dict(values).run_settings(**cell)))
+    return hash_settings(run_identity(experiment_from_dict(values).run_settings(**cell)))
 
 
 @pytest.mark.parametrize(

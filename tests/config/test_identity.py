@@ -8,7 +8,7 @@ import pytest
 from tests.experiments.tiny import tiny_config
 from vit_vs_cnn.config import identity
 from vit_vs_cnn.config.experiment import experiment_from_dict
-from vit_vs_cnn.config.identity import default_options, default_settings, hash_of, identity_of
+from vit_vs_cnn.config.identity import default_options, default_settings, hash_settings, run_identity
 from vit_vs_cnn.config.reading import override
 from vit_vs_cnn.models.presets import PRESETS
 
@@ -19,7 +19,7 @@ def identity_with(values, contender="vit", **changes):
     values = json.loads(json.dumps(values))
     for name, value in changes.items():
         override(values, name.replace("__", "."), value)
-    return identity_of(experiment_from_dict(values).run_settings(contender, 120, 3, fingerprint="f"))
+    return run_identity(experiment_from_dict(values).run_settings(contender, 120, 3, fingerprint="f"))
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def values(tmp_path):
 
 def test_runs_keep_their_hashes(values):
     """A change here renames every run that was ever made. It needs another ``IDENTITY_VERSION`` and a conversion."""
-    hashes = {name: hash_of(identity_with(values, name)) for name in ("vit", "resnet")}
+    hashes = {name: hash_settings(identity_with(values, name)) for name in ("vit", "resnet")}
     assert hashes == STORED["hashes"]
 
 
@@ -95,9 +95,9 @@ def test_a_renamed_setting_keeps_its_name_in_the_identity(values, monkeypatch):
     renamed["contender"]["smoothing"] = 0.3
     del renamed["contender"]["label_smoothing"]
     monkeypatch.setattr(identity, "FORMER_NAMES", {"contender.smoothing": "label_smoothing"})
-    assert identity_of(renamed) == before
+    assert run_identity(renamed) == before
 
 
 def test_a_fine_tuned_run_keeps_the_hash_that_it_had_when_the_setting_was_called_tune(values):
     values["contenders"]["vit"] |= {"weights": {"cell": "runs/other"}, "finetune": {"last": 2}}
-    assert hash_of(identity_with(values)) == "0134785ffd"
+    assert hash_settings(identity_with(values)) == "0134785ffd"

@@ -7,7 +7,7 @@ from tests.experiments.tiny import run_quietly, tiny_config
 from vit_vs_cnn.api import load_experiment
 from vit_vs_cnn.commands import COMMANDS
 from vit_vs_cnn.config.experiment import experiment_from_dict
-from vit_vs_cnn.config.identity import hash_of, identity_of
+from vit_vs_cnn.config.identity import hash_settings, run_identity
 from vit_vs_cnn.config.reading import override
 from vit_vs_cnn.errors import InputError
 
@@ -20,7 +20,7 @@ def _values(output, by_size, sizes=(60, "all")):
 
 
 def _hash(values, size, contender="vit"):
-    return hash_of(identity_of(experiment_from_dict(values).run_settings(contender, size, 3, fingerprint="f")))
+    return hash_settings(run_identity(experiment_from_dict(values).run_settings(contender, size, 3, fingerprint="f")))
 
 
 def test_an_override_is_laid_over_the_rest_at_its_size_alone(tmp_path):
@@ -44,7 +44,7 @@ def test_a_budget_is_laid_over_the_size(tmp_path):
     assert recipes[60, "8 steps"].optimizer.weight_decay == 0.3
     assert experiment.recipe("vit", 60) == recipes[60, "8 steps"]
     assert experiment_from_dict(yaml.safe_load(yaml.safe_dump(experiment.to_dict()))) == experiment
-    alone = experiment.with_budget(short)
+    alone = experiment.select_budget(short)
     assert experiment_from_dict(alone.to_dict()) == alone
     settings = experiment.run_settings("vit", 60, 3, budget=short, fingerprint="f")
     assert settings == alone.run_settings("vit", 60, 3, fingerprint="f"), "a run keeps its name"

@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import numpy as np
 import pytest
 
-from vit_vs_cnn.data.cifar import download, md5_of
+from vit_vs_cnn.data.cifar import compute_md5, download
 from vit_vs_cnn.errors import InputError
 
 CONTENT = np.random.default_rng(0).bytes(700_001)
@@ -66,7 +66,7 @@ def files(folder):
 def test_a_file_arrives_whole_and_alone(server, tmp_path):
     download(server.url, tmp_path / "archive", MD5)
     assert (tmp_path / "archive").read_bytes() == CONTENT
-    assert md5_of(tmp_path / "archive") == MD5
+    assert compute_md5(tmp_path / "archive") == MD5
     assert files(tmp_path) == ["archive"]
 
 

@@ -14,7 +14,7 @@ from PIL import Image
 from vit_vs_cnn.config.experiment import Data
 from vit_vs_cnn.data.augmentation.augmenter import Augmenter
 from vit_vs_cnn.data.options import ArraysOptions, Augmentation, CifarOptions, FolderOptions, TableOptions
-from vit_vs_cnn.runs.experiment_data import ExperimentData, with_given
+from vit_vs_cnn.runs.experiment_data import ExperimentData, set_images
 
 STORED = json.loads(Path(__file__).with_name("frozen_values.json").read_text(encoding="utf-8"))
 CIFAR_FILES = {
@@ -101,10 +101,10 @@ def test_a_table_keeps_its_values(photos, tmp_path):
 def test_arrays_with_groups_and_given_splits_keep_their_values(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     arrays = {"images": pixels(0, 60, 7, 5, 3), "labels": np.arange(60) % 3, "groups": np.arange(60) // 4}
-    by_group = frozen_values(ExperimentData(with_given(Data(), arrays)), 30)
+    by_group = frozen_values(ExperimentData(set_images(Data(), arrays)), 30)
     given = {"train": (pixels(1, 40, 8, 8), np.arange(40) % 4), "test": (pixels(2, 20, 8, 8), np.arange(20) % 4)}
     resized = Data(own=ArraysOptions(image_size=(5, 6)))
-    by_split = frozen_values(ExperimentData(with_given(resized, given)), 30)
+    by_split = frozen_values(ExperimentData(set_images(resized, given)), 30)
     assert [by_group, by_split] == STORED["arrays"]
 
 

@@ -88,7 +88,7 @@ def test_more_seeds_sizes_contenders_or_another_budget_continue_an_experiment(va
 def test_the_primary_comparison_runs_first(values):
     values["protocol"] |= {"train_sizes": [40, 60, 120], "seeds": [3, 4], "budget": {"steps": [2, 4]}}
     experiment = experiment_from_dict(values)
-    pool = ExperimentData.of(experiment)
+    pool = ExperimentData.from_experiment(experiment)
     plan = runner.make_analysis_plan(experiment, {size: size for size in (40, 60, 120)})
     later = replace(experiment, protocol=replace(experiment.protocol, seeds=[3, 4, 5]))
     cells = runner._primary_first(grid(later, pool, world_size=1), plan)
@@ -100,7 +100,7 @@ def test_the_primary_comparison_runs_first(values):
 def test_a_second_command_in_a_folder_says_that_another_one_works_there(values, monkeypatch):
     values["protocol"] |= {"seeds": [5]}
     experiment = experiment_from_dict(values)
-    pool, told = ExperimentData.of(experiment), io.StringIO()
+    pool, told = ExperimentData.from_experiment(experiment), io.StringIO()
     cells = grid(experiment, pool, world_size=1)
     monkeypatch.setattr(supervisor, "take_runs", lambda *_, **__: None)
     supervisor.execute(cells, pool, console=Console(file=told, width=500))

@@ -14,7 +14,7 @@ from vit_vs_cnn.config.experiment import experiment_from_dict, read_config
 from vit_vs_cnn.config.recipes import recipe_source
 from vit_vs_cnn.config.schema import RecipeSource
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.experiments.tuning import count_splits, space_of
+from vit_vs_cnn.experiments.tuning import count_splits, restrict_space
 from vit_vs_cnn.reporting.experiment_page import experiment_document
 from vit_vs_cnn.reporting.findings import read_findings
 from vit_vs_cnn.runs.result import ScoredOn, read_result
@@ -142,14 +142,14 @@ def test_trials_need_validation_images(tmp_path):
 def test_the_built_in_space_is_the_same_for_all_and_an_optimizer_is_replaced_whole(tmp_path):
     values = tiny_config(tmp_path)
     experiment = experiment_from_dict(values)
-    assert space_of(experiment, "vit") == space_of(experiment, "resnet")
+    assert restrict_space(experiment, "vit") == restrict_space(experiment, "resnet")
 
 
 def test_what_a_model_lacks_is_left_out_for_it(tmp_path):
     values = tiny_config(tmp_path) | {"tuning": {"space": {"model.embed_dim": [12, 24], "optimizer.lr": [0.1]}}}
     experiment = experiment_from_dict(values)
-    assert {*space_of(experiment, "vit")} == {"model.embed_dim", "optimizer.lr"}
-    assert {*space_of(experiment, "resnet")} == {"optimizer.lr"}
+    assert {*restrict_space(experiment, "vit")} == {"model.embed_dim", "optimizer.lr"}
+    assert {*restrict_space(experiment, "resnet")} == {"optimizer.lr"}
 
 
 def test_few_validation_images_are_made_up_for_by_more_splits(tmp_path):

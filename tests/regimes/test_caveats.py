@@ -19,7 +19,7 @@ from vit_vs_cnn.regimes.caveats import (
 from vit_vs_cnn.regimes.measurements import measure
 from vit_vs_cnn.regimes.model_summaries import summarize_models
 from vit_vs_cnn.runs.analysis_plan import Deviation
-from vit_vs_cnn.runs.result import by_network
+from vit_vs_cnn.runs.result import group_results
 from vit_vs_cnn.statistics.pair_comparison import Obstacle, ObstacleKind
 
 OBJECTION = {"b": Obstacle(ObstacleKind.TEST_SET_LOG, "the log of the test images is damaged")}
@@ -41,7 +41,7 @@ def caveats(results, *, pairs=(("a", "b"),), plan=None, log_objections=None, few
 
 
 def obstacle(results, log_objections=None):
-    found = by_network(results)
+    found = group_results(results)
     return blocking_obstacle(found["a", 7], found["b", 7], log_objections or {})
 
 

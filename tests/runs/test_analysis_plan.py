@@ -27,7 +27,7 @@ def _plan(tmp_path, **protocol):
 
 
 def _rules(plan, *seeds, obstacle=None):
-    analysis = plan.analysis_of(seeds, is_primary=True, obstacle=obstacle)
+    analysis = plan.find_analysis(seeds, is_primary=True, obstacle=obstacle)
     kind = analysis.rules.obstacle and analysis.rules.obstacle.kind
     return analysis.seeds, analysis.rules.error_rate, kind
 

@@ -17,7 +17,7 @@ def test_naming_the_most_frequent_class_has_the_accuracy_of_its_share():
     predictions = _naming([2] * 5, [2, 2, 5, 2, 0])
     assert predictions.class_counts.tolist() == [1, 0, 3, 0, 0, 1, 0]
     assert Answers(predictions.class_counts, {}).majority == predictions.accuracy == pytest.approx(0.6)
-    assert predictions.classes_named == 1
+    assert predictions.num_predicted_classes == 1
     assert Answers(np.array([31, 31, 38]), {}).majority == 0.38
 
 

@@ -47,7 +47,7 @@ def test_predictions_survive_the_way_to_disk_without_pickle(tmp_path):
     predictions.save(tmp_path / "p.npz")
     again = Predictions.load(tmp_path / "p.npz")
     assert _about_the_same(again, predictions)
-    for name in ("accuracy", "loss", "calibration_error", "classes_named"):
+    for name in ("accuracy", "loss", "calibration_error", "num_predicted_classes"):
         assert getattr(again, name) == getattr(predictions, name)
 
 

@@ -99,9 +99,9 @@ def test_one_folder_has_one_fingerprint_and_each_fold_a_name(photos):
 def test_where_validation_images_score_or_recipes_were_searched_the_first_fold_tests_all_seeds(photos):
     data = _data(photos)
     experiment = replace(tiny_experiment(Path("runs")), data=data)
-    searched = ExperimentData.of(replace(experiment, tuning=Tuning(trials=2)))
+    searched = ExperimentData.from_experiment(replace(experiment, tuning=Tuning(trials=2)))
     validated = ExperimentData(data, "validation")
-    assert ExperimentData.of(experiment).rotates
+    assert ExperimentData.from_experiment(experiment).rotates
     for pool in (searched, validated):
         assert [pool.fold(seed) for seed in SEEDS] == [None] * 3
         for seed in SEEDS:

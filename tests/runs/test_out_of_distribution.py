@@ -97,9 +97,9 @@ def test_file_holds_the_score_of_its_weights_alone(tmp_path):
     before = path.read_bytes()
     made.save(path, of="a")
     assert path.read_bytes() == before
-    np.testing.assert_array_equal(OutOfDistributionScore.load_of(path, "a").scores(*asked), made.scores(*asked))
-    assert OutOfDistributionScore.load_of(path, "b") is None
-    assert OutOfDistributionScore.load_of(tmp_path / "gone.npz", "a") is None
+    np.testing.assert_array_equal(OutOfDistributionScore.load_matching(path, "a").scores(*asked), made.scores(*asked))
+    assert OutOfDistributionScore.load_matching(path, "b") is None
+    assert OutOfDistributionScore.load_matching(tmp_path / "gone.npz", "a") is None
 
 
 @pytest.mark.parametrize(
@@ -125,9 +125,9 @@ def test_damaged_file_is_no_score(tmp_path, change):
         "of": np.array("a"),
     }
     np.savez(tmp_path / "good.npz", **good)
-    assert OutOfDistributionScore.load_of(tmp_path / "good.npz", "a") is not None
+    assert OutOfDistributionScore.load_matching(tmp_path / "good.npz", "a") is not None
     np.savez(tmp_path / "bad.npz", **good | change)
-    assert OutOfDistributionScore.load_of(tmp_path / "bad.npz", "a") is None
+    assert OutOfDistributionScore.load_matching(tmp_path / "bad.npz", "a") is None
 
 
 @pytest.mark.parametrize("text", ["null", "[]", '{"vit_vs_cnn": null}', '{"vit_vs_cnn": {"temperature": []}}', "{"])

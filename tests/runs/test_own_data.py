@@ -14,7 +14,7 @@ from tests.experiments.tiny import run_quietly, tiny_config, tiny_experiment
 from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.data.options import ArraysOptions
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.runs.experiment_data import ExperimentData, with_given
+from vit_vs_cnn.runs.experiment_data import ExperimentData, set_images
 from vit_vs_cnn.runs.trained_network import open_network
 from vit_vs_cnn.training.checkpoints import read_checkpoint
 
@@ -53,7 +53,7 @@ def _values(output: Path, **data) -> dict:
 def _grouped(seeds, **data):
     pixels, labels = images_and_labels()
     groups = np.random.default_rng(5).integers(0, 61, COUNT)
-    settings = with_given(tiny_experiment(Path("runs")).data, {"images": pixels, "labels": labels, "groups": groups})
+    settings = set_images(tiny_experiment(Path("runs")).data, {"images": pixels, "labels": labels, "groups": groups})
     return ExperimentData(replace(settings, validation_fraction=0.2))
 
 
@@ -155,9 +155,9 @@ def test_a_class_that_a_file_names_is_not_imported(given, tmp_path, monkeypatch)
 
 
 def test_a_table_is_given_by_its_path(tmp_path):
-    data = with_given(tiny_experiment(tmp_path).data, tmp_path / "photos.csv")
+    data = set_images(tiny_experiment(tmp_path).data, tmp_path / "photos.csv")
     assert (data.source, data.root) == ("table", str(tmp_path / "photos.csv"))
-    assert with_given(data, str(tmp_path)).source == "folder"
+    assert set_images(data, str(tmp_path)).source == "folder"
 
 
 @pytest.mark.parametrize("kill_at", [1, 4])

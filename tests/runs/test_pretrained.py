@@ -17,9 +17,9 @@ from vit_vs_cnn.models.input_wrappers import ResizedInput
 from vit_vs_cnn.models.timm_conversion import convert_to_timm
 from vit_vs_cnn.regimes.analysis import analyze
 from vit_vs_cnn.runs.experiment_data import ExperimentData
-from vit_vs_cnn.runs.networks import as_timm_reads, read_weights
+from vit_vs_cnn.runs.networks import convert_for_timm, read_weights
 from vit_vs_cnn.runs.preparation import grid, prepare_network
-from vit_vs_cnn.runs.pretrained import PretrainedWeights, fit_weights, read_pretrained, without_missing_weights
+from vit_vs_cnn.runs.pretrained import PretrainedWeights, drop_missing_weights, fit_weights, read_pretrained
 from vit_vs_cnn.runs.trained_network import open_network
 
 #: A small one of every family, and the size of its images.
@@ -273,7 +273,7 @@ def test_a_contender_whose_weights_are_optional_is_left_out_where_there_are_none
     weights = {"file": str(tmp_path / "nowhere.pth"), "optional": True}
     values["contenders"]["tuned"] = {**values["contenders"]["resnet"], "weights": weights}
     values["protocol"]["pairs"] = [["vit", "resnet"], ["resnet", "tuned"]]
-    experiment, missing = without_missing_weights(experiment_from_dict(values))
+    experiment, missing = drop_missing_weights(experiment_from_dict(values))
     assert list(experiment.contenders) == ["vit", "resnet"]
     assert experiment.protocol.pairs == [["vit", "resnet"]]
     assert list(missing) == ["tuned"]
@@ -302,4 +302,4 @@ def test_a_file_of_weights_that_holds_itself_is_refused(tmp_path):
 def test_weights_of_another_model_of_timms_are_refused_in_one_line():
     network = timm.create_model("vit_tiny_patch16_224", pretrained=False, img_size=32, patch_size=8)
     with pytest.raises(InputError, match="the weights do not fit VisionTransformer: "):
-        as_timm_reads(network, network.state_dict() | {"pos_embed": torch.zeros(17, 192)})
+        convert_for_timm(network, network.state_dict() | {"pos_embed": torch.zeros(17, 192)})

@@ -103,7 +103,7 @@ def test_runs_on_different_images_fit_one_record(tmp_path):
     packed = PackedPredictions.load(tmp_path / "packed.npz")
     assert packed.classes.shape == (3, 5)
     for run, arrays in given.items():
-        kept = packed.of_run(run)
+        kept = packed.select_run(run)
         assert kept.keys() == arrays.keys()
         assert all(np.array_equal(kept[name], arrays[name]) for name in arrays)
     with pytest.raises(InputError, match="second: its number of classes differs from the first run"):

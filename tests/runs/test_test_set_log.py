@@ -17,7 +17,7 @@ from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.files import write_text
 from vit_vs_cnn.reporting.findings import read_findings
 from vit_vs_cnn.runs.run import Run
-from vit_vs_cnn.runs.test_set_log import TestSetLog, output_of, recipe_of, summarize_log
+from vit_vs_cnn.runs.test_set_log import TestSetLog, hash_run_recipe, output_folder, summarize_log
 
 PROBLEM = "the log of this test set is missing or was changed, so the number of evaluations is unknown"
 
@@ -47,7 +47,7 @@ def experiment(tmp_path) -> Path:
 def test_a_ledger_that_is_whole_is_counted_and_stands_in_no_ones_way(experiment):
     account = summarize_log(experiment, "ba4")
     assert account.text == "Log of the test set: 3 evaluations of 3 networks, each once."
-    assert account.concern("vit") is None
+    assert account.find_obstacle("vit") is None
 
 
 def _lines(path: Path) -> list[str]:
@@ -77,7 +77,7 @@ def test_a_changed_log_is_reported_and_allows_no_conclusion(experiment, change):
     change(_ledger(experiment.parent).path)
     summary = summarize_log(experiment, "ba4")
     assert summary.text == f"T{PROBLEM[1:]}."
-    assert str(summary.concern("vit")) == PROBLEM
+    assert str(summary.find_obstacle("vit")) == PROBLEM
 
 
 def test_results_beside_the_grid_are_held_against_the_ledger_too(experiment, tmp_path):
@@ -101,11 +101,11 @@ def test_a_line_that_a_kill_cut_short_is_no_entry_and_the_next_writer_mends_it(e
 
 def test_trials_of_recipes_share_the_ledgers_of_their_experiment(tmp_path, monkeypatch):
     (tmp_path / "one" / "tuning").mkdir(parents=True)
-    assert output_of(tmp_path / "one" / "tuning") == tmp_path / "one"
+    assert output_folder(tmp_path / "one" / "tuning") == tmp_path / "one"
     (tmp_path / "one" / "tuning.csv").touch()
-    assert output_of(tmp_path / "one" / "tuning") == tmp_path
+    assert output_folder(tmp_path / "one" / "tuning") == tmp_path
     monkeypatch.chdir(tmp_path / "one")
-    assert output_of(Path()) == tmp_path
+    assert output_folder(Path()) == tmp_path
 
 
 @pytest.mark.parametrize("fingerprint", ["f00-../../secret", "f00-/secret", None, "f00-"])
@@ -158,7 +158,7 @@ def _recipe(output: Path, *, train_size=120, seed=3, lr=0.05, start_lr=0.05, sco
     values["protocol"] |= {"scored_on": scored_on, **protocol}
     fingerprint = "f00-ba4" if scored_on == "test" else "f00"
     experiment = experiment_from_dict(values)
-    return recipe_of(Run(experiment, "second", train_size, experiment.protocol.budget, seed, fingerprint))
+    return hash_run_recipe(Run(experiment, "second", train_size, experiment.protocol.budget, seed, fingerprint))
 
 
 def _config(output: Path, name: str, sizes: list[int], **changes) -> dict:

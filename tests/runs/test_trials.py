@@ -3,7 +3,7 @@
 import pytest
 
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.runs.trials import Trial, ranked, read_trials, write_trials
+from vit_vs_cnn.runs.trials import Trial, rank_trials, read_trials, write_trials
 
 
 def trial(number=0, accuracy=0.5, **changes):
@@ -39,7 +39,7 @@ def test_other_columns_are_ignored(tmp_path):
 
 def test_the_best_comes_first_and_trials_without_accuracy_last():
     trials = [trial(0, 0.4), trial(1, None, state="diverged"), trial(2, 0.6), trial(3, 0.6, validation_loss=1.0)]
-    assert [one.trial for one in ranked(trials)] == [3, 2, 0, 1]
+    assert [one.trial for one in rank_trials(trials)] == [3, 2, 0, 1]
 
 
 @pytest.mark.parametrize(

@@ -186,7 +186,7 @@ def test_a_trainer_that_asks_for_more_than_the_data_hold_gets_more_of_the_same_s
     trainer = _trainer(**asked)
     trainer.fit(Watched(_network(), num_classes=3), _data(steps=2))
     assert trainer.global_step == trainer.estimated_stepping_batches
-    stream = _data(steps=batches).batches_on(torch.device("cpu"))
+    stream = _data(steps=batches).training_batches(torch.device("cpu"))
     assert len(seen) == batches
     assert all(torch.equal(one, other) for one, (other, _) in zip(seen, stream, strict=True))
 

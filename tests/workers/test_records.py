@@ -244,7 +244,7 @@ def test_a_services_run_is_named_told_and_ended_before_the_next_cell(tmp_path, m
     values = tiny_config(tmp_path, protocol=SHORT)
     values["trainer"]["logger"] = {"class_path": "tests.workers.services.WandbLogger"}
     if fails != "never":
-        module, function = (fit, "called_classifier") if fails == "after training" else (run, "evaluate_once")
+        module, function = (fit, "find_called_classifier") if fails == "after training" else (run, "evaluate_once")
         monkeypatch.setattr(module, function, lambda *_, **__: 1 / 0)
         with pytest.raises(RunsFailed, match="error at step 2: ZeroDivisionError: division by zero"):
             run_quietly(experiment_from_dict(values))

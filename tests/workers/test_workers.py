@@ -30,7 +30,7 @@ from vit_vs_cnn.runs.run import Run
 from vit_vs_cnn.runs.status import LiveStatus
 from vit_vs_cnn.workers import supervisor
 from vit_vs_cnn.workers.run import WorkRequest
-from vit_vs_cnn.workers.supervisor import LocalProcesses, supervise, worth_multiprocessing
+from vit_vs_cnn.workers.supervisor import LocalProcesses, is_multiprocessing_faster, supervise
 from vit_vs_cnn.workers.worker import take_runs
 
 ROOT = Path(__file__).parents[2]
@@ -320,7 +320,7 @@ def test_auto_takes_processes_where_they_pay_off(tmp_path, monkeypatch, steps, s
     pool = ExperimentData(experiment.data)
     cells = grid(experiment, pool, world_size=1)
     assert experiment.executor.name == "auto"
-    assert worth_multiprocessing(cells, pool) == apart
+    assert is_multiprocessing_faster(cells, pool) == apart
 
 
 @pytest.mark.parametrize(

@@ -128,12 +128,12 @@ class ExperimentComparisons:
                 return replace(reported, first=own.first, second=own.second)
         return None
 
-    def analysis_of(self, seeds: Sequence[int | None], obstacle: Obstacle | None) -> PlannedAnalysis:
+    def find_analysis(self, seeds: Sequence[int | None], obstacle: Obstacle | None) -> PlannedAnalysis:
         """Shared seeds that are compared, and the rules for them."""
         numbers = [seed for seed in seeds if seed is not None]
         if self.plan is None or len(numbers) < len(seeds):
             return PlannedAnalysis(tuple(numbers), ComparisonRules(obstacle=obstacle))
-        return self.plan.analysis_of(numbers, is_primary=False, obstacle=obstacle)
+        return self.plan.find_analysis(numbers, is_primary=False, obstacle=obstacle)
 
 
 def find_experiment_comparisons(entries: Sequence[ComparisonEntry]) -> ExperimentComparisons:
@@ -170,7 +170,7 @@ def compare_accuracy(entries: Sequence[TestedEntry], class_names: Sequence[str])
     counts = {t.test_set: t.predictions.class_counts for t in ordered}
     answers = Answers(
         sum(counts.values(), np.zeros_like(entries[0].predictions.class_counts)),
-        {t.name: t.predictions.classes_named for t in ordered},
+        {t.name: t.predictions.num_predicted_classes for t in ordered},
     )
     return AccuracyComparison(
         majority=answers.majority,
@@ -224,7 +224,7 @@ def _compare_pair(
         {members[0].group: [t.result for t in members] for members in (first, second)},
         (t.result and t.result.cost.ended_early for t in both),
     )
-    analysis = experiment.analysis_of([t.seed for t in ours] if paired else [None], obstacle)
+    analysis = experiment.find_analysis([t.seed for t in ours] if paired else [None], obstacle)
     chosen = [i for i, t in enumerate(ours) if not paired or not analysis.seeds or t.seed in analysis.seeds]
     sides = ([ours[i] for i in chosen], [theirs[i] for i in chosen]) if paired else (ours, theirs)
     matches = zip(ours, theirs, strict=True) if paired else itertools.product(ours, theirs)

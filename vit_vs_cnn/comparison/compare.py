@@ -17,7 +17,7 @@ from vit_vs_cnn.comparison.corruptions import (
 )
 from vit_vs_cnn.comparison.cost import InferenceCost, measure_cost
 from vit_vs_cnn.comparison.differences import ConfigDifferences, list_differences
-from vit_vs_cnn.comparison.entries import ComparisonEntry, TestedEntry, group_entries, on_one_fold, predict_once
+from vit_vs_cnn.comparison.entries import ComparisonEntry, TestedEntry, group_entries, predict_once, select_one_fold
 from vit_vs_cnn.comparison.similarity import MIN_CKA_BATCH, LayerSimilarity, compare_similarity
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError
@@ -120,7 +120,7 @@ def compare_entries(
     """Compare networks, each on its test images. Every evaluation of these is logged.
 
     Networks of the same seed have the same test images. Parts that need the same images for all networks use one fold
-    (``on_one_fold``).
+    (``select_one_fold``).
 
     Arguments:
         quick: fewer images for corruptions and similarity, and fewer rounds of timing.
@@ -129,7 +129,7 @@ def compare_entries(
     Returns:
         the comparison, and the entries with their predictions if accuracy or calibration was requested.
     """
-    groups, all_groups = group_entries(on_one_fold(entries)), group_entries(entries)
+    groups, all_groups = group_entries(select_one_fold(entries)), group_entries(entries)
     test = next(iter(groups.values()))[0].test
     if Part.SIMILARITY in parts and len(test) < MIN_CKA_BATCH:
         raise InputError(
@@ -144,7 +144,7 @@ def compare_entries(
     if Part.ACCURACY in parts:
         tell("accuracy: intervals and tests")
         results["accuracy"] = compare_accuracy(scored, test.class_names)
-        first_members = [members[0] for members in group_entries(on_one_fold(scored)).values()]
+        first_members = [members[0] for members in group_entries(select_one_fold(scored)).values()]
         results["examples"] = choose_examples(first_members, seed)
     if Part.CALIBRATION in parts:
         results["calibration"] = {entry.name: _calibration(entry, tell) for entry in scored}

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
-from vit_vs_cnn.config.identity import hash_of, identity_of
+from vit_vs_cnn.config.identity import hash_settings, run_identity
 from vit_vs_cnn.console import join_names
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError
@@ -18,7 +18,7 @@ from vit_vs_cnn.runs.experiment_folder import longest_budget, read_finished_resu
 from vit_vs_cnn.runs.networks import check_logits
 from vit_vs_cnn.runs.result import RunResult, read_result
 from vit_vs_cnn.runs.run import Run
-from vit_vs_cnn.runs.test_set_log import LogSummary, TestSetLog, output_of, summarize_log
+from vit_vs_cnn.runs.test_set_log import LogSummary, TestSetLog, output_folder, summarize_log
 from vit_vs_cnn.runs.trained_network import TrainedNetwork, open_network
 from vit_vs_cnn.statistics.pair_comparison import Obstacle
 
@@ -94,7 +94,7 @@ Network = TypeVar("Network", bound=SeededNetwork)
 def predict_once(entry: ComparisonEntry) -> TestedEntry:
     """Load the saved predictions if they are of these weights and images; otherwise evaluate, which is logged."""
     trained, weights = entry.trained, hash_weights(entry.trained.network)
-    predictions = entry.stored and Predictions.load_of(entry.stored, f"{weights} {entry.test.fingerprint()}")
+    predictions = entry.stored and Predictions.load_matching(entry.stored, f"{weights} {entry.test.fingerprint()}")
     is_reused = predictions is not None
     if predictions is None:
         label = f"{entry.name} (compare)"
@@ -120,7 +120,7 @@ def group_entries(entries: Iterable[Network]) -> dict[str, list[Network]]:
     }
 
 
-def on_one_fold(networks: Sequence[Network]) -> list[Network]:
+def select_one_fold(networks: Sequence[Network]) -> list[Network]:
     """Networks of the test set that most groups are tested on, the first of several such sets."""
     groups = {
         name: {network.group for network in networks if network.test_set == name} for name in list_test_sets(networks)
@@ -217,7 +217,7 @@ def _note_on_folds(entries: Sequence[ComparisonEntry]) -> list[str]:
         return []
     for first, second in itertools.combinations(group_entries(entries).values(), 2):
         paired_rows(first, second)
-    shown = on_one_fold(entries)
+    shown = select_one_fold(entries)
     return [
         f"The networks are tested on {folds} folds of the images, each on the fold of its seed. Pictures, "
         f"disagreement, corruptions and similarity are of one fold: {len(shown[0].test):,} images, "
@@ -275,7 +275,7 @@ class _TestImages:
 
     def pool(self, trained: TrainedNetwork) -> ExperimentData:
         data = trained.cell.experiment.to_dict()["data"]
-        key = hash_of({"data": data, "fingerprint": trained.cell.fingerprint})
+        key = hash_settings({"data": data, "fingerprint": trained.cell.fingerprint})
         if key not in self._pools:
             self._pools[key] = trained.pool(self._root)
         return self._pools[key]
@@ -283,7 +283,7 @@ class _TestImages:
     def log(self, trained: TrainedNetwork) -> TestSetLog:
         """The log in the folder of the run's experiment; of a file elsewhere, the log in its own folder."""
         experiment = experiment_folder(trained)
-        folder = trained.path.parent if experiment is None else output_of(experiment)
+        folder = trained.path.parent if experiment is None else output_folder(experiment)
         return TestSetLog(folder, self.pool(trained).test_set(trained.cell.seed))
 
     def objection(self, trained: TrainedNetwork) -> Obstacle | None:
@@ -294,7 +294,7 @@ class _TestImages:
         key = experiment, self.pool(trained).test_set(trained.cell.seed)
         if key not in self._log_summaries:
             self._log_summaries[key] = summarize_log(*key)
-        return self._log_summaries[key].concern(trained.cell.contender, trained.cell.experiment.name)
+        return self._log_summaries[key].find_obstacle(trained.cell.contender, trained.cell.experiment.name)
 
 
 def experiment_folder(trained: TrainedNetwork) -> Path | None:
@@ -371,8 +371,8 @@ def _name_rows(networks: Sequence[tuple[TrainedNetwork, str]]) -> dict[int, tupl
 
 def _hash_of_row(trained: TrainedNetwork, label: str) -> str:
     """Hash of what makes a row. Two contenders are two rows, even with the same recipe."""
-    recipe, file = identity_of(_settings(trained.cell)), _file_suffix(trained)
-    return hash_of({"recipe": recipe, "contender": trained.cell.contender, "file": file, "label": label})
+    recipe, file = run_identity(_settings(trained.cell)), _file_suffix(trained)
+    return hash_settings({"recipe": recipe, "contender": trained.cell.contender, "file": file, "label": label})
 
 
 def _settings(cell: Run) -> dict[str, Any]:

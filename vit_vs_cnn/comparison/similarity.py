@@ -109,7 +109,7 @@ def compare_similarity(
         grams = {}
         for name, network in networks.items():
             device = next(network.network.parameters()).device
-            features = features_of(network.network, network.normalise(images.to(device)), layers[name])
+            features = compute_features(network.network, network.normalise(images.to(device)), layers[name])
             grams[name] = torch.stack([gram_matrix(layer).cpu() for layer in features.values()])
         for (a, b), cka in sums.items():
             cka.update(grams[a], grams[b])
@@ -122,7 +122,7 @@ def _layers_with_features(entry: ComparisonEntry, test: LabelledImages) -> list[
     trained = entry.trained
     device = next(trained.network.parameters()).device
     names = layer_names(trained.network)
-    return list(features_of(trained.network, trained.normalise(test.images[:2].to(device)), names))
+    return list(compute_features(trained.network, trained.normalise(test.images[:2].to(device)), names))
 
 
 def layer_names(network: nn.Module) -> list[str]:
@@ -161,7 +161,7 @@ def _has_blocks(module: nn.Module) -> bool:
 
 
 @torch.no_grad()
-def features_of(
+def compute_features(
     network: nn.Module, images: Float[Tensor, "batch channels rows cols"], names: Sequence[str]
 ) -> dict[str, Tensor]:
     """The output of each layer for normalised images, in the order of ``names``; the network's mode is kept.

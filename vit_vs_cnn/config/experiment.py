@@ -13,14 +13,14 @@ from typing import Any
 from vit_vs_cnn.bounds import Bounds, check_numbers
 from vit_vs_cnn.config import overrides
 from vit_vs_cnn.config.identity import plain_values
-from vit_vs_cnn.config.reading import with_executor_named
+from vit_vs_cnn.config.reading import expand_executor_name
 from vit_vs_cnn.config.schema import Budget, Contender, Data, Execution, Executor, Protocol, Tuning
 from vit_vs_cnn.config.search_space import check_space
 from vit_vs_cnn.config.trainer import decisive, read_trainer
 from vit_vs_cnn.data.options import Augmentation
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.strict_yaml import check_plain, read_yaml
-from vit_vs_cnn.typed_values import Setting, build, refuse_unknown, settings_of, walk
+from vit_vs_cnn.typed_values import Setting, build, list_settings, refuse_unknown, walk
 
 __all__ = [
     "Budget",
@@ -96,7 +96,7 @@ class Experiment:
             of_size = recipe.by_size.get(str(train_size), unnamed)
             for over in (of_size, recipe.by_budget.get(str(budget.amounts[0]), {})):
                 if over:
-                    recipe = overrides.with_overrides(recipe, over, location=f"contenders.{contender}")
+                    recipe = overrides.apply_overrides(recipe, over, location=f"contenders.{contender}")
             self._recipes[key] = recipe
         return self._recipes[key]
 
@@ -104,7 +104,7 @@ class Experiment:
     def _recipes(self) -> dict[tuple[str, int, str], Contender]:
         return {}
 
-    def with_budget(self, budget: Budget) -> "Experiment":
+    def select_budget(self, budget: Budget) -> "Experiment":
         """Experiment with only one of its budgets."""
         contenders = {
             name: dataclasses.replace(
@@ -189,7 +189,7 @@ def experiment_from_dict(values: Mapping[str, Any], *, trusted: bool = True) -> 
     """
     check_plain(values, location="")
     refuse_unknown(values, settings_of_a_config(), location="")
-    values = with_executor_named(values)
+    values = expand_executor_name(values)
     if values.get("name") is None:
         raise InputError("name: has to be given (a text that can name a folder)")
     if not isinstance(values["name"], str) or not _is_file_name(values["name"]):
@@ -206,7 +206,7 @@ def experiment_from_dict(values: Mapping[str, Any], *, trusted: bool = True) -> 
     data = _block(values, "data")
     shares_augmentation = isinstance(data, Mapping) and data.get("augmentation") is not None
     contenders = _contenders(values.get("contenders"), protocol, shares_augmentation=shares_augmentation)
-    protocol = protocol.without_contenders({name for name, block in values["contenders"].items() if block is None})
+    protocol = protocol.drop_contenders({name for name, block in values["contenders"].items() if block is None})
     if wrong := [name for name in itertools.chain(*(protocol.pairs or [])) if name not in contenders]:
         raise InputError(f"protocol.pairs: {wrong[0]!r} is not one of {', '.join(contenders)}")
     built = {name: build(class_, _block(values, name), location=name) for name, class_ in BLOCKS.items()}
@@ -288,7 +288,7 @@ def read_config(path: Path) -> dict[str, Any]:
     values = read_yaml(text, location=f"config {path}")
     if not isinstance(values, dict):
         raise InputError(f"config {path}: expected settings as `name: value`, got {type(values).__name__}")
-    return with_executor_named(values)
+    return expand_executor_name(values)
 
 
 def find_config(name: str | os.PathLike[str] = "quickstart") -> Path:
@@ -310,7 +310,7 @@ def find_config(name: str | os.PathLike[str] = "quickstart") -> Path:
 
 
 def settings_of_a_config() -> dict[str, Setting]:
-    return {name: setting for name, setting in settings_of(Experiment).items() if name != "trusted"}
+    return {name: setting for name, setting in list_settings(Experiment).items() if name != "trusted"}
 
 
 @cache
@@ -318,4 +318,4 @@ def dotted_settings() -> dict[str, Setting]:
     """All settings by dotted name, except settings of Lightning's Trainer. ``NAME`` is the name of a contender."""
     blocks = settings_of_a_config()
     del blocks["contenders"], blocks["trainer"]
-    return dict([*walk(blocks), *walk(settings_of(Contender), "contenders.NAME.")])
+    return dict([*walk(blocks), *walk(list_settings(Contender), "contenders.NAME.")])

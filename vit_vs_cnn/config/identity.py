@@ -30,7 +30,7 @@ TRAINER_DEFAULTS = {
 }
 
 
-def identity_of(settings: Mapping[str, Any]) -> dict[str, Any]:
+def run_identity(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings that can change the result of a run, without those equal to their defaults.
 
     Runs with equal identities are one run.
@@ -46,7 +46,7 @@ def _defaults_of_model(name: str) -> dict[str, Any]:
     return defaults | {"contender": defaults["contender"] | {"model": default_options(name)}}
 
 
-def hash_of(values: Mapping[str, Any]) -> str:
+def hash_settings(values: Mapping[str, Any]) -> str:
     """The first 10 hex digits of the SHA-256 of plain values, in any order of their names."""
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:10]
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vit_vs_cnn.config.reading import merge, override
-from vit_vs_cnn.config.recipes import with_recommended
+from vit_vs_cnn.config.recipes import fill_in_recommended
 from vit_vs_cnn.config.schema import Contender, Finetuning, Protocol
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.typed_values import build
@@ -32,7 +32,7 @@ def read_contender(values: Any, protocol: Protocol, *, shares_augmentation: bool
     if not isinstance(values, Mapping):
         return build(Contender, values, location=location)
     plain = {key: value for key, value in values.items() if key not in _OVERRIDES}
-    full = with_recommended(
+    full = fill_in_recommended(
         _with_full_finetuning(plain, location),
         batch_size=protocol.batch_size,
         shares_augmentation=shares_augmentation,
@@ -57,7 +57,7 @@ def _with_full_finetuning(values: Mapping[str, Any], location: str) -> dict[str,
     return {**values, "finetune": dataclasses.asdict(Finetuning(head=short == "head"))}
 
 
-def with_overrides(contender: Contender, over: Any, *, location: str) -> Contender:
+def apply_overrides(contender: Contender, over: Any, *, location: str) -> Contender:
     """Contender updated by other values, level by level.
 
     Raises:
@@ -74,7 +74,7 @@ def with_overrides(contender: Contender, over: Any, *, location: str) -> Contend
     return dataclasses.replace(built, **selected)
 
 
-def with_values(contender: Contender, chosen: Mapping[str, Any], *, location: str) -> Contender:
+def apply_values(contender: Contender, chosen: Mapping[str, Any], *, location: str) -> Contender:
     """Contender updated by values with dotted names, such as ``{"optimizer.lr": 0.01}``.
 
     Raises:
@@ -83,7 +83,7 @@ def with_values(contender: Contender, chosen: Mapping[str, Any], *, location: st
     values: dict[str, Any] = {}
     for name, value in chosen.items():
         override(values, name, copy.deepcopy(value))
-    return with_overrides(contender, values, location=location)
+    return apply_overrides(contender, values, location=location)
 
 
 def _read_overrides(
@@ -105,6 +105,6 @@ def _read_overrides(
             raise InputError(f"{location}: {key} is not one of protocol.{setting} ({options})")
         if name in by_key:
             raise InputError(f"{location}: {name} is named twice, as a number and as a text; name it once")
-        with_overrides(contender, over, location=f"{location}.{key}")
+        apply_overrides(contender, over, location=f"{location}.{key}")
         by_key[name] = copy.deepcopy(over)
     return by_key

@@ -95,7 +95,7 @@ def _key_of(values: Mapping[Any, Any], name: Any) -> Any:
     return name if name in values else next((key for key in values if str(key) == str(name)), name)
 
 
-def with_executor_named(values: Mapping[str, Any]) -> dict[str, Any]:
+def expand_executor_name(values: Mapping[str, Any]) -> dict[str, Any]:
     """Values with ``executor: ray`` written as ``executor: {name: ray}``."""
     short = values.get("executor")
     return {**values, "executor": {"name": short}} if isinstance(short, str) else dict(values)

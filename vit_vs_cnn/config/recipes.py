@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Literal
 
-from vit_vs_cnn.config.identity import hash_of, plain_values
+from vit_vs_cnn.config.identity import hash_settings, plain_values
 from vit_vs_cnn.config.reading import merge
 from vit_vs_cnn.config.schema import Contender, RecipeSource, TuningProvenance
 from vit_vs_cnn.errors import InputError
@@ -47,7 +47,7 @@ class RecommendedRecipe:
         optimizer = self.settings["optimizer"]
         return f"{optimizer['name']}, lr {optimizer['lr']:g} at batch {self.batch_size} ({self.name})"
 
-    def settings_at(self, batch_size: int) -> dict[str, Any]:
+    def scale_settings(self, batch_size: int) -> dict[str, Any]:
         """The settings for another batch size, with the learning rate scaled and rounded to two digits.
 
         The learning rate of SGD is proportional to the batch size, that of other optimizers to its square root.
@@ -82,7 +82,7 @@ def find_recipe(model: Mapping[str, Any], *, is_pretrained: bool) -> Recommended
     return next(entry for entry in entries if any(fnmatchcase(name, pattern) for pattern in entry.models))
 
 
-def with_recommended(
+def fill_in_recommended(
     values: Mapping[str, Any], *, batch_size: int, shares_augmentation: bool, location: str
 ) -> dict[str, Any]:
     """Settings of a contender; what it leaves out is taken from its recommended recipe.
@@ -110,7 +110,7 @@ def with_recommended(
         return filled
     is_pretrained = filled.get("weights") is not None or filled.get("starts_from") is not None
     recipe = find_recipe(model, is_pretrained=is_pretrained)
-    settings = recipe.settings_at(batch_size)
+    settings = recipe.scale_settings(batch_size)
     optimizer = filled.get("optimizer") or {}
     if not isinstance(optimizer, Mapping) or "name" in optimizer:
         return filled
@@ -130,7 +130,7 @@ def with_recommended(
 def recipe_hash(contender: Contender) -> str:
     """Hash of the recipe settings of a contender, ten hex digits. Options of the model do not change it."""
     values = plain_values(contender)
-    return hash_of({name: values[name] for name in RECIPE_SETTINGS})
+    return hash_settings({name: values[name] for name in RECIPE_SETTINGS})
 
 
 def recipe_source(contender: Contender) -> RecipeSource | None:

@@ -117,7 +117,7 @@ class Budget:
         return [Budget(**value) for value in values]
 
     @classmethod
-    def of_text(cls, text: str) -> "Budget":
+    def from_text(cls, text: str) -> "Budget":
         """Budget of a text that ``short`` returned. Raises InputError: another text."""
         amount, _, unit = text.partition(" ")
         try:
@@ -185,7 +185,7 @@ class Protocol:
     pairs: list[list[str]] | None = None
     equivalence_margin: float = 1.0
 
-    def without_contenders(self, names: Collection[str]) -> "Protocol":
+    def drop_contenders(self, names: Collection[str]) -> "Protocol":
         """Protocol without the pairs that contain one of these contenders.
 
         Raises:

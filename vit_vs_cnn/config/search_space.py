@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from vit_vs_cnn.config.overrides import with_values
+from vit_vs_cnn.config.overrides import apply_values
 from vit_vs_cnn.config.schema import Contender
 from vit_vs_cnn.errors import InputError
 
@@ -102,7 +102,7 @@ def check_space(space: Mapping[str, Any], contenders: Iterable[Contender]) -> No
         _check_ranges(values, location)
         for contender in contenders:
             for end in _ends(values):
-                with_values(contender, {name: end}, location="tuning.space")
+                apply_values(contender, {name: end}, location="tuning.space")
 
 
 def _check_ranges(values: Any, location: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from vit_vs_cnn.config.reading import read_value
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.typed_values import Setting, refuse_unknown, settings_of
+from vit_vs_cnn.typed_values import Setting, list_settings, refuse_unknown
 
 #: Arguments of lightning.Trainer that other settings decide, and these settings.
 DECIDED_ELSEWHERE = {
@@ -104,7 +104,7 @@ def trainer_settings() -> dict[str, Setting]:
     """Allowed arguments of Lightning's Trainer."""
     from lightning import Trainer
 
-    settings = {name: setting for name, setting in settings_of(Trainer).items() if name not in DECIDED_ELSEWHERE}
+    settings = {name: setting for name, setting in list_settings(Trainer).items() if name not in DECIDED_ELSEWHERE}
     theirs = settings["precision"]
     message = f"auto: bf16-mixed on a processor or GPU with bfloat16 units, otherwise 32-true. {theirs.help}"
     return {**settings, "precision": replace(theirs, hint=Literal["auto"] | theirs.hint, help=message)}

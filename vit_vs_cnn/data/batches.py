@@ -230,9 +230,9 @@ class TrainingData(lightning.LightningDataModule):
         return {"device": trainer.strategy.root_device, "rank": trainer.global_rank, "world_size": trainer.world_size}
 
     def train_dataloader(self) -> TrainingBatches:
-        return self.batches_on(**self._device_and_rank())
+        return self.training_batches(**self._device_and_rank())
 
-    def batches_on(self, device: torch.device, **share: int) -> TrainingBatches:
+    def training_batches(self, device: torch.device, **share: int) -> TrainingBatches:
         """The batches to train on; with ``rank`` and ``world_size`` the share of one process of several."""
         options = {"seed": self.seed, "channels_last": self.channels_last, "device": device, **share}
         sizes = {"batch_size": self.batch_size, "length": self.batches}

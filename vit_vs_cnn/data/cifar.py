@@ -160,7 +160,7 @@ class CifarSource:
         expected = self._published.tgz_md5 if self.options.verify_checksum else None
         if not archive.is_file():
             self._download(archive, expected)
-        elif expected is not None and (actual := md5_of(archive)) != expected:
+        elif expected is not None and (actual := compute_md5(archive)) != expected:
             raise InputError(
                 f"{archive}: differs from the published archive (MD5 {actual}, published {expected}); delete it to get "
                 f"it anew, or use it as it is with {SKIP_CHECKSUM_OPTION}"
@@ -202,7 +202,7 @@ def extract_members(archive: Path, names: Collection[str], folder: Path) -> None
         raise InputError(f"{archive}: does not hold {', '.join(missing)}; get the official archive")
 
 
-def md5_of(path: Path) -> str:
+def compute_md5(path: Path) -> str:
     """MD5 of a file in hex. It shows damage, not malice."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
@@ -247,7 +247,7 @@ def download(url: str, path: Path, md5: str | None = None) -> None:
                 f"{url}: the download failed after {size:,} of {start + length:,} bytes ({reason}); run again, and it "
                 "is resumed"
             )
-        if md5 is not None and (actual := md5_of(partial)) != md5:
+        if md5 is not None and (actual := compute_md5(partial)) != md5:
             partial.unlink()
             raise InputError(f"{url}: the file that arrived has MD5 {actual} and should have {md5}; it was not kept")
         os.replace(partial, path)

@@ -302,7 +302,7 @@ def _list_parts(parts: Mapping[str, DatasetSplit], labels: list[int | str], opti
         numbers,
         groups,
         description=f"{kinds} ({len(labels):,} images)",
-    ).completed(options)
+    ).add_folds(options)
     if listing.problems:
         raise InputError(f"data: {listing.problems[0].reason}")
     if listing.folds is not None and len(set(listing.folds)) < 2:

@@ -20,9 +20,9 @@ from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
 from vit_vs_cnn.data.listing import SUFFIXES
-from vit_vs_cnn.data.options import Resize, rows_and_cols_of
+from vit_vs_cnn.data.options import Resize, to_rows_and_cols
 from vit_vs_cnn.errors import InputError, one_line
-from vit_vs_cnn.files import spelled
+from vit_vs_cnn.files import escape_name
 
 #: The readers that Pillow may use. Others start programs (EPS) or are so rare that they are likely a mistake.
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
@@ -68,7 +68,7 @@ def decode_image(
         with Image.open(path, formats=FORMATS) as file:
             pixels = file.width * file.height
             if image_size is not None:
-                rows, cols = rows_and_cols_of(image_size)
+                rows, cols = to_rows_and_cols(image_size)
                 size = (2 * rows, 2 * cols) if _is_rotated(file) else (2 * cols, 2 * rows)
                 file.draft(None, size)  # JPEG: decode no more than is needed
             if "progressive" not in file.info:  # else its reader keeps every coefficient
@@ -105,7 +105,7 @@ def to_pixels(image: Any, image_size: int | tuple[int, int] | None = None, resiz
     if not isinstance(image, np.ndarray | Tensor):
         raise InputError(f"an image is a {type(image).__name__}; expected a path, a Pillow image, an array or a tensor")
     pixels = channels_first(image)
-    if image_size is None or pixels.shape[1:] == rows_and_cols_of(image_size):
+    if image_size is None or pixels.shape[1:] == to_rows_and_cols(image_size):
         return pixels
     return resize_image(array_to_image(pixels), image_size, resize)[: len(pixels)]
 
@@ -141,7 +141,7 @@ def resize_image(
     if not image.width or not image.height:
         raise InputError(f"it has {image.width} x {image.height} pixels")
     rgb = _composite_on_white(_eight_bit(_upright(image)))
-    sized = rgb if image_size is None else _resized(rgb, rows_and_cols_of(image_size), resize)
+    sized = rgb if image_size is None else _resized(rgb, to_rows_and_cols(image_size), resize)
     return np.array(np.asarray(sized).transpose(2, 0, 1), order="C")
 
 
@@ -396,7 +396,7 @@ def find_input_files(paths: Iterable[str | os.PathLike[str]]) -> Iterator[InputI
         for file in image_files(path) if path.is_dir() else [path]:
             if (absolute := os.path.abspath(file)) not in paths_before:
                 paths_before.add(absolute)
-                yield InputImage(spelled(file), file)
+                yield InputImage(escape_name(file), file)
 
 
 def image_files(folder: Path) -> Iterator[Path]:

@@ -33,7 +33,7 @@ from vit_vs_cnn.data.listing import (
     list_table,
     summarize_problems,
 )
-from vit_vs_cnn.data.options import FolderOptions, TableOptions, rows_and_cols_of
+from vit_vs_cnn.data.options import FolderOptions, TableOptions, to_rows_and_cols
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.files import atomic_write, file_state, write_text
 
@@ -155,7 +155,7 @@ class CachedImages:
 def open_folder(root: Path | str, options: FolderOptions | None = None) -> CachedImages:
     """A folder of images as a source."""
     path, options = Path(root), options or FolderOptions()
-    return _open_files("folder", path, lambda: list_folder(path, options).completed(options), options)
+    return _open_files("folder", path, lambda: list_folder(path, options).add_folds(options), options)
 
 
 def open_table(path: Path | str, options: TableOptions | None = None) -> CachedImages:
@@ -272,7 +272,7 @@ def _load_files(
     with contextlib.suppress(Exception):  # missing, or damaged in any way
         return _read_pair(stem)
     assert options.image_size is not None
-    shape = (len(listing.names), 3, *rows_and_cols_of(options.image_size))
+    shape = (len(listing.names), 3, *to_rows_and_cols(options.image_size))
     try:
         with create_image_file(stem.with_suffix(".npy"), shape) as pixels:
             readable = _decode_files(root, listing, options, pixels)

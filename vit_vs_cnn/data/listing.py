@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from vit_vs_cnn.console import format_count
 from vit_vs_cnn.data.options import FolderOptions, ImageOptions, TableOptions
 from vit_vs_cnn.errors import InputError, MissingImages, one_line
-from vit_vs_cnn.files import spelled
+from vit_vs_cnn.files import escape_name
 
 if TYPE_CHECKING:
     import pandas
@@ -136,7 +136,7 @@ class ImageListing:
                     problems.append(FileProblem("class with too few images", name, reason))
         return problems
 
-    def completed(self, options: ImageOptions) -> "ImageListing":
+    def add_folds(self, options: ImageOptions) -> "ImageListing":
         """The listing in the order of the splits, with test folds for the training images if there are no test images.
 
         A class whose groups are all in one fold becomes one of the ``problems``.
@@ -213,9 +213,9 @@ def list_folder(root: Path, options: FolderOptions) -> ImageListing:
             there += f" beside {format_count(len(loose_files['train']), 'file')} that no class holds"
         raise InputError(f"{folders['train']}: {there}, and at least 2 are needed; allowed layouts: {LAYOUTS}")
     problems = search.problems + [
-        FileProblem("class name that is not UTF-8", name, f"class '{spelled(name)}' needs another name")
+        FileProblem("class name that is not UTF-8", name, f"class '{escape_name(name)}' needs another name")
         for name in class_names
-        if spelled(name) != name
+        if escape_name(name) != name
     ]
     rows: list[tuple[str, str, int]] = []
     others = [*itertools.chain(*loose_files.values())]
@@ -413,7 +413,7 @@ def list_table(path: Path, options: TableOptions) -> ImageListing:
     if groups is not None:
         check_disjoint_groups(path, groups, splits)
     listing = ImageListing("table", class_names, names, splits, [numbers[name] for name in classes], groups)
-    return replace(listing, problems=listing.small_classes()).completed(options)
+    return replace(listing, problems=listing.small_classes()).add_folds(options)
 
 
 def _check_unique(path: Path, names: list[str]) -> None:

@@ -95,7 +95,7 @@ def near_duplicate_pairs(test: Images, train: Images) -> DuplicatePairs:
     return _unique(*(torch.cat(parts) for parts in zip(*results, strict=True)))
 
 
-def to_comparison_size(batches: Iterable[Images]) -> Images:
+def resize_for_comparison(batches: Iterable[Images]) -> Images:
     """Images resized to 32 x 32 bytes."""
     return torch.cat([_planes(batch).round().to(torch.uint8) for batch in batches])
 
@@ -110,7 +110,7 @@ def near_duplicate_pairs_within(
     Returns:
         The pairs, the earlier image as ``test`` and the later one as ``train``.
     """
-    images = to_comparison_size(batches)
+    images = resize_for_comparison(batches)
     grey, count, results = _grey(images), len(images), []
     hashes = _hashes(grey)
     for queries, name in ((images, "images"), (images.flip(-1), "mirrored images")):

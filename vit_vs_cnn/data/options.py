@@ -164,7 +164,7 @@ class CifarOptions:
             check_url(self.mirror)
 
 
-def rows_and_cols_of(image_size: int | tuple[int, int]) -> tuple[int, int]:
+def to_rows_and_cols(image_size: int | tuple[int, int]) -> tuple[int, int]:
     """Rows and columns; one number means both."""
     return (image_size, image_size) if isinstance(image_size, int) else image_size
 
@@ -191,7 +191,7 @@ class ImageOptions:
 
     def __post_init__(self) -> None:
         size = self.image_size
-        if size is not None and min(rows_and_cols_of(size)) < 1:
+        if size is not None and min(to_rows_and_cols(size)) < 1:
             raise InputError(f"image_size: {size} pixels; it must be at least 1")
         if self.resize not in get_args(Resize):
             raise InputError(f"resize: {self.resize!r} is not known; it must be one of crop, squash, pad")

@@ -142,7 +142,7 @@ class GridTimeModel:
         return steps * step + (validation + test) * step / (3 * protocol.batch_size) + STARTUP_SECONDS
 
 
-def free_of(fixed: Collection[str]) -> list[str]:
+def free_settings(fixed: Collection[str]) -> list[str]:
     """Settings of the grid that the user did not set."""
     names = {name.removeprefix("protocol.").split(".")[0] for name in fixed}
     return [name for name in ("train_sizes", "seeds", "budget") if name not in names]
@@ -157,8 +157,8 @@ def candidate_grids(costs: GridTimeModel, fixed: Collection[str] = ()) -> list[G
     Arguments:
         fixed: settings that the user gave by name; of these, sizes, seeds and budget are kept.
     """
-    protocol, pool, free = costs.experiment.protocol, costs.pool, free_of(fixed)
-    base = steps_of(protocol.budget) or (STEPS,)
+    protocol, pool, free = costs.experiment.protocol, costs.pool, free_settings(fixed)
+    base = budget_steps(protocol.budget) or (STEPS,)
     named_sizes = tuple(sorted({pool.resolve(size) for size in protocol.train_sizes}))
     grids = []
     for size_count, seed_count, share in GRID_CANDIDATES:
@@ -221,6 +221,6 @@ def spread_sizes(pool: ExperimentData, count: int) -> list[int]:
     return [*sorted({round(float(f"{size:.2g}")) for size in below} - {largest}), largest]
 
 
-def steps_of(budget: Budget) -> tuple[int, ...]:
+def budget_steps(budget: Budget) -> tuple[int, ...]:
     """Amounts of a budget in steps; empty for other units."""
     return tuple(int(amount) for amount in budget.amounts) if budget.unit == "steps" else ()

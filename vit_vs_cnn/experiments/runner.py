@@ -56,7 +56,7 @@ def run_experiment(
     experiment = choose_precision(experiment)
     processes = world_size(experiment)
     if pool is None or (pool.rotates and experiment.searches_recipes):
-        pool = ExperimentData.of(experiment)
+        pool = ExperimentData.from_experiment(experiment)
     cells = grid(experiment, pool, world_size=processes)
     if not force:
         _refuse_other_settings(experiment.folder, cells, are_recipes_final=experiment.tuning.trials is None)

@@ -15,7 +15,7 @@ from vit_vs_cnn.config.schema import RecipeSource
 from vit_vs_cnn.console import format_count
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments import grids
-from vit_vs_cnn.experiments.grids import SIZES_FOR_A_TREND, GridPlan, GridTimeModel, free_of, steps_of
+from vit_vs_cnn.experiments.grids import SIZES_FOR_A_TREND, GridPlan, GridTimeModel, budget_steps, free_settings
 from vit_vs_cnn.experiments.timing import choose_precision, seconds_per_step
 from vit_vs_cnn.process import quiet_lightning
 from vit_vs_cnn.runs.analysis_plan import find_binding_plan
@@ -47,14 +47,14 @@ def plan_for_time(
     minutes = experiment.minutes
     if minutes is None:
         return experiment
-    _check_recipes(experiment, free_of(fixed))
+    _check_recipes(experiment, free_settings(fixed))
     if is_helper_process() or is_launched_from_outside():
         raise InputError(
             "minutes: only a single process can plan runs; run train once without a launcher, or leave minutes out"
         )
     quiet_lightning()
     started = _started_experiment(experiment)
-    pool = pool or ExperimentData.of(experiment)
+    pool = pool or ExperimentData.from_experiment(experiment)
     experiment = choose_precision(experiment)
     if started is not None:
         if any(name.endswith(_FINETUNED) for name in started.contenders.keys() - experiment.contenders.keys()):
@@ -217,7 +217,7 @@ def _answers(
     needed = grids.images_for(pool, SIZES_FOR_A_TREND)
     if trend is not None and trend is not chosen and not chosen.allows_trend:
         texts[1] += f" (it needs {_minutes_option(trend)})"
-    elif trend is None and "train_sizes" in free_of(fixed) and pool.largest < needed:
+    elif trend is None and "train_sizes" in free_settings(fixed) and pool.largest < needed:
         texts[1] += f" (it needs {needed:,} images to train on; there are {pool.largest:,})"
     return [*lines, f"These runs allow {' and '.join(texts)}"]
 
@@ -253,9 +253,9 @@ def _continue_plan(
     Once an analysis was possible, the budget stays, because conclusions are about the longest budget.
     """
     minutes, before = experiment.minutes or 0.0, started.minutes or 0.0
-    protocol = replace(experiment.protocol, **{name: getattr(started.protocol, name) for name in free_of(fixed)})
+    protocol = replace(experiment.protocol, **{name: getattr(started.protocol, name) for name in free_settings(fixed)})
     same = replace(experiment, protocol=protocol, minutes=max(minutes, before))
-    if (steps := steps_of(protocol.budget)) and minutes > before:
+    if (steps := budget_steps(protocol.budget)) and minutes > before:
         cells = grid(same, pool, world_size=world_size(same))
         if find_binding_plan(cells) is not None:
             fixed = [*fixed, "protocol.budget"]
@@ -286,7 +286,7 @@ def _seconds_of_finished(cells: Sequence[Run]) -> dict[grids.RunKey, float]:
     for cell in cells:
         if cell.is_finished:
             seconds = read_result(cell.folder / "result.json").cost.train_seconds
-            results[cell.contender, cell.train_size, steps_of(cell.budget)[0], cell.seed] = (
+            results[cell.contender, cell.train_size, budget_steps(cell.budget)[0], cell.seed] = (
                 grids.STARTUP_SECONDS + seconds
             )
     return results
@@ -296,7 +296,8 @@ def _with_grid(experiment: Experiment, chosen: GridPlan, fixed: Collection[str])
     """The experiment with the chosen sizes, seeds and budget, except those that the user set."""
     budget = Budget(steps=chosen.steps[0] if len(chosen.steps) == 1 else list(chosen.steps))
     values: dict[str, Any] = {"train_sizes": list(chosen.train_sizes), "seeds": list(chosen.seeds), "budget": budget}
-    return replace(experiment, protocol=replace(experiment.protocol, **{name: values[name] for name in free_of(fixed)}))
+    protocol = replace(experiment.protocol, **{name: values[name] for name in free_settings(fixed)})
+    return replace(experiment, protocol=protocol)
 
 
 def _check_recipes(experiment: Experiment, free: Collection[str]) -> None:

@@ -22,7 +22,7 @@ from vit_vs_cnn.runs.preparation import prepare_network
 from vit_vs_cnn.runs.run import Run
 from vit_vs_cnn.runs.user_code import make_transform
 from vit_vs_cnn.workers.supervisor import count_workers
-from vit_vs_cnn.workers.trainer import on_cpu, uses_channels_last
+from vit_vs_cnn.workers.trainer import trains_on_cpu, uses_channels_last
 
 #: Steps before and of the timing of a step, and its longest time in seconds.
 _WARM_UP, _TIMED, _SECONDS = 2, 8, 6.0
@@ -73,7 +73,7 @@ def seconds_per_step(experiment: Experiment, contender: str, pool: ExperimentDat
         batch_size=experiment.protocol.batch_size,
         steps=_WARM_UP + _TIMED,
         channels_last=is_channels_last,
-    ).batches_on(fabric.device)
+    ).training_batches(fabric.device)
 
     def take_step(position: int) -> None:
         inputs, targets = batches.batch(position)
@@ -123,7 +123,7 @@ def choose_precision(experiment: Experiment) -> Experiment:
     if experiment.trainer.get("precision") != AUTO:
         return experiment
     has_units = (
-        bool(bfloat16_units()) if on_cpu(experiment) else torch.cuda.is_bf16_supported(including_emulation=False)
+        bool(bfloat16_units()) if trains_on_cpu(experiment) else torch.cuda.is_bf16_supported(including_emulation=False)
     )
     precision = HALF_PRECISION if has_units else SINGLE_PRECISION
     for path in (experiment.folder / "experiment.yaml", experiment.folder / "tuning" / "experiment.yaml"):

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from vit_vs_cnn.config.experiment import Contender, Experiment
 from vit_vs_cnn.config.identity import default_options
-from vit_vs_cnn.config.overrides import with_values
+from vit_vs_cnn.config.overrides import apply_values
 from vit_vs_cnn.config.recipes import RECIPE_SETTINGS, recipe_hash
 from vit_vs_cnn.config.schema import Recipe, TuningProvenance
 from vit_vs_cnn.config.search_space import DEFAULT_SPACE, sample_recipe
@@ -28,7 +28,7 @@ from vit_vs_cnn.runs.preparation import check_validation_batches, prepare_networ
 from vit_vs_cnn.runs.pretrained import weights_identities
 from vit_vs_cnn.runs.result import read_result
 from vit_vs_cnn.runs.run import Run
-from vit_vs_cnn.runs.trials import TRIALS_FILE, Trial, ranked, write_trials
+from vit_vs_cnn.runs.trials import TRIALS_FILE, Trial, rank_trials, write_trials
 from vit_vs_cnn.training.optimization import Optimizer
 from vit_vs_cnn.workers.supervisor import execute
 from vit_vs_cnn.workers.trainer import is_launched_from_outside, world_size
@@ -90,7 +90,7 @@ def count_splits(experiment: Experiment, train_size: int) -> int:
     return max(1, min(MAX_SPLITS, math.ceil(MIN_SCORED_IMAGES / scored))) if scored else 1
 
 
-def space_of(experiment: Experiment, name: str) -> dict[str, Any]:
+def restrict_space(experiment: Experiment, name: str) -> dict[str, Any]:
     """The search space without options that the preset of a contender does not have."""
     model = experiment.contenders[name].model
     options = default_options(str(model.get("name")))
@@ -105,7 +105,7 @@ def _trial_runs(
     experiment: Experiment, name: str, train_size: int, pool: ExperimentData
 ) -> list[tuple[dict[str, Any], list[Run]]]:
     """The sampled settings of each trial of a contender, and its runs, one for each split."""
-    longest = experiment.with_budget(experiment.protocol.budget.largest)
+    longest = experiment.select_budget(experiment.protocol.budget.largest)
     base = replace(
         longest,
         name="tuning",
@@ -116,7 +116,7 @@ def _trial_runs(
     first = experiment.protocol.seeds
     count = count_splits(experiment, train_size)
     seeds = [*first, *(seed for seed in range(len(first) + count) if seed not in first)][:count]
-    space, options = experiment.tuning.space or DEFAULT_SPACE, space_of(experiment, name).keys()
+    space, options = experiment.tuning.space or DEFAULT_SPACE, restrict_space(experiment, name).keys()
     own = base.recipe(name, train_size)
     identities = weights_identities(experiment)
     trials = []
@@ -140,9 +140,9 @@ def _with_sampled(own: Contender, sampled: Mapping[str, Any], shared: Augmentati
         own = replace(own, augmentation=own.augmentation or shared)
     optimizer = sampled.get("optimizer")
     if not (isinstance(optimizer, Mapping) and "name" in optimizer):
-        return with_values(own, sampled, location="tuning.space") if sampled else own
+        return apply_values(own, sampled, location="tuning.space") if sampled else own
     rest = {name: value for name, value in sampled.items() if name != "optimizer"}
-    recipe = with_values(own, rest, location="tuning.space") if rest else own
+    recipe = apply_values(own, rest, location="tuning.space") if rest else own
     return replace(recipe, optimizer=Optimizer(**optimizer))
 
 
@@ -202,7 +202,7 @@ def _with_best(
     pool: ExperimentData,
     console: Console,
 ) -> Experiment:
-    order = ranked(trials)
+    order = rank_trials(trials)
     best = order[0]
     name, size = best.contender, best.train_size
     if not best.is_complete:

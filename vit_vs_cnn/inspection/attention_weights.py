@@ -45,7 +45,7 @@ class TokenLayout:
     reads: TokensRead = "mean"
 
     @classmethod
-    def of(cls, network: nn.Module, image_size: tuple[int, int]) -> "TokenLayout":
+    def from_network(cls, network: nn.Module, image_size: tuple[int, int]) -> "TokenLayout":
         """The layout of our Vision Transformer, or of timm's.
 
         Raises:
@@ -54,7 +54,7 @@ class TokenLayout:
         if isinstance(network, PermutedInput):
             raise InputError("the blocks of the images are permuted, so tokens have no position in the image")
         if isinstance(network, ResizedInput):
-            return cls.of(network.network, network.image_size)
+            return cls.from_network(network.network, network.image_size)
         if isinstance(network, VisionTransformer):
             return cls(network.grid_size, network.num_prefix_tokens, POOLING_TOKENS[network.pool])
         model: Any = network
@@ -247,7 +247,7 @@ def _compute_maps(network: nn.Module, images: Tensor, verify: bool, average_head
             logits, weights, pooled = _recorded_weights(network, images, average_heads)
             if verify:
                 _compare_logits(network, images, logits)
-    layout = TokenLayout.of(network, (images.shape[2], images.shape[3]))
+    layout = TokenLayout.from_network(network, (images.shape[2], images.shape[3]))
     _check_shapes(network, weights, layout, len(images))
     query = _query(network, layout, weights, pooled)
     return AttentionMaps(logits, weights, query, layout.grid_size, layout.extra_tokens)

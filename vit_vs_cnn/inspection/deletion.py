@@ -116,7 +116,7 @@ def deletion_grid(networks: Sequence[nn.Module], image_size: tuple[int, int]) ->
     for network in networks:
         if has_attention(network):
             with contextlib.suppress(InputError):
-                layout = TokenLayout.of(getattr(network, "_orig_mod", network), image_size)
+                layout = TokenLayout.from_network(getattr(network, "_orig_mod", network), image_size)
                 return limit_grid_size(layout.grid_size, image_size)
     return limit_grid_size((8, 8), image_size)
 

@@ -15,7 +15,7 @@ from vit_vs_cnn.data.decoding import InputImage, image_files
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.data.listing import ENDINGS
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.files import CommandResult, spelled
+from vit_vs_cnn.files import CommandResult, escape_name
 from vit_vs_cnn.inspection.attention_weights import (
     AttentionMaps,
     Images,
@@ -28,7 +28,7 @@ from vit_vs_cnn.inspection.map_scores import MethodScore, adjust_scores, random_
 from vit_vs_cnn.inspection.saliency import get_method, list_methods, saliency_maps
 from vit_vs_cnn.runs.evaluation import check_finite
 from vit_vs_cnn.runs.experiment_folder import read_finished_results
-from vit_vs_cnn.runs.trained_network import UNKNOWN, TrainedNetwork, folder_of, open_network
+from vit_vs_cnn.runs.trained_network import UNKNOWN, TrainedNetwork, open_network, run_folder
 from vit_vs_cnn.strict_yaml import frame_records
 
 if TYPE_CHECKING:
@@ -327,7 +327,7 @@ def default_folder(path: Path, checkpoint: Path) -> Path:
     """Folder of the page: in the experiment's report, in the run's folder, or next to a checkpoint elsewhere."""
     if (path / "grid.json").exists():
         return path / "report" / "inspection"
-    return folder_of(checkpoint) / "inspection"
+    return run_folder(checkpoint) / "inspection"
 
 
 def find_error(trained: TrainedNetwork, method: str) -> str | None:
@@ -466,7 +466,7 @@ def _files(path: Path, count: int) -> list[Path]:
 
 
 def _decode(files: Sequence[Path], trained: TrainedNetwork) -> LabelledImages:
-    pixels = trained.decoded([InputImage(spelled(file), file) for file in files])
+    pixels = trained.decode_images([InputImage(escape_name(file), file) for file in files])
     class_indices = {name: number for number, name in enumerate(trained.class_names)}
     labels = [class_indices.get(file.resolve().parent.name, UNKNOWN) for file in files]
-    return LabelledImages(pixels, torch.tensor(labels), trained.class_names, [spelled(file.name) for file in files])
+    return LabelledImages(pixels, torch.tensor(labels), trained.class_names, [escape_name(file.name) for file in files])

@@ -27,7 +27,7 @@ from vit_vs_cnn.regimes.recommendation import Recommendation, recommend
 from vit_vs_cnn.runs.analysis_plan import AnalysisPlan, read_plan
 from vit_vs_cnn.runs.experiment_folder import read_finished_results
 from vit_vs_cnn.runs.record import Answers, load_predictions, read_result_table
-from vit_vs_cnn.runs.result import RunResult, StartKind, by_network
+from vit_vs_cnn.runs.result import RunResult, StartKind, group_results
 from vit_vs_cnn.runs.test_set_log import summarize_log
 from vit_vs_cnn.statistics.pair_comparison import Obstacle, PairComparison
 
@@ -172,7 +172,7 @@ def _planned_results(results: Sequence[RunResult], plan: AnalysisPlan | None) ->
 def _compare(
     results: Sequence[RunResult], measured: Measurements, plan: AnalysisPlan | None, log_objections: LogObjections
 ) -> list[PairComparison]:
-    runs = by_network(results)
+    runs = group_results(results)
 
     def find_obstacle(first: str, second: str, size: int) -> Obstacle | None:
         both = runs[first, size], runs[second, size]
@@ -218,7 +218,7 @@ def find_log_objections(folder: Path, results: Sequence[RunResult]) -> dict[str,
     """Reasons in the test-set log against a conclusion on a model, by its key."""
     log = summarize_log(folder, results[0].test_set)
     models = dict.fromkeys(result.contender for result in results)
-    return {model: objection for model in models if (objection := log.concern(model)) is not None}
+    return {model: objection for model in models if (objection := log.find_obstacle(model)) is not None}
 
 
 def read_table_analysis(path: Path) -> Analysis:

@@ -10,7 +10,7 @@ from vit_vs_cnn.regimes.measurements import Measurements
 from vit_vs_cnn.regimes.model_summaries import ModelSummary, display_name, macs_ratio, millions
 from vit_vs_cnn.runs.analysis_plan import MAX_EQUAL_MACS_RATIO, AnalysisPlan, missing_weights_texts
 from vit_vs_cnn.runs.recipe_care import recipe_obstacle, recipe_sensitivity
-from vit_vs_cnn.runs.result import RecipeSource, RunResult, ScoredOn, StartKind, by_network
+from vit_vs_cnn.runs.result import RecipeSource, RunResult, ScoredOn, StartKind, group_results
 from vit_vs_cnn.statistics.pair_comparison import MIN_SEEDS_FOR_CONCLUSION, Obstacle, ObstacleKind
 
 #: Reasons in the test-set log against a conclusion on a model, by its key.
@@ -333,7 +333,7 @@ def _epoch_caveats(results: Sequence[RunResult]) -> list[Caveat]:
 def _schedule_caveats(results: Sequence[RunResult]) -> list[Caveat]:
     """Caveat if all sizes have equal steps, so that more images also mean fewer epochs."""
     sizes = sorted({r.train_size for r in results})
-    steps = {key: {r.cost.planned_steps or r.cost.steps for r in runs} for key, runs in by_network(results).items()}
+    steps = {key: {r.cost.planned_steps or r.cost.steps for r in runs} for key, runs in group_results(results).items()}
     models = {model for model, _ in steps}
     same = all(len(set.union(*(steps[k] for k in steps if k[0] == model))) == 1 for model in models)
     if len(sizes) < 2 or not same:

@@ -68,7 +68,7 @@ def compare_all(
             obstacle = find_obstacle(*names, size)
             if plan is not None:
                 is_primary = plan.is_primary(*names, size)
-                analysis = plan.analysis_of(shared, is_primary=is_primary, obstacle=obstacle)
+                analysis = plan.find_analysis(shared, is_primary=is_primary, obstacle=obstacle)
             else:
                 is_primary = single_pair and size == measured.sizes[-1]
                 analysis = PlannedAnalysis(tuple(shared), ComparisonRules(obstacle=obstacle, is_primary=is_primary))

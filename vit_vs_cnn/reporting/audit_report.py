@@ -127,7 +127,7 @@ def _add_pairs(document: Document, audit: Audit) -> None:
         document.add_section("Similar images", Text(reason))
         return
     for kind, heading in HEADINGS.items():
-        if pairs := audit.pairs_of(kind):
+        if pairs := audit.select_pairs(kind):
             shown = [
                 _pair_picture(pair, pixels)
                 for pair, pixels in zip(audit.pairs, audit.pictures, strict=False)

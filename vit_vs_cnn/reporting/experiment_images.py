@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from vit_vs_cnn.comparison.accuracy import ClassAccuracy, choose_examples, class_accuracies, confusion
-from vit_vs_cnn.comparison.entries import RunPredictions, group_entries, on_one_fold
+from vit_vs_cnn.comparison.entries import RunPredictions, group_entries, select_one_fold
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.regimes.budgets import longest_results
@@ -40,7 +40,7 @@ def image_blocks(findings: Findings) -> tuple[list[Block], list[str]]:
         tests = _test_images(findings, cells)
     except (InputError, OSError):
         return [], [NOT_AVAILABLE]
-    groups, shown = group_entries(cells), on_one_fold(cells)
+    groups, shown = group_entries(cells), select_one_fold(cells)
     test = tests[shown[0].test_set]
     classes = class_accuracies(groups, test.class_names)
     size = f"{results[0].train_size:,} training images"

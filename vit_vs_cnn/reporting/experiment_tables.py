@@ -17,9 +17,9 @@ from vit_vs_cnn.reporting.style import format_millions, format_percent, format_p
 from vit_vs_cnn.runs.near_duplicates import NearDuplicates
 from vit_vs_cnn.runs.recipe_care import describe_recipe_source
 from vit_vs_cnn.runs.record import MAJORITY
-from vit_vs_cnn.runs.result import RunResult, RunState, StartKind, by_network
+from vit_vs_cnn.runs.result import RunResult, RunState, StartKind, group_results
 from vit_vs_cnn.runs.status import RunStatus
-from vit_vs_cnn.runs.trials import Trial, ranked
+from vit_vs_cnn.runs.trials import Trial, rank_trials
 from vit_vs_cnn.statistics.intervals import Estimate, format_p_value
 from vit_vs_cnn.statistics.pair_comparison import Conclusion, PairComparison
 
@@ -31,7 +31,7 @@ MAX_ROWS = 500
 
 def accuracy_table(analysis: Analysis, results: Sequence[RunResult]) -> Table:
     """Accuracy of every model at every training-set size, and the cost of one run, with the longest budget."""
-    runs, rows = by_network(longest_results(results)), list[dict[str, str]]()
+    runs, rows = group_results(longest_results(results)), list[dict[str, str]]()
     for p in (point for size in analysis.sizes for point in _points_at(analysis, size)):
         first = runs[p.model, p.train_size][0]
         row = {SIZE_COLUMN: f"{p.train_size:,}", "model": analysis.display_names[p.model], **_percent(p.accuracy)}
@@ -204,7 +204,7 @@ def duplicates_table(
 ) -> Table:
     """Accuracy of each model with and without the test images that are near-duplicates of its training images."""
     rows = []
-    for (contender, size), group in sorted(by_network(results).items(), key=lambda item: item[0][::-1]):
+    for (contender, size), group in sorted(group_results(results).items(), key=lambda item: item[0][::-1]):
         masks = [contamination.clean(result) for result in group]
         row = {SIZE_COLUMN: f"{size:,}", "model": display_name(contender)}
         row["duplicates"] = f"{fmean((~mask).sum() for mask in masks):,.1f}"
@@ -244,7 +244,7 @@ def trials_table(trials: Sequence[Trial]) -> Table:
         | {"validation accuracy, %": format_percent(trial.validation_accuracy), "state": trial.state}
         | {"recipe": trial.values_text}
         for (size, contender), search in sorted(searches.items())
-        for rank, trial in enumerate(ranked(search), start=1)
+        for rank, trial in enumerate(rank_trials(search), start=1)
     ]
     return _table("All trials, by validation accuracy", rows, "trials")
 

@@ -52,7 +52,7 @@ def write_document(
             paths += files
     texts = {f"tables/{table.name}.csv": table.to_csv() for table in document.tables}
     for name, text in {**texts, page: render_page(document, shown)}.items():
-        # File names that are not UTF-8 are escaped, as in ``files.spelled``.
+        # File names that are not UTF-8 are escaped, as in ``files.escape_name``.
         write_text(folder / name, text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace"))
         paths.append(folder / name)
     return paths

@@ -126,7 +126,7 @@ class AnalysisPlan:
         pairs = [pair for pair in itertools.combinations(sorted({*self.contenders}), 2) if self.compares(*pair)]
         return sum(not self.is_primary(*pair, size) for pair in pairs for size in {*self.train_sizes})
 
-    def analysis_of(self, seeds: Collection[int], *, is_primary: bool, obstacle: Obstacle | None) -> PlannedAnalysis:
+    def find_analysis(self, seeds: Collection[int], *, is_primary: bool, obstacle: Obstacle | None) -> PlannedAnalysis:
         """Latest analysis whose seeds are all finished; it has an obstacle if the first analysis is incomplete.
 
         Arguments:

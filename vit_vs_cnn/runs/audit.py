@@ -193,7 +193,7 @@ class Audit(CommandResult):
         """Number of test images that are similar to an image of another split."""
         return len({name for pair in self.pairs or () for name in pair.leaked_test_images})
 
-    def pairs_of(self, kind: DuplicateKind) -> list[DuplicatePair]:
+    def select_pairs(self, kind: DuplicateKind) -> list[DuplicatePair]:
         return [pair for pair in self.pairs or () if pair.kind is kind]
 
     @functools.cached_property
@@ -348,12 +348,12 @@ def _duplicate_findings(audit: Audit) -> Iterator[AuditFinding]:
                 "or data.folder.group)"
             )
         yield AuditFinding(Severity.MISLEADING, "Test images similar to training images", description, advice)
-    if pairs := audit.pairs_of(DuplicateKind.TWO_CLASSES):
+    if pairs := audit.select_pairs(DuplicateKind.TWO_CLASSES):
         example = f"{pairs[0].first} ({pairs[0].classes[0]}) and {pairs[0].second} ({pairs[0].classes[1]})"
         description = f"{format_count(len(pairs), 'pair')} of similar images in two classes, such as {example}"
         advice = "Check each pair and keep the correct class"
         yield AuditFinding(Severity.MISLEADING, "Same image in two classes", description, advice)
-    if pairs := audit.pairs_of(DuplicateKind.REPEATED):
+    if pairs := audit.select_pairs(DuplicateKind.REPEATED):
         copies = len({pair.second for pair in pairs})
         description = f"{format_count(copies, 'image')} similar to another image of the same class and split"
         advice = "Keep one of each: copies add little information"

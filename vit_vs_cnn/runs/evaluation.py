@@ -99,7 +99,7 @@ class Predictions:
         return torch.bincount(self.labels, minlength=self.num_classes).numpy()
 
     @property
-    def classes_named(self) -> int:
+    def num_predicted_classes(self) -> int:
         """Number of classes that are predicted at least once."""
         return int((torch.bincount(self.classes) > 0).sum())
 
@@ -118,7 +118,7 @@ class Predictions:
         """Write an .npz file atomically.
 
         Arguments:
-            of: weights and images of the predictions, for ``load_of``.
+            of: weights and images of the predictions, for ``load_matching``.
         """
         assert self.label_log_probability is not None and self.label_rank is not None, "a record is not saved again"
         integer = np.min_scalar_type(self.num_classes)
@@ -136,7 +136,7 @@ class Predictions:
             )
 
     @classmethod
-    def load_of(cls, path: Path, of: str) -> "Predictions | None":
+    def load_matching(cls, path: Path, of: str) -> "Predictions | None":
         """Read what ``save`` wrote of these weights and images; None if the file is missing, damaged or of others."""
         try:
             with np.load(path, allow_pickle=False) as arrays:
@@ -236,7 +236,7 @@ def evaluate_once(
         TrainingDiverged: a logit is not a finite number. Then nothing is saved or entered.
     """
     key = f"{weights} {test.fingerprint()}"
-    saved = None if path is None else Predictions.load_of(path, key)
+    saved = None if path is None else Predictions.load_matching(path, key)
     if saved is not None and (entry := log.find(weights=weights, label=label, run=run)) is not None:
         return saved, entry
     predictions = saved

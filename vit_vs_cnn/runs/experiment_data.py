@@ -83,7 +83,7 @@ def open_source(data: Data, *, trust: bool = False, fingerprint: str | None = No
     return open_dataset(make_object(data.source, location="data.source", trust=trust), data.own)
 
 
-def with_given(data: Data, value: Any) -> Data:
+def set_images(data: Data, value: Any) -> Data:
     """Replace the images of the settings by those of a path, or by images from Python.
 
     Arguments:
@@ -146,7 +146,7 @@ class ExperimentData:
         self._is_validation: dict[int, Tensor] = {}
 
     @classmethod
-    def of(cls, experiment: Experiment, *, fingerprint: str | None = None) -> "ExperimentData":
+    def from_experiment(cls, experiment: Experiment, *, fingerprint: str | None = None) -> "ExperimentData":
         """The images of an experiment. A search for recipes uses all folds but the first one."""
         protocol = experiment.protocol
         return cls(

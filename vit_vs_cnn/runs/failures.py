@@ -32,7 +32,7 @@ class FailureKind(StrEnum):
     ERROR = "error"
 
     @staticmethod
-    def of(error: BaseException) -> "FailureKind | None":
+    def from_error(error: BaseException) -> "FailureKind | None":
         """The kind of an error; None for one that other runs would meet too, such as wrong input or a full disk."""
         import torch  # `status` reads failures without it
 

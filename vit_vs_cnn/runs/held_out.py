@@ -138,7 +138,7 @@ class OutOfDistributionScore:
             )
 
     @classmethod
-    def load_of(cls, path: Path, of: str) -> "OutOfDistributionScore | None":
+    def load_matching(cls, path: Path, of: str) -> "OutOfDistributionScore | None":
         """Read what ``save`` wrote of the same weights; None if there is no such file or it is damaged."""
         try:
             with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
@@ -214,7 +214,7 @@ class HeldOut:
         return {"temperature": self.temperature, "validation_images": self.images}
 
 
-def examine(
+def fit_on_validation(
     predict_images: Callable[[LabelledImages], Predictions], images: RunImages
 ) -> tuple[Predictions | None, HeldOut]:
     """Predict the validation images of a network, and fit temperature and out-of-distribution score on them.
@@ -241,7 +241,7 @@ def _fit_score(
     predict_images: Callable[[LabelledImages], Predictions], images: RunImages, features: Tensor
 ) -> OutOfDistributionScore | None:
 
-    def features_of(data: LabelledImages) -> Tensor:
+    def compute_features(data: LabelledImages) -> Tensor:
         computed = predict_images(data).features
         assert computed is not None
         return computed
@@ -249,18 +249,18 @@ def _fit_score(
     count = len(images.training)
     training = images.training.subset(torch.linspace(0, count - 1, min(MAX_STORED_FEATURES, count)).long())
     validation = images.validation
-    score = OutOfDistributionScore.fit((training.images, features_of(training)), (validation.images, features))
+    score = OutOfDistributionScore.fit((training.images, compute_features(training)), (validation.images, features))
     if score is None:
         return None
     usual = score.scores(validation.images, features)
     for pixels in unlike_images(validation.image_shape).values():
         data = LabelledImages(pixels, torch.full((len(pixels),), UNKNOWN), validation.class_names)
-        if auroc(usual, score.scores(pixels, features_of(data))) < MIN_AUROC:
+        if auroc(usual, score.scores(pixels, compute_features(data))) < MIN_AUROC:
             return None
     return score
 
 
-def called_classifier(network: nn.Module, images: LabelledImages, normalise: Normalise) -> nn.Linear | None:
+def find_called_classifier(network: nn.Module, images: LabelledImages, normalise: Normalise) -> nn.Linear | None:
     """The last linear layer of a network; None if the network does not call it, or if there are no images."""
     if not len(images) or (classifier := find_classifier(network, images.num_classes)) is None:
         return None
@@ -291,5 +291,5 @@ def read_held_out(path: Path, network: nn.Module) -> HeldOut:
     temperature, images = values.get("temperature"), values.get("validation_images")
     if not isinstance(temperature, float | int) or not 0 < temperature < math.inf or not isinstance(images, int):
         return HeldOut()
-    score = OutOfDistributionScore.load_of(folder / OUT_OF_DISTRIBUTION_FILE, weights)
+    score = OutOfDistributionScore.load_matching(folder / OUT_OF_DISTRIBUTION_FILE, weights)
     return HeldOut(images, float(temperature), score)

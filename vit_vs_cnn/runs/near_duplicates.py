@@ -16,7 +16,7 @@ from vit_vs_cnn.data.near_duplicates import (
     ALGORITHM_VERSION,
     DuplicatePairs,
     near_duplicate_pairs,
-    to_comparison_size,
+    resize_for_comparison,
 )
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.files import write_text
@@ -145,7 +145,7 @@ def _subsets(pool: ExperimentData, results: Sequence[RunResult]) -> dict[str, to
 def _search(pool: ExperimentData, test: LabelledImages, used: torch.Tensor) -> DuplicatePairs:
     """Compare test images with used images, which are given by their indices among all images."""
     test_pixels, used_pixels = (
-        to_comparison_size(part.batches()) if part.is_large else part.images
+        resize_for_comparison(part.batches()) if part.is_large else part.images
         for part in (test, pool.images.subset(used))
     )
     near = near_duplicate_pairs(test_pixels, used_pixels)

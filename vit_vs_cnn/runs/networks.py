@@ -27,7 +27,7 @@ from vit_vs_cnn.models.input_wrappers import PermutedInput, ResizedInput, unwrap
 from vit_vs_cnn.models.presets import ATTENTION_PREFIX, PRESETS
 from vit_vs_cnn.runs.user_code import make_object
 from vit_vs_cnn.training.checkpoints import DOWNLOAD_OPTIONS, CheckpointInfo, read_checkpoint_info
-from vit_vs_cnn.typed_values import convert, refuse_unknown, settings_of
+from vit_vs_cnn.typed_values import convert, list_settings, refuse_unknown
 
 #: Largest number of layers.
 MAX_LAYERS = 2000
@@ -150,7 +150,7 @@ def _typed_options(name: str, options: dict[str, Any], location: str) -> dict[st
     if base in PRESETS:
         targets.append(PRESETS[base].constructor)
     skip = {*GIVEN_BY_THE_DATA, "network"}
-    settings = {key: setting for target in targets for key, setting in settings_of(target).items() if key not in skip}
+    settings = {key: setting for target in targets for key, setting in list_settings(target).items() if key not in skip}
     if base in PRESETS:
         refuse_unknown(options, settings, location)
     return {
@@ -267,7 +267,7 @@ def network_from_checkpoint(
     return network.eval(), about
 
 
-def as_timm_reads(network: nn.Module, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def convert_for_timm(network: nn.Module, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Convert weights as timm does when it loads them into its models; other networks' weights are unchanged.
 
     Positions are resized to the images, outdated names are replaced, and the first convolution is adapted to the number

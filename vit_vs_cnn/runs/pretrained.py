@@ -28,7 +28,7 @@ from vit_vs_cnn.runs.evaluation import hash_tensors
 from vit_vs_cnn.runs.networks import (
     UNKNOWN_TRAINING_IMAGES,
     TrainingImageHashes,
-    as_timm_reads,
+    convert_for_timm,
     load_weights,
     read_weights,
 )
@@ -97,7 +97,7 @@ def weights_identities(experiment: Experiment) -> dict[str, dict[str, Any]]:
     return {name: weights.identity for name, weights in pretrained.items() if weights is not None}
 
 
-def without_missing_weights(experiment: Experiment) -> tuple[Experiment, dict[str, InputError]]:
+def drop_missing_weights(experiment: Experiment) -> tuple[Experiment, dict[str, InputError]]:
     """Leave out contenders whose weights are optional and cannot be loaded.
 
     Returns:
@@ -118,7 +118,7 @@ def without_missing_weights(experiment: Experiment) -> tuple[Experiment, dict[st
     contenders = {name: contender for name, contender in experiment.contenders.items() if name not in missing}
     if not contenders:
         raise InputError(f"contenders: none is left; {'; '.join(map(str, missing.values()))}")
-    protocol = experiment.protocol.without_contenders(missing.keys())
+    protocol = experiment.protocol.drop_contenders(missing.keys())
     return replace(experiment, contenders=contenders, protocol=protocol), missing
 
 
@@ -268,12 +268,12 @@ def fit_weights(
     if isinstance(network, VisionTransformer):
         state = _at_size_of(network, pretrained.state, pretrained.image_size)
     else:
-        state = as_timm_reads(network, pretrained.state)
-    head = set() if num_classes is None else head_of(network, num_classes, location)
+        state = convert_for_timm(network, pretrained.state)
+    head = set() if num_classes is None else head_weight_names(network, num_classes, location)
     load_weights(network, state, message=f"{location}: the weights of {pretrained.source} do not fit", without=head)
 
 
-def head_of(network: nn.Module, num_classes: int, location: str) -> set[str]:
+def head_weight_names(network: nn.Module, num_classes: int, location: str) -> set[str]:
     """Names of the weights of the head, or of both heads of a model of timm with two.
 
     Raises:

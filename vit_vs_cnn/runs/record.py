@@ -151,7 +151,7 @@ class PackedPredictions:
         labels, sample_ids = (np.concatenate([block[name] for block in blocks]) for name in ("labels", "sample_ids"))
         return cls(list(predictions), classes, probability, labels, sample_ids, count)
 
-    def of_run(self, run: str) -> dict[str, np.ndarray]:
+    def select_run(self, run: str) -> dict[str, np.ndarray]:
         """Arrays of one run, named as in its file of predictions.
 
         Raises:
@@ -252,7 +252,7 @@ def load_run_predictions(folder: Path, run: str) -> dict[str, np.ndarray]:
     path = folder / PREDICTIONS
     if not path.exists():
         raise InputError(f"predictions {path}: no such file")
-    return _load_cached(path, file_state(path)).of_run(run)
+    return _load_cached(path, file_state(path)).select_run(run)
 
 
 #: The first row of every table of accuracies.

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from vit_vs_cnn.bounds import AT_LEAST_0, AT_LEAST_1, SHARE, check_numbers
 from vit_vs_cnn.config.schema import Budget, RecipeSource, TuningProvenance
 from vit_vs_cnn.errors import DamagedFile
-from vit_vs_cnn.typed_values import build, settings_of
+from vit_vs_cnn.typed_values import build, list_settings
 
 if TYPE_CHECKING:
     from vit_vs_cnn.statistics.intervals import Estimate
@@ -266,7 +266,7 @@ class RunResult:
 
     @functools.cached_property
     def parsed_budget(self) -> Budget | None:
-        return None if self.budget is None else Budget.of_text(self.budget)
+        return None if self.budget is None else Budget.from_text(self.budget)
 
     @property
     def epochs(self) -> float:
@@ -351,8 +351,8 @@ _REQUIRED_PARTS = ("start", "data", "cost", "scores", "provenance")
 def _columns() -> dict[str, str | None]:
     """Every field by its name, which no two parts share, with the part that it is in."""
     columns: dict[str, str | None] = {}
-    for name, setting in settings_of(RunResult).items():
-        columns |= {name: None} if setting.block is None else dict.fromkeys(settings_of(setting.block), name)
+    for name, setting in list_settings(RunResult).items():
+        columns |= {name: None} if setting.block is None else dict.fromkeys(list_settings(setting.block), name)
     return columns
 
 
@@ -418,7 +418,7 @@ def fold_name(fingerprint: str, fold: int) -> str:
     return f"{fingerprint}fold{fold}"
 
 
-def by_network(results: Iterable[RunResult]) -> dict[tuple[str, int], list[RunResult]]:
+def group_results(results: Iterable[RunResult]) -> dict[tuple[str, int], list[RunResult]]:
     """The results of each contender and training-set size, in their order."""
     groups: dict[tuple[str, int], list[RunResult]] = {}
     for result in results:

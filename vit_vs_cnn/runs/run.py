@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from vit_vs_cnn.config.experiment import Budget, Contender, Experiment, experiment_from_dict, read_config
-from vit_vs_cnn.config.identity import hash_of, identity_of
+from vit_vs_cnn.config.identity import hash_settings, run_identity
 from vit_vs_cnn.errors import DamagedFile, InputError, one_line
 from vit_vs_cnn.files import remove_partials, write_text
 from vit_vs_cnn.runs.result import RunResult, ScoredOn, read_result
@@ -49,7 +49,7 @@ class Run:
     @cached_property
     def identity(self) -> dict[str, Any]:
         """The settings that decide the result, without defaults, as plain values."""
-        return identity_of(self.settings)
+        return run_identity(self.settings)
 
     @cached_property
     def settings(self) -> dict[str, Any]:
@@ -61,7 +61,7 @@ class Run:
             budget=self.budget,
             fingerprint=self.fingerprint,
             world_size=self.world_size,
-            starts_from=None if start is None else hash_of(start.identity),
+            starts_from=None if start is None else hash_settings(start.identity),
             weights=self.weights.get(self.contender),
         )
 
@@ -93,7 +93,7 @@ class Run:
     @cached_property
     def folder(self) -> Path:
         """Folder of the run. Its hash does not depend on other budgets of the protocol."""
-        return self.experiment.folder / "cells" / f"{self._place}-{hash_of(self.identity)}"
+        return self.experiment.folder / "cells" / f"{self._place}-{hash_settings(self.identity)}"
 
     @property
     def checkpoint(self) -> Path:

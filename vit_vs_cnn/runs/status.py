@@ -184,7 +184,7 @@ def status_lines(status: ExperimentStatus, *, states: tuple[RunState, ...] = STA
     for cell in status.cells:
         if cell.state in states:
             steps = "" if cell.step is None else f"{cell.step}/{cell.steps or '?'}"
-            rows.append((cell.name, cell.state, steps, remark_of(cell)))
+            rows.append((cell.name, cell.state, steps, describe_run(cell)))
     widths = [max(map(cell_len, column)) for column in list(zip(*rows, strict=True))[:-1]]
     return [
         " ".join([*(set_cell_size(text, width) for text, width in zip(row, widths, strict=False)), row[-1]]).rstrip()
@@ -192,7 +192,7 @@ def status_lines(status: ExperimentStatus, *, states: tuple[RunState, ...] = STA
     ]
 
 
-def remark_of(cell: RunStatus) -> str:
+def describe_run(cell: RunStatus) -> str:
     """Remark on a run: its accuracy and time, the reason of its failure, or its speed."""
     match cell.state:
         case RunState.FINISHED:
@@ -258,7 +258,7 @@ class LiveStatus:
             elif cell.folder not in self._ended:
                 self._ended.add(cell.folder)
                 prefix = "" if cell.state is RunState.FINISHED else "failed: "
-                ended.append(f"{cell.name}  {prefix}{remark_of(cell)}")
+                ended.append(f"{cell.name}  {prefix}{describe_run(cell)}")
         if ended:  # the last line has the counts
             self.note("\n".join([*ended[:-1], f"{ended[-1]}  ({status_line(status)})"]))
         if self._live is not None:

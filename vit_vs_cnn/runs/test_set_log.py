@@ -13,9 +13,9 @@ from typing import Any
 
 from filelock import FileLock
 
-from vit_vs_cnn.config.identity import hash_of
+from vit_vs_cnn.config.identity import hash_settings
 from vit_vs_cnn.errors import DamagedFile
-from vit_vs_cnn.files import naming
+from vit_vs_cnn.files import add_file_name
 from vit_vs_cnn.runs.record import is_record, read_recorded_runs
 from vit_vs_cnn.runs.result import RunResult, read_result
 from vit_vs_cnn.runs.run import Run
@@ -110,7 +110,7 @@ class TestSetLog:
     def append(self, entries: Sequence[Mapping[str, Any]]) -> list[str]:
         """Append entries, each with the hash of the line before it. Gives the hashes of the new lines."""
         hashes = []
-        with naming(self.path):
+        with add_file_name(self.path):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with FileLock(self.path.with_name(f".{self.test_set}.lock")), self.path.open("ab+") as file:
                 file.seek(0)
@@ -149,7 +149,7 @@ class LogSummary:
             return None
         return "the log of this test set is missing or was changed, so the number of evaluations is unknown"
 
-    def concern(self, contender: str, experiment: str | None = None) -> Obstacle | None:
+    def find_obstacle(self, contender: str, experiment: str | None = None) -> Obstacle | None:
         """Reason in the log against a conclusion about a contender; None if there is none.
 
         Arguments:
@@ -194,7 +194,7 @@ def summarize_log(folder: Path, test_set: str | None) -> LogSummary:
     """
     if test_set is None:
         return LogSummary([], frozenset(), 0)
-    output, results = output_of(folder), _read_all_results(folder)
+    output, results = output_folder(folder), _read_all_results(folder)
     images = {result.data.fingerprint for result in results if result.test_set == test_set}
     results = [result for result in results if result.data.fingerprint in images and result.test_set is not None]
     names = sorted({test_set, *(str(result.test_set) for result in results)})
@@ -207,17 +207,17 @@ def summarize_log(folder: Path, test_set: str | None) -> LogSummary:
     return LogSummary(entries, experiments, len(names), is_intact)
 
 
-def output_of(folder: Path) -> Path:
+def output_folder(folder: Path) -> Path:
     """Folder that contains an experiment, also for the search for recipes inside of an experiment."""
     path = Path(os.path.abspath(folder))
     is_search = path.name == "tuning" and (path.parent / TRIALS_FILE).exists()
     return path.parents[1] if is_search else path.parent
 
 
-def recipe_of(run: Run) -> str:
+def hash_run_recipe(run: Run) -> str:
     """Ten hex digits for what decides the result of a run, other than size, seed, budget and scored images."""
-    start = {"starts_from": recipe_of(run.start)} if run.start is not None else {}
-    return hash_of(recipe_values(run.identity) | start)
+    start = {"starts_from": hash_run_recipe(run.start)} if run.start is not None else {}
+    return hash_settings(recipe_values(run.identity) | start)
 
 
 def recipe_values(identity: Mapping[str, Any]) -> dict[str, Any]:
@@ -238,7 +238,7 @@ def _describe(run: Run | None) -> dict[str, Any]:
         "train_size": run.train_size,
         "seed": run.seed,
         "budget": run.settings["budget"],
-        "recipe": recipe_of(run),
+        "recipe": hash_run_recipe(run),
     }
 
 

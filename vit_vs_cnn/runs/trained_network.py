@@ -28,9 +28,9 @@ from vit_vs_cnn.runs.held_out import HeldOut, read_held_out
 from vit_vs_cnn.runs.networks import (
     UNKNOWN_TRAINING_IMAGES,
     TrainingImageHashes,
-    as_timm_reads,
     build_network,
     check_logits,
+    convert_for_timm,
     load_weights,
     network_from_checkpoint,
     read_training_hashes,
@@ -114,7 +114,7 @@ class TrainedNetwork:
     @property
     def folder(self) -> Path:
         """Folder for output on this network: that of its run, or that of a file elsewhere."""
-        return folder_of(self.path)
+        return run_folder(self.path)
 
     def normalise(self, images: UInt8[Tensor, "batch channels rows cols"]) -> Float[Tensor, "batch channels rows cols"]:
         """Input of the network from bytes: ``(x / 255 - mean) / std``."""
@@ -182,7 +182,7 @@ class TrainedNetwork:
                 scores[readable] = score.scores(pixels, predictions.features)
         return ImagePredictions(names, self.class_names, probabilities, scores, errors, self.held_out, top)
 
-    def decoded(self, images: list[InputImage]) -> UInt8[Tensor, "count channels rows cols"]:
+    def decode_images(self, images: list[InputImage]) -> UInt8[Tensor, "count channels rows cols"]:
         """Images as bytes in the shape of the input.
 
         Raises:
@@ -209,7 +209,7 @@ class TrainedNetwork:
             table=replace(data.table, cache=None),
         )
         try:
-            pool = ExperimentData.of(replace(run.experiment, data=data), fingerprint=run.fingerprint)
+            pool = ExperimentData.from_experiment(replace(run.experiment, data=data), fingerprint=run.fingerprint)
             fingerprint = pool.fingerprint
         except InputError as error:
             problem = error.problem if isinstance(error, MissingImages) else error
@@ -269,7 +269,7 @@ def _open_timm(word: str, classes_from: TrainedNetwork | LabelledImages | None) 
         torch.manual_seed(derive_seed("outside", name))
         network = build_network({"name": name}, num_classes=len(class_names), image_shape=shape, location=word)
     if file:
-        state = as_timm_reads(network, read_weights(Path(file)))
+        state = convert_for_timm(network, read_weights(Path(file)))
         load_weights(network, state, message=f"{word}: the weights do not fit")
     check_logits(network, shape, num_classes=len(class_names), location=word)
     config: Any = getattr(network, "pretrained_cfg", None) or {}
@@ -282,7 +282,7 @@ def _open_timm(word: str, classes_from: TrainedNetwork | LabelledImages | None) 
     return TrainedNetwork(title, path, network.eval(), about, resize, warnings=untrained)
 
 
-def folder_of(checkpoint: Path) -> Path:
+def run_folder(checkpoint: Path) -> Path:
     """Folder of the run of a checkpoint, or of the checkpoint itself if it is elsewhere."""
     return checkpoint.parent.parent if checkpoint.parent.name == "checkpoints" else checkpoint.parent
 

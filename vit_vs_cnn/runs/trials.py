@@ -54,7 +54,7 @@ def _text(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def ranked(trials: Iterable[Trial]) -> list[Trial]:
+def rank_trials(trials: Iterable[Trial]) -> list[Trial]:
     """Trials by validation accuracy, the best first; of equal ones the lower loss, then the lower number.
 
     Trials without accuracy come last.

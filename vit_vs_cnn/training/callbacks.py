@@ -12,7 +12,7 @@ from torch import nn
 
 from vit_vs_cnn.devices import synchronize
 from vit_vs_cnn.errors import InputError, Interrupted
-from vit_vs_cnn.files import naming, partial_of, publish_file
+from vit_vs_cnn.files import add_file_name, partial_path, publish_file
 from vit_vs_cnn.models.features import find_batch_norms, list_layers
 from vit_vs_cnn.training.metrics_csv import MetricsCsv
 
@@ -61,8 +61,8 @@ class LastCheckpoint(Checkpoint):
 
     def save(self, trainer: lightning.Trainer) -> None:
         """Write the current state."""
-        partial = partial_of(self.path)  # the same for all processes of a run: some strategies write it together
-        with naming(self.path):
+        partial = partial_path(self.path)  # the same for all processes of a run: some strategies write it together
+        with add_file_name(self.path):
             trainer.save_checkpoint(partial)
             if trainer.is_global_zero:
                 publish_file(partial, self.path)

@@ -9,7 +9,7 @@ from typing import Any
 from lightning.fabric.utilities.rank_zero import rank_zero_only
 from lightning.pytorch.loggers.logger import Logger
 
-from vit_vs_cnn.files import atomic_write, naming, read_rows
+from vit_vs_cnn.files import add_file_name, atomic_write, read_rows
 
 METRICS_COLUMNS = ("step", "metric", "value")
 
@@ -50,7 +50,7 @@ class MetricsCsv(Logger):
     def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
         rows = [(step, name, value) for name, value in metrics.items() if name != "epoch"]
         is_new = not self.path.exists()
-        with naming(self.path), self.path.open("a", newline="", encoding="utf-8") as file:
+        with add_file_name(self.path), self.path.open("a", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
             if is_new:
                 writer.writerow(METRICS_COLUMNS)

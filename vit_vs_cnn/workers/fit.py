@@ -21,7 +21,7 @@ from vit_vs_cnn.errors import DamagedFile, InputError, Interrupted
 from vit_vs_cnn.models.input_wrappers import unwrap
 from vit_vs_cnn.process import quiet_lightning
 from vit_vs_cnn.runs.evaluation import Normalise, Predictions, predict
-from vit_vs_cnn.runs.held_out import called_classifier
+from vit_vs_cnn.runs.held_out import find_called_classifier
 from vit_vs_cnn.runs.networks import CHECKPOINT_KEY_TRAINING_HASHES, TrainingImageHashes
 from vit_vs_cnn.runs.preparation import PreparedRun
 from vit_vs_cnn.runs.result import TrainingCost
@@ -199,7 +199,7 @@ def fit(prepared: PreparedRun, loggers: Sequence[Logger], console: Console) -> F
     )
     normalise = data.augmenter.normalise
     return FittedNetwork(
-        trained, normalise, cost, called_classifier(trained, images.validation, normalise), label=run.name
+        trained, normalise, cost, find_called_classifier(trained, images.validation, normalise), label=run.name
     )
 
 

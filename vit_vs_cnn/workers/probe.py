@@ -13,7 +13,7 @@ from jaxtyping import Float
 from rich.console import Console
 from torch import Tensor, nn
 
-from vit_vs_cnn.config.identity import hash_of
+from vit_vs_cnn.config.identity import hash_settings
 from vit_vs_cnn.data.augmentation.augmenter import Augmentation, Augmenter
 from vit_vs_cnn.data.batches import channel_statistics
 from vit_vs_cnn.data.images import LabelledImages
@@ -26,7 +26,7 @@ from vit_vs_cnn.runs.evaluation import Normalise, Predictions, check_finite, has
 from vit_vs_cnn.runs.preparation import PreparedRun
 from vit_vs_cnn.runs.record import UNREADABLE_FILE_ERRORS
 from vit_vs_cnn.runs.result import TrainingCost
-from vit_vs_cnn.runs.test_set_log import output_of
+from vit_vs_cnn.runs.test_set_log import output_folder
 from vit_vs_cnn.statistics.logistic import fit_logistic_regression
 from vit_vs_cnn.training.checkpoints import write_checkpoint
 from vit_vs_cnn.workers.fit import FittedNetwork, checkpoint_metadata
@@ -100,7 +100,7 @@ def _feature_folder(
     state = prepared.network.state_dict(keep_vars=True)
     trunk = {name: value for name, value in state.items() if id(value) not in head}
     key = {"weights": hash_tensors(trunk), "model": prepared.model, "normalisation": [list(v) for v in normalisation]}
-    return output_of(prepared.run.experiment.folder) / FEATURE_FOLDER / hash_of(key)
+    return output_folder(prepared.run.experiment.folder) / FEATURE_FOLDER / hash_settings(key)
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,6 +177,6 @@ class FeatureCache:
         return np.concatenate(hashes), np.concatenate(features)
 
     def _save(self, hashes: np.ndarray, features: np.ndarray) -> None:
-        path = self.folder / f"{hash_of({'images': hashes.tolist()})}.npz"
+        path = self.folder / f"{hash_settings({'images': hashes.tolist()})}.npz"
         with atomic_write(path) as partial, partial.open("wb") as file:
             np.savez(file, images=hashes, features=features)

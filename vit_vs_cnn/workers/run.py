@@ -18,7 +18,7 @@ from filelock import FileLock, Timeout
 from lightning.pytorch.loggers import Logger, TensorBoardLogger
 from rich.console import Console
 
-from vit_vs_cnn.config.identity import hash_of
+from vit_vs_cnn.config.identity import hash_settings
 from vit_vs_cnn.config.reading import read_value
 from vit_vs_cnn.config.recipes import recipe_search, recipe_source
 from vit_vs_cnn.config.trainer import as_list, trainer_settings
@@ -28,7 +28,7 @@ from vit_vs_cnn.process import on_termination
 from vit_vs_cnn.runs.evaluation import evaluate_once, hash_weights
 from vit_vs_cnn.runs.experiment_data import ExperimentData
 from vit_vs_cnn.runs.failures import FailureKind, has_failed_since, is_locked, write_failure
-from vit_vs_cnn.runs.held_out import OUT_OF_DISTRIBUTION_FILE, examine
+from vit_vs_cnn.runs.held_out import OUT_OF_DISTRIBUTION_FILE, fit_on_validation
 from vit_vs_cnn.runs.networks import RESIZE_OPTIONS
 from vit_vs_cnn.runs.preparation import PreparedRun, prepare
 from vit_vs_cnn.runs.result import (
@@ -42,7 +42,7 @@ from vit_vs_cnn.runs.result import (
     StartKind,
 )
 from vit_vs_cnn.runs.run import Run
-from vit_vs_cnn.runs.test_set_log import TestSetLog, output_of
+from vit_vs_cnn.runs.test_set_log import TestSetLog, output_folder
 from vit_vs_cnn.runs.user_code import compute_metrics
 from vit_vs_cnn.training.metrics_csv import MetricsCsv, validation_curve
 from vit_vs_cnn.workers.fit import FittedNetwork, fit
@@ -164,7 +164,7 @@ def run_one(run: Run, data: ExperimentData, *, console: Console, request: WorkRe
             if result is None:
                 with contextlib.suppress(Exception):  # the first error is the one to report
                     close_services(services, None)
-            kind = FailureKind.of(error)
+            kind = FailureKind.from_error(error)
             if kind is None:
                 raise
             write_failure(run, kind, error, command_started)
@@ -293,10 +293,10 @@ def score(prepared: PreparedRun, fitted: FittedNetwork, data: ExperimentData, be
     """
     run, images = prepared.run, prepared.images
     weights = hash_weights(fitted.network)
-    validation, held_out = examine(partial(fitted.predict, with_features=True), images)
+    validation, held_out = fit_on_validation(partial(fitted.predict, with_features=True), images)
     log_entry, test_evaluations = None, 0
     if run.scored_on is ScoredOn.TEST:
-        log = TestSetLog(output_of(run.experiment.folder), data.test_set(run.seed))
+        log = TestSetLog(output_folder(run.experiment.folder), data.test_set(run.seed))
         predictions, log_entry = evaluate_once(
             fitted.predict,
             data.test(run.seed),
@@ -373,7 +373,7 @@ def _describe_start(prepared: PreparedRun) -> RunStart:
     return RunStart(
         start_kind=kind,
         finetune=recipe.finetune.text,
-        architecture=hash_of({key: value for key, value in recipe.model.items() if key not in RESIZE_OPTIONS}),
+        architecture=hash_settings({key: value for key, value in recipe.model.items() if key not in RESIZE_OPTIONS}),
         start_name=name if pretrained is None else pretrained.name,
         start_source=None if pretrained is None else pretrained.source,
         start_hash=None if pretrained is None else pretrained.identity["hash"],

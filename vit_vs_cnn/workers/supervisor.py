@@ -248,7 +248,7 @@ def execute(runs: list[Run], data: ExperimentData, *, console: Console) -> None:
     if running is not None:
         command = f"Another command is training in {experiment.folder} ({describe_command(running)})"
         console.print(f"{command}; both share the remaining runs", soft_wrap=True)
-    is_local = executor.name == "local" or (executor.name == "auto" and not worth_multiprocessing(missing, data))
+    is_local = executor.name == "local" or (executor.name == "auto" and not is_multiprocessing_faster(missing, data))
     if not missing or is_local:
         if finished := len(runs) - len(missing):
             console.print(f"{finished:,} of {format_count(len(runs), 'run')} finished before", soft_wrap=True)
@@ -264,7 +264,7 @@ def execute(runs: list[Run], data: ExperimentData, *, console: Console) -> None:
         supervise(request, pool, view)
 
 
-def worth_multiprocessing(runs: list[Run], data: ExperimentData) -> bool:
+def is_multiprocessing_faster(runs: list[Run], data: ExperimentData) -> bool:
     """True if runs finish earlier in several processes, although each process reads the images."""
     if len(runs) < 2 or any(run.world_size > 1 for run in runs):
         return False

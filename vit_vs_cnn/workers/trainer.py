@@ -90,13 +90,13 @@ def uses_channels_last(experiment: Experiment, network: nn.Module) -> bool:
     Never on a CPU if a 1x1 convolution with a stride has fewer than 8 input channels: oneDNN then writes beyond its
     memory, and the process dies (PyTorch 2.15).
     """
-    if on_cpu(experiment) and any(_is_overrun(module) for module in network.modules()):
+    if trains_on_cpu(experiment) and any(_is_overrun(module) for module in network.modules()):
         return False
     setting = experiment.execution.channels_last
     if setting is not None:
         return setting
     is_half = "16" in str(experiment.trainer.get("precision", "32-true"))
-    return is_half != on_cpu(experiment)
+    return is_half != trains_on_cpu(experiment)
 
 
 def _is_overrun(module: nn.Module) -> bool:
@@ -105,7 +105,7 @@ def _is_overrun(module: nn.Module) -> bool:
     return max(module.stride) > 1 and module.in_channels // module.groups < 8
 
 
-def on_cpu(experiment: Experiment) -> bool:
+def trains_on_cpu(experiment: Experiment) -> bool:
     """True if the runs of an experiment train on the CPU."""
     return not torch.cuda.is_available() or experiment.trainer.get("accelerator", "auto") == "cpu"
 

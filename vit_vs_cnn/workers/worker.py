@@ -82,7 +82,7 @@ def work(request: WorkRequest) -> InputError | Interrupted | None:
         with contextlib.chdir(request.folder), one_line_warnings():
             if runs := request.unfinished():
                 torch.set_num_threads(runs[0].experiment.protocol.threads)
-                data = ExperimentData.of(runs[0].experiment, fingerprint=runs[0].fingerprint)
+                data = ExperimentData.from_experiment(runs[0].experiment, fingerprint=runs[0].fingerprint)
                 if data.fingerprint != runs[0].fingerprint:
                     raise InputError(f"{data.data.description}: the worker finds other images there than the command")
                 take_runs(request, data, console=open_console(quiet=True))

@@ -154,7 +154,7 @@ class Purpose(IntEnum):
     PAIR = 10
 
 
-def random_words_for(keys: Keys, purpose: Purpose, number: int) -> Words:
+def sample_words(keys: Keys, purpose: Purpose, number: int) -> Words:
     """``number`` random 64-bit integers of each image, ``(count, number)``, independent for each purpose."""
     return split_keys(split_keys(keys, np.array([purpose]))[:, 0], np.arange(number))
 
@@ -200,13 +200,13 @@ def render_scenes(
         textures: the texture that fills it, an index in ``TEXTURE_NAMES``.
         difficulty_256: the difficulty in 1/256.
     """
-    colours = _Colours(random_words_for(keys, Purpose.COLOUR, 18), difficulty_256)
+    colours = _Colours(sample_words(keys, Purpose.COLOUR, 18), difficulty_256)
     canvas = _background(keys, colours, image_size, difficulty_256)
     _add_fragments(canvas, keys, colours, difficulty_256)
     coverage = _object_place(keys, image_size, difficulty_256).sample(
         shape_tables(), shapes, image_size, samples=_OBJECT_SAMPLES, periodic=False
     )
-    surface = _surface(random_words_for(keys, Purpose.SURFACE, 4), textures, image_size, periods=(5, 8))
+    surface = _surface(sample_words(keys, Purpose.SURFACE, 4), textures, image_size, periods=(5, 8))
     _cover(canvas, _blend(colours.object_pair, surface), coverage, _OBJECT_SAMPLES)
     return _finished(canvas, keys, difficulty_256), 2 * coverage >= _OBJECT_SAMPLES**2
 
@@ -225,11 +225,11 @@ def render_pair_scenes(
     Arguments:
         distance_256: how far each is from the middle, in 256ths of the way to the middle of its quarter.
     """
-    colours = _Colours(random_words_for(keys, Purpose.COLOUR, 18), difficulty_256)
+    colours = _Colours(sample_words(keys, Purpose.COLOUR, 18), difficulty_256)
     canvas = _background(keys, colours, image_size, difficulty_256)
     rows, cols = image_size
     side, reach = min(rows, cols) * UNITS_PER_PIXEL, min(rows, cols) * UNITS_PER_PIXEL * 52 // 256
-    words = random_words_for(keys, Purpose.PAIR, 1 + 2 * 6)
+    words = sample_words(keys, Purpose.PAIR, 1 + 2 * 6)
     quarter, wander = to_integers(words[:, 0], 0, 3), side * _interpolate(2, 8, difficulty_256) // 256
     mask = np.zeros((len(keys), rows, cols), dtype=bool)
     for number in range(2):
@@ -253,7 +253,7 @@ def render_pair_scenes(
 
 
 def _finished(canvas: Canvas, keys: Keys, difficulty_256: int) -> UInt8[np.ndarray, "count 3 rows cols"]:
-    _light(canvas, random_words_for(keys, Purpose.LIGHT, 4), difficulty_256)
+    _light(canvas, sample_words(keys, Purpose.LIGHT, 4), difficulty_256)
     _noise(canvas, keys, difficulty_256)
     return np.clip(canvas, 0, 255).astype(np.uint8)
 
@@ -329,7 +329,7 @@ def _surface(
 
 def _background(keys: Keys, colours: _Colours, image_size: tuple[int, int], difficulty_256: int) -> Canvas:
     """Value noise between two colours, with a texture of any kind mixed in by a random share."""
-    words = random_words_for(keys, Purpose.BACKGROUND, 6)
+    words = sample_words(keys, Purpose.BACKGROUND, 6)
     noise = value_noise(split_keys(keys, np.array([Purpose.BACKGROUND_NOISE]))[:, 0], image_size)
     noise = np.clip((noise - 112) * 2 + 128, 0, 255)
     kinds = to_integers(words[:, 4], 0, len(TEXTURE_NAMES) - 1)
@@ -360,7 +360,7 @@ def _add_fragments(canvas: Canvas, keys: Keys, colours: _Colours, difficulty_256
 
 def _object_place(keys: Keys, image_size: tuple[int, int], difficulty_256: int) -> Placement:
     """Placement of the object: large, central and upright if easy; at any angle and place if hard."""
-    words = random_words_for(keys, Purpose.PLACE, 4)
+    words = sample_words(keys, Purpose.PLACE, 4)
     rows, cols = image_size
     side = min(rows, cols) * UNITS_PER_PIXEL
     reach = to_integers(
@@ -398,7 +398,7 @@ def _noise(canvas: Canvas, keys: Keys, difficulty_256: int) -> None:
     One word gives the six bytes of a pixel.
     """
     rows, cols = canvas.shape[2:]
-    words = random_words_for(keys, Purpose.NOISE, rows * cols).reshape(-1, rows, cols)
+    words = sample_words(keys, Purpose.NOISE, rows * cols).reshape(-1, rows, cols)
     amplitude = _interpolate(4, 28, difficulty_256)
     for channel in range(3):
         pair = ((words >> np.uint64(16 * channel)) & np.uint64(0xFFFF)).astype(np.int32)

@@ -10,15 +10,15 @@ from torch import Tensor
 
 from vit_vs_cnn.counter_random import balanced_labels, counter_key, split_keys, to_integers
 from vit_vs_cnn.data.images import LabelledImages
-from vit_vs_cnn.data.options import Split, SyntheticOptions, rows_and_cols_of
+from vit_vs_cnn.data.options import Split, SyntheticOptions, to_rows_and_cols
 from vit_vs_cnn.data.synthetic.scenes import (
     Purpose,
     RenderedScenes,
     Words,
-    random_words_for,
     render_in_chunks,
     render_pair_scenes,
     render_scenes,
+    sample_words,
 )
 from vit_vs_cnn.data.synthetic.tables import SHAPE_NAMES
 
@@ -107,12 +107,12 @@ def render_objects(
         texture_agreement: probability of the texture of the label; otherwise another texture, uniformly.
         difficulty: 0 to 1, as in ``SyntheticOptions``.
     """
-    rows, cols = rows_and_cols_of(image_size)
+    rows, cols = to_rows_and_cols(image_size)
     numbers = np.arange(start, start + count, dtype=np.int64)
     keys = split_keys(counter_key(seed, _SPLITS.index(split)), numbers)[0]
     labels = balanced_labels(counter_key(seed, _SPLITS.index(split), 1), numbers, len(SHAPE_NAMES))
-    shapes = _agreeing(random_words_for(keys, Purpose.SHAPE, 2), labels, shape_agreement)
-    textures = _agreeing(random_words_for(keys, Purpose.TEXTURE, 2), labels, texture_agreement)
+    shapes = _agreeing(sample_words(keys, Purpose.SHAPE, 2), labels, shape_agreement)
+    textures = _agreeing(sample_words(keys, Purpose.TEXTURE, 2), labels, texture_agreement)
 
     level = round(difficulty * 256)
     rendered = render_in_chunks(
@@ -150,7 +150,7 @@ def sample_pairs(
     numbers = np.arange(count, dtype=np.int64)
     keys = split_keys(streams[:1], numbers)[0]
     labels = balanced_labels(streams[1:], numbers, len(PAIR_CLASSES))
-    words = random_words_for(keys, Purpose.SHAPE, 2)
+    words = sample_words(keys, Purpose.SHAPE, 2)
     first = to_integers(words[:, 0], 0, len(PAIR_SHAPES) - 1)
     different = (first + to_integers(words[:, 1], 1, len(PAIR_SHAPES) - 1)) % len(PAIR_SHAPES)
     return keys, labels, np.stack([first, np.where(labels == 1, first, different)], axis=1)

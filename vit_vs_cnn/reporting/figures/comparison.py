@@ -10,7 +10,7 @@ from vit_vs_cnn.comparison.accuracy import ClassAccuracy
 from vit_vs_cnn.comparison.calibration import CalibrationComparison
 from vit_vs_cnn.comparison.compare import NetworkComparison
 from vit_vs_cnn.comparison.corruptions import CorruptionAccuracy
-from vit_vs_cnn.comparison.entries import ScoredNetwork, TestedEntry, group_entries, on_one_fold
+from vit_vs_cnn.comparison.entries import ScoredNetwork, TestedEntry, group_entries, select_one_fold
 from vit_vs_cnn.comparison.similarity import LayerSimilarity
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.reporting.figures.drawing import (
@@ -42,7 +42,7 @@ def comparison_figures(comparison: NetworkComparison, entries: Sequence[TestedEn
         figures["classes"] = classes_figure(accuracy.classes, styles)
         figures["confusion"] = confusion_figure(accuracy.confusion, comparison.class_names)
         if comparison.examples:
-            shown = on_one_fold(entries)
+            shown = select_one_fold(entries)
             figures["pictures"] = examples_figure(comparison.examples, shown, shown[0].test)
     if comparison.calibration:
         first = {network.group: network.name for network in reversed(comparison.networks)}
