@@ -109,7 +109,7 @@ def test_second_analysis_has_a_99_percent_interval():
         ),
         (
             seeded(BETTER, seeds=2),
-            "no conclusion: 2 seeds were run, and a conclusion needs at least 3 (--protocol.seeds [0,1,2]).",
+            "no conclusion: 2 seeds were run, and a conclusion needs at least 3 (--protocol.seeds '[0, 1, 2]').",
         ),
         (
             [changed(r, trials=12 if r.contender == "vit" else 1) for r in seeded(BETTER)],
@@ -134,7 +134,7 @@ def test_models_that_learned_nothing_have_no_recommendation(counts, remedy):
     share = max(counts) / 1000
     classes = Answers(np.array(counts, dtype=np.int64), {})
     found = answer(seeded({"resnet": {7: share}, "vit": {7: share}}, images=1000), answers=classes)
-    start = "none, as no model is better than always predicting the most frequent class"
+    start = "none, as no model is clearly better than always predicting the most frequent class"
     assert found.recommendation.startswith(start + remedy)
 
 
@@ -297,11 +297,11 @@ def test_best_of_all_starts_is_recommended_and_whether_its_counterpart_differs_i
 def test_missing_weights_come_first_with_the_command_that_fetches_them():
     plan = replace(PLAN, missing_weights=(("vit_pretrained", "timm/deit"), ("cnn_pretrained", "timm/convnext")))
     results = seeded({"a": {7: 0.5, 11: 0.5}, "b": {7: 0.6, 11: 0.7}})
-    first, fetch, file = write_answer(analyze(results, plan=plan)).alerts
-    assert first.endswith("their weights could not be loaded. A pretrained model would probably be better.")
-    assert fetch.startswith("To fetch the weights of timm/deit and timm/convnext into timm's cache (HF_HOME): ")
-    assert fetch.endswith("hf download timm/deit model.safetensors && hf download timm/convnext model.safetensors")
-    assert file.endswith("--contenders.vit_pretrained.weights '{file: FILE}'")
+    first, missing, _, *commands, option = write_answer(analyze(results, plan=plan)).alerts
+    assert first.endswith("A pretrained model would probably be better than one trained from scratch.")
+    assert missing == "Missing are the weights of timm/deit and timm/convnext."
+    assert commands == [f"hf download {name} model.safetensors" for name in ("timm/deit", "timm/convnext")]
+    assert "--contenders.vit_pretrained.weights '{file: FILE}' --contenders.cnn_pretrained" in option
 
 
 def test_linear_probes_have_neither_steps_nor_unequal_compute():

@@ -83,24 +83,19 @@ class Answer:
                 "",
                 *(textwrap.fill(text, _LINE_WIDTH) for text in self.further),
                 *[""] * bool(self.further),
-                _fill_after_label("Recommendation", self.recommendation),
-                _fill_after_label("More images", self.more_images),
-                _fill_after_label("More training", self.more_training),
-                *(_fill_after_label("Warning", text) for text in self.warnings),
+                _fill(self.recommendation, "Recommendation"),
+                _fill(self.more_images, "More images"),
+                _fill(self.more_training, "More training"),
+                *(_fill(text, "Warning") for text in self.warnings),
             ]
         )
 
 
-def _fill_after_label(label: str, text: str) -> str:
-    """Text after its label, wrapped with a hanging indent."""
-    return textwrap.fill(
-        text,
-        _LINE_WIDTH,
-        initial_indent=f"{label}:".ljust(_LABEL_WIDTH),
-        subsequent_indent=" " * _LABEL_WIDTH,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+def _fill(text: str, label: str = "") -> str:
+    """Wrapped text, behind a label with a hanging indent; options and commands are not broken."""
+    first = f"{label}:".ljust(_LABEL_WIDTH) if label else ""
+    indents = {"initial_indent": first, "subsequent_indent": " " * len(first)}
+    return textwrap.fill(text, _LINE_WIDTH, break_long_words=False, break_on_hyphens=False, **indents)
 
 
 def write_answer(analysis: Analysis) -> Answer:
@@ -238,7 +233,8 @@ def recommendation_text(analysis: Analysis) -> str:
     rival, has_conclusion = names[advice.rival], advice.kind is not RecommendationKind.NO_CONCLUSION
     match advice.kind:
         case RecommendationKind.NOTHING_LEARNED:
-            text = f"none, as no model is better than always predicting the most frequent class{_remedy(analysis)}"
+            majority = f"always predicting the most frequent class{_remedy(analysis)}"
+            text = f"none, as no model is clearly better than {majority}"
         case _ if has_conclusion and advice.others:
             text = _recommendation_of_several_starts(analysis, comparison)
         case RecommendationKind.TRAIN:
@@ -249,8 +245,10 @@ def recommendation_text(analysis: Analysis) -> str:
             margin = format_margin(comparison.margin)
             text = f"either; their accuracies differ by less than {margin}.{_compute_text(analysis)}"
         case RecommendationKind.NO_CONCLUSION:
-            option = " (--protocol.seeds [0,1,2])" * _needs_seeds(advice)
+            option = " (--protocol.seeds '[0, 1, 2]')" * _needs_seeds(advice)
             text = f"no conclusion: {comparison.obstacle}{option}."
+            if comparison.seeds == 1:
+                text += " The interval of one seed covers other test images only."
         case _:
             text = f"not enough evidence to prefer the {best} or the {rival}. {_missing_evidence_text(analysis)}"
     return text
@@ -260,9 +258,10 @@ def _remedy(analysis: Analysis) -> str:
     """The end of a sentence, and what to try if no model learned anything."""
     if analysis.chance is None or analysis.chance < _IMBALANCED:
         return ". Try more training, other learning rates, or more images."
+    options = " ".join(f"--contenders.{model.key}.class_weights balanced" for model in analysis.models)
     return (
-        f" ({100 * analysis.chance:.1f} %). Weight rare classes more (--contenders.NAME.class_weights balanced for "
-        "each model), and compare the accuracies of the classes in the report."
+        f" ({100 * analysis.chance:.1f} %). Weight rare classes more (--name balanced {options}), and compare the "
+        "accuracies of the classes in the report."
     )
 
 
@@ -353,7 +352,7 @@ def _missing_evidence_text(analysis: Analysis) -> str:
     options = [f"{number:,} {unit}" for unit, number in numbers.items() if number is not None]
     if not options:
         return f"{minimum} To detect {100 * goal:.1f} points, both more seeds and more test images are needed."
-    return f"{minimum} To detect {100 * goal:.1f} points as reliably, {' or '.join(options)} are needed."
+    return f"{minimum} To detect {100 * goal:.1f} points as reliably, {' or '.join(options)} in total are needed."
 
 
 def _detectable_text(comparison: PairComparison) -> str:
@@ -361,7 +360,7 @@ def _detectable_text(comparison: PairComparison) -> str:
     if comparison.minimum_detectable is None:
         return f"With {design}, no difference can be detected in 80 % of such experiments."
     points = f"{100 * comparison.minimum_detectable:.1f} points"
-    return f"With {design}, a difference of {points} is detected in 80 % of such experiments."
+    return f"With {design}, only a true difference of at least {points} is detected in 80 % of such experiments."
 
 
 def _compute_text(analysis: Analysis) -> str:

@@ -17,6 +17,8 @@ from vit_vs_cnn.statistics.pair_comparison import MIN_SEEDS_FOR_CONCLUSION, Obst
 LogObjections = Mapping[str, Obstacle]
 #: Smallest number of epochs with all images without a caveat on models from scratch.
 MIN_EPOCHS = 3
+#: Epochs that the caveat proposes.
+_USUAL_EPOCHS = 10
 #: Largest number of runs that a sentence lists.
 _MAX_NAMED = 3
 
@@ -191,7 +193,10 @@ def _stability_caveats(measured: Measurements) -> list[Caveat]:
         if failed:
             examples = ", ".join(f"{size:,} images seed {seed}" for size, seed in failed[:_MAX_NAMED])
             more = ", ..." * (len(failed) > _MAX_NAMED)
-            text = f"{len(failed)} of {runs} runs of {display_name(model)} learned nothing ({examples}{more})."
+            text = (
+                f"In {len(failed)} of {runs} runs {display_name(model)} is not clearly better than always predicting "
+                f"the most frequent class ({examples}{more})."
+            )
             results.append(Caveat(CaveatKind.UNSTABLE_TRAINING, _WEAKENS, text))
     return results
 
@@ -323,9 +328,11 @@ def _epoch_caveats(results: Sequence[RunResult]) -> list[Caveat]:
     epochs = [r.epochs for r in results if r.train_size == largest and r.start.start_kind is StartKind.SCRATCH]
     if not epochs or min(epochs) >= MIN_EPOCHS:
         return []
+    steps = max(r.cost.steps for r in results if r.train_size == largest and r.start.start_kind is StartKind.SCRATCH)
+    option = f"--name longer --protocol.budget.steps {float(f'{steps * _USUAL_EPOCHS / min(epochs):.2g}'):.0f}"
     text = (
-        f"With {largest:,} images each image was used only {min(epochs):.2g} times in training: more steps may change "
-        "the accuracies and their order."
+        f"With {largest:,} images each image was used only {min(epochs):.2g} times in training. Longer training may "
+        f"change the accuracies and their order ({option} for about {_USUAL_EPOCHS} times)."
     )
     return [Caveat(CaveatKind.FEW_EPOCHS, _WEAKENS, text)]
 

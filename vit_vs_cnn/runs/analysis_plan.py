@@ -180,14 +180,15 @@ def missing_weights_texts(models: Mapping[str, str]) -> tuple[str, ...]:
         models: names of the models whose weights could not be loaded, by contender; at least one.
     """
     names = list(dict.fromkeys(models.values()))
-    hub = [name for name in names if name.startswith(TIMM_PREFIX)]
-    commands = " && ".join(f"hf download {name} model.safetensors" for name in hub)
-    fetch = f"To fetch the weights of {join_names(hub)} into timm's cache (HF_HOME): {commands}"
+    commands = [f"hf download {name} model.safetensors" for name in names if name.startswith(TIMM_PREFIX)]
+    options = " ".join(f"--contenders.{contender}.weights '{{file: FILE}}'" for contender in models)
     return (
         "Pretrained models are missing, because their weights could not be loaded. A pretrained model would probably "
-        "be better.",
-        fetch if hub else f"Missing are the weights of {join_names(names)}.",
-        f"To load weights from a file: --contenders.{next(iter(models))}.weights '{{file: FILE}}'",
+        "be better than one trained from scratch.",
+        f"Missing are the weights of {join_names(names)}.",
+        *(["With a network, fetch them into timm's cache (HF_HOME), and repeat your command:"] * bool(commands)),
+        *commands,
+        f"To load weights from files: {options}",
     )
 
 
