@@ -31,7 +31,7 @@ def test_workers_warn_as_the_command_does(capsys, monkeypatch):
 
     monkeypatch.setattr(worker, "take_runs", take_runs)
     run = SimpleNamespace(experiment=SimpleNamespace(protocol=SimpleNamespace(threads=1)), fingerprint="f")
-    monkeypatch.setattr(worker.ExperimentData, "of", lambda *_, **__: run)
+    monkeypatch.setattr(worker.ExperimentData, "from_experiment", lambda *_, **__: run)
     monkeypatch.setattr(worker.WorkRequest, "unfinished", lambda _: [run])
     request = worker.WorkRequest([], 0)
     assert worker.work(request) is None
