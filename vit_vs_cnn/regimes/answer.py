@@ -94,8 +94,14 @@ class Answer:
 def _fill(text: str, label: str = "") -> str:
     """Wrapped text, behind a label with a hanging indent; options and commands are not broken."""
     first = f"{label}:".ljust(_LABEL_WIDTH) if label else ""
-    indents = {"initial_indent": first, "subsequent_indent": " " * len(first)}
-    return textwrap.fill(text, _LINE_WIDTH, break_long_words=False, break_on_hyphens=False, **indents)
+    return textwrap.fill(
+        text,
+        _LINE_WIDTH,
+        initial_indent=first,
+        subsequent_indent=" " * len(first),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def write_answer(analysis: Analysis) -> Answer:
