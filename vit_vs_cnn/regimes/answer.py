@@ -75,13 +75,13 @@ class Answer:
         ]
         return "\n".join(
             [
-                *(textwrap.fill(text, _LINE_WIDTH) for text in self.alerts),
+                *map(_fill, self.alerts),
                 *[""] * bool(self.alerts),
                 self.heading,
                 "",
                 *(f"  {line.rstrip()}" for line in lines),
                 "",
-                *(textwrap.fill(text, _LINE_WIDTH) for text in self.further),
+                *map(_fill, self.further),
                 *[""] * bool(self.further),
                 _fill(self.recommendation, "Recommendation"),
                 _fill(self.more_images, "More images"),

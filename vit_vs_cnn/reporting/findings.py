@@ -150,7 +150,8 @@ def answer_document(analysis: Analysis, urgent: Sequence[str] = ()) -> Document:
     answer, styles = write_answer(analysis), assign_styles(analysis.display_names)
     styles |= {analysis.display_names[key]: style for key, style in styles.items()}
     recommendation = f"{answer.recommendation[:1].upper()}{answer.recommendation[1:]}"
-    document = Document(answer.title, [*answer.alerts, recommendation], styles=styles, assets=["experiment.css"])
+    lead = [*answer.alerts[:1], recommendation, *answer.alerts[1:]]  # the details of an alert after the recommendation
+    document = Document(answer.title, lead, styles=styles, assets=["experiment.css"])
     document.add(HtmlTemplate("answer.html", {"answer": answer}))
     caption = "Mean accuracy with 95 % intervals. Small dots are single seeds, failed runs included."
     if len(analysis.models) > MAX_CURVES_WITH_INTERVALS and len(analysis.sizes) > 1:
