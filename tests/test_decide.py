@@ -62,7 +62,7 @@ def test_a_folder_goes_to_a_report_and_the_same_command_keeps_its_grid(tmp_path,
     assert chosen["seeds"] == [5]
     html = (folder / "report" / "index.html").read_text()
     assert " on your images: " in html
-    assert "A pretrained model would probably be better." in html.split("Details")[0]
+    assert "A pretrained model would probably be better than one trained from scratch." in html.split("Details")[0]
     assert '<a href="../audit/index.html">' in html
     assert f"Report on the images: {folder / 'audit' / 'index.html'}" in captured.err
     assert str(folder / "report" / "index.html") in captured.out.replace("\n", "")

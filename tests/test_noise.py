@@ -57,7 +57,7 @@ def _no_more_than_chance(report: Path) -> None:
     assert {one["conclusion"] for one in analysis["comparisons"]} == {"not enough evidence"}
     lead = re.search(r'<div class="lead"><p>(.*?)</p>', (report / "index.html").read_text())
     assert lead is not None
-    assert lead.group(1).startswith(("None, as no model is better than", "Not enough evidence to prefer"))
+    assert lead.group(1).startswith(("None, as no model is clearly better than", "Not enough evidence to prefer"))
 
 
 def test_training_says_no_more_than_chance(noise, capsys):

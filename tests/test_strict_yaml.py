@@ -53,8 +53,8 @@ def test_a_merge_of_two_mappings_is_no_name_that_stands_twice():
 
 
 def test_a_date_is_a_text_and_a_power_of_ten_a_number():
-    values = {"name": "2026-11-22", "lr": 1e-3, "version": "1e"}
-    assert read_yaml("name: 2026-11-22\nlr: 1e-3\nversion: 1e", location="it") == values
+    values = {"name": "2026-11-22", "lr": 1e-3, "flops": 1.5e13, "version": "1e"}
+    assert read_yaml("name: 2026-11-22\nlr: 1e-3\nflops: 1.5e13\nversion: 1e", location="it") == values
 
 
 def test_the_bounds_themselves_are_allowed():

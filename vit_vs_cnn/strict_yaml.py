@@ -44,8 +44,9 @@ _Strict.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
-# Numbers such as 1e-3 are texts in YAML 1.1, and numbers in YAML 1.2.
-_Strict.add_implicit_resolver("tag:yaml.org,2002:float", re.compile(r"[-+]?\d+[eE][-+]?\d+$"), list("-+0123456789"))
+# Numbers such as 1e-3 and 1.0e8 are texts in YAML 1.1, and numbers in YAML 1.2.
+_POWER_OF_TEN = re.compile(r"[-+]?(\.\d+|\d+(\.\d*)?)[eE][-+]?\d+$")
+_Strict.add_implicit_resolver("tag:yaml.org,2002:float", _POWER_OF_TEN, list("-+.0123456789"))
 
 
 def read_yaml(text: str, *, location: str, kind: str = "YAML") -> Any:
