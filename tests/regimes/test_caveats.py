@@ -124,7 +124,7 @@ def test_equal_steps_at_all_sizes_do_not_separate_images_from_epochs():
 def test_few_epochs_concern_models_from_scratch_with_the_most_images():
     results = [changed(r, images_processed=14, training_images=r.train_size) for r in both()]
     texts = {caveat.kind: caveat.text for caveat in caveats(results)}
-    assert texts[CaveatKind.FEW_EPOCHS].startswith("With 11 images each image was used only 1.3 times in training. ")
+    assert texts[CaveatKind.FEW_EPOCHS].startswith("With 11 images training had only 1.3 epochs. ")
     fine_tuned = [changed(r, start_kind="fine-tuned", start_name="in1k") for r in results]
     assert CaveatKind.FEW_EPOCHS not in {caveat.kind for caveat in caveats(fine_tuned)}
 

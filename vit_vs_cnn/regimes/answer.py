@@ -29,8 +29,8 @@ MAX_MODELS_IN_TITLE = 3
 MAX_WARNINGS = 3
 #: Proposed longer budget, relative to the longest one that was run.
 _LONGER_BUDGET_FACTOR = 4
-#: Share of the most frequent class from which rare classes need larger weights.
-_IMBALANCED = 0.7
+#: Minimum share of the most frequent class at which class weights in the loss are proposed.
+_MIN_IMBALANCED_SHARE = 0.7
 #: Width of a line of text in characters, and width of the label before it.
 _LINE_WIDTH, _LABEL_WIDTH = 118, 16
 
@@ -92,7 +92,7 @@ class Answer:
 
 
 def _fill(text: str, label: str = "") -> str:
-    """Wrapped text, behind a label with a hanging indent; options and commands are not broken."""
+    """Wrap a text, after a label with a hanging indent if there is one. Lines are broken at spaces only."""
     first = f"{label}:".ljust(_LABEL_WIDTH) if label else ""
     return textwrap.fill(
         text,
@@ -239,8 +239,7 @@ def recommendation_text(analysis: Analysis) -> str:
     rival, has_conclusion = names[advice.rival], advice.kind is not RecommendationKind.NO_CONCLUSION
     match advice.kind:
         case RecommendationKind.NOTHING_LEARNED:
-            majority = f"always predicting the most frequent class{_remedy(analysis)}"
-            text = f"none, as no model is clearly better than {majority}"
+            text = _nothing_learned_text(analysis)
         case _ if has_conclusion and advice.others:
             text = _recommendation_of_several_starts(analysis, comparison)
         case RecommendationKind.TRAIN:
@@ -260,14 +259,14 @@ def recommendation_text(analysis: Analysis) -> str:
     return text
 
 
-def _remedy(analysis: Analysis) -> str:
-    """The end of a sentence, and what to try if no model learned anything."""
-    if analysis.chance is None or analysis.chance < _IMBALANCED:
-        return ". Try more training, other learning rates, or more images."
+def _nothing_learned_text(analysis: Analysis) -> str:
+    text = "none, as no model is clearly better than always predicting the most frequent class"
+    if analysis.chance is None or analysis.chance < _MIN_IMBALANCED_SHARE:
+        return f"{text}. Try more training, other learning rates, or more images."
     options = " ".join(f"--contenders.{model.key}.class_weights balanced" for model in analysis.models)
     return (
-        f" ({100 * analysis.chance:.1f} %). Weight rare classes more (--name balanced {options}), and compare the "
-        "accuracies of the classes in the report."
+        f"{text} ({100 * analysis.chance:.1f} %). Weight rare classes more in the loss (--name balanced {options}), "
+        "and compare the per-class accuracies in the report."
     )
 
 

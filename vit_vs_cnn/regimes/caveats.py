@@ -325,16 +325,17 @@ def _seed_caveats(measured: Measurements) -> list[Caveat]:
 def _epoch_caveats(results: Sequence[RunResult]) -> list[Caveat]:
     """Caveat if models from scratch had few epochs at the largest training-set size."""
     largest = max(r.train_size for r in results)
-    epochs = [r.epochs for r in results if r.train_size == largest and r.start.start_kind is StartKind.SCRATCH]
-    if not epochs or min(epochs) >= MIN_EPOCHS:
+    scratch = [r for r in results if r.train_size == largest and r.start.start_kind is StartKind.SCRATCH]
+    epochs = min((r.epochs for r in scratch), default=MIN_EPOCHS)
+    if epochs >= MIN_EPOCHS:
         return []
-    steps = max(r.cost.steps for r in results if r.train_size == largest and r.start.start_kind is StartKind.SCRATCH)
-    option = f"--name longer --protocol.budget.steps {float(f'{steps * _USUAL_EPOCHS / min(epochs):.2g}'):.0f}"
     text = (
-        f"With {largest:,} images each image was used only {min(epochs):.2g} times in training. Longer training may "
-        f"change the accuracies and their order ({option} for about {_USUAL_EPOCHS} times)."
+        f"With {largest:,} images training had only {epochs:.2g} epochs. More may change the accuracies and their order"
     )
-    return [Caveat(CaveatKind.FEW_EPOCHS, _WEAKENS, text)]
+    if all(r.parsed_budget is not None and r.parsed_budget.unit == "steps" for r in scratch):
+        steps = float(f"{max(r.cost.steps for r in scratch) * _USUAL_EPOCHS / epochs:.2g}")
+        text += f"; for about {_USUAL_EPOCHS}, use --name longer --protocol.budget.steps {steps:.0f}"
+    return [Caveat(CaveatKind.FEW_EPOCHS, _WEAKENS, f"{text}.")]
 
 
 def _schedule_caveats(results: Sequence[RunResult]) -> list[Caveat]:

@@ -186,7 +186,10 @@ def missing_weights_texts(models: Mapping[str, str]) -> tuple[str, ...]:
         "Pretrained models are missing, because their weights could not be loaded. A pretrained model would probably "
         "be better than one trained from scratch.",
         f"Missing are the weights of {join_names(names)}.",
-        *(["With a network, fetch them into timm's cache (HF_HOME), and repeat your command:"] * bool(commands)),
+        *(
+            ["To download them into the Hugging Face cache (HF_HOME), run this while online, then repeat your command:"]
+            * bool(commands)
+        ),
         *commands,
         f"To load weights from files: {options}",
     )
