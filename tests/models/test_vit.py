@@ -296,7 +296,7 @@ def test_a_model_of_impulses_shows_its_offsets_on_an_empty_image(position):
         ({"registers": -1}, "registers must not be negative, but is -1"),
         ({"initialisation": "impulse", "embed_dim": 6}, "dim must be a positive multiple of 4"),
         ({"score": "gated", "window_size": (3, None)}, r"needs window_size=None.*but window_size=\(3, None\)"),
-        ({"score": "gated", "position": "quadratic"}, 'does not support position="quadratic"'),
+        ({"score": "gated", "position": "quadratic"}, 'position="quadratic" does'),
         ({"score": "gated", "attention_dropout": 0.1}, "needs attention_dropout=0, but attention_dropout=0.1"),
         ({"score": "gated", "num_heads": 0}, "num_heads must be at least 1, but is 0"),
         ({"pool": "max"}, 'pool must be one of mean, class, sequence, but is "max"'),

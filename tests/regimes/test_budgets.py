@@ -117,7 +117,7 @@ def test_runs_of_another_budget_than_planned_allow_no_conclusion():
     plan = replace(plan, budget="400 steps")
     (found,) = analyze([r for r in FOUR_TIMES if r.cost.steps == 100], plan=plan).comparisons
     assert found.obstacle is not None
-    assert (found.conclusion, found.obstacle.kind) == (Conclusion.NO_CONCLUSION, ObstacleKind.OTHER_BUDGET)
+    assert (found.conclusion, found.obstacle.kind) == (Conclusion.NO_CONCLUSION, ObstacleKind.UNPLANNED_BUDGET)
     assert str(found.obstacle) == "some of their runs had 100 steps, and 400 steps were planned"
     (found,) = analyze(FOUR_TIMES, plan=plan).comparisons
     assert found.conclusion is Conclusion.SIGNIFICANTLY_BETTER

@@ -110,7 +110,7 @@ def test_a_changed_plan_is_reported_and_the_first_one_stays(change, kind):
 
 def test_a_changed_budget_allows_no_conclusion():
     plan = dataclasses.replace(PLAN, deviations=(Deviation("budget", "5 steps", "9 steps"),))
-    assert _rules(plan, 0, 1, 2)[2] is ObstacleKind.OTHER_BUDGET
+    assert _rules(plan, 0, 1, 2)[2] is ObstacleKind.UNPLANNED_BUDGET
 
 
 def test_seeds_of_which_none_was_planned_allow_no_conclusion():

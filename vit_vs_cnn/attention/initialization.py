@@ -61,9 +61,10 @@ def initialize_impulse(
 
     Reference: Zheng et al. 2024, 2025 (Structured initialization).
     Differs: the pseudo-inverse leaves out singular values below a twentieth of the largest, and those beyond rank
-    ``head_dim``. Theirs is made for random encodings, which have no such small values; on sines and cosines they would
-    dominate the norm. Remaining dimensions of a head have keys of zero and keep their queries. The encoding is
-    unchanged: their factor of 18 raises a standard deviation of 0.02 to 0.36, and sines and cosines have 0.71.
+    ``head_dim``. The random encodings of the papers have no small singular values; those of sines and cosines would
+    dominate the norm of the weights. Dimensions of a head beyond the rank get key weights of zero and keep their query
+    weights. The encoding is not scaled. The papers multiply theirs by 18, which raises its standard deviation from 0.02
+    to 0.36; that of sines and cosines is 0.71.
 
     Arguments:
         attention: layer to change in place, of one width throughout.

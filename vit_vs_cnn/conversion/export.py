@@ -145,7 +145,7 @@ def _timm(normalized: NormalizedInput, images: Tensor, folder: Path) -> tuple[Pa
         try:
             network = convert_to_timm(network)
         except ValueError as error:
-            raise InputError(f"format timm: {error}") from error
+            raise InputError(f"format timm does not support this network: {error}") from error
     elif not type(network).__module__.startswith("timm."):
         raise InputError(f"format timm supports VisionTransformer and timm models, not {type(network).__name__}")
     return _save_weights(network, normalized, images, folder / "timm.safetensors")

@@ -79,7 +79,10 @@ def check_score(score: str, *, position: str, window_size: WindowSize, attention
             f'score="{score}" needs window_size=None, as its heads attend to all patches, but window_size={window_size}'
         )
     if position in ("relative", "quadratic"):
-        raise ValueError(f'score="{score}" does not support position="{position}", which adds to the scores')
+        raise ValueError(
+            f'score="{score}" needs a position that does not add to the scores, but position="{position}" does; use '
+            'another position or score="dot_product"'
+        )
     if attention_dropout:
         raise ValueError(f'score="{score}" needs attention_dropout=0, but attention_dropout={attention_dropout}')
 

@@ -112,7 +112,7 @@ def budget_obstacle(plan: AnalysisPlan | None, results: Iterable[RunResult]) -> 
     if not unplanned:
         return None
     text = f"some of their runs had {' or '.join(unplanned)}, and {plan.budget} were planned"
-    return Obstacle(ObstacleKind.OTHER_BUDGET, text)
+    return Obstacle(ObstacleKind.UNPLANNED_BUDGET, text)
 
 
 def find_caveats(

@@ -133,7 +133,7 @@ class AnalysisPlan:
             seeds: seeds with finished runs of both models.
         """
         if self.changed_budget is not None:
-            obstacle = Obstacle(ObstacleKind.OTHER_BUDGET, self.changed_budget.text)
+            obstacle = Obstacle(ObstacleKind.UNPLANNED_BUDGET, self.changed_budget.text)
         chosen, error_rate = self.seeds, INTERIM_ERROR_RATES[0]
         if self.added_seeds and {*self.analysed_seeds} <= {*seeds}:
             chosen, error_rate = self.analysed_seeds, INTERIM_ERROR_RATES[1]

@@ -47,7 +47,7 @@ class ObstacleKind(StrEnum):
     UNPAIRED = "different seeds or subsets"
     UNFINISHED = "planned seeds are missing"
     UNPLANNED_SEEDS = "no planned seed"
-    OTHER_BUDGET = "another budget than planned"
+    UNPLANNED_BUDGET = "another budget than planned"
     TEST_SET_LOG = "test-set log"
     TUNING = "unequal tuning"
     ENDED_EARLY = "ended before the budget"
@@ -100,7 +100,8 @@ class PairComparison:
         p_value: two-sided, of equal accuracy, not adjusted.
         adjusted_p_value: adjusted for multiple comparisons (Holm); equal to ``p_value`` for the primary comparison.
         adjusted_for: number of comparisons it was adjusted for.
-        level: significance level to which the unadjusted p-value is compared after Holm's adjustment.
+        level: significance level that Holm's adjustment leaves for the unadjusted p-value: the error rate divided by
+            the number of comparisons that are not significant.
         obstacle: reason against a conclusion, or None.
         train_size: number of training images; None where models of different sizes are compared.
     """
@@ -144,7 +145,10 @@ class PairComparison:
 
     @property
     def minimum_detectable(self) -> float | None:
-        """The smallest difference that would be significant in 80 % of such experiments; None if no possible one is."""
+        """Smallest true difference that would be significant in 80 % of such experiments.
+
+        None if it is larger than the largest possible difference, 1 minus the lower accuracy.
+        """
         difference = self.distribution.minimum_detectable(self.level)
         return difference if difference <= 1 - min(self.distribution.accuracies or (0.0,)) else None
 

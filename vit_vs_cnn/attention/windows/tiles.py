@@ -34,9 +34,10 @@ class TiledAxis(NamedTuple):
         tiles: number of tiles.
         tile: number of queries in a tile; the last ones of the last tile may be padding.
         span: number of keys in a tile.
-        before: number of padding keys in the first tile.
+        before: number of keys of the first tile that would lie before the beginning of the axis, and are padding.
         pattern_numbers: index into ``patterns`` for each tile.
-        patterns: ``(patterns, tile, span)``: index of the offset of each pair along this axis, -1 outside the window.
+        patterns: ``(patterns, tile, span)``: place of the key in the window of the query along this axis, from 0; -1
+            outside the window.
     """
 
     tiles: int
