@@ -94,16 +94,16 @@ class PairComparison:
     Arguments:
         difference: accuracy of ``first`` minus accuracy of ``second``, with the interval at confidence
             ``1 - error_rate``, not adjusted for multiple comparisons.
-        distribution: sampling distribution that gives the interval and the p-value.
+        distribution: sampling distribution that gives the interval; also the p-value, if ``test`` names no exact test.
         seeds: number of seeds of each model; the smaller number if they differ.
         images: number of test images of a seed; the smallest number if they differ.
         p_value: two-sided, of equal accuracy, not adjusted.
         adjusted_p_value: adjusted for multiple comparisons (Holm); equal to ``p_value`` for the primary comparison.
         adjusted_for: number of comparisons it was adjusted for.
-        level: significance level that Holm's adjustment leaves for the unadjusted p-value: the error rate divided by
-            the number of comparisons that are not significant.
+        level: significance level for the unadjusted p-value. For the primary comparison and for significant ones it is
+            the error rate, for others the error rate divided by the number of comparisons that are not significant.
         obstacle: reason against a conclusion, or None.
-        train_size: number of training images; None where models of different sizes are compared.
+        train_size: number of training images; None for comparisons outside of an experiment.
     """
 
     first: str
