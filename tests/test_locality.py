@@ -99,8 +99,8 @@ def test_no_image_that_a_network_is_measured_on_was_trained_on_or_is_a_test_imag
 def test_locality_of_a_cell_is_a_table_figures_and_a_page(experiment, tmp_path, capsys):
     assert main(["locality", str(_cell(experiment, "vit")), *MEASURED, "--output", str(tmp_path)]) == 0
     assert "R² 3" in capsys.readouterr().out
-    names = {path.name for path in tmp_path.iterdir()}
-    assert {"locality.html", "locality.json", "head_centres.png", "explained_share.svg"} <= names
+    for name in ("index.html", "locality.json", "figures/head_centres.png", "figures/explained_share.svg"):
+        assert (tmp_path / name).is_file()
     assert len(json.loads((tmp_path / "locality.json").read_text())["layers"]) == 2
 
 
@@ -110,8 +110,8 @@ def test_the_study_stands_before_beside_after_and_is_not_measured_twice(experime
     folder = experiment / "report" / "locality"
     table = (folder / "tables" / "before_and_after.csv").read_text()
     assert "vit,80,r2_3" in table
-    assert (folder / "locality.html").exists()
-    assert (folder / "accuracy.png").exists()
+    assert (folder / "index.html").exists()
+    assert (folder / "figures" / "accuracy.png").exists()
     kept = {path: path.stat().st_mtime_ns for path in folder.glob("*.json")}
     assert len(kept) == 6
     assert re.search(r"vit +80 +r2_3 +0\.\d\d", capsys.readouterr().out)

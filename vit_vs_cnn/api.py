@@ -226,15 +226,14 @@ def audit(
 
 def _write_audit(data: Data, folder: Path, quiet: bool, trust: bool) -> "Audit":
     with _loading(quiet):
-        from vit_vs_cnn.reporting.audit_report import audit_document
-        from vit_vs_cnn.reporting.page import write_document
+        from vit_vs_cnn.reporting.audit_report import audit_page
         from vit_vs_cnn.runs.audit import audit_images
 
     with _progress(quiet) as tell:
         audit = audit_images(data, tell, trust=trust)
         tell("writing")
-        document = write_document(audit_document(audit), folder)
-    return dataclasses.replace(audit, written=tuple(document))
+        written = audit_page(audit).write(folder)
+    return dataclasses.replace(audit, written=tuple(written))
 
 
 def _audit_first(experiment: Experiment, quiet: bool) -> None:
@@ -552,11 +551,10 @@ def locality(
     """
     with _loading(quiet):
         from vit_vs_cnn.inspection.locality.study import Locality, measure_network, select_images, study_locality
-        from vit_vs_cnn.reporting.locality_page import locality_document, study_document
-        from vit_vs_cnn.reporting.page import write_document
+        from vit_vs_cnn.reporting.locality_page import locality_page, study_page
 
     _check_positive(count=count, held_out=held_out)
-    source, images_root, page = _existing_path(path), None if root is None else Path(root), "locality.html"
+    source, images_root = _existing_path(path), None if root is None else Path(root)
     with _progress(quiet) as tell:
         tell("opening")
         if not (source / "grid.json").exists():
@@ -565,8 +563,7 @@ def locality(
             tell(f"measuring {network.name} on {len(images[0]):,} and {len(images[1]):,} images")
             measured, title = measure_network(network, images), f"Locality of {network.name}"
             folder = network.folder / "locality" if output is None else Path(output)
-            document = locality_document(measured, title=title)
-            written = [*write_document(document, folder, page=page, figures="."), folder / "locality.json"]
+            written = [*locality_page(measured, title).write(folder), folder / "locality.json"]
             written[-1].write_text(json.dumps(measured.to_dict(), indent=1) + "\n", encoding="utf-8")
             return Locality(title, measured, (), tuple(written))
         from vit_vs_cnn.regimes.analysis import read_analysis
@@ -581,8 +578,7 @@ def locality(
         folder = source / "report" / "locality" if output is None else Path(output)
         title = f"Locality study: {source.name}"
         in_config_order = dict.fromkeys(result.contender for result in read_finished_results(source).values())
-        document = study_document(analysis, layers, list(in_config_order), title=title)
-        written = write_document(document, folder, page=page, figures=".")
+        written = study_page(analysis, layers, list(in_config_order), title).write(folder)
     return Locality(title, None, tuple(layers), tuple(written))
 
 

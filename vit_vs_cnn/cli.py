@@ -30,6 +30,8 @@ from vit_vs_cnn.errors import (
 from vit_vs_cnn.process import keep_freed_memory
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from vit_vs_cnn.commands import Command, Words
     from vit_vs_cnn.config.experiment import Experiment
     from vit_vs_cnn.conversion.export import ExportedFile
@@ -37,7 +39,6 @@ if TYPE_CHECKING:
     from vit_vs_cnn.inspection.inspect import Inspection
     from vit_vs_cnn.inspection.locality.study import Locality
     from vit_vs_cnn.regimes.analysis import Analysis
-    from vit_vs_cnn.reporting.document import Document
     from vit_vs_cnn.reporting.findings import Findings
     from vit_vs_cnn.results import ComparisonResult
     from vit_vs_cnn.runs.audit import Audit
@@ -231,13 +232,11 @@ def _print_report(findings: "Findings") -> None:
 
 
 def _print_answer(results: "list[RunResult]", analysis: "Analysis", answer: str) -> None:
-    from vit_vs_cnn.reporting.document import Document
     from vit_vs_cnn.reporting.experiment_tables import accuracy_table
     from vit_vs_cnn.reporting.style import assign_styles
+    from vit_vs_cnn.reporting.table import print_tables
 
-    document = Document("", styles=assign_styles(analysis.display_names))
-    document.add(accuracy_table(analysis, results))
-    _print_document(document)
+    print_tables([accuracy_table(analysis, results)], _console(), assign_styles(analysis.display_names))
     print(f"\n{answer}\n")
 
 
@@ -254,9 +253,13 @@ def _print_tune(experiment: "Experiment") -> None:
 
 
 def _print_audit(audit: "Audit") -> None:
-    from vit_vs_cnn.reporting.audit_report import summary
+    from vit_vs_cnn.reporting.audit_report import class_table, overview
+    from vit_vs_cnn.reporting.table import print_lines, print_tables
 
-    _print_document(summary(audit))
+    console = _console()
+    print_tables([class_table(audit)], console)
+    print_lines([*audit.lines, ""], console)
+    print_lines([overview(audit)], console, "bold")
     if audit.page is not None:
         print(f"The page is {audit.page}")
 
@@ -271,40 +274,43 @@ def _print_status(status: "ExperimentStatus | list[ExperimentStatus]") -> None:
 
 
 def _print_compare(compared: "ComparisonResult") -> None:
-    from vit_vs_cnn.reporting.comparison_page import comparison_document
+    from vit_vs_cnn.reporting.comparison_page import print_comparison
 
-    _print_document(comparison_document(compared.comparison))
+    print_comparison(compared.comparison, _console())
     if compared.page is not None:
         _print_paths(compared.written)
 
 
 def _print_inspect(inspection: "Inspection") -> None:
-    from vit_vs_cnn.reporting.inspection_page import scores_document
+    from vit_vs_cnn.reporting.inspection_page import print_scores
 
     if inspection.scores:
-        _print_document(scores_document(inspection.scores))
+        print_scores(inspection.scores, _console())
     _print_lines(inspection.lines)
     _print_paths(inspection.written)
 
 
 def _print_predict(predictions: "ImagePredictions") -> None:
-    from vit_vs_cnn.reporting.predictions import predictions_document
+    from vit_vs_cnn.reporting.predictions import predictions_table
+    from vit_vs_cnn.reporting.table import print_tables
 
     if not predictions.written:
-        _print_document(predictions_document(predictions))
+        print_tables([predictions_table(predictions)], _console())
     _print_lines(predictions.lines)
     for path in predictions.written:
         print(f"All {len(predictions):,} rows are in {path}")
 
 
 def _print_locality(locality: "Locality") -> None:
-    from vit_vs_cnn.reporting.locality_page import locality_document, study_summary
+    from vit_vs_cnn.reporting.locality_page import describe_images, layer_table, study_table
+    from vit_vs_cnn.reporting.table import print_lines, print_tables
 
-    if locality.report is not None:
-        title = locality.title.removeprefix("Locality of ")
-        _print_document(locality_document(locality.report, title=title, with_figures=False))
+    console, report = _console(), locality.report
+    if report is None:
+        print_tables([study_table(locality.layers)], console)
     else:
-        _print_document(study_summary(locality.layers))
+        print_tables([layer_table(report, locality.title.removeprefix("Locality of "))], console)
+        print_lines(["", describe_images(report)], console, "bold")
     _print_paths(locality.written)
 
 
@@ -345,12 +351,10 @@ def _print_models(models: list[dict[str, Any]]) -> None:
         print(f"{'timm/<name>':<16} any model of timm; vit-vs-cnn models 'timm/resnet*' lists their recipes")
 
 
-def _print_document(document: "Document") -> None:
+def _console() -> "Console":
     from rich.console import Console
 
-    from vit_vs_cnn.reporting.terminal import print_document
-
-    print_document(document, Console())
+    return Console()
 
 
 def _print_lines(lines: Iterable[str]) -> None:

@@ -38,11 +38,10 @@ class ComparisonResult(CommandResult):
         """Tables and conclusions, as ``compare`` prints them."""
         from rich.console import Console
 
-        from vit_vs_cnn.reporting.comparison_page import comparison_document
-        from vit_vs_cnn.reporting.terminal import print_document
+        from vit_vs_cnn.reporting.comparison_page import print_comparison
 
         file = io.StringIO()
-        print_document(comparison_document(self.comparison), Console(file=file, width=120, force_jupyter=False))
+        print_comparison(self.comparison, Console(file=file, width=120, force_jupyter=False))
         return file.getvalue()
 
     def frame(self) -> "pandas.DataFrame":
@@ -81,10 +80,9 @@ class ComparisonResult(CommandResult):
         return self.text
 
     def _repr_html_(self) -> str:
-        from vit_vs_cnn.reporting.comparison_page import comparison_document
-        from vit_vs_cnn.reporting.page import render_fragment
+        from vit_vs_cnn.reporting.comparison_page import comparison_page
 
-        return render_fragment(comparison_document(self.comparison))
+        return comparison_page(self.comparison).to_fragment()
 
 
 @dataclass(frozen=True, eq=False)

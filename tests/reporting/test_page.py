@@ -1,7 +1,6 @@
 import io
 import re
 from html.parser import HTMLParser
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,22 +9,9 @@ from PIL import Image
 from rich.console import Console
 
 from tests.browser import DESK, PHONE, assert_readable, look_at, open_browser
-from vit_vs_cnn.reporting.document import (
-    BulletList,
-    Code,
-    Collapsible,
-    DescriptionList,
-    Document,
-    Gallery,
-    HtmlTemplate,
-    Link,
-    Picture,
-    Table,
-    Text,
-)
-from vit_vs_cnn.reporting.page import render_fragment, render_page, write_document
+from vit_vs_cnn.reporting.page import Page
 from vit_vs_cnn.reporting.style import assign_styles
-from vit_vs_cnn.reporting.terminal import print_document
+from vit_vs_cnn.reporting.table import Table, print_tables
 
 pytestmark = pytest.mark.usefixtures("real_figures")
 
@@ -44,23 +30,26 @@ def _plot() -> Figure:
     return figure
 
 
-def _document(folder: Path) -> Document:
-    document = Document(
-        f"Title {NASTY}", [f"Answer {NASTY}", "Second."], styles=assign_styles(["vit", NASTY]), assets=["explorer.css"]
-    )
-    document.add_section("First part", Text(f"Words {NASTY}", note=True), Text("More words."))
-    document.add(BulletList([Link("away", "results.csv"), NASTY]), Code("python -m " + "vit_vs_cnn " * 30))
-    document.add(DescriptionList({f"name {NASTY}": NASTY, "a very long path": "/".join(["part"] * 60), "n": 5000}))
+@pytest.fixture(scope="module")
+def page() -> Page:
+    """A page of every element, with a name that is HTML."""
+    styles = assign_styles(["vit", NASTY])
+    page = Page(f"Title {NASTY}", [f"Answer {NASTY}", "Second."], styles=styles, assets=["explorer.css"])
+    for _ in range(2):
+        page.heading("First part")
+        page.text(f"Words {NASTY}", note=True)
+    page.bullets([NASTY])
+    page.links({f"away {NASTY}": "results.csv"})
+    page.code("python -m " + "vit_vs_cnn " * 30, "Folded")
+    page.facts({f"name {NASTY}": NASTY, "a very long path": "/".join(["part"] * 60), "n": 5000})
     columns = ["name", "a number of it", *(f"column {i}" for i in range(17))]
-    document.add(Table("A wide table", columns, [[NASTY, 1234, *["3.5 %"] * 17]], "wide", f"Note {NASTY}"))
-    document.add_section("First part")
-    document.add_section("Second part")
-    document.add(Collapsible("Folded", [Picture(_plot(), "A plot.", "a line")]))
-    (folder / "plot.png").write_bytes(_png())
-    document.add(Picture(folder / "plot.png", f"A file {NASTY}", f"grey {NASTY}"))
-    tiles = [Picture(_png(5, 3), str(i), f"tile {i}") for i in range(6)]
-    document.add(Gallery(tiles, width=40))
-    return document
+    page.table(Table("A wide table", columns, [[NASTY, 1234, *["3.5 %"] * 17]], "wide", f"Note {NASTY}"))
+    page.heading("Empty part")
+    page.table(Table("nothing", [], []))
+    page.heading("Second part")
+    page.picture(_plot(), f"A plot {NASTY}", f"grey {NASTY}", "plot")
+    page.gallery([(_png(5, 3), str(i), f"tile {i}") for i in range(6)], width=40)
+    return page
 
 
 EMPTY = ("meta", "link", "img", "br", "hr")
@@ -90,60 +79,49 @@ class _Tags(HTMLParser):
         assert self.open.pop() == tag
 
 
-@pytest.mark.parametrize("render", [render_page, render_fragment])
-def test_what_a_user_named_is_never_markup(render, tmp_path):
-    html = render(_document(tmp_path))
+@pytest.mark.parametrize("render", [Page.to_html, Page.to_fragment])
+def test_what_a_user_named_is_never_markup(page, render):
+    html = render(page)
     assert "script" not in _Tags(html).tags
     assert html.count("&lt;script&gt;") >= 8
 
 
 def test_values_of_a_template_of_its_own_are_never_markup():
-    document = Document("t", assets=["explorer.js"])
-    document.add(HtmlTemplate("explorer.html", {"weights": {NASTY: NASTY}, "data": {"name": NASTY, "a": "</script>"}}))
-    html = render_page(document)
+    page = Page("t", assets=["explorer.js"])
+    page.template("explorer.html", weights={NASTY: NASTY}, data={"name": NASTY, "a": "</script>"})
+    html = page.to_html()
     assert "<script>alert" not in html
     assert "script-src 'unsafe-inline'" in html
     assert html.count("</script>") == 3
 
 
-def test_tags_are_closed_and_anchors_unique_and_met(tmp_path):
-    tags = _Tags(render_page(_document(tmp_path)))
-    assert len(set(tags.anchors)) == len(tags.anchors) == 3
-    assert {link[1:] for link in tags.links if link.startswith("#")} <= set(tags.anchors)
-    assert [tag for tag in tags.tags if tag == "h1"] == ["h1"]
-
-
-def test_what_scrolls_takes_the_focus_of_a_keyboard_and_no_header_is_empty():
-    html = render_page(_made(Code("python -m vit_vs_cnn"), Table("t", ["", "share"], [["a", "3"]])))
+def test_a_page_is_valid_and_self_contained_and_can_be_read_with_a_keyboard(page):
+    html = page.to_html()
+    tags = _Tags(html)
+    assert tags.anchors == ["first-part", "first-part-2", "second-part"]  # a part without content is not shown
+    assert {link[1:] for link in tags.links if link.startswith("#")} == set(tags.anchors)
+    assert tags.tags.count("h1") == 1
+    assert re.findall(r'src="(?!data:)', html) == []
+    assert html.count("<link") == html.count('<link rel="icon" href="data:,">') == 1
+    assert "default-src 'none'" in html
+    page = Page("t")
+    page.table(Table("t", ["", "share"], [["a", "3"]]))
+    page.code("python -m vit_vs_cnn", "Folded")
+    html = page.to_html()
     assert re.findall(r"<pre(?! tabindex)|<th[^>]*></th>", html) == []
     assert '<div class="table" role="region" tabindex="0"' in html
     assert '<meta name="viewport" content="width=device-width, initial-scale=1">' in html
 
 
-def test_nothing_is_loaded_from_beside_the_page(tmp_path):
-    html = render_page(_document(tmp_path))
-    assert re.findall(r'src="(?!data:)', html) == []
-    assert "<link" in html and html.count("<link") == html.count('<link rel="icon" href="data:,">')
-    assert "default-src 'none'" in html
-
-
-def _made(*blocks) -> Document:
-    document = Document("t")
-    document.add(*blocks)
-    return document
-
-
-def _printed(document: Document, width: int = 80) -> str:
-    file = io.StringIO()
-    print_document(document, Console(file=file, width=width))
-    return file.getvalue()
-
-
-def test_columns_of_numbers_are_flush_right():
-    rows = [["3a", "+3.5 %", "4 of them"], ["b", "x6.0", "none"], ["c", None, "-x"]]
-    assert render_page(_made(Table("c", ["name", "share", "text"], rows))).count('<td class="right">') == 3
-    sizes = [["1,000", "3D-shape"], ["20,000", "7_up"], ["-", "none"]]
-    assert render_page(_made(Table("c", ["n", "class"], sizes))).count('<td class="right">') == 3
+@pytest.mark.parametrize(
+    ("columns", "rows", "is_right"),
+    [
+        (["name", "share", "text"], [["3a", "+3.5 %", "4 of them"], ["b", "x6.0", "none"], ["c", None, "-x"]], "share"),
+        (["n", "class"], [["1,000", "3D-shape"], ["20,000", "7_up"], ["-", "none"]], "n"),
+    ],
+)
+def test_columns_of_numbers_are_flush_right(columns, rows, is_right):
+    assert Table("c", columns, rows).right_aligned == [column == is_right for column in columns]
 
 
 def test_a_name_that_looks_like_a_number_keeps_its_comma_in_a_file():
@@ -153,9 +131,9 @@ def test_a_name_that_looks_like_a_number_keeps_its_comma_in_a_file():
 
 
 def test_a_contender_has_its_colour_and_its_marker_in_a_table():
-    document = Document("t", styles=assign_styles(["resnet", "mine", "vit"]))
-    document.add(Table("c", ["who"], [["vit"], ["resnet"], ["mine"], ["others"]]))
-    marks = re.findall(r'style="color: (#\w+)">(.)</span>', render_page(document))
+    page = Page("t", styles=assign_styles(["resnet", "mine", "vit"]))
+    page.table(Table("c", ["who"], [["vit"], ["resnet"], ["mine"], ["others"]]))
+    marks = re.findall(r'style="color: (#\w+)">(.)</span>', page.to_html())
     assert marks == [("#0072B2", "●"), ("#D55E00", "■"), ("#009E73", "▲")]
 
 
@@ -166,42 +144,34 @@ def test_a_contender_looks_the_same_whatever_the_order_and_no_two_look_alike():
     assert len({(style.colour, style.marker) for style in styles.values()}) == len(names)
 
 
-def test_a_terminal_shows_tables_then_the_lead_then_warnings_and_no_folded_part():
-    document = Document("t", "The answer.")
-    document.add_section("Before", BulletList(["beware"], "warning"))
-    document.add_section(
-        "All",
-        Table("T", ["n", "aside", "x"], [["7", "hidden", "[b]1,234[/b]"]], page_only_columns=frozenset({"aside"})),
-    )
-    document.add(Table("Q", ["never"], [["shown"]], in_terminal=False), DescriptionList({"no": "fact"}), Text("Words."))
-    document.add(Collapsible("Folded", [Table("F", ["no"], [["fold"]])]))
-    text = _printed(document)
-    found = [text.index(word) for word in ("T\n", "[b]1,234[/b]", "Words.", "The answer.", "warning: beware")]
-    assert found == sorted(found)
-    assert not any(word in text for word in ("hidden", "shown", "fact", "fold", "Before"))
-
-
-def test_a_table_that_is_too_wide_for_a_terminal_folds_names_and_keeps_numbers_whole():
-    table = Table("T", ["name", "n", "share"], [["a name that is folded", "12345.7", "66.8 %"]])
-    text = _printed(_made(table), 26)
-    assert "12345.7" in text and "66.8 %" in text and "…" not in text
+def test_a_terminal_leaves_columns_of_the_page_out_folds_names_and_keeps_numbers_whole():
+    rows = [["a name that is folded", "hidden", "12345.7", "66.8 %", "[b]1[/b]"]]
+    columns = ["name", "aside", "n", "share", "x"]
+    file = io.StringIO()
+    table = Table("T", columns, rows, note="[i]Note.", page_only_columns=frozenset({"aside"}))
+    print_tables([table] * 2, Console(file=file, width=36))
+    text = file.getvalue()
+    for word in ("12345.7", "66.8 %", "[b]1[/b]", "[i]Note."):
+        assert text.count(word) == 2
+    assert "hidden" not in text and "aside" not in text and "…" not in text
 
 
 def test_files_hold_plain_numbers_and_every_picture_in_every_format(tmp_path):
-    cells = [["1,234", "-0.5", "a, b"], [5000, None, Link("there", "x.csv")]]
-    document = _made(Table("T", ["n", "m", "t"], cells, "numbers"), Picture(_plot(), "c", "a", "plot"))
-    written = write_document(document, tmp_path / "made")
+    page = Page("t")
+    page.picture(_plot(), "c", "a", "plot")
+    page.table(Table("T", ["n", "m", "t"], [["1,234", "-0.5", "a, b"], [5000, None, "x"]], "numbers"))
+    written = page.write(tmp_path / "made")
     names = [str(path.relative_to(tmp_path / "made")) for path in written]
     assert names == ["figures/plot.svg", "figures/plot.png", "tables/numbers.csv", "index.html"]
-    assert written[2].read_text() == 'n,m,t\n1234,-0.5,"a, b"\n5000,,there\n'
+    assert written[2].read_text() == 'n,m,t\n1234,-0.5,"a, b"\n5000,,x\n'
 
 
-def test_a_browser_reads_the_page_on_a_desk_and_on_a_phone(tmp_path):
-    path = write_document(_document(tmp_path), tmp_path / "made", page="page.html")[-1]
+def test_a_browser_reads_the_page_on_a_desk_and_on_a_phone(page, tmp_path):
+    path = page.write(tmp_path / "made")[-1]
     with open_browser(tmp_path / "profile") as browser:
         for width in (DESK, PHONE):
             for dark in (False, True):
                 look = look_at(browser, path, width=width, dark=dark, screenshot=tmp_path / f"{width}{dark}.png")
                 assert_readable(look)
-                assert len(look.figures) == 8
+                assert len(look.figures) == 7
                 assert NASTY in look.text

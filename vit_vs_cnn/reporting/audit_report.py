@@ -11,7 +11,8 @@ from PIL import Image
 
 from vit_vs_cnn.console import format_count, visible
 from vit_vs_cnn.data.near_duplicates import MAX_BLANK_DEVIATION
-from vit_vs_cnn.reporting.document import BulletList, Cell, Document, Gallery, Picture, Table, Text
+from vit_vs_cnn.reporting.page import Page
+from vit_vs_cnn.reporting.table import Cell, Table
 from vit_vs_cnn.runs.audit import Audit, DuplicateKind, DuplicatePair
 
 #: Largest number of rows of a table on the page.
@@ -36,38 +37,33 @@ METHOD_DESCRIPTION = (
 
 def images_line(audit: Audit) -> str:
     """Line on the number of images, which is printed before training."""
-    return f"Found in {audit.root or audit.source}: {_overview(audit)}"
+    return f"Found in {audit.root or audit.source}: {overview(audit)}"
 
 
-def summary(audit: Audit) -> Document:
-    """Short document for a terminal or a notebook: classes and problems."""
-    document = Document(_title(audit), _overview(audit))
-    document.add(_class_table(audit), BulletList(audit.lines))
-    return document
-
-
-def audit_document(audit: Audit) -> Document:
-    """Document with all results of an audit."""
-    document = Document(_title(audit), _overview(audit))
-    document.add_section("Before training", BulletList(audit.lines))
+def audit_page(audit: Audit) -> Page:
+    """Page with all results of an audit."""
+    page = Page(_title(audit), [overview(audit)])
+    page.heading("Before training")
+    page.bullets(audit.lines)
+    page.heading("Classes")
+    page.table(class_table(audit))
     name, accuracy = audit.majority
-    baseline = f"Baseline: always predicting {visible(name)} gives {100 * accuracy:.1f} % accuracy on the test images."
-    document.add_section("Classes", _class_table(audit), Text(baseline))
+    page.text(f"Baseline: always predicting {visible(name)} gives {100 * accuracy:.1f} % accuracy on the test images.")
     if audit.files:
-        document.add_section("Sizes and formats", _size_table(audit), _format_table(audit))
-    _add_pairs(document, audit)
-    if audit.blank:
-        rows: list[list[Cell]] = [[visible(name)] for name in audit.blank]
-        document.add_section("Blank images", _long_table("Images of one color", ["image"], rows, "blank"))
-    if audit.problems:
-        rows = [[problem.kind, visible(problem.name), visible(problem.reason)] for problem in audit.problems]
-        columns = ["kind", "name", "reason"]
-        document.add_section("Unusable files and classes", _long_table("Files and classes", columns, rows, "unusable"))
-    if audit.other_files:
-        rows = [[visible(name)] for name in audit.other_files]
-        document.add_section("Other files", _long_table("Ignored files", ["file"], rows, "others"))
-    document.add_section("How it was measured", Text(METHOD_DESCRIPTION))
-    return document
+        page.heading("Sizes and formats")
+        page.table(_size_table(audit))
+        page.table(_format_table(audit))
+    _add_pairs(page, audit)
+    page.heading("Blank images")
+    page.table(_long_table("Images of one color", ["image"], [[visible(name)] for name in audit.blank], "blank"))
+    page.heading("Unusable files and classes")
+    problems = [[problem.kind, visible(problem.name), visible(problem.reason)] for problem in audit.problems]
+    page.table(_long_table("Files and classes", ["kind", "name", "reason"], problems, "unusable"))
+    page.heading("Other files")
+    page.table(_long_table("Ignored files", ["file"], [[visible(name)] for name in audit.other_files], "others"))
+    page.heading("How it was measured")
+    page.text(METHOD_DESCRIPTION)
+    return page
 
 
 def _title(audit: Audit) -> str:
@@ -75,7 +71,8 @@ def _title(audit: Audit) -> str:
     return f"Audit of {visible(name)}"
 
 
-def _overview(audit: Audit) -> str:
+def overview(audit: Audit) -> str:
+    """Numbers of usable images and classes."""
     counts = {split: sum(by_class.values()) for split, by_class in audit.counts.items()}
     names = {"train": "training", "validation": "validation", "test": "test"}
     parts = ", ".join(f"{count:,} {names[split]} images" for split, count in counts.items())
@@ -84,7 +81,8 @@ def _overview(audit: Audit) -> str:
     return f"{first}{audit.images:,} usable images of {len(audit.by_class)} classes: {parts}{folds}."
 
 
-def _class_table(audit: Audit) -> Table:
+def class_table(audit: Audit) -> Table:
+    """Number of images of each class."""
     total = max(1, audit.images)
     rows: list[list[Cell]] = [
         [
@@ -121,10 +119,10 @@ def _format_table(audit: Audit) -> Table:
     return Table("Formats and color modes", ["format", "mode", "images", "share %"], rows, "formats")
 
 
-def _add_pairs(document: Document, audit: Audit) -> None:
+def _add_pairs(page: Page, audit: Audit) -> None:
     if not audit.pairs:
-        reason = "No similar images were found." if audit.pairs is not None else "Synthetic images are not compared."
-        document.add_section("Similar images", Text(reason))
+        page.heading("Similar images")
+        page.text("No similar images were found." if audit.pairs is not None else "Synthetic images are not compared.")
         return
     for kind, heading in HEADINGS.items():
         if pairs := audit.select_pairs(kind):
@@ -133,10 +131,10 @@ def _add_pairs(document: Document, audit: Audit) -> None:
                 for pair, pixels in zip(audit.pairs, audit.pictures, strict=False)
                 if pair.kind is kind
             ]
-            note = f"; {len(shown):,} are shown" if len(shown) < len(pairs) else ""
-            document.add_section(
-                heading, Text(f"{format_count(len(pairs), 'pair')}{note}.", note=True), Gallery(shown, 210)
-            )
+            page.heading(heading)
+            more = f"; {len(shown):,} are shown" if len(shown) < len(pairs) else ""
+            page.text(f"{format_count(len(pairs), 'pair')}{more}.", note=True)
+            page.gallery(shown, 210)
     columns = ["kind", "image", "class", "split", "other image", "class", "split", "similarity", "pixels"]
     rows: list[list[Cell]] = [
         [
@@ -148,14 +146,15 @@ def _add_pairs(document: Document, audit: Audit) -> None:
         ]
         for pair in audit.pairs
     ]
-    document.add_section("All pairs", _long_table("Similar images", columns, rows, "pairs"))
+    page.heading("All pairs")
+    page.table(_long_table("Similar images", columns, rows, "pairs"))
 
 
 def _pair_image(pair: DuplicatePair, side: int) -> tuple[str, str, str]:
     return visible((pair.first, pair.second)[side]), visible(pair.classes[side]), pair.splits[side]
 
 
-def _pair_picture(pair: DuplicatePair, pixels: UInt8[np.ndarray, "_ _ _"]) -> Picture:
+def _pair_picture(pair: DuplicatePair, pixels: UInt8[np.ndarray, "_ _ _"]) -> tuple[bytes, str, str]:
     sides = [f"{name} ({label}, {split})" for name, label, split in (_pair_image(pair, 0), _pair_image(pair, 1))]
     similarity = "equal pixels" if pair.same_pixels else f"similarity {pair.similarity:.2f}"
     similarity += "" if pair.is_sure else ", perhaps two scenes"
@@ -163,7 +162,7 @@ def _pair_picture(pair: DuplicatePair, pixels: UInt8[np.ndarray, "_ _ _"]) -> Pi
     image.thumbnail((2 * IMAGE_HEIGHT + 4, IMAGE_HEIGHT))
     file = io.BytesIO()
     image.save(file, "PNG")
-    return Picture(file.getvalue(), f"{sides[0]} | {sides[1]}: {similarity}", f"{sides[0]} and {sides[1]}")
+    return file.getvalue(), f"{sides[0]} | {sides[1]}: {similarity}", f"{sides[0]} and {sides[1]}"
 
 
 def _long_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Cell]], name: str) -> Table:

@@ -6,6 +6,7 @@ from pathlib import Path
 from statistics import fmean
 
 from matplotlib.figure import Figure
+from rich.console import Console
 
 from vit_vs_cnn.comparison.accuracy import AccuracyComparison
 from vit_vs_cnn.comparison.calibration import CalibrationComparison
@@ -17,10 +18,10 @@ from vit_vs_cnn.comparison.entries import TestedEntry
 from vit_vs_cnn.comparison.similarity import LayerSimilarity
 from vit_vs_cnn.console import format_count, join_names
 from vit_vs_cnn.files import write_text
-from vit_vs_cnn.reporting.document import BulletList, Cell, DescriptionList, Document, Picture, Table
 from vit_vs_cnn.reporting.figures.comparison import comparison_figures
-from vit_vs_cnn.reporting.page import write_document
+from vit_vs_cnn.reporting.page import Page
 from vit_vs_cnn.reporting.style import (
+    ModelStyle,
     assign_styles,
     format_bytes,
     format_estimate,
@@ -29,6 +30,7 @@ from vit_vs_cnn.reporting.style import (
     format_points,
     format_value,
 )
+from vit_vs_cnn.reporting.table import Cell, Table, print_lines, print_tables
 from vit_vs_cnn.runs.evaluation import MIN_VALIDATION_IMAGES
 from vit_vs_cnn.runs.record import MAJORITY
 from vit_vs_cnn.statistics.intervals import format_interval, format_p_value
@@ -41,6 +43,8 @@ HEADINGS = {
     Part.COST: "Cost",
     Part.DIFFERENCES: "Differences between the configs",
 }
+#: Tables that a terminal does not print, and the largest number of rows of those that it prints.
+PAGE_ONLY_TABLES, MAX_PRINTED_ROWS = {"classes", "corruptions", "similarity"}, 13
 #: For each figure: the part of the comparison that it belongs to, and the caption.
 CAPTIONS = {
     "classes": (Part.ACCURACY, "Accuracy by class. The class with the largest difference is on top."),
@@ -55,35 +59,56 @@ CAPTIONS = {
 }
 
 
-def comparison_document(comparison: NetworkComparison, figures: Mapping[str, Figure] | None = None) -> Document:
+def comparison_page(comparison: NetworkComparison, figures: Mapping[str, Figure] | None = None) -> Page:
+    """Page of a comparison: conclusions, warnings, and the tables and figures of each part."""
     groups = list(dict.fromkeys(network.group for network in comparison.networks))
-    lead = [f"{format_count(len(comparison.networks), 'network')} on {comparison.images:,} test images."]
-    styles = assign_styles(groups)
-    styles |= {network.name: styles[network.group] for network in comparison.networks}
-    document = Document(join_names(groups), comparison.conclusions or lead, styles=styles)
-    if warnings := _warnings(comparison):
-        document.add_section("Before you read on", BulletList(warnings, "warning"))
+    page = Page(join_names(groups), _lead(comparison), styles=_styles(comparison))
+    page.heading("Before you read on")
+    page.bullets(_warnings(comparison))
     tables = comparison_tables(comparison)
     for part, heading in HEADINGS.items():
-        names = [name for name in figures or {} if CAPTIONS[name][0] == part]
-        if blocks := [*tables.get(part, []), *(_picture(name, figures[name], document) for name in names if figures)]:
-            document.add_section(heading, *blocks)
-    notes = [BulletList(comparison.notes, "note")] if comparison.notes else []
-    document.add_section("How it was done", *notes, DescriptionList(_method(comparison)))
-    return document
+        page.heading(heading)
+        for table in tables.get(part, []):
+            page.table(table)
+        for name, figure in (figures or {}).items():
+            of_part, caption = CAPTIONS[name]
+            if of_part == part:
+                alt = f"{caption} Of {page.title}; the numbers are in the tables of this section."
+                page.picture(figure, caption, alt, name, ("png", "svg") if name == "pictures" else ("svg", "png"))
+    page.heading("How it was done")
+    page.bullets(comparison.notes)
+    page.facts(_method(comparison))
+    return page
 
 
 def write_comparison_page(comparison: NetworkComparison, entries: Sequence[TestedEntry], folder: Path) -> list[Path]:
     """Write comparison.json, tables, figures and index.html into a folder, which is created."""
     write_text(folder / "comparison.json", json.dumps(comparison.to_dict(), indent=1, allow_nan=False) + "\n")
-    document = comparison_document(comparison, comparison_figures(comparison, entries))
-    return [folder / "comparison.json", *write_document(document, folder)]
+    page = comparison_page(comparison, comparison_figures(comparison, entries))
+    return [folder / "comparison.json", *page.write(folder)]
 
 
-def _picture(name: str, figure: Figure, document: Document) -> Picture:
-    caption = CAPTIONS[name][1]
-    alt = f"{caption} Of {document.title}; the numbers are in the tables of this section."
-    return Picture(figure, caption, alt, name, ("png", "svg") if name == "pictures" else ("svg", "png"))
+def print_comparison(comparison: NetworkComparison, console: Console) -> None:
+    """Print the most important tables, the conclusions, and the warnings in a terminal."""
+    tables = [table for of_part in comparison_tables(comparison).values() for table in of_part]
+    shown = [table for table in tables if table.name not in PAGE_ONLY_TABLES and len(table.rows) <= MAX_PRINTED_ROWS]
+    print_tables(shown, console, _styles(comparison))
+    if shown:
+        console.print()
+    print_lines(_lead(comparison), console, "bold")
+    print_lines([f"warning: {text}" for text in _warnings(comparison)], console, "yellow")
+    print_lines([f"note: {text}" for text in comparison.notes], console)
+
+
+def _lead(comparison: NetworkComparison) -> list[str]:
+    count = format_count(len(comparison.networks), "network")
+    return comparison.conclusions or [f"{count} on {comparison.images:,} test images."]
+
+
+def _styles(comparison: NetworkComparison) -> dict[str, ModelStyle]:
+    """Styles of groups and of their networks."""
+    styles = assign_styles(network.group for network in comparison.networks)
+    return styles | {network.name: styles[network.group] for network in comparison.networks}
 
 
 def _warnings(comparison: NetworkComparison) -> list[str]:
@@ -167,7 +192,7 @@ def _classes(accuracy: AccuracyComparison) -> Table:
         for row, result in zip(rows, accuracy.classes, strict=True):
             difference = result.accuracy[first] - result.accuracy[second]
             row += [format_points(difference), format_p_value(result.p_corrected)]
-    return Table(title, columns, rows, "classes", in_terminal=False)
+    return Table(title, columns, rows, "classes")
 
 
 def _calibration(calibration: dict[str, CalibrationComparison]) -> Table:
@@ -204,7 +229,6 @@ def _corruptions(corruptions: CorruptionAccuracy) -> list[Table]:
             ["corruption", *(f"{name} %" for name in accuracy)],
             rows,
             "corruptions",
-            in_terminal=False,
         ),
     ]
 
@@ -217,7 +241,7 @@ def _similarity(cka: Sequence[LayerSimilarity]) -> Table:
             match = pair.second_layers[values.index(similarity)]
             rows.append([f"{pair.first}: {layer}", f"{pair.second}: {match}", f"{similarity:.2f}"])
     title = f"The most similar layer for each layer (unbiased CKA over {cka[0].images:,} images)"
-    return Table(title, ["layer", "most similar", "CKA"], rows, "similarity", in_terminal=False)
+    return Table(title, ["layer", "most similar", "CKA"], rows, "similarity")
 
 
 def _cost(cost: dict[str, InferenceCost]) -> Table:
@@ -244,6 +268,4 @@ def _differences(differences: ConfigDifferences) -> Table:
         for setting, values in differences.settings.items()
     ]
     rows.append(["recipe", *differences.recipes.values()])
-    return Table(
-        "Settings that differ", ["setting", *names], rows, "settings", in_terminal=len(differences.settings) <= 12
-    )
+    return Table("Settings that differ", ["setting", *names], rows, "settings")

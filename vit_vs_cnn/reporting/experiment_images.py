@@ -8,10 +8,11 @@ from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.regimes.budgets import longest_results
 from vit_vs_cnn.regimes.model_summaries import display_name
-from vit_vs_cnn.reporting.document import Block, Picture, Table
 from vit_vs_cnn.reporting.figures.comparison import classes_figure, confusion_figure, examples_figure
 from vit_vs_cnn.reporting.findings import Findings
-from vit_vs_cnn.reporting.style import assign_styles, format_percent
+from vit_vs_cnn.reporting.page import Page
+from vit_vs_cnn.reporting.style import format_percent
+from vit_vs_cnn.reporting.table import Table
 from vit_vs_cnn.runs.evaluation import Predictions
 from vit_vs_cnn.runs.experiment_data import open_experiment_data
 from vit_vs_cnn.runs.record import load_run_predictions
@@ -26,41 +27,46 @@ NOT_AVAILABLE = (
 )
 
 
-def image_blocks(findings: Findings) -> tuple[list[Block], list[str]]:
-    """Example images, accuracy by class and confusion of the models in the answer, at the largest training-set size.
+#: Predictions of the models in the answer, and the test images of each test set.
+TestImages = tuple[list[RunPredictions], dict[str | None, LabelledImages]]
+
+
+def read_test_images(findings: Findings) -> TestImages | tuple[()] | None:
+    """Predictions and test images of the models in the answer, at the largest training-set size.
 
     Returns:
-        the blocks (none if accuracies are on validation images), and a sentence if predictions or images are missing.
+        nothing if accuracies are on validation images; None if predictions or images are missing or have changed.
     """
     results = _answer_results(findings)
     if any(result.scores.scored_on is not ScoredOn.TEST for result in results):
-        return [], []
+        return ()
     try:
         cells = [_read_predictions(findings, result) for result in results]
-        tests = _test_images(findings, cells)
+        return cells, _test_images(findings, cells)
     except (InputError, OSError):
-        return [], [NOT_AVAILABLE]
+        return None
+
+
+def add_images(page: Page, findings: Findings, images: TestImages) -> None:
+    """Add example images, accuracy by class and confusion of the models in the answer."""
+    cells, tests = images
     groups, shown = group_entries(cells), select_one_fold(cells)
     test = tests[shown[0].test_set]
     classes = class_accuracies(groups, test.class_names)
-    size = f"{results[0].train_size:,} training images"
-    styles = assign_styles(findings.analysis.display_names)
-    styles |= {display_name(name): look for name, look in styles.items()}
-    blocks: list[Block] = []
+    size = f"{_answer_results(findings)[0].train_size:,} training images"
     first_members = [members[0] for members in group_entries(shown).values()]
     if examples := choose_examples(first_members):
         caption = f"Randomly chosen test images that only one model, or none, classifies correctly; {size}, first seed."
         alt = "test images with their class and the prediction of each model"
-        figure = examples_figure(examples, first_members, test)
-        blocks.append(Picture(figure, caption, alt, "pictures", ("png", "svg")))
+        page.picture(examples_figure(examples, first_members, test), caption, alt, "pictures", ("png", "svg"))
     caption = f"Accuracy by class with {size}, mean over seeds. The class with the largest difference is on top."
-    blocks.append(Picture(classes_figure(classes, styles), caption, "accuracy of each model by class", "classes"))
+    page.picture(classes_figure(classes, page.styles), caption, "accuracy of each model by class", "classes")
     if len(test.class_names) <= MAX_CLASSES:
         counts = {name: confusion(members, len(test.class_names)) for name, members in groups.items()}
         caption = f"Confusion matrices with {size}, in percent of the true class, over all seeds."
         figure = confusion_figure(counts, test.class_names)
-        blocks.append(Picture(figure, caption, "confusion matrix of each model", "confusion"))
-    return [*blocks, _table(classes, size)], []
+        page.picture(figure, caption, "confusion matrix of each model", "confusion")
+    page.table(_table(classes, size))
 
 
 def _answer_results(findings: Findings) -> list[RunResult]:

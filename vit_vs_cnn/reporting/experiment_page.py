@@ -14,24 +14,11 @@ from vit_vs_cnn.regimes.analysis import Analysis
 from vit_vs_cnn.regimes.answer import MAX_WARNINGS, write_answer
 from vit_vs_cnn.regimes.budgets import longest_results
 from vit_vs_cnn.reporting import experiment_tables as tables
-from vit_vs_cnn.reporting.document import (
-    Block,
-    BulletList,
-    Cell,
-    Code,
-    Collapsible,
-    DescriptionList,
-    Document,
-    HtmlTemplate,
-    Link,
-    Picture,
-    Table,
-    Text,
-)
-from vit_vs_cnn.reporting.experiment_images import image_blocks
+from vit_vs_cnn.reporting.experiment_images import NOT_AVAILABLE, add_images, read_test_images
 from vit_vs_cnn.reporting.figures.experiment import experiment_figures
-from vit_vs_cnn.reporting.findings import Findings, add_leak_caveat, answer_document
-from vit_vs_cnn.reporting.page import write_document
+from vit_vs_cnn.reporting.findings import Findings, add_leak_caveat, answer_page
+from vit_vs_cnn.reporting.page import Page
+from vit_vs_cnn.reporting.table import Cell
 from vit_vs_cnn.runs.audit import AUDIT_FOLDER
 from vit_vs_cnn.runs.record import table_text
 from vit_vs_cnn.runs.result import RunResult, RunState
@@ -83,39 +70,28 @@ def write_experiment_page(findings: Findings, target: Path | None = None) -> lis
     Raises:
         InputError: the experiment's config can no longer be read.
     """
-    results = table_text([result.to_row() for result in findings.results])
-    return _write(experiment_document(findings), results, findings.analysis, target or findings.folder / "report")
-
-
-def experiment_document(findings: Findings) -> Document:
-    """Document of an experiment.
-
-    Raises:
-        InputError: the experiment's config can no longer be read.
-    """
-    config, status = read_config(findings.folder / "experiment.yaml"), read_status(findings.folder)
-    results = findings.results
-    images, why_no_images = image_blocks(findings)
-    duplicates = [findings.duplicates] if isinstance(findings.duplicates, str) else []
-    details: dict[str, Sequence[Block]] = {
-        "Classes and examples": images,
-        "Search for recipes": [tables.trials_table(findings.trials)] if findings.trials else [],
-        "Near-duplicates": _duplicates(findings),
-        "Runs": [
-            Text(summarize_log(findings.folder, results[0].test_set).text),
-            tables.runs_table(status.cells, results),
-        ],
-    }
-    return _document(
-        add_leak_caveat(findings.analysis, findings.duplicates),
-        results,
-        urgent=describe_unfinished_runs(status),
-        notes=[*findings.notes, *why_no_images, *duplicates],
-        details=details,
-        config=config,
-        protocol=_protocol(config, findings),
-        audit=(findings.folder / AUDIT_FOLDER / "index.html").exists(),
-    )
+    folder, results, duplicates = findings.folder, findings.results, findings.duplicates
+    config, status, images = read_config(folder / "experiment.yaml"), read_status(folder), read_test_images(findings)
+    analysis, urgent = add_leak_caveat(findings.analysis, duplicates), describe_unfinished_runs(status)
+    page = answer_page(analysis, urgent)
+    reasons = [NOT_AVAILABLE] * (images is None) + [duplicates] * isinstance(duplicates, str)
+    _add_results(page, analysis, results, urgent, [*findings.notes, *reasons])
+    page.heading("Classes and examples")
+    if images:
+        add_images(page, findings, images)
+    page.heading("Search for recipes")
+    page.table(tables.trials_table(findings.trials))
+    page.heading("Near-duplicates")
+    if not isinstance(duplicates, str):
+        if findings.answers is not None and findings.answers.correct is not None:
+            page.table(tables.duplicates_table(duplicates, longest_results(results), findings.answers.correct))
+        page.table(tables.duplicate_pairs_table(duplicates))
+    page.heading("Runs")
+    page.text(summarize_log(folder, results[0].test_set).text)
+    page.table(tables.runs_table(status.cells, results))
+    _add_protocol(page, analysis, results, config, _protocol(config, findings))
+    _add_links(page, audit=(folder / AUDIT_FOLDER / "index.html").exists())
+    return _write(page, table_text([result.to_row() for result in results]), analysis, target or folder / "report")
 
 
 def write_table_page(path: Path, results: Sequence[RunResult], analysis: Analysis, target: Path) -> list[Path]:
@@ -125,79 +101,71 @@ def write_table_page(path: Path, results: Sequence[RunResult], analysis: Analysi
         path: results.csv as ``write_experiment_page`` writes it. An experiment.yaml in the same folder is shown, too.
         analysis: analysis of the results.
     """
-    config = path.with_name("experiment.yaml")
-    document = _document(
-        analysis, results, notes=[f"{ACCURACIES_ALONE}."], config=read_config(config) if config.exists() else {}
-    )
-    return _write(document, path.read_text(encoding="utf-8"), analysis, target)
+    config, page = path.with_name("experiment.yaml"), answer_page(analysis)
+    _add_results(page, analysis, results, [], [f"{ACCURACIES_ALONE}."])
+    _add_protocol(page, analysis, results, read_config(config) if config.exists() else {}, {})
+    _add_links(page, audit=False)
+    return _write(page, path.read_text(encoding="utf-8"), analysis, target)
 
 
-def _document(
+def _add_results(
+    page: Page, analysis: Analysis, results: Sequence[RunResult], urgent: Sequence[str], notes: Sequence[str]
+) -> None:
+    """Add what limits the conclusions, and all accuracies, differences and fits."""
+    answer, figures = write_answer(analysis), experiment_figures(analysis)
+    shown = [*urgent, *answer.alerts, *answer.warnings][: MAX_WARNINGS + len(answer.alerts)]
+    page.heading("Further limits")
+    page.bullets([*notes, *(text for text in analysis.warnings() if text not in shown)])
+    page.heading("Accuracies and differences")
+    for name in ("behind_the_best", "differences", "difference"):
+        page.picture(figures.get(name), *_CAPTIONS[name], name)
+    page.table(tables.accuracy_table(analysis, results))
+    page.table(tables.comparison_table(analysis))
+    page.heading("More training")
+    page.picture(figures.get("more_training"), *_CAPTIONS["more_training"], "more_training")
+    page.table(tables.gains_table(analysis))
+    page.table(tables.interactions_table(analysis))
+    page.heading("Equal compute")
+    page.table(tables.equal_cost_table(analysis))
+    page.heading("Fits")
+    page.picture(figures.get("fits"), *_CAPTIONS["fits"], "fits")
+    page.table(tables.forecasts_table(analysis))
+
+
+def _add_protocol(
+    page: Page,
     analysis: Analysis,
     results: Sequence[RunResult],
-    *,
-    urgent: Sequence[str] = (),
-    notes: Sequence[str] = (),
-    details: Mapping[str, Sequence[Block]] | None = None,
     config: Mapping[str, Any],
-    protocol: Mapping[str, Cell] | None = None,
-    audit: bool = False,
-) -> Document:
-    """Document with the answer, and all sections that are not empty."""
-    document = answer_document(analysis, urgent)
-    figures = experiment_figures(analysis)
-    pictures = {name: Picture(figures[name], *texts, name) for name, texts in _CAPTIONS.items() if name in figures}
-    answer = write_answer(analysis)
-    shown = [*urgent, *answer.alerts, *answer.warnings][: MAX_WARNINGS + len(answer.alerts)]
-    limits = [*notes, *(text for text in analysis.warnings() if text not in shown)]
-    settings = {key: config[key] for key in _CONFIG_BLOCKS if key in config}
-    sections: dict[str, Sequence[Block | None]] = {
-        "Further limits": [BulletList(limits) if limits else None],
-        "Accuracies and differences": [
-            *(pictures.get(name) for name in ("behind_the_best", "differences", "difference")),
-            tables.accuracy_table(analysis, results),
-            tables.comparison_table(analysis),
-        ],
-        "More training": [
-            pictures.get("more_training"),
-            tables.gains_table(analysis),
-            tables.interactions_table(analysis),
-        ],
-        "Equal compute": [tables.equal_cost_table(analysis)],
-        "Fits": [pictures.get("fits"), tables.forecasts_table(analysis)],
-        **(details or {}),
-        "Protocol and recipes": [
-            tables.models_table(analysis, results),
-            DescriptionList(protocol) if protocol else None,
-            Collapsible("Config, with all defaults", [Code(yaml.safe_dump(settings, sort_keys=False))])
-            if settings
-            else None,
-        ],
-        "How it was measured": [HtmlTemplate("method.html", {}), DescriptionList(_environment(results))],
+    protocol: Mapping[str, Cell],
+) -> None:
+    """Add recipes, config and method."""
+    page.heading("Protocol and recipes")
+    page.table(tables.models_table(analysis, results))
+    page.facts(protocol)
+    if settings := {key: config[key] for key in _CONFIG_BLOCKS if key in config}:
+        page.code(yaml.safe_dump(settings, sort_keys=False), "Config, with all defaults")
+    page.heading("How it was measured")
+    page.template("method.html")
+    page.facts(_environment(results))
+
+
+def _add_links(page: Page, *, audit: bool) -> None:
+    page.heading("Files")
+    links = {
+        "results.csv: one line for each run, with its measured times": "results.csv",
+        "analysis.json: all numbers of this page, not rounded": "analysis.json",
     }
-    for title, blocks in sections.items():
-        if present := [b for b in blocks if b is not None and (not isinstance(b, Table) or b.rows)]:
-            document.add_section(title, *present)
-    document.add_section("Files", BulletList(_links(document, audit)))
-    return document
+    if audit:
+        links["Audit of the images, made before training"] = f"../{AUDIT_FOLDER}/index.html"
+    page.links(links | {name: name for name in sorted(page.files, key=lambda name: name.startswith("figures/"))})
 
 
-def _write(document: Document, results: str, analysis: Analysis, target: Path) -> list[Path]:
+def _write(page: Page, results: str, analysis: Analysis, target: Path) -> list[Path]:
     texts = {"results.csv": results, "analysis.json": json.dumps(analysis.to_dict(), indent=1) + "\n"}
     for name, text in texts.items():
         write_text(target / name, text)
-    return [*(target / name for name in texts), *write_document(document, target)]
-
-
-def _duplicates(findings: Findings) -> list[Block]:
-    duplicates = findings.duplicates
-    if isinstance(duplicates, str):
-        return []
-    blocks: list[Block] = []
-    if findings.answers is not None and findings.answers.correct is not None:
-        results = longest_results(findings.results)
-        blocks.append(tables.duplicates_table(duplicates, results, findings.answers.correct))
-    return [*blocks, tables.duplicate_pairs_table(duplicates)]
+    return [*(target / name for name in texts), *page.write(target)]
 
 
 def describe_unfinished_runs(status: ExperimentStatus) -> list[str]:
@@ -248,14 +216,3 @@ def _environment(results: Sequence[RunResult]) -> dict[str, Cell]:
         for name, value in values.items():
             texts.setdefault(name, set()).update([str(value)] * bool(value))
     return {name: "; ".join(sorted(values)) or "not recorded" for name, values in texts.items()}
-
-
-def _links(document: Document, audit: bool) -> list[str | Link]:
-    files = [f"tables/{table.name}.csv" for table in document.tables]
-    files += [f"figures/{picture.name}.{suffix}" for picture in document.pictures for suffix in picture.formats]
-    return [
-        Link("results.csv: one line for each run, with its measured times", "results.csv"),
-        Link("analysis.json: all numbers of this page, not rounded", "analysis.json"),
-        *[Link("Audit of the images, made before training", f"../{AUDIT_FOLDER}/index.html")] * audit,
-        *(Link(name, name) for name in files),
-    ]

@@ -12,8 +12,8 @@ from vit_vs_cnn.regimes.analysis import Analysis
 from vit_vs_cnn.regimes.answer import format_margin
 from vit_vs_cnn.regimes.budgets import longest_results
 from vit_vs_cnn.regimes.model_summaries import display_name
-from vit_vs_cnn.reporting.document import Table
 from vit_vs_cnn.reporting.style import format_millions, format_percent, format_points, format_value
+from vit_vs_cnn.reporting.table import Table
 from vit_vs_cnn.runs.near_duplicates import NearDuplicates
 from vit_vs_cnn.runs.recipe_care import describe_recipe_source
 from vit_vs_cnn.runs.record import MAJORITY

@@ -11,7 +11,7 @@ from vit_vs_cnn.files import CommandResult
 from vit_vs_cnn.regimes.analysis import Analysis, read_analysis
 from vit_vs_cnn.regimes.answer import MAX_WARNINGS, write_answer
 from vit_vs_cnn.regimes.caveats import Caveat, CaveatKind, CaveatSeverity
-from vit_vs_cnn.reporting.document import Document, HtmlTemplate, Picture
+from vit_vs_cnn.reporting.page import Page
 from vit_vs_cnn.reporting.style import assign_styles
 from vit_vs_cnn.runs.record import Answers
 from vit_vs_cnn.runs.result import RunResult
@@ -112,9 +112,7 @@ class Findings(CommandResult):
         return str(write_answer(self._known_analysis))
 
     def _repr_html_(self) -> str:
-        from vit_vs_cnn.reporting.page import render_fragment
-
-        return render_fragment(answer_document(self._known_analysis))
+        return answer_page(self._known_analysis).to_fragment()
 
     @property
     def _known_analysis(self) -> Analysis:
@@ -139,8 +137,8 @@ def add_leak_caveat(analysis: Analysis, duplicates: "NearDuplicates | str | None
     return analysis.with_caveat(Caveat(CaveatKind.TRAINED_ON_TEST_IMAGES, CaveatSeverity.INVALIDATES, text))
 
 
-def answer_document(analysis: Analysis, urgent: Sequence[str] = ()) -> Document:
-    """Document with the recommendation, accuracies and conclusions, one figure, and the most severe warnings.
+def answer_page(analysis: Analysis, urgent: Sequence[str] = ()) -> Page:
+    """Page with the recommendation, accuracies and conclusions, one figure, and the most severe warnings.
 
     Arguments:
         urgent: warnings that come first.
@@ -151,19 +149,17 @@ def answer_document(analysis: Analysis, urgent: Sequence[str] = ()) -> Document:
     styles |= {analysis.display_names[key]: style for key, style in styles.items()}
     recommendation = f"{answer.recommendation[:1].upper()}{answer.recommendation[1:]}"
     lead = [*answer.alerts[:1], recommendation, *answer.alerts[1:]]  # the details of an alert after the recommendation
-    document = Document(answer.title, lead, styles=styles, assets=["experiment.css"])
-    document.add(HtmlTemplate("answer.html", {"answer": answer}))
+    page = Page(answer.title, lead, styles=styles, assets=["experiment.css"])
+    page.template("answer.html", answer=answer)
     caption = "Mean accuracy with 95 % intervals. Small dots are single seeds, failed runs included."
     if len(analysis.models) > MAX_CURVES_WITH_INTERVALS and len(analysis.sizes) > 1:
         caption = "Mean accuracy. The two models of the table have 95 % intervals, and small dots for single seeds."
     if shows_chance(analysis):
         caption += " Dashed: the accuracy of always predicting the most frequent class."
     alt = "test accuracy of each model against the number of training images"
-    document.add(Picture(accuracy_curves(analysis), caption, alt, "learning_curves"))
-    document.add(
-        HtmlTemplate("outlook.html", {"answer": answer, "warnings": [*urgent, *answer.warnings][:MAX_WARNINGS]})
-    )
-    return document
+    page.picture(accuracy_curves(analysis), caption, alt, "learning_curves")
+    page.template("outlook.html", answer=answer, warnings=[*urgent, *answer.warnings][:MAX_WARNINGS])
+    return page
 
 
 def read_findings(folder: Path) -> Findings:

@@ -14,10 +14,10 @@ import torch
 from jaxtyping import Float
 from matplotlib.figure import Figure
 from PIL import Image
+from rich.console import Console
 from torch import Tensor
 
 from vit_vs_cnn.console import format_count, join_names
-from vit_vs_cnn.files import write_text
 from vit_vs_cnn.inspection.attention_weights import AttentionMaps
 from vit_vs_cnn.inspection.inspect import InspectedImages, Inspection, MethodMaps, NetworkInspection
 from vit_vs_cnn.inspection.map_scores import (
@@ -32,20 +32,11 @@ from vit_vs_cnn.inspection.map_scores import (
 from vit_vs_cnn.inspection.randomized_weights import STAGE_ALL_WEIGHTS, RandomizationStage
 from vit_vs_cnn.inspection.saliency import METHODS, resize_maps
 from vit_vs_cnn.models.input_wrappers import has_center_crop
-from vit_vs_cnn.reporting.document import (
-    BulletList,
-    Collapsible,
-    Document,
-    HtmlTemplate,
-    Picture,
-    Table,
-    Text,
-    to_csv_text,
-)
 from vit_vs_cnn.reporting.figures import attention as figures
 from vit_vs_cnn.reporting.figures.drawing import as_rgb
-from vit_vs_cnn.reporting.page import write_document
+from vit_vs_cnn.reporting.page import Page
 from vit_vs_cnn.reporting.style import assign_styles
+from vit_vs_cnn.reporting.table import Table, print_lines, print_tables, to_csv_text
 
 #: Largest size of the page without figures, and the share of it for weights, images and maps.
 MAX_PAGE_BYTES, CONTENT_SHARE = 10_000_000, 0.94
@@ -110,44 +101,54 @@ def write_inspection_page(
         "colours": {name: _base64(_colours(name)) for name in COLOUR_MAPS},
     }
     names = [network.name for network in networks]
-    assets = ("explorer.css", "explorer.js")
-    title = f"Inspection of {join_names(names)}"
-    document = Document(title, inspection.lines, styles=assign_styles(names), assets=assets)
-    document.add(HtmlTemplate("explorer.html", {"weights": weights, "data": data}))
+    title, assets = f"Inspection of {join_names(names)}", ("explorer.css", "explorer.js")
+    page = Page(title, inspection.lines, styles=assign_styles(names), assets=assets)
+    page.template("explorer.html", weights=weights, data=data)
     classes = _target_classes(inspection)
-    notes = (_page_limits(inspection, count, max_error), ABOUT_LABELS.format(classes=classes), ABOUT_DELETION)
-    document.add(*(Text(note, note=True) for note in (*notes, ABOUT_AGNOSTIC)))
+    for note in (_page_limits(inspection, count, max_error), ABOUT_LABELS.format(classes=classes), ABOUT_DELETION):
+        page.text(note, note=True)
+    page.text(ABOUT_AGNOSTIC, note=True)
     if inspection.scores:
-        document.add_section("How far the maps can be trusted")
-        add_scores(document, inspection.scores)
-    _add_figures(document, inspection)
-    rows = _prediction_rows(inspection)
-    cells = [list(row.values()) for row in rows]
-    table = Table("Predictions and deletion scores", list(rows[0]), cells, "predictions")
-    document.add(Collapsible("Predictions and deletion scores of every image", [table]))
-    scores = _write_scores(inspection.scores, folder) if inspection.scores else []
-    return [*scores, *write_document(document, folder)]
+        _add_scores(page, inspection.scores)
+    _add_figures(page, inspection)
+    rows, title = _prediction_rows(inspection), "Predictions and deletion scores"
+    table = Table(title, list(rows[0]), [list(row.values()) for row in rows], "predictions")
+    page.table(table, summary=f"{title} of every image")
+    return page.write(folder)
 
 
-def scores_document(scores: Scores) -> Document:
-    """Document that contains only the scores, for a terminal."""
-    document = Document("Scores")
-    add_scores(document, scores)
-    return document
-
-
-def add_scores(document: Document, scores: Scores) -> None:
-    """Add tables of scores and of the test with randomised weights, with notes and legends."""
-    every = [row for rows in scores.values() for row in rows]
+def _add_scores(page: Page, scores: Scores) -> None:
+    """Add the scores and the test with randomised weights, and write all numbers into files."""
+    page.heading("How far the maps can be trusted")
     for name, rows in scores.items():
-        document.add(score_table(name, rows), randomization_table(name, rows), BulletList(score_notes(rows)))
-    legend = SCORE_LEGEND.format(maps=NUM_RANDOM_MAPS, alpha=SCORE_ERROR_RATE, tests=count_tests(scores))
-    document.add(Text(legend, note=True))
-    images, redraws = (
-        min(MAX_RANDOMIZATION_IMAGES, *(row.images for row in every)),
-        len(every[0].stages[0].correlations),
-    )
-    document.add(Text(RANDOMIZATION_LEGEND.format(redraws=redraws, images=images), note=True))
+        page.table(score_table(name, rows))
+        page.table(randomization_table(name, rows))
+        page.bullets(score_notes(rows))
+    for legend in score_legends(scores):
+        page.text(legend, note=True)
+    numbers = [{"network": name, **row.row()} for name, methods in scores.items() for row in methods]
+    page.files |= {"scores.csv": to_csv_text(numbers), "scores.json": json.dumps(numbers, indent=1) + "\n"}
+
+
+def print_scores(scores: Scores, console: Console) -> None:
+    """Print the scores in a terminal, which shows some of their columns only."""
+    for number, (name, rows) in enumerate(scores.items()):
+        if number:
+            console.print()
+        print_tables([score_table(name, rows), randomization_table(name, rows)], console)
+        print_lines(score_notes(rows), console)
+    print_lines(score_legends(scores), console, "dim")
+
+
+def score_legends(scores: Scores) -> list[str]:
+    """Explanations of the tables of scores."""
+    every = [row for rows in scores.values() for row in rows]
+    images = min(MAX_RANDOMIZATION_IMAGES, *(row.images for row in every))
+    redraws = len(every[0].stages[0].correlations)
+    return [
+        SCORE_LEGEND.format(maps=NUM_RANDOM_MAPS, alpha=SCORE_ERROR_RATE, tests=count_tests(scores)),
+        RANDOMIZATION_LEGEND.format(redraws=redraws, images=images),
+    ]
 
 
 def score_table(name: str, rows: Sequence[MethodScore]) -> Table:
@@ -214,17 +215,16 @@ def _target_classes(inspection: Inspection) -> str:
     return f"the class {inspection.images.data.class_names[int(networks[0].target_classes[0])]}"
 
 
-def _add_figures(document: Document, inspection: Inspection) -> None:
+def _add_figures(page: Page, inspection: Inspection) -> None:
     images, networks = inspection.images, inspection.networks
     size = (images.data.images.shape[2], images.data.images.shape[3])
 
-    def add(file: str, figure: Figure | None, heading: str, caption: str, *, is_photograph: bool = False) -> None:
-        if figure is not None:
-            formats = ("png",) if is_photograph else ("png", "svg")
-            document.add_section(heading, Picture(figure, caption, f"{heading}: {caption}", file, formats))
+    def add(file: str, figure: Figure, heading: str, caption: str, formats: Sequence[str] = ("png", "svg")) -> None:
+        page.heading(heading)
+        page.picture(figure, caption, f"{heading}: {caption}", file, formats)
 
     caption = "Maps over images: blue for the smallest value of a map, yellow for the largest."
-    add("sheet_0", figures.overlay_figure(images, networks), "Maps side by side", caption, is_photograph=True)
+    add("sheet_0", figures.overlay_figure(images, networks), "Maps side by side", caption, ["png"])
     attending = [network for network in networks if network.attention is not None]
     first = f"the first image ({images.label(0) or images.data.sample_ids[0]})"
     for network in attending:
@@ -234,13 +234,6 @@ def _add_figures(document: Document, inspection: Inspection) -> None:
     if attending:
         caption = "Mean attention distance of every head by layer. Dashed: uniform attention."
         add("attention_distance", figures.distances_by_depth(attending, size), "Attention distance", caption)
-
-
-def _write_scores(scores: Scores, folder: Path) -> list[Path]:
-    rows: list[dict[str, Any]] = [{"network": name, **row.row()} for name, methods in scores.items() for row in methods]
-    write_text(folder / "scores.csv", to_csv_text(rows))
-    write_text(folder / "scores.json", json.dumps(rows, indent=1) + "\n")
-    return [folder / "scores.csv", folder / "scores.json"]
 
 
 def _prediction_rows(inspection: Inspection) -> list[dict[str, str | None]]:

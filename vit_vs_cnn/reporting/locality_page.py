@@ -12,10 +12,11 @@ from matplotlib.patches import Circle
 
 from vit_vs_cnn.inspection.locality.study import SUMMARY_MEASURES, LayerLocality, LocalityReport, Row, StudiedLayer
 from vit_vs_cnn.regimes.analysis import Analysis
-from vit_vs_cnn.reporting.document import BulletList, Collapsible, Document, Picture, Table
 from vit_vs_cnn.reporting.figures.drawing import make_axes, make_panels, plot_distances
 from vit_vs_cnn.reporting.figures.experiment import accuracy_curves
+from vit_vs_cnn.reporting.page import Page
 from vit_vs_cnn.reporting.style import COLOURS, SERIES_COLOURS, ModelStyle, assign_styles
+from vit_vs_cnn.reporting.table import Table
 
 #: For each column of the table: the field of the layer's row, and its format.
 COLUMNS = {
@@ -47,23 +48,31 @@ ALT = {
 PANELS_IN_ROW = 6
 
 
-def locality_document(report: LocalityReport, *, title: str, with_figures: bool = True) -> Document:
-    measured = f"Convolutions are fitted on {report.images:,} images and tested on {report.held_out:,} others."
-    document = Document(title, measured)
+def locality_page(report: LocalityReport, title: str) -> Page:
+    """Page on the layers of one network."""
+    page = Page(title, [describe_images(report)])
+    page.heading("Layers of attention")
+    page.table(layer_table(report, title))
+    page.heading("Figures")
+    for name, figure in locality_figures(report).items():
+        page.picture(figure, f"{ALT[name]}.", ALT[name], name)
+    heads = [_with_one_based_indices(row) for row in report.head_rows()]
+    cells = [[f"{value:.3g}" if isinstance(value, float) else value for value in row.values()] for row in heads]
+    page.table(Table("Every head of every layer", list(heads[0]), cells, "heads"), summary="Every head")
+    return page
+
+
+def describe_images(report: LocalityReport) -> str:
+    return f"Convolutions are fitted on {report.images:,} images and tested on {report.held_out:,} others."
+
+
+def layer_table(report: LocalityReport, title: str) -> Table:
+    """Table with one row for each layer."""
     rows = [_with_one_based_indices(row) for row in report.layer_rows()]
     texts = [
         ["-" if _is_unknown(row.get(key)) else form.format(row[key]) for key, form in COLUMNS.values()] for row in rows
     ]
-    document.add_section("Layers of attention", Table(title, list(COLUMNS), texts, "layers", LEGEND))
-    if with_figures:
-        pictures = [
-            Picture(figure, f"{ALT[name]}.", ALT[name], name) for name, figure in locality_figures(report).items()
-        ]
-        document.add_section("Figures", *pictures)
-    heads = [_with_one_based_indices(row) for row in report.head_rows()]
-    cells = [[f"{value:.3g}" if isinstance(value, float) else value for value in row.values()] for row in heads]
-    document.add(Collapsible("Every head", [Table("Every head of every layer", list(heads[0]), cells, "heads")]))
-    return document
+    return Table(title, list(COLUMNS), texts, "layers", LEGEND)
 
 
 def _is_unknown(value: float | int | str | None) -> bool:
@@ -186,9 +195,9 @@ def _by_depth(layers: Sequence[StudiedLayer], when: str, measure: str) -> tuple[
     ]
 
 
-def _study_table(layers: Sequence[StudiedLayer], order: Sequence[str]) -> Table:
+def study_table(layers: Sequence[StudiedLayer], order: Sequence[str] = ()) -> Table:
     """Table with a row for each contender, size and measure: mean over layers and seeds, and spread over seeds."""
-    rows = []
+    rows, order = [], order or list(dict.fromkeys(layer.contender for layer in layers))
     for size, name in itertools.product(sorted({layer.train_size for layer in layers}), order):
         of_cell = [layer for layer in layers if (layer.contender, layer.train_size) == (name, size)]
         for measure in SUMMARY_MEASURES if of_cell else ():
@@ -198,29 +207,20 @@ def _study_table(layers: Sequence[StudiedLayer], order: Sequence[str]) -> Table:
     return Table(title, ["contender", "n", "measure", "before", "after"], rows, "before_and_after", group_by="n")
 
 
-def study_document(analysis: Analysis, layers: Sequence[StudiedLayer], order: Sequence[str], *, title: str) -> Document:
-    """Document on networks before and after training, with their accuracies."""
+def study_page(analysis: Analysis, layers: Sequence[StudiedLayer], order: Sequence[str], title: str) -> Page:
+    """Page on networks before and after training, with their accuracies."""
     lead = "Does locality help, most of all with few images? Do networks learn to attend locally?"
-    document = Document(title, lead, styles=assign_styles(order))
+    page = Page(title, [lead], styles=assign_styles(order))
+    page.heading("Accuracy")
     caption = "Accuracy on the test images with 95 % intervals."
-    document.add_section(
-        "Accuracy", Picture(accuracy_curves(analysis), caption, "Accuracy of every contender", "accuracy")
-    )
-    document.add_section(
-        "Before and after training", BulletList([f"{name}: {meaning}" for name, meaning in SUMMARY_MEASURES.items()])
-    )
-    document.add(_study_table(layers, order))
+    page.picture(accuracy_curves(analysis), caption, "Accuracy of every contender", "accuracy")
+    page.heading("Before and after training")
+    page.bullets([f"{name}: {meaning}" for name, meaning in SUMMARY_MEASURES.items()])
+    page.table(study_table(layers, order))
     for measure, meaning in SUMMARY_MEASURES.items():
         figure, alt = before_and_after(layers, order, measure), f"{measure} by layer, before and after training"
-        document.add(Picture(figure, f"{measure}: {meaning}.", alt, f"layers_{measure}"))
-    return document
-
-
-def study_summary(layers: Sequence[StudiedLayer]) -> Document:
-    """Document for a terminal: all measures of contenders with attention, before and after training."""
-    document = Document("Before and after training")
-    document.add(_study_table(layers, list(dict.fromkeys(layer.contender for layer in layers))))
-    return document
+        page.picture(figure, f"{measure}: {meaning}.", alt, f"layers_{measure}")
+    return page
 
 
 def _over_seeds(layers: Sequence[StudiedLayer], when: str, measure: str) -> str:

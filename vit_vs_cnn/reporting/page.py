@@ -1,10 +1,11 @@
-"""HTML page of a document: one self-contained file that needs no server."""
+"""HTML page: one self-contained file that needs no server, with its tables and figures also as files."""
 
 import base64
 import functools
+import itertools
 import re
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -13,58 +14,153 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup, escape
 from matplotlib.figure import Figure
 
-from vit_vs_cnn.files import write_text
-from vit_vs_cnn.reporting.document import Document, Picture
-from vit_vs_cnn.reporting.figures.drawing import render_figure, save_figure
+from vit_vs_cnn.files import atomic_write
+from vit_vs_cnn.reporting.figures.drawing import render_figure
+from vit_vs_cnn.reporting.style import ModelStyles
+from vit_vs_cnn.reporting.table import Cell, Table
 
+#: Largest number of rows of a table that is not folded.
+_MAX_OPEN_ROWS = 20
 _PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
 #: Command-line option in escaped text, with an optional quoted value and an opening parenthesis.
 _OPTION = re.compile(r"\(?--[a-z][\w.-]*\w(?: &#39;[^&<]*&#39;)?")
 _VIEW = re.compile(rb'viewBox="0 0 ([\d.]+) ([\d.]+)"')
 
 
-def render_page(document: Document, saved: Mapping[str, Path] | None = None) -> str:
-    """Render the HTML page of a document.
+class Page:
+    """Page to which headings, texts, tables and pictures are added one after the other.
 
     All text is escaped. The page contains its pictures, and its content security policy blocks all requests. The same
-    document gives the same bytes.
+    content gives the same bytes.
 
     Arguments:
-        saved: files of pictures that are already written, by picture name.
+        lead: paragraphs below the title, with the main result.
+        styles: colours and markers of models in tables, by name.
+        assets: file names of additional style sheets and scripts.
     """
-    return _render("page.html", document, saved)
+
+    def __init__(
+        self, title: str, lead: Sequence[str] = (), *, styles: ModelStyles | None = None, assets: Sequence[str] = ()
+    ) -> None:
+        self.title, self.lead, self.styles, self.assets = title, lead, styles or {}, assets
+        self.opening: list[Markup] = []
+        self.sections: list[Markup] = []
+        #: Title of each section, by its anchor.
+        self.contents: dict[str, str] = {}
+        #: Content of the files that are written next to the page, by path.
+        self.files: dict[str, str | bytes] = {}
+        self._heading = ""
+
+    def heading(self, title: str) -> None:
+        """Begin a section. Sections without content are not shown."""
+        self._heading = title
+
+    def text(self, text: str, *, note: bool = False) -> None:
+        """Add a paragraph; a note is in smaller and lighter type."""
+        self._add(_draw("text", text, note))
+
+    def bullets(self, items: Sequence[str]) -> None:
+        """Add a bullet list."""
+        if items:
+            self._add(_draw("bullets", items))
+
+    def facts(self, facts: Mapping[str, Cell]) -> None:
+        """Add names with descriptions (``<dl>``)."""
+        if facts:
+            self._add(_draw("facts", facts, self.styles))
+
+    def code(self, text: str, summary: str) -> None:
+        """Add preformatted text, such as a config, which is hidden until the reader clicks on the summary."""
+        self._add(_draw("details", summary, _draw("code", text)))
+
+    def table(self, table: Table, summary: str = "") -> None:
+        """Add a table and its CSV file, if it has rows.
+
+        Arguments:
+            summary: text that the reader clicks on to see the table.
+        """
+        if not table.rows:
+            return
+        rows = len(table.shown_rows)
+        markup = _draw("table", table, self.styles)
+        if rows > _MAX_OPEN_ROWS:
+            markup = _draw("details", f"{table.title}: {rows} rows", markup)
+        if table.note:
+            markup += _draw("text", table.note, True)
+        self._add(_draw("details", summary, markup) if summary else markup)
+        if table.name:
+            self.files[f"tables/{table.name}.csv"] = table.to_csv()
+
+    def picture(
+        self, figure: Figure | None, caption: str, alt: str, name: str, formats: Sequence[str] = ("svg", "png")
+    ) -> None:
+        """Add a figure, if there is one, and its files.
+
+        Arguments:
+            alt: alternative text.
+            formats: formats of the files; the page shows the first one, an SVG with inverted colours in dark mode.
+        """
+        if figure is not None:
+            contents = render_figure(figure, name, formats)
+            self.files |= {f"figures/{name}.{suffix}": data for suffix, data in contents.items()}
+            self._add(_picture(contents[formats[0]], caption, alt))
+
+    def gallery(self, pictures: Sequence[tuple[bytes, str, str]], width: int) -> None:
+        """Add pictures side by side: PNG, caption and alternative text of each; ``width`` is the smallest in pixels."""
+        self._add(_draw("gallery", [_picture(*picture) for picture in pictures], width))
+
+    def template(self, name: str, **values: Any) -> None:
+        """Add an HTML template with its values, which are escaped."""
+        self._add(_render(name, styles=self.styles, **values))
+
+    def links(self, targets: Mapping[str, str]) -> None:
+        """Add a list of links to files, by their texts."""
+        self._add(_draw("bullets", [Markup('<a href="{}">{}</a>').format(*pair[::-1]) for pair in targets.items()]))
+
+    def _add(self, content: Markup) -> None:
+        if self._heading:
+            slug = re.sub(r"[^a-z0-9]+", "-", self._heading.lower()).strip("-") or "section"
+            names = itertools.chain([slug], (f"{slug}-{number}" for number in itertools.count(2)))
+            anchor = next(name for name in names if name not in self.contents)
+            self.contents[anchor] = self._heading
+            self.sections.append(_draw("heading", anchor, self._heading))
+            self._heading = ""
+        (self.sections if self.contents else self.opening).append(content)
+
+    def to_html(self) -> str:
+        """Text of the page."""
+        scripts = [read_asset(name).replace("</", "<\\/") for name in self.assets if name.endswith(".js")]
+        return _render("page.html", page=self, scripts=scripts)
+
+    def to_fragment(self) -> str:
+        """HTML of title, lead and content for a notebook."""
+        return _render("fragment.html", page=self)
+
+    def write(self, folder: Path) -> list[Path]:
+        """Write the tables and figures, then ``index.html``, into a folder, which is created. Returns their paths."""
+        contents = {**self.files, "index.html": self.to_html()}
+        for name, content in contents.items():
+            with atomic_write(folder / name, contested=True) as partial:
+                partial.write_bytes(content if isinstance(content, bytes) else _encode(content))
+        return [folder / name for name in contents]
 
 
-def render_fragment(document: Document) -> str:
-    """Render title, lead and sections as HTML for a notebook."""
-    return _render("fragment.html", document, None)
-
-
-def write_document(
-    document: Document, folder: Path, *, page: str = "index.html", figures: str = "figures"
-) -> list[Path]:
-    """Write pictures, CSV files in ``tables/`` and then the page into a folder, which is created."""
-    paths, shown = [], {}
-    for picture in document.pictures:
-        if isinstance(picture.source, Figure):
-            files = save_figure(picture.source, folder / figures, picture.name, picture.formats)
-            shown[picture.name] = files[0]
-            paths += files
-    texts = {f"tables/{table.name}.csv": table.to_csv() for table in document.tables}
-    for name, text in {**texts, page: render_page(document, shown)}.items():
-        # File names that are not UTF-8 are escaped, as in ``files.escape_name``.
-        write_text(folder / name, text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace"))
-        paths.append(folder / name)
-    return paths
+def _encode(text: str) -> bytes:
+    """Text as UTF-8; names of files that are not UTF-8 are escaped, as in ``files.escape_name``."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace").encode()
 
 
 def read_asset(name: str) -> str:
     return resources.files("vit_vs_cnn.reporting").joinpath("templates", name).read_text(encoding="utf-8")
 
 
-def _render(template: str, document: Document, saved: Mapping[str, Path] | None) -> str:
-    scripts = [read_asset(name).replace("</", "<\\/") for name in document.assets if name.endswith(".js")]
-    return _templates().get_template(template).render(document=document, saved=saved or {}, scripts=scripts)
+def _render(template: str, **values: Any) -> Markup:
+    return Markup(_templates().get_template(template).render(**values))
+
+
+def _draw(name: str, *values: Any) -> Markup:
+    """HTML of one element, by a macro of ``blocks.html``."""
+    return getattr(_templates().get_template("blocks.html").module, name)(*values)
 
 
 @functools.cache
@@ -78,7 +174,6 @@ def _templates() -> Environment:
     )
     environment.policies["json.dumps_kwargs"] = {"sort_keys": False}
     environment.globals["read_asset"] = read_asset
-    environment.filters["embedded"] = _image_source
     environment.filters["whole_options"] = _whole_options
     return environment
 
@@ -88,19 +183,12 @@ def _whole_options(text: str) -> Markup:
     return Markup(_OPTION.sub(r'<span class="option">\g<0></span>', str(escape(text))))
 
 
-def _image_source(picture: Picture, saved: Mapping[str, Path]) -> dict[str, Any]:
-    """Source and size in CSS pixels of the ``<img>`` of a picture."""
-    data = _bytes(saved.get(picture.name, picture.source))
-    kind, (width, height) = (
-        ("png", struct.unpack(">II", data[16:24])) if data.startswith(_PNG_MAGIC) else ("svg+xml", _svg_size(data))
-    )
-    return {"source": f"data:image/{kind};base64,{base64.b64encode(data).decode()}", "width": width, "height": height}
-
-
-def _bytes(source: Path | bytes | Figure) -> bytes:
-    if isinstance(source, Figure):
-        return render_figure(source)
-    return source.read_bytes() if isinstance(source, Path) else source
+def _picture(data: bytes, caption: str, alt: str) -> Markup:
+    """``<figure>`` of a PNG or of an SVG from matplotlib."""
+    is_png = data.startswith(_PNG_MAGIC)
+    width, height = struct.unpack(">II", data[16:24]) if is_png else _svg_size(data)
+    source = f"data:image/{'png' if is_png else 'svg+xml'};base64,{base64.b64encode(data).decode()}"
+    return _draw("picture", source, (width, height), not is_png, caption, alt)
 
 
 def _svg_size(data: bytes) -> tuple[int, int]:

@@ -10,31 +10,26 @@ from typing import Any
 
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.files import atomic_write
-from vit_vs_cnn.reporting.document import Document, Table
+from vit_vs_cnn.reporting.table import Table
 from vit_vs_cnn.runs.prediction import MAX_SHOWN_ROWS, ImagePredictions
 
 #: Formats of files of predictions: CSV and JSON lines.
 SUFFIXES = (".csv", ".jsonl")
 
 
-def predictions_document(predictions: ImagePredictions) -> Document:
-    """Document with the first rows, without empty columns and without the common folder of all images."""
+def predictions_table(predictions: ImagePredictions) -> Table:
+    """Table of the first rows, without empty columns and without the common folder of all images."""
     folder, count = _common_folder(predictions.names), len(predictions)
     first = islice(predictions.rows(), MAX_SHOWN_ROWS)
     rows = [row | {"image": str(row["image"]).removeprefix(folder)} for row in first]
     columns = [name for name in predictions.columns if any(row.get(name) is not None for row in rows)]
     title = f"{len(rows)} of {count:,} images" if count > len(rows) else "Images"
-    document = Document("Predictions")
-    heads = [_HEADS.get(name, name.replace("_", " ")) for name in columns]
-    document.add(
-        Table(
-            f"{title} in {folder}" if folder else title,
-            heads,
-            [[_cell(name, row.get(name)) for name in columns] for row in rows],
-            note="All rows: --output FILE.csv" if count > len(rows) else "",
-        )
+    return Table(
+        f"{title} in {folder}" if folder else title,
+        [_HEADS.get(name, name.replace("_", " ")) for name in columns],
+        [[_cell(name, row.get(name)) for name in columns] for row in rows],
+        note="All rows: --output FILE.csv" if count > len(rows) else "",
     )
-    return document
 
 
 #: Column names in the terminal that differ from those in files.

@@ -10,11 +10,10 @@ from matplotlib import font_manager
 from matplotlib.figure import Figure
 
 from tests.reporting.inspected import looked, shown, vit
-from vit_vs_cnn.reporting.document import Document, Picture
 from vit_vs_cnn.reporting.figures import drawing
 from vit_vs_cnn.reporting.figures.attention import overlay_figure
 from vit_vs_cnn.reporting.figures.drawing import save_figure, set_fallback_fonts
-from vit_vs_cnn.reporting.page import render_page
+from vit_vs_cnn.reporting.page import Page
 
 pytestmark = pytest.mark.usefixtures("real_figures")
 
@@ -63,9 +62,9 @@ def test_a_figure_with_names_in_any_script_is_saved_without_a_warning(tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert len(save_figure(named_figure(), tmp_path, "named")) == 2
-        document = Document("猫", ["names"])
-        document.add(Picture(named_figure(), "狗", "γάτα"))
-        assert "狗" in render_page(document)
+        page = Page("猫", ["names"])
+        page.picture(named_figure(), "狗", "γάτα", "named")
+        assert "狗" in page.to_html()
 
 
 def test_a_name_with_dollars_is_no_formula(tmp_path):

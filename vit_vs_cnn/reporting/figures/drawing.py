@@ -54,7 +54,7 @@ class Drawing(Figure):
             super().savefig(*args, **options)
 
     def _repr_png_(self) -> bytes:
-        return render_figure(self, "png", dpi=100)
+        return render_figure(self, formats=["png"], dpi=100)["png"]
 
 
 def make_axes(
@@ -148,44 +148,35 @@ def plot_rows(
     axis.set_ylim(len(rows) - 0.5, -0.5)
 
 
-def render_figure(figure: Figure, kind: str = "svg", *, dpi: int = DPI) -> bytes:
-    """Render a figure to the bytes of an SVG or PNG; the same figure gives the same bytes."""
-    with _fixed_layout(figure):
-        return _bytes(figure, kind, "page", dpi)
-
-
-def save_figure(figure: Figure, folder: Path, name: str, formats: Sequence[str] = ("png", "svg")) -> list[Path]:
-    """Write ``name.png`` and ``name.svg`` into a folder, which is created; the same figure gives the same bytes."""
-    paths = [folder / f"{name}.{suffix}" for suffix in formats]
-    with _fixed_layout(figure):
-        for path, suffix in zip(paths, formats, strict=True):
-            with atomic_write(path, contested=True) as partial:
-                partial.write_bytes(_bytes(figure, suffix, name, DPI))
-    return paths
-
-
-@contextmanager
-def _fixed_layout(figure: Figure) -> Iterator[None]:
-    """Compute the layout of a figure once instead of for each file."""
+def render_figure(
+    figure: Figure, name: str = "page", formats: Sequence[str] = ("svg",), *, dpi: int = DPI
+) -> dict[str, bytes]:
+    """Render a figure as SVG and PNG, with one layout for all formats; the same figure and name give the same bytes."""
     set_fallback_fonts(figure)
-    engine = figure.get_layout_engine()
+    engine, contents = figure.get_layout_engine(), {}
     with ignore_glyph_warnings():
         if engine is not None:
             engine.execute(figure)
         with mpl.rc_context({"figure.autolayout": False, "figure.constrained_layout.use": False}):
             figure.set_layout_engine(None)
-        try:
-            yield
-        finally:
-            figure.set_layout_engine(engine)
+    try:
+        for suffix in formats:
+            file, metadata = io.BytesIO(), {"Date": None} if suffix == "svg" else None
+            with ignore_glyph_warnings(), mpl.rc_context({"svg.hashsalt": name}):
+                figure.savefig(file, format=suffix, dpi=dpi, metadata=metadata, facecolor="white")
+            contents[suffix] = file.getvalue()
+    finally:
+        figure.set_layout_engine(engine)
+    return contents
 
 
-def _bytes(figure: Figure, kind: str, name: str, dpi: int) -> bytes:
-    file = io.BytesIO()
-    with mpl.rc_context({"svg.hashsalt": name}):
-        metadata = {"Date": None} if kind == "svg" else None
-        figure.savefig(file, format=kind, dpi=dpi, metadata=metadata, facecolor="white")
-    return file.getvalue()
+def save_figure(figure: Figure, folder: Path, name: str, formats: Sequence[str] = ("png", "svg")) -> list[Path]:
+    """Write ``name.png`` and ``name.svg`` into a folder, which is created."""
+    paths = [folder / f"{name}.{suffix}" for suffix in formats]
+    for path, content in zip(paths, render_figure(figure, name, formats).values(), strict=True):
+        with atomic_write(path, contested=True) as partial:
+            partial.write_bytes(content)
+    return paths
 
 
 def set_fallback_fonts(figure: Figure) -> None:

@@ -1,0 +1,140 @@
+"""Tables of reports: on a page, in a CSV file, and in a terminal."""
+
+import csv
+import io
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from vit_vs_cnn.reporting.style import ModelStyles
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table as RichTable
+
+Cell = str | int | None
+#: Number with thousands separators.
+_NUMBER = re.compile(r"[-+<>~ ]*[\d,]+(\.\d+)?")
+_BEGINS_WITH_NUMBER = re.compile(r"([-+<>~x]\s?)*[\d.,]+(?![\d.,]*[A-Za-z_]{2})|(-|none|never)?$")
+#: Columns with names of classes and images. A comma in such a name is not a thousands separator.
+NAME_COLUMNS = {
+    *("class", "label", "says", "for class", "test image", "image used"),
+    *("label of the first", "of the second"),
+}
+#: Smallest width of a column of names in a terminal.
+_MIN_NAME_WIDTH = 10
+
+
+@dataclass(frozen=True)
+class Table:
+    """Table, with columns of numbers aligned to the right.
+
+    Arguments:
+        name: name of the CSV file; no file if empty.
+        page_only_columns: columns that only the page shows.
+        group_by: column whose values separate groups of rows.
+        max_rows: number of rows that are shown; the CSV file has all rows.
+    """
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+    name: str = ""
+    note: str = ""
+    page_only_columns: frozenset[str] = frozenset()
+    group_by: str = ""
+    max_rows: int | None = None
+
+    @property
+    def shown_rows(self) -> Sequence[Sequence[Cell]]:
+        return self.rows[: self.max_rows]
+
+    @property
+    def right_aligned(self) -> list[bool]:
+        columns = range(len(self.columns))
+        return [bool(self.rows) and all(_is_number(row[column]) for row in self.rows) for column in columns]
+
+    @property
+    def starts_group(self) -> list[bool]:
+        if not self.group_by:
+            return [False for _ in self.rows]
+        column = list(self.columns).index(self.group_by)
+        keys = [row[column] for row in self.rows]
+        return [number > 0 and key != keys[number - 1] for number, key in enumerate(keys)]
+
+    def to_csv(self) -> str:
+        """Columns and rows, without the thousands separators of numbers."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        numbers = [column not in NAME_COLUMNS for column in self.columns]
+        writer.writerows([self.columns, *(list(map(_csv_cell, row, numbers)) for row in self.rows)])
+        return text.getvalue()
+
+
+def to_csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
+    """CSV text of all columns of any row."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, dict.fromkeys(column for row in rows for column in row), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def print_tables(tables: Sequence[Table], console: "Console", styles: ModelStyles | None = None) -> None:
+    """Print tables in a terminal, with their notes and an empty line between them."""
+    from rich.text import Text
+
+    for number, table in enumerate(tables):
+        if number:
+            console.print()
+        console.print(Text(table.title, style="italic"))
+        console.print(_rich_table(table, styles or {}), crop=False)  # a terminal breaks lines that are too long
+        if table.note:
+            console.print(table.note, style="dim", markup=False, highlight=False)
+
+
+def print_lines(lines: Sequence[str], console: "Console", style: str = "") -> None:
+    """Print lines in a terminal, which breaks long ones."""
+    for line in lines:
+        console.print(line, soft_wrap=True, style=style, markup=False, highlight=False)
+
+
+def _rich_table(table: Table, styles: ModelStyles) -> "RichTable":
+    """Table whose columns wrap between words if the terminal is narrow; long names are also broken."""
+    from rich import box
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    rich_table = RichTable(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    shown = [number for number, name in enumerate(table.columns) if name not in table.page_only_columns]
+    for number in shown:
+        is_number = table.right_aligned[number]
+        words = " ".join([table.columns[number], *(_text(row[number]) for row in table.shown_rows)]).split()
+        width = max(map(len, words), default=0)
+        rich_table.add_column(
+            Text(table.columns[number]),
+            justify="right" if is_number else "left",
+            overflow="fold",
+            min_width=width if is_number else min(_MIN_NAME_WIDTH, width),
+        )
+    for row, is_separated in zip(table.shown_rows, table.starts_group, strict=False):
+        if is_separated:
+            rich_table.add_section()
+        texts = [_text(row[number]) for number in shown]
+        rich_table.add_row(*(Text(text, style=styles[text].colour if text in styles else "") for text in texts))
+    return rich_table
+
+
+def _is_number(value: Cell) -> bool:
+    return value is None or bool(_BEGINS_WITH_NUMBER.match(str(value)))
+
+
+def _csv_cell(cell: Cell, may_be_number: bool) -> Cell:
+    return cell.replace(",", "") if may_be_number and isinstance(cell, str) and _NUMBER.fullmatch(cell) else cell
+
+
+def _text(cell: Cell) -> str:
+    if cell is None:
+        return "-"
+    return f"{cell:,}" if isinstance(cell, int) else cell
