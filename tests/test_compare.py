@@ -66,7 +66,7 @@ def test_two_cells_give_every_part_a_page_and_tables(request, figures, experimen
     assert len(list((tmp_path / "out" / "figures").glob("*.png"))) == page.count("<img")
     table = (tmp_path / "out" / "tables" / "accuracy.csv").read_text().splitlines()
     assert table[0].startswith(",seeds,top-1 %")
-    pair = result["accuracy"]["pairs"][0]["comparison"]
+    (pair,) = result["accuracy"]["pairs"]
     classes = list(csv.DictReader((tmp_path / "out" / "tables" / "classes.csv").read_text().splitlines()))
     better, worse = (
         (pair["first"], pair["second"]) if pair["difference"]["value"] >= 0 else (pair["second"], pair["first"])
@@ -84,11 +84,10 @@ def test_saved_answers_are_used_again_and_nothing_new_stands_in_the_ledger(exper
     result = json.loads(capsys.readouterr().out)
     assert _ledger(experiment) == before
     accuracies = {e["what"].replace("-n120", ""): e["accuracy"] for e in before}
-    by_network = {n: a for group in result["accuracy"]["groups"] for n, a in group["by_network"].items()}
-    assert by_network == pytest.approx(accuracies)
-    assert [group["seeds"] for group in result["accuracy"]["groups"]] == [[3, 4], [3, 4]]
-    assert result["accuracy"]["pairs"][0]["comparison"]["seeds"] == 2
-    assert all(one["fitted_on"] == 30 for one in result["calibration"].values())
+    assert {n["network"]: n["accuracy"] for n in result["networks"]} == pytest.approx(accuracies)
+    assert [n["seed"] for n in result["networks"]] == [3, 3, 4, 4]
+    assert result["accuracy"]["pairs"][0]["seeds"] == 2
+    assert all(after["fitted_on"] == 30 for _, after in result["calibration"].values())
 
 
 @pytest.mark.filterwarnings("ignore:.*have now been tested")
@@ -108,7 +107,7 @@ def test_other_looks_at_the_test_set_are_counted(experiment, capsys):
     captured = capsys.readouterr()
     new = _ledger(experiment)[4:]
     assert [("compare" in e["what"], "corruptions" in e["what"]) for e in new] == [(True, False), (True, True)]
-    assert json.loads(captured.out)["differences"]["test_evaluations"] == {"resnet-s3": 3}
+    assert json.loads(captured.out)["networks"][0]["test_evaluations"] == 3
 
 
 def test_answers_of_other_weights_are_not_taken_for_these(experiment, capsys):
@@ -119,8 +118,8 @@ def test_answers_of_other_weights_are_not_taken_for_these(experiment, capsys):
     result = read_result(cell / "result.json")
     (cell / "result.json").write_text(changed(result, weights="0123456789abcdef").to_json())
     assert _compare(cell, "--parts", "accuracy", "--json") == 0
-    (group,) = json.loads(capsys.readouterr().out)["accuracy"]["groups"]
-    assert group["top1"]["value"] == pytest.approx(result.accuracy)
+    (top1,) = json.loads(capsys.readouterr().out)["accuracy"]["top1"].values()
+    assert top1["value"] == pytest.approx(result.accuracy)
 
 
 def test_parts_that_need_no_answers_leave_the_test_set_shut(experiment, capsys):
@@ -145,8 +144,8 @@ def test_a_checkpoint_away_from_its_run_is_compared_and_has_a_ledger_beside_it(
     )
     result = json.loads(capsys.readouterr().out)
     assert [n["group"] for n in result["networks"]] == ["vit (mine)", "resnet"]
-    assert any("may not have finished" in w for w in result["differences"]["warnings"])
-    assert any("different seeds" in w for w in result["differences"]["warnings"])
+    assert any("may not have finished" in w for w in result["warnings"])
+    assert any("different seeds" in w for w in result["warnings"])
 
 
 def test_models_of_timm_take_part_with_and_without_weights(experiment, tmp_path, capsys):
@@ -157,9 +156,9 @@ def test_models_of_timm_take_part_with_and_without_weights(experiment, tmp_path,
     assert _compare(*words, "--parts", "accuracy,differences", "--json") == 0
     result = json.loads(capsys.readouterr().out)
     assert [n["group"] for n in result["networks"]] == ["vit", "timm/resnet10t", "timm/resnet10t (weights)"]
-    accuracy = {group["name"]: group["top1"]["value"] for group in result["accuracy"]["groups"]}
+    accuracy = result["accuracy"]["top1"]
     assert accuracy["timm/resnet10t"] == accuracy["timm/resnet10t (weights)"]
-    assert any("untrained" in w for w in result["differences"]["warnings"])
+    assert any("untrained" in w for w in result["warnings"])
 
 
 def test_files_of_one_name_need_a_label(experiment, tmp_path, capsys, refused):
@@ -212,7 +211,7 @@ def test_runs_of_different_recipes_are_different_rows(experiment, tmp_path, caps
     assert _compare(*words, "--parts", "differences", "--json") == 0
     result = json.loads(capsys.readouterr().out)
     assert [network["group"] for network in result["networks"]] == rows
-    assert list(result["differences"]["settings"]) == ["contender.optimizer.lr"]
+    assert list(result["differences"]) == ["contender.optimizer.lr", "recipe"]
 
 
 def test_rows_of_different_recipes_need_labels(refused, experiment, tmp_path):
@@ -229,14 +228,14 @@ def test_seeds_of_one_recipe_are_one_row_also_from_two_experiments(experiment, t
         _as_trained_with(cell, tmp_path / name, name=name, lr=0.1, seed=seed) for name, seed in (("a", 3), ("b", 5))
     ]
     assert _compare(*words, "--parts", "differences", "--json") == 0
-    assert [one["name"] for one in json.loads(capsys.readouterr().out)["networks"]] == ["resnet-s3", "resnet-s5"]
+    assert [one["network"] for one in json.loads(capsys.readouterr().out)["networks"]] == ["resnet-s3", "resnet-s5"]
 
 
 def test_a_label_changes_no_conclusion(experiment, capsys):
     results = []
     for label in ("", "mine="):
         assert _compare(f"{label}{experiment}", "--parts", "accuracy", "--json") == 0
-        results.append(json.loads(capsys.readouterr().out)["accuracy"]["pairs"][0]["comparison"])
+        results.append(json.loads(capsys.readouterr().out)["accuracy"]["pairs"][0])
     plain, labelled = ({k: v for k, v in one.items() if k not in ("first", "second")} for one in results)
     assert labelled == plain
     assert {results[1]["first"], results[1]["second"]} == {"mine/vit", "mine/resnet"}
@@ -340,7 +339,7 @@ def test_a_network_that_does_not_say_what_it_was_trained_on_is_warned_of(experim
     cells = [_cell(experiment, "vit-n120-s3"), _cell(experiment, "resnet-n120-s3")]
     _rewritten(cells[0] / "checkpoints" / "last.ckpt", lambda c: c["vit_vs_cnn"].pop(CHECKPOINT_KEY_TRAINING_HASHES))
     assert _compare(*cells, "--parts", "differences", "--json") == 0
-    warned = json.loads(capsys.readouterr().out)["differences"]["warnings"]
+    warned = json.loads(capsys.readouterr().out)["warnings"]
     assert "it is not known on which images vit was trained: test images may be among them" in warned
 
 

@@ -81,7 +81,7 @@ def test_decide_on_noise_recommends_nothing(noise, capsys):
 def test_compare_shows_no_difference_on_noise(noise, capsys):
     assert main(["compare", str(noise / "runs" / "noise"), "--parts", "accuracy", "--json"]) == 0
     (pair,) = json.loads(capsys.readouterr().out)["accuracy"]["pairs"]
-    assert pair["comparison"]["conclusion"] == "not enough evidence"
+    assert pair["conclusion"] == "not enough evidence"
 
 
 def test_weights_that_have_seen_the_test_images_are_refused(noise, capsys):

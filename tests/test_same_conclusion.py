@@ -82,16 +82,12 @@ def _both(folder: Path, capsys) -> tuple[dict, dict]:
     assert main(["report", str(folder)]) == 0
     capsys.readouterr()
     reported = json.loads((folder / "report" / "analysis.json").read_text())
-    groups = {group["name"]: group["top1"] for group in compared["accuracy"]["groups"]}
+    groups = compared["accuracy"]["top1"]
     points = {point["model"]: point["accuracy"] for point in reported["accuracies"]}
     assert groups.keys() == points.keys()
     for name, estimate in groups.items():
         assert estimate == pytest.approx(points[name], abs=1e-12)
-    return _by_pair(_pairs(compared)), _by_pair(reported["comparisons"])
-
-
-def _pairs(compared: dict) -> list[dict]:
-    return [pair["comparison"] for pair in compared["accuracy"]["pairs"]]
+    return _by_pair(compared["accuracy"]["pairs"]), _by_pair(reported["comparisons"])
 
 
 def _by_pair(comparisons: list[dict]) -> dict:

@@ -13,13 +13,16 @@ import numpy as np
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.files import CommandResult
 from vit_vs_cnn.runs.trained_network import TrainedNetwork
-from vit_vs_cnn.statistics.intervals import wilson_interval
 
 if TYPE_CHECKING:
     import pandas
 
     from vit_vs_cnn.comparison import compare
     from vit_vs_cnn.reporting.figures.drawing import Drawing
+
+
+#: Columns of ``NetworkComparison.networks`` that ``ComparisonResult.frame`` does not have.
+NOT_IN_FRAME = ("images", "weights", "is_reused", "test_evaluations")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -53,25 +56,8 @@ class ComparisonResult(CommandResult):
         - calibration: ``ece``, ``nll`` and ``brier``, without a temperature;
         - cost: median ``latency_ms`` of one image, and ``images_per_second``, of one network of the group.
         """
-        import pandas
-
-        return pandas.DataFrame([self._row(network) for network in self.comparison.networks])
-
-    def _row(self, network: "compare.ComparedNetwork") -> dict[str, Any]:
-        parts, name, group = self.comparison, network.name, network.group
-        row: dict[str, Any] = {"network": name, "group": group, "seed": network.seed}
-        if parts.accuracy is not None:
-            accuracy = next(row.by_network[name] for row in parts.accuracy.groups if row.name == group)
-            interval = wilson_interval(round(accuracy * network.images), network.images)
-            row |= {"accuracy": accuracy, "low": interval.low, "high": interval.high}
-        row |= {"parameters": network.parameters, "macs": network.macs}
-        if parts.calibration is not None:
-            before = parts.calibration[name].before
-            row |= {"ece": before.ece, "nll": before.nll, "brier": before.brier}
-        if parts.cost is not None:
-            cost = parts.cost[group]
-            row |= {"latency_ms": 1000 * cost.latency_p50, "images_per_second": cost.throughput[cost.best_batch]}
-        return row
+        frame = self.comparison.networks
+        return frame.drop(columns=[name for name in NOT_IN_FRAME if name in frame])
 
     def to_dict(self) -> dict[str, Any]:
         return self.comparison.to_dict()

@@ -60,16 +60,16 @@ def test_where_all_is_right_or_all_is_wrong_the_temperature_stays_finite():
 
 def test_the_temperature_comes_from_validation_images_alone_and_leaves_every_answer():
     test, held = _random(seed=1), _random(seed=2, sharp=5.0)
-    found = compare_calibration(*test, *held)
-    assert found.temperature == pytest.approx(fit_temperature(*held))
-    assert found.fitted_on == 1005
-    assert found.after == calibration_scores(test[0] / found.temperature, test[1])
-    assert found.before == calibration_scores(*test)
+    before, after = compare_calibration(*test, *held)
+    assert (after.temperature, after.fitted_on) == (pytest.approx(fit_temperature(*held)), 1005)
+    scaled = calibration_scores(test[0] / after.temperature, test[1])
+    assert (after.ece, after.nll, after.brier) == (scaled.ece, scaled.nll, scaled.brier)
+    assert before == calibration_scores(*test)
 
 
 def test_of_no_validation_images_or_few_nothing_is_fitted():
     logits, labels = _random()
-    assert compare_calibration(logits, labels, logits[:30], labels[:30]).fitted_on == 30
+    assert compare_calibration(logits, labels, logits[:30], labels[:30])[1].fitted_on == 30
     for held in ((None, None), (logits[:0], labels[:0]), (logits[:29], labels[:29])):
-        found = compare_calibration(logits, labels, *held)
-        assert (found.after, found.temperature, found.fitted_on) == (None, None, 0)
+        (found,) = compare_calibration(logits, labels, *held)
+        assert (found.temperature, found.fitted_on) == (None, 0)

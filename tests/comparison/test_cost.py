@@ -31,11 +31,11 @@ def test_cost_counts_and_times_every_network(tmp_path):
     }
     said = []
     costs = measure_cost(networks, rounds=5, batch_sizes=(1, 4), batch_rounds=2, tell=said.append)
-    one = costs["a"]
+    one = costs.loc["a"]
     assert one.parameters == 5 * 27 + 5 + 11 * 45 + 11 + 22 + 77 + 7
     assert one.macs == 16 * 24 * 5 * 27 + 8 * 12 * 11 * 45 + 77
     assert one.weight_bytes == 4 * (one.parameters + 22) + 8
-    assert (one.file_bytes, costs["b"].file_bytes) == (1234, None)
+    assert [*costs["file_bytes"]] == [1234, None]
     assert 0 < one.latency_p50 <= one.latency_p95
     assert list(one.throughput) == [1, 4]
     assert one.throughput[one.best_batch] == max(one.throughput.values())

@@ -185,12 +185,12 @@ def test_networks_are_compared_on_the_folds_of_their_seeds(trained, tmp_path):
     assert {row["network"]: row["accuracy"] for row in rows} == {
         f"{name}-s{seed}": result.accuracy for (name, seed), result in by_run.items()
     }
-    assert found.comparison.images == 45 and {network.is_reused for network in found.comparison.networks} == {True}
+    assert found.comparison.images == 45 and {*found.comparison.networks["is_reused"]} == {True}
     (pair,) = found.comparison.accuracy.pairs
     report = read_findings(trained).analysis.comparisons[0]
-    assert pair.comparison.obstacle is None and pair.comparison.seeds == 3
-    assert pair.comparison.p_value == pytest.approx(report.p_value)
-    assert found.comparison.similarity[0].images == 15
+    assert pair.obstacle is None and pair.seeds == 3
+    assert pair.p_value == pytest.approx(report.p_value)
+    assert found.comparison.similarity_images == 15
     (note,) = (note for note in found.comparison.notes if "tested on" in note)
     assert "tested on 3 folds" in note and "of one fold: 15 images, vit-s0 and resnet-s0" in note
     assert note in (tmp_path / "compared" / "index.html").read_text()

@@ -43,36 +43,6 @@ SAME_ACCURACY = 1e-9
 
 
 @dataclass(frozen=True)
-class GroupAccuracy:
-    """One group over its seeds.
-
-    Arguments:
-        top1, top5: accuracies with 95 % intervals, which cover other test images and, with several networks, other
-            seeds. No top5 with five classes or fewer.
-    """
-
-    name: str
-    seeds: list[int | None]
-    top1: Estimate
-    top5: Estimate | None
-    by_network: dict[str, float]
-
-
-@dataclass(frozen=True)
-class PairAccuracy:
-    """Two groups on the same images.
-
-    Arguments:
-        comparison: the difference, its p-value and the conclusion; for runs of one experiment as in its report.
-        only_first, only_second: number of images that only one of them classifies correctly, mean over seeds.
-    """
-
-    comparison: PairComparison
-    only_first: float
-    only_second: float
-
-
-@dataclass(frozen=True)
 class ClassAccuracy:
     """One class: its images, the accuracy of each group, and for two groups a p-value adjusted for all classes."""
 
@@ -84,18 +54,25 @@ class ClassAccuracy:
 
 @dataclass(frozen=True)
 class AccuracyComparison:
-    """Accuracy of all networks.
+    """Accuracy of all networks, in groups of networks that differ by the seed alone.
 
     Arguments:
         majority: share of the most frequent class.
         few_classes: sentences on networks that predict one class only, or less than half of the classes.
+        top1, top5: accuracy of each group with a 95 % interval, which covers other test images and, with several
+            networks, other seeds. No top5 with five classes or fewer.
+        pairs: comparison of every two groups; for runs of one experiment as in its report.
+        only_one_correct: for each pair the number of images that only the first and only the second group classifies
+            correctly, mean over seeds.
         confusion: of each group, summed over its seeds: rows are true classes, columns predicted ones.
     """
 
     majority: float
     few_classes: list[str]
-    groups: list[GroupAccuracy]
-    pairs: list[PairAccuracy]
+    top1: dict[str, Estimate]
+    top5: dict[str, Estimate]
+    pairs: list[PairComparison]
+    only_one_correct: list[tuple[float, float]]
     classes: list[ClassAccuracy]
     confusion: dict[str, list[list[int]]]
 
@@ -172,24 +149,26 @@ def compare_accuracy(entries: Sequence[TestedEntry], class_names: Sequence[str])
         sum(counts.values(), np.zeros_like(entries[0].predictions.class_counts)),
         {t.name: t.predictions.num_predicted_classes for t in ordered},
     )
+    top5 = {
+        name: [rank < 5 for t in members if (rank := t.predictions.label_rank) is not None]
+        for name, members in groups.items()
+        if members[0].predictions.num_classes > 5
+    }
+    pairs, only_one_correct = _compare_pairs(groups, find_experiment_comparisons(entries))
     return AccuracyComparison(
         majority=answers.majority,
         few_classes=answers.few_classes,
-        groups=[_group_accuracy(name, members) for name, members in groups.items()],
-        pairs=_compare_pairs(groups, find_experiment_comparisons(entries)),
+        top1={name: _interval(members, [t.predictions.correct for t in members]) for name, members in groups.items()},
+        top5={name: _interval(groups[name], hits) for name, hits in top5.items()},
+        pairs=pairs,
+        only_one_correct=only_one_correct,
         classes=class_accuracies(groups, class_names),
         confusion={name: confusion(members, len(class_names)) for name, members in groups.items()},
     )
 
 
-def _group_accuracy(name: str, members: Sequence[TestedEntry]) -> GroupAccuracy:
-    top5, ratio = None, _test_train_ratio(members)
-    if members[0].predictions.num_classes > 5:
-        ranks = [rank for t in members if (rank := t.predictions.label_rank) is not None]
-        top5 = accuracy_interval(_seed_scores([rank < 5 for rank in ranks]), test_train_ratio=ratio)
-    top1 = accuracy_interval(_seed_scores([t.predictions.correct for t in members]), test_train_ratio=ratio)
-    by_network = {t.name: t.predictions.accuracy for t in members}
-    return GroupAccuracy(name, [t.seed for t in members], top1, top5, by_network)
+def _interval(members: Sequence[TestedEntry], correct: Sequence[Tensor]) -> Estimate:
+    return accuracy_interval(_seed_scores(correct), test_train_ratio=_test_train_ratio(members))
 
 
 def _seed_scores(correct: Sequence[Tensor]) -> SeedScores:
@@ -203,19 +182,20 @@ def _test_train_ratio(networks: Sequence[TestedEntry]) -> float | None:
     return None if len(list_test_sets(networks)) == 1 or not sizes else max(sizes)
 
 
-def _compare_pairs(groups: dict[str, list[TestedEntry]], experiment: ExperimentComparisons) -> list[PairAccuracy]:
+def _compare_pairs(
+    groups: dict[str, list[TestedEntry]], experiment: ExperimentComparisons
+) -> tuple[list[PairComparison], list[tuple[float, float]]]:
+    """Adjusted comparison of every two groups, and the numbers of images that only one of them classifies correctly."""
     names = sorted(groups, key=lambda name: experiment.models.get(name, name))  # the order of the experiment's report
     pairs = [_compare_pair(groups[a], groups[b], experiment) for a, b in itertools.combinations(names, 2)]
-    comparisons = [pair.comparison for pair in pairs]
-    if len(pairs) == 1:
-        comparisons = [replace(comparisons[0], is_primary=True)]
-    adjusted = zip(pairs, adjust_comparisons(comparisons), strict=True)
-    return [replace(pair, comparison=experiment.find(comparison) or comparison) for pair, comparison in adjusted]
+    comparisons = [replace(comparison, is_primary=len(pairs) == 1) for comparison, _ in pairs]
+    adjusted = adjust_comparisons(comparisons)
+    return [experiment.find(comparison) or comparison for comparison in adjusted], [counts for _, counts in pairs]
 
 
 def _compare_pair(
     first: Sequence[TestedEntry], second: Sequence[TestedEntry], experiment: ExperimentComparisons
-) -> PairAccuracy:
+) -> tuple[PairComparison, tuple[float, float]]:
     *rows, paired = paired_rows(first, second)
     ours, theirs = [first[i] for i in rows[0]], [second[i] for i in rows[1]]
     both = [*first, *second]
@@ -227,19 +207,16 @@ def _compare_pair(
     analysis = experiment.find_analysis([t.seed for t in ours] if paired else [None], obstacle)
     chosen = [i for i, t in enumerate(ours) if not paired or not analysis.seeds or t.seed in analysis.seeds]
     sides = ([ours[i] for i in chosen], [theirs[i] for i in chosen]) if paired else (ours, theirs)
+    comparison = compare_models(
+        (first[0].group, second[0].group),
+        *(_seed_scores([t.predictions.correct for t in side]) for side in sides),
+        paired=paired,
+        test_train_ratio=_test_train_ratio(ours),
+        rules=analysis.rules,
+    )
     matches = zip(ours, theirs, strict=True) if paired else itertools.product(ours, theirs)
     correct = [(a.predictions.correct, b.predictions.correct) for a, b in matches]
-    return PairAccuracy(
-        comparison=compare_models(
-            (first[0].group, second[0].group),
-            *(_seed_scores([t.predictions.correct for t in side]) for side in sides),
-            paired=paired,
-            test_train_ratio=_test_train_ratio(ours),
-            rules=analysis.rules,
-        ),
-        only_first=fmean(int((a & ~b).sum()) for a, b in correct),
-        only_second=fmean(int((b & ~a).sum()) for a, b in correct),
-    )
+    return comparison, (fmean(int((a & ~b).sum()) for a, b in correct), fmean(int((b & ~a).sum()) for a, b in correct))
 
 
 def class_accuracies(groups: Mapping[str, Sequence[ScoredNetwork]], class_names: Sequence[str]) -> list[ClassAccuracy]:

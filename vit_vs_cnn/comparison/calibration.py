@@ -18,6 +18,8 @@ class CalibrationScores:
         nll: mean cross entropy in nats.
         brier: mean squared distance of the probabilities from the one-hot label, summed over classes (0 to 2).
         confidence, accuracy, counts: the reliability diagram, of each bin.
+        temperature: divisor of the logits; None if they are scored as they are.
+        fitted_on: number of validation images that the temperature was fitted on.
     """
 
     ece: float
@@ -26,34 +28,27 @@ class CalibrationScores:
     confidence: list[float]
     accuracy: list[float]
     counts: list[int]
+    temperature: float | None = None
+    fitted_on: int = 0
 
 
-@dataclass(frozen=True)
-class CalibrationComparison:
-    """Calibration before and after temperature scaling.
-
-    Arguments:
-        temperature: divisor of the logits; None if there are too few images to fit it.
-        fitted_on: number of validation images.
-    """
-
-    before: CalibrationScores
-    after: CalibrationScores | None
-    temperature: float | None
-    fitted_on: int
-
-
-def calibration_scores(logits: Float[Tensor, "count classes"], labels: Int64[Tensor, "count"]) -> CalibrationScores:
+def calibration_scores(
+    logits: Float[Tensor, "count classes"],
+    labels: Int64[Tensor, "count"],
+    temperature: float | None = None,
+    fitted_on: int = 0,
+) -> CalibrationScores:
     """All measures of calibration, in float64. Brier score: ``1/N sum_i sum_c (p_ic - [c = y_i])^2``.
 
     Reference: Brier, "Verification of forecasts expressed in terms of probability", 1950.
     """
-    logits = logits.double()
+    logits = logits.double() / (temperature or 1.0)
     probabilities, truth = logits.softmax(1), F.one_hot(labels, logits.shape[1]).double()
     confidence, predicted = probabilities.max(1)
     right, nll = predicted.eq(labels), float(F.cross_entropy(logits, labels))
     brier = float((probabilities - truth).square().sum(1).mean())
-    return CalibrationScores(calibration_error(confidence, right), nll, brier, *reliability(confidence, right))
+    ece, bins = calibration_error(confidence, right), reliability(confidence, right)
+    return CalibrationScores(ece, nll, brier, *bins, temperature, fitted_on)
 
 
 def compare_calibration(
@@ -61,16 +56,15 @@ def compare_calibration(
     labels: Int64[Tensor, "count"],
     validation_logits: Float[Tensor, "held classes"] | None = None,
     validation_labels: Int64[Tensor, "held"] | None = None,
-) -> CalibrationComparison:
-    """Calibration on test images, before and after a temperature fitted on validation images alone.
+) -> list[CalibrationScores]:
+    """Scores on test images without a temperature, and with one that is fitted on validation images alone.
 
     Arguments:
         validation_logits, validation_labels: of images that were neither trained nor tested on, or None. Fewer than
-            ``MIN_VALIDATION_IMAGES`` fit no temperature.
+            ``MIN_VALIDATION_IMAGES`` fit no temperature, so there is one score only.
     """
-    before = calibration_scores(logits, labels)
+    scores = [calibration_scores(logits, labels)]
     if validation_logits is None or validation_labels is None or len(validation_labels) < MIN_VALIDATION_IMAGES:
-        return CalibrationComparison(before, None, None, 0)
+        return scores
     temperature = fit_temperature(validation_logits, validation_labels)
-    after = calibration_scores(logits.double() / temperature, labels)
-    return CalibrationComparison(before, after, temperature, len(validation_labels))
+    return [*scores, calibration_scores(logits, labels, temperature, len(validation_labels))]

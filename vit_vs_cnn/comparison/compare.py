@@ -2,12 +2,14 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+import pandas
+
 from vit_vs_cnn.comparison.accuracy import AccuracyComparison, choose_examples, compare_accuracy
-from vit_vs_cnn.comparison.calibration import CalibrationComparison, compare_calibration
+from vit_vs_cnn.comparison.calibration import CalibrationScores, compare_calibration
 from vit_vs_cnn.comparison.corruptions import (
     CORRUPTIONS,
     LEVELS,
@@ -15,15 +17,16 @@ from vit_vs_cnn.comparison.corruptions import (
     compare_corruptions,
     spread_subset,
 )
-from vit_vs_cnn.comparison.cost import InferenceCost, measure_cost
-from vit_vs_cnn.comparison.differences import ConfigDifferences, list_differences
+from vit_vs_cnn.comparison.cost import measure_cost
+from vit_vs_cnn.comparison.differences import list_differences, unfair_differences
 from vit_vs_cnn.comparison.entries import ComparisonEntry, TestedEntry, group_entries, predict_once, select_one_fold
-from vit_vs_cnn.comparison.similarity import MIN_CKA_BATCH, LayerSimilarity, compare_similarity
+from vit_vs_cnn.comparison.similarity import MIN_CKA_BATCH, compare_similarity
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.models.cost import count_macs, count_parameters
 from vit_vs_cnn.regimes.answer import describe_comparison
 from vit_vs_cnn.runs.evaluation import hash_weights, predict
+from vit_vs_cnn.statistics.intervals import wilson_interval
 from vit_vs_cnn.strict_yaml import to_json_values
 
 
@@ -39,58 +42,58 @@ class Part(StrEnum):
 
 
 @dataclass(frozen=True)
-class ComparedNetwork:
-    """One network in the result.
-
-    Arguments:
-        images: number of its test images.
-        parameters, macs: of its group.
-        is_reused: whether its predictions were saved when it was first tested; None if it was not tested.
-    """
-
-    name: str
-    group: str
-    seed: int | None
-    weights: str
-    images: int
-    parameters: int
-    macs: int
-    is_reused: bool | None
-
-
-@dataclass(frozen=True)
 class NetworkComparison:
     """Result of a comparison. The fields of other parts than the requested ones are None.
 
     Arguments:
+        networks: one row for each network: ``network``, ``group``, ``seed``, ``parameters`` and ``macs`` of its group,
+            number of its test ``images``, hash of its ``weights``, ``is_reused`` (whether its predictions were saved
+            when it was first tested; None if it was not tested), and the columns of the requested parts, such as
+            ``accuracy`` and ``test_evaluations``, the number of times that the weights have been tested.
         images: number of test images of all folds together.
         fingerprint: of the test images, for each fold.
         notes: automatic choices, one sentence each.
-        cost: of one network of each group.
+        warnings: reasons why the comparison is unfair, one sentence each.
+        calibration: scores of each network, without and with a temperature.
+        similarity: see ``similarity.compare_similarity``; on ``similarity_images`` images.
+        cost: see ``cost.measure_cost``; of one network of each group.
+        differences: by dotted name of a setting, the value of each group; and the source of the recipes.
         examples: numbers of example images, by kind.
     """
 
-    networks: list[ComparedNetwork]
+    networks: pandas.DataFrame
     images: int
     fingerprint: str
     class_names: list[str]
     seed: int
     notes: list[str]
+    warnings: list[str]
     accuracy: AccuracyComparison | None = None
-    calibration: dict[str, CalibrationComparison] | None = None
+    calibration: dict[str, list[CalibrationScores]] | None = None
     corruptions: CorruptionAccuracy | None = None
-    similarity: list[LayerSimilarity] | None = None
-    cost: dict[str, InferenceCost] | None = None
-    differences: ConfigDifferences | None = None
-    examples: dict[str, list[int]] = dataclasses.field(default_factory=dict)
+    similarity: dict[tuple[str, str], pandas.DataFrame] | None = None
+    similarity_images: int = 0
+    cost: pandas.DataFrame | None = None
+    differences: dict[str, dict[str, Any]] | None = None
+    examples: dict[str, list[int]] = field(default_factory=dict)
+
+    @property
+    def groups(self) -> list[str]:
+        """Names of the groups of networks that differ by the seed alone."""
+        return list(dict.fromkeys(self.networks["group"]))
 
     @property
     def conclusions(self) -> list[str]:
-        return [describe_comparison(pair.comparison) for pair in self.accuracy.pairs] if self.accuracy else []
+        return [describe_comparison(pair) for pair in self.accuracy.pairs] if self.accuracy else []
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; not a number is null."""
-        return {**to_json_values(dataclasses.asdict(self)), "conclusions": self.conclusions}
+        values = dataclasses.asdict(self) | {"networks": self.networks.to_dict("records")}
+        if self.similarity is not None:
+            values["similarity"] = {pair: frame.to_dict("index") for pair, frame in self.similarity.items()}
+        if self.cost is not None:
+            values["cost"] = self.cost.to_dict("index")
+        return {**to_json_values(values), "conclusions": self.conclusions}
 
 
 def choose_parts(parts: Sequence[str] | None, skip: Sequence[str] | None = None) -> tuple[Part, ...]:
@@ -153,38 +156,64 @@ def compare_entries(
         results["corruptions"] = _corruptions(groups, images, seed, tell)
     if Part.SIMILARITY in parts:
         images, first = spread_subset(test, 128 if quick else 1024), {name: m[0] for name, m in groups.items()}
-        results["similarity"] = compare_similarity(first, images, tell=lambda text: tell(f"similarity: {text}"))
-    first_trained = {name: members[0].trained for name, members in all_groups.items()}
+        tables, number = compare_similarity(first, images, tell=lambda text: tell(f"similarity: {text}"))
+        results |= {"similarity": tables, "similarity_images": number}
     if Part.COST in parts:
         effort: dict[str, Any] = {"rounds": 30, "batch_rounds": 2, "batch_sizes": (1, 32, 128)} if quick else {}
+        first_trained = {name: members[0].trained for name, members in all_groups.items()}
         results["cost"] = measure_cost(first_trained, **effort, tell=lambda text: tell(f"cost: {text}"))
-    weights = {entry.name: hash_weights(entry.trained.network) for entry in entries}
+    networks, warnings = _describe_networks(entries, scored, results), []
+    if Part.ACCURACY in parts:
+        warnings += results["accuracy"].few_classes
     if Part.DIFFERENCES in parts:
-        times = {entry.name: entry.log.count(weights[entry.name]) for entry in entries}
-        times |= {entry.name: max(entry.evaluations, times[entry.name]) for entry in scored}
-        results["differences"] = list_differences(entries, times)
-    reused = {entry.name: entry.is_reused for entry in scored}
+        tested = {entry.name: entry.evaluations for entry in scored}
+        times = [
+            max(e.log.count(row["weights"]), tested.get(e.name, 0)) for e, row in zip(entries, networks, strict=True)
+        ]
+        networks = [row | {"test_evaluations": number} for row, number in zip(networks, times, strict=True)]
+        results["differences"] = list_differences(entries)
+        warnings += unfair_differences(entries, {row["network"]: row["test_evaluations"] for row in networks})
     tests = {entry.test_set: entry.test for entry in entries}
-    sizes = {
-        group: (count_parameters(trained.network), count_macs(trained.network, trained.image_shape))
-        for group, trained in first_trained.items()
-    }
     comparison = NetworkComparison(
-        networks=[
-            ComparedNetwork(name, e.group, e.seed, weights[name], len(e.test), *sizes[e.group], reused.get(name))
-            for name, e in ((entry.name, entry) for entry in entries)
-        ],
+        networks=pandas.DataFrame(networks),
         images=sum(map(len, tests.values())),
         fingerprint=", ".join(images.fingerprint() for images in tests.values()),
         class_names=list(test.class_names),
         seed=seed,
         notes=list(notes),
+        warnings=warnings,
         **results,
     )
     return comparison, scored
 
 
-def _calibration(entry: TestedEntry, tell: Callable[[str], None]) -> CalibrationComparison:
+def _describe_networks(
+    entries: Sequence[ComparisonEntry], scored: Sequence[TestedEntry], results: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    """Rows of ``NetworkComparison.networks``."""
+    tested, sizes, rows = {entry.name: entry for entry in scored}, {}, []
+    for entry in entries:
+        trained, group, name = entry.trained, entry.group, entry.name
+        if group not in sizes:
+            sizes[group] = count_parameters(trained.network), count_macs(trained.network, trained.image_shape)
+        row: dict[str, Any] = {"network": name, "group": group, "seed": entry.seed}
+        if "accuracy" in results:
+            correct = tested[name].predictions.correct
+            interval = wilson_interval(int(correct.sum()), len(correct))
+            row |= {"accuracy": interval.value, "low": interval.low, "high": interval.high}
+        row |= {"parameters": sizes[group][0], "macs": sizes[group][1]}
+        if "calibration" in results:
+            scores = results["calibration"][name][0]
+            row |= {"ece": scores.ece, "nll": scores.nll, "brier": scores.brier}
+        if "cost" in results:
+            cost = results["cost"].loc[group]
+            row |= {"latency_ms": 1000 * cost["latency_p50"], "images_per_second": max(cost["throughput"].values())}
+        row |= {"images": len(entry.test), "weights": hash_weights(trained.network)}
+        rows.append(row | {"is_reused": tested[name].is_reused if name in tested else None})
+    return rows
+
+
+def _calibration(entry: TestedEntry, tell: Callable[[str], None]) -> list[CalibrationScores]:
     """Calibration from the logits of the test, which are computed again if they were not saved."""
     tell(f"calibration: {entry.name}")
     predictions, trained = entry.predictions, entry.trained

@@ -2,10 +2,10 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pandas
 import torch
 from torch import Tensor, nn
 
@@ -18,31 +18,6 @@ BATCH_SIZES = (1, 8, 32, 128, 512)
 MAX_BATCH_SECONDS = 3.0
 #: Images of the pass whose memory is measured.
 PEAK_BATCH = 32
-
-
-@dataclass(frozen=True)
-class InferenceCost:
-    """Cost of one network.
-
-    Arguments:
-        macs: of one image, attention products included.
-        weight_bytes: of parameters and buffers.
-        file_bytes: of the file, which may contain an optimizer's state; None without a file.
-        latency_p50, latency_p95: seconds for one image: median and 95th percentile.
-        throughput: images per second by batch size, median of the rounds.
-        peak_bytes: memory of one pass over ``PEAK_BATCH`` images on a GPU, weights excluded; None on a CPU.
-    """
-
-    parameters: int
-    macs: int
-    weight_bytes: int
-    file_bytes: int | None
-    latency_p50: float
-    latency_p95: float
-    throughput: dict[int, float]
-    best_batch: int
-    peak_bytes: int | None
-    device: str
 
 
 def time_in_turns(
@@ -70,12 +45,22 @@ def measure_cost(
     batch_sizes: Sequence[int] = BATCH_SIZES,
     batch_rounds: int = 5,
     tell: Callable[[str], None] = lambda _: None,
-) -> dict[str, InferenceCost]:
+) -> pandas.DataFrame:
     """Measure all networks in turns, on their device.
 
     Arguments:
         trained: networks for images of one shape, on one device.
         batch_sizes: for the throughput, in rising order, until one takes too long or memory runs out.
+
+    Returns:
+        one row for each network:
+
+        - ``parameters``; ``macs`` of one image, attention products included;
+        - ``latency_p50``, ``latency_p95``: seconds for one image, median and 95th percentile;
+        - ``throughput``: images per second by batch size, median of the rounds; ``best_batch``: batch size of the most;
+        - ``peak_bytes``: memory of one pass over ``PEAK_BATCH`` images on a GPU, weights excluded; None on a CPU;
+        - ``weight_bytes`` of parameters and buffers; ``file_bytes`` of the file, which may contain an optimizer's
+          state, None without a file; ``device``.
     """
     shape = next(iter(trained.values())).image_shape
     networks = {name: model.network for name, model in trained.items()}
@@ -99,24 +84,21 @@ def measure_cost(
                 throughput[name][batch] = batch / float(np.median(seconds[name]))
             if max(map(max, seconds.values())) > MAX_BATCH_SECONDS:
                 break
-    return {name: _cost(model, single[name], throughput[name], device) for name, model in trained.items()}
-
-
-def _cost(trained: TrainedNetwork, seconds: list[float], throughput: dict[int, float], device: str) -> InferenceCost:
-    network, shape = trained.network, trained.image_shape
-    p50, p95 = (float(q) for q in np.quantile(seconds, [0.5, 0.95]))
-    return InferenceCost(
-        parameters=count_parameters(network),
-        macs=count_macs(network, shape),
-        weight_bytes=sum(t.numel() * t.element_size() for t in network.state_dict().values()),
-        file_bytes=trained.file_bytes,
-        latency_p50=p50,
-        latency_p95=p95,
-        throughput=throughput,
-        best_batch=max(throughput, key=throughput.__getitem__),
-        peak_bytes=peak_bytes(network, torch.zeros(PEAK_BATCH, *shape, device=device)),
-        device=device,
-    )
+    rows = {}
+    for name, model in trained.items():
+        rows[name] = {
+            "parameters": count_parameters(model.network),
+            "macs": count_macs(model.network, shape),
+            "latency_p50": float(np.quantile(single[name], 0.5)),
+            "latency_p95": float(np.quantile(single[name], 0.95)),
+            "throughput": throughput[name],
+            "best_batch": max(throughput[name], key=throughput[name].__getitem__),
+            "peak_bytes": peak_bytes(model.network, torch.zeros(PEAK_BATCH, *shape, device=device)),
+            "weight_bytes": sum(t.numel() * t.element_size() for t in model.network.state_dict().values()),
+            "file_bytes": model.file_bytes,
+            "device": device,
+        }
+    return pandas.DataFrame(rows).T
 
 
 @torch.no_grad()

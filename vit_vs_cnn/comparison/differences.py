@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from vit_vs_cnn.comparison.entries import ComparisonEntry, group_entries
@@ -23,37 +22,26 @@ UNFAIR_DIFFERENCES = {
 }
 
 
-@dataclass(frozen=True)
-class ConfigDifferences:
-    """Differences between the configurations of the groups.
-
-    Arguments:
-        settings: by dotted name, the value of each group.
-        recipes: source of the recipe of each group.
-        test_evaluations: number of times that each network's weights have been tested.
-        warnings: reasons why the comparison is unfair, one sentence each.
+def list_differences(entries: Sequence[ComparisonEntry]) -> dict[str, dict[str, Any]]:
+    """Settings that differ between groups, by dotted name, and the source of their recipes. Within a group only the
+    seed differs.
     """
+    members = {name: group[0] for name, group in group_entries(entries).items()}
+    recipes = {
+        name: "not recorded" if m.result is None else describe_recipe_source(m.result.recipe_source, m.result.tuning)
+        for name, m in members.items()
+    }
+    return {**differing_settings(_configs(members)), "recipe": recipes}
 
-    settings: dict[str, dict[str, Any]]
-    recipes: dict[str, str]
-    test_evaluations: dict[str, int]
-    warnings: list[str]
 
-
-def list_differences(entries: Sequence[ComparisonEntry], test_evaluations: Mapping[str, int]) -> ConfigDifferences:
-    """Compare the settings of groups. Within a group only the seed differs.
+def unfair_differences(entries: Sequence[ComparisonEntry], test_evaluations: Mapping[str, int]) -> list[str]:
+    """Reasons why a comparison is unfair, one sentence each.
 
     Arguments:
         test_evaluations: number of times that the weights of each network were tested.
     """
     groups = group_entries(entries)
-    members = {name: group[0] for name, group in groups.items()}
-    configs = {name: {k: v for k, v in m.config.items() if k != "seed"} for name, m in members.items() if m.config}
-    settings = differing_settings(configs)
-    recipes = {
-        name: "not recorded" if m.result is None else describe_recipe_source(m.result.recipe_source, m.result.tuning)
-        for name, m in members.items()
-    }
+    configs = _configs({name: group[0] for name, group in groups.items()})
     warnings = [warning for entry in entries for warning in entry.trained.warnings]
     warnings += [f"it is not known how {name} was trained" for name in groups if name not in configs]
     if unrecorded := dict.fromkeys(
@@ -62,14 +50,19 @@ def list_differences(entries: Sequence[ComparisonEntry], test_evaluations: Mappi
         warnings.append(
             f"it is not known on which images {', '.join(unrecorded)} was trained: test images may be among them"
         )
-    warnings += _unfair_settings(settings) + _seed_warnings(groups)
+    warnings += _unfair_settings(differing_settings(configs)) + _seed_warnings(groups)
     if obstacle := recipe_obstacle({name: [member.result for member in group] for name, group in groups.items()}):
         warnings.append(f"{obstacle.text}, so the models allow no conclusion")
     if repeated := [f"{name} {times} times" for name, times in test_evaluations.items() if times > 1]:
         warnings.append(
             f"weights that have been tested more than once, this comparison included: {', '.join(repeated)}"
         )
-    return ConfigDifferences(settings, recipes, dict(test_evaluations), list(dict.fromkeys(warnings)))
+    return list(dict.fromkeys(warnings))
+
+
+def _configs(members: Mapping[str, ComparisonEntry]) -> dict[str, dict[str, Any]]:
+    """Settings of each group except the seed; none of a group whose settings are unknown."""
+    return {name: {k: v for k, v in m.config.items() if k != "seed"} for name, m in members.items() if m.config}
 
 
 def differing_settings(configs: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:

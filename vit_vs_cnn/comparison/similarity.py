@@ -2,9 +2,9 @@
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+import pandas
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -18,22 +18,6 @@ BATCH_SIZE = 128
 MIN_CKA_BATCH = 4
 #: Share of a layer's largest feature by which features vary through the rounding of float32 alone.
 ROUNDING = 1e-6
-
-
-@dataclass(frozen=True)
-class LayerSimilarity:
-    """CKA on ``images`` test images between the layers of two networks, of two groups or twice the same.
-
-    Arguments:
-        values: ``values[i][j]`` for layer i of the first and j of the second.
-    """
-
-    first: str
-    second: str
-    images: int
-    first_layers: list[str]
-    second_layers: list[str]
-    values: list[list[float]]
 
 
 def unbiased_hsic(
@@ -92,11 +76,15 @@ class MinibatchCka:
 
 def compare_similarity(
     entries: Mapping[str, ComparisonEntry], test: LabelledImages, *, tell: Callable[[str], None] = lambda _: None
-) -> list[LayerSimilarity]:
+) -> tuple[dict[tuple[str, str], pandas.DataFrame], int]:
     """Compare the layers of every two networks on the same images, without their labels.
 
     Arguments:
         entries: one of each group. A network without layers is left out.
+
+    Returns:
+        for every two groups, or twice the same, a table of CKA with a row for each layer of the first and a column for
+        each layer of the second; and the number of images.
     """
     layers = {name: names for name, entry in entries.items() if (names := _layers_with_features(entry, test))}
     networks = {name: entries[name].trained for name in layers}
@@ -113,8 +101,11 @@ def compare_similarity(
             grams[name] = torch.stack([gram_matrix(layer).cpu() for layer in features.values()])
         for (a, b), cka in sums.items():
             cka.update(grams[a], grams[b])
-    count = sum(map(len, batches))
-    return [LayerSimilarity(a, b, count, layers[a], layers[b], cka.compute().tolist()) for (a, b), cka in sums.items()]
+    tables = {
+        (a, b): pandas.DataFrame(cka.compute().numpy(), index=layers[a], columns=layers[b])
+        for (a, b), cka in sums.items()
+    }
+    return tables, sum(map(len, batches))
 
 
 def _layers_with_features(entry: ComparisonEntry, test: LabelledImages) -> list[str]:

@@ -1,21 +1,22 @@
 """Page of a comparison: tables for the terminal, and a folder with JSON, tables, figures and the page."""
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 
+import pandas
 from matplotlib.figure import Figure
 from rich.console import Console
 
 from vit_vs_cnn.comparison.accuracy import AccuracyComparison
-from vit_vs_cnn.comparison.calibration import CalibrationComparison
+from vit_vs_cnn.comparison.calibration import CalibrationScores
 from vit_vs_cnn.comparison.compare import NetworkComparison, Part
-from vit_vs_cnn.comparison.corruptions import CorruptionAccuracy
-from vit_vs_cnn.comparison.cost import PEAK_BATCH, InferenceCost
-from vit_vs_cnn.comparison.differences import ABSENT, ConfigDifferences
+from vit_vs_cnn.comparison.corruptions import CORRUPTIONS, LEVELS, CorruptionAccuracy
+from vit_vs_cnn.comparison.cost import PEAK_BATCH
+from vit_vs_cnn.comparison.differences import ABSENT
 from vit_vs_cnn.comparison.entries import TestedEntry
-from vit_vs_cnn.comparison.similarity import LayerSimilarity
 from vit_vs_cnn.console import format_count, join_names
 from vit_vs_cnn.files import write_text
 from vit_vs_cnn.reporting.figures.comparison import comparison_figures
@@ -43,8 +44,8 @@ HEADINGS = {
     Part.COST: "Cost",
     Part.DIFFERENCES: "Differences between the configs",
 }
-#: Tables that a terminal does not print, and the largest number of rows of those that it prints.
-PAGE_ONLY_TABLES, MAX_PRINTED_ROWS = {"classes", "corruptions", "similarity"}, 13
+#: Tables that a terminal does not print, and largest number of settings that it prints.
+PAGE_ONLY_TABLES, MAX_PRINTED_SETTINGS = {"classes", "corruptions", "similarity"}, 13
 #: For each figure: the part of the comparison that it belongs to, and the caption.
 CAPTIONS = {
     "classes": (Part.ACCURACY, "Accuracy by class. The class with the largest difference is on top."),
@@ -61,10 +62,9 @@ CAPTIONS = {
 
 def comparison_page(comparison: NetworkComparison, figures: Mapping[str, Figure] | None = None) -> Page:
     """Page of a comparison: conclusions, warnings, and the tables and figures of each part."""
-    groups = list(dict.fromkeys(network.group for network in comparison.networks))
-    page = Page(join_names(groups), _lead(comparison), styles=_styles(comparison))
+    page = Page(join_names(comparison.groups), _lead(comparison), styles=_styles(comparison))
     page.heading("Before you read on")
-    page.bullets(_warnings(comparison))
+    page.bullets(comparison.warnings)
     tables = comparison_tables(comparison)
     for part, heading in HEADINGS.items():
         page.heading(heading)
@@ -91,12 +91,13 @@ def write_comparison_page(comparison: NetworkComparison, entries: Sequence[Teste
 def print_comparison(comparison: NetworkComparison, console: Console) -> None:
     """Print the most important tables, the conclusions, and the warnings in a terminal."""
     tables = [table for of_part in comparison_tables(comparison).values() for table in of_part]
-    shown = [table for table in tables if table.name not in PAGE_ONLY_TABLES and len(table.rows) <= MAX_PRINTED_ROWS]
+    hidden = PAGE_ONLY_TABLES | ({"settings"} if len(comparison.differences or ()) > MAX_PRINTED_SETTINGS else set())
+    shown = [table for table in tables if table.name not in hidden]
     print_tables(shown, console, _styles(comparison))
     if shown:
         console.print()
     print_lines(_lead(comparison), console, "bold")
-    print_lines([f"warning: {text}" for text in _warnings(comparison)], console, "yellow")
+    print_lines([f"warning: {text}" for text in comparison.warnings], console, "yellow")
     print_lines([f"note: {text}" for text in comparison.notes], console)
 
 
@@ -107,13 +108,8 @@ def _lead(comparison: NetworkComparison) -> list[str]:
 
 def _styles(comparison: NetworkComparison) -> dict[str, ModelStyle]:
     """Styles of groups and of their networks."""
-    styles = assign_styles(network.group for network in comparison.networks)
-    return styles | {network.name: styles[network.group] for network in comparison.networks}
-
-
-def _warnings(comparison: NetworkComparison) -> list[str]:
-    few = comparison.accuracy.few_classes if comparison.accuracy is not None else []
-    return [*few, *(comparison.differences.warnings if comparison.differences is not None else [])]
+    styles, networks = assign_styles(comparison.groups), comparison.networks
+    return styles | {name: styles[group] for name, group in zip(networks["network"], networks["group"], strict=True)}
 
 
 def _method(comparison: NetworkComparison) -> dict[str, Cell]:
@@ -124,69 +120,69 @@ def _method(comparison: NetworkComparison) -> dict[str, Cell]:
     }
     if comparison.corruptions is not None:
         facts["corruptions"] = f"of {comparison.corruptions.images:,} of these images; CIFAR-10-C has other corruptions"
-    for network in comparison.networks:
-        if network.is_reused is not None:
-            source = "saved by its run" if network.is_reused else "computed now"
-            facts[network.name] = f"weights {network.weights}, predictions {source}"
+    for network in comparison.networks.to_dict("records"):
+        if network["is_reused"] is not None:
+            source = "saved by its run" if network["is_reused"] else "computed now"
+            facts[network["network"]] = f"weights {network['weights']}, predictions {source}"
     return facts
 
 
 def comparison_tables(comparison: NetworkComparison) -> dict[Part, list[Table]]:
     """Tables of every requested part, the most important first."""
-    results: dict[Part, list[Table]] = {}
+    tables: dict[Part, list[Table]] = {}
     if (accuracy := comparison.accuracy) is not None:
-        results[Part.ACCURACY] = [_groups(accuracy, comparison.images), *_pairs(accuracy), _classes(accuracy)]
+        pairs = [_pairs(accuracy)] if accuracy.pairs else []
+        tables[Part.ACCURACY] = [_groups(comparison, accuracy), *pairs, _classes(accuracy)]
     if comparison.calibration is not None:
-        results[Part.CALIBRATION] = [_calibration(comparison.calibration)]
+        tables[Part.CALIBRATION] = [_calibration(comparison.calibration)]
     if comparison.corruptions is not None:
-        results[Part.CORRUPTIONS] = _corruptions(comparison.corruptions)
+        tables[Part.CORRUPTIONS] = _corruptions(comparison.corruptions)
     if comparison.similarity:
-        results[Part.SIMILARITY] = [_similarity(comparison.similarity)]
+        tables[Part.SIMILARITY] = [_similarity(comparison.similarity, comparison.similarity_images)]
     if comparison.cost is not None:
-        results[Part.COST] = [_cost(comparison.cost)]
+        tables[Part.COST] = [_cost(comparison.cost)]
     if comparison.differences is not None:
-        results[Part.DIFFERENCES] = [_differences(comparison.differences)]
-    return results
+        rows = [
+            [setting, *(format_value(values.get(name, ABSENT)) for name in comparison.groups)]
+            for setting, values in comparison.differences.items()
+        ]
+        tables[Part.DIFFERENCES] = [Table("Settings that differ", ["setting", *comparison.groups], rows, "settings")]
+    return tables
 
 
-def _groups(accuracy: AccuracyComparison, images: int) -> Table:
+def _groups(comparison: NetworkComparison, accuracy: AccuracyComparison) -> Table:
     rows = [[MAJORITY, "", format_percent(accuracy.majority), "", "", ""]]
-    for group in accuracy.groups:
-        top5 = ["-", "-"] if group.top5 is None else format_estimate(group.top5)
-        rows.append([group.name, str(len(group.seeds)), *format_estimate(group.top1), *top5])
+    seeds = Counter(comparison.networks["group"])
+    for name, top1 in accuracy.top1.items():
+        top5 = format_estimate(accuracy.top5[name]) if name in accuracy.top5 else ["-", "-"]
+        rows.append([name, str(seeds[name]), *format_estimate(top1), *top5])
     columns = ["", "seeds", "top-1 %", "95 %", "top-5 %", "95 %"]
-    several = any(len(group.seeds) > 1 for group in accuracy.groups)
-    note = "An interval over several seeds is for new seeds and new images." if several else ""
-    return Table(f"Accuracy on {images:,} test images", columns, rows, "accuracy", note)
+    note = "An interval over several seeds is for new seeds and new images." if max(seeds.values()) > 1 else ""
+    return Table(f"Accuracy on {comparison.images:,} test images", columns, rows, "accuracy", note)
 
 
-def _pairs(accuracy: AccuracyComparison) -> list[Table]:
-    if not accuracy.pairs:
-        return []
+def _pairs(accuracy: AccuracyComparison) -> Table:
     rows = []
-    for pair in accuracy.pairs:
-        c = pair.comparison
-        counts = [pair.only_first, pair.only_second] if c.leader == c.first else [pair.only_second, pair.only_first]
-        alone = " / ".join(f"{count:,.0f}" for count in counts)
-        p = format_p_value(c.adjusted_p_value)
-        results = [format_points(c.lead.value), format_interval(c.lead, sign=True), alone, p]
-        conclusion = str(c.conclusion) if c.obstacle is None else f"{c.conclusion}: {c.obstacle}"
-        rows.append([f"{c.leader} - {c.follower}", *results, conclusion, str(c.test)])
+    for pair, counts in zip(accuracy.pairs, accuracy.only_one_correct, strict=True):
+        alone = " / ".join(f"{count:,.0f}" for count in (counts if pair.leader == pair.first else counts[::-1]))
+        p = format_p_value(pair.adjusted_p_value)
+        results = [format_points(pair.lead.value), format_interval(pair.lead, sign=True), alone, p]
+        conclusion = str(pair.conclusion) if pair.obstacle is None else f"{pair.conclusion}: {pair.obstacle}"
+        rows.append([f"{pair.leader} - {pair.follower}", *results, conclusion, str(pair.test)])
     columns = ["pair", "points", "95 %", "only one correct", "p", "conclusion", "test"]
     note = "p is adjusted for the number of comparisons (Holm), except for the primary one." * (len(accuracy.pairs) > 1)
     title = "Differences on the same images, paired"
-    return [Table(title, columns, rows, "pairs", note, frozenset({"conclusion", "test"}))]
+    return Table(title, columns, rows, "pairs", note, frozenset({"conclusion", "test"}))
 
 
 def _classes(accuracy: AccuracyComparison) -> Table:
-    names = [group.name for group in accuracy.groups]
-    columns, title = ["class", "images", *(f"{name} %" for name in names)], "By class"
+    columns, title = ["class", "images", *(f"{name} %" for name in accuracy.top1)], "By class"
     rows = [
-        [result.name, str(result.images), *(format_percent(result.accuracy[name]) for name in names)]
+        [result.name, str(result.images), *(format_percent(result.accuracy[name]) for name in accuracy.top1)]
         for result in accuracy.classes
     ]
-    if len(names) == 2:
-        first, second = accuracy.pairs[0].comparison.leader, accuracy.pairs[0].comparison.follower
+    if len(accuracy.top1) == 2:
+        first, second = accuracy.pairs[0].leader, accuracy.pairs[0].follower
         columns += [f"{first} - {second}", "p"]
         title += "; p is adjusted for the number of classes (Holm)"
         for row, result in zip(rows, accuracy.classes, strict=True):
@@ -195,13 +191,12 @@ def _classes(accuracy: AccuracyComparison) -> Table:
     return Table(title, columns, rows, "classes")
 
 
-def _calibration(calibration: dict[str, CalibrationComparison]) -> Table:
+def _calibration(calibration: Mapping[str, Sequence[CalibrationScores]]) -> Table:
     rows = []
-    for name, result in calibration.items():
-        both = [result.before, result.after] if result.after else [result.before]
-        scores = [[format_percent(score.ece), f"{score.nll:.3f}", f"{score.brier:.3f}"] for score in both]
-        temperature = "-" if result.temperature is None else f"{result.temperature:.2f}"
-        rows.append([name, *map(" -> ".join, zip(*scores, strict=True)), temperature, str(result.fitted_on or "-")])
+    for name, scores in calibration.items():
+        texts = [[format_percent(score.ece), f"{score.nll:.3f}", f"{score.brier:.3f}"] for score in scores]
+        temperature = "-" if scores[-1].temperature is None else f"{scores[-1].temperature:.2f}"
+        rows.append([name, *map(" -> ".join, zip(*texts, strict=True)), temperature, str(scores[-1].fitted_on or "-")])
     columns = ["", "ECE %", "NLL", "Brier", "temperature", "fitted on"]
     note = (
         "Before -> after scaling by a temperature, fitted on at least "
@@ -211,61 +206,46 @@ def _calibration(calibration: dict[str, CalibrationComparison]) -> Table:
 
 
 def _corruptions(corruptions: CorruptionAccuracy) -> list[Table]:
+    accuracy = corruptions.accuracy
     means = [
         [name, format_percent(clean), *format_estimate(corruptions.mean[name])]
         for name, clean in corruptions.clean.items()
     ]
-    accuracy = corruptions.accuracy
     rows = [
         [corruption.replace("_", " "), *(format_percent(fmean(a[corruption])) for a in accuracy.values())]
-        for corruption in next(iter(accuracy.values()))
+        for corruption in CORRUPTIONS
     ]
     title = f"Accuracy on {corruptions.images:,} test images, original and corrupted"
-    note = "Corrupted: mean over 16 corruptions at 5 levels."
+    note = f"Corrupted: mean over {len(CORRUPTIONS)} corruptions at {len(LEVELS)} levels."
+    columns = ["corruption", *(f"{name} %" for name in accuracy)]
     return [
         Table(title, ["", "original %", "corrupted %", "95 %"], means, "corrupted", note),
-        Table(
-            "Accuracy by corruption, mean over its five levels",
-            ["corruption", *(f"{name} %" for name in accuracy)],
-            rows,
-            "corruptions",
-        ),
+        Table("Accuracy by corruption, mean over its five levels", columns, rows, "corruptions"),
     ]
 
 
-def _similarity(cka: Sequence[LayerSimilarity]) -> Table:
-    rows = []
-    for pair in (pair for pair in cka if pair.first != pair.second):
-        for layer, values in zip(pair.first_layers, pair.values, strict=True):
-            similarity = max(values)
-            match = pair.second_layers[values.index(similarity)]
-            rows.append([f"{pair.first}: {layer}", f"{pair.second}: {match}", f"{similarity:.2f}"])
-    title = f"The most similar layer for each layer (unbiased CKA over {cka[0].images:,} images)"
+def _similarity(similarity: Mapping[tuple[str, str], pandas.DataFrame], images: int) -> Table:
+    rows = [
+        [f"{first}: {layer}", f"{second}: {values.idxmax()}", f"{values.max():.2f}"]
+        for (first, second), table in similarity.items()
+        if first != second
+        for layer, values in table.iterrows()
+    ]
+    title = f"The most similar layer for each layer (unbiased CKA over {images:,} images)"
     return Table(title, ["layer", "most similar", "CKA"], rows, "similarity")
 
 
-def _cost(cost: dict[str, InferenceCost]) -> Table:
+def _cost(cost: pandas.DataFrame) -> Table:
     rows = []
-    for name, values in cost.items():
-        sizes = [format_millions(values.parameters), format_millions(values.macs)]
-        times = [f"{1000 * values.latency_p50:.2f}", f"{1000 * values.latency_p95:.2f}"]
-        speed = [f"{values.throughput[values.best_batch]:,.0f}", str(values.best_batch)]
-        memory = [format_bytes(count) for count in (values.peak_bytes, values.weight_bytes, values.file_bytes)]
+    for name, row in cost.to_dict("index").items():
+        sizes = [format_millions(row["parameters"]), format_millions(row["macs"])]
+        times = [f"{1000 * row['latency_p50']:.2f}", f"{1000 * row['latency_p95']:.2f}"]
+        speed = [f"{row['throughput'][row['best_batch']]:,.0f}", str(row["best_batch"])]
+        memory = [format_bytes(row[kind]) for kind in ("peak_bytes", "weight_bytes", "file_bytes")]
         rows.append([name, *sizes, *times, *speed, *memory])
     columns = ["", "params", "MACs", "p50 ms", "p95 ms", "images/s", "at batch", "memory", "weights", "file"]
     note = (
         "Timed in turns. p50, p95: one image; images/s: at the best batch; memory: of a pass over "
         f"{PEAK_BATCH} images on a GPU. MACs with attention."
     )
-    title = f"Cost on {next(iter(cost.values())).device}"
-    return Table(title, columns, rows, "cost", note, frozenset({"weights", "at batch"}))
-
-
-def _differences(differences: ConfigDifferences) -> Table:
-    names = list(differences.recipes)
-    rows = [
-        [setting, *(format_value(values.get(name, ABSENT)) for name in names)]
-        for setting, values in differences.settings.items()
-    ]
-    rows.append(["recipe", *differences.recipes.values()])
-    return Table("Settings that differ", ["setting", *names], rows, "settings")
+    return Table(f"Cost on {cost['device'].iloc[0]}", columns, rows, "cost", note, frozenset({"weights", "at batch"}))

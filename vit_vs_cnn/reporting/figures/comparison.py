@@ -3,15 +3,15 @@
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+import pandas
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from vit_vs_cnn.comparison.accuracy import ClassAccuracy
-from vit_vs_cnn.comparison.calibration import CalibrationComparison
+from vit_vs_cnn.comparison.calibration import CalibrationScores
 from vit_vs_cnn.comparison.compare import NetworkComparison
 from vit_vs_cnn.comparison.corruptions import CorruptionAccuracy
 from vit_vs_cnn.comparison.entries import ScoredNetwork, TestedEntry, group_entries, select_one_fold
-from vit_vs_cnn.comparison.similarity import LayerSimilarity
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.reporting.figures.drawing import (
     PercentLocator,
@@ -37,7 +37,7 @@ LINE_LENGTH = 22
 def comparison_figures(comparison: NetworkComparison, entries: Sequence[TestedEntry]) -> dict[str, Figure]:
     """All figures for which the comparison has data, by file name."""
     figures: dict[str, Figure] = {}
-    styles = assign_styles([network.group for network in comparison.networks])
+    styles = assign_styles(comparison.groups)
     if (accuracy := comparison.accuracy) is not None:
         figures["classes"] = classes_figure(accuracy.classes, styles)
         figures["confusion"] = confusion_figure(accuracy.confusion, comparison.class_names)
@@ -45,9 +45,10 @@ def comparison_figures(comparison: NetworkComparison, entries: Sequence[TestedEn
             shown = select_one_fold(entries)
             figures["pictures"] = examples_figure(comparison.examples, shown, shown[0].test)
     if comparison.calibration:
-        first = {network.group: network.name for network in reversed(comparison.networks)}
-        ordered = {group: first[group] for group in styles}
-        figures["reliability"] = reliability_figure(ordered, comparison.calibration, styles)
+        first = comparison.networks.drop_duplicates("group")
+        names = zip(first["group"], first["network"], strict=True)
+        scores = {group: comparison.calibration[name] for group, name in names}
+        figures["reliability"] = reliability_figure(scores, styles)
     if comparison.corruptions is not None:
         figures["corruptions"] = corruptions_figure(comparison.corruptions, styles)
     if comparison.similarity:
@@ -140,19 +141,15 @@ def _picture_texts(number: int, first: Sequence[ScoredNetwork], test: LabelledIm
     return wrap_text(f"class: {truth}", LINE_LENGTH), "\n".join(wrap_text(text, LINE_LENGTH) for text in answers)
 
 
-def reliability_figure(
-    first: Mapping[str, str], calibration: Mapping[str, CalibrationComparison], styles: ModelStyles
-) -> Figure:
-    """Accuracy over confidence of the first network of each group, before and after temperature scaling."""
-    after = {group: calibration[name].after for group, name in first.items()}
-    panels = 2 if any(after.values()) else 1
+def reliability_figure(calibration: Mapping[str, Sequence[CalibrationScores]], styles: ModelStyles) -> Figure:
+    """Accuracy over confidence of one network of each group, before and after temperature scaling."""
+    panels = max(len(scores) for scores in calibration.values())
     figure, axes = make_axes(3.6 * panels + 0.4, 3.6, panels)
     for panel, axis in enumerate(axes):
-        for group, name in first.items():
-            scores = after[group] if panel else calibration[name].before
-            if scores is not None:
-                label = f"{group}: ECE {format_percent(scores.ece)} %"
-                axis.plot(scores.confidence, scores.accuracy, label=label, ms=4, **styles[group].line)
+        for group, scores in calibration.items():
+            for score in scores[panel : panel + 1]:
+                label = f"{group}: ECE {format_percent(score.ece)} %"
+                axis.plot(score.confidence, score.accuracy, label=label, ms=4, **styles[group].line)
         axis.plot([0, 1], [0, 1], color=NEUTRAL_COLOUR, linestyle=":", zorder=0)
         axis.set(xlim=(0, 1), ylim=(0, 1), aspect="equal", xlabel="confidence", ylabel="accuracy")
         axis.set_title("after temperature scaling" if panel else "before temperature scaling", fontsize=10)
@@ -177,14 +174,15 @@ def corruptions_figure(corruptions: CorruptionAccuracy, styles: ModelStyles) -> 
     return figure
 
 
-def cka_figure(similarity: Sequence[LayerSimilarity]) -> Figure:
+def cka_figure(similarity: Mapping[tuple[str, str], pandas.DataFrame]) -> Figure:
     """CKA between all layers of two networks, and of each network with itself."""
-    ordered = sorted(similarity, key=lambda pair: pair.first == pair.second)[:MAX_NETWORKS]
+    ordered = sorted(similarity, key=lambda pair: pair[0] == pair[1])[:MAX_NETWORKS]
     figure, axes = make_panels(len(ordered), 3, 3.6, 3.5, extra=0.0)
     for axis, pair in zip(axes, ordered, strict=True):
-        axis.imshow(np.asarray(pair.values), cmap=COLOUR_MAP, vmin=0, vmax=1, origin="lower", aspect="auto")
-        axis.set(xlabel=pair.second, ylabel=pair.first)
-        for names, set_ticks in ((pair.second_layers, axis.set_xticks), (pair.first_layers, axis.set_yticks)):
+        table = similarity[pair]
+        axis.imshow(table, cmap=COLOUR_MAP, vmin=0, vmax=1, origin="lower", aspect="auto")
+        axis.set(xlabel=pair[1], ylabel=pair[0])
+        for names, set_ticks in ((table.columns, axis.set_xticks), (table.index, axis.set_yticks)):
             step = -(-len(names) // 20)
             set_ticks(range(0, len(names), step), names[::step], fontsize=6)
         axis.tick_params(axis="x", labelrotation=90)
