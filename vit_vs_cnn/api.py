@@ -4,7 +4,6 @@ Importing this module loads no large library. Each function imports what it need
 """
 
 import dataclasses
-import json
 import os
 import time
 import warnings
@@ -550,6 +549,8 @@ def locality(
         InputError: a path that cannot be opened, missing images, or a network without attention.
     """
     with _loading(quiet):
+        import pandas
+
         from vit_vs_cnn.inspection.locality.study import Locality, measure_network, select_images, study_locality
         from vit_vs_cnn.reporting.locality_page import locality_page, study_page
 
@@ -561,25 +562,24 @@ def locality(
             network = load(source, trust=trust)
             images = select_images(network.cell, network.pool(images_root), count=count, held_out=held_out)
             tell(f"measuring {network.name} on {len(images[0]):,} and {len(images[1]):,} images")
-            measured, title = measure_network(network, images), f"Locality of {network.name}"
+            layers, heads = measure_network(network, images)
+            measured = Locality(f"Locality of {network.name}", layers, heads, (len(images[0]), len(images[1])))
             folder = network.folder / "locality" if output is None else Path(output)
-            written = [*locality_page(measured, title).write(folder), folder / "locality.json"]
-            written[-1].write_text(json.dumps(measured.to_dict(), indent=1) + "\n", encoding="utf-8")
-            return Locality(title, measured, (), tuple(written))
+            return dataclasses.replace(measured, written=tuple(locality_page(measured).write(folder)))
         from vit_vs_cnn.regimes.analysis import read_analysis
         from vit_vs_cnn.runs.experiment_folder import read_finished_results
 
         analysis, results, _ = read_analysis(source)
-        layers = []
+        rows = []
         runs = study_locality(source, count=count, held_out=held_out, root=images_root, trust=trust)
-        for number, layers_of_run in enumerate(runs, start=1):
+        for number, rows_of_run in enumerate(runs, start=1):
             tell(f"measured: {number} of {len(results)}")
-            layers += layers_of_run
+            rows += rows_of_run
+        measured = Locality(f"Locality study: {source.name}", pandas.DataFrame(rows), None, (count, held_out))
         folder = source / "report" / "locality" if output is None else Path(output)
-        title = f"Locality study: {source.name}"
         in_config_order = dict.fromkeys(result.contender for result in read_finished_results(source).values())
-        written = study_page(analysis, layers, list(in_config_order), title).write(folder)
-    return Locality(title, None, tuple(layers), tuple(written))
+        written = study_page(analysis, measured, list(in_config_order)).write(folder)
+    return dataclasses.replace(measured, written=tuple(written))
 
 
 @preserve_process_state

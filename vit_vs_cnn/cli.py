@@ -302,15 +302,9 @@ def _print_predict(predictions: "ImagePredictions") -> None:
 
 
 def _print_locality(locality: "Locality") -> None:
-    from vit_vs_cnn.reporting.locality_page import describe_images, layer_table, study_table
-    from vit_vs_cnn.reporting.table import print_lines, print_tables
+    from vit_vs_cnn.reporting.locality_page import print_locality
 
-    console, report = _console(), locality.report
-    if report is None:
-        print_tables([study_table(locality.layers)], console)
-    else:
-        print_tables([layer_table(report, locality.title.removeprefix("Locality of "))], console)
-        print_lines(["", describe_images(report)], console, "bold")
+    print_locality(locality, _console())
     _print_paths(locality.written)
 
 

@@ -25,8 +25,7 @@ def report():
 
 
 def test_every_figure_is_drawn_and_nothing_is_clipped(report, tmp_path):
-    figures = locality_figures(report)
-    for name, figure in figures.items():
+    for name, figure in locality_figures(*report).items():
         (path,) = save_figure(figure, tmp_path, name, ["png"])
         image = np.asarray(Image.open(path).convert("L"))
         assert image.std() > 10, path
@@ -35,16 +34,17 @@ def test_every_figure_is_drawn_and_nothing_is_clipped(report, tmp_path):
 
 
 def test_the_figures_show_the_numbers_of_the_report(report):
-    axes = head_centres(report).axes
+    layers, heads = report
+    axes = head_centres(heads).axes
     assert [axis.get_title() for axis in axes] == ["layer 1", "layer 2", "layer 3"]
+    second = heads[heads["layer"] == 1]
     centres = [line.get_xydata()[0] for line in axes[1].lines[1:]]
-    heads = report.layers[1].heads
-    np.testing.assert_allclose(centres[2], heads["centre"][2][::-1])
-    assert [patch.radius for patch in axes[1].patches[::2]] == heads["width"]
-    (axis,) = attention_distances(report).axes
+    np.testing.assert_allclose(centres, second[["centre_cols", "centre_rows"]])
+    assert [patch.radius for patch in axes[1].patches[::2]] == second["width"].tolist()
+    (axis,) = attention_distances(layers, heads).axes
     uniform = next(line for line in axis.lines if line.get_label() == "uniform attention")
-    np.testing.assert_allclose(uniform.get_ydata(), report.layers[0].uniform_distance)
-    (axis,) = explained_share(report).axes
+    np.testing.assert_allclose(uniform.get_ydata(), layers["uniform_distance"])
+    (axis,) = explained_share(layers).axes
     shown = {line.get_label(): list(line.get_ydata()) for line in axis.lines}
-    assert shown["convolution 3 x 3"] == [layer.explained_by_kernel_size[3] for layer in report.layers]
-    assert shown["mean weights"] == [layer.explained_by_mean_weights for layer in report.layers]
+    assert shown["convolution 3 x 3"] == layers["r2_3"].tolist()
+    assert shown["mean weights"] == layers["r2_mean_weights"].tolist()

@@ -166,13 +166,11 @@ def compare_entries(
     if Part.ACCURACY in parts:
         warnings += results["accuracy"].few_classes
     if Part.DIFFERENCES in parts:
-        tested = {entry.name: entry.evaluations for entry in scored}
-        times = [
-            max(e.log.count(row["weights"]), tested.get(e.name, 0)) for e, row in zip(entries, networks, strict=True)
-        ]
-        networks = [row | {"test_evaluations": number} for row, number in zip(networks, times, strict=True)]
+        times = {row["network"]: e.log.count(row["weights"]) for e, row in zip(entries, networks, strict=True)}
+        times |= {entry.name: max(entry.evaluations, times[entry.name]) for entry in scored}
+        networks = [row | {"test_evaluations": times[row["network"]]} for row in networks]
         results["differences"] = list_differences(entries)
-        warnings += unfair_differences(entries, {row["network"]: row["test_evaluations"] for row in networks})
+        warnings += unfair_differences(entries, times)
     tests = {entry.test_set: entry.test for entry in entries}
     comparison = NetworkComparison(
         networks=pandas.DataFrame(networks),

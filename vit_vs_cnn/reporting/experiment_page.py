@@ -74,7 +74,7 @@ def write_experiment_page(findings: Findings, target: Path | None = None) -> lis
     config, status, images = read_config(folder / "experiment.yaml"), read_status(folder), read_test_images(findings)
     analysis, urgent = add_leak_caveat(findings.analysis, duplicates), describe_unfinished_runs(status)
     page = answer_page(analysis, urgent)
-    reasons = [NOT_AVAILABLE] * (images is None) + [duplicates] * isinstance(duplicates, str)
+    reasons = [NOT_AVAILABLE] * (images is None) + ([duplicates] if isinstance(duplicates, str) else [])
     _add_results(page, analysis, results, urgent, [*findings.notes, *reasons])
     page.heading("Classes and examples")
     if images:

@@ -1,22 +1,25 @@
 """Reports on the locality of a network, and on the locality of networks before and after training."""
 
 import itertools
+import json
 import math
 from collections.abc import Sequence
 from statistics import fmean, stdev
 
 import numpy as np
+import pandas
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Circle
+from rich.console import Console
 
-from vit_vs_cnn.inspection.locality.study import SUMMARY_MEASURES, LayerLocality, LocalityReport, Row, StudiedLayer
+from vit_vs_cnn.inspection.locality.study import KERNEL_SIZES, SUMMARY_MEASURES, Locality
 from vit_vs_cnn.regimes.analysis import Analysis
 from vit_vs_cnn.reporting.figures.drawing import make_axes, make_panels, plot_distances
 from vit_vs_cnn.reporting.figures.experiment import accuracy_curves
 from vit_vs_cnn.reporting.page import Page
 from vit_vs_cnn.reporting.style import COLOURS, SERIES_COLOURS, ModelStyle, assign_styles
-from vit_vs_cnn.reporting.table import Table
+from vit_vs_cnn.reporting.table import Table, print_lines, print_tables
 
 #: For each column of the table: the field of the layer's row, and its format.
 COLUMNS = {
@@ -48,62 +51,71 @@ ALT = {
 PANELS_IN_ROW = 6
 
 
-def locality_page(report: LocalityReport, title: str) -> Page:
-    """Page on the layers of one network."""
-    page = Page(title, [describe_images(report)])
+def locality_page(locality: Locality) -> Page:
+    """Page on the layers of one network, with all numbers in locality.json."""
+    heads = locality.heads
+    assert heads is not None, "of one network"
+    page = Page(locality.title, [_describe_images(locality)])
     page.heading("Layers of attention")
-    page.table(layer_table(report, title))
+    page.table(layer_table(locality))
     page.heading("Figures")
-    for name, figure in locality_figures(report).items():
+    for name, figure in locality_figures(locality.layers, heads).items():
         page.picture(figure, f"{ALT[name]}.", ALT[name], name)
-    heads = [_with_one_based_indices(row) for row in report.head_rows()]
-    cells = [[f"{value:.3g}" if isinstance(value, float) else value for value in row.values()] for row in heads]
-    page.table(Table("Every head of every layer", list(heads[0]), cells, "heads"), summary="Every head")
+    columns = [*heads.columns]
+    rows = [[_one_based(name, row[name], "{:.3g}") for name in columns] for row in heads.to_dict("records")]
+    page.table(Table("Every head of every layer", columns, rows, "heads"), summary="Every head")
+    values = {"images": locality.images[0], "held_out": locality.images[1], **locality.to_dict()}
+    page.files["locality.json"] = json.dumps(values, indent=1) + "\n"
     return page
 
 
-def describe_images(report: LocalityReport) -> str:
-    return f"Convolutions are fitted on {report.images:,} images and tested on {report.held_out:,} others."
+def print_locality(locality: Locality, console: Console) -> None:
+    """Print the table of layers, or of networks before and after training, in a terminal."""
+    if locality.heads is None:
+        print_tables([study_table(locality.layers)], console)
+    else:
+        print_tables([layer_table(locality)], console)
+        print_lines(["", _describe_images(locality)], console, "bold")
 
 
-def layer_table(report: LocalityReport, title: str) -> Table:
+def _describe_images(locality: Locality) -> str:
+    fitted, held_out = locality.images
+    return f"Convolutions are fitted on {fitted:,} images and tested on {held_out:,} others."
+
+
+def layer_table(locality: Locality) -> Table:
     """Table with one row for each layer."""
-    rows = [_with_one_based_indices(row) for row in report.layer_rows()]
-    texts = [
-        ["-" if _is_unknown(row.get(key)) else form.format(row[key]) for key, form in COLUMNS.values()] for row in rows
+    rows = [
+        [_one_based(key, row.get(key), form) for key, form in COLUMNS.values()]
+        for row in locality.layers.to_dict("records")
     ]
-    return Table(title, list(COLUMNS), texts, "layers", LEGEND)
+    return Table(locality.title, list(COLUMNS), rows, "layers", LEGEND)
 
 
-def _is_unknown(value: float | int | str | None) -> bool:
-    return value is None or (isinstance(value, float) and math.isnan(value))
+def _one_based(name: str, value: float | int | None, form: str) -> str | int:
+    """Text of a number, "-" for an unknown one; layers and heads are numbered from 1 instead of 0."""
+    if name in ("layer", "head"):
+        return int(value or 0) + 1
+    return "-" if value is None or math.isnan(value) else form.format(value)
 
 
-def _with_one_based_indices(row: Row) -> Row:
-    """Row in which layers and heads are numbered from 1 instead of 0."""
-    return row | {key: index + 1 for key in ("layer", "head") if isinstance(index := row.get(key), int)}
-
-
-def locality_figures(report: LocalityReport) -> dict[str, Figure]:
+def locality_figures(layers: pandas.DataFrame, heads: pandas.DataFrame) -> dict[str, Figure]:
     """All figures of a network with attention, by file name."""
     return {
-        "head_centres": head_centres(report),
-        "attention_distances": attention_distances(report),
-        "explained_share": explained_share(report),
+        "head_centres": head_centres(heads),
+        "attention_distances": attention_distances(layers, heads),
+        "explained_share": explained_share(layers),
     }
 
 
-def head_centres(report: LocalityReport) -> Figure:
+def head_centres(heads: pandas.DataFrame) -> Figure:
     """Centre of each head on the grid of offsets, with a circle of its width; one panel for each layer."""
-    layers = report.layers
+    layers = heads.groupby("layer")
     figure, axes = make_panels(len(layers), PANELS_IN_ROW, 2.1, 2.3)
-    far = [
-        max(map(abs, centre)) + width
-        for layer in layers
-        for centre, width in zip(layer.heads["centre"], layer.heads["width"], strict=True)
-    ]
-    for axis, layer in zip(axes, layers, strict=True):
-        _draw_heads(axis, layer, 1.08 * max(1.5, *far))
+    far = (heads[["centre_rows", "centre_cols"]].abs().max(axis=1) + heads["width"]).max()
+    for axis, (layer, of_layer) in zip(axes, layers, strict=True):
+        _draw_heads(axis, of_layer, 1.08 * max(1.5, far))
+        axis.set_title(f"layer {layer + 1}", fontsize=9)
     for axis in axes[::PANELS_IN_ROW]:
         axis.set_ylabel("rows", fontsize=8)
     legend = "circles: standard deviation; crosses: offsets of a 3 x 3 kernel"
@@ -111,74 +123,64 @@ def head_centres(report: LocalityReport) -> Figure:
     return figure
 
 
-def attention_distances(report: LocalityReport) -> Figure:
+def attention_distances(layers: pandas.DataFrame, heads: pandas.DataFrame) -> Figure:
     """Attention distance of every head in pixels by layer, the mean over heads, and that of uniform attention."""
-    layers = report.layers
     figure, (axis,) = make_axes(max(5.4, 0.5 * len(layers) + 3.4), 3.4)
-    heads = [layer.heads["distance"] for layer in layers]
-    plot_distances(axis, heads, ModelStyle(COLOURS[0], "o"), "mean of heads")
-    uniform = [layer.uniform_distance for layer in layers]
-    axis.plot(_depths(layers), uniform, "--", color="black", label="uniform attention")
+    distances = [of_layer["distance"].tolist() for _, of_layer in heads.groupby("layer")]
+    plot_distances(axis, distances, ModelStyle(COLOURS[0], "o"), "mean of heads")
+    axis.plot(layers["layer"] + 1, layers["uniform_distance"], "--", color="black", label="uniform attention")
     axis.set_title("Mean attention distance")
-    axis.set_ylim(0, 1.08 * max(*map(max, heads), *uniform))
+    axis.set_ylim(0, 1.08 * max(heads["distance"].max(), layers["uniform_distance"].max()))
     _add_ticks_and_legend(figure, axis, layers)
     return figure
 
 
-def explained_share(report: LocalityReport) -> Figure:
+def explained_share(layers: pandas.DataFrame) -> Figure:
     """R^2 on held-out images by layer, of convolutions of growing size and of the layer's mean weights."""
-    layers = report.layers
     figure, (axis,) = make_axes(max(5.6, 0.5 * len(layers) + 3.6), 3.4)
-    sizes = sorted({size for layer in layers for size in layer.explained_by_kernel_size})
+    sizes = [size for size in KERNEL_SIZES if f"r2_{size}" in layers]
     for size, colour, marker in zip(sizes, (*COLOURS[:1], *COLOURS[2:]), "osDv^", strict=False):
-        heights = [layer.explained_by_kernel_size.get(size, math.nan) for layer in layers]
-        axis.plot(_depths(layers), heights, f"{marker}-", color=colour, ms=4, label=f"convolution {size} x {size}")
-    means = [layer.explained_by_mean_weights for layer in layers]
-    axis.plot(_depths(layers), means, "x--", color=COLOURS[1], ms=5, label="mean weights")
+        label = f"convolution {size} x {size}"
+        axis.plot(layers["layer"] + 1, layers[f"r2_{size}"], f"{marker}-", color=colour, ms=4, label=label)
+    axis.plot(layers["layer"] + 1, layers["r2_mean_weights"], "x--", color=COLOURS[1], ms=5, label="mean weights")
     axis.set(xlabel="layer", ylabel="R² on held-out images", title="Share of a layer that a convolution explains")
-    values = [*means, *(share for layer in layers for share in layer.explained_by_kernel_size.values())]
-    axis.set_ylim(max(-0.25, min([0.0, *filter(math.isfinite, values)]) - 0.03), 1.03)
+    lowest = layers[[f"r2_{name}" for name in (*sizes, "mean_weights")]].min(axis=None)
+    axis.set_ylim(max(-0.25, min(0.0, lowest) - 0.03), 1.03)
     _add_ticks_and_legend(figure, axis, layers)
     return figure
 
 
-def _draw_heads(axis: Axes, layer: LayerLocality, far: float) -> None:
+def _draw_heads(axis: Axes, heads: pandas.DataFrame, far: float) -> None:
     steps = np.arange(-1, 2)
     axis.plot(np.repeat(steps, 3), np.tile(steps, 3), "+", color="grey", ms=6, zorder=1)
-    for head, ((rows, cols), width) in enumerate(zip(layer.heads["centre"], layer.heads["width"], strict=True)):
-        colour = COLOURS[head % len(COLOURS)]
-        axis.add_patch(Circle((cols, rows), width, facecolor=colour, alpha=0.10, edgecolor="none"))
-        axis.add_patch(Circle((cols, rows), width, fill=False, edgecolor=colour, linewidth=0.8))
+    for head in heads.to_dict("records"):
+        rows, cols, colour = head["centre_rows"], head["centre_cols"], COLOURS[head["head"] % len(COLOURS)]
+        axis.add_patch(Circle((cols, rows), head["width"], facecolor=colour, alpha=0.10, edgecolor="none"))
+        axis.add_patch(Circle((cols, rows), head["width"], fill=False, edgecolor=colour, linewidth=0.8))
         axis.plot(cols, rows, "o", color=colour, ms=4, zorder=3)
-        axis.annotate(str(head + 1), (cols, rows), (3, 3), textcoords="offset points", fontsize=6)
+        axis.annotate(str(head["head"] + 1), (cols, rows), (3, 3), textcoords="offset points", fontsize=6)
     axis.set(xlim=(-far, far), ylim=(far, -far), aspect="equal")
-    axis.set_title(f"layer {layer.layer + 1}", fontsize=9)
     axis.set_xlabel("cols", fontsize=8)
     axis.tick_params(labelsize=7)
 
 
-def _depths(layers: Sequence[LayerLocality]) -> list[int]:
-    return [layer.layer + 1 for layer in layers]
-
-
-def _add_ticks_and_legend(figure: Figure, axis: Axes, layers: Sequence[LayerLocality]) -> None:
-    axis.set_xticks(_depths(layers))
+def _add_ticks_and_legend(figure: Figure, axis: Axes, layers: pandas.DataFrame) -> None:
+    axis.set_xticks(layers["layer"] + 1)
     axis.title.set_fontsize(10)
     axis.grid(axis="y", alpha=0.3, linewidth=0.5)
     figure.legend(*axis.get_legend_handles_labels(), loc="outside right center", fontsize=8)
 
 
-def before_and_after(layers: Sequence[StudiedLayer], order: Sequence[str], measure: str) -> Figure:
+def before_and_after(layers: pandas.DataFrame, order: Sequence[str], measure: str) -> Figure:
     """One measure by layer, before training (dashed) and after (solid), with one panel for each contender."""
-    shown = [name for name in order if any(layer.contender == name for layer in layers)]
-    sizes = sorted({layer.train_size for layer in layers})
+    shown = [name for name in order if name in set(layers["contender"])]
     figure, axes = make_panels(len(shown), 4, 2.2, 2.1, extra=0.9, share=True)
     for axis, name in zip(axes, shown, strict=True):
-        for colour, size in zip(itertools.cycle(SERIES_COLOURS), sizes):
-            of_cell = [layer for layer in layers if (layer.contender, layer.train_size) == (name, size)]
+        for colour, size in zip(itertools.cycle(SERIES_COLOURS), sorted(layers["train_size"].unique())):
+            of_cell = layers[(layers["contender"] == name) & (layers["train_size"] == size)].groupby("layer")
             for when, style in (("before", "--"), ("after", "o-")):
-                depths, means = _by_depth(of_cell, when, measure)
-                axis.plot(depths, means, style, color=colour, ms=3.5, lw=1.2, label=f"n = {size:,}, {when}")
+                means = of_cell[f"{measure}_{when}"].mean()
+                axis.plot(means.index + 1, means, style, color=colour, ms=3.5, lw=1.2, label=f"n = {size:,}, {when}")
         axis.set_title(name, fontsize=9)
         axis.grid(alpha=0.3)
     for axis in axes[-4:]:
@@ -188,52 +190,36 @@ def before_and_after(layers: Sequence[StudiedLayer], order: Sequence[str], measu
     return figure
 
 
-def _by_depth(layers: Sequence[StudiedLayer], when: str, measure: str) -> tuple[list[int], list[float]]:
-    depths = sorted({layer.layer for layer in layers})
-    return [depth + 1 for depth in depths], [
-        _mean([getattr(layer, when)[measure] for layer in layers if layer.layer == depth]) for depth in depths
-    ]
-
-
-def study_table(layers: Sequence[StudiedLayer], order: Sequence[str] = ()) -> Table:
+def study_table(layers: pandas.DataFrame, order: Sequence[str] = ()) -> Table:
     """Table with a row for each contender, size and measure: mean over layers and seeds, and spread over seeds."""
-    rows, order = [], order or list(dict.fromkeys(layer.contender for layer in layers))
-    for size, name in itertools.product(sorted({layer.train_size for layer in layers}), order):
-        of_cell = [layer for layer in layers if (layer.contender, layer.train_size) == (name, size)]
-        for measure in SUMMARY_MEASURES if of_cell else ():
-            texts = [_over_seeds(of_cell, when, measure) for when in ("before", "after")]
+    rows = []
+    for size, name in itertools.product(sorted(layers["train_size"].unique()), order or layers["contender"].unique()):
+        of_cell = layers[(layers["contender"] == name) & (layers["train_size"] == size)].groupby("seed")
+        for measure in SUMMARY_MEASURES if len(of_cell) else ():
+            texts = [_over_seeds(of_cell[f"{measure}_{when}"].mean().tolist()) for when in ("before", "after")]
             rows.append([name, f"{size:,}", measure, *texts])
     title = "Means over layers and seeds, ± standard deviation over seeds"
     return Table(title, ["contender", "n", "measure", "before", "after"], rows, "before_and_after", group_by="n")
 
 
-def study_page(analysis: Analysis, layers: Sequence[StudiedLayer], order: Sequence[str], title: str) -> Page:
+def study_page(analysis: Analysis, study: Locality, order: Sequence[str]) -> Page:
     """Page on networks before and after training, with their accuracies."""
     lead = "Does locality help, most of all with few images? Do networks learn to attend locally?"
-    page = Page(title, [lead], styles=assign_styles(order))
+    page = Page(study.title, [lead], styles=assign_styles(order))
     page.heading("Accuracy")
     caption = "Accuracy on the test images with 95 % intervals."
     page.picture(accuracy_curves(analysis), caption, "Accuracy of every contender", "accuracy")
     page.heading("Before and after training")
     page.bullets([f"{name}: {meaning}" for name, meaning in SUMMARY_MEASURES.items()])
-    page.table(study_table(layers, order))
+    page.table(study_table(study.layers, order))
     for measure, meaning in SUMMARY_MEASURES.items():
-        figure, alt = before_and_after(layers, order, measure), f"{measure} by layer, before and after training"
+        figure, alt = before_and_after(study.layers, order, measure), f"{measure} by layer, before and after training"
         page.picture(figure, f"{measure}: {meaning}.", alt, f"layers_{measure}")
     return page
 
 
-def _over_seeds(layers: Sequence[StudiedLayer], when: str, measure: str) -> str:
-    by_seed = [
-        _mean([getattr(layer, when)[measure] for layer in layers if layer.seed == seed])
-        for seed in sorted({layer.seed for layer in layers})
-    ]
+def _over_seeds(by_seed: Sequence[float]) -> str:
     if any(math.isnan(value) for value in by_seed):
         return "-"
     spread = f" ± {stdev(by_seed):.2f}" if len(by_seed) > 1 else ""
     return f"{fmean(by_seed):.2f}{spread}"
-
-
-def _mean(values: Sequence[float | None]) -> float:
-    finite = [value for value in values if value is not None and math.isfinite(value)]
-    return fmean(finite) if finite else math.nan

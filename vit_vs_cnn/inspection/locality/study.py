@@ -1,11 +1,13 @@
-"""Locality of a network: all measures in one report, and a study of networks before and after training."""
+"""Locality of a network: measures of its layers and heads, and a study of networks before and after training."""
 
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from statistics import fmean
+from typing import Any, TypeAlias
 
+import pandas
 import torch
 from einops import rearrange
 from jaxtyping import Float, Int64
@@ -35,9 +37,6 @@ from vit_vs_cnn.runs.run import Run
 from vit_vs_cnn.runs.trained_network import TrainedNetwork, open_network
 from vit_vs_cnn.strict_yaml import frame_records, to_json_values
 
-if TYPE_CHECKING:
-    import pandas
-
 #: Measures of a layer in the study, with their meaning.
 SUMMARY_MEASURES = {
     "r2_3": "share of a layer that a 3 x 3 convolution explains (R^2 on images held out)",
@@ -50,89 +49,6 @@ KERNEL_SIZES, MAX_REPLACEMENT_SIZE = (1, 3, 5), 3
 BATCH_SIZE = 64
 
 
-@dataclass(frozen=True)
-class LayerLocality:
-    """One attention layer.
-
-    Arguments:
-        uniform_distance: attention distance of uniform attention, in pixels.
-        heads: by measure of ``HeadMeasures``, the value of each head. Unknown values are not a number.
-        explained_by_kernel_size: R^2 on held-out images of the K x K convolution fitted to the layer, from inputs
-            (after the norm) to outputs (before the residual) of interior patches; not a number with too few images.
-        explained_by_mean_weights: R^2 with the layer's weights replaced by their mean over the images fitted. It is 1
-            for a layer whose weights do not depend on the image.
-        replaced: by kernel size, the accuracy that the network loses by that convolution in place of the layer, and the
-            share of equal predictions.
-    """
-
-    layer: int
-    name: str
-    grid_size: tuple[int, int]
-    uniform_distance: float
-    heads: dict[str, list[Any]]
-    explained_by_kernel_size: dict[int, float]
-    explained_by_mean_weights: float
-    replaced: dict[int, tuple[float, float]] = field(default_factory=dict)
-
-    @property
-    def content_share(self) -> float:
-        """``1 - R^2`` of the mean weights: the share that only weights depending on the image explain."""
-        return 1 - self.explained_by_mean_weights
-
-    def mean(self, name: str) -> float:
-        """Mean of a measure over the heads."""
-        return sum(self.heads[name]) / len(self.heads[name])
-
-    def row(self) -> Row:
-        """Means over the heads, and the layer's own numbers."""
-        names = ("relative", "positional", "content", "width", "distance", "distance_ratio")
-        row: Row = {"layer": self.layer, "name": self.name} | {name: self.mean(name) for name in names}
-        row |= {f"r2_{size}": share for size, share in self.explained_by_kernel_size.items()}
-        row |= {"r2_mean_weights": self.explained_by_mean_weights, "content_share": self.content_share}
-        for size, (accuracy_lost, agreement) in self.replaced.items():
-            row |= {f"accuracy_lost_{size}": accuracy_lost, f"agreement_{size}": agreement}
-        return row
-
-
-@dataclass(frozen=True)
-class LocalityReport:
-    """Similarity of the attention layers of a network to convolutions.
-
-    Arguments:
-        images: number of images that convolutions were fitted to.
-        held_out: number of other images.
-        accuracy: of the network on the held-out images.
-    """
-
-    images: int
-    held_out: int
-    accuracy: float
-    layers: list[LayerLocality]
-
-    def layer_rows(self) -> list[Row]:
-        return [layer.row() for layer in self.layers]
-
-    def head_rows(self) -> list[Row]:
-        """One row for each head of each layer; pairs (rows, cols) are two columns."""
-        rows = []
-        for layer in self.layers:
-            for head in range(len(layer.heads["distance"])):
-                row: Row = {"layer": layer.layer, "head": head}
-                for name, values in layer.heads.items():
-                    value = values[head]
-                    row |= (
-                        {f"{name}_rows": value[0], f"{name}_cols": value[1]}
-                        if isinstance(value, list)
-                        else {name: value}
-                    )
-                rows.append(row)
-        return rows
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; not a number is None."""
-        return to_json_values(asdict(self))
-
-
 def measure_locality(
     network: nn.Module,
     images: Tensor,
@@ -140,7 +56,7 @@ def measure_locality(
     labels: Int64[Tensor, "images"],
     *,
     summary_only: bool = False,
-) -> LocalityReport:
+) -> tuple[pandas.DataFrame, pandas.DataFrame]:
     """All measures of a network, which is left unchanged.
 
     Arguments:
@@ -149,6 +65,18 @@ def measure_locality(
             images than (channels K^2) / (interior patches).
         held_out: others like them, on which the fits are tested, with their ``labels``.
         summary_only: only ``SUMMARY_MEASURES`` are needed, which takes a fraction of the time.
+
+    Returns:
+        one row for each layer, and one row for each head. Unknown values are not a number.
+
+        - Measures of ``HeadMeasures``; of a layer the means over its heads. ``uniform_distance``: attention distance of
+          uniform attention, in pixels.
+        - ``r2_K``: R^2 on held-out images of the K x K convolution fitted to the layer, from inputs (after the norm) to
+          outputs (before the residual) of interior patches; not a number with too few images.
+        - ``r2_mean_weights``: R^2 with the layer's weights replaced by their mean over the images fitted. It is 1 for a
+          layer whose weights do not depend on the image; ``content_share`` is the rest.
+        - ``accuracy_lost_K``: accuracy that the network loses by that convolution in place of the layer;
+          ``agreement_K``: share of equal predictions.
 
     Raises:
         InputError: a network without attention layers, or no images.
@@ -164,21 +92,25 @@ def measure_locality(
     with evaluation_mode(network):
         predicted = _predict(network, data[1])
         results = [
-            _measure_layer(network, index, layer, data, (predicted, truth), summary_only=summary_only)
-            for index, layer in enumerate(layers)
+            _measure_layer(network, layer, data, (predicted, truth), summary_only=summary_only) for layer in layers
         ]
-    return LocalityReport(len(images), len(held_out), float((predicted == truth).double().mean()), results)
+    rows = [{"layer": index, **row} for index, (row, _) in enumerate(results)]
+    heads = [
+        {"layer": index, "head": head, **row}
+        for index, (_, all_) in enumerate(results)
+        for head, row in enumerate(all_)
+    ]
+    return pandas.DataFrame(rows), pandas.DataFrame(heads)
 
 
 def _measure_layer(
     network: nn.Module,
-    index: int,
     layer: AttentionLayer,
     data: tuple[Sequence[Tensor], Sequence[Tensor]],
     predictions: tuple[Tensor, Tensor],
     *,
     summary_only: bool,
-) -> LayerLocality:
+) -> tuple[Row, list[Row]]:
     """A pass over the images to measure and fit, one over those held out, and one with the layer replaced.
 
     Arguments:
@@ -212,24 +144,30 @@ def _measure_layer(
             undefined = torch.full_like(outputs, torch.nan)
             outcomes[str(size)] = undefined if convolution is None else convolution(inputs)
         explained.update(outputs, outcomes)
+    heads = _head_rows(measures.compute())
+    names = ("relative", "positional", "content", "width", "distance", "distance_ratio")
+    row: Row = {"name": layer.name} | {name: fmean(head[name] for head in heads) for name in names}
+    row["uniform_distance"] = uniform_distance(layer.grid_size, layer.patch_size)
+    shares = explained.compute()
+    row |= {f"r2_{size}": shares[str(size)] for size in kernel_sizes}
+    row |= {"r2_mean_weights": shares["mean_weights"], "content_share": 1 - shares["mean_weights"]}
     predicted, labels = predictions
-    replaced: dict[int, tuple[float, float]] = {}
     for size, convolution in ({} if replacement is None else replacement.compute()).items():
         if convolution is not None:
             instead = _predict(replace_attention(network, layer, convolution), data[1])
             accuracy_lost = ((predicted == labels).double() - (instead == labels).double()).mean()
-            replaced[size] = float(accuracy_lost), float((instead == predicted).double().mean())
-    shares = explained.compute()
-    return LayerLocality(
-        layer=index,
-        name=layer.name,
-        grid_size=layer.grid_size,
-        uniform_distance=uniform_distance(layer.grid_size, layer.patch_size),
-        heads={name: of_heads.tolist() for name, of_heads in measures.compute().items()},
-        explained_by_kernel_size={size: shares[str(size)] for size in kernel_sizes},
-        explained_by_mean_weights=shares["mean_weights"],
-        replaced=replaced,
-    )
+            row |= {f"accuracy_lost_{size}": float(accuracy_lost)}
+            row |= {f"agreement_{size}": float((instead == predicted).double().mean())}
+    return row, heads
+
+
+def _head_rows(measures: Mapping[str, Tensor]) -> list[Row]:
+    """Measures of each head; pairs (rows, cols) are two columns."""
+    columns = {}
+    for name, values in measures.items():
+        parts = {f"{name}_rows": values[:, 0], f"{name}_cols": values[:, 1]} if values.ndim > 1 else {name: values}
+        columns |= {part: of_heads.tolist() for part, of_heads in parts.items()}
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
 def _with_mean_weights(
@@ -279,7 +217,7 @@ def measure_network(
     network: nn.Module | None = None,
     *,
     summary_only: bool = False,
-) -> LocalityReport:
+) -> tuple[pandas.DataFrame, pandas.DataFrame]:
     """All measures of a trained network, or of another one in its place, such as its initial state.
 
     Arguments:
@@ -300,24 +238,12 @@ def restore_initial_network(trained: TrainedNetwork, pool: ExperimentData) -> nn
     return network.eval()
 
 
-@dataclass(frozen=True)
-class StudiedLayer:
-    """One attention layer of one run: its ``SUMMARY_MEASURES`` before and after training."""
-
-    contender: str
-    train_size: int
-    seed: int
-    layer: int
-    before: dict[str, float | None]
-    after: dict[str, float | None]
-
-
 def study_locality(
     folder: Path, *, count: int, held_out: int, root: Path | None = None, trust: bool = False
-) -> Iterator[list[StudiedLayer]]:
-    """Measure the attention of each finished run with the longest budget, before and after training; run by run.
+) -> Iterator[list[Row]]:
+    """``SUMMARY_MEASURES`` of each layer of each finished run with the longest budget, before and after training.
 
-    The measures are saved in the report (``report/locality/<run>.json``) and not computed again.
+    The measures of a run are saved in the report (``report/locality/<run>.json``) and not computed again.
     """
     pool = None
     for cell_folder, result in read_finished_results(folder, longest=True).items():
@@ -326,26 +252,26 @@ def study_locality(
         if (rows := _read_saved(path, settings)) is None:
             trained = open_network(cell_folder, trust=trust)
             pool = pool or trained.pool(root)
-            rows = _study_cell(trained, pool, count=count, held_out=held_out)
+            rows = _study_run(trained, pool, count=count, held_out=held_out)
             write_text(path, json.dumps({"settings": settings, "layers": rows}, indent=1) + "\n")
-        yield [StudiedLayer(**row) for row in rows]
+        yield rows
 
 
-def _study_cell(trained: TrainedNetwork, pool: ExperimentData, *, count: int, held_out: int) -> list[Row]:
+def _study_run(trained: TrainedNetwork, pool: ExperimentData, *, count: int, held_out: int) -> list[Row]:
     if not find_attention_layers(unwrap(trained.network)):
         return []
-    images = select_images(trained.cell, pool, count=count, held_out=held_out)
-    after = measure_network(trained, images, summary_only=True)
-    before = measure_network(trained, images, restore_initial_network(trained, pool), summary_only=True)
     cell = trained.cell
-    return [
-        {
-            **{"contender": cell.contender, "train_size": cell.train_size, "seed": cell.seed, "layer": old["layer"]},
-            "before": {name: to_json_values(old.get(name)) for name in SUMMARY_MEASURES},
-            "after": {name: to_json_values(new.get(name)) for name in SUMMARY_MEASURES},
-        }
-        for old, new in zip(before.layer_rows(), after.layer_rows(), strict=True)
+    images, initial = select_images(cell, pool, count=count, held_out=held_out), restore_initial_network(trained, pool)
+    after, _ = measure_network(trained, images, summary_only=True)
+    before, _ = measure_network(trained, images, initial, summary_only=True)
+    rows = [
+        {"contender": cell.contender, "train_size": cell.train_size, "seed": cell.seed, "layer": n}
+        for n in after["layer"]
     ]
+    for when, frame in (("before", before), ("after", after)):
+        measures = frame.reindex(columns=[*SUMMARY_MEASURES]).add_suffix(f"_{when}").to_dict("records")
+        rows = [row | of_layer for row, of_layer in zip(rows, measures, strict=True)]
+    return to_json_values(rows)
 
 
 def _read_saved(path: Path, settings: Row) -> list[Row] | None:
@@ -361,40 +287,31 @@ class Locality(CommandResult):
     """Similarity of attention to convolution, for one network or for all networks of an experiment.
 
     Arguments:
-        report: of one network; None for an experiment.
-        layers: all layers of the networks of the experiment, before and after training.
+        layers: one row for each layer (``measure_locality``); for an experiment with its run, and each of
+            ``SUMMARY_MEASURES`` before and after training.
+        heads: one row for each head of one network; None for an experiment.
+        images: numbers of images that convolutions were fitted to and tested on.
     """
 
     title: str
-    report: LocalityReport | None
-    layers: tuple[StudiedLayer, ...]
-    written: tuple[Path, ...]
+    layers: pandas.DataFrame
+    heads: pandas.DataFrame | None
+    images: tuple[int, int]
+    written: tuple[Path, ...] = ()
 
-    def frame(self) -> "pandas.DataFrame":
+    def frame(self) -> pandas.DataFrame:
         """One row for each layer; for an experiment with its run, and each measure before and after training."""
-        import pandas
-
-        if self.report is not None:
-            return pandas.DataFrame(self.report.layer_rows())
-        rows = [asdict(layer) for layer in self.layers]
-        return pandas.DataFrame(
-            [
-                {name: value for name, value in row.items() if name not in ("before", "after")}
-                | {f"{name}_{when}": value for when in ("before", "after") for name, value in row[when].items()}
-                for row in rows
-            ]
-        )
+        return self.layers
 
     @property
     def lines(self) -> list[str]:
         return [self.title]
 
     def __repr__(self) -> str:
-        return f"{self.title}\n{self.frame().round(3).to_string(index=False)}"
+        return f"{self.title}\n{self.layers.round(3).to_string(index=False)}"
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "title": self.title,
-            "layers": frame_records(self.frame()),
-            "written": [str(path) for path in self.written],
-        }
+        values: dict[str, Any] = {"title": self.title, "layers": frame_records(self.layers)}
+        if self.heads is not None:
+            values["heads"] = frame_records(self.heads)
+        return {**values, "written": [str(path) for path in self.written]}
