@@ -61,7 +61,7 @@ ONLY_NAMES = (
         "data.decoding.InputImage",
         "data.augmentation.augmenter.CustomTransform",
     ),
-    *("inspection.saliency.SaliencyRequest", "inspection.map_scores.MapMeasure", "inspection.map_scores.MapNote"),
+    "inspection.saliency.SaliencyRequest",
     *("runs.experiment_data.ExperimentData", "data.batches.TrainingBatches"),
 )
 nitpick_ignore = [("py:class", f"vit_vs_cnn.{name}") for name in ONLY_NAMES]

@@ -403,27 +403,25 @@ def inspect(
         InputError: a path that cannot be opened, an unreadable image, an unknown method or class.
     """
     with _loading(quiet):
-        from vit_vs_cnn.inspection.inspect import InspectionRequest, default_folder, inspect_networks
+        from vit_vs_cnn.inspection import inspect as inspection_module
         from vit_vs_cnn.reporting.inspection_page import write_inspection_page
 
     _check_positive(count=count, score_images=score_images)
-    request = InspectionRequest(
-        images=tuple(
-            _paths([str(image) if isinstance(image, int) else image for image in _as_tuple(images)], "images")
-        ),
-        image_count=count,
-        methods=_as_tuple(methods),
-        target_class=class_name,
-        score_image_count=score_images if score else 0,
-        root=None if root is None else _existing_path(root),
-        seed=seed,
-        trust=trust,
-    )
+    folders = [_existing_path(path) for path in paths]
+    words = _paths([str(image) if isinstance(image, int) else image for image in _as_tuple(images)], "images")
+    options: dict[str, Any] = {"seed": seed, "root": None if root is None else _existing_path(root)}
     if output is not None:
         _create_folder(Path(output))
     with _progress(quiet) as tell:
-        inspection = inspect_networks([_existing_path(path) for path in paths], request, tell)
-        folder = default_folder(Path(paths[0]), inspection.networks[0].network.path) if output is None else Path(output)
+        tell("opening")
+        first, *others = inspection_module.open_networks(folders, trust=trust)
+        tell("reading images")
+        chosen = inspection_module.select_images(first, words, count=count, others=others, **options)
+        inspection = inspection_module.inspect_networks([first, *others], chosen, _as_tuple(methods), class_name, tell)
+        if score:
+            scored = {"count": score_images, "tell": tell, **options}
+            inspection = inspection_module.score_networks(inspection, _as_tuple(methods), **scored)
+        folder = inspection_module.default_folder(folders[0], first.path) if output is None else Path(output)
         written = write_inspection_page(inspection, folder, tell=tell)
     return dataclasses.replace(inspection, written=tuple(written))
 

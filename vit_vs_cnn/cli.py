@@ -284,7 +284,7 @@ def _print_compare(compared: "ComparisonResult") -> None:
 def _print_inspect(inspection: "Inspection") -> None:
     from vit_vs_cnn.reporting.inspection_page import print_scores
 
-    if inspection.scores:
+    if not inspection.scores.empty:
         print_scores(inspection.scores, _console())
     _print_lines(inspection.lines)
     _print_paths(inspection.written)

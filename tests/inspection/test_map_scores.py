@@ -1,8 +1,8 @@
 """Scores tell maps that know the object from those that do not, and methods that know the network from the others."""
 
 import math
-from dataclasses import replace
 
+import pandas
 import pytest
 import torch
 from scipy.stats import binomtest, ttest_1samp
@@ -13,10 +13,9 @@ from vit_vs_cnn.data.synthetic.source import render_objects
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.inspection import SaliencyMethod, map_scores, score_methods
 from vit_vs_cnn.inspection.deletion import FILLS
-from vit_vs_cnn.inspection.map_scores import MapNote, adjust_scores, count_tests, mask_agreement
+from vit_vs_cnn.inspection.map_scores import SCORE_ERROR_RATE, MapNote, adjust_scores, mask_agreement
 from vit_vs_cnn.inspection.saliency import image_noise, saliency_maps
 from vit_vs_cnn.models import VisionTransformer
-from vit_vs_cnn.statistics.intervals import Estimate
 from vit_vs_cnn.statistics.significance import holm
 
 COUNT, SIZE, SIDE = 47, (12, 20), 4
@@ -71,57 +70,62 @@ EDGES = SaliencyMethod("edges", "contrast of the image", "any", False, _contrast
 
 
 @pytest.fixture(scope="module")
-def scores():
-    rows = score_methods(Template(), _images(), [KNOWS, EDGES], normalise=_scale, grid_size=(3, 5))
-    return {row.method: row for row in rows}
+def table():
+    return score_methods(Template(), _images(), [KNOWS, EDGES], normalise=_scale, grid_size=(3, 5))
 
 
-def test_a_map_that_knows_the_object_beats_random_and_centre_by_every_measure(scores):
+@pytest.fixture(scope="module")
+def scores(table):
+    return {row["method"]: row for row in table.to_dict("records")}
+
+
+#: Names of all measures, with and without masks.
+DELETION = [f"{kind}_{fill}" for kind in ("deletion", "insertion") for fill in FILLS]
+MEASURES = [*DELETION, "pointing", "mass", "rank"]
+
+
+def measures_of(table) -> list[str]:
+    return [column.removesuffix("_p") for column in table if column.endswith("_p")]
+
+
+def test_a_map_that_knows_the_object_beats_random_and_centre_by_every_measure(table, scores):
     assert list(scores) == ["knows", "edges", "random", "centre"]
+    assert measures_of(table) == MEASURES
     knows = scores["knows"]
-    assert set(knows.measures) == {f"{kind}_{fill}" for kind in ("deletion", "insertion") for fill in FILLS} | {
-        "pointing",
-        "mass",
-        "rank",
-    }
-    for name, measure in knows.measures.items():
-        assert measure.beats_baselines, name
-        assert measure.value.low <= measure.value.value <= measure.value.high
-    assert knows.images == COUNT
-    assert knows.mask_area == pytest.approx(16 / 240)
-    assert knows.measures["pointing"].p_value < 1e-6
+    for name in MEASURES:
+        assert knows[f"{name}_p_holm"] < SCORE_ERROR_RATE, name
+        assert knows[f"{name}_low"] <= knows[name] <= knows[f"{name}_high"]
+    assert knows["images"] == COUNT
+    assert knows["mask_area"] == pytest.approx(16 / 240)
+    assert knows["pointing_p"] < 1e-6
 
 
-def test_a_random_map_is_as_good_as_chance_and_the_centre_is_no_better_than_itself(scores):
-    random, centre = scores["random"], scores["centre"]
+def test_a_random_map_is_as_good_as_chance_and_the_centre_is_no_better_than_itself(table, scores):
+    random = scores["random"]
     for kind in ("pointing", "mass", "rank"):
-        assert abs(random.measures[kind].value.value - random.mask_area) < 0.08
+        assert abs(random[kind] - random["mask_area"]) < 0.08
     for name in ("deletion_mean", "insertion_blur"):  # a random map more, against the mean of others
-        assert random.measures[name].value.low <= 0.0 <= random.measures[name].value.high
-        assert random.measures[name].value != Estimate(0.0, 0.0, 0.0)
-    assert random.measures["pointing"].p_value > 0.01
-    assert {measure.adjusted_p_value for row in (random, centre) for measure in row.measures.values()} == {None}
+        assert random[f"{name}_low"] <= 0.0 <= random[f"{name}_high"]
+        assert random[name] != 0
+    assert random["pointing_p"] > 0.01
+    assert table[[f"{name}_p_holm" for name in MEASURES]][2:].isna().all(axis=None)
 
 
-def test_stars_are_corrected_for_all_tests_of_the_table_and_baselines_are_none(scores):
-    tested = [measure for name in ("knows", "edges") for measure in scores[name].measures.values()]
-    assert [one.adjusted_p_value for one in tested] == holm([one.p_value for one in tested])
-    twice = adjust_scores({"one": list(scores.values()), "other": list(scores.values())})
-    assert count_tests(twice) == 2 * len(tested) == 2 * count_tests({"": list(scores.values())})
-    found = [
-        measure.adjusted_p_value for rows in twice.values() for row in rows[:2] for measure in row.measures.values()
-    ]
-    assert found == holm([one.p_value for one in (*tested, *tested)])
-    lucky = replace(tested[0], p_value=0.03, adjusted_p_value=0.06)
-    assert not lucky.beats_baselines and replace(lucky, adjusted_p_value=0.04).beats_baselines
+def test_stars_are_corrected_for_all_tests_of_the_table_and_baselines_are_none(table):
+    p_values = table[[f"{name}_p" for name in MEASURES]][:2].to_numpy().ravel().tolist()
+    adjusted = [f"{name}_p_holm" for name in MEASURES]
+    assert table[adjusted][:2].to_numpy().ravel().tolist() == holm(p_values)
+    twice = adjust_scores(pandas.concat([table, table.drop(columns="pointing_p")], ignore_index=True))
+    known = [value for value in twice[adjusted].to_numpy().ravel() if not math.isnan(value)]
+    fewer = table[[f"{name}_p" for name in MEASURES if name != "pointing"]][:2].to_numpy().ravel().tolist()
+    assert sorted(known) == sorted(holm([*p_values, *fewer]))
 
 
 def test_a_test_is_that_the_map_is_above_chance_and_above_the_centre(scores):
-    measure = scores["knows"].measures["pointing"]
     own, centre = (_pointing(method) for method in (KNOWS, "centre"))
     by_chance = binomtest(int(own.sum()), COUNT, 16 / 240, alternative="greater").pvalue
     over_centre = ttest_1samp(own - centre, 0, alternative="greater").pvalue
-    assert measure.p_value == pytest.approx(max(by_chance, over_centre), rel=1e-6)
+    assert scores["knows"]["pointing_p"] == pytest.approx(max(by_chance, over_centre), rel=1e-6)
 
 
 def _pointing(method):
@@ -132,14 +136,13 @@ def _pointing(method):
 
 
 def test_a_method_that_does_not_move_when_weights_are_randomised_is_flagged(scores):
-    assert scores["knows"].is_sensitive
-    assert scores["knows"].notes == (MapNote.HEAD_UNCHANGED,)  # of the trunk alone, whatever it says of itself
-    assert scores["edges"].is_sensitive is False
-    assert scores["edges"].notes == (MapNote.AGNOSTIC, MapNote.UNCHANGED)
-    assert scores["random"].notes == (MapNote.BASELINE,) == scores["centre"].notes
-    head, everything = scores["knows"].stages
-    assert (head.name, head.correlations, head.standard_deviation, head.is_unchanged) == ("head", (1.0,) * 5, 0.0, True)
-    assert len(set(everything.correlations)) > 1 and everything.standard_deviation > 0.0
+    knows, edges = scores["knows"], scores["edges"]
+    assert (knows["moves"], edges["moves"]) == (True, False)
+    assert knows["notes"] == MapNote.HEAD_UNCHANGED  # of the trunk alone, whatever it says of itself
+    assert edges["notes"] == f"{MapNote.AGNOSTIC}; {MapNote.UNCHANGED}"
+    assert scores["random"]["notes"] == scores["centre"]["notes"] == MapNote.BASELINE
+    assert [knows[f"sanity_head{part}"] for part in ("", "_sd", "_max")] == [1.0, 0.0, 1.0]
+    assert knows["sanity_all_sd"] > 0.0
 
 
 def test_a_map_that_is_constant_under_random_weights_has_not_moved():
@@ -151,32 +154,23 @@ def test_a_map_that_is_constant_under_random_weights_has_not_moved():
 
     flat = SaliencyMethod("flat", "nothing", "any", True, lambda asked: torch.zeros(len(asked.images), 3, 5))
     methods = [SaliencyMethod("broken", "falls flat", "any", True, broken), flat]
-    fallen, flat, *_ = score_methods(Template(), _images(), methods, normalise=_scale, grid_size=(3, 5))
-    assert [one.mean for one in fallen.stages] == [1.0, None]
-    assert fallen.is_sensitive is None and MapNote.UNKNOWN in fallen.notes and fallen.row()["sanity_all"] is None
-    assert flat.constant_share == 1.0 and flat.is_sensitive is None and MapNote.CONSTANT in flat.notes
-
-
-def test_a_row_is_flat_and_complete(scores):
-    row = scores["knows"].row()
-    assert all(value is None or isinstance(value, str | int | float) for value in row.values())
-    assert row["deletion_blur_low"] == scores["knows"].measures["deletion_blur"].value.low
-    assert row["pointing_p"] == scores["knows"].measures["pointing"].p_value
-    assert row["pointing_p_holm"] == scores["knows"].measures["pointing"].adjusted_p_value
-    assert row["moves"] is True and row["sanity_head"] == 1.0
-    assert set(row) == set(scores["edges"].row())
+    rows = score_methods(Template(), _images(), methods, normalise=_scale, grid_size=(3, 5)).to_dict("records")
+    fallen, flat, *_ = rows
+    assert fallen["sanity_head"] == 1.0 and math.isnan(fallen["sanity_all"])
+    assert fallen["moves"] is None and MapNote.UNKNOWN in fallen["notes"]
+    assert flat["constant"] == 1.0 and flat["moves"] is None and MapNote.CONSTANT in flat["notes"]
 
 
 def test_empty_masks_are_left_out_and_without_masks_there_are_deletion_and_insertion():
     images = _images()
     images.masks[:5] = False
-    (row, *_) = score_methods(Template(), images, [KNOWS], normalise=_scale, grid_size=(3, 5))
-    assert {"pointing", "mass", "rank"} < set(row.measures)
-    assert row.mask_area == pytest.approx(16 / 240)
+    table = score_methods(Template(), images, [KNOWS], normalise=_scale, grid_size=(3, 5))
+    assert measures_of(table) == MEASURES
+    assert table["mask_area"][0] == pytest.approx(16 / 240)
     bare = LabelledImages(images.images, images.labels, images.class_names, images.sample_ids)
-    (row, *_) = score_methods(Template(), bare, [KNOWS], normalise=_scale, grid_size=(3, 5))
-    assert set(row.measures) == {f"{kind}_{fill}" for kind in ("deletion", "insertion") for fill in FILLS}
-    assert row.mask_area is None
+    table = score_methods(Template(), bare, [KNOWS], normalise=_scale, grid_size=(3, 5))
+    assert measures_of(table) == DELETION
+    assert table["mask_area"].isna().all()
 
 
 def test_rollout_of_a_vision_transformer_says_that_it_is_class_agnostic(monkeypatch):
@@ -184,14 +178,11 @@ def test_rollout_of_a_vision_transformer_says_that_it_is_class_agnostic(monkeypa
     torch.manual_seed(0)
     network = VisionTransformer(12, 4, embed_dim=22, depth=2, num_heads=2).train()
     images = render_objects(17, image_size=12).images
-    rows = score_methods(network, images, ["rollout", "relevance"], normalise=_scale)
+    rows = score_methods(network, images, ["rollout", "relevance"], normalise=_scale).to_dict("records")
     assert network.training
     rollout, relevance = rows[:2]
-    assert MapNote.AGNOSTIC in rollout.notes
-    assert MapNote.AGNOSTIC not in relevance.notes
-    assert rollout.stages[0].mean == 1.0
-    assert relevance.stages[0].mean < 1.0
-    assert all(math.isfinite(value) for value in rollout.row().values() if isinstance(value, float))
+    assert MapNote.AGNOSTIC in rollout["notes"] and MapNote.AGNOSTIC not in relevance["notes"]
+    assert rollout["sanity_head"] == 1.0 > relevance["sanity_head"]
 
 
 @pytest.mark.parametrize(

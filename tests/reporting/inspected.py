@@ -52,4 +52,4 @@ def looked(one, images, *methods):
 
 
 def inspection(images, *networks):
-    return Inspection(images, networks, {}, {})
+    return Inspection(images, networks)

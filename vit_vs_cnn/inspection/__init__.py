@@ -1,13 +1,12 @@
 """Inspection of networks: maps of attention and of gradients, scores of these maps, locality of attention."""
 
 from vit_vs_cnn.inspection.attention_weights import AttentionMaps, attention_gradients, attention_maps
-from vit_vs_cnn.inspection.map_scores import MethodScore, score_methods
+from vit_vs_cnn.inspection.map_scores import score_methods
 from vit_vs_cnn.inspection.rollout import attention_rollout, rollout_map
 from vit_vs_cnn.inspection.saliency import SaliencyMethod, list_methods, resize_maps, saliency_maps
 
 __all__ = [
     "AttentionMaps",
-    "MethodScore",
     "SaliencyMethod",
     "attention_gradients",
     "attention_maps",

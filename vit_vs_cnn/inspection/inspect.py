@@ -1,10 +1,11 @@
 """Inspection of networks: predictions, maps with a score for each, attention weights, scores of the methods."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+import pandas
 import torch
 from jaxtyping import Float, Int64, UInt8
 from torch import Tensor
@@ -24,15 +25,12 @@ from vit_vs_cnn.inspection.attention_weights import (
     has_attention,
 )
 from vit_vs_cnn.inspection.deletion import DeletionTest, deletion_grid
-from vit_vs_cnn.inspection.map_scores import MethodScore, adjust_scores, random_maps, score_methods
+from vit_vs_cnn.inspection.map_scores import adjust_scores, random_maps, score_methods
 from vit_vs_cnn.inspection.saliency import get_method, list_methods, saliency_maps
 from vit_vs_cnn.runs.evaluation import check_finite
 from vit_vs_cnn.runs.experiment_folder import read_finished_results
 from vit_vs_cnn.runs.trained_network import UNKNOWN, TrainedNetwork, open_network, run_folder
 from vit_vs_cnn.strict_yaml import frame_records
-
-if TYPE_CHECKING:
-    import pandas
 
 #: Methods if none is named: with attention, of a CNN, and of a network without feature maps.
 DEFAULT_ATTENTION_METHODS, DEFAULT_CNN_METHODS = ("rollout", "relevance"), ("grad_cam",)
@@ -57,31 +55,6 @@ class InspectedImages(NamedTuple):
         """The class of an image, if it is known."""
         label = int(self.data.labels[index])
         return None if label == UNKNOWN else self.data.class_names[label]
-
-
-@dataclass(frozen=True)
-class InspectionRequest:
-    """Images, methods and class of an inspection.
-
-    Arguments:
-        images: files, folders, or numbers of test images; randomly chosen test images if empty.
-        image_count: number of images to choose, or largest number from a folder.
-        methods: names; the defaults for each network if empty.
-        target_class: class of the maps; the predicted one if None.
-        score_image_count: number of other images on which all methods, or the named ones, are scored; 0 for none.
-        root: folder of the data, if it has moved.
-        seed: of the chosen images.
-        trust: whether the class of a model that is not the package's own may be imported.
-    """
-
-    images: tuple[str, ...] = ()
-    image_count: int = 16
-    methods: tuple[str, ...] = ()
-    target_class: str | None = None
-    score_image_count: int = 0
-    root: Path | None = None
-    seed: int = 0
-    trust: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,14 +115,14 @@ class Inspection(CommandResult):
     """Maps of networks, their scores, and the page.
 
     Arguments:
-        scores: of each network's methods; empty if not requested.
+        scores: of each network's methods (``score_methods``); empty if not requested.
         skipped: by network and method, reason why the method was not scored.
     """
 
     images: InspectedImages
     networks: tuple[NetworkInspection, ...]
-    scores: Mapping[str, list[MethodScore]]
-    skipped: Mapping[tuple[str, str], str]
+    scores: pandas.DataFrame = field(default_factory=pandas.DataFrame)
+    skipped: Mapping[tuple[str, str], str] = field(default_factory=dict)
     written: tuple[Path, ...] = ()
 
     @property
@@ -167,19 +140,17 @@ class Inspection(CommandResult):
                 lines.append(f"{network.name} has no figures of attention: {network.why_no_attention}")
         return lines + [f"{name}: {method} is not scored: {reason}" for (name, method), reason in self.skipped.items()]
 
-    def frame(self) -> "pandas.DataFrame":
+    def frame(self) -> pandas.DataFrame:
         """One row for each network and method: its scores with their intervals if requested, otherwise the mean area
         under deletion, ``deletion``, and that of random maps, ``chance``.
         """
-        import pandas
-
-        rows = [{"network": name, **row.row()} for name, rows in self.scores.items() for row in rows] or [
+        rows = [
             {"network": network.name, "method": maps.method}
             | {"deletion": float(maps.deletion.mean()), "chance": float(maps.random_deletion.mean())}
             for network in self.networks
             for maps in network.methods
         ]
-        return pandas.DataFrame(rows)
+        return pandas.DataFrame(rows) if self.scores.empty else self.scores
 
     def to_dict(self) -> dict[str, Any]:
         written = [str(path) for path in self.written]
@@ -187,32 +158,32 @@ class Inspection(CommandResult):
 
 
 def inspect_networks(
-    paths: Sequence[Path], request: InspectionRequest, tell: Callable[[str], None] = lambda _: None
+    networks: Sequence[TrainedNetwork],
+    images: InspectedImages,
+    methods: Sequence[str] = (),
+    target_class: str | None = None,
+    tell: Callable[[str], None] = lambda _: None,
 ) -> Inspection:
-    """Open networks, choose images, compute maps and their scores.
+    """Compute predictions, maps and their scores of networks on the same images.
+
+    Arguments:
+        methods: names; the defaults for each network if empty.
+        target_class: class of the maps; the predicted one if None.
 
     Raises:
-        InputError: a network or an image cannot be opened, an unknown method or class.
+        InputError: an unknown method or class.
     """
-    tell("opening")
-    networks = open_networks(paths, trust=request.trust)
-    methods = {network.name: select_methods(network, request.methods) for network in networks}
-    target = None if request.target_class is None else class_number(request.target_class, networks[0].class_names)
-    tell("reading images")
-    options = {"count": request.image_count, "seed": request.seed, "root": request.root, "others": networks[1:]}
-    images = select_images(networks[0], request.images, **options)
-    size = (images.data.images.shape[2], images.data.images.shape[3])
-    grid_size = deletion_grid([network.network for network in networks], size)
-    results = [
-        inspect_network(network, images, methods[network.name], grid_size=grid_size, target_class=target, tell=tell)
-        for network in networks
-    ]
-    scores, skipped = {}, {}
-    for network in networks if request.score_image_count else ():
-        tell(f"scoring the methods of {network.name}")
-        scores[network.name], reasons = score_network(network, request, grid_size, tell)
-        skipped |= {(network.name, method): reason for method, reason in reasons.items()}
-    return Inspection(images, tuple(results), adjust_scores(scores), skipped)
+    chosen = [select_methods(network, methods) for network in networks]
+    target = None if target_class is None else class_number(target_class, networks[0].class_names)
+    options: dict[str, Any] = {"grid_size": _shared_grid(networks), "target_class": target, "tell": tell}
+    pairs = zip(networks, chosen, strict=True)
+    return Inspection(images, tuple(inspect_network(network, images, names, **options) for network, names in pairs))
+
+
+def _shared_grid(networks: Sequence[TrainedNetwork]) -> tuple[int, int]:
+    """Grid of what deletion removes, the same for all networks."""
+    _, rows, cols = networks[0].image_shape
+    return deletion_grid([network.network for network in networks], (rows, cols))
 
 
 def select_methods(trained: TrainedNetwork, names: Sequence[str] = ()) -> list[str]:
@@ -300,27 +271,42 @@ def read_attention(network: TrainedNetwork, pixels: Tensor) -> tuple[AttentionMa
         return None, str(error)
 
 
-def score_network(
-    network: TrainedNetwork,
-    request: InspectionRequest,
-    grid_size: tuple[int, int],
+def score_networks(
+    inspection: Inspection,
+    methods: Sequence[str] = (),
+    *,
+    count: int = 200,
+    seed: int = 0,
+    root: Path | None = None,
     tell: Callable[[str], None] = lambda _: None,
-) -> tuple[list[MethodScore], dict[str, str]]:
-    """Scores of a network's methods on other images, and by method the reason why it was not scored."""
-    options = {"count": request.score_image_count, "seed": derive_seed(request.seed, "score"), "root": request.root}
-    images, names = select_images(network, **options), request.methods or list_methods(network.network)
-    errors = {name: find_error(network, name) for name in select_methods(network, names)}
-    skipped = {name: error for name, error in errors.items() if error is not None}
-    scores = score_methods(
-        network.network,
-        images.data,
-        [name for name in errors if name not in skipped],
-        normalise=lambda of: images_for(network, of),
-        grid_size=grid_size,
-        seed=request.seed,
-        tell=tell,
-    )
-    return scores, skipped
+) -> Inspection:
+    """Inspection with scores of the methods on other test images.
+
+    Arguments:
+        methods: names; all methods of each network if empty.
+        count: number of images.
+        root: folder of the data, if it has moved.
+    """
+    networks, frames, skipped = [inspected.network for inspected in inspection.networks], [], {}
+    grid_size = _shared_grid(networks)
+    for network in networks:
+        tell(f"scoring the methods of {network.name}")
+        images = select_images(network, count=count, seed=derive_seed(seed, "score"), root=root)
+        names = select_methods(network, methods or list_methods(network.network))
+        errors = {name: error for name in names if (error := find_error(network, name)) is not None}
+        scores = score_methods(
+            network.network,
+            images.data,
+            [name for name in names if name not in errors],
+            normalise=lambda of, network=network: images_for(network, of),
+            grid_size=grid_size,
+            seed=seed,
+            tell=tell,
+        )
+        scores.insert(0, "network", network.name)
+        frames.append(scores)
+        skipped |= {(network.name, name): error for name, error in errors.items()}
+    return replace(inspection, scores=adjust_scores(pandas.concat(frames, ignore_index=True)), skipped=skipped)
 
 
 def default_folder(path: Path, checkpoint: Path) -> Path:

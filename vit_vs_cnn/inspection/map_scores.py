@@ -1,11 +1,13 @@
 """Scores of maps on the same images: deletion and insertion, agreement with masks, randomised weights."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import NamedTuple
+from statistics import fmean, stdev
+from typing import Any, NamedTuple
 
 import numpy as np
+import pandas
 import torch
 from jaxtyping import Bool, Float, UInt8
 from scipy import stats
@@ -15,11 +17,7 @@ from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.inspection.attention_weights import Images
 from vit_vs_cnn.inspection.deletion import FILLS, DeletionTest, deletion_grid
-from vit_vs_cnn.inspection.randomized_weights import (
-    RandomizationStage,
-    is_constant_map,
-    weight_randomization_test,
-)
+from vit_vs_cnn.inspection.randomized_weights import is_constant_map, weight_randomization_test
 from vit_vs_cnn.inspection.saliency import (
     Maps,
     SaliencyMethod,
@@ -41,6 +39,8 @@ BATCH_SIZE = 64
 MAX_RANDOMIZATION_IMAGES = 64
 #: Family-wise error rate of the significance marks (*) in one table.
 SCORE_ERROR_RATE = 0.05
+#: Absolute rank correlation after a shuffle from which on a map counts as unchanged.
+MAX_CORRELATION_OF_SENSITIVE_MAP = 0.5
 #: Methods that all others are compared with; they are not tested.
 BASELINE_METHODS = ("random", "centre")
 
@@ -71,80 +71,6 @@ class MaskAgreement(NamedTuple):
     area: Float[Tensor, "batch"]
 
 
-@dataclass(frozen=True)
-class MapMeasure:
-    """One measure of one method; larger is better for all.
-
-    Arguments:
-        p_value: for being above chance and above the centre map: the larger of two one-sided p-values.
-        adjusted_p_value: adjusted for the number of tests in the table; None for a baseline.
-    """
-
-    value: Estimate
-    p_value: float
-    adjusted_p_value: float | None = None
-
-    @property
-    def beats_baselines(self) -> bool:
-        """True if it is significantly above chance and above the centre map."""
-        return self.adjusted_p_value is not None and self.adjusted_p_value < SCORE_ERROR_RATE
-
-
-@dataclass(frozen=True)
-class MethodScore:
-    """Scores of the maps of one method.
-
-    Arguments:
-        mask_area: mean area of the masks, chance for pointing, mass and rank; None without masks.
-        measures: by name: "deletion_mean", "insertion_blur" and so on for each fill; with masks "pointing", "mass" and
-            "rank".
-        constant_share: share of the images with a constant map.
-        stages: of randomised weights, from the head alone to all weights.
-    """
-
-    method: str
-    class_specific: bool
-    images: int
-    mask_area: float | None
-    measures: Mapping[str, MapMeasure]
-    constant_share: float
-    stages: tuple[RandomizationStage, ...]
-
-    @property
-    def is_sensitive(self) -> bool | None:
-        """True if the map changes when all weights are shuffled; None if it is constant then."""
-        return None if self.stages[-1].is_unchanged is None else not self.stages[-1].is_unchanged
-
-    @property
-    def notes(self) -> tuple[MapNote, ...]:
-        """Limits that a reader must know."""
-        if self.method in BASELINE_METHODS:
-            return (MapNote.BASELINE,)
-        head, everything = self.stages[0], self.stages[-1]
-        holds = {
-            MapNote.AGNOSTIC: not self.class_specific,
-            MapNote.CONSTANT: self.constant_share > 0,
-            MapNote.HEAD_UNCHANGED: self.class_specific and head is not everything and head.is_unchanged,
-            MapNote.UNCHANGED: self.is_sensitive is False,
-            MapNote.UNKNOWN: everything.is_unchanged is None,
-        }
-        return tuple(note for note, is_true in holds.items() if is_true)
-
-    def row(self) -> dict[str, str | int | float | bool | None]:
-        """One row of a table, a column for each number."""
-        row = {"method": self.method, "class_specific": self.class_specific, "images": self.images}
-        row["mask_area"] = self.mask_area
-        for name, measure in self.measures.items():
-            estimate = measure.value
-            row |= {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
-            row |= {f"{name}_p": measure.p_value, f"{name}_p_holm": measure.adjusted_p_value}
-        row["constant"] = self.constant_share
-        for stage in self.stages:
-            name = f"sanity_{stage.name.replace(' ', '_')}"
-            row |= {name: stage.mean, f"{name}_sd": stage.standard_deviation}
-        return row | {"moves": self.is_sensitive, "notes": "; ".join(self.notes)}
-
-
 def score_methods(
     network: nn.Module,
     images: LabelledImages,
@@ -154,7 +80,7 @@ def score_methods(
     grid_size: tuple[int, int] | None = None,
     seed: int = 0,
     tell: Callable[[str], None] = lambda _: None,
-) -> list[MethodScore]:
+) -> pandas.DataFrame:
     """Scores of methods on the same images, followed by the scores of a random map and of the centre map.
 
     Every map is for the predicted class. Deletion is ``(AUC_random - AUC) / AUC_random``, insertion ``(AUC -
@@ -169,6 +95,18 @@ def score_methods(
         normalise: from bytes to what the network takes, such as ``Augmenter.normalise``.
         grid_size: (rows, cols) of the tokens that are deleted. Default: the network's own, or (8, 8) for one without.
             Networks that are compared need the same.
+
+    Returns:
+        one row for each ``method``:
+
+        - ``class_specific``; number of ``images``; ``mask_area``, mean area of the masks, which is chance for pointing,
+          mass and rank; ``constant``, share of the images with a constant map; ``notes``, see ``MapNote``;
+        - for each measure ("deletion_mean", "insertion_blur" and so on for each fill; with masks "pointing", "mass" and
+          "rank") the value, larger is better, its 95 % interval ``_low`` to ``_high``, the p-value ``_p`` and the
+          adjusted one ``_p_holm``, which baselines do not have;
+        - for each stage of shuffled weights, from "sanity_head" to "sanity_all", the mean of the rank correlations over
+          shuffles, their standard deviation ``_sd`` and the largest absolute value ``_max``; ``moves``: whether the map
+          changes when all weights are shuffled, None if it is constant then.
 
     Raises:
         InputError: an unknown method, no image, or a method that the network does not support.
@@ -188,31 +126,19 @@ def score_methods(
         batches = [normalise(part) for part in images.images[:MAX_RANDOMIZATION_IMAGES].split(BATCH_SIZE)]
         stages = weight_randomization_test(network, batches, chosen_methods, seed=seed, tell=tell)
     values = {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
-    scores = [_score(method, values, seed, stages[method.name]) for method in chosen_methods]
-    return adjust_scores({"": scores})[""]
+    return adjust_scores(
+        pandas.DataFrame([_score(method, values, seed, stages[method.name]) for method in chosen_methods])
+    )
 
 
-def adjust_scores(scores: Mapping[str, Sequence[MethodScore]]) -> dict[str, list[MethodScore]]:
-    """The scores of several networks with every p-value adjusted for all tests of the table (Holm)."""
-    adjusted = iter(holm([measure.p_value for row in _scored_methods(scores) for measure in row.measures.values()]))
-
-    def with_adjusted(row: MethodScore) -> MethodScore:
-        measures = {name: replace(measure, adjusted_p_value=next(adjusted)) for name, measure in row.measures.items()}
-        return replace(row, measures=measures)
-
-    return {
-        network: [row if row.method in BASELINE_METHODS else with_adjusted(row) for row in rows]
-        for network, rows in scores.items()
-    }
-
-
-def count_tests(scores: Mapping[str, Sequence[MethodScore]]) -> int:
-    """Number of tests: one for each measure of each method of each network."""
-    return sum(len(row.measures) for row in _scored_methods(scores))
-
-
-def _scored_methods(scores: Mapping[str, Sequence[MethodScore]]) -> list[MethodScore]:
-    return [row for rows in scores.values() for row in rows if row.method not in BASELINE_METHODS]
+def adjust_scores(scores: pandas.DataFrame) -> pandas.DataFrame:
+    """Scores, of one or several networks, with every p-value adjusted for all tests of the table (Holm)."""
+    columns = [str(column) for column in scores if str(column).endswith("_p")]
+    p_values = scores[columns].to_numpy(dtype=float)
+    is_tested = ~np.isnan(p_values) & ~scores["method"].isin(BASELINE_METHODS).to_numpy()[:, None]
+    adjusted = np.full_like(p_values, np.nan)
+    adjusted[is_tested] = holm(p_values[is_tested].tolist())
+    return scores.assign(**{f"{column}_holm": values for column, values in zip(columns, adjusted.T, strict=True)})
 
 
 def random_maps(images: Images) -> Iterator[Maps]:
@@ -285,33 +211,62 @@ def _score(
     method: SaliencyMethod,
     values: Mapping[str, Float[np.ndarray, "images"]],
     seed: int,
-    stages: tuple[RandomizationStage, ...],
-) -> MethodScore:
-    name, measures = method.name, {}
+    stages: Mapping[str, Sequence[float]],
+) -> dict[str, Any]:
+    """Row of the table of scores."""
+    constant = float(values[f"{method.name}/constant"].mean())
+    area = values.get(f"{method.name}/area", np.full(1, np.nan))
+    has_mask = ~np.isnan(area)
+    row: dict[str, Any] = {"method": method.name, "class_specific": method.class_specific}
+    row |= {"images": len(values[f"{method.name}/constant"])}
+    row |= {"mask_area": float(area[has_mask].mean()) if has_mask.any() else None}
     for sign, kind in ((-1, "deletion"), (1, "insertion")):
         for fill in FILLS:
-            own, random, centre = (values[f"{of}/{kind}_{fill}"] for of in (name, "chance", "centre"))
-            measures[f"{kind}_{fill}"] = _relative_to_random(own, random, centre, sign, seed)
-    area = values.get(f"{name}/area", np.full(1, np.nan))
-    has_mask = ~np.isnan(area)
-    if has_mask.any():
-        for kind in ("pointing", "mass", "rank"):
-            own, centre = (values[f"{of}/{kind}"][has_mask] for of in (name, "centre"))
-            measures[kind] = _relative_to_area(own, centre, area[has_mask], seed, binary=kind == "pointing")
-    constant = values[f"{name}/constant"]
-    mask_area = float(area[has_mask].mean()) if has_mask.any() else None
-    return MethodScore(name, method.class_specific, len(constant), mask_area, measures, float(constant.mean()), stages)
+            own, random, centre = (values[f"{of}/{kind}_{fill}"] for of in (method.name, "chance", "centre"))
+            row |= _measure(f"{kind}_{fill}", *_relative_to_random(own, random, centre, sign, seed))
+    for kind in ("pointing", "mass", "rank") if has_mask.any() else ():
+        own, centre = (values[f"{of}/{kind}"][has_mask] for of in (method.name, "centre"))
+        row |= _measure(kind, *_relative_to_area(own, centre, area[has_mask], seed, binary=kind == "pointing"))
+    row["constant"] = constant
+    largest = []
+    for stage, correlations in stages.items():
+        known, name = [value for value in correlations if not math.isnan(value)], f"sanity_{stage.replace(' ', '_')}"
+        largest.append(max(map(abs, known), default=None))
+        row |= {name: fmean(known) if known else None, f"{name}_sd": stdev(known) if len(known) > 1 else None}
+        row[f"{name}_max"] = largest[-1]
+    moves = None if largest[-1] is None else largest[-1] < MAX_CORRELATION_OF_SENSITIVE_MAP
+    notes = {
+        MapNote.AGNOSTIC: not method.class_specific,
+        MapNote.CONSTANT: constant > 0,
+        MapNote.HEAD_UNCHANGED: method.class_specific
+        and len(stages) > 1
+        and (largest[0] or 0) >= MAX_CORRELATION_OF_SENSITIVE_MAP,
+        MapNote.UNCHANGED: moves is False,
+        MapNote.UNKNOWN: moves is None,
+    }
+    texts = [note for note, holds in notes.items() if holds]
+    return row | {"moves": moves, "notes": "; ".join([MapNote.BASELINE] if method.name in BASELINE_METHODS else texts)}
 
 
-def _relative_to_random(own: np.ndarray, random: np.ndarray, centre: np.ndarray, sign: int, seed: int) -> MapMeasure:
-    """Areas relative to the areas of random maps; the sign makes larger better."""
+def _measure(name: str, value: Estimate, p_value: float) -> dict[str, float | None]:
+    """Columns of one measure; the adjusted p-value is not known yet."""
+    estimate = {name: value.value, f"{name}_low": value.low, f"{name}_high": value.high}
+    return {**estimate, f"{name}_p": p_value, f"{name}_p_holm": None}
+
+
+def _relative_to_random(
+    own: np.ndarray, random: np.ndarray, centre: np.ndarray, sign: int, seed: int
+) -> tuple[Estimate, float]:
+    """Areas relative to the areas of random maps, the sign makes larger better; and the larger of both p-values."""
     stacked = np.stack([own, random], axis=1)
     value = bootstrap_interval(stacked, lambda means: sign * (means[:, 0] - means[:, 1]) / means[:, 1], seed=seed)
-    return MapMeasure(value, max(one_sided_p_value(sign * (own - baseline)) for baseline in (random, centre)))
+    return value, max(one_sided_p_value(sign * (own - baseline)) for baseline in (random, centre))
 
 
-def _relative_to_area(own: np.ndarray, centre: np.ndarray, area: np.ndarray, seed: int, *, binary: bool) -> MapMeasure:
-    """Agreement with masks; chance is their area."""
+def _relative_to_area(
+    own: np.ndarray, centre: np.ndarray, area: np.ndarray, seed: int, *, binary: bool
+) -> tuple[Estimate, float]:
+    """Agreement with masks, chance is their area; and the larger of both p-values."""
     hits, count = round(float(own.sum())), len(own)
     if binary:
         value = wilson_interval(hits, count)
@@ -319,4 +274,4 @@ def _relative_to_area(own: np.ndarray, centre: np.ndarray, area: np.ndarray, see
     else:
         value = bootstrap_interval(own[:, None], lambda means: means[:, 0], seed=seed)
         by_chance = one_sided_p_value(own - area)
-    return MapMeasure(value, max(by_chance, one_sided_p_value(own - centre)))
+    return value, max(by_chance, one_sided_p_value(own - centre))

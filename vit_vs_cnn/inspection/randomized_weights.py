@@ -1,11 +1,8 @@
 """Test with randomised weights: rank correlation of maps before and after the weights are shuffled."""
 
 import copy
-import math
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from statistics import fmean, stdev
 
 import numpy as np
 import torch
@@ -18,43 +15,10 @@ from vit_vs_cnn.inspection.saliency import Maps, SaliencyMethod, crop_to_model_v
 
 #: A map whose values differ by less than this share of the largest is constant: a few roundings of single precision.
 CONSTANT_MAP_TOLERANCE = 1e-6
-#: Absolute rank correlation from which on a map counts as unchanged.
-MAX_CORRELATION_OF_SENSITIVE_MAP = 0.5
+#: Number of shuffles of each stage.
+NUM_SHUFFLES = 5
 #: Name of the last stage.
 STAGE_ALL_WEIGHTS = "all"
-
-
-@dataclass(frozen=True)
-class RandomizationStage:
-    """Similarity of a method's maps before and after some weights are shuffled.
-
-    Arguments:
-        correlations: of each shuffle, the mean over images of Spearman's correlation with the original maps; chance is
-            0. A constant map has no order: not a number if no map of the shuffle has one.
-    """
-
-    name: str
-    correlations: tuple[float, ...]
-
-    @property
-    def valid_correlations(self) -> tuple[float, ...]:
-        """The correlations that are numbers."""
-        return tuple(correlation for correlation in self.correlations if not math.isnan(correlation))
-
-    @property
-    def mean(self) -> float | None:
-        return fmean(self.valid_correlations) if self.valid_correlations else None
-
-    @property
-    def standard_deviation(self) -> float | None:
-        return stdev(self.valid_correlations) if len(self.valid_correlations) > 1 else None
-
-    @property
-    def is_unchanged(self) -> bool | None:
-        """True if some shuffle keeps a correlation of 0.5 or more, or -0.5 or less; None without a number."""
-        if not self.valid_correlations:
-            return None
-        return max(map(abs, self.valid_correlations)) >= MAX_CORRELATION_OF_SENSITIVE_MAP
 
 
 def weight_randomization_test(
@@ -63,11 +27,11 @@ def weight_randomization_test(
     methods: Sequence[SaliencyMethod],
     *,
     stages: int = 5,
-    redraws: int = 5,
+    redraws: int = NUM_SHUFFLES,
     seed: int = 0,
     tell: Callable[[str], None] = lambda _: None,
-) -> dict[str, tuple[RandomizationStage, ...]]:
-    """Rank correlation of each method's maps with the maps of the same network with shuffled weights, by method.
+) -> dict[str, dict[str, list[float]]]:
+    """Rank correlation of each method's maps with the maps of the same network with shuffled weights.
 
     The parameters of the head alone are shuffled, then of ever more parts, from the head to the input. All maps are for
     the classes that the original network predicts. One shuffled network is in memory at a time.
@@ -79,6 +43,10 @@ def weight_randomization_test(
         network: in evaluation mode.
         batches: of images, as the network takes them.
         redraws: number of shuffles of each stage.
+
+    Returns:
+        by method and stage, of each shuffle the mean over images of Spearman's correlation; chance is 0. A constant map
+        has no order: not a number if no map of the shuffle has one.
     """
     with torch.no_grad():
         classes = [network(batch).argmax(dim=1) for batch in batches]
@@ -89,17 +57,15 @@ def weight_randomization_test(
         return [crop_to_model_view(network, part) for part in maps]
 
     original = {method.name: maps_of(network, method) for method in methods}
-    results: dict[str, tuple[RandomizationStage, ...]] = {method.name: () for method in methods}
+    results: dict[str, dict[str, list[float]]] = {method.name: {} for method in methods}
     for stage, names in randomization_stages(network, stages).items():
-        means: dict[str, list[float]] = {method.name: [] for method in methods}
         for redraw in range(redraws):
             shuffled = with_shuffled_weights(network, names, derive_seed(seed, "redraw", str(redraw)))
             for method in methods:
                 tell(f"comparing maps with those of shuffled weights: {stage}, {method.name}")
                 pairs = zip(original[method.name], maps_of(shuffled, method), strict=True)
-                means[method.name].append(float(torch.cat([rank_correlation(*pair) for pair in pairs]).nanmean()))
-        for name, correlations in means.items():
-            results[name] += (RandomizationStage(stage, tuple(correlations)),)
+                mean = float(torch.cat([rank_correlation(*pair) for pair in pairs]).nanmean())
+                results[method.name].setdefault(stage, []).append(mean)
     return results
 
 

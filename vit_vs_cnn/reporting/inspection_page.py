@@ -3,13 +3,15 @@
 import base64
 import io
 import json
+import math
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import matplotlib as mpl
 import numpy as np
+import pandas
 import torch
 from jaxtyping import Float
 from matplotlib.figure import Figure
@@ -22,21 +24,20 @@ from vit_vs_cnn.inspection.attention_weights import AttentionMaps
 from vit_vs_cnn.inspection.inspect import InspectedImages, Inspection, MethodMaps, NetworkInspection
 from vit_vs_cnn.inspection.map_scores import (
     BASELINE_METHODS,
+    MAX_CORRELATION_OF_SENSITIVE_MAP,
     MAX_RANDOMIZATION_IMAGES,
     NUM_RANDOM_MAPS,
     SCORE_ERROR_RATE,
-    MapMeasure,
-    MethodScore,
-    count_tests,
 )
-from vit_vs_cnn.inspection.randomized_weights import STAGE_ALL_WEIGHTS, RandomizationStage
+from vit_vs_cnn.inspection.randomized_weights import NUM_SHUFFLES, STAGE_ALL_WEIGHTS
 from vit_vs_cnn.inspection.saliency import METHODS, resize_maps
 from vit_vs_cnn.models.input_wrappers import has_center_crop
 from vit_vs_cnn.reporting.figures import attention as figures
 from vit_vs_cnn.reporting.figures.drawing import as_rgb
 from vit_vs_cnn.reporting.page import Page
 from vit_vs_cnn.reporting.style import assign_styles
-from vit_vs_cnn.reporting.table import Table, print_lines, print_tables, to_csv_text
+from vit_vs_cnn.reporting.table import Table, print_lines, print_tables
+from vit_vs_cnn.strict_yaml import to_json_values
 
 #: Largest size of the page without figures, and the share of it for weights, images and maps.
 MAX_PAGE_BYTES, CONTENT_SHARE = 10_000_000, 0.94
@@ -47,8 +48,6 @@ MAX_MAP_SIZE = 56
 COLOUR_MAPS = ("viridis", "cividis")
 #: Methods that the page computes in the browser, for any token.
 METHODS_COMPUTED_ON_PAGE = {"raw_attention", "rollout"}
-#: Scores of the methods of each network, by the network's name.
-Scores = Mapping[str, Sequence[MethodScore]]
 #: For each network, by its number: its weights for one image, encoded as text, and their largest rounding error.
 _Packed: TypeAlias = dict[int, tuple[str, float]]
 
@@ -108,7 +107,7 @@ def write_inspection_page(
     for note in (_page_limits(inspection, count, max_error), ABOUT_LABELS.format(classes=classes), ABOUT_DELETION):
         page.text(note, note=True)
     page.text(ABOUT_AGNOSTIC, note=True)
-    if inspection.scores:
+    if not inspection.scores.empty:
         _add_scores(page, inspection.scores)
     _add_figures(page, inspection)
     rows, title = _prediction_rows(inspection), "Predictions and deletion scores"
@@ -117,22 +116,22 @@ def write_inspection_page(
     return page.write(folder)
 
 
-def _add_scores(page: Page, scores: Scores) -> None:
+def _add_scores(page: Page, scores: pandas.DataFrame) -> None:
     """Add the scores and the test with randomised weights, and write all numbers into files."""
     page.heading("How far the maps can be trusted")
-    for name, rows in scores.items():
+    for name, rows in _by_network(scores):
         page.table(score_table(name, rows))
         page.table(randomization_table(name, rows))
         page.bullets(score_notes(rows))
     for legend in score_legends(scores):
         page.text(legend, note=True)
-    numbers = [{"network": name, **row.row()} for name, methods in scores.items() for row in methods]
-    page.files |= {"scores.csv": to_csv_text(numbers), "scores.json": json.dumps(numbers, indent=1) + "\n"}
+    page.files["scores.csv"] = scores.to_csv(index=False, lineterminator="\n")
+    page.files["scores.json"] = json.dumps(to_json_values(scores.to_dict("records")), indent=1) + "\n"
 
 
-def print_scores(scores: Scores, console: Console) -> None:
+def print_scores(scores: pandas.DataFrame, console: Console) -> None:
     """Print the scores in a terminal, which shows some of their columns only."""
-    for number, (name, rows) in enumerate(scores.items()):
+    for number, (name, rows) in enumerate(_by_network(scores)):
         if number:
             console.print()
         print_tables([score_table(name, rows), randomization_table(name, rows)], console)
@@ -140,50 +139,59 @@ def print_scores(scores: Scores, console: Console) -> None:
     print_lines(score_legends(scores), console, "dim")
 
 
-def score_legends(scores: Scores) -> list[str]:
+def _by_network(scores: pandas.DataFrame) -> list[tuple[str, pandas.DataFrame]]:
+    """Names of the networks, and their rows without the columns of other networks."""
+    return [(str(name), rows.dropna(axis=1, how="all")) for name, rows in scores.groupby("network", sort=False)]
+
+
+def score_legends(scores: pandas.DataFrame) -> list[str]:
     """Explanations of the tables of scores."""
-    every = [row for rows in scores.values() for row in rows]
-    images = min(MAX_RANDOMIZATION_IMAGES, *(row.images for row in every))
-    redraws = len(every[0].stages[0].correlations)
+    tests = int(scores.filter(regex="_p_holm$").count().sum())
+    images = min(MAX_RANDOMIZATION_IMAGES, scores["images"].min())
     return [
-        SCORE_LEGEND.format(maps=NUM_RANDOM_MAPS, alpha=SCORE_ERROR_RATE, tests=count_tests(scores)),
-        RANDOMIZATION_LEGEND.format(redraws=redraws, images=images),
+        SCORE_LEGEND.format(maps=NUM_RANDOM_MAPS, alpha=SCORE_ERROR_RATE, tests=tests),
+        RANDOMIZATION_LEGEND.format(redraws=NUM_SHUFFLES, images=images),
     ]
 
 
-def score_table(name: str, rows: Sequence[MethodScore]) -> Table:
+def score_table(name: str, rows: pandas.DataFrame) -> Table:
     """Table of all measures with their intervals; a terminal shows deletion with one fill value only."""
-    measures = list(rows[0].measures)
+    measures = [str(column).removesuffix("_p") for column in rows if str(column).endswith("_p")]
     columns = ["method", *(measure.replace("_", "\n") for measure in measures)]
-    cells = [[row.method, *(_value_and_interval(row.measures[measure]) for measure in measures)] for row in rows]
+    cells = [[row["method"], *(_score(row, measure) for measure in measures)] for row in rows.to_dict("records")]
     page_only_columns = frozenset(column for column in columns if column.endswith(("\nblur", "\nnoise")))
-    return Table(f"{name}: {rows[0].images:,} images", columns, cells, page_only_columns=page_only_columns)
+    return Table(f"{name}: {rows['images'].iloc[0]:,} images", columns, cells, page_only_columns=page_only_columns)
 
 
-def randomization_table(name: str, rows: Sequence[MethodScore]) -> Table:
+def randomization_table(name: str, rows: pandas.DataFrame) -> Table:
     """Table of the rank correlation of each method's maps by stage; a terminal shows the first and the last stage."""
-    names = [stage.name for stage in rows[0].stages]
-    titles = [title.replace(" to ", " to\n") for title in names]
-    titles[0] = f"{titles[0]} alone" if names[0] != STAGE_ALL_WEIGHTS else titles[0]
-    cells = [[row.method, *(_correlation(row, stage) for stage in row.stages)] for row in rows]
+    stages = [str(column).removesuffix("_max") for column in rows if str(column).endswith("_max")]
+    stages.sort(key=lambda stage: stage.endswith(f"_{STAGE_ALL_WEIGHTS}"))  # the stages of other networks come between
+    titles = [stage.removeprefix("sanity_").replace("_to_", " to\n", 1) for stage in stages]
+    titles[0] = f"{titles[0]} alone" if titles[0] != STAGE_ALL_WEIGHTS else titles[0]
+    cells = [
+        [row["method"], *(_correlation(row, stage, is_first=stage is stages[0]) for stage in stages)]
+        for row in rows.to_dict("records")
+    ]
     return Table(f"{name}: shuffled weights", ["method", *titles], cells, page_only_columns=frozenset(titles[1:-1]))
 
 
-def _correlation(row: MethodScore, stage: RandomizationStage) -> str:
+def _correlation(row: Mapping[Hashable, Any], stage: str, *, is_first: bool) -> str:
     """Mean and standard deviation, or the reason for a missing number."""
-    is_head_alone = stage is row.stages[0] and stage.name != STAGE_ALL_WEIGHTS
-    if is_head_alone and not row.class_specific and {*stage.valid_correlations} == {1.0}:
+    mean, deviation, largest = (row.get(f"{stage}{suffix}", math.nan) for suffix in ("", "_sd", "_max"))
+    if is_first and not stage.endswith(STAGE_ALL_WEIGHTS) and not row["class_specific"] and mean == 1:
         return "class-agnostic"
-    if stage.mean is None:
+    if math.isnan(mean):
         return "constant"
-    spread = "" if stage.standard_deviation is None else f" ± {_two_digits(stage.standard_deviation)}"
-    mark = " !" if stage.is_unchanged and row.method not in BASELINE_METHODS else ""
-    return f"{_two_digits(stage.mean)}{spread}{mark}"
+    spread = "" if math.isnan(deviation) else f" ± {_two_digits(deviation)}"
+    is_unchanged = largest >= MAX_CORRELATION_OF_SENSITIVE_MAP and row["method"] not in BASELINE_METHODS
+    return f"{_two_digits(mean)}{spread}{' !' * is_unchanged}"
 
 
-def _value_and_interval(measure: MapMeasure) -> str:
-    value, low, high = (_two_digits(x) for x in (measure.value.value, measure.value.low, measure.value.high))
-    return f"{value}{'*' if measure.beats_baselines else ' '}\n{low},{high}"
+def _score(row: Mapping[Hashable, Any], measure: str) -> str:
+    """Value with its interval, and a star if it is significantly above chance and above the centre map."""
+    value, low, high = (_two_digits(row[f"{measure}{suffix}"]) for suffix in ("", "_low", "_high"))
+    return f"{value}{'*' if row[f'{measure}_p_holm'] < SCORE_ERROR_RATE else ' '}\n{low},{high}"
 
 
 def _two_digits(number: float) -> str:
@@ -191,18 +199,19 @@ def _two_digits(number: float) -> str:
     return f"{round(number, 2) + 0.0:.2f}"
 
 
-def score_notes(rows: Sequence[MethodScore]) -> list[str]:
+def score_notes(rows: pandas.DataFrame) -> list[str]:
     """Notes on the limits of each method, and on the methods that point at the object."""
     by_note: dict[str, list[str]] = {}
-    for row in rows:
-        for note in row.notes:
-            by_note.setdefault(note, []).append(row.method)
+    for method, notes in zip(rows["method"], rows["notes"], strict=True):
+        for note in filter(None, notes.split("; ")):
+            by_note.setdefault(note, []).append(method)
     lines = [f"{', '.join(methods)}: {note}" for note, methods in by_note.items()]
-    if area := rows[0].mask_area:
-        beats = [row.method for row in rows if "pointing" in row.measures and row.measures["pointing"].beats_baselines]
+    if "mask_area" in rows:
+        beats = rows["method"][rows["pointing_p_holm"] < SCORE_ERROR_RATE].tolist()
+        area = rows["mask_area"].iloc[0]
         line = f"Pointing significantly above chance ({area:.2f}) and the centre: {', '.join(beats) or 'no method'}."
-        attending = [row.method for row in rows if row.method in METHODS and METHODS[row.method].needs == "attention"]
-        if beats and attending and not {*beats} & {*attending}:
+        attending = {name for name in rows["method"] if name in METHODS and METHODS[name].needs == "attention"}
+        if beats and attending and not attending & {*beats}:
             line += " No method of attention is."
         lines.insert(0, line)
     return lines

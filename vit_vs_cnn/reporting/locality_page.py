@@ -5,6 +5,7 @@ import json
 import math
 from collections.abc import Sequence
 from statistics import fmean, stdev
+from typing import Any
 
 import numpy as np
 import pandas
@@ -113,9 +114,9 @@ def head_centres(heads: pandas.DataFrame) -> Figure:
     layers = heads.groupby("layer")
     figure, axes = make_panels(len(layers), PANELS_IN_ROW, 2.1, 2.3)
     far = (heads[["centre_rows", "centre_cols"]].abs().max(axis=1) + heads["width"]).max()
-    for axis, (layer, of_layer) in zip(axes, layers, strict=True):
+    for number, (axis, (_, of_layer)) in enumerate(zip(axes, layers, strict=True), start=1):
         _draw_heads(axis, of_layer, 1.08 * max(1.5, far))
-        axis.set_title(f"layer {layer + 1}", fontsize=9)
+        axis.set_title(f"layer {number}", fontsize=9)
     for axis in axes[::PANELS_IN_ROW]:
         axis.set_ylabel("rows", fontsize=8)
     legend = "circles: standard deviation; crosses: offsets of a 3 x 3 kernel"
@@ -130,7 +131,7 @@ def attention_distances(layers: pandas.DataFrame, heads: pandas.DataFrame) -> Fi
     plot_distances(axis, distances, ModelStyle(COLOURS[0], "o"), "mean of heads")
     axis.plot(layers["layer"] + 1, layers["uniform_distance"], "--", color="black", label="uniform attention")
     axis.set_title("Mean attention distance")
-    axis.set_ylim(0, 1.08 * max(heads["distance"].max(), layers["uniform_distance"].max()))
+    axis.set_ylim(0, 1.08 * max(*heads["distance"], *layers["uniform_distance"]))
     _add_ticks_and_legend(figure, axis, layers)
     return figure
 
@@ -180,7 +181,15 @@ def before_and_after(layers: pandas.DataFrame, order: Sequence[str], measure: st
             of_cell = layers[(layers["contender"] == name) & (layers["train_size"] == size)].groupby("layer")
             for when, style in (("before", "--"), ("after", "o-")):
                 means = of_cell[f"{measure}_{when}"].mean()
-                axis.plot(means.index + 1, means, style, color=colour, ms=3.5, lw=1.2, label=f"n = {size:,}, {when}")
+                axis.plot(
+                    range(1, of_cell.ngroups + 1),
+                    means,
+                    style,
+                    color=colour,
+                    ms=3.5,
+                    lw=1.2,
+                    label=f"n = {size:,}, {when}",
+                )
         axis.set_title(name, fontsize=9)
         axis.grid(alpha=0.3)
     for axis in axes[-4:]:
@@ -194,9 +203,10 @@ def study_table(layers: pandas.DataFrame, order: Sequence[str] = ()) -> Table:
     """Table with a row for each contender, size and measure: mean over layers and seeds, and spread over seeds."""
     rows = []
     for size, name in itertools.product(sorted(layers["train_size"].unique()), order or layers["contender"].unique()):
-        of_cell = layers[(layers["contender"] == name) & (layers["train_size"] == size)].groupby("seed")
+        of_cell = layers[(layers["contender"] == name) & (layers["train_size"] == size)]
+        by_seed: Any = of_cell.groupby("seed").mean(numeric_only=True)
         for measure in SUMMARY_MEASURES if len(of_cell) else ():
-            texts = [_over_seeds(of_cell[f"{measure}_{when}"].mean().tolist()) for when in ("before", "after")]
+            texts = [_over_seeds(by_seed[f"{measure}_{when}"].tolist()) for when in ("before", "after")]
             rows.append([name, f"{size:,}", measure, *texts])
     title = "Means over layers and seeds, ± standard deviation over seeds"
     return Table(title, ["contender", "n", "measure", "before", "after"], rows, "before_and_after", group_by="n")

@@ -3,9 +3,9 @@
 import csv
 import io
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from vit_vs_cnn.reporting.style import ModelStyles
 
@@ -70,15 +70,6 @@ class Table:
         numbers = [column not in NAME_COLUMNS for column in self.columns]
         writer.writerows([self.columns, *(list(map(_csv_cell, row, numbers)) for row in self.rows)])
         return text.getvalue()
-
-
-def to_csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
-    """CSV text of all columns of any row."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, dict.fromkeys(column for row in rows for column in row), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
 
 
 def print_tables(tables: Sequence[Table], console: "Console", styles: ModelStyles | None = None) -> None:
