@@ -179,7 +179,7 @@ def _table(
         if comparison is not None:
             details = [_difference(comparison, pair[0].key), _conclusion(analysis, comparison)]
         elif len(pair) == 1 and points[0] is not None:
-            details = [_percent_range(points[0].accuracy), ""]
+            details = [f"{100 * points[0].accuracy.low:.1f} to {100 * points[0].accuracy.high:.1f}", ""]
         else:
             details = ["", "not compared"]
         rows.append((f"{size:,}", *accuracies, *details))
@@ -206,19 +206,14 @@ def _difference(comparison: PairComparison, first: str) -> str:
 
 def _conclusion(analysis: Analysis, comparison: PairComparison) -> str:
     """Conclusion of a row, with the difference at equal compute if the models differ in compute."""
-    match comparison.conclusion:
-        case Conclusion.EQUIVALENT:
-            return f"equivalent within {format_margin(comparison.margin)}"
-        case Conclusion.SIGNIFICANTLY_BETTER:
-            return f"significant{_at_equal_compute(analysis, comparison)}"
-    return str(comparison.conclusion)
-
-
-def _at_equal_compute(analysis: Analysis, comparison: PairComparison) -> str:
+    if comparison.conclusion is Conclusion.EQUIVALENT:
+        return f"equivalent within {format_margin(comparison.margin)}"
+    if comparison.conclusion is not Conclusion.SIGNIFICANTLY_BETTER:
+        return str(comparison.conclusion)
     if (lead := _lead_at_equal_compute(analysis, comparison)) is None:
-        return ""
+        return "significant"
     relation = "also" if lead.low > 0 else "reversed" if lead.high < 0 else "not significant"
-    return f", {relation} at equal compute: {100 * lead.value:+.1f} ({format_interval(lead)})"
+    return f"significant, {relation} at equal compute: {100 * lead.value:+.1f} ({format_interval(lead)})"
 
 
 def _lead_at_equal_compute(analysis: Analysis, comparison: PairComparison) -> Estimate | None:
@@ -236,11 +231,14 @@ def recommendation_text(analysis: Analysis) -> str:
     best, comparison = names[advice.best], advice.comparison
     if comparison is None or advice.rival is None:
         return f"none, as nothing is compared with the {best}."
-    rival, has_conclusion = names[advice.rival], advice.kind is not RecommendationKind.NO_CONCLUSION
     match advice.kind:
         case RecommendationKind.NOTHING_LEARNED:
             text = _nothing_learned_text(analysis)
-        case _ if has_conclusion and advice.others:
+        case RecommendationKind.NO_CONCLUSION:
+            option = " (--protocol.seeds '[0, 1, 2]')" * _needs_seeds(advice)
+            single = " The interval of one seed covers other test images only." * (comparison.seeds == 1)
+            text = f"no conclusion: {comparison.obstacle}{option}.{single}"
+        case _ if advice.others:
             text = _recommendation_of_several_starts(analysis, comparison)
         case RecommendationKind.TRAIN:
             text = f"train the {best}."
@@ -249,13 +247,9 @@ def recommendation_text(analysis: Analysis) -> str:
         case RecommendationKind.EITHER:
             margin = format_margin(comparison.margin)
             text = f"either; their accuracies differ by less than {margin}.{_compute_text(analysis)}"
-        case RecommendationKind.NO_CONCLUSION:
-            option = " (--protocol.seeds '[0, 1, 2]')" * _needs_seeds(advice)
-            text = f"no conclusion: {comparison.obstacle}{option}."
-            if comparison.seeds == 1:
-                text += " The interval of one seed covers other test images only."
         case _:
-            text = f"not enough evidence to prefer the {best} or the {rival}. {_missing_evidence_text(analysis)}"
+            evidence = _missing_evidence_text(analysis)
+            text = f"not enough evidence to prefer the {best} or the {names[advice.rival]}. {evidence}"
     return text
 
 
@@ -350,22 +344,21 @@ def _missing_evidence_text(analysis: Analysis) -> str:
     advice = analysis.recommendation
     comparison = advice.comparison
     assert comparison is not None
-    goal, minimum = max(abs(comparison.difference.value), comparison.margin), _detectable_text(comparison)
-    if comparison.minimum_detectable is not None and comparison.minimum_detectable <= goal:
-        return f"{minimum} The measured difference is smaller."
+    goal, minimum = max(abs(comparison.difference.value), comparison.margin), comparison.minimum_detectable
+    text = f"With {format_count(comparison.seeds, 'seed')} and {format_count(comparison.images, 'test image')}, "
+    if minimum is None:
+        text += "no difference can be detected in 80 % of such experiments."
+    else:
+        text += (
+            f"only a true difference of at least {100 * minimum:.1f} points is detected in 80 % of such experiments."
+        )
+    if minimum is not None and minimum <= goal:
+        return f"{text} The measured difference is smaller."
     numbers = {"seeds": advice.seeds_needed, "test images": advice.images_needed}
     options = [f"{number:,} {unit}" for unit, number in numbers.items() if number is not None]
     if not options:
-        return f"{minimum} To detect {100 * goal:.1f} points, both more seeds and more test images are needed."
-    return f"{minimum} To detect {100 * goal:.1f} points as reliably, {' or '.join(options)} in total are needed."
-
-
-def _detectable_text(comparison: PairComparison) -> str:
-    design = f"{format_count(comparison.seeds, 'seed')} and {format_count(comparison.images, 'test image')}"
-    if comparison.minimum_detectable is None:
-        return f"With {design}, no difference can be detected in 80 % of such experiments."
-    points = f"{100 * comparison.minimum_detectable:.1f} points"
-    return f"With {design}, only a true difference of at least {points} is detected in 80 % of such experiments."
+        return f"{text} To detect {100 * goal:.1f} points, both more seeds and more test images are needed."
+    return f"{text} To detect {100 * goal:.1f} points as reliably, {' or '.join(options)} in total are needed."
 
 
 def _compute_text(analysis: Analysis) -> str:
@@ -394,10 +387,14 @@ def _more_images(analysis: Analysis, shown: Sequence[ModelSummary]) -> str:
         is_shown = Conclusion.SIGNIFICANTLY_BETTER in conclusions
         text = "no crossover was found" if is_shown else "not enough evidence to say which is better"
         sentences.append(f"{text} between {span} images.")
-    forecasts = [forecast for key in keys for forecast in analysis.forecasts if forecast.model == key]
-    if forecasts:
-        texts = [f"{names[forecast.model]} {_percent_with_range(forecast.accuracy)}" for forecast in forecasts]
-        sentences.append(f"Forecast for {forecasts[0].train_size:,} images: {', '.join(texts)}.")
+    texts = [
+        f"{names[key]} {100 * accuracy.value:.0f} % ({100 * accuracy.low:.0f} to {100 * accuracy.high:.0f})"
+        for key in keys
+        for forecast in analysis.forecasts
+        if forecast.model == key and (accuracy := forecast.accuracy)
+    ]
+    if texts:
+        sentences.append(f"Forecast for {analysis.forecasts[0].train_size:,} images: {', '.join(texts)}.")
     return " ".join(sentences) or "see the table."
 
 
@@ -480,11 +477,3 @@ def format_margin(margin: float) -> str:
 
 def _percent(estimate: Estimate) -> str:
     return f"{100 * estimate.value:.1f} %"
-
-
-def _percent_range(estimate: Estimate) -> str:
-    return f"{100 * estimate.low:.1f} to {100 * estimate.high:.1f}"
-
-
-def _percent_with_range(estimate: Estimate) -> str:
-    return f"{100 * estimate.value:.0f} % ({100 * estimate.low:.0f} to {100 * estimate.high:.0f})"

@@ -1,6 +1,6 @@
 """Caveats: reasons that weaken a comparison or allow no conclusion."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 
@@ -10,7 +10,7 @@ from vit_vs_cnn.regimes.measurements import Measurements
 from vit_vs_cnn.regimes.model_summaries import ModelSummary, display_name, macs_ratio, millions
 from vit_vs_cnn.runs.analysis_plan import MAX_EQUAL_MACS_RATIO, AnalysisPlan, missing_weights_texts
 from vit_vs_cnn.runs.recipe_care import recipe_obstacle, recipe_sensitivity
-from vit_vs_cnn.runs.result import RecipeSource, RunResult, ScoredOn, StartKind, group_results
+from vit_vs_cnn.runs.result import RecipeSource, RunResult, ScoredOn, StartKind
 from vit_vs_cnn.statistics.pair_comparison import MIN_SEEDS_FOR_CONCLUSION, Obstacle, ObstacleKind
 
 #: Reasons in the test-set log against a conclusion on a model, by its key.
@@ -138,11 +138,8 @@ def find_caveats(
     if len({r.scores.scored_on for r in results}) > 1:
         raise InputError("results: some are scored on test images, others on validation images")
     caveats = [
-        *_weights_caveats(plan),
-        *_log_caveats(results, log_objections),
-        *(Caveat(CaveatKind.PLAN_CHANGED, _WEAKENS, text) for text in (plan.deviation_texts if plan else ())),
-        *_score_caveats(results),
-        *(Caveat(CaveatKind.FEW_CLASSES_PREDICTED, _WEAKENS, f"{text}.") for text in few_classes),
+        *_plan_caveats(results, plan, log_objections),
+        *_score_caveats(results, few_classes),
         *_stability_caveats(measured),
         *_recipe_caveats(results, pairs),
         *_augmentation_caveats(results),
@@ -150,7 +147,6 @@ def find_caveats(
         *_compute_caveats(results, models, pairs),
         *_seed_caveats(measured),
         *_epoch_caveats(results),
-        *_schedule_caveats(results),
     ]
     return sorted(caveats, key=lambda caveat: -caveat.severity)
 
@@ -158,35 +154,34 @@ def find_caveats(
 _INFORMS, _WEAKENS, _BLOCKS = CaveatSeverity.INFORMS, CaveatSeverity.WEAKENS, CaveatSeverity.BLOCKS
 
 
-def _weights_caveats(plan: AnalysisPlan | None) -> list[Caveat]:
-    if plan is None or not plan.missing_weights:
-        return []
-    texts = missing_weights_texts(dict(plan.missing_weights))
-    return [Caveat(CaveatKind.WEIGHTS_MISSING, _WEAKENS, text) for text in texts]
+def _plan_caveats(
+    results: Sequence[RunResult], plan: AnalysisPlan | None, log_objections: LogObjections
+) -> Iterator[Caveat]:
+    """Caveats from the analysis plan and the test-set log."""
+    for text in missing_weights_texts(dict(plan.missing_weights)) if plan and plan.missing_weights else ():
+        yield Caveat(CaveatKind.WEIGHTS_MISSING, _WEAKENS, text)
+    for text in dict.fromkeys(log_objections[r.contender].text for r in results if r.contender in log_objections):
+        yield Caveat(CaveatKind.TEST_SET_LOG, _BLOCKS, f"{text[0].upper()}{text[1:]}.")
+    for text in plan.deviation_texts if plan else ():
+        yield Caveat(CaveatKind.PLAN_CHANGED, _WEAKENS, text)
 
 
-def _log_caveats(results: Sequence[RunResult], log_objections: LogObjections) -> list[Caveat]:
-    texts = dict.fromkeys(log_objections[r.contender].text for r in results if r.contender in log_objections)
-    return [Caveat(CaveatKind.TEST_SET_LOG, _BLOCKS, f"{text[0].upper()}{text[1:]}.") for text in texts]
-
-
-def _score_caveats(results: Sequence[RunResult]) -> list[Caveat]:
-    caveats = []
+def _score_caveats(results: Sequence[RunResult], few_classes: Sequence[str]) -> Iterator[Caveat]:
     if any(r.scores.scored_on is not ScoredOn.TEST for r in results):
         text = "Accuracies are measured on validation images, which were used to choose recipes: no conclusion."
-        caveats.append(Caveat(CaveatKind.VALIDATION_SCORES, _BLOCKS, text))
+        yield Caveat(CaveatKind.VALIDATION_SCORES, _BLOCKS, text)
     if stopped := [r for r in results if r.cost.ended_early]:
         runs = [
             f"{display_name(r.contender)} with {r.train_size:,} images, seed {r.seed}" for r in stopped[:_MAX_NAMED]
         ]
         steps = f"the first after {stopped[0].cost.steps} of {stopped[0].cost.planned_steps} steps"
         text = f"{len(stopped)} of {len(results)} runs stopped before their budget ended ({'; '.join(runs)}; {steps})."
-        caveats.append(Caveat(CaveatKind.STOPPED_EARLY, _BLOCKS, text))
-    return caveats
+        yield Caveat(CaveatKind.STOPPED_EARLY, _BLOCKS, text)
+    for text in few_classes:
+        yield Caveat(CaveatKind.FEW_CLASSES_PREDICTED, _WEAKENS, f"{text}.")
 
 
-def _stability_caveats(measured: Measurements) -> list[Caveat]:
-    results = []
+def _stability_caveats(measured: Measurements) -> Iterator[Caveat]:
     for model in measured.models:
         failed = [(size, seed) for size in measured.sizes for seed in measured.failed_seeds(model, size)]
         runs = sum(len(measured.shared_seeds(size, model)) for size in measured.sizes)
@@ -197,8 +192,7 @@ def _stability_caveats(measured: Measurements) -> list[Caveat]:
                 f"In {len(failed)} of {runs} runs {display_name(model)} is not clearly better than always predicting "
                 f"the most frequent class ({examples}{more})."
             )
-            results.append(Caveat(CaveatKind.UNSTABLE_TRAINING, _WEAKENS, text))
-    return results
+            yield Caveat(CaveatKind.UNSTABLE_TRAINING, _WEAKENS, text)
 
 
 def max_unseen_failure_rate(seeds: int) -> float:
@@ -206,36 +200,28 @@ def max_unseen_failure_rate(seeds: int) -> float:
     return 1 - 0.05 ** (1 / seeds)
 
 
-def _recipe_caveats(results: Sequence[RunResult], pairs: Collection[tuple[str, str]]) -> list[Caveat]:
-    caveats = []
+def _recipe_caveats(results: Sequence[RunResult], pairs: Collection[tuple[str, str]]) -> Iterator[Caveat]:
     if all(r.tuning is None and r.recipe_source in (None, RecipeSource.GIVEN) for r in results):
-        caveats.append(Caveat(CaveatKind.HAND_SET_RECIPES, _INFORMS, "Recipes were set by hand."))
+        yield Caveat(CaveatKind.HAND_SET_RECIPES, _INFORMS, "Recipes were set by hand.")
     by_reason: dict[str, list[str]] = {}
     for size in sorted({r.train_size for r in results}):
         if (unequal := recipe_obstacle(_group_by_model([r for r in results if r.train_size == size]))) is not None:
             by_reason.setdefault(unequal.text, []).append(f"{size:,}")
-    caveats += [
-        Caveat(CaveatKind.UNEQUAL_RECIPE_CARE, _BLOCKS, f"With {', '.join(sizes)} images {reason}: no conclusion.")
-        for reason, sizes in by_reason.items()
-    ]
+    for reason, sizes in by_reason.items():
+        text = f"With {', '.join(sizes)} images {reason}: no conclusion."
+        yield Caveat(CaveatKind.UNEQUAL_RECIPE_CARE, _BLOCKS, text)
     sources = {r.contender: r.recipe_source for r in results}
     by_hand = [name for name, source in sources.items() if source is RecipeSource.GIVEN]
     recommended = [name for name, source in sources.items() if source is RecipeSource.RECOMMENDED]
     if by_hand and recommended:
         names = join_names(by_hand), join_names(recommended)
         text = f"Some recipes were set by hand ({names[0]}), others are recommended ({names[1]})."
-        caveats.append(Caveat(CaveatKind.DIFFERENT_RECIPE_SOURCES, _WEAKENS, text))
-    return caveats + _sensitivity_caveats(results, pairs)
-
-
-def _sensitivity_caveats(results: Sequence[RunResult], pairs: Collection[tuple[str, str]]) -> list[Caveat]:
+        yield Caveat(CaveatKind.DIFFERENT_RECIPE_SOURCES, _WEAKENS, text)
     largest = {r.contender: r for r in sorted(results, key=lambda r: r.train_size)}
-    caveats = []
     for first, second in pairs:
         if (sensitivity := recipe_sensitivity(largest[first], largest[second])) is not None:
             severity = _INFORMS if sensitivity.same_order else _WEAKENS
-            caveats.append(Caveat(CaveatKind.RECIPE_SENSITIVITY, severity, sensitivity.text))
-    return caveats
+            yield Caveat(CaveatKind.RECIPE_SENSITIVITY, severity, sensitivity.text)
 
 
 def _group_by_model(results: Iterable[RunResult]) -> dict[str, list[RunResult]]:
@@ -245,108 +231,92 @@ def _group_by_model(results: Iterable[RunResult]) -> dict[str, list[RunResult]]:
     return models
 
 
-def _augmentation_caveats(results: Sequence[RunResult]) -> list[Caveat]:
+def _augmentation_caveats(results: Sequence[RunResult]) -> Iterator[Caveat]:
     """Caveat if models have different augmentations at the same training-set size."""
     for size in sorted({r.train_size for r in results}):
-        augmentations: dict[str, set[str]] = {}
-        for r in results:
-            if r.train_size == size:
-                augmentations.setdefault(r.contender, set()).add(str(r.augmentation or "defaults"))
         sides: dict[str, list[str]] = {}
-        for model, texts in augmentations.items():
-            sides.setdefault(", ".join(sorted(texts)), []).append(display_name(model))
+        for model, runs in _group_by_model([r for r in results if r.train_size == size]).items():
+            text = ", ".join(sorted({str(r.augmentation or "defaults") for r in runs}))
+            sides.setdefault(text, []).append(display_name(model))
         if len(sides) > 1:  # long settings are left out
             examples = [" and ".join(names) + (f": {text}" if len(text) < 20 else "") for text, names in sides.items()]
             text = f"Augmentation differs between models ({' vs '.join(examples)})."
-            return [Caveat(CaveatKind.DIFFERENT_AUGMENTATION, _WEAKENS, text)]
-    return []
+            yield Caveat(CaveatKind.DIFFERENT_AUGMENTATION, _WEAKENS, text)
+            return
 
 
-def _start_caveats(results: Sequence[RunResult]) -> list[Caveat]:
-    caveats = []
+def _start_caveats(results: Sequence[RunResult]) -> Iterator[Caveat]:
     if names := dict.fromkeys(display_name(r.contender) for r in results if r.start.start_history_known is False):
         text = (
             f"The training images of the weights that {join_names([*names])} started from are not recorded: test "
             "images may be among them."
         )
-        caveats.append(Caveat(CaveatKind.START_IMAGES_UNKNOWN, _INFORMS, text))
+        yield Caveat(CaveatKind.START_IMAGES_UNKNOWN, _INFORMS, text)
     if overlap := {display_name(r.contender): count for r in results if (count := r.start.scored_images_in_start)}:
         examples = ", ".join(f"{model}: {count:,}" for model, count in overlap.items())
         text = f"Start weights were trained on test images ({examples}), which the config allows."
-        caveats.append(Caveat(CaveatKind.START_TRAINED_ON_TEST_IMAGES, _WEAKENS, text))
-    return caveats
+        yield Caveat(CaveatKind.START_TRAINED_ON_TEST_IMAGES, _WEAKENS, text)
 
 
 def _compute_caveats(
     results: Sequence[RunResult], models: Collection[ModelSummary], pairs: Collection[tuple[str, str]]
-) -> list[Caveat]:
-    """Caveats on unequal compute of compared models with the same kind of start, unless the budget is in FLOPs.
+) -> Iterator[Caveat]:
+    """Caveat on unequal compute of compared models with the same kind of start, unless the budget is in FLOPs.
 
     Linear probes are omitted, as their training has no steps.
     """
     if results and all(r.parsed_budget is not None and r.parsed_budget.unit == "flops" for r in results):
-        return []
-    by_key = {model.key: model for model in models}
-    ratios = []
-    for first, second in pairs:
-        pair = [by_key[first], by_key[second]]
-        starts = {model.start_kind for model in pair}
-        if len(starts) == 1 and starts != {StartKind.LINEAR_PROBE} and (ratio := macs_ratio(pair)) is not None:
-            ratios.append(ratio)
-    if not ratios:
-        return []
-    larger, smaller, ratio = max(ratios, key=lambda triple: triple[2])
-    if ratio <= MAX_EQUAL_MACS_RATIO:
-        return []
-    text = (
-        f"{larger.display_name} uses {ratio:.2g} times the compute of {smaller.display_name} "
-        f"({millions(larger.macs)} vs {millions(smaller.macs)} multiply-accumulates an image), so equal steps are not "
-        "equal compute."
-    )
-    return [Caveat(CaveatKind.UNEQUAL_COMPUTE, _WEAKENS, text)]
+        return
+    by_key = {model.key: model for model in models if model.start_kind is not StartKind.LINEAR_PROBE}
+    same_start = [
+        [by_key[name] for name in pair]
+        for pair in pairs
+        if by_key.keys() >= {*pair} and len({by_key[name].start_kind for name in pair}) == 1
+    ]
+    ratios = [ratio for pair in same_start if (ratio := macs_ratio(pair)) is not None]
+    larger, smaller, ratio = max(ratios, key=lambda triple: triple[2], default=(None, None, 0.0))
+    if larger is not None and smaller is not None and ratio > MAX_EQUAL_MACS_RATIO:
+        text = (
+            f"{larger.display_name} uses {ratio:.2g} times the compute of {smaller.display_name} "
+            f"({millions(larger.macs)} vs {millions(smaller.macs)} multiply-accumulates an image), so equal steps are "
+            "not equal compute."
+        )
+        yield Caveat(CaveatKind.UNEQUAL_COMPUTE, _WEAKENS, text)
 
 
-def _seed_caveats(measured: Measurements) -> list[Caveat]:
-    counts = {
-        size: min(len(seeds) for m in measured.models if (seeds := measured.shared_seeds(size, m)))
+def _seed_caveats(measured: Measurements) -> Iterator[Caveat]:
+    few = [
+        f"{size:,}"
         for size in measured.sizes
-    }
-    few = [f"{size:,}" for size, count in counts.items() if count < MIN_SEEDS_FOR_CONCLUSION]
-    if not few:
-        return []
-    sizes = "" if len(few) == len(measured.sizes) else f" with {', '.join(few)} images"
-    text = (
-        f"There are fewer than {MIN_SEEDS_FOR_CONCLUSION} seeds{sizes}: no conclusion. The interval of a single seed "
-        "covers other test images only, and another seed may change the accuracy by more."
-    )
-    return [Caveat(CaveatKind.TOO_FEW_SEEDS, _BLOCKS, text)]
+        if min(len(seeds) for m in measured.models if (seeds := measured.shared_seeds(size, m)))
+        < MIN_SEEDS_FOR_CONCLUSION
+    ]
+    if few:
+        sizes = "" if len(few) == len(measured.sizes) else f" with {', '.join(few)} images"
+        text = (
+            f"There are fewer than {MIN_SEEDS_FOR_CONCLUSION} seeds{sizes}: no conclusion. The interval of a single "
+            "seed covers other test images only, and another seed may change the accuracy by more."
+        )
+        yield Caveat(CaveatKind.TOO_FEW_SEEDS, _BLOCKS, text)
 
 
-def _epoch_caveats(results: Sequence[RunResult]) -> list[Caveat]:
-    """Caveat if models from scratch had few epochs at the largest training-set size."""
-    largest = max(r.train_size for r in results)
-    scratch = [r for r in results if r.train_size == largest and r.start.start_kind is StartKind.SCRATCH]
-    epochs = min((r.epochs for r in scratch), default=MIN_EPOCHS)
-    if epochs >= MIN_EPOCHS:
-        return []
-    text = (
-        f"With {largest:,} images training had only {epochs:.2g} epochs. More may change the accuracies and their order"
-    )
-    if all(r.parsed_budget is not None and r.parsed_budget.unit == "steps" for r in scratch):
-        steps = float(f"{max(r.cost.steps for r in scratch) * _USUAL_EPOCHS / epochs:.2g}")
-        text += f"; for about {_USUAL_EPOCHS}, use --name longer --protocol.budget.steps {steps:.0f}"
-    return [Caveat(CaveatKind.FEW_EPOCHS, _WEAKENS, f"{text}.")]
-
-
-def _schedule_caveats(results: Sequence[RunResult]) -> list[Caveat]:
-    """Caveat if all sizes have equal steps, so that more images also mean fewer epochs."""
+def _epoch_caveats(results: Sequence[RunResult]) -> Iterator[Caveat]:
+    """Caveats if models from scratch had few epochs at the largest size, or if all sizes have equal steps."""
     sizes = sorted({r.train_size for r in results})
-    steps = {key: {r.cost.planned_steps or r.cost.steps for r in runs} for key, runs in group_results(results).items()}
-    models = {model for model, _ in steps}
-    same = all(len(set.union(*(steps[k] for k in steps if k[0] == model))) == 1 for model in models)
-    if len(sizes) < 2 or not same:
-        return []
-    epochs = [max(r.epochs for r in results if r.train_size == size) for size in (sizes[0], sizes[-1])]
-    passes = f"{epochs[0]:.3g} epochs with {sizes[0]:,} images, {epochs[1]:.3g} with {sizes[-1]:,}"
-    text = f"All sizes have the same steps ({passes}): a curve that flattens may need more steps, not more images."
-    return [Caveat(CaveatKind.SAME_STEPS_AT_ALL_SIZES, _INFORMS, text)]
+    scratch = [r for r in results if r.train_size == sizes[-1] and r.start.start_kind is StartKind.SCRATCH]
+    epochs = min((r.epochs for r in scratch), default=MIN_EPOCHS)
+    if epochs < MIN_EPOCHS:
+        text = (
+            f"With {sizes[-1]:,} images training had only {epochs:.2g} epochs. More may change the accuracies and "
+            "their order"
+        )
+        if all(r.parsed_budget is not None and r.parsed_budget.unit == "steps" for r in scratch):
+            steps = float(f"{max(r.cost.steps for r in scratch) * _USUAL_EPOCHS / epochs:.2g}")
+            text += f"; for about {_USUAL_EPOCHS}, use --name longer --protocol.budget.steps {steps:.0f}"
+        yield Caveat(CaveatKind.FEW_EPOCHS, _WEAKENS, f"{text}.")
+    steps = [{r.cost.planned_steps or r.cost.steps for r in runs} for runs in _group_by_model(results).values()]
+    if len(sizes) > 1 and all(len(of_model) == 1 for of_model in steps):  # then more images also mean fewer epochs
+        ends = [max(r.epochs for r in results if r.train_size == size) for size in (sizes[0], sizes[-1])]
+        passes = f"{ends[0]:.3g} epochs with {sizes[0]:,} images, {ends[1]:.3g} with {sizes[-1]:,}"
+        text = f"All sizes have the same steps ({passes}): a curve that flattens may need more steps, not more images."
+        yield Caveat(CaveatKind.SAME_STEPS_AT_ALL_SIZES, _INFORMS, text)

@@ -178,7 +178,7 @@ def before_and_after(layers: pandas.DataFrame, order: Sequence[str], measure: st
     figure, axes = make_panels(len(shown), 4, 2.2, 2.1, extra=0.9, share=True)
     for axis, name in zip(axes, shown, strict=True):
         for colour, size in zip(itertools.cycle(SERIES_COLOURS), sorted(layers["train_size"].unique())):
-            of_cell = layers[(layers["contender"] == name) & (layers["train_size"] == size)].groupby("layer")
+            of_cell: Any = layers[(layers["contender"] == name) & (layers["train_size"] == size)].groupby("layer")
             for when, style in (("before", "--"), ("after", "o-")):
                 means = of_cell[f"{measure}_{when}"].mean()
                 axis.plot(

@@ -20,8 +20,6 @@ FIGURE_SIZE_INCHES = (6.4, 3.0)
 MAX_CURVES_WITH_INTERVALS = 5
 #: Style of differences between models.
 _DIFFERENCE = ModelStyle(DIFFERENCE_COLOUR, "o")
-#: Row of a forest plot: its name, and by training-set size the difference and whether it is conclusive.
-_Row = tuple[str, dict[int, tuple[Estimate, bool]]]
 
 
 def experiment_figures(analysis: Analysis) -> dict[str, Figure]:
@@ -34,7 +32,8 @@ def experiment_figures(analysis: Analysis) -> dict[str, Figure]:
         figures["differences"] = difference_curves(analysis, reference)
     elif len(_recommended_pair(analysis)) > 1:
         figures["difference"] = difference_curve(analysis)
-    if 1 < len(_gaps_to_best(analysis)) == len(analysis.models) - 1:
+    compared = frozenset[str]().union(*(pair.names for pair in analysis.comparisons if _best(analysis) in pair.names))
+    if len(compared) == len(analysis.models) > 2:
         figures["behind_the_best"] = gaps_to_best(analysis)
     if analysis.forecasts:
         figures["fits"] = accuracy_curves(analysis, fits=True)
@@ -141,8 +140,9 @@ def _write_names(axis: Axes, analysis: Analysis, ends: dict[str, float]) -> None
         axis.annotate(names[key], (x, height), annotation_clip=False, color=colour, **layout)
 
 
-def _with_limited_interval(difference: Estimate) -> Estimate:
-    """Difference, with an interval of zero width if the data do not determine both ends."""
+def _signed_difference(comparison: PairComparison, first: str) -> Estimate:
+    """Difference ``first`` minus the other model; of zero width if the data do not determine both ends."""
+    difference = comparison.difference if comparison.first == first else -comparison.difference
     value = difference.value
     return difference if difference.low > -1 and difference.high < 1 else Estimate(value, value, value)
 
@@ -152,24 +152,12 @@ def difference_curve(analysis: Analysis) -> Figure:
     advice, names = analysis.recommendation, analysis.display_names
     assert advice.rival is not None
     figure, (axis,) = make_axes(FIGURE_SIZE_INCHES[0], 2.8)
-    comparisons = _recommended_pair(analysis)
-    signed = [
-        _with_limited_interval(comparison.difference if comparison.first == advice.best else -comparison.difference)
-        for comparison in comparisons
-    ]
-    sizes = [comparison.train_size or 0 for comparison in comparisons]
-    _draw_intervals(axis, sizes, signed, _DIFFERENCE)
-    for comparison, size, estimate in zip(comparisons, sizes, signed, strict=True):
-        if comparison.conclusion not in CONCLUSIVE:
-            axis.plot(size, 100 * estimate.value, "o", mfc="white", mec=DIFFERENCE_COLOUR, ms=6, zorder=4)
-    axis.axhline(0, color=NEUTRAL_COLOUR, lw=1)
+    sizes = _draw_differences(axis, _recommended_pair(analysis), advice.best, _DIFFERENCE)
     axis.yaxis.set_major_locator(MaxNLocator(5))
     for crossover in analysis.crossovers:
         if {crossover.below, crossover.above} == {advice.best, advice.rival}:
             axis.axvspan(crossover.low, crossover.high, color="#eeeeee", zorder=0)
-    axis.set_xlabel("training images", fontsize=10)
     axis.set_ylabel(f"{names[advice.best]} - {names[advice.rival]}, points", fontsize=10)
-    axis.tick_params(labelsize=9)
     _set_log_axis(axis, sizes)
     return figure
 
@@ -185,54 +173,57 @@ def reference_model(analysis: Analysis) -> str | None:
 def difference_curves(analysis: Analysis, reference: str) -> Figure:
     """Difference of each model from the reference against training images."""
     figure, (axis,) = make_axes(*FIGURE_SIZE_INCHES)
-    styles, ends = assign_styles(analysis.display_names), {}
-    for key, style in styles.items():
-        comparisons = analysis.pair_comparisons(key, reference) if key != reference else []
-        if comparisons:
-            signed = [
-                _with_limited_interval(one.difference if one.first == key else -one.difference) for one in comparisons
-            ]
-            sizes, values = [one.train_size or 0 for one in comparisons], [100 * one.value for one in signed]
+    ends = {}
+    for key, style in assign_styles(analysis.display_names).items():
+        if key != reference and (comparisons := analysis.pair_comparisons(key, reference)):
+            sizes, values = zip(
+                *((c.train_size, 100 * _signed_difference(c, key).value) for c in comparisons), strict=True
+            )
             axis.plot(sizes, values, lw=1.5, color=style.colour)
-            _draw_intervals(axis, sizes, signed, style)
-            for comparison, size, value in zip(comparisons, sizes, values, strict=True):
-                if comparison.conclusion not in CONCLUSIVE:
-                    axis.plot(size, value, style.marker, mfc="white", mec=style.colour, ms=6, zorder=4)
+            _draw_differences(axis, comparisons, key, style)
             ends[key] = values[-1]
-    axis.axhline(0, color=NEUTRAL_COLOUR, lw=1)
     axis.yaxis.set_major_locator(MaxNLocator(6))
-    axis.set_xlabel("training images", fontsize=10)
     axis.set_ylabel(f"points above the {analysis.display_names[reference]}", fontsize=10)
-    axis.tick_params(labelsize=9)
     _set_log_axis(axis, analysis.sizes)
     _write_names(axis, analysis, ends)
     return figure
 
 
+def _draw_differences(axis: Axes, comparisons: Sequence[PairComparison], first: str, style: ModelStyle) -> list[int]:
+    """Draw differences with their intervals, hollow without a conclusion, and a line at zero. Returns the sizes."""
+    sizes = [comparison.train_size or 0 for comparison in comparisons]
+    differences = [_signed_difference(comparison, first) for comparison in comparisons]
+    _draw_intervals(axis, sizes, differences, style)
+    for comparison, size, difference in zip(comparisons, sizes, differences, strict=True):
+        if comparison.conclusion not in CONCLUSIVE:
+            axis.plot(size, 100 * difference.value, style.marker, mfc="white", mec=style.colour, ms=6, zorder=4)
+    axis.axhline(0, color=NEUTRAL_COLOUR, lw=1)
+    axis.set_xlabel("training images", fontsize=10)
+    axis.tick_params(labelsize=9)
+    return sizes
+
+
 def gaps_to_best(analysis: Analysis) -> Figure:
     """Points by which each model is worse than the best one: one row for each model, one panel for each size."""
-    gaps, names = _gaps_to_best(analysis), analysis.display_names
-    order = sorted(gaps, key=lambda key: gaps[key][max(gaps[key])][0].value)
-    return _forest([(names[key], gaps[key]) for key in order], f"points below the {names[_best(analysis)]}")
-
-
-def _forest(rows: Sequence[_Row], label: str) -> Figure:
-    sizes = sorted({size for _, by_size in rows for size in by_size})
+    best, names = _best(analysis), analysis.display_names
+    others = [model.key for model in analysis.models if analysis.pair_comparisons(best, model.key)]
+    gaps = {key: analysis.pair_comparisons(best, key) for key in others}
+    order = sorted(gaps, key=lambda key: _signed_difference(gaps[key][-1], best).value)
+    sizes = sorted({comparison.train_size or 0 for comparisons in gaps.values() for comparison in comparisons})
     width = max(FIGURE_SIZE_INCHES[0], 1.6 + 1.5 * len(sizes))
-    figure, axes = make_axes(width, 1.1 + 0.28 * len(rows), len(sizes), share=True)
+    figure, axes = make_axes(width, 1.1 + 0.28 * len(order), len(sizes), share=True)
     for axis, size in zip(axes, sizes, strict=True):
-        for row, (_, by_size) in enumerate(rows):
-            if size in by_size:
-                estimate, is_conclusive = by_size[size]
-                (value,), span = error_bars_in_percent([_with_limited_interval(estimate)])
-                face = DIFFERENCE_COLOUR if is_conclusive else "white"
+        for row, key in enumerate(order):
+            for comparison in (comparison for comparison in gaps[key] if comparison.train_size == size):
+                (value,), span = error_bars_in_percent([_signed_difference(comparison, best)])
+                face = DIFFERENCE_COLOUR if comparison.conclusion in CONCLUSIVE else "white"
                 axis.errorbar(value, row, xerr=span, ms=6, lw=0, elinewidth=1.5, mfc=face, **_DIFFERENCE.line)
         axis.axvline(0, color=NEUTRAL_COLOUR, lw=1)
         axis.set_title(f"{size:,} images", fontsize=10, loc="left")
         axis.grid(axis="x", alpha=0.3)
-    axes[0].set_yticks(range(len(rows)), [name for name, _ in rows])
-    axes[0].set_ylim(len(rows) - 0.5, -0.5)
-    figure.supxlabel(label, fontsize=10)
+    axes[0].set_yticks(range(len(order)), [names[key] for key in order])
+    axes[0].set_ylim(len(order) - 0.5, -0.5)
+    figure.supxlabel(f"points below the {names[best]}", fontsize=10)
     return figure
 
 
@@ -246,17 +237,6 @@ def _best(analysis: Analysis) -> str:
     """The most accurate model at the largest training-set size."""
     points = [p for model in analysis.models for p in analysis.curve(model.key) if p.train_size == analysis.sizes[-1]]
     return max(points, key=lambda point: point.accuracy.value).model
-
-
-def _gaps_to_best(analysis: Analysis) -> dict[str, dict[int, tuple[Estimate, bool]]]:
-    """Distance of each model from the best one, by model and size, and whether the comparison is conclusive."""
-    best, gaps = _best(analysis), dict[str, dict[int, tuple[Estimate, bool]]]()
-    for comparison in (comparison for comparison in analysis.comparisons if best in comparison.names):
-        model, gap = comparison.second, comparison.difference
-        if comparison.second == best:
-            model, gap = comparison.first, -comparison.difference
-        gaps.setdefault(model, {})[comparison.train_size or 0] = gap, comparison.conclusion in CONCLUSIVE
-    return gaps
 
 
 def _set_log_axis(axis: Axes, values: Sequence[int]) -> None:
