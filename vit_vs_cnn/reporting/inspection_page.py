@@ -13,15 +13,14 @@ import matplotlib as mpl
 import numpy as np
 import pandas
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, UInt8
 from matplotlib.figure import Figure
 from PIL import Image
 from rich.console import Console
 from torch import Tensor
 
 from vit_vs_cnn.console import format_count, join_names
-from vit_vs_cnn.inspection.attention_weights import AttentionMaps
-from vit_vs_cnn.inspection.inspect import InspectedImages, Inspection, MethodMaps, NetworkInspection
+from vit_vs_cnn.inspection.inspect import Inspection, NetworkInspection
 from vit_vs_cnn.inspection.map_scores import (
     BASELINE_METHODS,
     MAX_CORRELATION_OF_SENSITIVE_MAP,
@@ -86,27 +85,20 @@ def write_inspection_page(
     the stored weights.
     """
     tell("figures and page")
-    images, networks = inspection.images, inspection.networks
-    count = min([len(images.data), *(len(n.attention.logits) for n in networks if n.attention is not None)])
-    packed = _pack(networks, count, CONTENT_SHARE * max_bytes - _bytes_of_rest(inspection, count))
-    count = len(packed)
-    max_error = max([0.0, *(error for image in packed for _, error in image.values())])
+    networks, names = inspection.networks, [network.name for network in inspection.networks]
+    count = min([len(inspection.images.data), *(len(n.attention.logits) for n in networks if n.attention is not None)])
+    data = _page_data(inspection, count)
+    packed = _pack(networks, count, CONTENT_SHARE * max_bytes - len(json.dumps(data)))
+    if len(packed) < count:
+        data = _page_data(inspection, len(packed))
     weights = {f"w{number}-{index}": text for index, image in enumerate(packed) for number, (text, _) in image.items()}
-    data = {
-        "images": [_image_data(images, index) for index in range(count)],
-        "models": [_network_data(images, network, count) for network in networks],
-        "levels": WEIGHT_STEPS,
-        "scales": SCALE_STEPS,
-        "colours": {name: _base64(_colours(name)) for name in COLOUR_MAPS},
-    }
-    names = [network.name for network in networks]
     title, assets = f"Inspection of {join_names(names)}", ("explorer.css", "explorer.js")
     page = Page(title, inspection.lines, styles=assign_styles(names), assets=assets)
     page.template("explorer.html", weights=weights, data=data)
-    classes = _target_classes(inspection)
-    for note in (_page_limits(inspection, count, max_error), ABOUT_LABELS.format(classes=classes), ABOUT_DELETION):
+    max_error = max([0.0, *(error for image in packed for _, error in image.values())])
+    about_labels = ABOUT_LABELS.format(classes=_target_classes(inspection))
+    for note in (_page_limits(inspection, len(packed), max_error), about_labels, ABOUT_DELETION, ABOUT_AGNOSTIC):
         page.text(note, note=True)
-    page.text(ABOUT_AGNOSTIC, note=True)
     if not inspection.scores.empty:
         _add_scores(page, inspection.scores)
     _add_figures(page, inspection)
@@ -284,11 +276,14 @@ def compress_weights(weights: Sequence[Float[Tensor, "heads tokens tokens"]]) ->
 
 
 def _pack(networks: Sequence[NetworkInspection], count: int, room: float) -> list[_Packed]:
-    """Encoded weights of as many images as fit into ``room`` bytes."""
-    attentions = {number: network.attention for number, network in enumerate(networks) if network.attention is not None}
+    """Encoded weights of as many images as fit into ``room`` bytes, at least one."""
     packed: list[_Packed] = []
     for index in range(count):
-        image = _pack_image(attentions, index)
+        image: _Packed = {}
+        for number, network in enumerate(networks):
+            if network.attention is not None:
+                data, error = compress_weights([layer[index] for layer in network.attention.weights])
+                image[number] = _base64(data), error
         room -= sum(len(text) + 60 for text, _ in image.values())
         if packed and room < 0:
             break
@@ -296,66 +291,65 @@ def _pack(networks: Sequence[NetworkInspection], count: int, room: float) -> lis
     return packed
 
 
-def _pack_image(attentions: Mapping[int, AttentionMaps], index: int) -> _Packed:
-    compressed = {
-        number: compress_weights([layer[index] for layer in attention.weights])
-        for number, attention in attentions.items()
+def _page_data(inspection: Inspection, count: int) -> dict[str, Any]:
+    """Data of the interactive page for the first images, except attention weights."""
+    images = inspection.images
+    rows, cols = images.data.images.shape[2:]
+    labels = [images.label(index) for index in range(count)]
+    pictures = [
+        {"name": name, "label": label, "size": [rows, cols], "src": _picture(images.data.images[index])}
+        for index, (name, label) in enumerate(zip(images.data.sample_ids, labels, strict=False))
+    ]
+    colours = {name: np.rint(255 * mpl.colormaps[name](np.linspace(0, 1, 256))[:, :3]) for name in COLOUR_MAPS}
+    return {
+        "images": pictures,
+        "models": [_network_data(network, images.data.class_names, labels) for network in inspection.networks],
+        "levels": WEIGHT_STEPS,
+        "scales": SCALE_STEPS,
+        "colours": {name: _base64(values.astype(np.uint8).tobytes()) for name, values in colours.items()},
     }
-    return {number: (_base64(data), error) for number, (data, error) in compressed.items()}
 
 
-def _bytes_of_rest(inspection: Inspection, count: int) -> int:
-    pictures = sum(len(_picture(inspection.images, index)) for index in range(count))
-    return pictures + len(
-        json.dumps([_network_data(inspection.images, network, count) for network in inspection.networks])
-    )
-
-
-def _network_data(images: InspectedImages, network: NetworkInspection, count: int) -> dict[str, Any]:
-    on_page = {maps.method for maps in network.methods if network.attention is not None} & METHODS_COMPUTED_ON_PAGE
+def _network_data(
+    network: NetworkInspection, class_names: Sequence[str], labels: Sequence[str | None]
+) -> dict[str, Any]:
+    """Predictions, shape of the attention weights, maps and their scores for images with these labels."""
+    count, attention, weights = len(labels), network.attention, None
+    if attention is not None:
+        query = attention.query[:count].double().cpu()
+        same = bool((query == query[:1]).all())  # then the pooled tokens are stored once
+        weights = {
+            "grid": list(attention.grid_size),
+            "extra": attention.extra_tokens,
+            "heads": [layer.shape[1] for layer in attention.weights],
+            "query": [[round(share, 7) for share in row] for row in (query[:1] if same else query).tolist()],
+        }
+    predictions = [
+        (class_names[predicted], float(network.probabilities[index, predicted]), label)
+        for index, (predicted, label) in enumerate(zip(network.predicted.tolist(), labels, strict=False))
+    ]
+    computed, stored = {}, []
+    for maps in network.methods:
+        numbers = [
+            (float(maps.deletion[index]), float(maps.random_deletion[index]), maps.relative_deletion(index))
+            for index in range(count)
+        ]
+        scores = [[round(value, 3) for value in of_image] for of_image in numbers]
+        if attention is not None and maps.method in METHODS_COMPUTED_ON_PAGE:
+            computed[maps.method] = scores
+            continue
+        of_method = {"method": maps.method, "about": maps.description, "specific": maps.class_specific}
+        classes = [class_names[number] for number in network.target_classes[:count].tolist()]
+        stored.append({**of_method, "classes": classes, "score": scores, **_quantize(maps.maps[:count])})
     return {
         "name": network.name,
-        "attention": None if network.attention is None else _attention_data(network.attention, count),
-        "says": [_prediction_data(images, network, index) for index in range(count)],
-        "maps": [_map_data(maps, count, images, network) for maps in network.methods if maps.method not in on_page],
-        "scores": {maps.method: _deletions(maps, count) for maps in network.methods if maps.method in on_page},
-    }
-
-
-def _deletions(maps: MethodMaps, count: int) -> list[list[float]]:
-    """For each image: deletion score, deletion score of random maps, and the relative difference."""
-    scores = [
-        (float(maps.deletion[i]), float(maps.random_deletion[i]), maps.relative_deletion(i)) for i in range(count)
-    ]
-    return [[round(value, 3) for value in of_image] for of_image in scores]
-
-
-def _attention_data(attention: AttentionMaps, count: int) -> dict[str, Any]:
-    """Shape of the weights, and the pooled tokens (only once if they are the same for all images)."""
-    query = attention.query[:count].double().cpu()
-    same = bool((query == query[:1]).all())
-    return {
-        "grid": list(attention.grid_size),
-        "extra": attention.extra_tokens,
-        "heads": [layer.shape[1] for layer in attention.weights],
-        "query": [[round(share, 7) for share in row] for row in (query[:1] if same else query).tolist()],
-    }
-
-
-def _prediction_data(images: InspectedImages, network: NetworkInspection, index: int) -> dict[str, Any]:
-    predicted, label = int(network.predicted[index]), images.label(index)
-    name, share = images.data.class_names[predicted], float(network.probabilities[index, predicted])
-    return {"class": name, "share": round(share, 4), "right": None if label is None else label == name}
-
-
-def _map_data(maps: MethodMaps, count: int, images: InspectedImages, network: NetworkInspection) -> dict[str, Any]:
-    return {
-        "method": maps.method,
-        "about": maps.description,
-        "specific": maps.class_specific,
-        "classes": [images.data.class_names[int(network.target_classes[index])] for index in range(count)],
-        "score": _deletions(maps, count),
-        **_quantize(maps.maps[:count]),
+        "attention": weights,
+        "says": [
+            {"class": name, "share": round(share, 4), "right": None if label is None else label == name}
+            for name, share, label in predictions
+        ],
+        "maps": stored,
+        "scores": computed,
     }
 
 
@@ -376,23 +370,13 @@ def _quantize(maps: Float[Tensor, "images map_rows map_cols"]) -> dict[str, Any]
     }
 
 
-def _image_data(images: InspectedImages, index: int) -> dict[str, Any]:
-    rows, cols = images.data.images.shape[2:]
-    name, label = images.data.sample_ids[index], images.label(index)
-    return {"name": name, "label": label, "size": [rows, cols], "src": _picture(images, index)}
-
-
-def _picture(images: InspectedImages, index: int) -> str:
+def _picture(image: UInt8[Tensor, "channels rows cols"]) -> str:
     """Image as a data URL: lossless PNG if it is small, otherwise JPEG."""
-    pixels = as_rgb(images.data.images[index])
+    pixels = as_rgb(image)
     kind = "PNG" if max(pixels.shape[:2]) <= 64 else "JPEG"
     file = io.BytesIO()
     Image.fromarray(pixels).save(file, kind, quality=88)
     return f"data:image/{kind.lower()};base64,{_base64(file.getvalue())}"
-
-
-def _colours(name: str) -> bytes:
-    return np.rint(255 * mpl.colormaps[name](np.linspace(0, 1, 256))[:, :3]).astype(np.uint8).tobytes()
 
 
 def _base64(data: bytes) -> str:
