@@ -54,6 +54,7 @@ def test_unfinished_experiment_is_analysed_as_far_as_it_goes():
     unfinished = [r for r in results if (r.contender, r.train_size) != ("b", 4000)]
     analysis = analyze(unfinished)
     assert [len(analysis.curve(model)) for model in "ab"] == [3, 2]
+    assert analysis.forecasts == ()  # they need four sizes
     assert [one.train_size for one in analysis.pair_comparisons("b", "a")] == [500, 1000]
     assert not any(one.train_size == analysis.sizes[-1] for one in analysis.comparisons)
     few = "There are fewer than 3 seeds with 4,000 images"

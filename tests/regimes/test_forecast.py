@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.regimes.tables import law_table
-from vit_vs_cnn.regimes.forecast import MIN_SIZES_FOR_FORECAST, extrapolate, forecast_accuracy
+from vit_vs_cnn.regimes.forecast import extrapolate
 from vit_vs_cnn.regimes.measurements import AccuracyPoint, measure
 from vit_vs_cnn.statistics.intervals import Estimate
 
@@ -24,16 +24,10 @@ def points(accuracies: dict[int, float], error: float = 0.001, rng=None) -> list
 def test_exact_law_is_recovered(law):
     table = law_table((*SIZES, 16_000), a=law)["a"]
     true = {n: table.pop(n) for n in (16_000,)}
-    found = forecast_accuracy(points(table), 16_000)
-    assert found is not None
+    found = extrapolate(points(table), 16_000)
     assert found.law.exponent == pytest.approx(law[1], abs=0.02)
     assert found.law.floor == pytest.approx(law[2], abs=0.03)
     assert found.accuracy.value == pytest.approx(true[16_000], abs=0.001)
-
-
-def test_fewer_than_four_sizes_have_no_forecast():
-    few = points(law_table(SIZES[: MIN_SIZES_FOR_FORECAST - 1], a=(0.5, 0.25, 0.0))["a"])
-    assert forecast_accuracy(few, 8000) is None
 
 
 def test_interval_contains_the_truth_in_most_of_100_simulations():
@@ -60,6 +54,5 @@ def test_forecasts_without_the_largest_recorded_size_contain_it(regimes_cpu):
     measured = measure(results, correct).points("")
     for model in ("vit", "resnet"):
         *known, largest = [point for point in measured if point.model == model]
-        found = forecast_accuracy(known, largest.train_size)
-        assert found is not None
+        found = extrapolate(known, largest.train_size)
         assert found.accuracy.low <= largest.accuracy.value <= found.accuracy.high

@@ -19,84 +19,52 @@ from vit_vs_cnn.models.vit import VisionTransformer
 Images = Float[Tensor, "batch channels rows cols"]
 #: One for each image.
 Classes = Int64[Tensor, "batch"]
-TokensRead = Literal["class", "mean", "all", "two", "attention"]
-#: The same by the name that timm gives its pool.
-TIMM_POOLS: Mapping[str, TokensRead] = {"token": "class", "avg": "mean", "map": "attention"}
-POOLING_TOKENS: Mapping[str, TokensRead] = {
-    "class": "class",
-    "mean": "mean",
-    "sequence": "attention",
-}
+#: Tokens that the head pools: the first one (class token), the first two (class and distillation token), the mean of
+#: the patches or of all tokens, or a last attention of other queries, or a mean with learned weights.
+PooledTokens = Literal["class", "two", "mean", "all", "attention"]
+#: Pooled tokens by the name of the pool, in this package and in timm.
+POOLED_TOKENS: Mapping[str, PooledTokens] = {"class": "class", "mean": "mean", "sequence": "attention"}
+TIMM_POOLED_TOKENS: Mapping[str, PooledTokens] = {"token": "class", "avg": "mean", "map": "attention"}
 
 
-@dataclass(frozen=True)
-class TokenLayout:
-    """Order of the tokens (extra tokens, then patches row by row), and the tokens that the head pools.
+def token_grid(network: nn.Module, image_size: tuple[int, int]) -> tuple[tuple[int, int], int]:
+    """(rows, cols) of the patch tokens, and number of tokens before them: class token, registers.
 
-    Arguments:
-        extra_tokens: number of tokens before the patches: class token, registers.
-        reads: "class" for the first token, "mean" of the patches, "all" for the mean of all tokens, "two" for that of
-            the first two (a class and a distillation token), "attention" for a last attention of other queries that
-            pools them, or a mean with learned weights.
+    Raises:
+        InputError: neither our Vision Transformer nor timm's.
     """
-
-    grid_size: tuple[int, int]
-    extra_tokens: int = 0
-    reads: TokensRead = "mean"
-
-    @classmethod
-    def from_network(cls, network: nn.Module, image_size: tuple[int, int]) -> "TokenLayout":
-        """The layout of our Vision Transformer, or of timm's.
-
-        Raises:
-            InputError: another network.
-        """
-        if isinstance(network, PermutedInput):
-            raise InputError("the blocks of the images are permuted, so tokens have no position in the image")
-        if isinstance(network, ResizedInput):
-            return cls.from_network(network.network, network.image_size)
-        if isinstance(network, VisionTransformer):
-            return cls(network.grid_size, network.num_prefix_tokens, POOLING_TOKENS[network.pool])
-        model: Any = network
-        if not isinstance(getattr(network, "num_prefix_tokens", None), int) or not hasattr(network, "patch_embed"):
-            raise InputError(f"{type(network).__name__} is not a supported Vision Transformer")
-        return cls(_timm_grid(model, image_size), model.num_prefix_tokens, _timm_reads(model))
-
-    @property
-    def tokens(self) -> int:
-        return self.extra_tokens + self.grid_size[0] * self.grid_size[1]
-
-    def query(self) -> Float[Tensor, "tokens"]:
-        """Weight of each token in the pooled features; for "attention" see ``AttentionMaps``."""
-        query = torch.zeros(self.tokens, dtype=torch.float64)
-        first, last = {"class": (0, 1), "two": (0, 2), "all": (0, None)}.get(self.reads, (self.extra_tokens, None))
-        query[first:last] = 1 / len(query[first:last])
-        return query
-
-
-def _timm_grid(model: Any, image_size: tuple[int, int]) -> tuple[int, int]:
+    if isinstance(network, PermutedInput):
+        raise InputError("the blocks of the images are permuted, so tokens have no position in the image")
+    if isinstance(network, ResizedInput):
+        return token_grid(network.network, network.image_size)
+    if isinstance(network, VisionTransformer):
+        return network.grid_size, network.num_prefix_tokens
+    kind = type(network).__name__
+    if not has_attention(network):
+        raise InputError(f"{kind} is not a supported Vision Transformer")
+    model: Any = network
     patches = model.patch_embed
     if getattr(patches, "img_size", image_size) == image_size and getattr(patches, "grid_size", None):
         rows, cols = patches.grid_size
     elif hasattr(patches, "dynamic_feat_size"):
         rows, cols = patches.dynamic_feat_size(image_size)
     else:
-        raise InputError(f"{type(model).__name__} does not have the grid of its patches")
-    return int(rows), int(cols)
+        raise InputError(f"{kind} does not have the grid of its patches")
+    return (int(rows), int(cols)), model.num_prefix_tokens
 
 
-def _timm_reads(model: Any) -> TokensRead:
-    if hasattr(model, "head_dist"):
+def _pooled_tokens(network: Any) -> PooledTokens:
+    if isinstance(network, VisionTransformer):
+        return POOLED_TOKENS[network.pool]
+    if hasattr(network, "head_dist"):
         return "two"
-    pool: Any = getattr(model, "global_pool", None)
-    if pool not in TIMM_POOLS:
+    pool: Any = getattr(network, "global_pool", None)
+    if pool not in TIMM_POOLED_TOKENS:
         raise InputError(
-            f"{type(model).__name__} pools its tokens by {pool!r}, which is not a mean of them; "
-            f"known: {', '.join(TIMM_POOLS)}"
+            f"{type(network).__name__} pools its tokens by {pool!r}, which is not a mean of them; "
+            f"known: {', '.join(TIMM_POOLED_TOKENS)}"
         )
-    if pool == "avg" and getattr(model, "pool_include_prefix", False):
-        return "all"
-    return TIMM_POOLS[pool]
+    return "all" if pool == "avg" and getattr(network, "pool_include_prefix", False) else TIMM_POOLED_TOKENS[pool]
 
 
 #: Largest difference between the logits of the explicit forward pass and of the fused one, relative to the largest.
@@ -247,10 +215,16 @@ def _compute_maps(network: nn.Module, images: Tensor, verify: bool, average_head
             logits, weights, pooled = _recorded_weights(network, images, average_heads)
             if verify:
                 _compare_logits(network, images, logits)
-    layout = TokenLayout.from_network(network, (images.shape[2], images.shape[3]))
-    _check_shapes(network, weights, layout, len(images))
-    query = _query(network, layout, weights, pooled)
-    return AttentionMaps(logits, weights, query, layout.grid_size, layout.extra_tokens)
+    grid_size, extra_tokens = token_grid(network, (images.shape[2], images.shape[3]))
+    tokens = extra_tokens + grid_size[0] * grid_size[1]
+    if not weights or any((layer.shape[0], *layer.shape[2:]) != (len(images), tokens, tokens) for layer in weights):
+        shapes = sorted({tuple(layer.shape) for layer in weights})
+        raise InputError(
+            f"{type(network).__name__} has attention of shapes {shapes} (batch, heads, queries, keys); needed in every "
+            f"layer: from all to all of {tokens} tokens for each of {len(images)} images"
+        )
+    query = _query(network, weights[0], extra_tokens, pooled)
+    return AttentionMaps(logits, weights, query, grid_size, extra_tokens)
 
 
 def _uncompiled(network: nn.Module) -> nn.Module:
@@ -314,27 +288,20 @@ def _compare_logits(network: nn.Module, images: Tensor, logits: Tensor) -> None:
         )
 
 
-def _check_shapes(network: nn.Module, weights: Sequence[Tensor], layout: TokenLayout, batch: int) -> None:
-    expected = (batch, layout.tokens, layout.tokens)
-    if not weights or any((layer.shape[0], *layer.shape[2:]) != expected for layer in weights):
-        shapes = sorted({tuple(layer.shape) for layer in weights})
-        raise InputError(
-            f"{type(network).__name__} has attention of shapes {shapes} (batch, heads, queries, keys); needed in every "
-            f"layer: from all to all of {layout.tokens} tokens for each of {batch} images"
-        )
-
-
 def _query(
-    network: nn.Module, layout: TokenLayout, weights: Sequence[Tensor], pooled: Sequence[Tensor]
+    network: nn.Module, weights: Tensor, extra_tokens: int, pooled: Sequence[Tensor]
 ) -> Float[Tensor, "batch tokens"]:
     """Weight of each token in the pooled features, for each image."""
-    if layout.reads != "attention":
-        return layout.query().to(weights[0]).expand(len(weights[0]), -1)
-    patches = layout.tokens - layout.extra_tokens
-    if len(pooled) != 1 or pooled[0].shape[-1] not in (layout.tokens, patches):
+    batch, _, _, tokens = weights.shape
+    if (kind := _pooled_tokens(network)) != "attention":
+        query = weights.new_zeros(tokens)
+        pooled_slice = {"class": slice(1), "two": slice(2), "all": slice(None)}.get(kind, slice(extra_tokens, None))
+        query[pooled_slice] = 1 / len(query[pooled_slice])
+        return query.expand(batch, -1)
+    if len(pooled) != 1 or pooled[0].shape[-1] not in (tokens, tokens - extra_tokens):
         shapes = [tuple(layer.shape) for layer in pooled]
         raise InputError(
             f"{type(network).__name__} pools by attention of shapes {shapes}; "
-            f"needed: one, over all {layout.tokens} tokens or the {patches} patches"
+            f"needed: one, over all {tokens} tokens or the {tokens - extra_tokens} patches"
         )
-    return F.pad(pooled[0].mean(dim=(1, 2)), (layout.tokens - pooled[0].shape[-1], 0))
+    return F.pad(pooled[0].mean(dim=(1, 2)), (tokens - pooled[0].shape[-1], 0))

@@ -8,7 +8,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.inspection.attention_weights import Classes, Images, TokenLayout, has_attention
+from vit_vs_cnn.inspection.attention_weights import Classes, Images, has_attention, token_grid
 from vit_vs_cnn.inspection.saliency import Maps, descending_ranks, image_noise, resize_maps
 
 #: Replacements of deleted places.
@@ -116,8 +116,8 @@ def deletion_grid(networks: Sequence[nn.Module], image_size: tuple[int, int]) ->
     for network in networks:
         if has_attention(network):
             with contextlib.suppress(InputError):
-                layout = TokenLayout.from_network(getattr(network, "_orig_mod", network), image_size)
-                return limit_grid_size(layout.grid_size, image_size)
+                grid_size, _ = token_grid(getattr(network, "_orig_mod", network), image_size)
+                return limit_grid_size(grid_size, image_size)
     return limit_grid_size((8, 8), image_size)
 
 

@@ -234,20 +234,21 @@ def inspect_network(
     pixels = images_for(network, images.data.images)
     with torch.no_grad():
         logits = torch.cat([network.network(batch) for batch in pixels.split(BATCH_SIZE)])
-        check_finite(logits, network.name)
-        probabilities = logits.softmax(dim=1)
+    check_finite(logits, network.name)
+    probabilities = logits.softmax(dim=1)
     classes = probabilities.argmax(dim=1)
     if target_class is not None:
         classes = torch.full_like(classes, target_class)
-    random = [_deletion_areas(network, pixels, noise, classes, grid_size) for noise in random_maps(pixels)]
-    by_chance, results = torch.stack(random).mean(dim=0), []
-    for number, name in enumerate(methods, start=1):
-        tell(f"{network.name}: {name} ({number} of {len(methods)})")
-        method = get_method(name)
-        parts = zip(pixels.split(BATCH_SIZE), classes.split(BATCH_SIZE), strict=True)
-        maps = torch.cat([saliency_maps(network.network, part, method, classes=of) for part, of in parts])
-        areas = _deletion_areas(network, pixels, maps, classes, grid_size)
-        results.append(MethodMaps(name, method.description, method.class_specific, maps, areas, by_chance))
+    parts = zip(pixels.split(BATCH_SIZE), classes.split(BATCH_SIZE), strict=True)
+    tests = [DeletionTest(network.network, *part, grid_size=grid_size) for part in parts]
+    by_chance = [torch.stack([test.areas(noise) for noise in random_maps(test.images)]).mean(dim=0) for test in tests]
+    results = []
+    for number, method in enumerate(map(get_method, methods), start=1):
+        tell(f"{network.name}: {method.name} ({number} of {len(methods)})")
+        maps = [saliency_maps(network.network, test.images, method, classes=test.classes) for test in tests]
+        areas = torch.cat([test.areas(of_images) for test, of_images in zip(tests, maps, strict=True)])
+        about = (method.name, method.description, method.class_specific)
+        results.append(MethodMaps(*about, torch.cat(maps), areas, torch.cat(by_chance)))
     tell(f"{network.name}: attention weights")
     attention, reason = read_attention(network, pixels[:MAX_IMAGES_WITH_WEIGHTS])
     return NetworkInspection(network, probabilities, classes, results, attention, reason)
@@ -325,19 +326,6 @@ def find_error(trained: TrainedNetwork, method: str) -> str | None:
     except InputError as error:
         return str(error)
     return None
-
-
-def _deletion_areas(
-    network: TrainedNetwork,
-    pixels: Tensor,
-    maps: Tensor,
-    classes: Int64[Tensor, "images"],
-    grid_size: tuple[int, int],
-) -> Float[Tensor, "images"]:
-    parts = zip(*(values.split(BATCH_SIZE) for values in (pixels, classes, maps)), strict=True)
-    return torch.cat(
-        [DeletionTest(network.network, *part, grid_size=grid_size).areas(of_maps) for *part, of_maps in parts]
-    )
 
 
 def open_networks(paths: Sequence[Path], *, trust: bool = False) -> list[TrainedNetwork]:

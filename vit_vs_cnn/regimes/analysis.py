@@ -20,7 +20,7 @@ from vit_vs_cnn.regimes.caveats import (
     find_caveats,
 )
 from vit_vs_cnn.regimes.comparisons import Crossover, compare_all, find_crossovers
-from vit_vs_cnn.regimes.forecast import FORECAST_FACTOR, Forecast, forecast_accuracy
+from vit_vs_cnn.regimes.forecast import FORECAST_FACTOR, MIN_SIZES_FOR_FORECAST, Forecast, extrapolate
 from vit_vs_cnn.regimes.measurements import AccuracyPoint, Measurements
 from vit_vs_cnn.regimes.model_summaries import ModelSummary, summarize_models
 from vit_vs_cnn.regimes.recommendation import Recommendation, recommend
@@ -146,7 +146,11 @@ def analyze(
         gains=tuple(budgets.gains()),
         interactions=tuple(interaction for pair in pairs for interaction in budgets.interactions(*pair)),
         equal_cost=tuple(equal_cost),
-        forecasts=tuple(_forecasts(points, measured)),
+        forecasts=tuple(
+            extrapolate(curve, FORECAST_FACTOR * curve[-1].train_size)
+            for model in measured.models
+            if len(curve := [p for p in points if p.model == model]) >= MIN_SIZES_FOR_FORECAST
+        ),
         caveats=tuple(
             find_caveats(
                 longest,
@@ -179,15 +183,6 @@ def _compare(
         return budget_obstacle(plan, itertools.chain(*both)) or blocking_obstacle(*both, log_objections)
 
     return compare_all(measured, plan, find_obstacle)
-
-
-def _forecasts(points: Sequence[AccuracyPoint], measured: Measurements) -> list[Forecast]:
-    results = []
-    for model in measured.models:
-        curve = [point for point in points if point.model == model]
-        if curve and (forecast := forecast_accuracy(curve, FORECAST_FACTOR * curve[-1].train_size)) is not None:
-            results.append(forecast)
-    return results
 
 
 def read_analysis(folder: Path) -> tuple[Analysis, list[RunResult], Answers | None]:

@@ -43,7 +43,7 @@ class Forecast:
     law: PowerLaw
 
 
-def forecast_accuracy(points: Sequence[AccuracyPoint], train_size: int) -> Forecast | None:
+def extrapolate(points: Sequence[AccuracyPoint], train_size: int) -> Forecast:
     """Extrapolate the accuracies of one model to a larger training-set size.
 
     The interval combines two errors. The error of the measured accuracies comes from fits to ``SAMPLES`` normal samples
@@ -56,18 +56,8 @@ def forecast_accuracy(points: Sequence[AccuracyPoint], train_size: int) -> Forec
     accuracy at the largest size from the smaller ones, and counts the intervals that contain the measured value.
 
     Arguments:
-        points: accuracies of one model, by ascending size.
-
-    Returns:
-        the forecast; None with fewer than ``MIN_SIZES_FOR_FORECAST`` sizes.
+        points: accuracies of one model, by ascending size; reports need at least ``MIN_SIZES_FOR_FORECAST`` of them.
     """
-    if len(points) < MIN_SIZES_FOR_FORECAST:
-        return None
-    return extrapolate(points, train_size)
-
-
-def extrapolate(points: Sequence[AccuracyPoint], train_size: int) -> Forecast:
-    """Forecast as in ``forecast_accuracy``, but from any number of sizes, to check the intervals."""
     sizes = np.array([point.train_size for point in points], dtype=float)
     errors = np.array([1 - point.accuracy.value for point in points])
     deviations = np.array([(p.accuracy.high - p.accuracy.low) / (2 * Z_975) for p in points]).clip(1e-4)
