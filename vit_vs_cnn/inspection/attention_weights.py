@@ -109,13 +109,6 @@ def attention_distances(
     return distances, uniform_distance(maps.grid_size, patch)
 
 
-def concatenate_maps(parts: Sequence[AttentionMaps]) -> AttentionMaps:
-    """Join the maps of several batches, without gradients."""
-    weights = [torch.cat(layer) for layer in zip(*(part.weights for part in parts), strict=True)]
-    logits, query = (torch.cat([getattr(part, name) for part in parts]) for name in ("logits", "query"))
-    return AttentionMaps(logits, weights, query, parts[0].grid_size, parts[0].extra_tokens)
-
-
 def attention_maps(
     network: nn.Module,
     images: Images,

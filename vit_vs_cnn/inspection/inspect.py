@@ -21,7 +21,6 @@ from vit_vs_cnn.inspection.attention_weights import (
     AttentionMaps,
     Images,
     attention_maps,
-    concatenate_maps,
     has_attention,
 )
 from vit_vs_cnn.inspection.deletion import DeletionTest, deletion_grid
@@ -267,7 +266,9 @@ def read_attention(network: TrainedNetwork, pixels: Tensor) -> tuple[AttentionMa
     try:
         parts = pixels.split(BATCH_SIZE)
         maps = [attention_maps(network.network, part, verify=part is parts[0]) for part in parts]
-        return concatenate_maps(maps), None
+        weights = [torch.cat(layer) for layer in zip(*(part.weights for part in maps), strict=True)]
+        logits, query = torch.cat([part.logits for part in maps]), torch.cat([part.query for part in maps])
+        return replace(maps[0], logits=logits, weights=weights, query=query), None
     except InputError as error:
         return None, str(error)
 

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
-from typing import Any
 
 import numpy as np
 
@@ -32,11 +31,15 @@ MAX_ROWS = 500
 def accuracy_table(analysis: Analysis, results: Sequence[RunResult]) -> Table:
     """Accuracy of every model at every training-set size, and the cost of one run, with the longest budget."""
     runs, rows = group_results(longest_results(results)), list[dict[str, str]]()
-    for p in (point for size in analysis.sizes for point in _points_at(analysis, size)):
-        first = runs[p.model, p.train_size][0]
+    points = [point for model in analysis.models for point in analysis.curve(model.key)]
+    for p in sorted(points, key=lambda point: point.train_size):
+        of_point = runs[p.model, p.train_size]
+        fewest = min((r.cost for r in of_point), key=lambda cost: cost.steps)
+        ended_early = any(r.cost.ended_early for r in of_point)
         row = {SIZE_COLUMN: f"{p.train_size:,}", "model": analysis.display_names[p.model], **_percent(p.accuracy)}
-        cost = {"steps": _steps(runs[p.model, p.train_size]), "epochs": f"{first.epochs:.1f}"}
-        rows.append(row | {"seeds": str(len(p.by_seed))} | cost | {"FLOPs": f"{first.cost.flops:.3g}"})
+        row |= {"seeds": str(len(p.by_seed)), "steps": f"{fewest.steps:,}"}
+        row["steps"] += f" of {fewest.planned_steps:,}" if ended_early else ""
+        rows.append(row | {"epochs": f"{of_point[0].epochs:.1f}", "FLOPs": f"{of_point[0].cost.flops:.3g}"})
     if analysis.chance is not None:
         rows.insert(0, dict.fromkeys(rows[0], "") | {"model": MAJORITY, "accuracy, %": format_percent(analysis.chance)})
     scored = f"{results[0].scores.scored_images:,} {results[0].scores.scored_on} images"
@@ -47,17 +50,6 @@ def accuracy_table(analysis: Analysis, results: Sequence[RunResult]) -> Table:
     return replace(
         _table("Accuracy, and the cost of one run", rows, "accuracies", note), page_only_columns=page_only_columns
     )
-
-
-def _points_at(analysis: Analysis, size: int) -> list[Any]:
-    return [p for model in analysis.models for p in analysis.curve(model.key) if p.train_size == size]
-
-
-def _steps(results: Sequence[RunResult]) -> str:
-    """Number of steps of a run; the smallest number if some runs stopped before the end of their budget."""
-    fewest = min((r.cost for r in results), key=lambda cost: cost.steps)
-    ended_early = any(r.cost.ended_early for r in results)
-    return f"{fewest.steps:,} of {fewest.planned_steps:,}" if ended_early else f"{fewest.steps:,}"
 
 
 def comparison_table(analysis: Analysis) -> Table:
@@ -157,8 +149,9 @@ def models_table(analysis: Analysis, results: Sequence[RunResult]) -> Table:
         r = largest[model.key]
         sizes = {"parameters": format_millions(model.parameters), "MACs": format_millions(model.macs)}
         row = {"model": model.display_name, "network": model.model_name, "start": model.start or "-", **sizes}
-        settings = {key: value for key, value in r.recipe.items() if key != "model"}
-        rows.append(row | {"recipe": _recipe_source(r), "settings": _settings_text(settings)})
+        settings = flatten_settings({key: value for key, value in r.recipe.items() if key != "model"})
+        texts = [f"{key} {format_value(value)}" for key, value in settings.items() if value != {}]
+        rows.append(row | {"recipe": _recipe_source(r), "settings": ", ".join(texts)})
     note = "MACs are multiply-accumulates of one image. Settings are those that differ from the defaults."
     return _table("Models and recipes, with the most images", rows, "models", note)
 
@@ -167,18 +160,10 @@ def _recipe_source(result: RunResult) -> str:
     search = result.tuning
     if result.start.start_kind is StartKind.LINEAR_PROBE:
         return "fitted on features"
-    text = (
-        "not recorded"
-        if result.recipe_source is None and search is None
-        else describe_recipe_source(result.recipe_source, search)
-    )
-    return text + (f" with {search.tuned_at:,} images" if search is not None and search.tuned_at is not None else "")
-
-
-def _settings_text(settings: Mapping[str, Any]) -> str:
-    """Settings as text: ``optimizer.lr 0.03, schedule.warmup 0.1``."""
-    texts = {key: format_value(value) for key, value in flatten_settings(settings).items() if value != {}}
-    return ", ".join(f"{key} {text}" for key, text in texts.items())
+    if result.recipe_source is None and search is None:
+        return "not recorded"
+    images = f" with {search.tuned_at:,} images" if search is not None and search.tuned_at is not None else ""
+    return describe_recipe_source(result.recipe_source, search) + images
 
 
 def runs_table(cells: Sequence[RunStatus], results: Sequence[RunResult]) -> Table:

@@ -18,7 +18,6 @@ from vit_vs_cnn.reporting.figures.drawing import (
     as_rgb,
     make_axes,
     make_panels,
-    plot_shares,
     wrap_text,
 )
 from vit_vs_cnn.reporting.style import (
@@ -163,8 +162,10 @@ def corruptions_figure(corruptions: CorruptionAccuracy, styles: ModelStyles) -> 
     names = list(next(iter(accuracy.values())))
     figure, axes = make_panels(len(names), 4, 1.9, 1.55, extra=0.5, share=True)
     for axis, name in zip(axes, names, strict=True):
-        shares = {group: (corruptions.clean[group], *by_name[name]) for group, by_name in accuracy.items()}
-        plot_shares(axis, range(6), shares, styles, ms=3, lw=1.2)
+        axis.yaxis.set_major_locator(PercentLocator())
+        for group, by_name in accuracy.items():
+            shares = 100 * np.array([corruptions.clean[group], *by_name[name]])
+            axis.plot(range(len(shares)), shares, label=group, ms=3, lw=1.2, **styles[group].line)
         axis.set_title(name.replace("_", " "), fontsize=8)
         axis.tick_params(labelsize=7)
         axis.grid(alpha=0.3)

@@ -3,7 +3,7 @@
 import io
 import textwrap
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -23,15 +23,13 @@ from matplotlib.text import Text
 from matplotlib.ticker import AutoLocator, FixedFormatter, FuncFormatter, MaxNLocator
 
 from vit_vs_cnn.files import atomic_write
-from vit_vs_cnn.reporting.style import DPI, ModelStyle, ModelStyles
+from vit_vs_cnn.reporting.style import DPI, ModelStyle
 from vit_vs_cnn.statistics.intervals import Estimate
 
 #: Formatters whose tick labels are names. Other formatters write numbers, possibly as formulas.
 _NAME_FORMATTERS = (FixedFormatter, FuncFormatter, StrCategoryFormatter)
 #: Names of fonts that draw a box for every character.
 _LAST_RESORT = ("Last Resort", "LastResort")
-#: Values in [0, 1] by the name of a model.
-Shares = Mapping[str, Sequence[float]]
 
 
 class PercentLocator(AutoLocator):
@@ -104,16 +102,6 @@ def plot_distances(axis: Axes, heads: Sequence[Sequence[float]], style: ModelSty
     axis.set(xlabel="layer", ylabel="mean attention distance in pixels")
 
 
-def plot_shares(
-    axis: Axes, x_values: Sequence[float] | Sequence[int], shares: Shares, styles: ModelStyles, **options: Any
-) -> None:
-    """Plot a line for each model, in percent."""
-    axis.yaxis.set_major_locator(PercentLocator())
-    for name, values in shares.items():
-        style: dict[str, Any] = {"ms": 4, **styles[name].line, **options}
-        axis.plot(x_values, [100 * value for value in values], label=name, **style)
-
-
 def as_rgb(image: Any) -> UInt8[np.ndarray, "rows cols 3"]:
     """First three channels of an image, or its first channel as grey if it has fewer."""
     colours = image[:3] if len(image) >= 3 else image[:1].expand(3, -1, -1)
@@ -124,28 +112,6 @@ def error_bars_in_percent(estimates: Sequence[Estimate]) -> tuple[np.ndarray, np
     """Values in percent, and lengths of their error bars below and above."""
     values, low, high = (100 * np.array([getattr(e, end) for e in estimates]) for end in ("value", "low", "high"))
     return values, np.maximum([values - low, high - values], 0)
-
-
-def plot_rows(
-    axis: Axes,
-    rows: Sequence[tuple[str, ModelStyle, Estimate, Sequence[float]]],
-    mark: Mapping[str, Any],
-    **options: Any,
-) -> None:
-    """Plot a row for each name: its accuracy with an interval, and below it the accuracies of single seeds.
-
-    Arguments:
-        mark: style of the marker of a single seed.
-        options: options of the error bars.
-    """
-    axis.xaxis.set_major_locator(PercentLocator())
-    for row, (_, style, estimate, by_seed) in enumerate(rows):
-        value, error = error_bars_in_percent([estimate])
-        axis.errorbar(value, row, xerr=error, ls="none", **style.line, **options)
-        if len(by_seed) > 1:
-            axis.plot([100 * a for a in by_seed], [row + 0.2] * len(by_seed), ls="none", color=style.colour, **mark)
-    axis.set_yticks(range(len(rows)), [name for name, *_ in rows])
-    axis.set_ylim(len(rows) - 0.5, -0.5)
 
 
 def render_figure(

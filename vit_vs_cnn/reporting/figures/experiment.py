@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from vit_vs_cnn.regimes.analysis import Analysis
-from vit_vs_cnn.reporting.figures.drawing import PercentLocator, error_bars_in_percent, make_axes, plot_rows
+from vit_vs_cnn.reporting.figures.drawing import PercentLocator, error_bars_in_percent, make_axes
 from vit_vs_cnn.reporting.style import DIFFERENCE_COLOUR, NEUTRAL_COLOUR, ModelStyle, assign_styles
 from vit_vs_cnn.statistics.intervals import Estimate
 from vit_vs_cnn.statistics.pair_comparison import CONCLUSIVE, PairComparison
@@ -64,19 +64,26 @@ def accuracy_curves(analysis: Analysis, budgets: Sequence[str] = (), *, fits: bo
         axis.tick_params(labelsize=9)
     if not rows:
         axes[0].set_ylabel("test accuracy, %", fontsize=10)
-        _label_ends(axes[-1], analysis, shown[-1], with_chance=shows_chance(analysis) and not fits)
+        curves = {model.key: analysis.curve(model.key, shown[-1]) for model in analysis.models}
+        ends = {key: 100 * curve[-1].accuracy.value for key, curve in curves.items() if curve}
+        chance = {"": 100 * (analysis.chance or 0)} if shows_chance(analysis) and not fits else {}
+        _write_names(axes[-1], analysis, ends | chance)
     figure.supxlabel(f"test accuracy with {sizes[0]:,} training images, %" if rows else "training images", fontsize=10)
     return figure
 
 
 def _draw_rows(axis: Axes, analysis: Analysis, budget: str) -> None:
     styles = assign_styles(analysis.display_names)
-    rows = [
-        (model.display_name, styles[model.key], point.accuracy, point.by_seed)
-        for model in analysis.models
-        for point in analysis.curve(model.key, budget)
-    ]
-    plot_rows(axis, rows, {"marker": ".", "ms": 5, "alpha": 0.5}, ms=7, elinewidth=1.5)
+    points = [point for model in analysis.models for point in analysis.curve(model.key, budget)]
+    axis.xaxis.set_major_locator(PercentLocator())
+    for row, point in enumerate(points):
+        style, (value, error) = styles[point.model], error_bars_in_percent([point.accuracy])
+        axis.errorbar(value, row, xerr=error, ls="none", ms=7, elinewidth=1.5, **style.line)
+        if len(point.by_seed) > 1:
+            below = [row + 0.2] * len(point.by_seed)
+            axis.plot(100 * np.array(point.by_seed), below, ".", color=style.colour, ms=5, alpha=0.5)
+    axis.set_yticks(range(len(points)), [analysis.display_names[point.model] for point in points])
+    axis.set_ylim(len(points) - 0.5, -0.5)
     if shows_chance(analysis):
         axis.axvline(100 * (analysis.chance or 0), color=NEUTRAL_COLOUR, lw=1, ls="--")
         layout = {"xytext": (3, -2), "xycoords": ("data", "axes fraction"), "textcoords": "offset points", "va": "top"}
@@ -115,13 +122,6 @@ def shows_chance(analysis: Analysis) -> bool:
 def _draw_intervals(axis: Axes, sizes: Sequence[int], estimates: Sequence[Estimate], style: ModelStyle) -> None:
     values, spans = error_bars_in_percent(estimates)
     axis.errorbar(sizes, values, spans, ms=6, lw=0, elinewidth=1.5, capsize=3, **style.line)
-
-
-def _label_ends(axis: Axes, analysis: Analysis, budget: str, *, with_chance: bool) -> None:
-    """Write the names of the models at the right ends of their curves."""
-    curves = {model.key: analysis.curve(model.key, budget) for model in analysis.models}
-    ends = {key: 100 * curve[-1].accuracy.value for key, curve in curves.items() if curve}
-    _write_names(axis, analysis, ends | ({"": 100 * (analysis.chance or 0)} if with_chance else {}))
 
 
 def _write_names(axis: Axes, analysis: Analysis, ends: dict[str, float]) -> None:
