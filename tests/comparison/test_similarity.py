@@ -57,13 +57,6 @@ def test_cka_sees_neither_rotation_nor_scale_nor_shift():
     assert _cka(3.7 * features @ rotation + 5, mixed) == pytest.approx(expected, abs=1e-9)
 
 
-def test_independent_gaussians_are_near_zero_even_where_the_biased_estimate_is_not():
-    first, second = _features(64, 500, 0), _features(64, 500, 1)
-    assert abs(_cka(first, second)) < 0.05
-    k, l = ((f - f.mean(0)) @ (f - f.mean(0)).mT for f in (first, second))  # noqa: E741
-    assert float((k * l).sum() / (k.norm() * l.norm())) > 0.8
-
-
 def test_one_batch_is_the_full_estimate_and_many_come_close():
     first = _features(1000, 11, 0)
     second = first[:, :5] + 0.7 * _features(1000, 5, 1)

@@ -14,7 +14,6 @@ from vit_vs_cnn.inspection import (
     attention_rollout,
     rollout_map,
 )
-from vit_vs_cnn.inspection.attention_weights import attention_distances
 from vit_vs_cnn.models import VisionTransformer, recording
 
 
@@ -129,14 +128,6 @@ def test_relatives_of_the_vision_transformer_give_weights_too(name, options):
     torch.testing.assert_close(rows, torch.ones_like(rows))
     assert len(maps.weights) == 2
     assert rollout_map(maps.weights, query=maps.query, extra_tokens=maps.extra_tokens).shape == (2, 4)
-
-
-def test_distances_count_the_pixels_of_a_patch_that_is_no_whole_number_of_them():
-    maps = attention_maps(vit(), images())
-    (ours, uniform), (twice, double) = (attention_distances(maps, size) for size in ((7, 12), (14, 24)))
-    for one, other in zip(ours, twice, strict=True):
-        torch.testing.assert_close(2 * one, other)
-    assert double == pytest.approx(2 * uniform)
 
 
 class Windowed(nn.Module):

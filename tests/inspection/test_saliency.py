@@ -8,9 +8,7 @@ from timm.models.vision_transformer import VisionTransformer as TimmVisionTransf
 from tests.inspection.models import images, vit
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.inspection import list_methods, resize_maps, saliency_maps
-from vit_vs_cnn.inspection.attention_weights import attention_maps
 from vit_vs_cnn.inspection.randomized_weights import rank_correlation
-from vit_vs_cnn.inspection.rollout import rollout_map
 from vit_vs_cnn.inspection.saliency import METHODS, crop_to_model_view
 from vit_vs_cnn.models import ResNet
 from vit_vs_cnn.models.input_wrappers import ResizedInput
@@ -43,13 +41,6 @@ def test_every_listed_method_gives_a_finite_map_per_image_and_a_batch_is_its_ima
         assert maps.min() < maps.max(), method
         alone = saliency_maps(network, GIVEN[1:2], method, size=(12, 20))
         torch.testing.assert_close(alone, maps[1:2], rtol=1e-4, atol=1e-5, msg=method)
-
-
-def test_the_map_of_rollout_is_that_of_the_function():
-    network = _network("class")
-    maps = attention_maps(network, GIVEN)
-    expected = rollout_map(maps.weights, query="class", extra_tokens=1).unflatten(1, (3, 5))
-    torch.testing.assert_close(saliency_maps(network, GIVEN, "rollout"), expected)
 
 
 @pytest.mark.parametrize("method", ["rollout", "raw_attention", "gradient_rollout", "relevance"])

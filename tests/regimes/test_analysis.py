@@ -63,12 +63,6 @@ def test_unfinished_experiment_is_analysed_as_far_as_it_goes():
     assert any(text.startswith(few) for text in begun.warnings())
 
 
-def test_primary_comparison_is_that_of_the_plan():
-    analysis = analyze(seeded({"a": {7: 0.5, 11: 0.6}, "b": {7: 0.48, 11: 0.6}}), plan=PLAN)
-    assert analysis.primary is not None and analysis.primary.train_size == 11
-    assert analyze(seeded({"a": {7: 0.5}})).primary is None
-
-
 def test_known_predictions_narrow_the_difference():
     """Otherwise models count as tested on independent images."""
     results, answers = with_answers(seeded({"a": {7: 0.6}, "b": {7: 0.5}}, seeds=1))

@@ -7,8 +7,6 @@ from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.inspection.locality.measures import (
     HeadMeasures,
     attention_distance,
-    default_max_offset,
-    interior_queries,
     uniform_distance,
 )
 
@@ -101,9 +99,3 @@ def test_a_query_that_attends_to_extra_tokens_alone_has_no_distance():
     assert measured(weights, extra_tokens=1)["distance"].eq(0).all()
     with pytest.raises(InputError, match="35 x 35 for a grid of 7 x 5 and 0 extra tokens, but are 36 x 36"):
         measured(weights)
-
-
-def test_the_default_offsets_leave_half_of_a_grid_and_an_interior_on_every_grid():
-    assert [default_max_offset((n, n))[0] for n in (1, 2, 3, 4, 8, 16, 32)] == [0, 0, 1, 1, 2, 4, 8]
-    sizes = [(rows, cols) for rows in range(1, 14) for cols in range(1, 14)]
-    assert all(len(interior_queries(size, default_max_offset(size))) for size in sizes)

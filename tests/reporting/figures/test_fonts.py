@@ -3,7 +3,6 @@
 
 import warnings
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 from matplotlib import font_manager
@@ -12,7 +11,7 @@ from matplotlib.figure import Figure
 from tests.reporting.inspected import looked, shown, vit
 from vit_vs_cnn.reporting.figures import drawing
 from vit_vs_cnn.reporting.figures.attention import overlay_figure
-from vit_vs_cnn.reporting.figures.drawing import save_figure, set_fallback_fonts
+from vit_vs_cnn.reporting.figures.drawing import save_figure
 from vit_vs_cnn.reporting.page import Page
 
 pytestmark = pytest.mark.usefixtures("real_figures")
@@ -72,19 +71,3 @@ def test_a_name_with_dollars_is_no_formula(tmp_path):
     data = replace(images.data, class_names=("$\\frac$", "b", "c"), sample_ids=["$_$"] * len(images.data))
     images = images._replace(data=data)
     overlay_figure(images, [looked(vit(tmp_path), images, "rollout")]).savefig(tmp_path / "picture.png")
-
-
-def test_a_font_that_has_the_character_follows_the_default_one(monkeypatch):
-    entry = SimpleNamespace(style="normal", weight=400, fname="cats.ttf", name="Cats")
-    monkeypatch.setattr(font_manager.fontManager, "ttflist", [entry])
-    monkeypatch.setattr(drawing, "findfont", lambda _: "default.ttf")
-    known = {"default.ttf": frozenset(map(ord, "é")), "cats.ttf": frozenset(map(ord, "猫"))}
-    monkeypatch.setattr(drawing, "_characters_of", known.get)
-    drawing._fallback_fonts.cache_clear()
-    assert drawing._fallback_fonts(frozenset(map(ord, "é猫狗"))) == ("Cats",)
-    assert drawing._fallback_fonts(frozenset(map(ord, "é"))) == ()
-    figure = Figure()
-    figure.suptitle("猫")
-    set_fallback_fonts(figure)
-    assert figure._suptitle.get_fontfamily() == ["sans-serif", "Cats"]
-    drawing._fallback_fonts.cache_clear()
