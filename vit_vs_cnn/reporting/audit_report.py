@@ -1,7 +1,6 @@
 """Report of an audit: findings, classes, sizes and similar images, as a page with tables and as text."""
 
 import io
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -53,8 +52,6 @@ def audit_document(audit: Audit) -> Document:
     name, accuracy = audit.majority
     baseline = f"Baseline: always predicting {visible(name)} gives {100 * accuracy:.1f} % accuracy on the test images."
     document.add_section("Classes", _class_table(audit), Text(baseline))
-    if audit.files:
-        document.add_section("Sizes and formats", _size_table(audit), _format_table(audit))
     _add_pairs(document, audit)
     if audit.blank:
         rows: list[list[Cell]] = [[visible(name)] for name in audit.blank]
@@ -63,9 +60,6 @@ def audit_document(audit: Audit) -> Document:
         rows = [[problem.kind, visible(problem.name), visible(problem.reason)] for problem in audit.problems]
         columns = ["kind", "name", "reason"]
         document.add_section("Unusable files and classes", _long_table("Files and classes", columns, rows, "unusable"))
-    if audit.other_files:
-        rows = [[visible(name)] for name in audit.other_files]
-        document.add_section("Other files", _long_table("Ignored files", ["file"], rows, "others"))
     document.add_section("How it was measured", Text(METHOD_DESCRIPTION))
     return document
 
@@ -96,29 +90,6 @@ def _class_table(audit: Audit) -> Table:
         for name, count in audit.by_class.items()
     ]
     return Table(_title(audit), ["class", *audit.counts, "all", "share %"], rows, "classes")
-
-
-def _size_table(audit: Audit) -> Table:
-    columns = {
-        "width": [file.width for file in audit.files],
-        "height": [file.height for file in audit.files],
-        "shorter side": [file.shorter for file in audit.files],
-        "longer by shorter side": [file.aspect for file in audit.files],
-    }
-    rows = [
-        [name, *(f"{value:,.4g}" for value in np.quantile(values, (0, 0.05, 0.5, 0.95, 1)))]
-        for name, values in columns.items()
-    ]
-    header = ["", "smallest", "5 %", "median", "95 %", "largest"]
-    size = f"{audit.image_size[0]} pixels ({audit.resize})"
-    note = f"In pixels, after EXIF rotation. Training resizes every image to {size}."
-    return Table("Sizes of the files", header, rows, "sizes", note)
-
-
-def _format_table(audit: Audit) -> Table:
-    counts = Counter((file.format, file.mode) for file in audit.files).most_common()
-    rows = [[name, mode, count, f"{100 * count / len(audit.files):.1f}"] for (name, mode), count in counts]
-    return Table("Formats and color modes", ["format", "mode", "images", "share %"], rows, "formats")
 
 
 def _add_pairs(document: Document, audit: Audit) -> None:
@@ -158,7 +129,6 @@ def _pair_image(pair: DuplicatePair, side: int) -> tuple[str, str, str]:
 def _pair_picture(pair: DuplicatePair, pixels: UInt8[np.ndarray, "_ _ _"]) -> Picture:
     sides = [f"{name} ({label}, {split})" for name, label, split in (_pair_image(pair, 0), _pair_image(pair, 1))]
     similarity = "equal pixels" if pair.same_pixels else f"similarity {pair.similarity:.2f}"
-    similarity += "" if pair.is_sure else ", perhaps two scenes"
     image = Image.fromarray(pixels)
     image.thumbnail((2 * IMAGE_HEIGHT + 4, IMAGE_HEIGHT))
     file = io.BytesIO()
