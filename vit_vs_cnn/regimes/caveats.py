@@ -251,7 +251,7 @@ def _augmentation_caveats(results: Sequence[RunResult]) -> list[Caveat]:
         augmentations: dict[str, set[str]] = {}
         for r in results:
             if r.train_size == size:
-                augmentations.setdefault(r.contender, set()).add(str(r.augmentation or "defaults"))
+                augmentations.setdefault(r.contender, set()).add(str(r.recipe.get("augmentation", "defaults")))
         sides: dict[str, list[str]] = {}
         for model, texts in augmentations.items():
             sides.setdefault(", ".join(sorted(texts)), []).append(display_name(model))
