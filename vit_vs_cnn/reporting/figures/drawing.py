@@ -159,7 +159,7 @@ def save_figure(figure: Figure, folder: Path, name: str, formats: Sequence[str] 
     paths = [folder / f"{name}.{suffix}" for suffix in formats]
     with _fixed_layout(figure):
         for path, suffix in zip(paths, formats, strict=True):
-            with atomic_write(path, contested=True) as partial:
+            with atomic_write(path) as partial:
                 partial.write_bytes(_bytes(figure, suffix, name, DPI))
     return paths
 
