@@ -24,11 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ComparisonResult(CommandResult):
-    """Networks compared on the same test images.
-
-    Arguments:
-        comparison: all measurements. A group contains the networks that differ in their seed only.
-    """
+    """Networks compared on the same test images."""
 
     comparison: "compare.NetworkComparison"
     written: tuple[Path, ...] = ()
