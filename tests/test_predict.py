@@ -15,14 +15,14 @@ from PIL import Image
 import vit_vs_cnn as vc
 from tests.results import changed
 from vit_vs_cnn.cli import main
-from vit_vs_cnn.data.decoding import MAX_BATCH_IMAGES, InputImage, decode_image, decode_in_background, find_input_files
+from vit_vs_cnn.data.decoding import decode_batches, decode_image, find_input_files
 from vit_vs_cnn.models.features import find_classifier
 from vit_vs_cnn.regimes.analysis import read_analysis
 from vit_vs_cnn.runs import held_out
 from vit_vs_cnn.runs.evaluation import fit_temperature, predict
 from vit_vs_cnn.runs.held_out import fit_on_validation, unlike_images
-from vit_vs_cnn.runs.prediction import ImagePredictions
 from vit_vs_cnn.runs.result import read_result
+from vit_vs_cnn.runs.trained_network import ImagePredictions
 
 #: Which the command prints, and no test needs to fail by.
 pytestmark = pytest.mark.filterwarnings("always:.*could not be read:UserWarning")
@@ -164,32 +164,14 @@ def test_predict_sees_the_bytes_that_training_sees(mode, tmp_path):
     image.save(path, **options)
     for resize in ("crop", "squash", "pad"):
         trained = torch.from_numpy(decode_image(path, 13, resize))
-        ((_, seen),) = next(decode_in_background(find_input_files([path]), (3, 13, 13), resize))
+        ((_, seen),) = next(decode_batches(find_input_files([path]), (3, 13, 13), resize))
         assert torch.equal(seen, trained)
-        ((_, grey),) = next(decode_in_background(find_input_files([path]), (1, 13, 13), resize))
+        ((_, grey),) = next(decode_batches(find_input_files([path]), (1, 13, 13), resize))
         assert grey.shape == (1, 13, 13)
         expected = Image.fromarray(trained.permute(1, 2, 0).numpy()).convert("L")
         np.testing.assert_array_equal(grey[0], np.asarray(expected))
     if mode in ("L", "I;16"):
         np.testing.assert_array_equal(grey[0], trained[0])
-
-
-def test_however_many_pictures_two_batches_are_held():
-    """The generator of pictures is asked for no more than that ahead of what has been taken."""
-    asked = 0
-
-    def pictures():
-        nonlocal asked
-        for number in range(5 * MAX_BATCH_IMAGES):
-            asked += 1
-            yield InputImage(str(number), torch.zeros(3, 8, 8, dtype=torch.uint8))
-
-    batches = decode_in_background(pictures(), (3, 8, 8), "crop")
-    for taken in range(1, 4):
-        assert len(next(batches)) == MAX_BATCH_IMAGES
-        assert asked <= (taken + 1) * MAX_BATCH_IMAGES
-    batches.close()
-    assert asked < 5 * MAX_BATCH_IMAGES
 
 
 def test_the_command_writes_a_row_for_each_picture_and_tells_those_that_cannot_be_read(vit, photos, tmp_path, capsys):

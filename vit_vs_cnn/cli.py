@@ -42,9 +42,9 @@ if TYPE_CHECKING:
     from vit_vs_cnn.reporting.findings import Findings
     from vit_vs_cnn.results import ComparisonResult
     from vit_vs_cnn.runs.audit import Audit
-    from vit_vs_cnn.runs.prediction import ImagePredictions
     from vit_vs_cnn.runs.result import RunResult
     from vit_vs_cnn.runs.status import ExperimentStatus
+    from vit_vs_cnn.runs.trained_network import ImagePredictions
 
 #: Commands that can be resumed after a stop. ``cell`` is internal: ``train`` starts it for one run on several devices.
 TRAINING_COMMANDS = ("train", "tune", "cell")
@@ -80,11 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run(name: str, words: list[str]) -> None:
-    """Run one command.
-
-    Raises:
-        InputError: an unknown command, or as the command.
-    """
+    """Run one command. Raises InputError: an unknown command, or as the command."""
     if name == "--version":
         print(f"vit-vs-cnn {__version__}, Python {platform.python_version()}, torch {metadata.version('torch')}")
         return
@@ -143,7 +139,7 @@ def execute_cell(words: list[str]) -> None:
     if "--trust" not in words[1:]:
         raise InputError(f"{folder}: its config.yaml names the code to run; add --trust if the folder is yours")
     from vit_vs_cnn.runs.experiment_data import ExperimentData
-    from vit_vs_cnn.runs.failures import raise_failures
+    from vit_vs_cnn.runs.experiment_folder import raise_failures
     from vit_vs_cnn.runs.result import RunState
     from vit_vs_cnn.runs.run import read_run
     from vit_vs_cnn.workers.run import run_one
@@ -186,7 +182,14 @@ def _print(command: "Command", result: Any, words: "Words") -> None:
 
 def to_json(result: Any) -> str:
     """JSON text of a result."""
-    return json.dumps(_to_plain(result), indent=1, allow_nan=False, default=str) + "\n"
+
+    def to_plain(value: Any) -> Any:
+        if hasattr(value, "to_dict"):
+            return value.to_dict()
+        is_record = dataclasses.is_dataclass(value) and not isinstance(value, type)
+        return dataclasses.asdict(value) if is_record else str(value)
+
+    return json.dumps(result, indent=1, allow_nan=False, default=to_plain) + "\n"
 
 
 def print_result_table(path: Path, *, in_json: bool, output: Path | None) -> None:
@@ -204,14 +207,6 @@ def print_result_table(path: Path, *, in_json: bool, output: Path | None) -> Non
     _print_answer(results, analysis, str(write_answer(analysis)))
     print(f"note: {ACCURACIES_ALONE[0].lower()}{ACCURACIES_ALONE[1:]}")
     _print_paths(written)
-
-
-def _to_plain(result: Any) -> Any:
-    if isinstance(result, list):
-        return [_to_plain(item) for item in result]
-    if hasattr(result, "to_dict"):
-        return result.to_dict()
-    return dataclasses.asdict(result) if dataclasses.is_dataclass(result) and not isinstance(result, type) else result
 
 
 def _print_train(findings: "Findings") -> None:

@@ -62,12 +62,9 @@ def preserve_process_state(function: Callable[Arguments, Returned]) -> Callable[
                 import numpy as np
 
                 after.callback(np.random.set_state, np.random.get_state())
-            else:
-                after.callback(_reset_numpy)
             if "torch" in sys.modules:
                 after.enter_context(_restore_torch())
-            else:
-                after.callback(_reset_torch)
+            after.callback(_reset_imported, {"numpy", "torch"} - sys.modules.keys())
             return function(*args, **kwargs)
 
     return call
@@ -84,17 +81,13 @@ def _restore_environment() -> Iterator[None]:
         os.environ.update(before)
 
 
-def _reset_numpy() -> None:
-    """Give NumPy a fresh random seed, if it was imported."""
-    if "numpy" in sys.modules:
+def _reset_imported(libraries: set[str]) -> None:
+    """Give libraries that a call has imported a fresh random seed, and PyTorch its default switches."""
+    if "numpy" in libraries & sys.modules.keys():
         import numpy as np
 
         np.random.seed()
-
-
-def _reset_torch() -> None:
-    """Give PyTorch a fresh random seed and its default switches, if it was imported."""
-    if "torch" in sys.modules:
+    if "torch" in libraries & sys.modules.keys():
         import torch
 
         torch.seed()
@@ -125,10 +118,7 @@ def _restore_torch() -> Iterator[None]:
 
 @contextlib.contextmanager
 def on_termination(act: Callable[[], object]) -> Iterator[None]:
-    """Call a function instead of ending the process if SIGTERM arrives within the block.
-
-    Outside of the main thread nothing happens: signals cannot be handled there.
-    """
+    """Call a function instead of ending the process if SIGTERM arrives within the block."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -154,10 +144,7 @@ def torch_threads(count: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def frozen_garbage_collection() -> Iterator[None]:
-    """Exclude the objects that exist now from garbage collection within the block.
-
-    Libraries make half a million objects. A collection that visits them takes a third of a second.
-    """
+    """Exclude the objects that exist now from garbage collection within the block."""
     if gc.get_freeze_count():  # an outer block froze them
         yield
         return

@@ -13,7 +13,7 @@ from vit_vs_cnn.comparison.entries import select_cells
 from vit_vs_cnn.config.schema import Budget
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.runs.result import RunState
-from vit_vs_cnn.runs.status import RunStatus, duration, read_status, seconds_left, status_line
+from vit_vs_cnn.runs.status import RunStatus, read_status, seconds_left, status_line
 
 STEPS = Budget(steps=23)
 NAMES = [f"{contender}-n{size}-s0-0123456789" for size in (50, 100) for contender in ("vit", "resnet")]
@@ -57,10 +57,10 @@ def test_a_cell_runs_as_long_as_its_lock_is_held(folder):
     (cell / "metrics.csv").write_text("step,metric,value\n4,train/loss,2.0\n9,train/loss,1.5\n")
     with FileLock(cell / ".lock"):
         (running,) = (c for c in read_status(folder).cells if c.state == "running")
-        assert (running.step, running.steps, running.steps_per_second) == (9, 23, None)
-        (cell / "progress.json").write_text('{"step": 11, "steps": 23, "steps_per_second": 0.5, "host": "here"}')
+        assert (running.step, running.steps) == (9, 23)
+        (cell / "progress.json").write_text('{"step": 11, "steps": 23}')
         (running,) = (c for c in read_status(folder).cells if c.state == "running")
-        assert (running.step, running.steps_per_second, running.host) == (11, 0.5, "here")
+        assert running.step == 11
     left = read_status(folder).cells[2]
     assert (left.state, left.step) == ("waiting", 11)
 
@@ -116,7 +116,3 @@ def test_several_budgets_are_told_apart(folder):
     cells = read_status(folder).cells
     assert [cell.name for cell in cells] == ["vit-n50-s0 of 23 steps", "vit-n100-s0 of 1,700 steps"]
     assert cells[1].steps == 1700
-
-
-def test_durations_read_as_one_would_say_them():
-    assert [duration(s) for s in (7.4, 99.0, 400.0, 12000.0)] == ["7 s", "99 s", "7 min", "3 h 20 min"]

@@ -22,22 +22,6 @@ from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.strict_yaml import check_plain, read_yaml
 from vit_vs_cnn.typed_values import Setting, build, list_settings, refuse_unknown, walk
 
-__all__ = [
-    "Budget",
-    "Contender",
-    "Data",
-    "Execution",
-    "Executor",
-    "Experiment",
-    "Protocol",
-    "Tuning",
-    "dotted_settings",
-    "experiment_from_dict",
-    "find_config",
-    "read_config",
-    "settings_of_a_config",
-]
-
 
 @dataclass(frozen=True)
 class Experiment:
@@ -83,11 +67,7 @@ class Experiment:
         return self.tuning.trials is not None or any((over.get("recipe") or {}).get("search") for over in overs)
 
     def recipe(self, contender: str, train_size: int, budget: Budget | None = None) -> Contender:
-        """Contender with its settings for a training size and a budget.
-
-        Arguments:
-            budget: one of the budgets of the protocol; None for the longest.
-        """
+        """Contender with its settings for a training size and a budget."""
         budget = budget or self.protocol.budget.largest
         key = (contender, train_size, budget.short)
         if key not in self._recipes:
@@ -292,11 +272,7 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 def find_config(name: str | os.PathLike[str] = "quickstart") -> Path:
-    """Path of a config file, or of the config with this name in the package.
-
-    Raises:
-        InputError: neither exists.
-    """
+    """Path of a config file, or of the config with this name in the package. Raises InputError: neither exists."""
     package = Path(__file__).parents[1]
     checkout = package.parent / "configs"
     folder = checkout if (checkout / "quickstart.yaml").exists() else package / "configs"

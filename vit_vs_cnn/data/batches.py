@@ -50,10 +50,8 @@ class TrainingBatches:
     number of devices.
 
     Arguments:
-        data: images, moved to ``device`` once if they fit there, and batch by batch otherwise.
         batch_size: images of one step over all processes.
         length: batches of one pass of ``iter``. The next pass continues the stream.
-        seed: of the order and of the augmentation.
     """
 
     def __init__(
@@ -177,12 +175,8 @@ class TrainingData(lightning.LightningDataModule):
 
     Arguments:
         training: images to train on. Channel statistics are measured on these images alone.
-        augmentation: of the training images. Default: crops and flips.
         batch_size: images of one optimizer step, over all devices and accumulated batches.
-        steps: optimizer steps of the run.
         accumulate: batches of one step.
-        seed: of order and augmentation.
-        test: images for ``test`` and ``predict`` of a custom Trainer.
         normalisation: mean and standard deviation of each channel, in [0, 1], in place of the measured ones.
 
     Raises:
@@ -200,7 +194,6 @@ class TrainingData(lightning.LightningDataModule):
         accumulate: int = 1,
         seed: int = 0,
         channels_last: bool = False,
-        test: LabelledImages | None = None,
         normalisation: tuple[Sequence[float], Sequence[float]] | None = None,
         transform: CustomTransform | None = None,
     ) -> None:
@@ -209,7 +202,6 @@ class TrainingData(lightning.LightningDataModule):
             raise InputError(f"batch_size {batch_size} must be a multiple of accumulate {accumulate}")
         self.training = training
         self.validation = validation
-        self.test = test
         self.batch_size = batch_size // accumulate
         self.batches = steps * accumulate
         self.seed = seed
@@ -239,15 +231,7 @@ class TrainingData(lightning.LightningDataModule):
         return TrainingBatches(self.training, self.augmenter, **sizes, **options)
 
     def val_dataloader(self) -> EvaluationBatches | list[EvaluationBatches]:
-        return self._once_each(self.validation)
-
-    def test_dataloader(self) -> EvaluationBatches | list[EvaluationBatches]:
-        return self._once_each(self.test)
-
-    predict_dataloader = test_dataloader
-
-    def _once_each(self, images: LabelledImages | None) -> EvaluationBatches | list[EvaluationBatches]:
-        if images is None or not len(images):
+        if self.validation is None or not len(self.validation):
             return []
         size = max(self.batch_size, EVALUATION_BATCH)
-        return EvaluationBatches(images, self.augmenter, batch_size=size, **self._device_and_rank())
+        return EvaluationBatches(self.validation, self.augmenter, batch_size=size, **self._device_and_rank())

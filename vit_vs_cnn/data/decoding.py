@@ -1,7 +1,6 @@
 """Decoding of image files, Pillow images, arrays and tensors to bytes of one size, and metadata of image files."""
 
 import contextlib
-import errno
 import itertools
 import os
 import stat
@@ -10,7 +9,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Lock
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,14 +25,11 @@ from vit_vs_cnn.files import escape_name
 #: The readers that Pillow may use. Others start programs (EPS) or are so rare that they are likely a mistake.
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 REDUCING_GAP = 3.0  # reduction by a whole number first, then the filter; the difference to the filter alone is small
-#: Threads decode an image of more pixels one at a time, to limit the memory.
-MAX_SHARED_PIXELS = 16_000_000
 ALLOWED_PIXEL_VALUES = "bytes (uint8) from 0 to 255, or floats that are bytes / 255, as ToTensor gives them"
 #: Largest distance to a byte of 255 times a float that was a byte / 255, by the type of the float.
 _ROUNDING_TOLERANCE = {np.dtype(np.float16): 0.25, np.dtype(np.float32): 1e-4, np.dtype(np.float64): 1e-4}
 #: EXIF orientations that swap rows and columns.
 _ROTATED = (5, 6, 7, 8)
-_large_image_lock = Lock()
 ChannelsFirst = UInt8[np.ndarray, "channels rows cols"]
 
 
@@ -66,15 +61,11 @@ def decode_image(
         if not stat.S_ISREG(path.stat().st_mode):  # opening a pipe would wait for its writer
             raise UnreadableImage(path, "special file", "a folder, pipe, socket or device, and no file")
         with Image.open(path, formats=FORMATS) as file:
-            pixels = file.width * file.height
             if image_size is not None:
                 rows, cols = to_rows_and_cols(image_size)
                 size = (2 * rows, 2 * cols) if _is_rotated(file) else (2 * cols, 2 * rows)
                 file.draft(None, size)  # JPEG: decode no more than is needed
-            if "progressive" not in file.info:  # else its reader keeps every coefficient
-                pixels = file.width * file.height
-            with _large_image_lock if pixels > MAX_SHARED_PIXELS else contextlib.nullcontext():
-                return resize_image(file, image_size, resize)
+            return resize_image(file, image_size, resize)
     except UnreadableImage:
         raise
     except InputError as error:
@@ -118,7 +109,14 @@ def channels_first(image: np.ndarray | Tensor, channels: Collection[int] = (1, 3
     Raises:
         InputError: another shape, or values that are not bytes.
     """
-    values = _to_array(image)
+    try:
+        values = image.detach().cpu().numpy() if isinstance(image, Tensor) else image
+    except (TypeError, RuntimeError) as error:  # not dense, without values, or of a type that numpy lacks
+        assert isinstance(image, Tensor)
+        kind = "on the meta device" if image.is_meta else f"{image.layout}".removeprefix("torch.")
+        raise InputError(
+            f"images: a tensor of {image.dtype} ({kind}); expected a dense tensor of {ALLOWED_PIXEL_VALUES}"
+        ) from error
     values = values[None] if values.ndim == 2 else values
     is_first, is_last = (values.ndim == 3 and values.shape[end] in channels for end in (0, -1))
     is_first = is_first or image.ndim == 2
@@ -140,7 +138,14 @@ def resize_image(
     """
     if not image.width or not image.height:
         raise InputError(f"it has {image.width} x {image.height} pixels")
-    rgb = _composite_on_white(_eight_bit(_upright(image)))
+    image.load()
+    with contextlib.suppress(Exception):  # the pixels are whole, the EXIF block is not
+        ImageOps.exif_transpose(image, in_place=True)
+    rgb = _eight_bit(image)
+    if rgb.has_transparency_data:
+        above = rgb.convert("RGBA")
+        rgb = Image.alpha_composite(Image.new("RGBA", above.size, "white"), above)
+    rgb = rgb.convert("RGB")
     sized = rgb if image_size is None else _resized(rgb, to_rows_and_cols(image_size), resize)
     return np.array(np.asarray(sized).transpose(2, 0, 1), order="C")
 
@@ -149,19 +154,6 @@ def array_to_image(pixels: UInt8[np.ndarray, "channels rows cols"]) -> Image.Ima
     """A Pillow image of one or three channels."""
     last = np.ascontiguousarray(pixels.transpose(1, 2, 0))
     return Image.fromarray(last[..., 0] if len(pixels) == 1 else last)
-
-
-def _to_array(values: np.ndarray | Tensor) -> np.ndarray:
-    """An array or a tensor as an array. Raises InputError: a tensor that is not dense, or not of a type of numpy."""
-    if not isinstance(values, Tensor):
-        return values
-    try:
-        return values.detach().cpu().numpy()
-    except (TypeError, RuntimeError) as error:
-        kind = "on the meta device" if values.is_meta else f"{values.layout}".removeprefix("torch.")
-        raise InputError(
-            f"images: a tensor of {values.dtype} ({kind}); expected a dense tensor of {ALLOWED_PIXEL_VALUES}"
-        ) from error
 
 
 def _to_bytes(values: np.ndarray) -> np.ndarray:
@@ -199,49 +191,32 @@ class ImageFileInfo(NamedTuple):
         return max(self.width, self.height) / self.shorter
 
 
-def read_file_info(root: Path, names: Sequence[str], report_progress: Callable[[int], None]) -> Iterator[ImageFileInfo]:
+def read_file_info(root: Path, names: Sequence[str], report_progress: Callable[[str], None]) -> Iterator[ImageFileInfo]:
     """Read format, mode and size from the headers of image files. Files that cannot be read are left out."""
-
-    def read(name: str) -> ImageFileInfo | None:
+    for count, name in enumerate(names, start=1):
+        report_progress(f"reading headers: {count:,} of {len(names):,} files")
         try:
-            with Image.open(root / name, formats=FORMATS) as image:
-                width, height = image.size
-                size = (height, width) if _is_rotated(image) else (width, height)
-                return ImageFileInfo(name, str(image.format), image.mode, *size)
+            with warnings.catch_warnings(action="ignore"), Image.open(root / name, formats=FORMATS) as image:
+                size = image.size[::-1] if _is_rotated(image) else image.size
+                info = ImageFileInfo(name, str(image.format), image.mode, *size)
         except Exception:  # Pillow's readers fail in many ways on damaged bytes
-            return None
-
-    with warnings.catch_warnings(), ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:
-        warnings.simplefilter("ignore")  # Pillow's remarks on odd but readable files
-        for count, info in enumerate(pool.map(read, names), start=1):
-            report_progress(count)
-            if info is not None:
-                yield info
+            continue
+        yield info
 
 
 def _kind_and_reason(path: Path, error: Exception) -> tuple[str, str]:
-    if isinstance(error, Image.DecompressionBombError):
-        most = 2 * (Image.MAX_IMAGE_PIXELS or 0)
-        return "too many pixels", f"more than {most:,} pixels, as in a decompression bomb"
-    if isinstance(error, MemoryError):
-        return "too many pixels", "more pixels than there is memory for"
-    if isinstance(error, UnidentifiedImageError):
-        is_empty = path.stat().st_size == 0
-        return ("empty file", "empty file") if is_empty else ("no image", "no image, or none in a supported format")
-    if isinstance(error, OSError) and error.errno is not None:
-        if error.errno == errno.EACCES:
-            return "no permission", "no permission to read it"
-        return ("missing" if error.errno in (errno.ENOENT, errno.ELOOP) else "unreadable"), str(error.strerror)
+    match error:
+        case Image.DecompressionBombError():
+            return "too many pixels", f"more than {2 * (Image.MAX_IMAGE_PIXELS or 0):,} pixels: a decompression bomb"
+        case UnidentifiedImageError() if path.stat().st_size == 0:
+            return "empty file", "empty file"
+        case UnidentifiedImageError():
+            return "no image", "no image, or none in a supported format"
+        case FileNotFoundError():
+            return "missing", str(error.strerror)
+        case OSError() if error.errno is not None:
+            return "unreadable", str(error.strerror)
     return "damaged", f"damaged ({one_line(error, 80)})"
-
-
-def _upright(image: Image.Image) -> Image.Image:
-    image.load()
-    try:
-        ImageOps.exif_transpose(image, in_place=True)
-    except Exception:  # the pixels are whole, the EXIF block is not
-        return image
-    return image
 
 
 def _is_rotated(image: Image.Image) -> bool:
@@ -268,13 +243,6 @@ def _eight_bit(image: Image.Image) -> Image.Image:
     grey = Image.fromarray(np.rint(values / 257).astype(np.uint8))
     color = image.info.get("transparency")
     return grey if color is None else Image.merge("LA", (grey, Image.fromarray(np.uint8(255) * (values != color))))
-
-
-def _composite_on_white(image: Image.Image) -> Image.Image:
-    if not image.has_transparency_data:
-        return image if image.mode == "RGB" else image.convert("RGB")
-    above = image.convert("RGBA")
-    return Image.alpha_composite(Image.new("RGBA", above.size, "white"), above).convert("RGB")
 
 
 def _resized(image: Image.Image, grid_size: tuple[int, int], resize: str) -> Image.Image:
@@ -306,12 +274,7 @@ MAX_BATCH_IMAGES, MAX_BATCH_PIXELS = 256, 1 << 20
 
 @dataclass(frozen=True, eq=False)
 class InputImage:
-    """One image that is not decoded yet.
-
-    Arguments:
-        name: path of the file, or the number of the image.
-        content: a file, a Pillow image, or bytes ``(channels, rows, cols)``.
-    """
+    """One image that is not decoded yet."""
 
     name: str
     content: Path | Image.Image | Tensor
@@ -343,13 +306,10 @@ class InputImage:
         return torch.from_numpy(pixels).expand(shape)
 
 
-def decode_in_background(
+def decode_batches(
     images: Iterable[InputImage], shape: tuple[int, int, int], resize: Resize
 ) -> Iterator[list[tuple[InputImage, UInt8[Tensor, "channels rows cols"] | str]]]:
-    """Batches of images with their bytes, in order, or with the reason if an image cannot be read.
-
-    Threads decode the next batch meanwhile. Two batches are held.
-    """
+    """Batches of images with their bytes, in order, or with the reason if an image cannot be read."""
     size = max(1, min(MAX_BATCH_IMAGES, MAX_BATCH_PIXELS // (shape[1] * shape[2])))
 
     def read(image: InputImage) -> Tensor | str:
@@ -358,18 +318,10 @@ def decode_in_background(
         except InputError as error:
             return error.reason if isinstance(error, UnreadableImage) else str(error)
 
-    pool, rest = ThreadPoolExecutor(min(16, os.cpu_count() or 1)), iter(images)
-    submitted = (
-        [(image, pool.submit(read, image)) for image in itertools.islice(rest, size)] for _ in itertools.count()
-    )
-    try:
-        batch = next(submitted)
-        while batch:
-            following = next(submitted)
-            yield [(image, future.result()) for image, future in batch]
-            batch = following
-    finally:
-        pool.shutdown(cancel_futures=True)
+    rest = iter(images)
+    with ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:
+        while batch := list(itertools.islice(rest, size)):
+            yield list(zip(batch, pool.map(read, batch), strict=True))
 
 
 def parse_input_images(value: Any, *, channels: int) -> list[InputImage]:
@@ -389,31 +341,21 @@ def parse_input_images(value: Any, *, channels: int) -> list[InputImage]:
     return images
 
 
-def find_input_files(paths: Iterable[str | os.PathLike[str]]) -> Iterator[InputImage]:
-    """The images at paths of files and folders, found while they are needed. Each file is given once."""
-    paths_before: set[str] = set()
-    for path in map(Path, paths):
-        for file in image_files(path) if path.is_dir() else [path]:
-            if (absolute := os.path.abspath(file)) not in paths_before:
-                paths_before.add(absolute)
-                yield InputImage(escape_name(file), file)
+def find_input_files(paths: Iterable[str | os.PathLike[str]]) -> list[InputImage]:
+    """The images at paths of files and folders, each file once."""
+    files = [file for path in map(Path, paths) for file in (image_files(path) if path.is_dir() else [path])]
+    return [InputImage(escape_name(file), file) for file in {os.path.abspath(file): file for file in files}.values()]
 
 
-def image_files(folder: Path) -> Iterator[Path]:
-    """The images in a folder and below, by name, without hidden ones. A folder that cannot be read gives itself."""
-    try:
-        with os.scandir(folder) as entries:
-            inside = sorted((entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries)
-    except OSError:
-        yield folder
-        return
-    for name, is_folder in inside:
-        if name.startswith("."):
-            continue
-        if is_folder:
-            yield from image_files(folder / name)
-        elif Path(name).suffix.lower() in SUFFIXES:
-            yield folder / name
+def image_files(folder: Path) -> list[Path]:
+    """The images in a folder and below, by name, without hidden ones."""
+    return [
+        path
+        for path in sorted(folder.rglob("*"))
+        if path.suffix.lower() in SUFFIXES
+        and not any(part.startswith(".") for part in path.relative_to(folder).parts)
+        and not path.is_dir()
+    ]
 
 
 def _contents(value: Any, channels: int) -> Sequence[tuple[str, Path | Image.Image | Tensor]]:
@@ -422,10 +364,9 @@ def _contents(value: Any, channels: int) -> Sequence[tuple[str, Path | Image.Ima
             path = Path(value)
             if not path.is_dir():
                 return [(str(path), path)]
-            files = [(file.relative_to(path).as_posix(), file) for file in image_files(path)]
-            if not files:
+            if not (files := image_files(path)):
                 raise InputError(f"{path} holds no image ({', '.join(sorted(SUFFIXES))})")
-            return files
+            return [(file.relative_to(path).as_posix(), file) for file in files]
         case Image.Image():
             return [(str(getattr(value, "filename", "")), value)]
         case np.ndarray() | Tensor():
@@ -434,9 +375,6 @@ def _contents(value: Any, channels: int) -> Sequence[tuple[str, Path | Image.Ima
                 return [("", torch.from_numpy(channels_first(image, (channels,)))) for image in images]
             except InputError as error:
                 raise InputError(f"images: {error}") from error
-        case bytes() | bytearray():
-            hint = "a file in memory is PIL.Image.open(io.BytesIO(it))"
-            raise InputError(f"images: expected {INPUT_FORMS}, got bytes; {hint}")
-        case Iterable() if not isinstance(value, Mapping):
+        case Iterable() if not isinstance(value, Mapping | bytes):
             return [content for item in value for content in _contents(item, channels)]
     raise InputError(f"images: expected {INPUT_FORMS}, got {type(value).__name__}")

@@ -37,7 +37,7 @@ from vit_vs_cnn.data.options import FolderOptions, TableOptions, to_rows_and_col
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.files import atomic_write, file_state, write_text
 
-CACHE_FORMAT = 5
+CACHE_FORMAT = 6
 _CHUNK_BYTES = 2**24
 Item = TypeVar("Item")
 Pixels = UInt8[np.ndarray, "count channels rows cols"]
@@ -47,11 +47,8 @@ class CachedImages:
     """A source of images that are stored in a memory-mapped file. Nothing is read before a method is called.
 
     Arguments:
-        kind: folder, table or own.
         list_images: returns the listing of all images.
         read: returns the listing of the images that can be read, and their pixels.
-        root: the folder or the table; None for other images.
-        options: of the folder or of the table.
 
     Raises:
         InputError: from the methods, if the images cannot be used.
@@ -132,24 +129,20 @@ class CachedImages:
         }
 
     def _checked(self, split: str) -> LabelledImages:
-        if self._skipped is None:
-            self._skipped = self._skip_problems()
+        """The images of a split. Raises InputError: files that may not be left out, or a class with too few images."""
+        problems, options = self.listing.problems, self.options
+        if self._skipped is None and problems and options is not None:
+            can_skip = not any(problem.is_fatal for problem in problems)
+            if not can_skip or not options.skip_unreadable:
+                remedy = f"repair or remove these, or leave files out with --data.{self.kind}.skip_unreadable true"
+                remedy = remedy if can_skip else "add images to these classes, or remove them"
+                raise InputError(
+                    f"{self.root}: not everything can be used: {summarize_problems(problems)}; {remedy}; "
+                    "vit-vs-cnn audit lists all"
+                )
+            warnings.warn(f"{self.root}: these are left out: {summarize_problems(problems)}", stacklevel=3)
+            self._skipped = {"counts": count_by_kind(problems)}
         return self.split(split)
-
-    def _skip_problems(self) -> dict[str, Any]:
-        """Files that are left out, by kind. Raises InputError: they may not be left out, or a class has too few."""
-        problems = self.listing.problems
-        if not problems or self.options is None:
-            return {}
-        can_skip = not any(problem.is_fatal for problem in problems)
-        if can_skip and self.options.skip_unreadable:
-            warnings.warn(f"{self.root}: these are left out: {summarize_problems(problems)}", stacklevel=4)
-            return {"counts": count_by_kind(problems)}
-        remedy = f"repair or remove these, or leave files out with --data.{self.kind}.skip_unreadable true"
-        raise InputError(
-            f"{self.root}: not everything can be used: {summarize_problems(problems)}; "
-            f"{remedy if can_skip else 'add images to these classes, or remove them'}; vit-vs-cnn audit lists all"
-        )
 
 
 def open_folder(root: Path | str, options: FolderOptions | None = None) -> CachedImages:
@@ -171,7 +164,7 @@ def _open_files(
 
     def read(listing: ImageListing) -> tuple[ImageListing, Pixels]:
         readable, pixels = _load_files(listing, path, options)
-        return replace(readable, problems=[*listing.problems, *readable.problems], others=listing.others), pixels
+        return replace(readable, problems=[*listing.problems, *readable.problems]), pixels
 
     return CachedImages(kind, list_files, read, path, options)
 
@@ -205,7 +198,7 @@ def default_cache_folder(folder: Path | None) -> Path:
 @contextlib.contextmanager
 def create_image_file(path: Path, shape: tuple[int, ...]) -> Iterator[Pixels]:
     """An array in a file, to be filled. The file appears when the block ends, whole, and not if the block fails."""
-    with atomic_write(path, contested=True) as partial:
+    with atomic_write(path) as partial:
         size = int(np.prod(shape))
         if size > shutil.disk_usage(path.parent).free:  # a mapped page that cannot be written would end the process
             raise OSError(errno.ENOSPC, f"{size / 1e9:.1f} GB of images do not fit on the disk")
@@ -258,13 +251,7 @@ def _checksum(text: str, pixels: Pixels) -> int:
 def _load_files(
     listing: ImageListing, path: Path, options: FolderOptions | TableOptions
 ) -> tuple[ImageListing, Pixels]:
-    """The decoded images from the cache, into which they are decoded first.
-
-    The name of the two cache files is a hash of path and options, and one of the listing and the state of every file.
-
-    Returns:
-        The listing of the files that can be read, with the problems of the others, and the pixels.
-    """
+    """The decoded images from the cache, into which they are decoded first."""
     root, folder = path if path.is_dir() else path.parent, default_cache_folder(options.cache)
     place = _digest([CACHE_FORMAT, PIL.__version__, str(path.resolve()), repr(replace(options, cache=None))])
     rows = [listing.class_names, listing.names, listing.splits, listing.labels, listing.groups, listing.folds]
@@ -332,4 +319,4 @@ def _decode_files(
     folds = {*(listing.folds or ())} - {*(readable.folds or ())}
     unreadable |= {f"fold {fold}": f"no image of test fold {fold} can be read" for fold in folds}
     problems += [FileProblem("split without images", name, reason) for name, reason in sorted(unreadable.items())]
-    return replace(readable, problems=problems, others=[])
+    return replace(readable, problems=problems)

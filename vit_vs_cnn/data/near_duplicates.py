@@ -103,13 +103,7 @@ def resize_for_comparison(batches: Iterable[Images]) -> Images:
 def near_duplicate_pairs_within(
     batches: Iterable[Images], report_progress: Callable[[str], None] = lambda text: None
 ) -> DuplicatePairs:
-    """All pairs of images of one set that show one scene, as ``near_duplicate_pairs`` finds them, each pair once.
-
-    Images are resized to 32 x 32 bytes first, as each is in many pairs.
-
-    Returns:
-        The pairs, the earlier image as ``test`` and the later one as ``train``.
-    """
+    """All pairs of images of one set that show one scene, as ``near_duplicate_pairs`` finds them, each pair once."""
     images = resize_for_comparison(batches)
     grey, count, results = _grey(images), len(images), []
     hashes = _hashes(grey)
@@ -144,9 +138,6 @@ def find_copies(
 
     Of images with the same pixels, class and split, only the first is compared with other images, and each copy is
     paired with it alone. So the number of pairs is linear in the number of copies.
-
-    Arguments:
-        blank: images of one colour, which are left out.
 
     Returns:
         The pairs, the earlier image as ``test``, with a similarity of 1 for the same pixels; and a mask of the pairs
@@ -229,14 +220,21 @@ def _compare(first: Images, second: Images) -> tuple[Int64[Tensor, "kept"], Floa
     indices, first, second = _align(_planes(first), _planes(second))
     if not len(indices):
         return indices, torch.zeros(0)
-    first, second = _equalize_contrast(first, second)
+    deviations = [planes.mean(1).std((1, 2)).clamp_min(1) for planes in (first, second)]
+    common = (deviations[0] * deviations[1]).sqrt()  # both get one mean and one contrast
+    first, second = (
+        (planes - planes.mean((1, 2, 3), keepdim=True)) * (common / deviation)[:, None, None, None]
+        for planes, deviation in zip((first, second), deviations, strict=True)
+    )
     agrees = _min_structure(first.mean(1, keepdim=True), second.mean(1, keepdim=True)) > _MIN_BLOCK
     indices, first, second = indices[agrees], first[agrees], second[agrees]
     is_grey = torch.minimum(_strength(_chroma(first)), _strength(_chroma(second))) < _MAX_GREY_CHROMA
     first, second = (torch.where(is_grey[:, None, None, None], x.mean(1, keepdim=True), x) for x in (first, second))
     detail = _correlation(_detail(first), _detail(second))
     agrees = detail > torch.where(is_grey, _MIN_DETAIL_GREY, _MIN_DETAIL)
-    agrees &= _colour_difference(first, second) < _MAX_COLOUR_DIFFERENCE
+    chroma, other = _chroma(first), _chroma(second)
+    strength = torch.maximum(_strength(chroma), _strength(other))
+    agrees &= _strength(chroma - other) / (strength + _NOISE) < _MAX_COLOUR_DIFFERENCE
     return indices[agrees], detail[agrees]
 
 
@@ -259,8 +257,13 @@ def _align(first: Planes, second: Planes) -> tuple[Int64[Tensor, "kept"], Planes
     aligned = torch.zeros(2, len(indices), first.shape[1], _INNER, _INNER)
     for number, (template, image) in enumerate(_alignments(first[indices], second[indices])):
         is_best = correlations[:, indices].argmax(0) == number
-        window = _windows(image[is_best], results[number][1][indices][is_best], template.shape[-1])
-        aligned[:, is_best] = torch.stack([_middle(template[is_best]), _middle(window)])
+        side, place = template.shape[-1], results[number][1][indices][is_best]
+        edge, shifts, steps = (side - _INNER) // 2, _SIDE - side + 1, torch.arange(_INNER)
+        rows, cols = ((start + edge)[:, None] + steps for start in (place // shifts, place % shifts))
+        pairs = torch.arange(len(place))[:, None, None]
+        inner = image[is_best].permute(0, 2, 3, 1)[pairs, rows[:, :, None], cols[:, None, :]].permute(0, 3, 1, 2)
+        middle = template[is_best][:, :, edge : edge + _INNER, edge : edge + _INNER]
+        aligned[:, is_best] = torch.stack([middle, inner])
     return indices, aligned[0], aligned[1]
 
 
@@ -291,31 +294,6 @@ def _means(planes: Float32[Tensor, "n rows cols"], side: int) -> Float32[Tensor,
     return band @ planes @ band.T
 
 
-def _windows(image: Planes, place: Int64[Tensor, "n"], side: int) -> Planes:
-    shifts = _SIDE - side + 1
-    steps = torch.arange(side)
-    rows = (place // shifts)[:, None] + steps
-    cols = (place % shifts)[:, None] + steps
-    images = torch.arange(len(image))[:, None, None]
-    return image.permute(0, 2, 3, 1)[images, rows[:, :, None], cols[:, None, :]].permute(0, 3, 1, 2)
-
-
-def _middle(planes: Planes) -> Planes:
-    edge = (planes.shape[-1] - _INNER) // 2
-    return planes[:, :, edge : edge + _INNER, edge : edge + _INNER]
-
-
-def _equalize_contrast(first: Planes, second: Planes) -> tuple[Planes, Planes]:
-    """Both without the mean of all their channels, and with the geometric mean of their deviations."""
-    deviations = [planes.mean(1).std((1, 2)).clamp_min(1) for planes in (first, second)]
-    common = (deviations[0] * deviations[1]).sqrt()
-    fitted = [
-        (planes - planes.mean((1, 2, 3), keepdim=True)) * (common / deviation)[:, None, None, None]
-        for planes, deviation in zip((first, second), deviations, strict=True)
-    ]
-    return fitted[0], fitted[1]
-
-
 def _detail(planes: Planes) -> Planes:
     """Difference from the mean of the neighbourhood, divided by the deviation of all channels in it."""
     difference = planes - _blurred(planes)
@@ -340,12 +318,6 @@ def _min_structure(first: Planes, second: Planes) -> Float32[Tensor, "_"]:
     variances = mean(first * first) - mean(first).square() + mean(second * second) - mean(second).square()
     covariance = mean(first * second) - mean(first) * mean(second)
     return ((2 * covariance + 2 * _NOISE**2) / (variances + 2 * _NOISE**2)).amin((1, 2, 3))
-
-
-def _colour_difference(first: Planes, second: Planes) -> Float32[Tensor, "_"]:
-    """Difference in chroma, relative to the larger chroma."""
-    first, second = _chroma(first), _chroma(second)
-    return _strength(first - second) / (torch.maximum(_strength(first), _strength(second)) + _NOISE)
 
 
 def _chroma(planes: Planes) -> Planes:

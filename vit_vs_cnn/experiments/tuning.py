@@ -22,8 +22,7 @@ from vit_vs_cnn.experiments.timing import choose_precision
 from vit_vs_cnn.files import write_text
 from vit_vs_cnn.process import quiet_lightning
 from vit_vs_cnn.runs.experiment_data import ExperimentData
-from vit_vs_cnn.runs.experiment_folder import write_experiment
-from vit_vs_cnn.runs.failures import FailureKind, raise_failures, read_failure
+from vit_vs_cnn.runs.experiment_folder import FailureKind, raise_failures, read_failure, write_experiment
 from vit_vs_cnn.runs.preparation import check_validation_batches, prepare_network
 from vit_vs_cnn.runs.pretrained import weights_identities
 from vit_vs_cnn.runs.result import read_result
@@ -80,10 +79,7 @@ def tune(experiment: Experiment, *, console: Console) -> Experiment:
 
 
 def count_splits(experiment: Experiment, train_size: int) -> int:
-    """Number of subsets of each trial, each with its own validation split.
-
-    ``tuning.splits`` if set, otherwise the fewest that have 1,000 validation images together, at most five.
-    """
+    """Number of subsets of each trial, each with its own validation split."""
     if experiment.tuning.splits is not None:
         return experiment.tuning.splits
     scored = experiment.data.validation_fraction * train_size
@@ -132,10 +128,7 @@ def _trial_runs(
 
 
 def _with_sampled(own: Contender, sampled: Mapping[str, Any], shared: Augmentation) -> Contender:
-    """A contender with the sampled values of a trial.
-
-    A sampled optimizer with a name replaces all settings of the former one.
-    """
+    """A contender with the sampled values of a trial."""
     if any(name.startswith("augmentation.") for name in sampled):
         own = replace(own, augmentation=own.augmentation or shared)
     optimizer = sampled.get("optimizer")

@@ -8,16 +8,17 @@ import struct
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup, escape
-from matplotlib.figure import Figure
 
 from vit_vs_cnn.files import atomic_write
-from vit_vs_cnn.reporting.figures.drawing import render_figure
 from vit_vs_cnn.reporting.style import ModelStyles
 from vit_vs_cnn.reporting.table import Cell, Table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 #: Largest number of rows of a table that is not folded.
 _MAX_OPEN_ROWS = 20
@@ -92,7 +93,7 @@ class Page:
             self.files[f"tables/{table.name}.csv"] = table.to_csv()
 
     def picture(
-        self, figure: Figure | None, caption: str, alt: str, name: str, formats: Sequence[str] = ("svg", "png")
+        self, figure: "Figure | None", caption: str, alt: str, name: str, formats: Sequence[str] = ("svg", "png")
     ) -> None:
         """Add a figure, if there is one, and its files.
 
@@ -101,6 +102,8 @@ class Page:
             formats: formats of the files; the page shows the first one, an SVG with inverted colours in dark mode.
         """
         if figure is not None:
+            from vit_vs_cnn.reporting.figures.drawing import render_figure
+
             contents = render_figure(figure, name, formats)
             self.files |= {f"figures/{name}.{suffix}": data for suffix, data in contents.items()}
             self._add(_picture(contents[formats[0]], caption, alt))
@@ -140,7 +143,7 @@ class Page:
         """Write the tables and figures, then ``index.html``, into a folder, which is created. Returns their paths."""
         contents = {**self.files, "index.html": self.to_html()}
         for name, content in contents.items():
-            with atomic_write(folder / name, contested=True) as partial:
+            with atomic_write(folder / name) as partial:
                 partial.write_bytes(content if isinstance(content, bytes) else _encode(content))
         return [folder / name for name in contents]
 

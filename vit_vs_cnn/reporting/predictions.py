@@ -11,7 +11,7 @@ from typing import Any
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.files import atomic_write
 from vit_vs_cnn.reporting.table import Table
-from vit_vs_cnn.runs.prediction import MAX_SHOWN_ROWS, ImagePredictions
+from vit_vs_cnn.runs.trained_network import MAX_SHOWN_ROWS, ImagePredictions
 
 #: Formats of files of predictions: CSV and JSON lines.
 SUFFIXES = (".csv", ".jsonl")
@@ -62,7 +62,7 @@ def check_suffix(path: Path) -> None:
 
 def write_predictions(predictions: ImagePredictions, path: Path) -> None:
     """Write all rows as CSV or JSON lines, depending on the suffix."""
-    with atomic_write(path, contested=True) as partial, partial.open("w", newline="", encoding="utf-8") as file:
+    with atomic_write(path) as partial, partial.open("w", newline="", encoding="utf-8") as file:
         if path.suffix == ".jsonl":
             file.writelines(json.dumps(row) + "\n" for row in predictions.rows())
             return

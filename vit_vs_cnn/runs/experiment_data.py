@@ -26,11 +26,7 @@ from vit_vs_cnn.typed_values import build
 
 
 class RunImages:
-    """Training and validation images of a run. Pixels are copied at the first access.
-
-    Arguments:
-        places: indices of the training images and of the validation images among ``images``.
-    """
+    """Training and validation images of a run. Pixels are copied at the first access."""
 
     def __init__(self, images: LabelledImages, places: tuple[Int64[Tensor, "n"], Int64[Tensor, "v"]]) -> None:
         self._images, self._parts = images, places
@@ -85,10 +81,6 @@ def open_source(data: Data, *, trust: bool = False, fingerprint: str | None = No
 
 def set_images(data: Data, value: Any) -> Data:
     """Replace the images of the settings by those of a path, or by images from Python.
-
-    Arguments:
-        value: path of a folder or a table, or an object with images and labels (``parts_of``). Such images are stored
-            in the cache, where later processes find them by their fingerprint.
 
     Raises:
         InputError: unusable images.
@@ -242,19 +234,13 @@ class ExperimentData:
     @cached_property
     def largest(self) -> int:
         """Largest training size of all seeds, for which a validation split of the source is large enough."""
+        most_training = len(self._training) - (0 if self._folds is None else int(self._fold_sizes.max()))
         if self._validation is None:
-            return self._most_training
-        sizes = range(len(self.images), 0, -1)
-        return next((size for size in sizes if self._fits(size)), 0)
-
-    @property
-    def _most_training(self) -> int:
-        return len(self._training) - (0 if self._folds is None else int(self._fold_sizes.max()))
-
-    def _fits(self, train_size: int) -> bool:
-        """True if the validation split of the source and the other images are enough for a size."""
-        count = round(self.data.validation_fraction * train_size)
-        return count <= len(self._validation or ()) and train_size - count <= self._most_training
+            return most_training
+        counts = {size: round(self.data.validation_fraction * size) for size in range(1, len(self.images) + 1)}
+        validation = len(self._validation)
+        fitting = (s for s, count in counts.items() if count <= validation and s - count <= most_training)
+        return max(fitting, default=0)
 
     def resolve(self, train_size: int | str) -> int:
         """Training-set size as a number; raise InputError if the source has fewer images."""

@@ -43,11 +43,8 @@ class PretrainedWeights:
     """Weights, with the preprocessing of the images that they were trained on.
 
     Arguments:
-        source: file, folder or timm model, for messages.
         image_size: (rows, cols) of the network's input; None if unknown.
         mean: of each channel, where white is 1; None if unknown.
-        interpolation: method by which images were resized to ``image_size``.
-        crop_pct: fraction of each side that the central crop keeps.
     """
 
     name: str
@@ -71,11 +68,7 @@ class PretrainedWeights:
         }
 
     def model(self, values: Mapping[str, Any], image_size: tuple[int, int]) -> dict[str, Any]:
-        """The ``model`` block for images of a size: it resizes images if the weights were trained on another size.
-
-        Arguments:
-            values: block of the config, whose input_size, interpolation and crop_pct are kept.
-        """
+        """The ``model`` block for images of a size: it resizes images if the weights were trained on another size."""
         input_size = values.get("input_size", self.image_size)
         block = {name: value for name, value in values.items() if name != "input_size"}
         if input_size in (None, "data"):
@@ -98,14 +91,7 @@ def weights_identities(experiment: Experiment) -> dict[str, dict[str, Any]]:
 
 
 def drop_missing_weights(experiment: Experiment) -> tuple[Experiment, dict[str, InputError]]:
-    """Leave out contenders whose weights are optional and cannot be loaded.
-
-    Returns:
-        the experiment, and the errors by contender.
-
-    Raises:
-        InputError: no contender is left.
-    """
+    """Leave out contenders whose weights are optional and cannot be loaded. Raises InputError: no contender is left."""
     missing: dict[str, InputError] = {}
     for name, contender in experiment.contenders.items():
         if contender.weights is not None and contender.weights.optional:
@@ -284,7 +270,7 @@ def head_weight_names(network: nn.Module, num_classes: int, location: str) -> se
     if not modules:
         classifier = find_classifier(network, num_classes)
         modules = [name for name, module in network.named_modules() if module is classifier and classifier is not None]
-    names = {name for name in network.state_dict() if any(name.startswith(f"{module}.") for module in modules)}
+    names = {name for name in network.state_dict() if name.startswith(tuple(f"{module}." for module in modules))}
     if not names:
         raise InputError(f"{location}: {type(network).__name__} has no linear head of {num_classes} classes to replace")
     return names
