@@ -245,7 +245,7 @@ def test_accuracy_without_duplicates_leaves_out_those_of_the_runs_own_subset(by_
         make_result(run=subset, subset=subset, accuracy=hits.mean().item(), **common)
         for subset, hits in correct.items()
     ]
-    assert duplicates_table(NearDuplicates("f", 5, by_subset, 5, []), results, correct).rows == [["7", "ViT", *row]]
+    assert duplicates_table(NearDuplicates("f", 5, by_subset, 5, []), results, correct).rows == [[7, "ViT", *row]]
 
 
 def test_a_browser_reads_the_report_on_a_desk_and_on_a_phone(reported, tmp_path):

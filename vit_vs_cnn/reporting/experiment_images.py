@@ -99,7 +99,7 @@ def _test_images(findings: Findings, cells: Sequence[RunPredictions]) -> dict[st
 def _table(classes: Sequence[ClassAccuracy], size: str) -> Table:
     names = list(classes[0].accuracy)
     rows = [
-        [c.name, f"{c.images:,}", *(format_percent(c.accuracy[name]) for name in names), format_p_value(c.p_corrected)]
+        [c.name, c.images, *(format_percent(c.accuracy[name]) for name in names), format_p_value(c.p_corrected)]
         for c in classes
     ]
     title = f"Accuracy by class with {size}, mean over seeds. p is adjusted for the number of classes (Holm)"
