@@ -178,10 +178,12 @@ def describe_unfinished_runs(status: ExperimentStatus) -> list[str]:
 def _protocol(config: Mapping[str, Any], findings: Findings) -> dict[str, Cell]:
     data, protocol, first = config["data"], config["protocol"], findings.results[0]
     source = f"{data['source']}, {first.data.fingerprint}"
+    details = [result.data.data_details.get("skipped") or {} for result in findings.results]
+    skipped = [of_run["counts"] for of_run in details if "counts" in of_run]
     return {
         "experiment": config["name"],
         "images": source if data["source"] == "synthetic" else f"{source}, in {data['root']}",
-        **_skipped_files(findings.results),
+        **({"files left out": format_counts(skipped[0])} if skipped else {}),
         "training-set sizes": ", ".join(f"{size:,}" for size in findings.analysis.sizes),
         "seeds": ", ".join(map(str, sorted({result.seed for result in findings.results}))),
         "budget of a run": build(Budget, protocol["budget"], location="protocol.budget").text,
@@ -189,15 +191,6 @@ def _protocol(config: Mapping[str, Any], findings: Findings) -> dict[str, Cell]:
         "scored on": f"{first.scores.scored_images:,} {first.scores.scored_on} images",
         "for validation": f"{data['validation_fraction']:g} of the training images",
     }
-
-
-def _skipped_files(results: Sequence[RunResult]) -> dict[str, Cell]:
-    """Number of unusable files, by kind."""
-    for result in results:
-        skipped = result.data.data_details.get("skipped") or {}
-        if "counts" in skipped:
-            return {"files left out": format_counts(skipped["counts"])}
-    return {}
 
 
 def _environment(results: Sequence[RunResult]) -> dict[str, Cell]:
