@@ -27,24 +27,14 @@ def columns_of(table) -> list[dict]:
     return [dict(zip(table.columns, row, strict=True)) for row in table.rows]
 
 
-def accuracies_of(results, **options) -> list[dict]:
-    return columns_of(accuracy_table(analyze(results, **options), results))
-
-
 def test_seeds_are_one_row_with_the_interval_of_the_analysis():
     results = seeded(PAIR, **COST)
-    row, _ = accuracies_of(results)
+    row, _ = columns_of(accuracy_table(analyze(results), results))
     accuracy = analyze(results).curve("a")[0].accuracy
     assert accuracy.value == pytest.approx(sum(r.accuracy for r in results[:3]) / 3)
     assert [row["model"], row["training images"], row["seeds"], row["steps"]] == ["a", 50, 3, 40]
     texts = [f"{100 * value:.1f}" for value in (accuracy.value, accuracy.low, accuracy.high)]
     assert [row["accuracy, %"], row["from"], row["to"]] == texts
-
-
-def test_runs_of_unplanned_seeds_alone_have_no_row():
-    results = [*seeded(PAIR), changed(seeded({"c": {50: 0.7}}, seeds=1)[0], seed=8)]
-    plan = AnalysisPlan((0, 1, 2), ("a", "b", "c"), (50,), 50, ("a", "b"), 1.0)
-    assert [row["model"] for row in accuracies_of(results, plan=plan)] == ["a", "b"]
 
 
 def test_each_model_has_one_row_with_its_recipe():
