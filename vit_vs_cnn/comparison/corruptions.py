@@ -11,7 +11,7 @@ out.
 """
 
 import io
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -265,16 +265,12 @@ def _correct_answers(groups: Mapping[str, Sequence[ComparisonEntry]], images: La
 def corrupt(images: Bytes, name: str, level: int, *, seed: int = 0) -> Bytes:
     """Images with a corruption. The same seed gives the same bytes, and image i does not depend on later ones."""
     function, strengths = CORRUPTIONS[name]
-    chunks = [_to_bytes(function(part, strengths[level - 1], draw)) for part, draw in _chunks(images, name, seed)]
-    return torch.cat(chunks)[: len(images)]
-
-
-def _chunks(images: Tensor, name: str, seed: int) -> Iterator[tuple[Tensor, Generator]]:
-    """Parts of the images, in [0, 1], with their generators. The last part is filled up with its last image."""
+    chunks = []
     for number, part in enumerate(images.split(CHUNK)):
-        padded = torch.cat([part, part[-1:].expand(CHUNK - len(part), -1, -1, -1)])
+        padded = torch.cat([part, part[-1:].expand(CHUNK - len(part), -1, -1, -1)])  # with its last image
         generator = torch.Generator().manual_seed(derive_seed(seed, "corruption", name, number))
-        yield padded.float() / 255, generator
+        chunks.append(_to_bytes(function(padded.float() / 255, strengths[level - 1], generator)))
+    return torch.cat(chunks)[: len(images)]
 
 
 def _to_bytes(images: Float[Tensor, "count channels rows cols"]) -> Bytes:

@@ -164,8 +164,8 @@ def _table(
     shown = [*pair, *rest]
     curves = [{point.train_size: point for point in analysis.curve(model.key)} for model in shown]
     names = [model.display_name for model in shown]
-    difference = "first - second" if rest else " - ".join(names)
-    columns = ["training images", *names, f"{difference}, points (95 % CI)" if len(pair) > 1 else "95 % CI", ""]
+    header = f"{'first - second' if rest else ' - '.join(names)}, points (95 % CI)" if len(pair) > 1 else "95 % CI"
+    columns = ["training images", *names, header, ""]
     comparisons = (
         {} if len(pair) < 2 else {c.train_size: c for c in analysis.pair_comparisons(pair[0].key, pair[1].key)}
     )
@@ -177,7 +177,10 @@ def _table(
         accuracies = ["-" if point is None else _percent(point.accuracy) for point in points]
         comparison = comparisons.get(size)
         if comparison is not None:
-            details = [_difference(comparison, pair[0].key), _conclusion(analysis, comparison)]
+            difference = comparison.difference if comparison.first == pair[0].key else -comparison.difference
+            level = "" if comparison.error_rate == 0.05 else f", {100 * (1 - comparison.error_rate):.0f} % CI"
+            text = f"{100 * difference.value:+.1f} ({format_interval(difference)}{level})"
+            details = [text, _conclusion(analysis, comparison)]
         elif len(pair) == 1 and points[0] is not None:
             details = [f"{100 * points[0].accuracy.low:.1f} to {100 * points[0].accuracy.high:.1f}", ""]
         else:
@@ -196,12 +199,6 @@ def _further_comparisons(analysis: Analysis) -> list[str]:
         lines.append(f"With {primary.train_size:,} images: {text}.")
         rest.remove(primary)
     return [*lines, *[f"The report contains {format_count(len(rest), 'more comparison')}."] * bool(rest)]
-
-
-def _difference(comparison: PairComparison, first: str) -> str:
-    difference = comparison.difference if comparison.first == first else -comparison.difference
-    level = "" if comparison.error_rate == 0.05 else f", {100 * (1 - comparison.error_rate):.0f} % CI"
-    return f"{100 * difference.value:+.1f} ({format_interval(difference)}{level})"
 
 
 def _conclusion(analysis: Analysis, comparison: PairComparison) -> str:

@@ -40,11 +40,20 @@ def read_test_images(findings: Findings) -> TestImages | tuple[()] | None:
     results = _answer_results(findings)
     if any(result.scores.scored_on is not ScoredOn.TEST for result in results):
         return ()
+    cells, tests = list[RunPredictions](), dict[str | None, LabelledImages]()
     try:
-        cells = [_read_predictions(findings, result) for result in results]
-        return cells, _test_images(findings, cells)
+        pool = open_experiment_data(findings.folder, results[0].data)
+        for r in results:
+            predictions = Predictions.from_arrays(load_run_predictions(findings.folder, r.run))
+            cells.append(RunPredictions(display_name(r.contender), r.seed, r.data.subset, r.test_set, predictions))
+            test = tests.setdefault(r.test_set, pool.test(r.seed))
+            if predictions.labels.tolist() != test.labels.tolist():
+                return None
+            if [*map(str, predictions.sample_ids)] != [*map(str, test.sample_ids)]:
+                return None
     except (InputError, OSError):
         return None
+    return cells, tests
 
 
 def add_images(page: Page, findings: Findings, images: TestImages) -> None:
@@ -78,22 +87,6 @@ def _answer_results(findings: Findings) -> list[RunResult]:
         for r in longest_results(findings.results)
         if r.contender in (advice.best, advice.rival) and r.train_size == size
     ]
-
-
-def _read_predictions(findings: Findings, result: RunResult) -> RunPredictions:
-    predictions = Predictions.from_arrays(load_run_predictions(findings.folder, result.run))
-    return RunPredictions(display_name(result.contender), result.seed, result.data.subset, result.test_set, predictions)
-
-
-def _test_images(findings: Findings, cells: Sequence[RunPredictions]) -> dict[str | None, LabelledImages]:
-    """Load the test images of the runs, by test set; raise InputError if they are not available or have changed."""
-    pool, tests = open_experiment_data(findings.folder, _answer_results(findings)[0].data), {}
-    for cell in cells:
-        test, predictions = tests.setdefault(cell.test_set, pool.test(cell.seed)), cell.predictions
-        same = predictions.labels.tolist() == test.labels.tolist()
-        if not same or [*map(str, predictions.sample_ids)] != [*map(str, test.sample_ids)]:
-            raise InputError("the test images of the runs have changed")
-    return tests
 
 
 def _table(classes: Sequence[ClassAccuracy], size: str) -> Table:

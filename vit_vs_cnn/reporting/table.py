@@ -46,8 +46,8 @@ class Table:
 
     @property
     def right_aligned(self) -> list[bool]:
-        columns = range(len(self.columns))
-        return [bool(self.rows) and all(_is_number(row[column]) for row in self.rows) for column in columns]
+        columns = zip(*self.rows, strict=True) if self.rows else [["text"] for _ in self.columns]
+        return [all(cell is None or _BEGINS_WITH_NUMBER.match(str(cell)) for cell in column) for column in columns]
 
     @property
     def starts_group(self) -> list[bool]:
@@ -107,10 +107,6 @@ def _rich_table(table: Table, styles: ModelStyles) -> "RichTable":
         texts = [_text(row[number]) for number in shown]
         rich_table.add_row(*(Text(text, style=styles[text].colour if text in styles else "") for text in texts))
     return rich_table
-
-
-def _is_number(value: Cell) -> bool:
-    return value is None or bool(_BEGINS_WITH_NUMBER.match(str(value)))
 
 
 def _text(cell: Cell) -> str:

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from vit_vs_cnn.comparison.accuracy import ClassAccuracy
@@ -96,18 +95,14 @@ def confusion_figure(confusion: Mapping[str, Sequence[Sequence[int]]], class_nam
         if few:
             axis.set_xticks(range(len(class_names)), class_names, rotation=90, fontsize=7)
             axis.set_yticks(range(len(class_names)), class_names, fontsize=7)
-            _write_values(axis, share)
+            middle = (share.min() + share.max()) / 2
+            for (row, col), value in np.ndenumerate(share):
+                colour = "white" if value < middle else "black"
+                axis.text(col, row, f"{value:.0f}", ha="center", va="center", fontsize=6, color=colour)
         axis.spines[:].set_visible(False)
     axes[0].set_ylabel("true class")
     figure.colorbar(axes[0].images[0], ax=axes, shrink=0.7, label="% of the true class")
     return figure
-
-
-def _write_values(axis: Axes, values: np.ndarray) -> None:
-    middle = (values.min() + values.max()) / 2
-    for (row, col), value in np.ndenumerate(values):
-        colour = "white" if value < middle else "black"
-        axis.text(col, row, f"{value:.0f}", ha="center", va="center", fontsize=6, color=colour)
 
 
 def examples_figure(
