@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.regimes.budgets import BudgetGain, BudgetInteraction, BudgetResults, EqualCostDifference
+from vit_vs_cnn.regimes.budgets import BudgetEffect, BudgetResults, EqualCostDifference
 from vit_vs_cnn.regimes.caveats import (
     Caveat,
     CaveatKind,
@@ -60,8 +60,8 @@ class Analysis:
     accuracies: tuple[AccuracyPoint, ...]
     comparisons: tuple[PairComparison, ...]
     crossovers: tuple[Crossover, ...]
-    gains: tuple[BudgetGain, ...]
-    interactions: tuple[BudgetInteraction, ...]
+    gains: tuple[BudgetEffect, ...]
+    interactions: tuple[BudgetEffect, ...]
     equal_cost: tuple[EqualCostDifference, ...]
     forecasts: tuple[Forecast, ...]
     caveats: tuple[Caveat, ...]

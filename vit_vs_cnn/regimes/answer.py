@@ -404,19 +404,19 @@ def _more_training(analysis: Analysis, shown: Sequence[ModelSummary]) -> str:
     keys, names, size = [model.key for model in shown], analysis.display_names, analysis.sizes[-1]
     gains = [gain for gain in analysis.gains if gain.train_size == size and gain.longer == analysis.budgets[-1]]
     texts = [
-        f"the {names[gain.model]} gained {100 * gain.gain.value:.1f} points ({format_interval(gain.gain)})"
+        f"the {names[key]} gained {100 * gain.change.value:.1f} points ({format_interval(gain.change)})"
         for key in keys
         for gain in gains
-        if gain.model == key
+        if gain.models == (key,)
     ]
     if not texts:
         return f"not tested with {size:,} images{longer}."
     change = f"{gains[0].factor:.2g} times the steps ({gains[0].shorter} to {analysis.budgets[-1]})"
     sentences = [f"with {change}, {' and '.join(texts)}."]
     for result in analysis.interactions if analysis.seeds >= MIN_SEEDS_FOR_CONCLUSION else ():
-        is_shown = {result.first, result.second} == {*keys} and result.train_size == size
-        if is_shown and result.adjusted_p_value < 0.05:
-            difference = result.change if result.first == keys[0] else -result.change
+        is_shown = {*result.models} == {*keys} and result.train_size == size
+        if is_shown and (result.adjusted_p_value or 0) < 0.05:
+            difference = result.change if result.models[0] == keys[0] else -result.change
             sentences.append(
                 f"The difference changed by {100 * difference.value:+.1f} points ({format_interval(difference)}) from "
                 f"{result.shorter} to {result.longer}."

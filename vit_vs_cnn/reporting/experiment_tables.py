@@ -93,8 +93,8 @@ def _conclusion(comparison: PairComparison) -> str:
 def gains_table(analysis: Analysis) -> Table:
     """Gain of each budget over the next shorter one, in percentage points."""
     rows = [
-        {SIZE_COLUMN: gain.train_size, "model": analysis.display_names[gain.model]}
-        | {"budgets": f"{gain.shorter} to {gain.longer}", **_points(gain.gain, "gain")}
+        {SIZE_COLUMN: gain.train_size, "model": analysis.display_names[gain.models[0]]}
+        | {"budgets": f"{gain.shorter} to {gain.longer}", **_points(gain.change, "gain")}
         for gain in sorted(analysis.gains, key=lambda gain: gain.train_size)
     ]
     return _table("Points gained with the longer budget, paired by seed", rows, "gains")
@@ -104,7 +104,7 @@ def interactions_table(analysis: Analysis) -> Table:
     """Change of the difference of two models between the shortest and the longest budget."""
     names = analysis.display_names
     rows = [
-        {SIZE_COLUMN: result.train_size, "first": names[result.first], "second": names[result.second]}
+        {SIZE_COLUMN: result.train_size, "first": names[result.models[0]], "second": names[result.models[1]]}
         | {"budgets": f"{result.shorter} to {result.longer}", **_points(result.change, "change")}
         | {"adjusted p": format_p_value(result.adjusted_p_value)}
         for result in sorted(analysis.interactions, key=lambda result: result.train_size)

@@ -9,8 +9,8 @@ from jaxtyping import Float
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from vit_vs_cnn.inspection.attention_weights import attention_distances
 from vit_vs_cnn.inspection.inspect import InspectedImages, NetworkInspection
+from vit_vs_cnn.inspection.locality.measures import attention_distance, uniform_distance
 from vit_vs_cnn.inspection.saliency import resize_maps
 from vit_vs_cnn.models.input_wrappers import visible_size
 from vit_vs_cnn.reporting.figures.drawing import Drawing, as_rgb, make_axes, plot_distances, wrap_text
@@ -96,7 +96,11 @@ def distances_by_depth(networks: Sequence[NetworkInspection], image_size: tuple[
     for network in networks:
         attention, style = network.attention, styles[network.name]
         assert attention is not None, "of networks with attention"
-        heads, of_uniform = attention_distances(attention, visible_size(network.network.network, image_size))
+        seen = visible_size(network.network.network, image_size)
+        patch = (seen[0] / attention.grid_size[0], seen[1] / attention.grid_size[1])
+        options = {"extra_tokens": attention.extra_tokens}
+        heads = [attention_distance(layer, attention.grid_size, patch, **options) for layer in attention.weights]
+        of_uniform = uniform_distance(attention.grid_size, patch)
         plot_distances(axis, [layer.tolist() for layer in heads], style, f"{network.name}, mean of heads")
         uniform[of_uniform] = "0.4" if of_uniform in uniform or len(networks) == 1 else style.colour
     for distance, colour in uniform.items():
