@@ -112,7 +112,12 @@ def examples_figure(
     first = [members[0] for members in group_entries(networks).values()][:MAX_NETWORKS]
     kinds = dict(list(pictures.items())[: MAX_NETWORKS + 1])
     columns = max(len(numbers) for numbers in kinds.values())
-    words = {number: _picture_texts(number, first, test) for numbers in kinds.values() for number in numbers}
+    words = {}
+    for number in {number for numbers in kinds.values() for number in numbers}:
+        truth = test.class_names[int(test.labels[number])]
+        answers = [f"{t.group}: {test.class_names[int(t.predictions.classes[number])]}" for t in first]
+        below = "\n".join(wrap_text(text, LINE_LENGTH) for text in answers)
+        words[number] = wrap_text(f"class: {truth}", LINE_LENGTH), below
     lines = 2 + max(above.count("\n") + below.count("\n") for above, below in words.values())
     height = len(kinds) * (1.45 + 0.14 * lines) + 0.1
     figure, axes = make_axes(1.25 * columns + 0.3, height, columns, len(kinds), has_axes=False)
@@ -126,13 +131,6 @@ def examples_figure(
         title = f"{kind}\n{in_row[0].get_title(loc='left')}"
         in_row[0].set_title(title, fontsize=6.5, loc="left", fontweight="bold")
     return figure
-
-
-def _picture_texts(number: int, first: Sequence[ScoredNetwork], test: LabelledImages) -> tuple[str, str]:
-    """Texts above and below an image, wrapped to its width."""
-    truth = test.class_names[int(test.labels[number])]
-    answers = [f"{t.group}: {test.class_names[int(t.predictions.classes[number])]}" for t in first]
-    return wrap_text(f"class: {truth}", LINE_LENGTH), "\n".join(wrap_text(text, LINE_LENGTH) for text in answers)
 
 
 def reliability_figure(calibration: Mapping[str, Sequence[CalibrationScores]], styles: ModelStyles) -> Figure:
