@@ -204,10 +204,15 @@ def load_entries(
         if network.name in groups:
             raise InputError(f"{path}: {network.name} is the name of another row; give it another (LABEL={path})")
         groups.add(network.name)
-        held = data.pool(first).draw(first.cell.train_size, first.cell.seed).validation
-        validation = held if len(held) else None
+        validation = data.pool(first).draw(first.cell.train_size, first.cell.seed).validation
         entries.append(
-            ComparisonEntry(trained=network, group=network.name, test=test, log=data.log(first), validation=validation)
+            ComparisonEntry(
+                trained=network,
+                group=network.name,
+                test=test,
+                log=data.log(first),
+                validation=validation if len(validation) else None,
+            )
         )
     _check_distinct(entries)
     for entry in entries:

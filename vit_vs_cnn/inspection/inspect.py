@@ -430,10 +430,10 @@ def _read_images(words: Sequence[str], trained: TrainedNetwork, count: int) -> L
     for path in map(Path, words):
         if not path.exists():
             raise InputError(f"images: {path}: no such file or folder, and not the number of a test image")
-        found = image_files(path)[:count] if path.is_dir() else [path]
-        if not found:
+        paths = image_files(path)[:count] if path.is_dir() else [path]
+        if not paths:
             raise InputError(f"images: {path} contains no image ({ENDINGS})")
-        files += found
+        files += paths
     pixels = trained.decode_images([InputImage(escape_name(file), file) for file in files])
     class_indices = {name: number for number, name in enumerate(trained.class_names)}
     labels = [class_indices.get(file.resolve().parent.name, UNKNOWN) for file in files]

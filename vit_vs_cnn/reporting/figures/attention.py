@@ -96,8 +96,8 @@ def distances_by_depth(networks: Sequence[NetworkInspection], image_size: tuple[
     for network in networks:
         attention, style = network.attention, styles[network.name]
         assert attention is not None, "of networks with attention"
-        seen = visible_size(network.network.network, image_size)
-        patch = (seen[0] / attention.grid_size[0], seen[1] / attention.grid_size[1])
+        rows, cols = visible_size(network.network.network, image_size)
+        patch = (rows / attention.grid_size[0], cols / attention.grid_size[1])
         options = {"extra_tokens": attention.extra_tokens}
         heads = [attention_distance(layer, attention.grid_size, patch, **options) for layer in attention.weights]
         of_uniform = uniform_distance(attention.grid_size, patch)
