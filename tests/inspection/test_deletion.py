@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.inspection.deletion import FILLS, DeletionTest, area_under_curve, fill_image
+from vit_vs_cnn.inspection.deletion import FILLS, DeletionTest, area_under_curve, replacement_images
 from vit_vs_cnn.inspection.saliency import descending_ranks, image_noise
 
 GRID, SIZE = (3, 5), (12, 20)
@@ -50,12 +50,12 @@ def test_steps_that_do_not_divide_the_tokens_count_for_as_many_tokens_as_they_ch
 @pytest.mark.parametrize("fill", FILLS)
 def test_a_fill_keeps_the_mean_and_is_a_function_of_the_image(fill):
     images = _images()
-    background = fill_image(images, fill)
+    background = replacement_images(images, fill)
     assert background.shape == images.shape
     assert (background != images).any()
     close = 0.2 if fill == "noise" else 0.1
     torch.testing.assert_close(background.mean(dim=(2, 3)), images.mean(dim=(2, 3)), rtol=0.0, atol=close)
-    torch.testing.assert_close(fill_image(images[1:2], fill), background[1:2])
+    torch.testing.assert_close(replacement_images(images[1:2], fill), background[1:2])
     if fill == "blur":
         assert (background.std(dim=(2, 3)) < 0.4 * images.std(dim=(2, 3))).all()
     if fill == "noise":
@@ -65,7 +65,7 @@ def test_a_fill_keeps_the_mean_and_is_a_function_of_the_image(fill):
 def test_fills_and_grids_that_there_are_not_are_refused():
     zeros = torch.zeros(3, dtype=torch.long)
     with pytest.raises(InputError, match='fill is "grey"; allowed: mean, blur, noise'):
-        fill_image(_images(), "grey")
+        replacement_images(_images(), "grey")
     with pytest.raises(InputError, match=r"grid_size is \(16, 16\); allowed: no finer than the images"):
         DeletionTest(nn.Flatten(), torch.rand(3, 3, 8, 8), zeros, grid_size=(16, 16))
 

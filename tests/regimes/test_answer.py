@@ -72,7 +72,7 @@ def test_rows_have_the_accuracies_and_the_difference_of_the_comparison():
 def test_single_model_has_its_interval_and_no_recommendation():
     found = answer(seeded({"vit": {7: 0.5}}))
     assert found.columns == ("training images", "ViT", "95 % CI", "")
-    assert found.recommendation == "none, as nothing is compared with the ViT."
+    assert found.recommendation == "none, as no other model is compared with the ViT."
     assert found.more_images == "not tested with other training-set sizes (--protocol.train_sizes '[1, 7]')."
 
 

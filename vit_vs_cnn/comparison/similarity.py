@@ -49,7 +49,7 @@ def gram_matrix(features: Float[Tensor, "batch *rest"]) -> Float[Tensor, "batch 
 
 
 class MinibatchCka:
-    """CKA of every two layers, summed over batches: an estimate that does not depend on the batch size.
+    """CKA of every two layers, summed over batches. The expected value of each sum does not depend on the batch size.
 
     ``CKA = sum_b HSIC_1(K_b, L_b) / sqrt(sum_b HSIC_1(K_b, K_b) sum_b HSIC_1(L_b, L_b))``.
 

@@ -15,12 +15,12 @@ from vit_vs_cnn.inspection.saliency import Maps, descending_ranks, image_noise, 
 FILLS = ("mean", "blur", "noise")
 
 
-def fill_image(images: Images, fill: str) -> Images:
+def replacement_images(images: Images, fill: str) -> Images:
     """Replacement of the content of each image.
 
     Arguments:
         fill: "mean" colour of the image; the image under a Gaussian "blur" of an eighth of its shorter side; or "noise"
-            of the mean and standard deviation of each channel, a function of the image's pixels.
+            of the mean and standard deviation of each channel, the same at every call for the same image.
     """
     if fill not in FILLS:
         raise InputError(f'fill is "{fill}"; allowed: {", ".join(FILLS)}')
@@ -77,9 +77,13 @@ class DeletionTest:
         self._ends: dict[str, Tensor] = {"": self._probability(images)}
 
     def curves(self, maps: Maps, fill: str = "mean", *, insert: bool = False) -> Float[Tensor, "batch points"]:
-        """The probabilities. Maps may have any grid and are averaged over each token. ``fill``: see ``fill_image``."""
+        """Probabilities after each step. Maps may have any grid and are averaged over each token.
+
+        Arguments:
+            fill: as of ``replacement_images``.
+        """
         if fill not in self._fills:
-            self._fills[fill] = fill_image(self.images, fill)
+            self._fills[fill] = replacement_images(self.images, fill)
             self._ends[fill] = self._probability(self._fills[fill])
         importance = resize_maps(maps, self.grid_size).flatten(1)
         ranks = descending_ranks(importance, self._ties)[:, self._places]

@@ -227,7 +227,7 @@ def recommendation_text(analysis: Analysis) -> str:
     advice, names = analysis.recommendation, analysis.display_names
     best, comparison = names[advice.best], advice.comparison
     if comparison is None or advice.rival is None:
-        return f"none, as nothing is compared with the {best}."
+        return f"none, as no other model is compared with the {best}."
     match advice.kind:
         case RecommendationKind.NOTHING_LEARNED:
             text = _nothing_learned_text(analysis)
@@ -435,22 +435,26 @@ def _longer_budget(analysis: Analysis) -> str:
 
 
 def describe_comparison(comparison: PairComparison, names: Mapping[str, str] | None = None) -> str:
-    """Sentence on a comparison: the better model, the difference, the test, and the conclusion."""
+    """Sentence on a comparison: the better model, the difference, the test, and the conclusion.
+
+    If failed runs are compared, the difference of the mean accuracies is left out.
+    """
     names = names or {}
     leader, follower = (names.get(key, key) for key in (comparison.leader, comparison.follower))
     p = format_p_value(comparison.adjusted_p_value)
     adjusted = "primary comparison" if comparison.is_primary else f"adjusted for {comparison.adjusted_for} comparisons"
     test = "" if comparison.test is ComparisonTest.STUDENT_AND_NORMAL else f"{comparison.test}, "
-    details = [
-        f"{100 * (1 - comparison.error_rate):.0f} % CI {format_interval(comparison.lead)}",
-        f"{test}p {p if p[0] == '<' else f'= {p}'}",
-    ]
+    details = [f"{test}p {p if p[0] == '<' else f'= {p}'}"]
     if comparison.is_primary or (comparison.adjusted_for > 1 and comparison.obstacle is None):
         details.append(adjusted)
     points = f"{100 * comparison.lead.value:.1f} points"
     difference = f"{leader} is {points} better than {follower}"
-    if points == "0.0 points":
-        difference = f"{leader} and {follower} are equally accurate"
+    if comparison.test is ComparisonTest.FISHER:
+        difference = f"{leader} and {follower}"
+    else:
+        details.insert(0, f"{100 * (1 - comparison.error_rate):.0f} % CI {format_interval(comparison.lead)}")
+        if points == "0.0 points":
+            difference = f"{leader} and {follower} are equally accurate"
     return f"{difference} ({', '.join(details)}): {_conclusion_text(comparison)}"
 
 

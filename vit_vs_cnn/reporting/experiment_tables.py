@@ -144,7 +144,7 @@ def forecasts_table(analysis: Analysis) -> Table:
 
 
 def models_table(analysis: Analysis, results: Sequence[RunResult]) -> Table:
-    """Table with one row for each model: its network, start and recipe."""
+    """Table with one row for each model: its network, start weights, and recipe with the most images."""
     largest, rows = {r.contender: r for r in sorted(longest_results(results), key=lambda r: r.train_size)}, []
     for model in analysis.models:
         r = largest[model.key]

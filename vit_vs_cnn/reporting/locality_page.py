@@ -172,7 +172,7 @@ def _add_ticks_and_legend(figure: Figure, axis: Axes, layers: pandas.DataFrame) 
     figure.legend(*axis.get_legend_handles_labels(), loc="outside right center", fontsize=8)
 
 
-def before_and_after(layers: pandas.DataFrame, order: Sequence[str], measure: str) -> Figure:
+def before_and_after_figure(layers: pandas.DataFrame, order: Sequence[str], measure: str) -> Figure:
     """One measure by layer, before training (dashed) and after (solid), with one panel for each contender."""
     shown = [name for name in order if name in set(layers["contender"])]
     figure, axes = make_panels(len(shown), 4, 2.2, 2.1, extra=0.9, share=True)
@@ -223,7 +223,10 @@ def study_page(analysis: Analysis, study: Locality, order: Sequence[str]) -> Pag
     page.bullets([f"{name}: {meaning}" for name, meaning in SUMMARY_MEASURES.items()])
     page.table(study_table(study.layers, order))
     for measure, meaning in SUMMARY_MEASURES.items():
-        figure, alt = before_and_after(study.layers, order, measure), f"{measure} by layer, before and after training"
+        figure, alt = (
+            before_and_after_figure(study.layers, order, measure),
+            f"{measure} by layer, before and after training",
+        )
         page.picture(figure, f"{measure}: {meaning}.", alt, f"layers_{measure}")
     return page
 

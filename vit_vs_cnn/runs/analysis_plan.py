@@ -236,7 +236,7 @@ def _seeds_were(count: int) -> str:
 
 
 def _text(value: Any) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    return ", ".join(map(str, value)) if isinstance(value, tuple) else "none" if value is None else str(value)
 
 
 def read_plan(folder: Path) -> AnalysisPlan | None:
