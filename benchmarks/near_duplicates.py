@@ -41,10 +41,11 @@ from vit_vs_cnn.data.near_duplicates import (
     near_duplicate_pairs_within,
 )
 from vit_vs_cnn.data.synthetic.source import render_objects
-from vit_vs_cnn.runs.audit import MIN_SURE_SIMILARITY
 from vit_vs_cnn.statistics.intervals import wilson_interval
 
 SIDE = 32
+#: Similarity below which a pair may show two different scenes.
+MIN_SURE_SIMILARITY = 0.8
 Change = Callable[[Image.Image, np.random.Generator], Image.Image]
 
 

@@ -340,7 +340,7 @@ TWO = {"train/ant": 5, "train/bee": 5}
     ("counts", "says"),
     [
         ({}, "photos: no such folder"),
-        ({"": 1}, "no class folder beside 1 file that no class holds"),
+        ({"": 1}, "no class folder, and at least 2 are needed"),
         ({"ant": 5}, "only the class folder 'ant', and at least 2 are needed; allowed layouts: <class>/<images>"),
         ({"ant": 5, "bee": 5, "cat": 2}, "class 'cat' has 2 train images, and needs at least 3"),
         ({"ant": 5, "bee": 5, "cat": 0}, "'cat' has 0 train images (files that end in .bmp .gif .jpeg"),

@@ -199,24 +199,17 @@ class ImageFileInfo(NamedTuple):
         return max(self.width, self.height) / self.shorter
 
 
-def read_file_info(root: Path, names: Sequence[str], report_progress: Callable[[int], None]) -> Iterator[ImageFileInfo]:
+def read_file_info(root: Path, names: Sequence[str], report_progress: Callable[[str], None]) -> Iterator[ImageFileInfo]:
     """Read format, mode and size from the headers of image files. Files that cannot be read are left out."""
-
-    def read(name: str) -> ImageFileInfo | None:
+    for count, name in enumerate(names, start=1):
+        report_progress(f"reading headers: {count:,} of {len(names):,} files")
         try:
-            with Image.open(root / name, formats=FORMATS) as image:
-                width, height = image.size
-                size = (height, width) if _is_rotated(image) else (width, height)
-                return ImageFileInfo(name, str(image.format), image.mode, *size)
+            with warnings.catch_warnings(action="ignore"), Image.open(root / name, formats=FORMATS) as image:
+                size = image.size[::-1] if _is_rotated(image) else image.size
+                info = ImageFileInfo(name, str(image.format), image.mode, *size)
         except Exception:  # Pillow's readers fail in many ways on damaged bytes
-            return None
-
-    with warnings.catch_warnings(), ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:
-        warnings.simplefilter("ignore")  # Pillow's remarks on odd but readable files
-        for count, info in enumerate(pool.map(read, names), start=1):
-            report_progress(count)
-            if info is not None:
-                yield info
+            continue
+        yield info
 
 
 def _kind_and_reason(path: Path, error: Exception) -> tuple[str, str]:

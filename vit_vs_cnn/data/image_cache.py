@@ -37,7 +37,7 @@ from vit_vs_cnn.data.options import FolderOptions, TableOptions, to_rows_and_col
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.files import atomic_write, file_state, write_text
 
-CACHE_FORMAT = 5
+CACHE_FORMAT = 6
 _CHUNK_BYTES = 2**24
 Item = TypeVar("Item")
 Pixels = UInt8[np.ndarray, "count channels rows cols"]
@@ -171,7 +171,7 @@ def _open_files(
 
     def read(listing: ImageListing) -> tuple[ImageListing, Pixels]:
         readable, pixels = _load_files(listing, path, options)
-        return replace(readable, problems=[*listing.problems, *readable.problems], others=listing.others), pixels
+        return replace(readable, problems=[*listing.problems, *readable.problems]), pixels
 
     return CachedImages(kind, list_files, read, path, options)
 
@@ -332,4 +332,4 @@ def _decode_files(
     folds = {*(listing.folds or ())} - {*(readable.folds or ())}
     unreadable |= {f"fold {fold}": f"no image of test fold {fold} can be read" for fold in folds}
     problems += [FileProblem("split without images", name, reason) for name, reason in sorted(unreadable.items())]
-    return replace(readable, problems=problems, others=[])
+    return replace(readable, problems=problems)

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from vit_vs_cnn.console import format_count
 from vit_vs_cnn.data.options import FolderOptions, ImageOptions, TableOptions
 from vit_vs_cnn.errors import InputError, MissingImages, one_line
 from vit_vs_cnn.files import escape_name
@@ -87,7 +86,6 @@ class ImageListing:
         groups: group of each image, if there are groups.
         folds: test fold of each training image. None if there are test images.
         problems: files and classes that cannot be used.
-        others: files that are ignored: not images by their names, or outside of every class folder.
         description: description of the Python object that contains the images, if they have no paths.
     """
 
@@ -99,7 +97,6 @@ class ImageListing:
     groups: list[str] | None = None
     folds: list[int] | None = None
     problems: list[FileProblem] = field(default_factory=list)
-    others: list[str] = field(default_factory=list)
     description: str = ""
 
     def select(self, rows: Sequence[int]) -> "ImageListing":
@@ -205,12 +202,9 @@ def list_folder(root: Path, options: FolderOptions) -> ImageListing:
     folders = split_folders(root)
     search = _Search(root)
     by_split = {split: search.class_files(folder) for split, folder in folders.items()}
-    loose_files = {split: search.loose_files(folder) for split, folder in folders.items()}
     class_names = tuple(by_split["train"])
     if len(class_names) < 2:
         there = f"only the class folder {class_names[0]!r}" if class_names else "no class folder"
-        if loose_files["train"]:
-            there += f" beside {format_count(len(loose_files['train']), 'file')} that no class holds"
         raise InputError(f"{folders['train']}: {there}, and at least 2 are needed; allowed layouts: {LAYOUTS}")
     problems = search.problems + [
         FileProblem("class name that is not UTF-8", name, f"class '{escape_name(name)}' needs another name")
@@ -218,10 +212,8 @@ def list_folder(root: Path, options: FolderOptions) -> ImageListing:
         if escape_name(name) != name
     ]
     rows: list[tuple[str, str, int]] = []
-    others = [*itertools.chain(*loose_files.values())]
     for split, classes in by_split.items():
         images = {name: [file for file in files if _is_image(file)] for name, files in classes.items()}
-        others += [file for files in classes.values() for file in files if not _is_image(file)]
         rows += [(file, split, label) for label, name in enumerate(class_names) for file in images.get(name, ())]
         if split != "train":
             problems += _problems_of_split(folders[split].name, images, class_names)
@@ -231,7 +223,7 @@ def list_folder(root: Path, options: FolderOptions) -> ImageListing:
         groups = [_group_of(root, name, options.group) for name in names]
         check_disjoint_groups(root, groups, splits)
     layout = "class folders" if folders["train"] == root else "split folders"
-    listing = ImageListing(layout, class_names, names, splits, labels, groups, None, problems, sorted(others))
+    listing = ImageListing(layout, class_names, names, splits, labels, groups, None, problems)
     return replace(listing, problems=problems + listing.small_classes())
 
 
@@ -299,10 +291,6 @@ class _Search:
         """Paths under the root of the files of each class of a split."""
         inside = [path for path in _visible_folders(folder) if not path.is_symlink() or self._may_follow(path)]
         return {path.name: self._files_below(path) for path in inside}
-
-    def loose_files(self, folder: Path) -> list[str]:
-        """Paths of the files that are directly in a folder."""
-        return [self._name(entry.path) for entry in self._entries(folder) if not _is_folder(entry)]
 
     def _files_below(self, folder: Path) -> list[str]:
         files, folders = [], [folder]

@@ -1,7 +1,6 @@
 """Report of an audit: findings, classes, sizes and similar images, as a page with tables and as text."""
 
 import io
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -49,18 +48,12 @@ def audit_page(audit: Audit) -> Page:
     page.table(class_table(audit))
     name, accuracy = audit.majority
     page.text(f"Baseline: always predicting {visible(name)} gives {100 * accuracy:.1f} % accuracy on the test images.")
-    if audit.files:
-        page.heading("Sizes and formats")
-        page.table(_size_table(audit))
-        page.table(_format_table(audit))
     _add_pairs(page, audit)
     page.heading("Blank images")
     page.table(_long_table("Images of one color", ["image"], [[visible(name)] for name in audit.blank], "blank"))
     page.heading("Unusable files and classes")
     problems = [[problem.kind, visible(problem.name), visible(problem.reason)] for problem in audit.problems]
     page.table(_long_table("Files and classes", ["kind", "name", "reason"], problems, "unusable"))
-    page.heading("Other files")
-    page.table(_long_table("Ignored files", ["file"], [[visible(name)] for name in audit.other_files], "others"))
     page.heading("How it was measured")
     page.text(METHOD_DESCRIPTION)
     return page
@@ -94,29 +87,6 @@ def class_table(audit: Audit) -> Table:
         for name, count in audit.by_class.items()
     ]
     return Table(_title(audit), ["class", *audit.counts, "all", "share %"], rows, "classes")
-
-
-def _size_table(audit: Audit) -> Table:
-    columns = {
-        "width": [file.width for file in audit.files],
-        "height": [file.height for file in audit.files],
-        "shorter side": [file.shorter for file in audit.files],
-        "longer by shorter side": [file.aspect for file in audit.files],
-    }
-    rows = [
-        [name, *(f"{value:,.4g}" for value in np.quantile(values, (0, 0.05, 0.5, 0.95, 1)))]
-        for name, values in columns.items()
-    ]
-    header = ["", "smallest", "5 %", "median", "95 %", "largest"]
-    size = f"{audit.image_size[0]} pixels ({audit.resize})"
-    note = f"In pixels, after EXIF rotation. Training resizes every image to {size}."
-    return Table("Sizes of the files", header, rows, "sizes", note)
-
-
-def _format_table(audit: Audit) -> Table:
-    counts = Counter((file.format, file.mode) for file in audit.files).most_common()
-    rows = [[name, mode, count, f"{100 * count / len(audit.files):.1f}"] for (name, mode), count in counts]
-    return Table("Formats and color modes", ["format", "mode", "images", "share %"], rows, "formats")
 
 
 def _add_pairs(page: Page, audit: Audit) -> None:
@@ -157,7 +127,6 @@ def _pair_image(pair: DuplicatePair, side: int) -> tuple[str, str, str]:
 def _pair_picture(pair: DuplicatePair, pixels: UInt8[np.ndarray, "_ _ _"]) -> tuple[bytes, str, str]:
     sides = [f"{name} ({label}, {split})" for name, label, split in (_pair_image(pair, 0), _pair_image(pair, 1))]
     similarity = "equal pixels" if pair.same_pixels else f"similarity {pair.similarity:.2f}"
-    similarity += "" if pair.is_sure else ", perhaps two scenes"
     image = Image.fromarray(pixels)
     image.thumbnail((2 * IMAGE_HEIGHT + 4, IMAGE_HEIGHT))
     file = io.BytesIO()

@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
 #: Folder of the audit in the folder of an experiment.
 AUDIT_FOLDER = "audit"
-#: Similarity below which a pair may show two different scenes (results/near_duplicates).
-MIN_SURE_SIMILARITY = 0.8
 #: Number of images below which a class is small.
 MIN_IMAGES_OF_CLASS = 15
 #: Half width of a confidence interval above which a test set is too small for most comparisons.
@@ -59,7 +57,6 @@ class Severity(StrEnum):
     STOPS_TRAINING = "stops training"
     MISLEADING = "misleading results"
     WEAKER = "weaker results"
-    NOTE = "note"
 
 
 class DuplicateKind(StrEnum):
@@ -112,17 +109,6 @@ class DuplicatePair:
     def is_across_splits(self) -> bool:
         return self.splits[0] != self.splits[1]
 
-    @property
-    def leaked_test_images(self) -> tuple[str, ...]:
-        """Images of the pair that are test images and similar to an image of another split."""
-        sides = zip((self.first, self.second), self.splits, strict=True)
-        return tuple(name for name, split in sides if self.is_across_splits and split not in ("train", "validation"))
-
-    @property
-    def is_sure(self) -> bool:
-        """True if the images are so similar that they show the same scene."""
-        return self.same_pixels or self.similarity >= MIN_SURE_SIMILARITY
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Audit(CommandResult):
@@ -131,20 +117,17 @@ class Audit(CommandResult):
     Arguments:
         source: synthetic, cifar10, cifar100, folder, table, the path of a custom class, or the object given in Python.
         root: folder or table of the images; empty for sources without one.
-        layout: "class folders", "split folders", "table" or "splits of the source".
         folds: number of test folds; 0 if all seeds have the same test images.
         resize: method by which files are brought to that size; None without files.
         counts: number of usable images by split and class; with test folds, for the split of seed 0.
         files: size, format and color mode of each file; empty without files.
-        class_of: class of each file, by its name.
-        other_files: ignored files: no images by their suffix, or in no class folder.
+        class_of: class of each image, by its name.
         pairs: similar images, the most serious problem first; None if they were not searched for.
         pictures: both images of the first pairs side by side, ``(rows, cols, channels)``.
     """
 
     source: str
     root: str
-    layout: str
     folds: int
     image_size: tuple[int, int]
     resize: Resize | None
@@ -153,45 +136,39 @@ class Audit(CommandResult):
     files: tuple[ImageFileInfo, ...]
     class_of: Mapping[str, str]
     problems: tuple[FileProblem, ...]
-    other_files: tuple[str, ...]
     blank: tuple[str, ...]
     pairs: tuple[DuplicatePair, ...] | None
     pictures: tuple[UInt8[np.ndarray, "_ _ _"], ...]
     written: tuple[Path, ...] = ()
 
     @property
-    def images(self) -> int:
-        return sum(sum(by_class.values()) for by_class in self.counts.values())
-
-    @property
     def by_class(self) -> dict[str, int]:
         """Number of usable images of each class, over all splits."""
-        total: Counter[str] = Counter()
-        for by_class in self.counts.values():
-            total.update(by_class)
-        return {name: total[name] for name in self.counts["train"]}
+        return {name: sum(by_class[name] for by_class in self.counts.values()) for name in self.counts["train"]}
 
     @property
-    def test_images(self) -> int:
-        """Number of test images of one run."""
-        return sum(self.counts["test"].values())
+    def images(self) -> int:
+        return sum(self.by_class.values())
 
     @property
     def tested_images(self) -> int:
         """Number of test images of all seeds together."""
-        return self.test_images + (sum(self.counts["train"].values()) if self.folds else 0)
+        splits = ("train", "test") if self.folds else ("test",)
+        return sum(sum(self.counts[split].values()) for split in splits)
 
     @property
     def majority(self) -> tuple[str, float]:
         """The most frequent class of the test images, and the accuracy of always predicting it."""
         tested = self.counts["test"]
         name = max(tested, key=tested.__getitem__)
-        return name, tested[name] / max(1, self.test_images)
+        return name, tested[name] / max(1, sum(tested.values()))
 
     @property
     def leaked(self) -> int:
         """Number of test images that are similar to an image of another split."""
-        return len({name for pair in self.pairs or () for name in pair.leaked_test_images})
+        pairs = [pair for pair in self.pairs or () if pair.is_across_splits]
+        images = {image for pair in pairs for image in zip((pair.first, pair.second), pair.splits, strict=True)}
+        return sum(split not in ("train", "validation") for _, split in images)
 
     def select_pairs(self, kind: DuplicateKind) -> list[DuplicatePair]:
         return [pair for pair in self.pairs or () if pair.kind is kind]
@@ -199,7 +176,7 @@ class Audit(CommandResult):
     @functools.cached_property
     def findings(self) -> tuple[AuditFinding, ...]:
         """All problems, the most serious first."""
-        findings = [*_duplicate_findings(self), *_file_findings(self), *_count_findings(self)]
+        findings = [*_duplicate_findings(self), *_file_findings(self), *_class_findings(self)]
         return tuple(sorted(findings, key=lambda finding: list(Severity).index(finding.severity)))
 
     @property
@@ -218,7 +195,7 @@ class Audit(CommandResult):
 
     def to_dict(self) -> dict[str, Any]:
         values = field_values(self)
-        del values["pictures"]
+        del values["pictures"], values["class_of"]
         values["majority"] = dict(zip(("class", "test_accuracy"), self.majority, strict=True))
         values["pairs"] = None if self.pairs is None else [dataclasses.asdict(pair) for pair in self.pairs]
         values |= {name: [item._asdict() for item in getattr(self, name)] for name in ("files", "problems")}
@@ -241,98 +218,67 @@ def audit_images(data: Data, tell: Callable[[str], None] = lambda text: None, *,
     if cached is not None:
         cached.listed  # noqa: B018  # a wrong folder fails before anything is reported
     tell("reading images")
-    splits = _read_splits(source, cached)
+    listing, options, folds = None, None, None
+    if cached is None:
+        parts = {split: getattr(source, split)() for split in SPLITS}
+    else:
+        listing, options, folds = cached.listing, cached.options, cached.folds
+        existing = {"train", *cached.listed.splits, *["test"] * (folds is None)}
+        parts = {split: cached.split(split) for split in SPLITS if split in existing}
+    splits = {split: part for split, part in parts.items() if part is not None}
     images = functools.reduce(concatenate, splits.values())
     split_of = [split for split, part in splits.items() for _ in range(len(part))]
-    folds = None if cached is None else cached.listing.folds
-    if folds is not None:  # training images come first
+    if folds is not None:  # training images come first; seed 0 is tested on fold 0
         split_of[: len(folds)] = [f"fold {fold}" for fold in folds]
-        splits = _split_by_fold(images, folds)
+        numbers = torch.tensor(folds)
+        indices = {"train": torch.nonzero(numbers > 0)[:, 0], "test": torch.nonzero(numbers == 0)[:, 0]}
+        splits |= {split: splits["train"].subset(of_split) for split, of_split in indices.items()}
     blank = find_blank_images(images)
     pairs, pictures = None, ()
     if data.source != "synthetic":  # each synthetic image is generated anew
         tell("searching for duplicates")
         pairs, pictures = _find_pairs(images, split_of, blank, tell)
-    options = None if cached is None else cached.options
-    files = () if options is None else _read_files(data, images, tell)
-    names, labels = images.class_names, images.labels.tolist()
-    class_of = {str(name): names[label] for name, label in zip(images.sample_ids, labels, strict=True)}
-    listing = None if cached is None else cached.listing
+    names, labels = [str(name) for name in images.sample_ids], images.labels.tolist()
+    root = Path(data.root) if data.kind == "folder" else Path(data.root).parent
     return Audit(
         source=data.description if data.kind in ("own", "given") else data.kind,
         root="" if data.kind in ("synthetic", "own", "given") else data.root,
-        layout="splits of the source" if listing is None else listing.layout,
         folds=0 if folds is None else len(set(folds)),
         image_size=images.image_shape[1:],
         resize=None if options is None else options.resize,
         skips_unreadable=options is not None and options.skip_unreadable,
-        counts={split: part.counts() for split, part in splits.items()},
-        files=files,
-        class_of={file.name: class_of[file.name] for file in files},
+        counts={split: splits[split].counts() for split in SPLITS if split in splits},
+        files=() if options is None else tuple(read_file_info(root, names, tell)),
+        class_of={name: images.class_names[label] for name, label in zip(names, labels, strict=True)},
         problems=() if listing is None else tuple(listing.problems),
-        other_files=() if listing is None else tuple(listing.others),
-        blank=tuple(str(images.sample_ids[index]) for index in torch.nonzero(blank)[:, 0].tolist()),
+        blank=tuple(names[index] for index in torch.nonzero(blank)[:, 0].tolist()),
         pairs=pairs,
         pictures=pictures,
     )
-
-
-def _read_splits(source: object, cached: CachedImages | None) -> dict[str, LabelledImages]:
-    if cached is not None:
-        existing = {"train", *cached.listed.splits, *["test"] * (cached.folds is None)}
-        return {split: cached.split(split) for split in SPLITS if split in existing}
-    parts = {split: getattr(source, split)() for split in ("train", "validation", "test")}
-    return {split: part for split, part in parts.items() if part is not None}
-
-
-def _split_by_fold(images: LabelledImages, folds: Sequence[int]) -> dict[str, LabelledImages]:
-    """Splits of seed 0: it is tested on fold 0. Images without a fold are validation images."""
-    numbers = torch.tensor([*folds, *[-1] * (len(images) - len(folds))])
-    masks = {"train": numbers > 0, "validation": numbers < 0, "test": numbers == 0}
-    return {
-        split: images.subset(torch.nonzero(mask)[:, 0])
-        for split, mask in masks.items()
-        if split != "validation" or mask.any()
-    }
-
-
-def _read_files(data: Data, images: LabelledImages, tell: Callable[[str], None]) -> tuple[ImageFileInfo, ...]:
-    names = [str(name) for name in images.sample_ids]
-    root = Path(data.root) if data.kind == "folder" else Path(data.root).parent
-    return tuple(read_file_info(root, names, lambda count: tell(f"reading headers: {count:,} of {len(names):,} files")))
 
 
 def _find_pairs(
     images: LabelledImages, split_of: list[str], blank: Bool[Tensor, "count"], tell: Callable[[str], None]
 ) -> tuple[tuple[DuplicatePair, ...], tuple[UInt8[np.ndarray, "_ _ _"], ...]]:
     copies, exact = find_copies(images, split_of, blank, tell)
-    names = [str(name) for name in images.sample_ids]
-    classes = [images.class_names[label] for label in images.labels.tolist()]
+    names, classes = images.sample_ids, [images.class_names[label] for label in images.labels.tolist()]
     columns = (copies.test.tolist(), copies.train.tolist(), copies.similarity.tolist(), exact.tolist())
-    pairs = [
-        (
-            DuplicatePair(
-                names[first],
-                names[second],
-                round(similarity, 3),
-                same_pixels,
-                (classes[first], classes[second]),
-                (split_of[first], split_of[second]),
-            ),
-            (first, second),
-        )
-        for first, second, similarity, same_pixels in zip(*columns, strict=True)
-    ]
+    pairs = []
+    for first, second, similarity, same_pixels in zip(*columns, strict=True):
+        sides = [(classes[index], split_of[index]) for index in (first, second)]
+        two_classes, two_splits = zip(*sides, strict=True)
+        names_of_pair = str(names[first]), str(names[second])
+        pair = DuplicatePair(*names_of_pair, round(similarity, 3), same_pixels, two_classes, two_splits)
+        pairs.append((pair, torch.tensor([first, second])))
     kinds = list(DuplicateKind)
     pairs.sort(key=lambda item: (kinds.index(item[0].kind), not item[0].is_across_splits, -item[0].similarity))
-    pictures = tuple(_side_by_side(images, indices) for _, indices in pairs[:NUM_SHOWN_PAIRS])
+    pictures = tuple(_side_by_side(images.take(indices)) for _, indices in pairs[:NUM_SHOWN_PAIRS])
     return tuple(pair for pair, _ in pairs), pictures
 
 
-def _side_by_side(images: LabelledImages, indices: tuple[int, int]) -> UInt8[np.ndarray, "_ _ _"]:
-    left, right = images.take(torch.tensor(indices))
-    gap = left.new_full((*left.shape[:2], 4), 255)
-    return torch.cat([left, gap, right], dim=2).permute(1, 2, 0).numpy()
+def _side_by_side(pair: UInt8[Tensor, "2 channels rows cols"]) -> UInt8[np.ndarray, "_ _ _"]:
+    gap = pair.new_full((*pair.shape[1:3], 4), 255)
+    return torch.cat([pair[0], gap, pair[1]], dim=2).permute(1, 2, 0).numpy()
 
 
 def _duplicate_findings(audit: Audit) -> Iterator[AuditFinding]:
@@ -361,33 +307,37 @@ def _duplicate_findings(audit: Audit) -> Iterator[AuditFinding]:
 
 
 def _file_findings(audit: Audit) -> Iterator[AuditFinding]:
-    classes = [problem for problem in audit.problems if problem.is_fatal]
-    files = [problem for problem in audit.problems if not problem.is_fatal]
-    if classes:
+    settings = f"data.{audit.source}"
+    if classes := [problem for problem in audit.problems if problem.is_fatal]:
         description = _examples([f"{problem.name}: {' '.join(problem.reason.split())}" for problem in classes], "; ")
         yield AuditFinding(Severity.STOPS_TRAINING, "Unusable classes", description, "Add images, or remove the class")
-    if files:
-        setting, counts = f"data.{audit.source}.skip_unreadable", format_counts(count_by_kind(files))
-        examples = _examples([file.name for file in files])
+    if files := [problem for problem in audit.problems if not problem.is_fatal]:
+        counts, examples = format_counts(count_by_kind(files)), _examples([file.name for file in files])
         description = f"{format_count(len(files), 'file')} ({counts}), such as {examples}"
-        severity, advice = Severity.STOPS_TRAINING, f"Repair or remove them, or leave them out with --{setting} true"
+        severity = Severity.STOPS_TRAINING
+        advice = f"Repair or remove them, or leave them out with --{settings}.skip_unreadable true"
         if audit.skips_unreadable:
-            severity, advice = Severity.WEAKER, f"They are left out, as {setting} is true"
+            severity, advice = Severity.WEAKER, f"They are left out, as {settings}.skip_unreadable is true"
         yield AuditFinding(severity, "Unusable files", description, advice)
     yield from _format_findings(audit)
     if audit.blank:
         description = f"{format_count(len(audit.blank), 'image')} of a single color, such as {_examples(audit.blank)}"
         advice = "Remove them: they do not show their class"
         if audit.resize == "crop":
-            advice += f". If the crop removes the object, use --data.{audit.source}.resize pad"
+            advice += f". If the crop removes the object, use --{settings}.resize pad"
         yield AuditFinding(Severity.MISLEADING, "Blank images", description, advice)
-    yield from _file_size_findings(audit)
-    if audit.other_files:
-        suffixes = Counter(PurePosixPath(name).suffix.lower() or "no suffix" for name in audit.other_files)
-        counts = format_counts(dict(suffixes.most_common(5)))
-        description = f"{format_count(len(audit.other_files), 'ignored file')} ({counts})"
-        advice = "Convert images among them to JPEG or PNG, and move them into class folders"
-        yield AuditFinding(Severity.NOTE, "Other files", description, advice)
+    size, count = min(audit.image_size), len(audit.files)
+    sides = [max(file.width, file.height) if audit.resize == "pad" else file.shorter for file in audit.files]
+    if (small := sum(side < size for side in sides)) > MIN_AFFECTED_FRACTION * count:
+        description = f"{small:,} of {count:,} images are smaller than the training size of {size} pixels"
+        advice = f"Lower --{settings}.image_size, or use larger images"
+        yield AuditFinding(Severity.WEAKER, "Enlarged images", description, advice)
+    cropped = sum(1 - 1 / file.aspect > MAX_CROPPED_FRACTION for file in audit.files)
+    if audit.resize == "crop" and cropped > MIN_AFFECTED_FRACTION * count:
+        fraction = f"{100 * MAX_CROPPED_FRACTION:.0f} %"
+        description = f"the central crop removes more than {fraction} of {cropped:,} of the {count:,} images"
+        advice = f"Keep the whole image with --{settings}.resize pad or squash"
+        yield AuditFinding(Severity.WEAKER, "Cropped images", description, advice)
 
 
 def _format_findings(audit: Audit) -> Iterator[AuditFinding]:
@@ -395,36 +345,20 @@ def _format_findings(audit: Audit) -> Iterator[AuditFinding]:
     groups: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     for file in audit.files:
         groups[file.format, file.mode][audit.class_of[file.name]] += 1
-    if len(audit.files) < MIN_FILES_FOR_FORMAT or len(groups) < 2:
+    if len(audit.files) < MIN_FILES_FOR_FORMAT:
         return
-    accuracy = sum(group.most_common(1)[0][1] for group in groups.values()) / len(audit.files)
-    name, count = Counter(audit.class_of.values()).most_common(1)[0]
-    baseline = count / len(audit.class_of)
+    correct = sum(max(group.values()) for group in groups.values())
+    accuracy, baseline = (part / len(audit.files) for part in (correct, max(Counter(audit.class_of.values()).values())))
     if accuracy - baseline > MIN_FORMAT_GAIN:
         description = (
             f"file format and color mode alone predict the class of {100 * accuracy:.0f} % of the images (always "
-            f"predicting {name}: {100 * baseline:.0f} %), so a model may learn the camera or the compression"
+            f"predicting the largest class: {100 * baseline:.0f} %), so a model may learn the camera or the compression"
         )
         advice = "Save the images of all classes in one format and mode"
         yield AuditFinding(Severity.MISLEADING, "File format depends on the class", description, advice)
 
 
-def _file_size_findings(audit: Audit) -> Iterator[AuditFinding]:
-    size, count, settings = min(audit.image_size), len(audit.files), f"--data.{audit.source}"
-    sides = [max(file.width, file.height) if audit.resize == "pad" else file.shorter for file in audit.files]
-    if (small := sum(side < size for side in sides)) > MIN_AFFECTED_FRACTION * count:
-        description = f"{small:,} of {count:,} images are smaller than the training size of {size} pixels"
-        advice = f"Lower {settings}.image_size, or use larger images"
-        yield AuditFinding(Severity.WEAKER, "Enlarged images", description, advice)
-    cropped = sum(1 - 1 / file.aspect > MAX_CROPPED_FRACTION for file in audit.files)
-    if audit.resize == "crop" and cropped > MIN_AFFECTED_FRACTION * count:
-        fraction = f"{100 * MAX_CROPPED_FRACTION:.0f} %"
-        description = f"the central crop removes more than {fraction} of {cropped:,} of the {count:,} images"
-        advice = f"Keep the whole image with {settings}.resize pad or squash"
-        yield AuditFinding(Severity.WEAKER, "Cropped images", description, advice)
-
-
-def _count_findings(audit: Audit) -> Iterator[AuditFinding]:
+def _class_findings(audit: Audit) -> Iterator[AuditFinding]:
     similar: dict[str, list[str]] = defaultdict(list)
     for name in audit.by_class:
         folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
@@ -440,18 +374,16 @@ def _count_findings(audit: Audit) -> Iterator[AuditFinding]:
         description = f"{of_all} fewer than {MIN_IMAGES_OF_CLASS} images: {_examples(small)}"
         advice = "Add images, merge classes, or leave these out"
         yield AuditFinding(Severity.WEAKER, "Small classes", description, advice)
-    if count := audit.test_images:
+    if count := sum(audit.counts["test"].values()):
         interval = wilson_interval(count // 2, count)
         half_width = (interval.high - interval.low) / 2
         if half_width > MAX_HALF_WIDTH:
-            percent = f"{100 * half_width:.0f}"
-            description = f"with {count:,} test images, an accuracy of 50 % is uncertain by ±{percent} points"
+            points = f"±{100 * half_width:.0f} points"
+            description = f"with {count:,} test images, an accuracy of 50 % is uncertain by {points}"
             if count < MIN_TEST_IMAGES_FOR_CONCLUSION:
                 minimum = MIN_TEST_IMAGES_FOR_CONCLUSION
                 description += f", and no difference can be significant, which takes at least {minimum} test images"
-            block = audit.source if audit.source in ("folder", "table") else "own"
-            larger_folds = f", or increase --data.{block}.test_fraction" * (audit.folds > 0)
-            yield AuditFinding(Severity.WEAKER, "Few test images", description, f"Add images{larger_folds}")
+            yield AuditFinding(Severity.WEAKER, "Few test images", description, "Add images")
     used = [(name, count) for name, count in by_count if count]
     if len(used) > 1 and used[-1][1] >= MIN_IMBALANCE * used[0][1]:
         (smallest, fewest), (largest, most), (name, accuracy) = used[0], used[-1], audit.majority
