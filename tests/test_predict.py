@@ -15,7 +15,7 @@ from PIL import Image
 import vit_vs_cnn as vc
 from tests.results import changed
 from vit_vs_cnn.cli import main
-from vit_vs_cnn.data.decoding import MAX_BATCH_IMAGES, InputImage, decode_image, decode_in_background, find_input_files
+from vit_vs_cnn.data.decoding import MAX_BATCH_IMAGES, InputImage, decode_batches, decode_image, find_input_files
 from vit_vs_cnn.models.features import find_classifier
 from vit_vs_cnn.regimes.analysis import read_analysis
 from vit_vs_cnn.runs import held_out
@@ -164,9 +164,9 @@ def test_predict_sees_the_bytes_that_training_sees(mode, tmp_path):
     image.save(path, **options)
     for resize in ("crop", "squash", "pad"):
         trained = torch.from_numpy(decode_image(path, 13, resize))
-        ((_, seen),) = next(decode_in_background(find_input_files([path]), (3, 13, 13), resize))
+        ((_, seen),) = next(decode_batches(find_input_files([path]), (3, 13, 13), resize))
         assert torch.equal(seen, trained)
-        ((_, grey),) = next(decode_in_background(find_input_files([path]), (1, 13, 13), resize))
+        ((_, grey),) = next(decode_batches(find_input_files([path]), (1, 13, 13), resize))
         assert grey.shape == (1, 13, 13)
         expected = Image.fromarray(trained.permute(1, 2, 0).numpy()).convert("L")
         np.testing.assert_array_equal(grey[0], np.asarray(expected))
@@ -174,8 +174,7 @@ def test_predict_sees_the_bytes_that_training_sees(mode, tmp_path):
         np.testing.assert_array_equal(grey[0], trained[0])
 
 
-def test_however_many_pictures_two_batches_are_held():
-    """The generator of pictures is asked for no more than that ahead of what has been taken."""
+def test_however_many_pictures_one_batch_is_held():
     asked = 0
 
     def pictures():
@@ -184,10 +183,10 @@ def test_however_many_pictures_two_batches_are_held():
             asked += 1
             yield InputImage(str(number), torch.zeros(3, 8, 8, dtype=torch.uint8))
 
-    batches = decode_in_background(pictures(), (3, 8, 8), "crop")
+    batches = decode_batches(pictures(), (3, 8, 8), "crop")
     for taken in range(1, 4):
         assert len(next(batches)) == MAX_BATCH_IMAGES
-        assert asked <= (taken + 1) * MAX_BATCH_IMAGES
+        assert asked == taken * MAX_BATCH_IMAGES
     batches.close()
     assert asked < 5 * MAX_BATCH_IMAGES
 

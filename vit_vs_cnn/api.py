@@ -482,7 +482,7 @@ def predict(
         )
         network.network.to(usable_device(device))
         tell("predicting: the first images")
-        start, images = time.perf_counter(), list(find_input_files(places))
+        start, images = time.perf_counter(), find_input_files(places)
         for batch in network.predict_batches(images, top=top):
             batches.append(batch)
             count += len(batch)

@@ -1,7 +1,5 @@
 """Decoding of image files, Pillow images, arrays and tensors to bytes of one size, and metadata of image files."""
 
-import contextlib
-import errno
 import itertools
 import os
 import stat
@@ -10,7 +8,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Lock
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,14 +24,11 @@ from vit_vs_cnn.files import escape_name
 #: The readers that Pillow may use. Others start programs (EPS) or are so rare that they are likely a mistake.
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 REDUCING_GAP = 3.0  # reduction by a whole number first, then the filter; the difference to the filter alone is small
-#: Threads decode an image of more pixels one at a time, to limit the memory.
-MAX_SHARED_PIXELS = 16_000_000
 ALLOWED_PIXEL_VALUES = "bytes (uint8) from 0 to 255, or floats that are bytes / 255, as ToTensor gives them"
 #: Largest distance to a byte of 255 times a float that was a byte / 255, by the type of the float.
 _ROUNDING_TOLERANCE = {np.dtype(np.float16): 0.25, np.dtype(np.float32): 1e-4, np.dtype(np.float64): 1e-4}
 #: EXIF orientations that swap rows and columns.
 _ROTATED = (5, 6, 7, 8)
-_large_image_lock = Lock()
 ChannelsFirst = UInt8[np.ndarray, "channels rows cols"]
 
 
@@ -66,15 +60,11 @@ def decode_image(
         if not stat.S_ISREG(path.stat().st_mode):  # opening a pipe would wait for its writer
             raise UnreadableImage(path, "special file", "a folder, pipe, socket or device, and no file")
         with Image.open(path, formats=FORMATS) as file:
-            pixels = file.width * file.height
             if image_size is not None:
                 rows, cols = to_rows_and_cols(image_size)
                 size = (2 * rows, 2 * cols) if _is_rotated(file) else (2 * cols, 2 * rows)
                 file.draft(None, size)  # JPEG: decode no more than is needed
-            if "progressive" not in file.info:  # else its reader keeps every coefficient
-                pixels = file.width * file.height
-            with _large_image_lock if pixels > MAX_SHARED_PIXELS else contextlib.nullcontext():
-                return resize_image(file, image_size, resize)
+            return resize_image(file, image_size, resize)
     except UnreadableImage:
         raise
     except InputError as error:
@@ -213,18 +203,17 @@ def read_file_info(root: Path, names: Sequence[str], report_progress: Callable[[
 
 
 def _kind_and_reason(path: Path, error: Exception) -> tuple[str, str]:
-    if isinstance(error, Image.DecompressionBombError):
-        most = 2 * (Image.MAX_IMAGE_PIXELS or 0)
-        return "too many pixels", f"more than {most:,} pixels, as in a decompression bomb"
-    if isinstance(error, MemoryError):
-        return "too many pixels", "more pixels than there is memory for"
-    if isinstance(error, UnidentifiedImageError):
-        is_empty = path.stat().st_size == 0
-        return ("empty file", "empty file") if is_empty else ("no image", "no image, or none in a supported format")
-    if isinstance(error, OSError) and error.errno is not None:
-        if error.errno == errno.EACCES:
-            return "no permission", "no permission to read it"
-        return ("missing" if error.errno in (errno.ENOENT, errno.ELOOP) else "unreadable"), str(error.strerror)
+    match error:
+        case Image.DecompressionBombError():
+            return "too many pixels", f"more than {2 * (Image.MAX_IMAGE_PIXELS or 0):,} pixels: a decompression bomb"
+        case UnidentifiedImageError() if path.stat().st_size == 0:
+            return "empty file", "empty file"
+        case UnidentifiedImageError():
+            return "no image", "no image, or none in a supported format"
+        case FileNotFoundError():
+            return "missing", str(error.strerror)
+        case OSError() if error.errno is not None:
+            return "unreadable", str(error.strerror)
     return "damaged", f"damaged ({one_line(error, 80)})"
 
 
@@ -336,13 +325,10 @@ class InputImage:
         return torch.from_numpy(pixels).expand(shape)
 
 
-def decode_in_background(
+def decode_batches(
     images: Iterable[InputImage], shape: tuple[int, int, int], resize: Resize
 ) -> Iterator[list[tuple[InputImage, UInt8[Tensor, "channels rows cols"] | str]]]:
-    """Batches of images with their bytes, in order, or with the reason if an image cannot be read.
-
-    Threads decode the next batch meanwhile. Two batches are held.
-    """
+    """Batches of images with their bytes, in order, or with the reason if an image cannot be read."""
     size = max(1, min(MAX_BATCH_IMAGES, MAX_BATCH_PIXELS // (shape[1] * shape[2])))
 
     def read(image: InputImage) -> Tensor | str:
@@ -351,18 +337,10 @@ def decode_in_background(
         except InputError as error:
             return error.reason if isinstance(error, UnreadableImage) else str(error)
 
-    pool, rest = ThreadPoolExecutor(min(16, os.cpu_count() or 1)), iter(images)
-    submitted = (
-        [(image, pool.submit(read, image)) for image in itertools.islice(rest, size)] for _ in itertools.count()
-    )
-    try:
-        batch = next(submitted)
-        while batch:
-            following = next(submitted)
-            yield [(image, future.result()) for image, future in batch]
-            batch = following
-    finally:
-        pool.shutdown(cancel_futures=True)
+    rest = iter(images)
+    with ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:
+        while batch := list(itertools.islice(rest, size)):
+            yield list(zip(batch, pool.map(read, batch), strict=True))
 
 
 def parse_input_images(value: Any, *, channels: int) -> list[InputImage]:
@@ -382,31 +360,21 @@ def parse_input_images(value: Any, *, channels: int) -> list[InputImage]:
     return images
 
 
-def find_input_files(paths: Iterable[str | os.PathLike[str]]) -> Iterator[InputImage]:
-    """The images at paths of files and folders, found while they are needed. Each file is given once."""
-    paths_before: set[str] = set()
-    for path in map(Path, paths):
-        for file in image_files(path) if path.is_dir() else [path]:
-            if (absolute := os.path.abspath(file)) not in paths_before:
-                paths_before.add(absolute)
-                yield InputImage(escape_name(file), file)
+def find_input_files(paths: Iterable[str | os.PathLike[str]]) -> list[InputImage]:
+    """The images at paths of files and folders, each file once."""
+    files = [file for path in map(Path, paths) for file in (image_files(path) if path.is_dir() else [path])]
+    return [InputImage(escape_name(file), file) for file in {os.path.abspath(file): file for file in files}.values()]
 
 
-def image_files(folder: Path) -> Iterator[Path]:
-    """The images in a folder and below, by name, without hidden ones. A folder that cannot be read gives itself."""
-    try:
-        with os.scandir(folder) as entries:
-            inside = sorted((entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries)
-    except OSError:
-        yield folder
-        return
-    for name, is_folder in inside:
-        if name.startswith("."):
-            continue
-        if is_folder:
-            yield from image_files(folder / name)
-        elif Path(name).suffix.lower() in SUFFIXES:
-            yield folder / name
+def image_files(folder: Path) -> list[Path]:
+    """The images in a folder and below, by name, without hidden ones."""
+    return [
+        path
+        for path in sorted(folder.rglob("*"))
+        if path.suffix.lower() in SUFFIXES
+        and not any(part.startswith(".") for part in path.relative_to(folder).parts)
+        and not path.is_dir()
+    ]
 
 
 def _contents(value: Any, channels: int) -> Sequence[tuple[str, Path | Image.Image | Tensor]]:
@@ -415,10 +383,9 @@ def _contents(value: Any, channels: int) -> Sequence[tuple[str, Path | Image.Ima
             path = Path(value)
             if not path.is_dir():
                 return [(str(path), path)]
-            files = [(file.relative_to(path).as_posix(), file) for file in image_files(path)]
-            if not files:
+            if not (files := image_files(path)):
                 raise InputError(f"{path} holds no image ({', '.join(sorted(SUFFIXES))})")
-            return files
+            return [(file.relative_to(path).as_posix(), file) for file in files]
         case Image.Image():
             return [(str(getattr(value, "filename", "")), value)]
         case np.ndarray() | Tensor():
@@ -427,9 +394,6 @@ def _contents(value: Any, channels: int) -> Sequence[tuple[str, Path | Image.Ima
                 return [("", torch.from_numpy(channels_first(image, (channels,)))) for image in images]
             except InputError as error:
                 raise InputError(f"images: {error}") from error
-        case bytes() | bytearray():
-            hint = "a file in memory is PIL.Image.open(io.BytesIO(it))"
-            raise InputError(f"images: expected {INPUT_FORMS}, got bytes; {hint}")
-        case Iterable() if not isinstance(value, Mapping):
+        case Iterable() if not isinstance(value, Mapping | bytes):
             return [content for item in value for content in _contents(item, channels)]
     raise InputError(f"images: expected {INPUT_FORMS}, got {type(value).__name__}")

@@ -12,6 +12,7 @@ from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments.timing import runs_at_a_time
 from vit_vs_cnn.experiments.tuning import count_splits
 from vit_vs_cnn.runs.experiment_data import ExperimentData
+from vit_vs_cnn.runs.status import duration
 from vit_vs_cnn.statistics.pair_comparison import MIN_SEEDS_FOR_CONCLUSION
 
 #: Number of sizes, number of seeds and share of the config's steps, the best first. With more minutes a plan gets three
@@ -36,8 +37,6 @@ _MARGIN = 1.15  # other work on the machine, and the report
 
 #: Time of a run without its steps and evaluations.
 STARTUP_SECONDS = 2.0
-#: Contender, training size, steps and seed of a run.
-RunKey = tuple[str, int, int, int]
 
 
 @dataclass(frozen=True)
@@ -46,24 +45,25 @@ class GridPlan:
 
     Arguments:
         steps: of a run, ascending; one for each budget.
-        runs: number of unfinished runs, those of a search for recipes included.
-        seconds: estimated time of all runs, finished ones included.
-        spent: time of the finished runs.
+        runs: number of runs, those of a search for recipes included.
+        seconds: estimated time of all runs.
     """
 
     train_sizes: tuple[int, ...]
     seeds: tuple[int, ...]
     steps: tuple[int, ...]
     runs: int = 0
-    at_a_time: float = 1.0
     seconds: float = 0.0
-    spent: float = 0.0
 
     @property
     def text(self) -> str:
         """Text such as ``100, 1,300 images, 3 seeds, 600 steps each``."""
         sizes, budget = ", ".join(f"{size:,}" for size in self.train_sizes), Budget(steps=list(self.steps)).text
         return f"{sizes} images, {format_count(len(self.seeds), 'seed')}, {budget} each"
+
+    @property
+    def runs_text(self) -> str:
+        return f"{self.runs} runs in about {duration(self.seconds)}"
 
     def is_larger_than(self, other: "GridPlan") -> bool:
         """True if a grid has the seeds of another one, at least as many sizes and as long runs, and differs."""
@@ -88,33 +88,27 @@ class GridTimeModel:
 
     Arguments:
         times: seconds of a step of each contender.
-        done: seconds that each finished run took.
     """
 
     experiment: Experiment
     pool: ExperimentData
     times: Mapping[str, float]
-    done: Mapping[RunKey, float] | None = None
 
     def of(self, grid: GridPlan) -> GridPlan:
-        """The grid with its time, including a search for recipes. Finished runs count with their measured time."""
-        once = {
-            (name, size, steps): self._run_seconds(name, size, steps)
+        """The grid with its number of runs and its time, including a search for recipes."""
+        times = [
+            self._run_seconds(name, size, steps)
             for name in self.times
             for size in grid.train_sizes
             for steps in grid.steps
-        }
-        done = self.done or {}
-        finished = [done[*run, seed] for run in once for seed in grid.seeds if (*run, seed) in done]
-        left = [seconds for run, seconds in once.items() for seed in grid.seeds if (*run, seed) not in done]
-        left += self._trials(grid)
-        at_a_time = runs_at_a_time(self.experiment, max(1, len(finished) + len(left)))
-        seconds = spent = sum(finished) / at_a_time
-        if left:
-            seconds += _MARGIN * max(sum(left) / at_a_time, *left)
-            has_own_process = at_a_time > 1 if (name := self.experiment.executor.name) == "auto" else name != "local"
-            seconds += _PROCESS * has_own_process
-        return replace(grid, runs=len(left), at_a_time=at_a_time, seconds=seconds, spent=spent)
+            for _ in grid.seeds
+        ]
+        times += self._trials(grid)
+        at_a_time = runs_at_a_time(self.experiment, len(times))
+        name = self.experiment.executor.name
+        has_own_process = at_a_time > 1 if name == "auto" else name != "local"
+        seconds = _MARGIN * max(sum(times) / at_a_time, *times) + _PROCESS * has_own_process
+        return replace(grid, runs=len(times), seconds=seconds)
 
     def _trials(self, grid: GridPlan) -> list[float]:
         """Seconds of each run of the search for recipes, with the longest budget; none if none are searched for."""
@@ -193,10 +187,6 @@ def best_grid(grids: Sequence[GridPlan], minutes: float) -> GridPlan | None:
         return fitting
     allowed = [grid for grid in grids if grid.allows_conclusion and grid.seconds < MAX_OVERRUN * 60 * minutes]
     return min(allowed, key=lambda grid: grid.seconds, default=fitting)
-
-
-def images_for(pool: ExperimentData, sizes: int) -> int:
-    return math.ceil(_least_size(pool) * LEAST_RATIO ** (sizes - 1))
 
 
 def _least_size(pool: ExperimentData) -> float:

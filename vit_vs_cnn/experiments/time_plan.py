@@ -15,14 +15,12 @@ from vit_vs_cnn.config.schema import RecipeSource
 from vit_vs_cnn.console import format_count
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments import grids
-from vit_vs_cnn.experiments.grids import SIZES_FOR_A_TREND, GridPlan, GridTimeModel, budget_steps, free_settings
+from vit_vs_cnn.experiments.grids import GridPlan, GridTimeModel, budget_steps, free_settings
 from vit_vs_cnn.experiments.timing import choose_precision, seconds_per_step
 from vit_vs_cnn.process import quiet_lightning
 from vit_vs_cnn.runs.analysis_plan import find_binding_plan
 from vit_vs_cnn.runs.experiment_data import ExperimentData
 from vit_vs_cnn.runs.preparation import grid
-from vit_vs_cnn.runs.result import read_result
-from vit_vs_cnn.runs.run import Run
 from vit_vs_cnn.runs.status import duration
 from vit_vs_cnn.statistics.pair_comparison import MIN_SEEDS_FOR_CONCLUSION, too_few_images
 from vit_vs_cnn.workers.trainer import is_helper_process, is_launched_from_outside, world_size
@@ -70,8 +68,8 @@ def plan_for_time(
         costs, candidates, chosen = searching
         trials = costs.experiment.tuning.trials
         console.print(f"First a search for recipes with {trials} trials of each model", soft_wrap=True)
-    console.print(f"Chosen: {chosen.text}. {_runs_text(chosen, costs.experiment)}", soft_wrap=True)
-    for line in _answers(chosen, candidates, costs, fixed):
+    console.print(f"Chosen: {chosen.text}. {chosen.runs_text}", soft_wrap=True)
+    for line in _answers(chosen, candidates, costs):
         console.print(line, soft_wrap=True)
     return _with_grid(costs.experiment, chosen, fixed)
 
@@ -196,29 +194,24 @@ def _time_steps(experiment: Experiment, pool: ExperimentData, console: Console) 
     return times
 
 
-def _answers(
-    chosen: GridPlan, other_plans: Sequence[GridPlan], costs: GridTimeModel, fixed: Collection[str]
-) -> list[str]:
+def _answers(chosen: GridPlan, other_plans: Sequence[GridPlan], costs: GridTimeModel) -> list[str]:
+    """Sentences on the answers that a grid allows, and on the minutes for those that it does not."""
     minutes, pool, lines = costs.experiment.minutes or 0.0, costs.pool, []
     if chosen.seconds > 60 * minutes:
-        seeds = format_count(len(chosen.seeds), "seed")
-        time = duration(chosen.seconds)
+        seeds, time = format_count(len(chosen.seeds), "seed"), duration(chosen.seconds)
         lines = [f"{seeds} take about {time}, more than {minutes:g} minutes; a conclusion needs them"]
     if pool.scored_on == "test" and (obstacle := too_few_images(pool.test_count)) is not None:
         return [*lines, f"Too few images for an answer: {obstacle}"]
     plans = sorted((chosen, *other_plans), key=lambda plan: plan.seconds)
     conclusion = next((plan for plan in plans if plan.allows_conclusion), None)
     trend = next((plan for plan in plans if plan.allows_trend), None)
-    texts = ["a conclusion" if chosen.allows_conclusion else "no conclusion"]
+    texts = ["a conclusion", "a trend over the number of images"]
     if not chosen.allows_conclusion:
         seeds = f"at least {MIN_SEEDS_FOR_CONCLUSION} seeds (protocol.seeds)"
-        texts[0] += f" (it needs {seeds if conclusion is None else _minutes_option(conclusion)})"
-    texts.append(f"{'a' if chosen.allows_trend else 'no'} trend over the number of images")
-    needed = grids.images_for(pool, SIZES_FOR_A_TREND)
-    if trend is not None and trend is not chosen and not chosen.allows_trend:
-        texts[1] += f" (it needs {_minutes_option(trend)})"
-    elif trend is None and "train_sizes" in free_settings(fixed) and pool.largest < needed:
-        texts[1] += f" (it needs {needed:,} images to train on; there are {pool.largest:,})"
+        texts[0] = f"no conclusion (it needs {seeds if conclusion is None else _minutes_option(conclusion)})"
+    if not chosen.allows_trend:
+        texts[1] = "no trend over the number of images"
+        texts[1] += "" if trend is None else f" (it needs {_minutes_option(trend)})"
     return [*lines, f"These runs allow {' and '.join(texts)}"]
 
 
@@ -256,18 +249,16 @@ def _continue_plan(
     protocol = replace(experiment.protocol, **{name: getattr(started.protocol, name) for name in free_settings(fixed)})
     same = replace(experiment, protocol=protocol, minutes=max(minutes, before))
     if (steps := budget_steps(protocol.budget)) and minutes > before:
-        cells = grid(same, pool, world_size=world_size(same))
-        if find_binding_plan(cells) is not None:
+        if find_binding_plan(grid(same, pool, world_size=world_size(same))) is not None:
             fixed = [*fixed, "protocol.budget"]
             experiment = replace(experiment, protocol=replace(experiment.protocol, budget=protocol.budget))
-        costs = GridTimeModel(experiment, pool, _time_steps(same, pool, console), _seconds_of_finished(cells))
+        costs = GridTimeModel(experiment, pool, _time_steps(same, pool, console))
         sizes = sorted({pool.resolve(size) for size in protocol.train_sizes})
         old = costs.of(GridPlan(tuple(sizes), tuple(protocol.seeds), steps))
         candidates = [plan for plan in grids.candidate_grids(costs, fixed) if plan.is_larger_than(old)]
-        chosen = grids.best_grid(candidates, minutes)
-        if chosen is not None:
-            console.print(f"New plan: {chosen.text}. Left: {_runs_text(chosen, same)}", soft_wrap=True)
-            for line in _answers(chosen, [old, *candidates], costs, fixed):
+        if (chosen := grids.best_grid(candidates, minutes)) is not None:
+            console.print(f"New plan: {chosen.text}. {chosen.runs_text}, finished ones included", soft_wrap=True)
+            for line in _answers(chosen, [old, *candidates], costs):
                 console.print(line, soft_wrap=True)
             return _with_grid(same, chosen, fixed)
         console.print(f"{minutes:g} minutes allow no larger plan")
@@ -279,17 +270,6 @@ def _continue_plan(
         soft_wrap=True,
     )
     return same
-
-
-def _seconds_of_finished(cells: Sequence[Run]) -> dict[grids.RunKey, float]:
-    results = {}
-    for cell in cells:
-        if cell.is_finished:
-            seconds = read_result(cell.folder / "result.json").cost.train_seconds
-            results[cell.contender, cell.train_size, budget_steps(cell.budget)[0], cell.seed] = (
-                grids.STARTUP_SECONDS + seconds
-            )
-    return results
 
 
 def _with_grid(experiment: Experiment, chosen: GridPlan, fixed: Collection[str]) -> Experiment:
@@ -311,10 +291,3 @@ def _check_recipes(experiment: Experiment, free: Collection[str]) -> None:
                     f"contenders.{name}.{place}: minutes chooses protocol.{setting}, maybe others than these; "
                     "name them on the command line too, or leave minutes out"
                 )
-
-
-def _runs_text(plan: GridPlan, experiment: Experiment) -> str:
-    at_a_time = f", {plan.at_a_time:.2g} at a time" if plan.at_a_time > 1 else ""
-    if experiment.executor.name == "ray":
-        at_a_time = ", one after the other; Ray runs as many at a time as the cluster has room for"
-    return f"{plan.runs} runs in about {duration(plan.seconds - plan.spent)}{at_a_time}"

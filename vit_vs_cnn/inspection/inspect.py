@@ -434,8 +434,7 @@ def _files(path: Path, count: int) -> list[Path]:
         raise InputError(f"images: {path}: no such file or folder, and not the number of a test image")
     if not path.is_dir():
         return [path]
-    files = [*image_files(path)]
-    if not files:
+    if not (files := image_files(path)):
         raise InputError(f"images: {path} contains no image ({ENDINGS})")
     return files[:count]
 

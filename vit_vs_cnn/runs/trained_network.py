@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from vit_vs_cnn.bounds import Bounds, check_numbers
 from vit_vs_cnn.counter_random import derive_seed
-from vit_vs_cnn.data.decoding import InputImage, Resize, decode_in_background, parse_input_images
+from vit_vs_cnn.data.decoding import InputImage, Resize, decode_batches, parse_input_images
 from vit_vs_cnn.data.images import UNKNOWN, LabelledImages
 from vit_vs_cnn.errors import InputError, MissingImages
 from vit_vs_cnn.models.features import find_classifier
@@ -151,16 +151,12 @@ class TrainedNetwork:
         return ImagePredictions.concatenate(list(self.predict_batches(inputs, top=top)))
 
     def predict_batches(self, images: Iterable[InputImage], *, top: int = 1) -> Iterator[ImagePredictions]:
-        """``predict`` in batches. No more than two batches of decoded images are in memory.
-
-        Raises:
-            InputError: ``top`` is less than 1.
-        """
+        """``predict`` in batches, of which one is in memory. Raises InputError: ``top`` is less than 1."""
         check_numbers({"top": top}, "{name}: {value}; it must be {bounds}", top=Bounds(at_least=1, is_whole=True))
         top = min(top, len(self.class_names))
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", module="PIL")  # about unusual but readable files
-            for batch in decode_in_background(images, self.image_shape, self.resize):
+            for batch in decode_batches(images, self.image_shape, self.resize):
                 yield self._predict_batch(batch, top)
 
     def _predict_batch(self, batch: list[tuple[InputImage, Tensor | str]], top: int) -> ImagePredictions:
