@@ -182,7 +182,6 @@ class TrainingData(lightning.LightningDataModule):
         steps: optimizer steps of the run.
         accumulate: batches of one step.
         seed: of order and augmentation.
-        test: images for ``test`` and ``predict`` of a custom Trainer.
         normalisation: mean and standard deviation of each channel, in [0, 1], in place of the measured ones.
 
     Raises:
@@ -200,7 +199,6 @@ class TrainingData(lightning.LightningDataModule):
         accumulate: int = 1,
         seed: int = 0,
         channels_last: bool = False,
-        test: LabelledImages | None = None,
         normalisation: tuple[Sequence[float], Sequence[float]] | None = None,
         transform: CustomTransform | None = None,
     ) -> None:
@@ -209,7 +207,6 @@ class TrainingData(lightning.LightningDataModule):
             raise InputError(f"batch_size {batch_size} must be a multiple of accumulate {accumulate}")
         self.training = training
         self.validation = validation
-        self.test = test
         self.batch_size = batch_size // accumulate
         self.batches = steps * accumulate
         self.seed = seed
@@ -239,15 +236,7 @@ class TrainingData(lightning.LightningDataModule):
         return TrainingBatches(self.training, self.augmenter, **sizes, **options)
 
     def val_dataloader(self) -> EvaluationBatches | list[EvaluationBatches]:
-        return self._once_each(self.validation)
-
-    def test_dataloader(self) -> EvaluationBatches | list[EvaluationBatches]:
-        return self._once_each(self.test)
-
-    predict_dataloader = test_dataloader
-
-    def _once_each(self, images: LabelledImages | None) -> EvaluationBatches | list[EvaluationBatches]:
-        if images is None or not len(images):
+        if self.validation is None or not len(self.validation):
             return []
         size = max(self.batch_size, EVALUATION_BATCH)
-        return EvaluationBatches(images, self.augmenter, batch_size=size, **self._device_and_rank())
+        return EvaluationBatches(self.validation, self.augmenter, batch_size=size, **self._device_and_rank())

@@ -20,7 +20,7 @@ from rich.progress import wrap_file
 
 from vit_vs_cnn.console import open_console
 from vit_vs_cnn.data.images import LabelledImages
-from vit_vs_cnn.data.options import CifarOptions, check_url
+from vit_vs_cnn.data.options import CifarOptions
 from vit_vs_cnn.errors import InputError, one_line
 
 if TYPE_CHECKING:
@@ -140,8 +140,7 @@ class CifarSource:
         return None
 
     def _obtain(self) -> Path:
-        folder = self._find()
-        if folder is not None:
+        if (folder := self._find()) is not None:
             return folder
         archive = self.root / self._published.filename
         if not archive.is_file() and not self.options.download:
@@ -159,7 +158,16 @@ class CifarSource:
     def _unpack(self, archive: Path) -> Path:
         expected = self._published.tgz_md5 if self.options.verify_checksum else None
         if not archive.is_file():
-            self._download(archive, expected)
+            url = mirror = self.options.mirror or self._published.url
+            if not mirror.endswith((".tar.gz", ".tgz")):
+                url = f"{mirror.rstrip('/')}/{archive.name}"
+            try:
+                download(url, archive, expected)
+            except InputError as error:
+                raise InputError(
+                    f"{self.root}: {TITLES[self.name]} is not there and cannot be fetched: {error}; or name another "
+                    f"place with --data.cifar.mirror URL, or put {archive.name} there yourself"
+                ) from None
         elif expected is not None and (actual := compute_md5(archive)) != expected:
             raise InputError(
                 f"{archive}: differs from the published archive (MD5 {actual}, published {expected}); delete it to get "
@@ -172,18 +180,6 @@ class CifarSource:
             for name in self._file_names:
                 os.replace(Path(unpacked, folder.name, name), folder / name)
         return folder
-
-    def _download(self, archive: Path, md5: str | None) -> None:
-        url = mirror = self.options.mirror or self._published.url
-        if not mirror.endswith((".tar.gz", ".tgz")):
-            url = f"{mirror.rstrip('/')}/{archive.name}"
-        try:
-            download(url, archive, md5)
-        except InputError as error:
-            raise InputError(
-                f"{self.root}: {TITLES[self.name]} is not there and cannot be fetched: {error}; or name another place "
-                f"with --data.cifar.mirror URL, or put {archive.name} there yourself"
-            ) from None
 
 
 def extract_members(archive: Path, names: Collection[str], folder: Path) -> None:
@@ -218,14 +214,13 @@ def download(url: str, path: Path, md5: str | None = None) -> None:
         InputError: an invalid URL, an error of the server, a transfer that ends early, a wrong checksum (then nothing
             is kept), or a file that cannot be written.
     """
-    check_url(url)
     partial = path.with_name(f"{path.name}.part")
     try:
         start = partial.stat().st_size if partial.exists() else 0
         headers = {"User-Agent": "vit-vs-cnn"} | ({"Range": f"bytes={start}-"} if start else {})
         try:
             response = urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=30)
-        except (http.client.HTTPException, OSError) as error:
+        except (http.client.HTTPException, OSError, ValueError) as error:
             if start and getattr(error, "code", None) == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
                 partial.unlink()  # of another file, or whole
                 return download(url, path, md5)

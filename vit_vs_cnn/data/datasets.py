@@ -3,7 +3,7 @@
 import os
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -94,10 +94,8 @@ def find_parts(value: Any) -> dict[str, DatasetSplit]:
     if by_split.get("train") is None or len(by_split) < len(splits):
         raise InputError(f"data: splits {', '.join(map(str, splits))}; expected train, and maybe validation and test")
     parts = {split: _part(by_split[split]) for split in SPLITS if by_split.get(split) is not None}
-    if not any(part.count for part in parts.values()):
-        raise InputError("data: it holds no images")
     if empty := [split for split, part in parts.items() if not part.count]:
-        raise InputError(f"data: {empty[0]} holds no images; leave it out")
+        raise InputError(f"data: {empty[0]} holds no images")
     return parts
 
 
@@ -126,18 +124,16 @@ def _part(value: Any) -> DatasetSplit:
 
 def _part_of_columns(values: Mapping[str, Any], name: str) -> DatasetSplit:
     surplus = [key for key in values if key not in ("images", "labels", "groups", "class_names")]
-    if surplus or "images" not in values or "labels" not in values:
+    if surplus or values.get("images") is None or values.get("labels") is None:
         raise InputError(f"data: expected {DATASET_FORMS}; got names {', '.join(map(str, values))}")
     images, labels = values["images"], values["labels"]
-    if images is None or labels is None:
-        raise InputError(f"data: {'images' if images is None else 'labels'} are None; each image needs a label")
     if isinstance(images, np.ndarray | Tensor) and images.ndim not in (1, 3, 4):
         shape = tuple(images.shape)
         raise InputError(f"data: images of shape {shape}; expected (count, rows, cols) with channels or not")
     if len(images) != len(labels):
         raise InputError(f"data: {len(images):,} images and {len(labels):,} labels; each image needs one")
     names = values.get("class_names")
-    if isinstance(names, str | bytes | Mapping | Set) or not (names is None or hasattr(names, "__getitem__")):
+    if not isinstance(names, Sequence | np.ndarray | None) or isinstance(names, str | bytes):
         kind = type(names).__name__
         raise InputError(f"data: class_names is a {kind}; expected a list of names in the order of the labels")
     class_names = None if names is None else tuple(str(name) for name in names)

@@ -1,5 +1,6 @@
 """Decoding of image files, Pillow images, arrays and tensors to bytes of one size, and metadata of image files."""
 
+import contextlib
 import itertools
 import os
 import stat
@@ -108,7 +109,13 @@ def channels_first(image: np.ndarray | Tensor, channels: Collection[int] = (1, 3
     Raises:
         InputError: another shape, or values that are not bytes.
     """
-    values = _to_array(image)
+    try:
+        values = image.detach().cpu().numpy() if isinstance(image, Tensor) else image
+    except (TypeError, RuntimeError) as error:  # not dense, without values, or of a type that numpy lacks
+        kind = "on the meta device" if image.is_meta else f"{image.layout}".removeprefix("torch.")
+        raise InputError(
+            f"images: a tensor of {image.dtype} ({kind}); expected a dense tensor of {ALLOWED_PIXEL_VALUES}"
+        ) from error
     values = values[None] if values.ndim == 2 else values
     is_first, is_last = (values.ndim == 3 and values.shape[end] in channels for end in (0, -1))
     is_first = is_first or image.ndim == 2
@@ -130,7 +137,14 @@ def resize_image(
     """
     if not image.width or not image.height:
         raise InputError(f"it has {image.width} x {image.height} pixels")
-    rgb = _composite_on_white(_eight_bit(_upright(image)))
+    image.load()
+    with contextlib.suppress(Exception):  # the pixels are whole, the EXIF block is not
+        ImageOps.exif_transpose(image, in_place=True)
+    rgb = _eight_bit(image)
+    if rgb.has_transparency_data:
+        above = rgb.convert("RGBA")
+        rgb = Image.alpha_composite(Image.new("RGBA", above.size, "white"), above)
+    rgb = rgb.convert("RGB")
     sized = rgb if image_size is None else _resized(rgb, to_rows_and_cols(image_size), resize)
     return np.array(np.asarray(sized).transpose(2, 0, 1), order="C")
 
@@ -139,19 +153,6 @@ def array_to_image(pixels: UInt8[np.ndarray, "channels rows cols"]) -> Image.Ima
     """A Pillow image of one or three channels."""
     last = np.ascontiguousarray(pixels.transpose(1, 2, 0))
     return Image.fromarray(last[..., 0] if len(pixels) == 1 else last)
-
-
-def _to_array(values: np.ndarray | Tensor) -> np.ndarray:
-    """An array or a tensor as an array. Raises InputError: a tensor that is not dense, or not of a type of numpy."""
-    if not isinstance(values, Tensor):
-        return values
-    try:
-        return values.detach().cpu().numpy()
-    except (TypeError, RuntimeError) as error:
-        kind = "on the meta device" if values.is_meta else f"{values.layout}".removeprefix("torch.")
-        raise InputError(
-            f"images: a tensor of {values.dtype} ({kind}); expected a dense tensor of {ALLOWED_PIXEL_VALUES}"
-        ) from error
 
 
 def _to_bytes(values: np.ndarray) -> np.ndarray:
@@ -217,15 +218,6 @@ def _kind_and_reason(path: Path, error: Exception) -> tuple[str, str]:
     return "damaged", f"damaged ({one_line(error, 80)})"
 
 
-def _upright(image: Image.Image) -> Image.Image:
-    image.load()
-    try:
-        ImageOps.exif_transpose(image, in_place=True)
-    except Exception:  # the pixels are whole, the EXIF block is not
-        return image
-    return image
-
-
 def _is_rotated(image: Image.Image) -> bool:
     """True if rows and columns of a JPEG or WebP file are swapped to turn it upright."""
     if image.format not in ("JPEG", "MPO", "WEBP"):  # of others, EXIF may follow the pixels, which would be decoded
@@ -250,13 +242,6 @@ def _eight_bit(image: Image.Image) -> Image.Image:
     grey = Image.fromarray(np.rint(values / 257).astype(np.uint8))
     color = image.info.get("transparency")
     return grey if color is None else Image.merge("LA", (grey, Image.fromarray(np.uint8(255) * (values != color))))
-
-
-def _composite_on_white(image: Image.Image) -> Image.Image:
-    if not image.has_transparency_data:
-        return image if image.mode == "RGB" else image.convert("RGB")
-    above = image.convert("RGBA")
-    return Image.alpha_composite(Image.new("RGBA", above.size, "white"), above).convert("RGB")
 
 
 def _resized(image: Image.Image, grid_size: tuple[int, int], resize: str) -> Image.Image:

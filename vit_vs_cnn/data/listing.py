@@ -1,6 +1,5 @@
 """Names, classes and splits of images in a folder or a table. Without PyTorch, to report a wrong folder quickly."""
 
-import itertools
 import os
 import re
 import warnings
@@ -8,14 +7,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from vit_vs_cnn.console import format_count
 from vit_vs_cnn.data.options import FolderOptions, ImageOptions, TableOptions
 from vit_vs_cnn.errors import InputError, MissingImages, one_line
 from vit_vs_cnn.files import escape_name
-
-if TYPE_CHECKING:
-    import pandas
 
 SPLITS = ("train", "validation", "test")
 VALIDATION_FOLDERS = ("val", "valid", "validation")
@@ -162,17 +159,16 @@ class ImageListing:
 
 
 def check_disjoint_groups(location: Path | str, groups: Sequence[str], splits: Sequence[str]) -> None:
-    """Raise InputError if a group has images in two splits; the first such group by name is reported."""
-    members: dict[str, set[str]] = {split: set() for split in dict.fromkeys(splits)}
+    """Raise InputError if a group has images in two splits."""
+    members: dict[str, set[str]] = {}
     for group, split in zip(groups, splits, strict=True):
-        members[split].add(group)
-    for (first, groups_of_first), (second, groups_of_second) in itertools.combinations(members.items(), 2):
-        if shared := groups_of_first & groups_of_second:
-            more = f", as {len(shared) - 1:,} others have" if len(shared) > 1 else ""
-            raise InputError(
-                f"{location}: the group {min(shared)!r} has images in {first} and in {second}{more}; "
-                "a group must be in one split"
-            )
+        members.setdefault(group, set()).add(split)
+    if shared := sorted(group for group, of_group in members.items() if len(of_group) > 1):
+        first, second, *_ = (split for split in SPLITS if split in members[shared[0]])
+        raise InputError(
+            f"{location}: {format_count(len(shared), 'group')} with images in several splits, such as {shared[0]!r} in "
+            f"{first} and in {second}; a group must be in one split"
+        )
 
 
 def check_folder(root: Path, options: FolderOptions) -> None:
@@ -211,19 +207,32 @@ def list_folder(root: Path, options: FolderOptions) -> ImageListing:
         for name in class_names
         if escape_name(name) != name
     ]
-    rows: list[tuple[str, str, int]] = []
-    for split, classes in by_split.items():
-        images = {name: [file for file in files if _is_image(file)] for name, files in classes.items()}
-        rows += [(file, split, label) for label, name in enumerate(class_names) for file in images.get(name, ())]
-        if split != "train":
-            problems += _problems_of_split(folders[split].name, images, class_names)
-    names, splits, labels = [row[0] for row in rows], [row[1] for row in rows], [row[2] for row in rows]
+    names, splits, labels = list[str](), list[str](), list[int]()
+    for split, files in by_split.items():
+        for label, name in enumerate(class_names):
+            names += files.get(name, [])
+            splits += [split] * len(files.get(name, []))
+            labels += [label] * len(files.get(name, []))
+        folder, filled = folders[split].name, [name for name in files if files[name]]
+        if split != "train" and not filled:
+            reason = f"it holds no images (files that end in {ENDINGS})"
+            problems.append(FileProblem("split without images", folder, reason))
+        train = f"train/, which has {', '.join(class_names[:20])}" + ", ..." * (len(class_names) > 20)
+        problems += [
+            FileProblem("class that is not in train/", f"{folder}/{name}", f"class {name!r} is not in {train}")
+            for name in filled
+            if name not in class_names
+        ]
     groups = None
     if options.group is not None:
-        groups = [_group_of(root, name, options.group) for name in names]
+        matches = [re.search(options.group, os.path.basename(name)) for name in names]
+        if None in matches:
+            name = names[matches.index(None)]
+            raise InputError(f"{root / name}: data.folder.group {options.group!r} finds no group in its name")
+        groups = [next(filter(None, (*match.groups(), match[0]))) for match in matches if match is not None]
         check_disjoint_groups(root, groups, splits)
     layout = "class folders" if folders["train"] == root else "split folders"
-    listing = ImageListing(layout, class_names, names, splits, labels, groups, None, problems)
+    listing = ImageListing(layout, class_names, names, splits, labels, groups)
     return replace(listing, problems=problems + listing.small_classes())
 
 
@@ -251,17 +260,6 @@ def split_folders(root: Path) -> dict[str, Path]:
     return folders
 
 
-def _is_image(name: str) -> bool:
-    return os.path.splitext(name)[1].lower() in SUFFIXES
-
-
-def _group_of(root: Path, name: str, pattern: str) -> str:
-    match = re.search(pattern, os.path.basename(name))
-    if match is None:
-        raise InputError(f"{root / name}: data.folder.group {pattern!r} finds no group in its name")
-    return match[1] if match.re.groups and match[1] is not None else match[0]
-
-
 def _visible_folders(folder: Path) -> list[Path]:
     try:
         inside = sorted(folder.iterdir())
@@ -275,7 +273,7 @@ def _is_ignored(name: str) -> bool:
 
 
 class _Search:
-    """The files of every class. A link to a folder is followed if it leads outside of the root, and once.
+    """The images of every class. A link to a folder is followed if it leads outside of the root, and once.
 
     A link to a folder of the root, or above it, would put the images of one class into another or lead in a circle. It
     becomes one of the ``problems``.
@@ -288,7 +286,7 @@ class _Search:
         self._linked: set[str] = set()
 
     def class_files(self, folder: Path) -> dict[str, list[str]]:
-        """Paths under the root of the files of each class of a split."""
+        """Paths under the root of the images of each class of a split."""
         inside = [path for path in _visible_folders(folder) if not path.is_symlink() or self._may_follow(path)]
         return {path.name: self._files_below(path) for path in inside}
 
@@ -297,7 +295,7 @@ class _Search:
         while folders:
             for entry in self._entries(folders.pop()):
                 if not _is_folder(entry):
-                    files.append(self._name(entry.path))
+                    files += [self._name(entry.path)] * (Path(entry.name).suffix.lower() in SUFFIXES)
                 elif not entry.is_symlink() or self._may_follow(Path(entry.path)):
                     folders.append(Path(entry.path))
         return sorted(files)
@@ -328,10 +326,7 @@ class _Search:
 
 
 def _is_within(path: str, folder: str) -> bool:
-    try:
-        return os.path.commonpath([path, folder]) == folder
-    except ValueError:  # on different drives
-        return False
+    return os.path.commonpath([path, folder]) == folder
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
@@ -339,18 +334,6 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
         return entry.is_dir()
     except OSError:  # a link to itself
         return False
-
-
-def _problems_of_split(folder: str, images: Mapping[str, list[str]], class_names: tuple[str, ...]) -> list[FileProblem]:
-    filled = [name for name, files in images.items() if files]
-    if not filled:
-        return [FileProblem("split without images", folder, f"it holds no images (files that end in {ENDINGS})")]
-    train = f"train/, which has {', '.join(class_names[:20])}" + ", ..." * (len(class_names) > 20)
-    return [
-        FileProblem("class that is not in train/", f"{folder}/{name}", f"class {name!r} is not in {train}")
-        for name in filled
-        if name not in class_names
-    ]
 
 
 def list_table(path: Path, options: TableOptions) -> ImageListing:
@@ -362,7 +345,14 @@ def list_table(path: Path, options: TableOptions) -> ImageListing:
         InputError: a table that cannot be read, a missing column or value, an image in two rows, fewer than two
             classes, or a group in two splits.
     """
-    rows = _read_table(path)
+    import pandas
+
+    if path.suffix.lower() != ".csv":
+        raise InputError(f"{path}: a table of images is a file that ends in .csv")
+    try:
+        rows = pandas.read_csv(path, dtype=str, keep_default_na=False, encoding="utf-8-sig")
+    except Exception as error:  # the reader fails in many ways on damaged bytes
+        raise InputError(f"{path}: cannot be read as a table: {one_line(error)}") from error
     if not len(rows):
         raise InputError(f"{path}: it has no rows")
 
@@ -376,7 +366,9 @@ def list_table(path: Path, options: TableOptions) -> ImageListing:
         return texts
 
     names, classes = column("image", options.image), column("label", options.label)
-    _check_unique(path, names)
+    image, count = Counter(os.path.realpath(path.parent / name) for name in names).most_common(1)[0]
+    if count > 1:
+        raise InputError(f"{path}: the image {image} is in {count} rows")
     are_numbers = all(re.fullmatch("-?[0-9]+", name) for name in classes)
     class_names = tuple(sorted(set(classes), key=lambda name: (int(name) if are_numbers else 0, name)))
     if are_numbers and int(class_names[0]) < 0:
@@ -402,28 +394,3 @@ def list_table(path: Path, options: TableOptions) -> ImageListing:
         check_disjoint_groups(path, groups, splits)
     listing = ImageListing("table", class_names, names, splits, [numbers[name] for name in classes], groups)
     return replace(listing, problems=listing.small_classes()).add_folds(options)
-
-
-def _check_unique(path: Path, names: list[str]) -> None:
-    """Raise InputError if a file is in two rows, also under two names."""
-    spellings: dict[str, str] = {}
-    for name in names:
-        first = spellings.setdefault(os.path.realpath(path.parent / name), name)
-        if name != first:
-            raise InputError(f"{path}: {first!r} and {name!r} are one image, which is in two rows")
-    name, count = Counter(names).most_common(1)[0]
-    if count > 1:
-        raise InputError(f"{path}: the image {name!r} is in {count} rows")
-
-
-def _read_table(path: Path) -> "pandas.DataFrame":
-    import pandas
-
-    if path.suffix.lower() != ".csv":
-        raise InputError(f"{path}: a table of images is a file that ends in .csv")
-    try:
-        return pandas.read_csv(path, dtype=str, keep_default_na=False, encoding="utf-8-sig")
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}") from error
-    except Exception as error:  # the reader fails in many ways on damaged bytes
-        raise InputError(f"{path}: cannot be read as a table: {one_line(error)}") from error

@@ -236,7 +236,9 @@ def _compare(first: Images, second: Images) -> tuple[Int64[Tensor, "kept"], Floa
     first, second = (torch.where(is_grey[:, None, None, None], x.mean(1, keepdim=True), x) for x in (first, second))
     detail = _correlation(_detail(first), _detail(second))
     agrees = detail > torch.where(is_grey, _MIN_DETAIL_GREY, _MIN_DETAIL)
-    agrees &= _colour_difference(first, second) < _MAX_COLOUR_DIFFERENCE
+    chroma, other = _chroma(first), _chroma(second)
+    strength = torch.maximum(_strength(chroma), _strength(other))
+    agrees &= _strength(chroma - other) / (strength + _NOISE) < _MAX_COLOUR_DIFFERENCE
     return indices[agrees], detail[agrees]
 
 
@@ -259,8 +261,13 @@ def _align(first: Planes, second: Planes) -> tuple[Int64[Tensor, "kept"], Planes
     aligned = torch.zeros(2, len(indices), first.shape[1], _INNER, _INNER)
     for number, (template, image) in enumerate(_alignments(first[indices], second[indices])):
         is_best = correlations[:, indices].argmax(0) == number
-        window = _windows(image[is_best], results[number][1][indices][is_best], template.shape[-1])
-        aligned[:, is_best] = torch.stack([_middle(template[is_best]), _middle(window)])
+        side, place = template.shape[-1], results[number][1][indices][is_best]
+        edge, shifts, steps = (side - _INNER) // 2, _SIDE - side + 1, torch.arange(_INNER)
+        rows, cols = ((start + edge)[:, None] + steps for start in (place // shifts, place % shifts))
+        pairs = torch.arange(len(place))[:, None, None]
+        inner = image[is_best].permute(0, 2, 3, 1)[pairs, rows[:, :, None], cols[:, None, :]].permute(0, 3, 1, 2)
+        middle = template[is_best][:, :, edge : edge + _INNER, edge : edge + _INNER]
+        aligned[:, is_best] = torch.stack([middle, inner])
     return indices, aligned[0], aligned[1]
 
 
@@ -289,20 +296,6 @@ def _best_place(
 def _means(planes: Float32[Tensor, "n rows cols"], side: int) -> Float32[Tensor, "n shifts shifts"]:
     band = torch.ones(_SIDE - side + 1, _SIDE).triu().tril(side - 1) / side  # a product is faster than pooling
     return band @ planes @ band.T
-
-
-def _windows(image: Planes, place: Int64[Tensor, "n"], side: int) -> Planes:
-    shifts = _SIDE - side + 1
-    steps = torch.arange(side)
-    rows = (place // shifts)[:, None] + steps
-    cols = (place % shifts)[:, None] + steps
-    images = torch.arange(len(image))[:, None, None]
-    return image.permute(0, 2, 3, 1)[images, rows[:, :, None], cols[:, None, :]].permute(0, 3, 1, 2)
-
-
-def _middle(planes: Planes) -> Planes:
-    edge = (planes.shape[-1] - _INNER) // 2
-    return planes[:, :, edge : edge + _INNER, edge : edge + _INNER]
 
 
 def _equalize_contrast(first: Planes, second: Planes) -> tuple[Planes, Planes]:
@@ -340,12 +333,6 @@ def _min_structure(first: Planes, second: Planes) -> Float32[Tensor, "_"]:
     variances = mean(first * first) - mean(first).square() + mean(second * second) - mean(second).square()
     covariance = mean(first * second) - mean(first) * mean(second)
     return ((2 * covariance + 2 * _NOISE**2) / (variances + 2 * _NOISE**2)).amin((1, 2, 3))
-
-
-def _colour_difference(first: Planes, second: Planes) -> Float32[Tensor, "_"]:
-    """Difference in chroma, relative to the larger chroma."""
-    first, second = _chroma(first), _chroma(second)
-    return _strength(first - second) / (torch.maximum(_strength(first), _strength(second)) + _NOISE)
 
 
 def _chroma(planes: Planes) -> Planes:

@@ -1,7 +1,6 @@
 """Settings of image sources and of augmentation, without PyTorch, so that a config is read quickly."""
 
 import re
-import urllib.parse
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -10,7 +9,6 @@ from vit_vs_cnn.bounds import AT_LEAST_0, SHARE, Bounds, check_numbers
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.strict_yaml import check_class
 
-SCHEMES = ("https", "http", "file", "ftp")
 Resize = Literal["crop", "squash", "pad"]
 Split = Literal["train", "test"]
 Task = Literal["shape", "same_different"]
@@ -159,10 +157,6 @@ class CifarOptions:
     mirror: str | None = None
     verify_checksum: bool = True
 
-    def __post_init__(self) -> None:
-        if self.mirror is not None:
-            check_url(self.mirror)
-
 
 def to_rows_and_cols(image_size: int | tuple[int, int]) -> tuple[int, int]:
     """Rows and columns; one number means both."""
@@ -269,14 +263,3 @@ class ArraysOptions(ImageOptions):
         super().__post_init__()
         if self.fingerprint is not None and not re.fullmatch("[0-9a-f]{16}(-[0-9a-f]{16})?", self.fingerprint):
             raise InputError(f"fingerprint: {self.fingerprint!r} is not a fingerprint; train writes it")
-
-
-def check_url(url: str) -> None:
-    """Raise InputError if a URL cannot be fetched because of its form."""
-    try:
-        parts = urllib.parse.urlsplit(url)
-        if parts.scheme in SCHEMES and (parts.scheme == "file" or (parts.hostname and parts.port != 0)):
-            return
-    except ValueError:
-        pass
-    raise InputError(f"{url}: no URL that can be fetched; it must be one of {', '.join(SCHEMES)}, ://, host and path")
