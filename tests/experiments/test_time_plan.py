@@ -26,6 +26,7 @@ from vit_vs_cnn.experiments.grids import (
 from vit_vs_cnn.experiments.time_plan import plan_for_time, seconds_per_step
 from vit_vs_cnn.runs.analysis_plan import make_analysis_plan, register_plan
 from vit_vs_cnn.runs.experiment_data import ExperimentData
+from vit_vs_cnn.runs.experiment_folder import write_experiment
 from vit_vs_cnn.runs.preparation import grid
 from vit_vs_cnn.runs.run import Run
 
@@ -230,7 +231,8 @@ def _begun(tmp_path: Path, pool: ExperimentData, *, sizes: list, seeds: list[int
     _write(experiment)
     cells = grid(experiment, pool, world_size=1)
     if finished:
-        register_plan(make_analysis_plan(experiment, {size: pool.resolve(size) for size in sizes}), cells)
+        register_plan(make_analysis_plan(experiment, {size: pool.resolve(size) for size in sizes}), experiment.folder)
+        write_experiment(experiment, cells)
         _finish(cells)
     return experiment
 

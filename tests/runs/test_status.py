@@ -57,10 +57,10 @@ def test_a_cell_runs_as_long_as_its_lock_is_held(folder):
     (cell / "metrics.csv").write_text("step,metric,value\n4,train/loss,2.0\n9,train/loss,1.5\n")
     with FileLock(cell / ".lock"):
         (running,) = (c for c in read_status(folder).cells if c.state == "running")
-        assert (running.step, running.steps, running.steps_per_second) == (9, 23, None)
-        (cell / "progress.json").write_text('{"step": 11, "steps": 23, "steps_per_second": 0.5, "host": "here"}')
+        assert (running.step, running.steps) == (9, 23)
+        (cell / "progress.json").write_text('{"step": 11, "steps": 23}')
         (running,) = (c for c in read_status(folder).cells if c.state == "running")
-        assert (running.step, running.steps_per_second, running.host) == (11, 0.5, "here")
+        assert running.step == 11
     left = read_status(folder).cells[2]
     assert (left.state, left.step) == ("waiting", 11)
 

@@ -329,5 +329,7 @@ def _decode_files(
     names = {problem.name for problem in listing.small_classes()}
     problems += [problem for problem in readable.small_classes("readable ") if problem.name not in names]
     unreadable = {split: f"none of the {split} images can be read" for split in {*listing.splits} - {*readable.splits}}
+    folds = {*(listing.folds or ())} - {*(readable.folds or ())}
+    unreadable |= {f"fold {fold}": f"no image of test fold {fold} can be read" for fold in folds}
     problems += [FileProblem("split without images", name, reason) for name, reason in sorted(unreadable.items())]
     return replace(readable, problems=problems)

@@ -70,7 +70,7 @@ def run_experiment(
     sizes = {size: pool.resolve(size) for size in experiment.protocol.train_sizes}
     plan = make_analysis_plan(experiment, sizes, missing_weights)
     if not is_helper_process():
-        for text in register_plan(plan, cells).deviation_texts:
+        for text in register_plan(plan, experiment.folder).deviation_texts:
             console.print(text, soft_wrap=True)
         write_experiment(experiment, cells)
     execute(_primary_first(cells, plan), pool, console=console)

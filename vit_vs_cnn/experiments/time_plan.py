@@ -20,10 +20,9 @@ from vit_vs_cnn.experiments.timing import choose_precision, seconds_per_step
 from vit_vs_cnn.process import quiet_lightning
 from vit_vs_cnn.runs.analysis_plan import find_binding_plan
 from vit_vs_cnn.runs.experiment_data import ExperimentData
-from vit_vs_cnn.runs.preparation import grid
 from vit_vs_cnn.runs.status import duration
 from vit_vs_cnn.statistics.pair_comparison import MIN_SEEDS_FOR_CONCLUSION, too_few_images
-from vit_vs_cnn.workers.trainer import is_helper_process, is_launched_from_outside, world_size
+from vit_vs_cnn.workers.trainer import is_helper_process, is_launched_from_outside
 
 
 def plan_for_time(
@@ -249,7 +248,7 @@ def _continue_plan(
     protocol = replace(experiment.protocol, **{name: getattr(started.protocol, name) for name in free_settings(fixed)})
     same = replace(experiment, protocol=protocol, minutes=max(minutes, before))
     if (steps := budget_steps(protocol.budget)) and minutes > before:
-        if find_binding_plan(grid(same, pool, world_size=world_size(same))) is not None:
+        if find_binding_plan(experiment.folder) is not None:
             fixed = [*fixed, "protocol.budget"]
             experiment = replace(experiment, protocol=replace(experiment.protocol, budget=protocol.budget))
         costs = GridTimeModel(experiment, pool, _time_steps(same, pool, console))

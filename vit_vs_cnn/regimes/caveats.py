@@ -236,7 +236,7 @@ def _augmentation_caveats(results: Sequence[RunResult]) -> Iterator[Caveat]:
     for size in sorted({r.train_size for r in results}):
         sides: dict[str, list[str]] = {}
         for model, runs in _group_by_model([r for r in results if r.train_size == size]).items():
-            text = ", ".join(sorted({str(r.augmentation or "defaults") for r in runs}))
+            text = ", ".join(sorted({str(r.recipe.get("augmentation", "defaults")) for r in runs}))
             sides.setdefault(text, []).append(display_name(model))
         if len(sides) > 1:  # long settings are left out
             examples = [" and ".join(names) + (f": {text}" if len(text) < 20 else "") for text, names in sides.items()]

@@ -3,7 +3,8 @@
 import dataclasses
 import itertools
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,6 @@ from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.files import write_text
 from vit_vs_cnn.models.presets import TIMM_PREFIX
 from vit_vs_cnn.runs.experiment_folder import read_finished_results
-from vit_vs_cnn.runs.run import Run
 from vit_vs_cnn.statistics.pair_comparison import MIN_SEEDS_FOR_CONCLUSION, ComparisonRules, Obstacle, ObstacleKind
 from vit_vs_cnn.statistics.significance import INTERIM_ERROR_RATES
 from vit_vs_cnn.typed_values import build
@@ -195,46 +195,30 @@ def missing_weights_texts(models: Mapping[str, str]) -> tuple[str, ...]:
     )
 
 
-def register_plan(new: AnalysisPlan, cells: Sequence[Run]) -> AnalysisPlan:
+def register_plan(new: AnalysisPlan, folder: Path) -> AnalysisPlan:
     """Record the plan of an experiment, or keep the recorded one, with the changes, if results could be analysed.
 
     Raises:
         InputError: the recorded plan cannot be read.
     """
-    if (old := find_binding_plan(cells)) is not None:
+    if (old := find_binding_plan(folder)) is not None:
         new = _with_changes(old, new)
-    write_text(cells[0].experiment.folder / FILE_NAME, json.dumps(dataclasses.asdict(new), indent=1) + "\n")
+    write_text(folder / FILE_NAME, json.dumps(dataclasses.asdict(new), indent=1) + "\n")
     return new
 
 
-def find_binding_plan(cells: Sequence[Run]) -> AnalysisPlan | None:
-    """The recorded plan of an experiment whose results could already be analysed, or None.
+def find_binding_plan(folder: Path) -> AnalysisPlan | None:
+    """The recorded plan of an experiment with three finished planned seeds of a model at one size and budget, or None.
 
     Raises:
         InputError: the recorded plan cannot be read.
     """
-    old = read_plan(cells[0].experiment.folder)
-    return old if old is not None and _is_analysable(old, cells) else None
-
-
-def _is_analysable(plan: AnalysisPlan, cells: Sequence[Run]) -> bool:
-    """True if some model has three finished planned seeds at one size and budget, with the current recipes.
-
-    If the budget of the plan was removed from the config, finished runs of any budget count.
-
-    Arguments:
-        cells: all runs of the experiment as it is configured now.
-    """
-    places = {(cell.contender, cell.train_size, cell.budget.text): cell for cell in cells}
-    if plan.budget not in ("", *(cell.budget.text for cell in cells)):
-        finished = read_finished_results(cells[0].experiment.folder, some=False).values()
-        for budget in {one.short: one for result in finished if (one := result.parsed_budget) is not None}.values():
-            for cell in cells:
-                places[cell.contender, cell.train_size, budget.text] = dataclasses.replace(cell, budget=budget)
-    return any(
-        sum(dataclasses.replace(cell, seed=seed).has_result for seed in plan.seeds) >= MIN_SEEDS_FOR_CONCLUSION
-        for cell in places.values()
-    )
+    if (plan := read_plan(folder)) is None:
+        return None
+    finished = read_finished_results(folder, some=False).values()
+    places = [(result.contender, result.train_size, result.budget) for result in finished if result.seed in plan.seeds]
+    is_analysable = max(Counter(places).values(), default=0) >= MIN_SEEDS_FOR_CONCLUSION
+    return plan if is_analysable else None
 
 
 def _with_changes(old: AnalysisPlan, new: AnalysisPlan) -> AnalysisPlan:

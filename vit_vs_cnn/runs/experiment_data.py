@@ -242,19 +242,13 @@ class ExperimentData:
     @cached_property
     def largest(self) -> int:
         """Largest training size of all seeds, for which a validation split of the source is large enough."""
+        most_training = len(self._training) - (0 if self._folds is None else int(self._fold_sizes.max()))
         if self._validation is None:
-            return self._most_training
-        sizes = range(len(self.images), 0, -1)
-        return next((size for size in sizes if self._fits(size)), 0)
-
-    @property
-    def _most_training(self) -> int:
-        return len(self._training) - (0 if self._folds is None else int(self._fold_sizes.max()))
-
-    def _fits(self, train_size: int) -> bool:
-        """True if the validation split of the source and the other images are enough for a size."""
-        count = round(self.data.validation_fraction * train_size)
-        return count <= len(self._validation or ()) and train_size - count <= self._most_training
+            return most_training
+        counts = {size: round(self.data.validation_fraction * size) for size in range(1, len(self.images) + 1)}
+        validation = len(self._validation)
+        fitting = (s for s, count in counts.items() if count <= validation and s - count <= most_training)
+        return max(fitting, default=0)
 
     def resolve(self, train_size: int | str) -> int:
         """Training-set size as a number; raise InputError if the source has fewer images."""

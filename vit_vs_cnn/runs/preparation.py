@@ -118,6 +118,13 @@ def prepare_network(run: Run, images: RunImages) -> PreparedRun:
         recipe.optimizer.build(network, trust=trust)  # an error is found before anything trains
     except InputError as error:
         raise InputError(f"{location}.{error}") from error
+    class_weights = recipe.class_weights
+    if class_weights == "balanced":
+        class_weights = balanced_weights(images.training.labels, num_classes)
+    elif class_weights is not None and len(class_weights) != num_classes:
+        raise InputError(
+            f"{location}.class_weights: has {len(class_weights)} numbers, and there are {num_classes} classes"
+        )
     batch_size = run.experiment.protocol.batch_size
     augmentation = run.experiment.augmentation(recipe)
     return PreparedRun(
@@ -135,7 +142,7 @@ def prepare_network(run: Run, images: RunImages) -> PreparedRun:
             location=f"{location}.loss",
             trust=trust,
         ),
-        class_weights=_class_weights(run, images),
+        class_weights=class_weights,
         metrics=make_metrics(run.experiment.execution.metrics, num_classes=num_classes, trust=trust),
         pretrained=pretrained,
     )
@@ -154,16 +161,6 @@ def check_validation_batches(cell: Run, images: RunImages) -> None:
             f"trainer.limit_val_batches: {share} of the validation batches (there {'is' if batches == 1 else 'are'} "
             f"{batches} with {count:,} images) is less than one; take {1 / batches:.2g} or more, or a whole number"
         )
-
-
-def _class_weights(cell: Run, images: RunImages) -> list[float] | None:
-    weights, classes = cell.recipe.class_weights, images.training.num_classes
-    if weights == "balanced":
-        return balanced_weights(images.training.labels, classes)
-    if weights is not None and len(weights) != classes:
-        location = f"contenders.{cell.contender}.class_weights"
-        raise InputError(f"{location}: has {len(weights)} numbers, and there are {classes} classes")
-    return weights
 
 
 def load_start_weights(run: Run, network: nn.Module) -> TrainedNetwork | None:

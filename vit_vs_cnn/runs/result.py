@@ -142,10 +142,6 @@ class TrainingCost:
         return self.passes * 2 * self.macs * self.images_processed
 
     @property
-    def images_per_second(self) -> float:
-        return self.images_processed / max(self.train_seconds, 1e-9)
-
-    @property
     def ended_early(self) -> bool | None:
         """True if fewer steps were made than planned; None if the plan is not recorded."""
         return None if self.planned_steps is None else self.steps < self.planned_steps
@@ -282,11 +278,6 @@ class RunResult:
         return self.contender, self.train_size, self.seed
 
     @property
-    def augmentation(self) -> Any:
-        """Augmentation settings, without defaults; None if all have their defaults, or if not recorded."""
-        return self.recipe.get("augmentation")
-
-    @property
     def test_set(self) -> str | None:
         """Name of the test images, ``unknown`` if not recorded; None if validation images were scored.
 
@@ -312,7 +303,6 @@ class RunResult:
         return row | {
             "epochs": self.epochs,
             "flops": cost.flops,
-            "images_per_second": cost.images_per_second,
             "ended_early": cost.ended_early,
             "accuracy_low": interval.low,
             "accuracy_high": interval.high,

@@ -46,11 +46,9 @@ class RunStatus:
     state: RunState
     step: int | None = None
     steps: int | None = None
-    steps_per_second: float | None = None
     seconds: float | None = None
     accuracy: float | None = None
     reason: str | None = None
-    host: str | None = None
     has_other_budgets: bool = False
 
     @property
@@ -135,9 +133,7 @@ def _read_cell(folder: Path, budget: Budget, result: RunResult | None) -> RunSta
     progress = read_mapping(folder / "progress.json")
     about |= {name: progress[name] for name in ("step", "steps") if isinstance(progress.get(name), int)}
     if is_locked(folder):
-        rate = progress.get("steps_per_second")
-        rate = rate if isinstance(rate, int | float) else None
-        return RunStatus(**about, state=RunState.RUNNING, steps_per_second=rate, host=progress.get("host"))
+        return RunStatus(**about, state=RunState.RUNNING)
     if failure := read_failure(folder):
         return RunStatus(**about, state=RunState.FAILED, reason=failure.reason)
     return RunStatus(**about, state=RunState.WAITING)
@@ -193,7 +189,7 @@ def status_lines(status: ExperimentStatus, *, states: tuple[RunState, ...] = STA
 
 
 def describe_run(cell: RunStatus) -> str:
-    """Remark on a run: its accuracy and time, the reason of its failure, or its speed."""
+    """Remark on a run: its accuracy and time, or the reason of its failure."""
     match cell.state:
         case RunState.FINISHED:
             accuracy = "" if cell.accuracy is None else f"{100 * cell.accuracy:.1f} %"
@@ -201,9 +197,9 @@ def describe_run(cell: RunStatus) -> str:
             return accuracy + ("" if cell.seconds is None else f" in {duration(cell.seconds)}") + early
         case RunState.FAILED:
             return cell.reason or ""
-        case RunState.RUNNING:
-            return f"{cell.steps_per_second:.3g} steps/s on {cell.host}" if cell.steps_per_second else ""
-    return "started; resumes from its last checkpoint" if cell.step else ""
+        case RunState.WAITING if cell.step:
+            return "started; resumes from its last checkpoint"
+    return ""
 
 
 def duration(seconds: float) -> str:
