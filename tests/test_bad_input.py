@@ -103,14 +103,12 @@ def _train_on(root: Path, tmp_path: Path, *more: str) -> list[str]:
         (["report"], "FOLDER is missing"),
         (["audit", "photos"], "argument 'photos': expected --setting value (see --help)"),
         (["audit", "/"], "expected --setting value; did you mean --data.root /?"),
-        (["train", "mine.yaml"], "expected --setting value; did you mean --config mine.yaml?"),
         (
             ["audit", "--data.root", "no/such/folder"],
             "data.root no/such/folder: no such folder; --data.root PATH names",
         ),
         (["audit"], "data.root images: no such folder; --data.root PATH names yours, a folder of images"),
         (["audit", "--root", "photos"], "there is no option --root; did you mean --data.root?"),
-        (["train", "--pictures", "/"], "there is no option --pictures; did you mean --data.root /?"),
         (
             ["train", "--data", "photos"],
             "expected a mapping, got 'photos'; did you mean --data.root photos?",
@@ -120,7 +118,7 @@ def _train_on(root: Path, tmp_path: Path, *more: str) -> list[str]:
         (["audit", "--data.root", __file__], "it is a file; a table of images and labels is --data.source table"),
         (
             ["train", "--protocol.seeds", "0", "1"],
-            "argument '1': expected --setting value; a list is one word, such as",
+            "argument '1': expected --setting value",
         ),
         (["train", "--protocol.seeds", "0,1"], "protocol.seeds: expected a list, each a whole number, such as '[0,1]'"),
         (["models", "zzz"], "models: none has a name like 'zzz'"),

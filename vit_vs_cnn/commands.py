@@ -108,9 +108,18 @@ class Command:
         paths = [word for word in unparsed if not word.startswith("-") or word == "-" or _NUMBER.fullmatch(word)]
         for word in unparsed:
             if word not in paths:
-                self._refuse_option(word, rest)
+                self._refuse_option(word.partition("=")[0])
         paths += words[end + 1 :]
-        self._check_paths(paths)
+        place = f"vit-vs-cnn {self.name}"
+        if paths and not self.positional:
+            hint = f"; did you mean --data.root {paths[0]}?" if Path(paths[0]).is_dir() else ""
+            raise InputError(f"argument {paths[0]!r}: expected --setting value{hint} (see --help)")
+        required = [parameter for parameter in self.positional if parameter.default is parameter.empty]
+        if len(paths) < len(required):
+            raise InputError(f"{place}: {positional_word(required[len(paths)])[0].split()[0]} is missing (see --help)")
+        takes_many = any(parameter.kind is parameter.VAR_POSITIONAL for parameter in self.positional)
+        if len(paths) > len(self.positional) and not takes_many:
+            raise InputError(f"{place}: one path too many: {paths[len(self.positional)]!r} (see --help)")
         return Words(paths, self._typed_options(vars(namespace)), overrides)
 
     def call(self, words: Words) -> Any:
@@ -178,19 +187,17 @@ class Command:
                 if value.startswith("--"):
                     raise InputError(f"vit-vs-cnn {self.name}: argument --{name}: expected a value")
             overrides.pop(name, None)  # the last value of a setting is applied after all others
-            overrides[name] = value if self._is_text(name, value) else _read_value(name, value)
+            setting = dotted_settings().get(re.sub(r"^contenders\.[^.]+", "contenders.NAME", name))
+            kinds = {*union_args(setting.hint)} if setting is not None else {Any}
+            # A path such as "photos #1" is not read as YAML.
+            is_text = kinds <= {str, type(None)} and (value != "null" or type(None) not in kinds)
+            overrides[name] = value if is_text else _read_value(name, value)
         return rest, overrides
 
     def _is_config_setting(self, name: str) -> bool:
         return bool(self.config_settings) and (
             "." in name or (name in self.config_settings and name not in self.options)
         )
-
-    def _is_text(self, name: str, value: str) -> bool:
-        """True if a setting takes the word as it is: a path such as "photos #1" is not read as YAML."""
-        setting = dotted_settings().get(re.sub(r"^contenders\.[^.]+", "contenders.NAME", name))
-        kinds = {*union_args(setting.hint)} if setting is not None else {Any}
-        return kinds <= {str, type(None)} and not (value == "null" and type(None) in kinds)
 
     def _typed_options(self, values: Mapping[str, Any]) -> dict[str, Any]:
         options = {}
@@ -206,42 +213,16 @@ class Command:
                 options[name] = convert(setting.hint, _read_value(name, value), option_word(name))
         return options
 
-    def _refuse_option(self, word: str, words: list[str]) -> NoReturn:
-        name = word.partition("=")[0]
+    def _refuse_option(self, name: str) -> NoReturn:
+        options = [option_word(option) for option in (*self.options, *self.config_settings)]
         if name.startswith("--"):
             key = name[2:].replace("-", "_")
             nested = [f"--{dotted}" for dotted, _ in walk(self.config_settings) if dotted.rpartition(".")[2] == key]
-            words_of_options = [option_word(option) for option in (*self.options, *self.config_settings)]
-            close = nested or difflib.get_close_matches(name, words_of_options, n=1, cutoff=0.7)
+            close = nested or difflib.get_close_matches(name, options, n=1, cutoff=0.7)
         else:
-            close = [option_word(option) for option in self.options if option[0] == name[1]]
+            close = [option for option in options if option[2] == name[1]]
         hint = f"; did you mean {' or '.join(close[:3])}?" if close else ""
-        if not close and name.startswith("--"):
-            position = words.index(word) + 1
-            hint = self._path_hint(words[position]) if position < len(words) else ""
-        if not name.startswith("--"):
-            hint += " (put a path that begins with - after --)"
         raise InputError(f"vit-vs-cnn {self.name}: there is no option {name}{hint} (see --help)")
-
-    def _path_hint(self, word: str) -> str:
-        """Name the option that was probably meant by a word without one."""
-        if _NUMBER.fullmatch(word):
-            return "; a list is one word, such as '[0, 1, 2]'"
-        path = Path(word)
-        option = "data.root" if path.is_dir() else "config" if path.suffix in (".yaml", ".yml") else None
-        return f"; did you mean --{option} {word}?" if self.config_settings and option else ""
-
-    def _check_paths(self, paths: list[str]) -> None:
-        if paths and not self.positional:
-            raise InputError(f"argument {paths[0]!r}: expected --setting value{self._path_hint(paths[0])} (see --help)")
-        required = [parameter for parameter in self.positional if parameter.default is parameter.empty]
-        if len(paths) < len(required):
-            word = positional_word(required[len(paths)])[0].split()[0]
-            raise InputError(f"vit-vs-cnn {self.name}: {word} is missing (see --help)")
-        takes_many = any(parameter.kind is parameter.VAR_POSITIONAL for parameter in self.positional)
-        if len(paths) > len(self.positional) and not takes_many:
-            surplus = paths[len(self.positional)]
-            raise InputError(f"vit-vs-cnn {self.name}: one path too many: {surplus!r} (see --help)")
 
 
 def positional_word(parameter: inspect.Parameter) -> tuple[str, bool]:
@@ -264,7 +245,7 @@ def value_hint(setting: Setting, *, is_dotted: bool = False) -> str:
     kinds = [kind for kind in union_args(setting.hint) if kind is not type(None)]
     if item_type(setting.hint) is not None:
         return "LIST" if is_dotted else "NAME"
-    if literals := _literals(setting):
+    if literals := [value for kind in kinds if get_origin(kind) is Literal for value in get_args(kind)]:
         return "|".join(map(str, literals))
     if any(kind is os.PathLike or get_origin(kind) is os.PathLike for kind in kinds):
         return "PATH"
@@ -272,10 +253,8 @@ def value_hint(setting: Setting, *, is_dotted: bool = False) -> str:
 
 
 def describe(setting: Setting, default: Any) -> str:
-    """Description of an option with its default, capitalized unless the first word is a literal value."""
-    first = re.split(r"[\s,;.]", setting.help, maxsplit=1)[0]
-    is_literal = first in map(str, (setting.default, *_literals(setting)))
-    text = setting.help if is_literal else setting.help[:1].upper() + setting.help[1:]
+    """Description of an option with its default."""
+    text = setting.help
     if isinstance(default, list | tuple) and default:
         return f"{text} (default: {', '.join(map(str, default))})"
     is_shown = isinstance(default, bool | str | int | float) and default is not False and default != ""
@@ -285,21 +264,13 @@ def describe(setting: Setting, default: Any) -> str:
 def usage() -> str:
     """Help of the program: its commands with one sentence each."""
     width = max(map(len, COMMANDS)) + 2
-    lines = [
-        f"  {name:<{width}}{' '.join(command.description.split()).partition('. ')[0].rstrip('.')}."
-        for name, command in COMMANDS.items()
-    ]
-    return "\n".join(
-        [
-            "usage: vit-vs-cnn COMMAND ...   (or: python -m vit_vs_cnn COMMAND ...)",
-            "",
-            "Train a Vision Transformer and a CNN on the same images and report which is better.",
-            "",
-            *lines,
-            "",
-            "vit-vs-cnn COMMAND --help describes the options of a command, vit-vs-cnn --version prints versions.",
-            "",
-        ]
+    summaries = (" ".join(command.description.split()).partition(". ")[0] for command in COMMANDS.values())
+    lines = [f"  {name:<{width}}{text.rstrip('.')}." for name, text in zip(COMMANDS, summaries, strict=True)]
+    return (
+        "usage: vit-vs-cnn COMMAND ...   (or: python -m vit_vs_cnn COMMAND ...)\n\n"
+        "Train a Vision Transformer and a CNN on the same images and report which is better.\n\n"
+        + "\n".join(lines)
+        + "\n\nvit-vs-cnn COMMAND --help describes the options of a command, vit-vs-cnn --version prints versions.\n"
     )
 
 
@@ -312,11 +283,6 @@ def _flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str,
         yield f"{prefix}{name}", value
         if isinstance(value, Mapping):
             yield from _flatten(value, f"{prefix}{name}.")
-
-
-def _literals(setting: Setting) -> list[Any]:
-    literal_kinds = [kind for kind in union_args(setting.hint) if get_origin(kind) is Literal]
-    return [value for kind in literal_kinds for value in get_args(kind)]
 
 
 def _escape(text: str) -> str:

@@ -186,7 +186,7 @@ def test_a_run_with_ones_own_transform_resumes_exactly(tmp_path, kill_at, monkey
     monkeypatch.undo()
     (resumed,) = run_quietly(experiment(tmp_path / "killed"))
     assert len(calls) > 14 and resumed.weights == whole.weights
-    assert resumed.augmentation["transform"] == transform
+    assert resumed.recipe["augmentation"]["transform"] == transform
 
 
 def test_own_options_refuse_what_is_no_fingerprint():
