@@ -5,7 +5,6 @@ Importing this module loads no large library. Each function imports what it need
 
 import dataclasses
 import os
-import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -219,7 +218,7 @@ def audit(
     _check_root(images)
     if images.source == "folder" and folder.resolve().is_relative_to(Path(images.root).resolve()):
         raise InputError(f"output {folder}: it is inside the folder of images, where nothing is written; name another")
-    _create_folder(folder)
+    folder.mkdir(parents=True, exist_ok=True)
     return _write_audit(images, folder, quiet, experiment.trusted)
 
 
@@ -355,7 +354,7 @@ def compare(
             trust=trust,
         )
         if output is not None:
-            _create_folder(Path(output))
+            Path(output).mkdir(parents=True, exist_ok=True)  # a wrong path fails before the work
         options = {"seed": seed, "quick": quick, "count": count, "notes": notes}
         comparison, tested_entries = compare_entries(entries, chosen, **options, tell=tell)
         written = []
@@ -411,7 +410,7 @@ def inspect(
     words = _paths([str(image) if isinstance(image, int) else image for image in _as_tuple(images)], "images")
     options: dict[str, Any] = {"seed": seed, "root": None if root is None else _existing_path(root)}
     if output is not None:
-        _create_folder(Path(output))
+        Path(output).mkdir(parents=True, exist_ok=True)  # a wrong path fails before the work
     with _progress(quiet) as tell:
         tell("opening")
         first, *others = inspection_module.open_networks(folders, trust=trust)
@@ -482,11 +481,10 @@ def predict(
         )
         network.network.to(usable_device(device))
         tell("predicting: the first images")
-        start, images = time.perf_counter(), find_input_files(places)
-        for batch in network.predict_batches(images, top=top):
+        for batch in network.predict_batches(find_input_files(places), top=top):
             batches.append(batch)
             count += len(batch)
-            tell(f"predicting: {count:,} images, {count / (time.perf_counter() - start):,.0f} a second")
+            tell(f"predicting: {count:,} images")
         predictions = ImagePredictions.concatenate(batches, ", ".join(places))
         if output is not None:
             write_predictions(predictions, Path(output))
@@ -761,7 +759,7 @@ def load_experiment(
     for source in configs or [None]:
         merge(values, _values_of(source))
     for name, value in _overrides(overrides).items():
-        override(values, name, _plain(value))
+        override(values, name, to_plain(value))
     return experiment_from_dict(values, trusted=all(getattr(source, "trusted", True) for source in configs))
 
 
@@ -776,19 +774,15 @@ def _with_images(experiment: Experiment, value: Any) -> Experiment:
 
 def _override_names(overrides: Mapping[str, Any]) -> list[str]:
     """List the dotted names of overridden settings, including those inside overridden blocks."""
-    results = []
-    for name, value in overrides.items():
-        results += (
-            [name, *(f"{name}.{inner}" for inner in _override_names(value))] if isinstance(value, Mapping) else [name]
-        )
-    return results
+    inner = {name: _override_names(value) if isinstance(value, Mapping) else [] for name, value in overrides.items()}
+    return [*inner, *(f"{name}.{below}" for name, names in inner.items() for below in names)]
 
 
 def _values_of(config: Config | None) -> dict[str, Any]:
     if isinstance(config, Experiment):
         return config.to_dict()
     if isinstance(config, Mapping):
-        return _plain(config)
+        return to_plain(config)
     if not isinstance(config, str | os.PathLike | None):
         raise InputError(
             f"config: expected a YAML file, the name of a config, a mapping or an Experiment, got {config!r}"
@@ -800,13 +794,6 @@ def _overrides(values: Mapping[str, Any] | None) -> Mapping[str, Any]:
     if values is not None and not (isinstance(values, Mapping) and all(isinstance(name, str) for name in values)):
         raise InputError(f'overrides: expected settings such as {{"protocol.seeds": [0, 1]}}, got {values!r}')
     return values or {}
-
-
-def _plain(value: Any) -> Any:
-    try:
-        return to_plain(value)
-    except RecursionError:  # it leads back into itself, and is refused for that
-        return value
 
 
 def _as_tuple(value: Any) -> tuple[Any, ...]:
@@ -828,11 +815,6 @@ def _paths(value: Any, what: str) -> list[str]:
         instead = "" if what == "compare" else "; for images in memory use load(...).predict(...)"
         raise InputError(f"{what}: expected paths, got {kind}{instead}")
     return [os.fspath(path) for path in paths]
-
-
-def _create_folder(folder: Path) -> None:
-    """Create an output folder before the work, so that a wrong path fails early."""
-    folder.mkdir(parents=True, exist_ok=True)
 
 
 def _existing_path(path: Place) -> Path:

@@ -186,7 +186,13 @@ def _print(command: "Command", result: Any, words: "Words") -> None:
 
 def to_json(result: Any) -> str:
     """JSON text of a result."""
-    return json.dumps(_to_plain(result), indent=1, allow_nan=False, default=str) + "\n"
+
+    def to_plain(value: Any) -> Any:
+        if hasattr(value, "to_dict"):
+            return value.to_dict()
+        return dataclasses.asdict(value) if dataclasses.is_dataclass(value) else str(value)
+
+    return json.dumps(result, indent=1, allow_nan=False, default=to_plain) + "\n"
 
 
 def print_result_table(path: Path, *, in_json: bool, output: Path | None) -> None:
@@ -204,14 +210,6 @@ def print_result_table(path: Path, *, in_json: bool, output: Path | None) -> Non
     _print_answer(results, analysis, str(write_answer(analysis)))
     print(f"note: {ACCURACIES_ALONE[0].lower()}{ACCURACIES_ALONE[1:]}")
     _print_paths(written)
-
-
-def _to_plain(result: Any) -> Any:
-    if isinstance(result, list):
-        return [_to_plain(item) for item in result]
-    if hasattr(result, "to_dict"):
-        return result.to_dict()
-    return dataclasses.asdict(result) if dataclasses.is_dataclass(result) and not isinstance(result, type) else result
 
 
 def _print_train(findings: "Findings") -> None:

@@ -38,13 +38,9 @@ class CommandResult:
         return lines + self.frame().round(3).to_html(index=False, na_rep="")
 
 
-def partial_path(path: Path, *, contested: bool = False) -> Path:
-    """Temporary file for the content of ``path``.
-
-    Arguments:
-        contested: whether several processes may write at a time. Then each has another temporary file.
-    """
-    return path.with_name(f"{path.name}.{uuid.uuid4().hex}.partial" if contested else f"{path.name}.partial")
+def partial_path(path: Path) -> Path:
+    """Temporary file for the content of ``path``."""
+    return path.with_name(f"{path.name}.partial")
 
 
 def file_state(path: Path) -> tuple[int, int, int, int]:
@@ -64,16 +60,14 @@ def publish_file(partial: Path, path: Path) -> None:
 
 
 @contextmanager
-def atomic_write(path: Path, *, contested: bool = False) -> Iterator[Path]:
+def atomic_write(path: Path) -> Iterator[Path]:
     """Temporary file for the content of ``path``, renamed when the block ends, and removed if the block fails.
 
-    Arguments:
-        path: the file. Missing folders are created.
-        contested: whether several processes may write it at a time.
+    Missing folders are created. Several processes may write the file at a time.
     """
     with add_file_name(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial = partial_path(path, contested=contested)
+        partial = partial_path(path.with_name(f"{path.name}.{uuid.uuid4().hex}"))
         try:
             yield partial
             publish_file(partial, path)
@@ -99,8 +93,8 @@ def remove_partials(folder: Path) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file atomically, also if several processes write it at a time."""
-    with atomic_write(path, contested=True) as partial:
+    """Write a file atomically."""
+    with atomic_write(path) as partial:
         partial.write_text(text, encoding="utf-8")
 
 

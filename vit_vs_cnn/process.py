@@ -62,12 +62,9 @@ def preserve_process_state(function: Callable[Arguments, Returned]) -> Callable[
                 import numpy as np
 
                 after.callback(np.random.set_state, np.random.get_state())
-            else:
-                after.callback(_reset_numpy)
             if "torch" in sys.modules:
                 after.enter_context(_restore_torch())
-            else:
-                after.callback(_reset_torch)
+            after.callback(_reset_imported, {"numpy", "torch"} - sys.modules.keys())
             return function(*args, **kwargs)
 
     return call
@@ -84,17 +81,13 @@ def _restore_environment() -> Iterator[None]:
         os.environ.update(before)
 
 
-def _reset_numpy() -> None:
-    """Give NumPy a fresh random seed, if it was imported."""
-    if "numpy" in sys.modules:
+def _reset_imported(libraries: set[str]) -> None:
+    """Give libraries that a call has imported a fresh random seed, and PyTorch its default switches."""
+    if "numpy" in libraries & sys.modules.keys():
         import numpy as np
 
         np.random.seed()
-
-
-def _reset_torch() -> None:
-    """Give PyTorch a fresh random seed and its default switches, if it was imported."""
-    if "torch" in sys.modules:
+    if "torch" in libraries & sys.modules.keys():
         import torch
 
         torch.seed()

@@ -152,7 +152,10 @@ def convert(hint: Any, value: Any, location: str) -> Any:
 def _as_kind(kind: Any, value: Any) -> Any:
     """A value as one type that is not a list, a dataclass or None; None if it has another type."""
     if kind in (int, float):
-        return _as_number(kind, value)
+        if kind is int and type(value) is float and value.is_integer():  # 1e3
+            value = int(value)
+        is_whole, is_float = type(value) is int and abs(value) <= LARGEST, kind is type(value) is float
+        return kind(value) if is_whole or (is_float and math.isfinite(value)) else None
     if kind is Path:
         return Path(value) if isinstance(value, str | os.PathLike) else None
     if isinstance(kind, type) and issubclass(kind, StrEnum):
@@ -160,14 +163,6 @@ def _as_kind(kind: Any, value: Any) -> Any:
     allowed = get_args(kind) if get_origin(kind) is Literal else (value,)
     is_allowed = type(value) is kind or get_origin(kind) is Literal
     return next((word for word in allowed if is_allowed and word == value and type(word) is type(value)), None)
-
-
-def _as_number(kind: type[int] | type[float], value: Any) -> int | float | None:
-    if kind is int and type(value) is float and value.is_integer():  # 1e3
-        value = int(value)
-    if type(value) is int and abs(value) <= LARGEST:
-        return kind(value)
-    return value if kind is float and type(value) is float and math.isfinite(value) else None
 
 
 def _convert_items(hint: Any, item: Any, values: Sequence[Any], location: str) -> Any:
@@ -198,24 +193,16 @@ def check(target: Callable[..., Any], values: Any, *, location: str, skip: Colle
     settings = {name: setting for name, setting in list_settings(target).items() if name not in skip}
     place = f"{location}." if location else ""
     if not isinstance(values, Mapping):
-        name = _meant_setting(settings, values)
-        hint = f"; did you mean --{place}{name} {shorten(values)}?" if name else ""
+        hint = ""
+        if isinstance(values, str) and "root" in settings:  # --data photos, --data cifar10
+            name = "source" if values in get_args(union_args(settings["source"].hint)[0]) else "root"
+            hint = f"; did you mean --{place}{name} {shorten(values)}?"
         raise InputError(f"{location}: expected a mapping, got {values!r:.150}{hint}".removeprefix(": "))
     refuse_unknown(values, settings, location)
     for name, setting in settings.items():
         if setting.default is REQUIRED and name not in values:
             raise InputError(f"{place}{name}: has to be given ({describe_type(setting.hint)})")
     return {name: convert(settings[name].hint, value, f"{place}{name}") for name, value in values.items()}
-
-
-def _meant_setting(settings: Mapping[str, Setting], value: Any) -> str | None:
-    """Setting of a block that accepts a text which was given for the block: one with that choice, or ``root``."""
-    if not isinstance(value, str) or not value:
-        return None
-    chosen = (
-        name for name, setting in settings.items() if any(value in get_args(kind) for kind in union_args(setting.hint))
-    )
-    return next(chosen, "root" if "root" in settings else None)
 
 
 def build(target: type[Built], values: Any, *, location: str = "") -> Built:

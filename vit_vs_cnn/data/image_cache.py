@@ -205,7 +205,7 @@ def default_cache_folder(folder: Path | None) -> Path:
 @contextlib.contextmanager
 def create_image_file(path: Path, shape: tuple[int, ...]) -> Iterator[Pixels]:
     """An array in a file, to be filled. The file appears when the block ends, whole, and not if the block fails."""
-    with atomic_write(path, contested=True) as partial:
+    with atomic_write(path) as partial:
         size = int(np.prod(shape))
         if size > shutil.disk_usage(path.parent).free:  # a mapped page that cannot be written would end the process
             raise OSError(errno.ENOSPC, f"{size / 1e9:.1f} GB of images do not fit on the disk")

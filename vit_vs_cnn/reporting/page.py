@@ -140,7 +140,7 @@ class Page:
         """Write the tables and figures, then ``index.html``, into a folder, which is created. Returns their paths."""
         contents = {**self.files, "index.html": self.to_html()}
         for name, content in contents.items():
-            with atomic_write(folder / name, contested=True) as partial:
+            with atomic_write(folder / name) as partial:
                 partial.write_bytes(content if isinstance(content, bytes) else _encode(content))
         return [folder / name for name in contents]
 

@@ -62,7 +62,7 @@ def check_suffix(path: Path) -> None:
 
 def write_predictions(predictions: ImagePredictions, path: Path) -> None:
     """Write all rows as CSV or JSON lines, depending on the suffix."""
-    with atomic_write(path, contested=True) as partial, partial.open("w", newline="", encoding="utf-8") as file:
+    with atomic_write(path) as partial, partial.open("w", newline="", encoding="utf-8") as file:
         if path.suffix == ".jsonl":
             file.writelines(json.dumps(row) + "\n" for row in predictions.rows())
             return

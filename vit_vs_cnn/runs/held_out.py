@@ -160,16 +160,15 @@ class OutOfDistributionScore:
 
 def log_contrast(images: Images) -> Float64[Tensor, "images scales"]:
     """Log of the mean squared difference of neighbouring pixels, at up to six scales, for values from 0 to 1."""
-    return torch.cat([_log_contrast(batch.cpu().double() / 255) for batch in images.split(_BATCH)])
-
-
-def _log_contrast(pixels: Float64[Tensor, "batch channels rows cols"]) -> Float64[Tensor, "batch scales"]:
-    contrasts: list[Tensor] = []
-    while len(contrasts) < _SCALES and min(pixels.shape[-2:]) > 1:
-        rows, cols = (pixels.diff(dim=dim).square().mean((-3, -2, -1)) for dim in (-2, -1))
-        contrasts.append((rows + cols + _BLANK).log())
-        pixels = F.avg_pool2d(pixels, 2)
-    return torch.stack(contrasts, 1)
+    batches = []
+    for batch in images.split(_BATCH):
+        pixels, contrasts = batch.cpu().double() / 255, list[Tensor]()
+        while len(contrasts) < _SCALES and min(pixels.shape[-2:]) > 1:
+            rows, cols = (pixels.diff(dim=dim).square().mean((-3, -2, -1)) for dim in (-2, -1))
+            contrasts.append((rows + cols + _BLANK).log())
+            pixels = F.avg_pool2d(pixels, 2)
+        batches.append(torch.stack(contrasts, 1))
+    return torch.cat(batches)
 
 
 def unlike_images(shape: tuple[int, int, int]) -> dict[str, Images]:

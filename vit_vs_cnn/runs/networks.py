@@ -31,8 +31,8 @@ from vit_vs_cnn.typed_values import convert, list_settings, refuse_unknown
 
 #: Largest number of layers.
 MAX_LAYERS = 2000
-#: Largest option of a config, and of a file, with which a network needs little memory.
-USUAL_NUMBER, SMALL_NUMBER = 4096, 256
+#: Largest option with which a network of this package needs little memory.
+SMALL_NUMBER = 256
 #: Options that follow from the data set.
 GIVEN_BY_THE_DATA = {"image_size", "in_channels", "num_classes"}
 #: Keys under which programs store the weights of a network in a checkpoint.
@@ -63,9 +63,8 @@ def build_network(
         InputError: an unknown name or option, a value that the network refuses, a class without ``trust``, or weights
             larger than ``max_bytes`` or the memory.
     """
+    resizing, permuting = ({k: model[k] for k in model.keys() & names} for names in (RESIZE_OPTIONS, PERMUTE_OPTIONS))
     rest = {name: value for name, value in model.items() if name not in RESIZE_OPTIONS | PERMUTE_OPTIONS}
-    resizing = {name: value for name, value in model.items() if name in RESIZE_OPTIONS}
-    permuting = {name: value for name, value in model.items() if name in PERMUTE_OPTIONS}
     if resizing and "input_size" not in resizing:
         raise InputError(f"{location}: {', '.join(sorted(resizing))} need input_size")
     if permuting and not ("permute_blocks" in permuting and all(type(value) is int for value in permuting.values())):
@@ -113,29 +112,27 @@ def _build_named(model: Mapping[str, Any], shape: dict[str, Any], location: str,
 def _check_size(name: str, options: dict[str, Any], location: str, max_bytes: float) -> None:
     """Refuse thousands of layers, and weights larger than ``max_bytes`` or the memory of the machine.
 
-    Weights are counted on the meta device, where they need no memory. That takes a second, so they are counted only if
-    an option is unusually large; for a file also if the model is not of this package.
+    Weights are counted on the meta device, where they need no memory, but only if an option is large or if a file
+    describes a model of another package.
     """
-    pairs = [(name, number) for name, value in options.items() for number in (as_list(value) or [0])]
-    for option, number in pairs:
-        if ("depth" in option or "layers" in option) and isinstance(number, int) and number > MAX_LAYERS:
+    numbers = [(key, number) for key, value in options.items() for number in as_list(value) if isinstance(number, int)]
+    for option, number in numbers:
+        if ("depth" in option or "layers" in option) and number > MAX_LAYERS:
             raise InputError(f"{location}.{option}: {options[option]} must be at most {MAX_LAYERS}")
-    is_config = max_bytes == math.inf
-    usual = USUAL_NUMBER if is_config else SMALL_NUMBER
-    is_usual = all(number <= usual for _, number in pairs if isinstance(number, int | float))
-    if is_usual and (is_config or name in PRESETS):
+    is_known = max_bytes == math.inf or name in PRESETS
+    if is_known and all(number <= SMALL_NUMBER for _, number in numbers):
         return
     try:
         with torch.device("meta"):
             size = 4 * sum(weight.numel() for weight in create_model(name, **options).parameters())
     except Exception:  # the network is built next, and gives a better message
         return
-    memory = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")) if hasattr(os, "sysconf") else math.inf
     if size > max_bytes:
         raise InputError(
             f"{location}: the model that the file describes has weights of {size / 1e6:,.1f} MB, but the file contains "
             f"only {max_bytes / 1e6:,.1f} MB of weights; the file is damaged or was edited, use another one"
         )
+    memory = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")) if hasattr(os, "sysconf") else math.inf
     if size > memory:
         raise InputError(
             f"{location}: the weights of the model take {size / 1e9:,.0f} GB, but the machine has "
@@ -220,16 +217,20 @@ def load_weights(
 
 def _describe_mismatch(expected: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> str:
     """Differences in names, shapes and types; empty if all agree."""
-    both = [name for name in expected if name in weights]
-    reshaped = [name for name in both if expected[name].shape != weights[name].shape]
-    retyped = [name for name in both if expected[name].is_floating_point() != weights[name].is_floating_point()]
+    pairs = {name: (weights[name], expected[name]) for name in expected if name in weights}
     mismatches = {
         "missing": [name for name in expected if name not in weights],
         "unexpected": [name for name in weights if name not in expected],
         "of another shape": [
-            f"{name}: {list(weights[name].shape)} for {list(expected[name].shape)}" for name in reshaped
+            f"{name}: {list(given.shape)} for {list(own.shape)}"
+            for name, (given, own) in pairs.items()
+            if given.shape != own.shape
         ],
-        "of another type": [f"{name}: {weights[name].dtype} for {expected[name].dtype}" for name in retyped],
+        "of another type": [
+            f"{name}: {given.dtype} for {own.dtype}"
+            for name, (given, own) in pairs.items()
+            if given.is_floating_point() != own.is_floating_point()
+        ],
     }
     texts = [
         f"{len(names)} {kind} ({names[0]}{', ...' * (len(names) > 1)})" for kind, names in mismatches.items() if names

@@ -145,30 +145,26 @@ class ImagePredictions:
         lines = [line + (f", and {rest} more classes" if rest > 0 else "")]
         if self.errors:
             lines.append(f"{len(self.errors):,} more could not be read, the first {self.first_error}")
-        return [*lines, self._flags_line, self._calibration_line]
-
-    @property
-    def _flags_line(self) -> str:
-        if self.ood_scores is None:
-            return (
+        scores, held_out = self.ood_scores, self.held_out
+        if scores is None:
+            lines.append(
                 f"Out-of-distribution flags are not offered for this network: they need {MIN_VALIDATION_IMAGES} "
                 "validation images, a last linear layer, and a score that separates noise and blank images from "
                 "validation images"
             )
-        count = self.is_out_of_distribution.count(True)
-        return (
-            f"{count:,} ({count / (len(self) - len(self.errors)):.0%}) flagged as out of distribution: less like the "
-            f"training images than {1 - MAX_FALSE_ALARM_RATE:.0%} of {self.held_out.images:,} validation images"
-        )
-
-    @property
-    def _calibration_line(self) -> str:
-        if self.held_out.temperature is None:
-            return f"Probabilities are not calibrated: that needs {MIN_VALIDATION_IMAGES} validation images"
-        return (
-            f"Probabilities are calibrated: temperature {self.held_out.temperature:.3g}, found on "
-            f"{self.held_out.images:,} validation images"
-        )
+        else:
+            count = self.is_out_of_distribution.count(True)
+            lines.append(
+                f"{count:,} ({count / (len(self) - len(self.errors)):.0%}) flagged as out of distribution: less like "
+                f"the training images than {1 - MAX_FALSE_ALARM_RATE:.0%} of {held_out.images:,} validation images"
+            )
+        if held_out.temperature is None:
+            return [*lines, f"Probabilities are not calibrated: that needs {MIN_VALIDATION_IMAGES} validation images"]
+        return [
+            *lines,
+            f"Probabilities are calibrated: temperature {held_out.temperature:.3g}, found on "
+            f"{held_out.images:,} validation images",
+        ]
 
 
 def _column_names(rank: int) -> tuple[str, str]:

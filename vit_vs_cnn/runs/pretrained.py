@@ -284,7 +284,7 @@ def head_weight_names(network: nn.Module, num_classes: int, location: str) -> se
     if not modules:
         classifier = find_classifier(network, num_classes)
         modules = [name for name, module in network.named_modules() if module is classifier and classifier is not None]
-    names = {name for name in network.state_dict() if any(name.startswith(f"{module}.") for module in modules)}
+    names = {name for name in network.state_dict() if name.startswith(tuple(f"{module}." for module in modules))}
     if not names:
         raise InputError(f"{location}: {type(network).__name__} has no linear head of {num_classes} classes to replace")
     return names

@@ -140,7 +140,7 @@ def save_figure(figure: Figure, folder: Path, name: str, formats: Sequence[str] 
     """Write ``name.png`` and ``name.svg`` into a folder, which is created."""
     paths = [folder / f"{name}.{suffix}" for suffix in formats]
     for path, content in zip(paths, render_figure(figure, name, formats).values(), strict=True):
-        with atomic_write(path, contested=True) as partial:
+        with atomic_write(path) as partial:
             partial.write_bytes(content)
     return paths
 
