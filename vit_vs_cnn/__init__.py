@@ -1,3 +1,4 @@
+# ruff: noqa: F401
 """Vision Transformer or CNN: a controlled experiment on your images, with the data that you have.
 
 Names are imported when they are first used: ``import vit_vs_cnn`` by itself does not load PyTorch.
@@ -31,39 +32,12 @@ if TYPE_CHECKING:
     from vit_vs_cnn.training.classifier import Classifier
 
 __version__ = "0.2.0"
-__all__ = [
-    "Augmentation",
-    "Budget",
-    "Classifier",
-    "Contender",
-    "Data",
-    "Experiment",
-    "LabelledImages",
-    "MultiHeadAttention",
-    "Protocol",
-    "ResNet",
-    "TrainingData",
-    "VisionTransformer",
-    "__version__",
-    "attention_rollout",
-    "audit",
-    "compare",
-    "create_model",
-    "export",
-    "inspect",
-    "list_models",
-    "load",
-    "locality",
-    "predict",
-    "register_model",
-    "report",
-    "status",
-    "to_attention",
-    "train",
-    "tune",
-]
-#: Modules of the public names that are not in ``api``.
+#: Modules of the public names.
 _MODULES = {
+    "api": (
+        *("audit", "compare", "export", "inspect", "load", "locality", "predict", "report", "status"),
+        *("to_attention", "train", "tune"),
+    ),
     "attention": ("MultiHeadAttention",),
     "config.experiment": ("Budget", "Contender", "Data", "Experiment", "Protocol"),
     "data.batches": ("TrainingData",),
@@ -74,12 +48,13 @@ _MODULES = {
     "training.classifier": ("Classifier",),
 }
 _MODULE_BY_NAME = {name: module for module, names in _MODULES.items() for name in names}
+__all__ = [*sorted(_MODULE_BY_NAME), "__version__"]  # noqa: PLE0604
 
 
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(f"{__name__}.{_MODULE_BY_NAME.get(name, 'api')}"), name)
+    value = globals()[name] = getattr(import_module(f"{__name__}.{_MODULE_BY_NAME[name]}"), name)
     return value
 
 

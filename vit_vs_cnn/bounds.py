@@ -49,11 +49,6 @@ def check_numbers(
 ) -> None:
     """Check numbers: ``check_numbers(vars(self), splits=Bounds(at_least=1, at_most=9))``.
 
-    Arguments:
-        values: numbers by name. None is allowed.
-        message: template of the error.
-        bounds: by the name of the number.
-
     Raises:
         InputError: a number outside of its bounds, or not finite.
     """

@@ -80,11 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run(name: str, words: list[str]) -> None:
-    """Run one command.
-
-    Raises:
-        InputError: an unknown command, or as the command.
-    """
+    """Run one command. Raises InputError: an unknown command, or as the command."""
     if name == "--version":
         print(f"vit-vs-cnn {__version__}, Python {platform.python_version()}, torch {metadata.version('torch')}")
         return

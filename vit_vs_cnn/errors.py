@@ -17,12 +17,7 @@ class InputError(ValueError):
 
 
 class MissingImages(InputError):
-    """The folder of the images does not exist.
-
-    Arguments:
-        problem: what is missing.
-        hint: how to set the folder of the images.
-    """
+    """The folder of the images does not exist."""
 
     def __init__(self, problem: str, hint: str) -> None:
         super().__init__(f"{problem}; {hint}")
@@ -43,9 +38,6 @@ class ProcessLost(InputError):
 
 class RunsFailed(Exception):
     """Some runs have no result, while the others were executed. The same command retries the failed ones.
-
-    Arguments:
-        failures: one line for each run.
 
     Attributes:
         findings: of the finished runs, from ``vit_vs_cnn.train``; None if no run is finished.

@@ -22,22 +22,6 @@ from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.strict_yaml import check_plain, read_yaml
 from vit_vs_cnn.typed_values import Setting, build, list_settings, refuse_unknown, walk
 
-__all__ = [
-    "Budget",
-    "Contender",
-    "Data",
-    "Execution",
-    "Executor",
-    "Experiment",
-    "Protocol",
-    "Tuning",
-    "dotted_settings",
-    "experiment_from_dict",
-    "find_config",
-    "read_config",
-    "settings_of_a_config",
-]
-
 
 @dataclass(frozen=True)
 class Experiment:
@@ -292,11 +276,7 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 def find_config(name: str | os.PathLike[str] = "quickstart") -> Path:
-    """Path of a config file, or of the config with this name in the package.
-
-    Raises:
-        InputError: neither exists.
-    """
+    """Path of a config file, or of the config with this name in the package. Raises InputError: neither exists."""
     package = Path(__file__).parents[1]
     checkout = package.parent / "configs"
     folder = checkout if (checkout / "quickstart.yaml").exists() else package / "configs"

@@ -27,8 +27,6 @@ class RecommendedRecipe:
 
     Arguments:
         models: lower-case patterns of model names, such as ``timm/resnet*``.
-        start: ``scratch``, or ``pretrained`` for fine-tuning.
-        source: the search or the publication that the settings come from.
         batch_size: batch size that the learning rate is for, in images.
         is_fallback: whether it is a generic one, for models that match no other entry.
     """

@@ -11,24 +11,19 @@ from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.typed_values import Setting, list_settings, refuse_unknown
 
 #: Arguments of lightning.Trainer that other settings decide, and these settings.
-DECIDED_ELSEWHERE = {
-    "max_epochs": "protocol.budget.epochs",
-    "min_epochs": "protocol.budget.epochs",
-    "max_steps": "protocol.budget.steps",
-    "min_steps": "protocol.budget.steps",
-    "max_time": "protocol.budget.steps (a budget in seconds would depend on the machine)",
-    "limit_train_batches": "protocol.budget.steps",
-    "overfit_batches": "protocol.train_sizes",
-    "fast_dev_run": "protocol.budget.steps",
-    "use_distributed_sampler": "nothing: batches are shared out already",
-    "reload_dataloaders_every_n_epochs": "nothing: a run is one pass over a stream of batches",
-    "check_val_every_n_epoch": "execution.validation_interval",
-    "val_check_interval": "execution.validation_interval",
-    "default_root_dir": "output",
-    "enable_checkpointing": "execution.checkpoint_interval",
-    "num_sanity_val_steps": "execution.validation_interval",
-    "inference_mode": "nothing: evaluation always runs without gradients",
+_DECIDED_BY = {
+    "protocol.budget": ("max_epochs", "min_epochs", "max_steps", "min_steps", "limit_train_batches", "fast_dev_run"),
+    "protocol.budget (one in seconds would depend on the machine)": ("max_time",),
+    "protocol.train_sizes": ("overfit_batches",),
+    "nothing: a run is one pass over a stream of batches, which are shared out already": (
+        *("use_distributed_sampler", "reload_dataloaders_every_n_epochs"),
+    ),
+    "execution.validation_interval": ("check_val_every_n_epoch", "val_check_interval", "num_sanity_val_steps"),
+    "output": ("default_root_dir",),
+    "execution.checkpoint_interval": ("enable_checkpointing",),
+    "nothing: evaluation always runs without gradients": ("inference_mode",),
 }
+DECIDED_ELSEWHERE = {name: setting for setting, names in _DECIDED_BY.items() for name in names}
 #: Arguments that change a result. Loggers and profilers are passive; devices are counted (``world_size``).
 DECISIVE = (
     "precision",
@@ -39,12 +34,10 @@ DECISIVE = (
 )
 #: Short names of precisions, as Lightning reads them.
 PRECISIONS = {"16": "16-mixed", "bf16": "bf16-mixed", "32": "32-true", "64": "64-true"}
-#: Passive callbacks, by module and name. Custom ones belong in ``execution.passive_callbacks``.
+#: Lightning's passive callbacks. Custom ones belong in ``execution.passive_callbacks``.
 PASSIVE_CALLBACKS = {
-    "lightning.pytorch.callbacks": {
-        *("DeviceStatsMonitor", "LearningRateMonitor", "ModelCheckpoint", "ModelSummary", "OnExceptionCheckpoint"),
-        *("RichModelSummary", "RichProgressBar", "ThroughputMonitor", "TQDMProgressBar"),
-    },
+    *("DeviceStatsMonitor", "LearningRateMonitor", "ModelCheckpoint", "ModelSummary", "OnExceptionCheckpoint"),
+    *("RichModelSummary", "RichProgressBar", "ThroughputMonitor", "TQDMProgressBar"),
 }
 #: Callbacks of Lightning that change the budget of a run, and the reason why each is refused.
 BUDGET_CALLBACKS = {
@@ -64,9 +57,6 @@ _OF_CLASSES = ("callbacks", "plugins", "strategy")
 
 def read_trainer(values: Any, passive_callbacks: Any = None, *, trusted: bool) -> dict[str, Any]:
     """The checked block, with full names of all classes.
-
-    Arguments:
-        trusted: whether the classes may be imported, to check their arguments.
 
     Raises:
         InputError: an unknown argument, one that other settings decide, or a value of the wrong type.
@@ -143,7 +133,7 @@ def decisive(trainer: Mapping[str, Any]) -> dict[str, Any]:
 
 def _is_passive(callback: Any) -> bool:
     module, _, name = _name(callback).rpartition(".")
-    return any(module.startswith(package) and name in names for package, names in PASSIVE_CALLBACKS.items())
+    return module.startswith("lightning.pytorch.callbacks") and name in PASSIVE_CALLBACKS
 
 
 def _name(spec: Any) -> str:

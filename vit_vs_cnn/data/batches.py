@@ -50,10 +50,8 @@ class TrainingBatches:
     number of devices.
 
     Arguments:
-        data: images, moved to ``device`` once if they fit there, and batch by batch otherwise.
         batch_size: images of one step over all processes.
         length: batches of one pass of ``iter``. The next pass continues the stream.
-        seed: of the order and of the augmentation.
     """
 
     def __init__(
@@ -177,11 +175,8 @@ class TrainingData(lightning.LightningDataModule):
 
     Arguments:
         training: images to train on. Channel statistics are measured on these images alone.
-        augmentation: of the training images. Default: crops and flips.
         batch_size: images of one optimizer step, over all devices and accumulated batches.
-        steps: optimizer steps of the run.
         accumulate: batches of one step.
-        seed: of order and augmentation.
         normalisation: mean and standard deviation of each channel, in [0, 1], in place of the measured ones.
 
     Raises:

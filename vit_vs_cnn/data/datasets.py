@@ -44,7 +44,6 @@ class DatasetSplit(NamedTuple):
     """The images of one split.
 
     Arguments:
-        read_pair: returns the image and the label at an index.
         class_names: in the order of the labels, if these are numbers and the names are known.
     """
 

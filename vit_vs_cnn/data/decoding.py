@@ -276,7 +276,6 @@ class InputImage:
     """One image that is not decoded yet.
 
     Arguments:
-        name: path of the file, or the number of the image.
         content: a file, a Pillow image, or bytes ``(channels, rows, cols)``.
     """
 

@@ -47,11 +47,8 @@ class CachedImages:
     """A source of images that are stored in a memory-mapped file. Nothing is read before a method is called.
 
     Arguments:
-        kind: folder, table or own.
         list_images: returns the listing of all images.
         read: returns the listing of the images that can be read, and their pixels.
-        root: the folder or the table; None for other images.
-        options: of the folder or of the table.
 
     Raises:
         InputError: from the methods, if the images cannot be used.
@@ -261,9 +258,6 @@ def _load_files(
     """The decoded images from the cache, into which they are decoded first.
 
     The name of the two cache files is a hash of path and options, and one of the listing and the state of every file.
-
-    Returns:
-        The listing of the files that can be read, with the problems of the others, and the pixels.
     """
     root, folder = path if path.is_dir() else path.parent, default_cache_folder(options.cache)
     place = _digest([CACHE_FORMAT, PIL.__version__, str(path.resolve()), repr(replace(options, cache=None))])

@@ -28,7 +28,6 @@ class LabelledImages:
     Arguments:
         images: pixel values, 0 to 255, ``(count, channels, rows, cols)``.
         labels: class index of each image, ``(count,)``.
-        class_names: names of the classes, in the order of the indices.
         sample_ids: name of each image, equal in all runs (a path, or a number in the source). Default: its index.
         masks: pixels of the object, ``(count, rows, cols)``, where the source knows them.
         groups: group of each image (a patient, a camera) that must not be split.
@@ -122,12 +121,7 @@ class LabelledImages:
 
 
 class LazySubset(LabelledImages):
-    """Images of larger sets, whose pixels are copied batch by batch. ``images`` copies all of them.
-
-    Arguments:
-        parents: sets with images of one shape.
-        indices: positions of the images in the parents, counted through these one after the other.
-    """
+    """Images of larger sets, whose pixels are copied batch by batch. ``images`` copies all of them."""
 
     parents: tuple[LabelledImages, ...]
     indices: Int64[Tensor, "count"]

@@ -78,11 +78,7 @@ class ImageListing:
     Arguments:
         layout: "class folders", "split folders", "table" or "splits of the source".
         names: name of each image: a path, or a number in the source.
-        splits: train, validation or test for each image.
-        labels: class index of each image.
-        groups: group of each image, if there are groups.
         folds: test fold of each training image. None if there are test images.
-        problems: files and classes that cannot be used.
         description: description of the Python object that contains the images, if they have no paths.
     """
 

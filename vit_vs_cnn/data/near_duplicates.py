@@ -106,9 +106,6 @@ def near_duplicate_pairs_within(
     """All pairs of images of one set that show one scene, as ``near_duplicate_pairs`` finds them, each pair once.
 
     Images are resized to 32 x 32 bytes first, as each is in many pairs.
-
-    Returns:
-        The pairs, the earlier image as ``test`` and the later one as ``train``.
     """
     images = resize_for_comparison(batches)
     grey, count, results = _grey(images), len(images), []
@@ -144,9 +141,6 @@ def find_copies(
 
     Of images with the same pixels, class and split, only the first is compared with other images, and each copy is
     paired with it alone. So the number of pairs is linear in the number of copies.
-
-    Arguments:
-        blank: images of one colour, which are left out.
 
     Returns:
         The pairs, the earlier image as ``test``, with a similarity of 1 for the same pixels; and a mask of the pairs

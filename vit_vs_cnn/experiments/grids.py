@@ -46,7 +46,6 @@ class GridPlan:
     Arguments:
         steps: of a run, ascending; one for each budget.
         runs: number of runs, those of a search for recipes included.
-        seconds: estimated time of all runs.
     """
 
     train_sizes: tuple[int, ...]

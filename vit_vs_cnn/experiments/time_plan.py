@@ -84,9 +84,6 @@ def _with_finetuning(
 
     None if there are no linear probes of optional weights, or if the remaining time would no longer allow a conclusion
     or a trend; then the command prints how many minutes fine-tuning takes.
-
-    Arguments:
-        without: the grid that fits without fine-tuning.
     """
     experiment = _finetuned_too(costs.experiment)
     if experiment is costs.experiment:
@@ -145,9 +142,6 @@ def _with_search(
 
     None if the user set recipes or trials, if the search would take more than a fifth of ``minutes``, or if the
     remaining time would no longer allow a conclusion or a trend.
-
-    Arguments:
-        without: the grid that fits without a search.
     """
     experiment, seconds = costs.experiment, 60 * (costs.experiment.minutes or 0.0)
     sources = {recipe_source(model) for model in experiment.contenders.values() if not model.finetune.head}
@@ -219,11 +213,7 @@ def _minutes_option(plan: GridPlan) -> str:
 
 
 def _started_experiment(experiment: Experiment) -> Experiment | None:
-    """The experiment that was started in the folder of this one, or None.
-
-    Raises:
-        InputError: it has other images.
-    """
+    """The experiment that was started in the folder of this one, or None. Raises InputError: it has other images."""
     path = experiment.folder / "experiment.yaml"
     if not path.exists():
         return None

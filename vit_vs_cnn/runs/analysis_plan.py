@@ -152,12 +152,7 @@ class AnalysisPlan:
 def make_analysis_plan(
     experiment: Experiment, sizes: Mapping[int | str, int], missing_weights: Mapping[str, str] | None = None
 ) -> AnalysisPlan:
-    """Make the analysis plan of a config.
-
-    Arguments:
-        sizes: number of images of each entry of ``protocol.train_sizes``.
-        missing_weights: models that were left out because their pretrained weights could not be loaded, by contender.
-    """
+    """Make the analysis plan of a config."""
     protocol, pairs = experiment.protocol, experiment.protocol.pairs
     names = pairs[0] if pairs else list(experiment.contenders)[:2]
     return AnalysisPlan(

@@ -116,12 +116,10 @@ class Audit(CommandResult):
 
     Arguments:
         source: synthetic, cifar10, cifar100, folder, table, the path of a custom class, or the object given in Python.
-        root: folder or table of the images; empty for sources without one.
         folds: number of test folds; 0 if all seeds have the same test images.
         resize: method by which files are brought to that size; None without files.
         counts: number of usable images by split and class; with test folds, for the split of seed 0.
         files: size, format and color mode of each file; empty without files.
-        class_of: class of each image, by its name.
         pairs: similar images, the most serious problem first; None if they were not searched for.
         pictures: both images of the first pairs side by side, ``(rows, cols, channels)``.
     """
@@ -205,10 +203,6 @@ class Audit(CommandResult):
 
 def audit_images(data: Data, tell: Callable[[str], None] = lambda text: None, *, trust: bool = False) -> Audit:
     """Read every image of a source once. Files are decoded into the cache that training uses.
-
-    Arguments:
-        tell: called with the progress as text.
-        trust: whether a user-defined source that ``data`` names may be imported, which runs its code.
 
     Raises:
         InputError: a missing folder, an unknown layout, or an unreadable source.

@@ -35,7 +35,6 @@ class Predictions:
         classes: predicted class; the first of several with the same logit.
         label_log_probability: log probability of the true class, in nats; None in a record.
         label_rank: number of classes ranked before the true one; None in a record.
-        computed_logits: None if read from a file.
         features: input of the last linear layer; None if not requested, or if read from a file.
     """
 
@@ -170,11 +169,7 @@ def hash_tensors(state: Mapping[str, Tensor]) -> str:
 
 
 def check_finite(logits: Float[Tensor, "count classes"], what: str) -> None:
-    """Refuse logits that are not finite (``refuse_broken``).
-
-    Raises:
-        TrainingDiverged: a logit that is not finite.
-    """
+    """Refuse logits that are not finite (``refuse_broken``). Raises TrainingDiverged: a logit that is not finite."""
     refuse_broken(int((~logits.isfinite()).any(dim=1).sum()), len(logits), what)
 
 
@@ -224,13 +219,6 @@ def evaluate_once(
     killed after its evaluation: they are used, and an entry is made only if it is missing.
 
     Arguments:
-        weights: hash of the weights of the network (``hash_weights``).
-        label: name of the network in messages and in the log.
-        run: the run that trained the network; None for other networks.
-        path: file of the predictions; None to save none.
-
-    Returns:
-        the predictions, and the hash of their entry in the log.
 
     Raises:
         TrainingDiverged: a logit is not a finite number. Then nothing is saved or entered.
@@ -270,12 +258,7 @@ def equal_mass_bins(confidence: Float[Tensor, "count"], bins: int = BINS) -> Int
 def reliability(
     confidence: Float[Tensor, "count"], right: Bool[Tensor, "count"], bins: int = BINS
 ) -> tuple[list[float], list[float], list[int]]:
-    """Mean confidence, accuracy and number of images in bins of equal mass, the least confident first.
-
-    Arguments:
-        confidence: probability of the predicted class.
-        right: whether the predicted class is correct.
-    """
+    """Mean confidence, accuracy and number of images in bins of equal mass, the least confident first."""
     place = equal_mass_bins(confidence, bins)
     counts = torch.bincount(place, minlength=bins)
     sums = [torch.bincount(place, values.double(), minlength=bins) for values in (confidence, right)]

@@ -26,11 +26,7 @@ from vit_vs_cnn.typed_values import build
 
 
 class RunImages:
-    """Training and validation images of a run. Pixels are copied at the first access.
-
-    Arguments:
-        places: indices of the training images and of the validation images among ``images``.
-    """
+    """Training and validation images of a run. Pixels are copied at the first access."""
 
     def __init__(self, images: LabelledImages, places: tuple[Int64[Tensor, "n"], Int64[Tensor, "v"]]) -> None:
         self._images, self._parts = images, places
@@ -85,10 +81,6 @@ def open_source(data: Data, *, trust: bool = False, fingerprint: str | None = No
 
 def set_images(data: Data, value: Any) -> Data:
     """Replace the images of the settings by those of a path, or by images from Python.
-
-    Arguments:
-        value: path of a folder or a table, or an object with images and labels (``parts_of``). Such images are stored
-            in the cache, where later processes find them by their fingerprint.
 
     Raises:
         InputError: unusable images.

@@ -58,9 +58,6 @@ def read_finished_results(folder: Path, *, some: bool = True, longest: bool = Fa
 
     Runs of an earlier config are left out. A damaged result is left out with a warning.
 
-    Arguments:
-        some: whether there must be a finished run.
-
     Raises:
         InputError: the folder has no experiment or no finished run.
         DamagedFile: no result can be read.

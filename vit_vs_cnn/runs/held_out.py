@@ -78,9 +78,6 @@ class OutOfDistributionScore:
     ) -> "OutOfDistributionScore | None":
         """Fit the distances on training images and the thresholds on validation images, each with its features.
 
-        Returns:
-            None if features are not finite, or if all images are alike.
-
         Raises:
             ValueError: fewer than 19 validation images, which allow no such threshold.
         """
@@ -103,11 +100,7 @@ class OutOfDistributionScore:
         return cls(features, contrast.mean(0), precision, (first, second)) if threshold > 0 else None
 
     def scores(self, images: Images, features: Float[Tensor, "images width"]) -> Float64[np.ndarray, "images"]:
-        """The score of each image.
-
-        Arguments:
-            images: as the network takes them, before they are normalised.
-        """
+        """The score of each image."""
         thresholds = torch.tensor(self.thresholds, dtype=torch.float64)
         return (self.distances(images, features) / thresholds).amax(1).numpy()
 
@@ -122,11 +115,7 @@ class OutOfDistributionScore:
         return torch.stack([nearest.values[:, -1].double().cpu(), squared.sqrt()], 1)
 
     def save(self, path: Path, *, of: str) -> None:
-        """Write plain arrays, all or nothing.
-
-        Arguments:
-            of: hash of the weights whose features these are (``hash_weights``).
-        """
+        """Write plain arrays, all or nothing."""
         with atomic_write(path) as partial, partial.open("wb") as file:
             np.savez(
                 file,
@@ -217,9 +206,6 @@ def fit_on_validation(
     predict_images: Callable[[LabelledImages], Predictions], images: RunImages
 ) -> tuple[Predictions | None, HeldOut]:
     """Predict the validation images of a network, and fit temperature and out-of-distribution score on them.
-
-    Arguments:
-        predict_images: predictions of the network, with features if it has a last linear layer.
 
     Returns:
         the predictions, None without validation images, and the fitted values.

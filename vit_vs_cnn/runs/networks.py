@@ -55,7 +55,6 @@ def build_network(
     """Build the network of a ``model`` block. It resizes its input if ``input_size`` is set.
 
     Arguments:
-        image_shape: channels, rows and columns of the images.
         trust: whether a class that the block names may be imported, or which one.
         max_bytes: largest size of the weights of a named model.
 
@@ -197,7 +196,6 @@ def load_weights(
     """Load weights, all of them and no others.
 
     Arguments:
-        message: beginning of the message of an error.
         without: names of weights that keep their values, such as those of a new head.
 
     Raises:
@@ -245,9 +243,6 @@ def network_from_checkpoint(
 
     Arguments:
         trust: whether a user-defined class that the file names may be imported, which runs its code; or which one.
-
-    Returns:
-        the network in evaluation mode, with averaged weights if they were averaged, and the metadata.
 
     Raises:
         InputError: a damaged file, or a user-defined class without ``trust``.

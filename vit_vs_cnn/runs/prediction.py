@@ -29,7 +29,6 @@ class ImagePredictions:
         probabilities: of each class, calibrated if there is a temperature; NaN for unreadable images.
         ood_scores: out-of-distribution scores (``OutOfDistributionScore``). None if they are not offered for the
             network, NaN for unreadable images.
-        errors: reason for each unreadable image, by its index.
     """
 
     names: Sequence[str]

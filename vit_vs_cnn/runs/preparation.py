@@ -48,8 +48,6 @@ class PreparedRun:
 
     Arguments:
         model: ``model`` block that the network is built from, completed for the images.
-        class_weights: in the cross entropy; None for equal weights.
-        pretrained: weights that the run begins with; None for random initialization or ``starts_from``.
         start_images: images that the weights were trained on before this run.
         scored_images_in_start: number of the images that the run is scored on among them.
     """
@@ -186,12 +184,6 @@ def check_start_overlap(
     """Check that the start weights of a run were not trained on its validation or test images.
 
     Images that the data set also has among its own training images do not count.
-
-    Arguments:
-        start: network that ``starts_from`` names.
-
-    Returns:
-        the images that the start weights were trained on, and the number of scored images among them.
 
     Raises:
         InputError: weights that cannot be read, or that were trained on more of the validation or test images than

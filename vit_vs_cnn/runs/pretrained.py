@@ -43,11 +43,8 @@ class PretrainedWeights:
     """Weights, with the preprocessing of the images that they were trained on.
 
     Arguments:
-        source: file, folder or timm model, for messages.
         image_size: (rows, cols) of the network's input; None if unknown.
         mean: of each channel, where white is 1; None if unknown.
-        interpolation: method by which images were resized to ``image_size``.
-        crop_pct: fraction of each side that the central crop keeps.
     """
 
     name: str
@@ -98,14 +95,7 @@ def weights_identities(experiment: Experiment) -> dict[str, dict[str, Any]]:
 
 
 def drop_missing_weights(experiment: Experiment) -> tuple[Experiment, dict[str, InputError]]:
-    """Leave out contenders whose weights are optional and cannot be loaded.
-
-    Returns:
-        the experiment, and the errors by contender.
-
-    Raises:
-        InputError: no contender is left.
-    """
+    """Leave out contenders whose weights are optional and cannot be loaded. Raises InputError: no contender is left."""
     missing: dict[str, InputError] = {}
     for name, contender in experiment.contenders.items():
         if contender.weights is not None and contender.weights.optional:

@@ -84,8 +84,6 @@ class RecipeSensitivity:
     """Dependence of a comparison of two models on the search for their recipes, on validation images.
 
     Arguments:
-        models: names of the two models.
-        trials: number of trials of each model; the smaller number if they differ.
         best_difference: difference of the best accuracies over trials, first model minus second.
         median_difference: the same with the median accuracy over completed trials.
         standard_error: standard error of both differences, from the number of validation images.

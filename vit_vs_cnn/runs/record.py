@@ -114,7 +114,6 @@ class PackedPredictions:
     Arguments:
         classes: predicted class of each image; ``num_classes`` for an image that the run is not scored on.
         probability: of the predicted class, in 255ths.
-        labels: true class of each image.
     """
 
     runs: list[str]
@@ -179,11 +178,7 @@ class PackedPredictions:
 
     @classmethod
     def load(cls, path: Path) -> "PackedPredictions":
-        """Read what ``save`` wrote.
-
-        Raises:
-            InputError: the file is missing or has another form.
-        """
+        """Read what ``save`` wrote. Raises InputError: the file is missing or has another form."""
         try:
             with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
                 values: dict[str, Any] = {name: arrays[name] for name in (field.name for field in fields(cls))}
@@ -266,7 +261,6 @@ class Answers:
     """Predictions of networks on the scored images.
 
     Arguments:
-        class_counts: number of images of each class.
         named: number of different classes that each network predicts, by its name.
         correct: mask of correctly classified images by run; None if runs were scored on different images.
     """

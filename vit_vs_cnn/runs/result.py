@@ -63,7 +63,6 @@ class RunStart:
     Arguments:
         finetune: trained part of the network: ``full``, ``head`` or ``last N``; None if not recorded.
         architecture: hash of the model settings, except those that resize its input; None if not recorded.
-        start_name: run, checkpoint or pretrained weights; None for randomly initialized ones.
         start_history_known: whether all images that the weights were trained on are recorded; None from scratch.
     """
 
@@ -83,11 +82,8 @@ class RunData:
 
     Arguments:
         subset: hash of the indices of its images, validation images included.
-        training_images: number of training images, without the validation images.
-        source: name of the data set; None if not recorded.
         fingerprint: hash of all images that may be trained on and, after a dash, of the test images; without the
             latter where runs of several seeds are tested on different folds; None if not recorded.
-        fold: number of the fold that was held out for testing; None for a fixed test split.
 
     Raises:
         InputError: no training images.
@@ -115,8 +111,6 @@ class TrainingCost:
         images_processed: images sent through the network, over all devices.
         passes: cost of training on an image, in forward passes: 3 with gradients through the network (one forward pass,
             and two for the gradients of weights and features), 1 for a linear probe.
-        train_seconds: seconds of training, without validation.
-        planned_steps: steps that the budget allows; None if not recorded.
 
     Raises:
         InputError: a number that is negative or not finite.
@@ -152,11 +146,6 @@ class Scores:
     """The accuracy of a trained network.
 
     Arguments:
-        accuracy: share of the scored images that are classified correctly.
-        loss: mean cross entropy of the scored images, in nats; None if not recorded.
-        calibration_error: expected calibration error of the scored images; None if not recorded.
-        test_evaluations: evaluations of these weights on the test images so far.
-        log_entry: hash of the entry of the test-set log; None if there is none.
         validation_curve: pairs of optimizer step and validation accuracy; None if not recorded.
         temperature: fitted on the validation images; None if there were too few.
         penalty: L2 penalty of a linear probe; None for other trainings.
@@ -230,10 +219,7 @@ class RunResult:
 
     Arguments:
         train_size: labelled images, validation images included.
-        budget: such as ``400 steps``; None if not recorded.
-        recipe_source: None if not recorded.
         tuning: None for a recipe that was not searched for.
-        model: block of the config that the network was built from.
         recipe: settings of the contender, without defaults.
         conditions: further settings that decide the result, without defaults.
     """
@@ -389,11 +375,7 @@ def describe_hardware() -> dict[str, Any]:
 
 
 def read_result(path: Path) -> RunResult:
-    """Read the ``result.json`` of a run.
-
-    Raises:
-        DamagedFile: the file cannot be read, or is not a result.
-    """
+    """Read the ``result.json`` of a run. Raises DamagedFile: the file cannot be read, or is not a result."""
     try:
         return build(RunResult, json.loads(path.read_text(encoding="utf-8")))
     except OSError as error:

@@ -24,8 +24,6 @@ class Run:
 
     Arguments:
         train_size: labelled images, validation images included.
-        budget: length of the training, one budget of the protocol.
-        fingerprint: hash of the images that it is trained and scored on.
         weights: identities of the pretrained weights, by contender (``PretrainedWeights.identity``).
     """
 
@@ -174,11 +172,7 @@ class Run:
 
 
 def run_from_dict(values: Any, *, location: str, trusted: bool = False) -> Run:
-    """The run that ``Run.to_dict`` describes.
-
-    Raises:
-        InputError: something is missing or not allowed.
-    """
+    """The run that ``Run.to_dict`` describes. Raises InputError: something is missing or not allowed."""
     try:
         experiment, own = dict(values["experiment"]), values["cell"]
         check_plain(own, location=location)

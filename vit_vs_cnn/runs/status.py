@@ -32,11 +32,7 @@ STATES = (RunState.RUNNING, RunState.FAILED, RunState.WAITING, RunState.FINISHED
 
 @dataclass(frozen=True)
 class RunStatus:
-    """State of one run.
-
-    Arguments:
-        step: finished optimizer steps; None before the first one.
-    """
+    """State of one run."""
 
     folder: str
     contender: str
@@ -65,11 +61,7 @@ class RunStatus:
 
 @dataclass(frozen=True, repr=False)
 class ExperimentStatus:
-    """State of all runs of the last command in a folder.
-
-    Arguments:
-        seconds_left: estimate for the current number of processes; None without a finished run.
-    """
+    """State of all runs of the last command in a folder."""
 
     name: str
     cells: list[RunStatus]

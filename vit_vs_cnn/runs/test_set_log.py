@@ -49,9 +49,6 @@ class TestSetLog:
 
     A line is an entry if it has an end. The rest after the last end of line was left by a process that was killed:
     readers ignore it, and the next writer removes it. Every other change of the file is an error.
-
-    Arguments:
-        test_set: name of the images and their labels (``ExperimentData.test_set``).
     """
 
     __test__ = False  # the name looks like a test to pytest
@@ -81,14 +78,7 @@ class TestSetLog:
         return hashes[-1] if hashes else None
 
     def record(self, *, weights: str, accuracy: float, label: str, run: Run | None) -> str:
-        """Append an evaluation, and warn if the weights were evaluated before. Several processes may do so at a time.
-
-        Arguments:
-            label: name for a reader, of the run or the comparison.
-
-        Returns:
-            the hash of the entry.
-        """
+        """Append an evaluation, and warn if the weights were evaluated before. Returns the hash of the entry."""
         entry = {
             "time": datetime.now(UTC).isoformat(timespec="seconds"),
             "what": label,
@@ -188,9 +178,6 @@ def summarize_log(folder: Path, test_set: str | None) -> LogSummary:
     """Read the log of a test set, and compare it with all results in the folder of an experiment.
 
     If the test set is a fold, the logs of all folds that runs of the experiment were evaluated on are read together.
-
-    Arguments:
-        test_set: its name; None if the runs are scored on validation images.
     """
     if test_set is None:
         return LogSummary([], frozenset(), 0)

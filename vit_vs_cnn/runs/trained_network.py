@@ -50,9 +50,6 @@ class TrainedNetwork:
 
     Arguments:
         path: file of the network; the name of a timm model if there is no file.
-        network: images to logits, with averaged weights if they were averaged.
-        about: model, classes, image shape and normalization.
-        resize: method of resizing images to the input of the network.
         step: optimizer step of the checkpoint; None for a converted or exported network.
         origin: the run that trained it; None if no run of this package did.
     """

@@ -32,7 +32,6 @@ def make_object(
 
     Arguments:
         values: values from the data, which are passed if the signature has them and ``init_args`` do not.
-        location: setting that contains the class, for messages.
         trust: whether the class may be imported, which runs its code.
 
     Raises:

@@ -51,8 +51,6 @@ class FittedNetwork:
     """A trained network, ready to be scored.
 
     Arguments:
-        network: with averaged weights if the recipe averages them. In float32, on the device of the training.
-        classifier: its last linear layer; None if the network has none that it calls.
         cached_predict: predictions of a linear probe, from cached features; None for other trainings.
     """
 

@@ -108,9 +108,6 @@ class FeatureCache:
     """The features of a frozen network, cached in a folder by the hash of each image.
 
     Each file is complete, so that an interrupted computation is resumed.
-
-    Arguments:
-        folder: of this network alone.
     """
 
     folder: Path

@@ -67,10 +67,7 @@ class WorkRequest:
     attempt ends. A record that exists when an attempt begins was left by a process that died.
 
     Arguments:
-        runs: each after the run that it starts from.
         retries: number of times that a run whose process died is restarted.
-        folder: working folder of the command, from which the paths of the config start.
-        sys_path: where the command finds modules, user-defined ones included.
     """
 
     runs: list[Run]
@@ -90,11 +87,7 @@ class WorkRequest:
         ]
 
     def count_attempt(self, run: Run) -> None:
-        """Record that an attempt begins.
-
-        Raises:
-            ProcessLost: the run has lost its process too often.
-        """
+        """Record that an attempt begins. Raises ProcessLost: the run has lost its process too often."""
         record, command = read_mapping(run.attempts), self.command_started.isoformat()
         attempts = record.get("attempts") if record.get("command") == command else 0
         attempts = attempts if isinstance(attempts, int) else 0
@@ -230,11 +223,7 @@ def own_loggers(run: Run) -> list[Logger]:
 
 
 def open_services(run: Run) -> list[Logger]:
-    """The loggers of the config.
-
-    Raises:
-        InputError: a logger that cannot be made.
-    """
+    """The loggers of the config. Raises InputError: a logger that cannot be made."""
     value = run.experiment.trainer.get("logger", True)
     specs = [] if isinstance(value, bool) else [_named_after(run, spec) for spec in as_list(value)]
     return read_value(trainer_settings()["logger"].hint, specs, "trainer.logger", make_objects=True)

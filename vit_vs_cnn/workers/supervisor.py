@@ -39,7 +39,6 @@ class LocalProcesses:
     """Workers that are processes on this machine. If each run uses one of several GPUs, each process gets its own.
 
     Arguments:
-        runs: number of runs, the largest number of processes.
 
     Attributes:
         size: largest number of workers at a time.
@@ -137,9 +136,6 @@ class RayTasks:
     """Workers that are tasks of Ray, on one machine or several, which all see the folder of the experiment.
 
     Ray does not retry a task whose worker or node is lost: ``supervise`` replaces it.
-
-    Arguments:
-        runs: number of runs, the largest number of tasks. Tasks without resources wait in Ray's queue.
 
     Raises:
         InputError: Ray is not installed, or the cluster cannot be joined.

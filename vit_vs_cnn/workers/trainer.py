@@ -49,11 +49,7 @@ def trainer_arguments(experiment: Experiment, **instead: Any) -> dict[str, Any]:
 
 
 def make_trainer(arguments: dict[str, Any]) -> lightning.Trainer:
-    """Make a Trainer.
-
-    Raises:
-        InputError: Lightning refuses the arguments, for example a device that does not exist.
-    """
+    """Make a Trainer. Raises InputError: Lightning refuses the arguments, for example a device that does not exist."""
     try:
         return lightning.Trainer(**arguments)
     except (MisconfigurationException, ValueError, TypeError, RuntimeError, ImportError) as error:

@@ -32,9 +32,6 @@ def crop_and_flip(images: ImageBytes, offsets: Int64[Tensor, "2 batch"], flips: 
 
     ``out[r, c] = image[r + offset_row, c + offset_col]`` and, where flipped, ``image[r + offset_row, C - 1 - c +
     offset_col]``; black outside. An offset of ``-p`` to ``p`` is a crop of the image padded by ``p``.
-
-    Arguments:
-        offsets: first row and first column of each crop, in pixels of the unpadded image.
     """
     num_rows, num_cols = images.shape[-2:]
     rows = torch.arange(num_rows, device=images.device) + offsets[0][:, None]
@@ -49,9 +46,6 @@ def crop_and_resize(images: ImageBytes, boxes: Float32[Tensor, "4 batch"]) -> Im
     ``out[r, c] = image[top + (r + 1/2) h / R - 1/2, left + (c + 1/2) w / C - 1/2]`` for a part of ``h x w`` pixels of
     an image of ``R x C``, kept within the part, and rounded. It equals
     ``torchvision.transforms.v2.functional.resized_crop`` up to rounding: antialiasing does not change enlarged images.
-
-    Arguments:
-        boxes: first row, row after the last, first column, column after the last.
     """
     batch, channels, num_rows, num_cols = images.shape
     above, below, rows = _between(boxes[0], boxes[1], num_rows)

@@ -153,12 +153,7 @@ MAGNITUDE_RANGES = {
 
 
 class PolicyTable(NamedTuple):
-    """Parameters of each entry ``(operation * bins + bin) * 2 + sign``.
-
-    Arguments:
-        coefficients: of the affine map, as of ``geometry.affine``.
-        levels: of the photometric operations.
-    """
+    """Parameters of each entry ``(operation * bins + bin) * 2 + sign``."""
 
     coefficients: Int32[Tensor, "entries 6"]
     levels: Float32[Tensor, "entries"]
@@ -225,12 +220,7 @@ def sorting_permutations(operations: Int64[Tensor, "rounds batch"]) -> Int64[Ten
 def apply_operations(
     images: ImageBytes, entries: Int64[Tensor, "batch"], counts: list[int], table: PolicyTable
 ) -> None:
-    """One operation for each image, in place.
-
-    Arguments:
-        images: sorted by operation.
-        counts: how many images each of ``OPERATIONS`` has.
-    """
+    """One operation for each image, in place. The images are sorted by operation."""
     bounds = dict(zip(OPERATIONS, pairwise(accumulate(counts, initial=0)), strict=True))
     first, last = bounds[GEOMETRIC[0]][0], bounds[GEOMETRIC[-1]][1]
     if first < last:

@@ -193,13 +193,7 @@ def render_scenes(
     image_size: tuple[int, int],
     difficulty_256: int,
 ) -> RenderedScenes:
-    """Background, fragments, object, light and noise, in that order; and the object's mask.
-
-    Arguments:
-        shapes: the shape of each object, an index in ``SHAPE_NAMES``.
-        textures: the texture that fills it, an index in ``TEXTURE_NAMES``.
-        difficulty_256: the difficulty in 1/256.
-    """
+    """Background, fragments, object, light and noise, in that order; and the object's mask."""
     colours = _Colours(sample_words(keys, Purpose.COLOUR, 18), difficulty_256)
     canvas = _background(keys, colours, image_size, difficulty_256)
     _add_fragments(canvas, keys, colours, difficulty_256)
@@ -306,12 +300,7 @@ def _blend(pair: Int64[np.ndarray, "count 2 3"], surface: Surface) -> Canvas:
 
 
 def _cover(canvas: Canvas, colours: Int32[np.ndarray, "count 3 _ _"], coverage: Surface, samples: int) -> None:
-    """Blend colours into the canvas, in place, by the share of each pixel that is covered.
-
-    Arguments:
-        coverage: number of sample points of each pixel that are covered, at most ``samples**2``.
-        samples: number of sample points along a side of a pixel.
-    """
+    """Blend colours into the canvas, in place, by the share of each pixel that is covered."""
     canvas += (colours - canvas) * coverage[:, None] // samples**2
 
 
