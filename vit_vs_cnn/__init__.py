@@ -48,7 +48,7 @@ _MODULES = {
     "training.classifier": ("Classifier",),
 }
 _MODULE_BY_NAME = {name: module for module, names in _MODULES.items() for name in names}
-__all__ = [*sorted(_MODULE_BY_NAME), "__version__"]  # noqa: PLE0604
+__all__ = [*sorted(_MODULE_BY_NAME), "__version__"]  # noqa: PLE0604  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> object:
