@@ -156,16 +156,6 @@ def test_what_cannot_be_explained_is_one_line(found, vit, stored):
             network.explain(image, **options)
 
 
-def test_an_inspection_has_a_page_a_row_for_each_method_and_draws_itself(found, tmp_path):
-    seen = vc.inspect(found.folder, count=2, methods=["rollout", "grad_cam"], output=str(tmp_path), quiet=True)
-    assert seen.page == tmp_path / "index.html" == seen.written[-1]
-    frame = seen.frame()
-    assert frame.method.tolist() == ["rollout", "grad_cam"]
-    assert frame.deletion.between(0, 1).all() and frame.chance.between(0, 1).all()
-    assert "maps that beat random maps in deletion: rollout" in repr(seen)
-    assert "rollout" in seen._repr_html_()
-
-
 def test_findings_have_the_answer_of_the_report(found):
     assert "Recommendation: " in found.answer
     assert found.answer == repr(found)

@@ -55,13 +55,6 @@ def test_a_second_run_prints_the_same_table_and_trains_nothing(finished, capsys)
         assert word in captured.out
 
 
-def test_the_table_fits_a_terminal_80_wide(finished, capsys):
-    assert main(["report", str(finished / "runs" / "tiny")]) == 0
-    table = capsys.readouterr().out.splitlines()[:10]
-    assert max(len(line) for line in table) <= 80
-    assert not any("…" in line for line in table)
-
-
 def test_a_result_holds_what_the_design_promises(finished):
     for result in read_finished_results(finished / "runs" / "tiny").values():
         cost, data, scores, provenance = result.cost, result.data, result.scores, result.provenance
@@ -246,16 +239,6 @@ def test_progress_is_on_standard_error_and_silent_where_it_is_to_be(finished, ca
 def _words(values: dict, tmp_path: Path) -> list[str]:
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(values))
     return ["train", "--config", str(tmp_path / "config.yaml")]
-
-
-def test_timm_models_and_classes_of_ones_own_compete_too(tmp_path):
-    values = tiny_config(tmp_path)
-    values["protocol"]["budget"] = {"steps": 2}
-    values["contenders"] = {
-        "timm": {"model": {"name": "timm/vit_tiny_patch16_224", "depth": 1, "embed_dim": 12, "num_heads": 3}},
-        "own": {"model": {"class_path": "vit_vs_cnn.models.ResNet", "init_args": {"depth": 8, "num_classes": 10}}},
-    }
-    assert main(_words(values, tmp_path)) == 0
 
 
 def test_channels_last_bf16_and_tensorboard_change_nothing_in_kind(tmp_path):

@@ -15,7 +15,7 @@ from PIL import Image
 import vit_vs_cnn as vc
 from tests.results import changed
 from vit_vs_cnn.cli import main
-from vit_vs_cnn.data.decoding import MAX_BATCH_IMAGES, InputImage, decode_batches, decode_image, find_input_files
+from vit_vs_cnn.data.decoding import decode_batches, decode_image, find_input_files
 from vit_vs_cnn.models.features import find_classifier
 from vit_vs_cnn.regimes.analysis import read_analysis
 from vit_vs_cnn.runs import held_out
@@ -172,23 +172,6 @@ def test_predict_sees_the_bytes_that_training_sees(mode, tmp_path):
         np.testing.assert_array_equal(grey[0], np.asarray(expected))
     if mode in ("L", "I;16"):
         np.testing.assert_array_equal(grey[0], trained[0])
-
-
-def test_however_many_pictures_one_batch_is_held():
-    asked = 0
-
-    def pictures():
-        nonlocal asked
-        for number in range(5 * MAX_BATCH_IMAGES):
-            asked += 1
-            yield InputImage(str(number), torch.zeros(3, 8, 8, dtype=torch.uint8))
-
-    batches = decode_batches(pictures(), (3, 8, 8), "crop")
-    for taken in range(1, 4):
-        assert len(next(batches)) == MAX_BATCH_IMAGES
-        assert asked == taken * MAX_BATCH_IMAGES
-    batches.close()
-    assert asked < 5 * MAX_BATCH_IMAGES
 
 
 def test_the_command_writes_a_row_for_each_picture_and_tells_those_that_cannot_be_read(vit, photos, tmp_path, capsys):

@@ -112,12 +112,6 @@ def test_images_labels_and_names_are_those_of_the_batches(tmp_path, name, dump):
     assert source.validation() is None
 
 
-def test_the_inner_folder_will_do_as_root(tmp_path):
-    make(tmp_path, "cifar10")
-    inner = tmp_path / "cifar-10-batches-py"
-    assert len(CifarSource("cifar10", str(inner), UNVERIFIED).test()) == COUNT
-
-
 def test_published_files_are_recorded_as_official(tmp_path, monkeypatch):
     make(tmp_path / "data", "cifar10")
     publish(monkeypatch, tmp_path / "data", "cifar10")
@@ -237,11 +231,6 @@ def test_links_and_paths_in_an_archive_have_no_effect(tmp_path):
         extract_members(tmp_path / "evil.tar.gz", ["inner/wanted"], tmp_path / "out")
     assert list((tmp_path / "out").iterdir()) == []
     assert not (tmp_path / "escaped").exists()
-
-
-def test_a_root_that_is_a_file_gives_one_line(tmp_path):
-    (tmp_path / "file").touch()
-    assert "cannot be written" in message_of(CifarSource("cifar10", tmp_path / "file", CifarOptions()))
 
 
 def test_a_batch_file_that_is_larger_than_any_is_not_read(tmp_path):

@@ -117,18 +117,6 @@ def test_a_missing_page_is_named_at_once(server, tmp_path):
     assert files(tmp_path) == []
 
 
-def test_nobody_listening_gives_one_line(server, tmp_path):
-    url = server.url.replace(str(server.server_port), "1")
-    assert "after 0 bytes" in message_of(url, tmp_path / "archive", MD5)
-
-
-def test_a_file_url_is_copied(tmp_path):
-    (tmp_path / "source").write_bytes(CONTENT)
-    download((tmp_path / "source").as_uri(), tmp_path / "archive", MD5)
-    assert (tmp_path / "archive").read_bytes() == CONTENT
-    assert "failed" in message_of((tmp_path / "none").as_uri(), tmp_path / "other")
-
-
 @pytest.mark.parametrize("url", ["/data/archive.tar.gz", "example.org/x", "http://"])
 def test_what_is_no_url_gives_one_line(url, tmp_path):
     assert url in message_of(url, tmp_path / "archive")

@@ -6,7 +6,7 @@ import torch
 from vit_vs_cnn.data import images
 from vit_vs_cnn.data.augmentation.augmenter import Augmentation
 from vit_vs_cnn.data.batches import TrainingBatches, TrainingData
-from vit_vs_cnn.data.image_cache import create_image_file, open_image_file
+from vit_vs_cnn.data.image_cache import create_image_file
 from vit_vs_cnn.data.images import LabelledImages, LazySubset, concatenate
 
 
@@ -47,15 +47,6 @@ def test_batches_of_a_large_set_are_those_of_a_small_one(large):
     for position in range(9):
         (mapped, labels), (held, theirs) = (stream.batch(position) for stream in streams)
         assert torch.equal(mapped, held) and torch.equal(labels, theirs)
-
-
-def test_a_file_appears_whole_or_not_at_all(tmp_path):
-    with pytest.raises(ZeroDivisionError), create_image_file(tmp_path / "x.npy", (3, 1, 2, 2)) as rows:
-        rows[0] = 1 // 0
-    assert [*tmp_path.iterdir()] == []
-    with create_image_file(tmp_path / "x.npy", (3, 1, 2, 2)) as rows:
-        rows[:] = 7
-    assert open_image_file(tmp_path / "x.npy").tolist() == [[[[7, 7], [7, 7]]]] * 3
 
 
 def test_more_than_the_disk_holds_is_told_before_it_is_written(tmp_path):

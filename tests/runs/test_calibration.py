@@ -1,6 +1,5 @@
 """Calibration in bins of equal mass, by hand and against torchmetrics, netcal and a loop."""
 
-import numpy as np
 import pytest
 import torch
 from netcal.metrics import ECE
@@ -24,15 +23,6 @@ def test_with_one_bin_calibration_error_is_that_of_torchmetrics():
     probabilities, labels = _random()
     theirs = multiclass_calibration_error(probabilities, labels, num_classes=7, n_bins=1)
     assert error_of(probabilities, labels, bins=1) == pytest.approx(float(theirs), abs=1e-6)
-
-
-def test_calibration_error_equals_a_loop_over_sorted_bins():
-    probabilities, labels = _random()
-    confidence, predicted = (x.numpy() for x in probabilities.max(1))
-    total = 0.0
-    for part in np.array_split(np.argsort(confidence, kind="stable"), 15):
-        total += len(part) / 997 * abs((predicted[part] == labels.numpy()[part]).mean() - confidence[part].mean())
-    assert error_of(probabilities, labels) == pytest.approx(total)
 
 
 @pytest.mark.parametrize("count", [15 * 67, 30])

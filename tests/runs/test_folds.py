@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
 import vit_vs_cnn as vc
@@ -72,16 +71,6 @@ def test_every_image_is_in_one_fold_and_a_seed_uses_its_fold_for_nothing_else(ph
             if group is not None:
                 sides = [{*(part.groups or ())} for part in (drawn.training, drawn.validation, pool.test(seed))]
                 assert not sides[0] & sides[1] and not sides[0] & sides[2] and not sides[1] & sides[2]
-
-
-def test_folds_are_stratified_and_every_seed_can_have_the_largest_size(photos):
-    pool = ExperimentData(_data(photos))
-    counts = torch.stack([pool.test(fold).labels.bincount() for fold in range(5)])
-    assert (counts.amax(0) - counts.amin(0)).max() <= 1 and pool.test_count == 14
-    assert pool.resolve("all") == 74 - 15
-    for seed in range(5):
-        assert len(pool.draw(pool.largest, seed).places) == pool.largest
-    assert pool.trainable_hashes(0).size + pool.test_hashes(0).size == 74
 
 
 def test_one_folder_has_one_fingerprint_and_each_fold_a_name(photos):

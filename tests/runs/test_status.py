@@ -13,7 +13,7 @@ from vit_vs_cnn.comparison.entries import select_cells
 from vit_vs_cnn.config.schema import Budget
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.runs.result import RunState
-from vit_vs_cnn.runs.status import RunStatus, duration, read_status, seconds_left, status_line
+from vit_vs_cnn.runs.status import RunStatus, read_status, seconds_left, status_line
 
 STEPS = Budget(steps=23)
 NAMES = [f"{contender}-n{size}-s0-0123456789" for size in (50, 100) for contender in ("vit", "resnet")]
@@ -116,7 +116,3 @@ def test_several_budgets_are_told_apart(folder):
     cells = read_status(folder).cells
     assert [cell.name for cell in cells] == ["vit-n50-s0 of 23 steps", "vit-n100-s0 of 1,700 steps"]
     assert cells[1].steps == 1700
-
-
-def test_durations_read_as_one_would_say_them():
-    assert [duration(s) for s in (7.4, 99.0, 400.0, 12000.0)] == ["7 s", "99 s", "7 min", "3 h 20 min"]

@@ -29,14 +29,6 @@ def test_it_is_read_as_it_was_written(tmp_path):
     assert read_trials(tmp_path / "tuning.csv") == trials
 
 
-def test_other_columns_are_ignored(tmp_path):
-    path = tmp_path / "tuning.csv"
-    header, row = "contender,train_size,trial,state,budget,steps,flops,images", "vit,500,3,pruned,40 steps,40,1e9,f"
-    path.write_text(f"{header}\n{row}\n")
-    (found,) = read_trials(path)
-    assert (found.budget, found.trial, found.is_complete) == ("40 steps", 3, False)
-
-
 def test_the_best_comes_first_and_trials_without_accuracy_last():
     trials = [trial(0, 0.4), trial(1, None, state="diverged"), trial(2, 0.6), trial(3, 0.6, validation_loss=1.0)]
     assert [one.trial for one in rank_trials(trials)] == [3, 2, 0, 1]

@@ -243,13 +243,6 @@ def _finish(cell):
     cell.write_result(make_result(**place))
 
 
-def test_workers_are_started_until_every_cell_is_through(tmp_path):
-    request, stub = _request(tmp_path), _Stub(_finish)
-    supervise(request, stub, _View())
-    assert stub.taken == ["resnet-n120-s3", "later-n120-s3", "resnet-n120-s4", "later-n120-s4"]
-    assert stub.queue == []
-
-
 def test_each_run_but_the_last_is_followed_by_the_progress_of_the_experiment(tmp_path, monkeypatch):
     monkeypatch.setattr("vit_vs_cnn.workers.worker._take", lambda run, *_: _finish(run) is None)
     request, output = _request(tmp_path), io.StringIO()
@@ -269,13 +262,6 @@ def test_a_lost_worker_is_replaced_and_workers_that_only_die_end_the_run(tmp_pat
     assert view.notes == ["a worker was lost (signal 9); another one resumes its run"]
     with pytest.raises(InputError, match="executor: 9 workers ended without finishing a run, the last one: signal 9"):
         supervise(_request(tmp_path / "always"), _Stub(lambda cell: ProcessLost("signal 9")), _View())
-
-
-def test_what_one_worker_refuses_stops_all(tmp_path):
-    stub = _Stub(lambda cell: InputError("no such folder"))
-    with pytest.raises(InputError, match="no such folder"):
-        supervise(_request(tmp_path), stub, _View())
-    assert len(stub.taken) == 1 and stub.queue == []
 
 
 def test_a_run_that_keeps_losing_its_process_fails_and_so_does_what_starts_from_it(tmp_path, monkeypatch):

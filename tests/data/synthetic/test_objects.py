@@ -118,19 +118,3 @@ def test_impossible_option_is_refused_with_name_value_and_rule(argument, value, 
 def test_pairs_are_pinned():
     source = SyntheticSource(SyntheticOptions(train_images=23, test_images=7, image_size=16, task="same_different"))
     assert source.train().fingerprint() == "eef5e0b93c101040"
-
-
-def test_texture_of_the_test_images_may_contradict_the_training():
-    source = SyntheticSource(SyntheticOptions(50, 50, texture_agreement=1.0, test_texture_agreement=0.0))
-    train, test = (render_objects(50, split=s, texture_agreement=t) for s, t in (("train", 1.0), ("test", 0.0)))
-    assert torch.equal(source.train().images, train.images.images)
-    assert torch.equal(source.test().images, test.images.images)
-    assert not (test.textures == test.images.labels).any()
-
-
-@pytest.mark.parametrize(
-    "options", [{"texture_agreement": 0.5}, {"shape_agreement": 0.5}, {"test_texture_agreement": 0.5}]
-)
-def test_agreements_belong_to_the_task_shape(options):
-    with pytest.raises(InputError, match="task same_different has no shape_agreement"):
-        SyntheticOptions(task="same_different", **options)
