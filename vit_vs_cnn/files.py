@@ -113,10 +113,7 @@ def read_mapping(path: Path) -> dict[str, Any]:
 
 
 def read_rows(path: Path, columns: int = 3) -> list[list[str]]:
-    """The complete rows of a CSV file whose first column is a number; none if the file is missing.
-
-    Damaged rows are left out, as runs do not depend on their logs.
-    """
+    """The complete rows of a CSV file whose first column is a number; none if the file is missing."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace").replace("\0", "")
     except OSError:

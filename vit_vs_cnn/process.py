@@ -118,10 +118,7 @@ def _restore_torch() -> Iterator[None]:
 
 @contextlib.contextmanager
 def on_termination(act: Callable[[], object]) -> Iterator[None]:
-    """Call a function instead of ending the process if SIGTERM arrives within the block.
-
-    Outside of the main thread nothing happens: signals cannot be handled there.
-    """
+    """Call a function instead of ending the process if SIGTERM arrives within the block."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -147,10 +144,7 @@ def torch_threads(count: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def frozen_garbage_collection() -> Iterator[None]:
-    """Exclude the objects that exist now from garbage collection within the block.
-
-    Libraries make half a million objects. A collection that visits them takes a third of a second.
-    """
+    """Exclude the objects that exist now from garbage collection within the block."""
     if gc.get_freeze_count():  # an outer block froze them
         yield
         return

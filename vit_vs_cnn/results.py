@@ -27,11 +27,7 @@ NOT_IN_FRAME = ("images", "weights", "is_reused", "test_evaluations")
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ComparisonResult(CommandResult):
-    """Networks compared on the same test images.
-
-    Arguments:
-        comparison: all measurements. A group contains the networks that differ in their seed only.
-    """
+    """Networks compared on the same test images."""
 
     comparison: "compare.NetworkComparison"
     written: tuple[Path, ...] = ()

@@ -68,10 +68,7 @@ def read_yaml(text: str, *, location: str, kind: str = "YAML") -> Any:
 
 
 def to_plain(value: Any) -> Any:
-    """A copy with plain values in place of paths, tuples, ranges, and arrays and numbers of NumPy.
-
-    Other values are unchanged: ``check_plain`` refuses them.
-    """
+    """A copy with plain values in place of paths, tuples, ranges, and arrays and numbers of NumPy."""
     match value:
         case Mapping():
             return {name: to_plain(inside) for name, inside in value.items()}

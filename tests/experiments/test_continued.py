@@ -46,7 +46,7 @@ def test_another_network_under_the_name_of_a_finished_one_is_refused(values):
     ("name", "value", "difference"),
     [
         ("contenders.resnet.optimizer.lr", 0.07, "contenders.resnet.optimizer.lr 0.05 then, 0.07 now"),
-        ("protocol.batch_size", 16, "protocol.batch_size 14 then, 16 now"),
+        ("protocol.batch_size", 16, "batch_size 14 then, 16 now"),
         ("trainer.precision", "bf16-mixed", "trainer.precision default then, bf16-mixed now"),
         ("data.synthetic.seed", 5, "other images"),
     ],

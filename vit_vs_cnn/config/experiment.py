@@ -67,11 +67,7 @@ class Experiment:
         return self.tuning.trials is not None or any((over.get("recipe") or {}).get("search") for over in overs)
 
     def recipe(self, contender: str, train_size: int, budget: Budget | None = None) -> Contender:
-        """Contender with its settings for a training size and a budget.
-
-        Arguments:
-            budget: one of the budgets of the protocol; None for the longest.
-        """
+        """Contender with its settings for a training size and a budget."""
         budget = budget or self.protocol.budget.largest
         key = (contender, train_size, budget.short)
         if key not in self._recipes:

@@ -89,11 +89,7 @@ def apply_values(contender: Contender, chosen: Mapping[str, Any], *, location: s
 def _read_overrides(
     values: Any, contender: Contender, allowed: Sequence[int | float | str], *, location: str
 ) -> dict[str, Any]:
-    """Checked settings of single training sizes or budgets, with keys as texts, as in JSON.
-
-    Arguments:
-        allowed: the sizes or amounts of the protocol.
-    """
+    """Checked settings of single training sizes or budgets, with keys as texts, as in JSON."""
     if values is not None and not isinstance(values, Mapping):
         raise InputError(f"{location}: expected sizes or budgets with settings, got {values!r}")
     by_key: dict[str, Any] = {}

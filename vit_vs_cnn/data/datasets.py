@@ -41,11 +41,7 @@ IMAGES_READ_TWICE = 16
 
 
 class DatasetSplit(NamedTuple):
-    """The images of one split.
-
-    Arguments:
-        class_names: in the order of the labels, if these are numbers and the names are known.
-    """
+    """The images of one split."""
 
     count: int
     read_pair: Callable[[int], tuple[Any, Any]]

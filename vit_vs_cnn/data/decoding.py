@@ -273,11 +273,7 @@ MAX_BATCH_IMAGES, MAX_BATCH_PIXELS = 256, 1 << 20
 
 @dataclass(frozen=True, eq=False)
 class InputImage:
-    """One image that is not decoded yet.
-
-    Arguments:
-        content: a file, a Pillow image, or bytes ``(channels, rows, cols)``.
-    """
+    """One image that is not decoded yet."""
 
     name: str
     content: Path | Image.Image | Tensor

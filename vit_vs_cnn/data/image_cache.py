@@ -255,10 +255,7 @@ def _checksum(text: str, pixels: Pixels) -> int:
 def _load_files(
     listing: ImageListing, path: Path, options: FolderOptions | TableOptions
 ) -> tuple[ImageListing, Pixels]:
-    """The decoded images from the cache, into which they are decoded first.
-
-    The name of the two cache files is a hash of path and options, and one of the listing and the state of every file.
-    """
+    """The decoded images from the cache, into which they are decoded first."""
     root, folder = path if path.is_dir() else path.parent, default_cache_folder(options.cache)
     place = _digest([CACHE_FORMAT, PIL.__version__, str(path.resolve()), repr(replace(options, cache=None))])
     rows = [listing.class_names, listing.names, listing.splits, listing.labels, listing.groups, listing.folds]

@@ -186,19 +186,12 @@ class Source(Protocol):
 
     def train(self) -> LabelledImages:
         """The images to train on, from which validation images may be held out."""
-        ...
 
     def validation(self) -> LabelledImages | None:
         """The validation images, or None if these are held out of ``train``."""
-        ...
 
     def test(self) -> LabelledImages | None:
         """The images for evaluation only, or None if each seed holds out a fold of ``train``."""
-        ...
 
     def provenance(self) -> dict[str, Any]:
-        """Name of the source, and the settings and files that determine its images, as plain values.
-
-        They are stored in every result.
-        """
-        ...
+        """Name of the source, and the settings and files that determine its images, as plain values."""

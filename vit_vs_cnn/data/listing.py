@@ -109,11 +109,7 @@ class ImageListing:
         return {split: {name: pairs[split, label] for label, name in enumerate(self.class_names)} for split in there}
 
     def small_classes(self, adjective: str = "") -> list[FileProblem]:
-        """Problems of classes with too few images for training, validation or test.
-
-        Arguments:
-            adjective: word before "images" in the messages, such as "readable ".
-        """
+        """Problems of classes with too few images for training, validation or test."""
         needed = {"train": 1 + ("validation" not in self.splits) + (self.folds is None and "test" not in self.splits)}
         needed |= {"test": 1} if "test" in self.splits else {}
         pairs = Counter(zip(self.splits, self.labels, strict=True))

@@ -103,10 +103,7 @@ def resize_for_comparison(batches: Iterable[Images]) -> Images:
 def near_duplicate_pairs_within(
     batches: Iterable[Images], report_progress: Callable[[str], None] = lambda text: None
 ) -> DuplicatePairs:
-    """All pairs of images of one set that show one scene, as ``near_duplicate_pairs`` finds them, each pair once.
-
-    Images are resized to 32 x 32 bytes first, as each is in many pairs.
-    """
+    """All pairs of images of one set that show one scene, as ``near_duplicate_pairs`` finds them, each pair once."""
     images = resize_for_comparison(batches)
     grey, count, results = _grey(images), len(images), []
     hashes = _hashes(grey)

@@ -83,11 +83,7 @@ class GridPlan:
 
 @dataclass(frozen=True, eq=False)
 class GridTimeModel:
-    """Estimate of the time of a grid.
-
-    Arguments:
-        times: seconds of a step of each contender.
-    """
+    """Estimate of the time of a grid."""
 
     experiment: Experiment
     pool: ExperimentData
@@ -123,10 +119,7 @@ class GridTimeModel:
         ]
 
     def _run_seconds(self, contender: str, train_size: int, steps: int) -> float:
-        """Time of a run with its evaluations. A forward pass takes a third of a step.
-
-        For a linear probe, the time to compute all features, which other runs may have computed already.
-        """
+        """Time of a run with its evaluations. A forward pass takes a third of a step."""
         step, protocol = self.times[contender], self.experiment.protocol
         if self.experiment.contenders[contender].finetune.head:
             return (train_size + self.pool.test_count) * step / (3 * protocol.batch_size) + STARTUP_SECONDS
@@ -177,10 +170,7 @@ def choose_grid(grids: Sequence[GridPlan], minutes: float) -> GridPlan:
 
 
 def best_grid(grids: Sequence[GridPlan], minutes: float) -> GridPlan | None:
-    """The first grid that fits; instead of one without a conclusion the cheapest with one that nearly fits.
-
-    It may take less than ``MAX_OVERRUN`` times the minutes.
-    """
+    """The first grid that fits; instead of one without a conclusion the cheapest with one that nearly fits."""
     fitting = next((grid for grid in grids if grid.seconds <= 60 * minutes), None)
     if fitting is not None and fitting.allows_conclusion:
         return fitting

@@ -101,9 +101,6 @@ def _refuse_other_settings(folder: Path, cells: list[Run], *, are_recipes_final:
 
     Arguments:
         are_recipes_final: whether recipes are compared, too; False if a search may still change them.
-
-    Raises:
-        InputError: settings differ; the message names the differences.
     """
     try:
         with warnings.catch_warnings(action="ignore"):  # a damaged result is reported when its run is reached
@@ -111,54 +108,36 @@ def _refuse_other_settings(folder: Path, cells: list[Run], *, are_recipes_final:
     except InputError:  # nothing is there, or it is damaged and written anew
         return
     folders = {cell.folder for cell in cells}
+    same_kind = {(cell.contender, cell.train_size, cell.budget): cell for cell in cells}
     for path, result in finished.items():
-        same_kind = [
-            cell
-            for cell in cells
-            if (cell.contender, cell.train_size, cell.budget)
-            == (result.contender, result.train_size, result.parsed_budget)
-        ]
-        if path in folders or not same_kind:
+        cell = same_kind.get((result.contender, result.train_size, result.parsed_budget))
+        if path in folders or cell is None:
             continue
         try:
             before = read_config(path / "config.yaml").get("identity")
         except InputError:
             continue
-        was, now = (_flat(identity) for identity in (before or {}, same_kind[0].identity))
-        changed = [
-            name
-            for name in {**was, **now}
-            if was.get(name) != now.get(name)
-            and (are_recipes_final or not name.startswith("contender.") or name.startswith("contender.model."))
-        ]
-        if not changed:
-            continue
-        name = changed[0]
-        difference = _difference(name, was.get(name), now.get(name), result.contender)
-        raise InputError(
-            f"{folder} has finished runs of {result.contender} with other settings ({difference}); choose another "
-            "--name, or keep those runs without reporting them with --force"
-        )
+        was, now = (_flat(identity) for identity in (before or {}, cell.identity))
+        for name in {**was, **now}:
+            is_recipe = name.startswith("contender.") and not name.startswith("contender.model.")
+            if was.get(name) == now.get(name) or (is_recipe and not are_recipes_final):
+                continue
+            difference = f"{name} {was.get(name, 'default')} then, {now.get(name, 'default')} now"
+            difference = "other images" if name == "data.fingerprint" else difference
+            raise InputError(
+                f"{folder} has finished runs of {result.contender} with other settings "
+                f"({difference.replace('contender.', f'contenders.{result.contender}.')}); choose another --name, or "
+                "keep those runs without reporting them with --force"
+            )
 
 
 def _flat(identity: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """The settings of an identity by dotted name, without those in which the runs of one experiment may differ."""
     flat: dict[str, Any] = {}
     for name, value in identity.items():
-        if not prefix and name in _FREE_PARTS:
-            continue
-        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
+        if prefix or name not in _FREE_PARTS:
+            flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
     return flat
-
-
-def _difference(name: str, was: Any, now: Any, contender: str) -> str:
-    if name == "data.fingerprint":
-        return "other images"
-    block, _, rest = name.partition(".")
-    name = f"contenders.{contender}.{rest}" if block == "contender" else name
-    name = f"protocol.{name}" if name in ("batch_size", "threads") else name
-    before, after = ("default" if value is None else value for value in (was, now))
-    return f"{name} {before} then, {after} now"
 
 
 def _check_all(cells: list[Run], pool: ExperimentData) -> None:

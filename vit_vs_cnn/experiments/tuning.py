@@ -80,10 +80,7 @@ def tune(experiment: Experiment, *, console: Console) -> Experiment:
 
 
 def count_splits(experiment: Experiment, train_size: int) -> int:
-    """Number of subsets of each trial, each with its own validation split.
-
-    ``tuning.splits`` if set, otherwise the fewest that have 1,000 validation images together, at most five.
-    """
+    """Number of subsets of each trial, each with its own validation split."""
     if experiment.tuning.splits is not None:
         return experiment.tuning.splits
     scored = experiment.data.validation_fraction * train_size
@@ -132,10 +129,7 @@ def _trial_runs(
 
 
 def _with_sampled(own: Contender, sampled: Mapping[str, Any], shared: Augmentation) -> Contender:
-    """A contender with the sampled values of a trial.
-
-    A sampled optimizer with a name replaces all settings of the former one.
-    """
+    """A contender with the sampled values of a trial."""
     if any(name.startswith("augmentation.") for name in sampled):
         own = replace(own, augmentation=own.augmentation or shared)
     optimizer = sampled.get("optimizer")

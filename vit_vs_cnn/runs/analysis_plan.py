@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import json
+import warnings
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -127,11 +128,7 @@ class AnalysisPlan:
         return sum(not self.is_primary(*pair, size) for pair in pairs for size in {*self.train_sizes})
 
     def find_analysis(self, seeds: Collection[int], *, is_primary: bool, obstacle: Obstacle | None) -> PlannedAnalysis:
-        """Latest analysis whose seeds are all finished; it has an obstacle if the first analysis is incomplete.
-
-        Arguments:
-            seeds: seeds with finished runs of both models.
-        """
+        """Latest analysis whose seeds are all finished; it has an obstacle if the first analysis is incomplete."""
         if self.changed_budget is not None:
             obstacle = Obstacle(ObstacleKind.UNPLANNED_BUDGET, self.changed_budget.text)
         chosen, error_rate = self.seeds, INTERIM_ERROR_RATES[0]
@@ -169,11 +166,7 @@ def make_analysis_plan(
 
 
 def missing_weights_texts(models: Mapping[str, str]) -> tuple[str, ...]:
-    """Sentences on pretrained models that were left out, and on commands that get their weights.
-
-    Arguments:
-        models: names of the models whose weights could not be loaded, by contender; at least one.
-    """
+    """Sentences on pretrained models that were left out, and on commands that get their weights."""
     names = list(dict.fromkeys(models.values()))
     commands = [f"hf download {name} model.safetensors" for name in names if name.startswith(TIMM_PREFIX)]
     options = " ".join(f"--contenders.{contender}.weights '{{file: FILE}}'" for contender in models)
@@ -210,7 +203,8 @@ def find_binding_plan(folder: Path) -> AnalysisPlan | None:
     """
     if (plan := read_plan(folder)) is None:
         return None
-    finished = read_finished_results(folder, some=False).values()
+    with warnings.catch_warnings(action="ignore"):  # a damaged result is reported when its run is reached
+        finished = read_finished_results(folder, some=False).values()
     places = [(result.contender, result.train_size, result.budget) for result in finished if result.seed in plan.seeds]
     is_analysable = max(Counter(places).values(), default=0) >= MIN_SEEDS_FOR_CONCLUSION
     return plan if is_analysable else None

@@ -114,11 +114,7 @@ class Predictions:
         return calibration_error(self.probability, self.correct)
 
     def save(self, path: Path, *, of: str = "") -> None:
-        """Write an .npz file atomically.
-
-        Arguments:
-            of: weights and images of the predictions, for ``load_matching``.
-        """
+        """Write an .npz file atomically."""
         assert self.label_log_probability is not None and self.label_rank is not None, "a record is not saved again"
         integer = np.min_scalar_type(self.num_classes)
         with atomic_write(path) as partial, partial.open("wb") as file:

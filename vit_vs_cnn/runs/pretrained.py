@@ -68,11 +68,7 @@ class PretrainedWeights:
         }
 
     def model(self, values: Mapping[str, Any], image_size: tuple[int, int]) -> dict[str, Any]:
-        """The ``model`` block for images of a size: it resizes images if the weights were trained on another size.
-
-        Arguments:
-            values: block of the config, whose input_size, interpolation and crop_pct are kept.
-        """
+        """The ``model`` block for images of a size: it resizes images if the weights were trained on another size."""
         input_size = values.get("input_size", self.image_size)
         block = {name: value for name, value in values.items() if name != "input_size"}
         if input_size in (None, "data"):

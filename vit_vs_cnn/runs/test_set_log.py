@@ -140,11 +140,7 @@ class LogSummary:
         return "the log of this test set is missing or was changed, so the number of evaluations is unknown"
 
     def find_obstacle(self, contender: str, experiment: str | None = None) -> Obstacle | None:
-        """Reason in the log against a conclusion about a contender; None if there is none.
-
-        Arguments:
-            experiment: additional name of its experiment.
-        """
+        """Reason in the log against a conclusion about a contender; None if there is none."""
         names = self.experiments if experiment is None else self.experiments | {experiment}
         recipes: dict[tuple[str, ...], set[str]] = {}
         for values in (entry.values for entry in self.entries):
@@ -175,10 +171,7 @@ class LogSummary:
 
 
 def summarize_log(folder: Path, test_set: str | None) -> LogSummary:
-    """Read the log of a test set, and compare it with all results in the folder of an experiment.
-
-    If the test set is a fold, the logs of all folds that runs of the experiment were evaluated on are read together.
-    """
+    """Read the log of a test set, and compare it with all results in the folder of an experiment."""
     if test_set is None:
         return LogSummary([], frozenset(), 0)
     output, results = output_folder(folder), _read_all_results(folder)

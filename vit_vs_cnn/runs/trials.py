@@ -55,10 +55,7 @@ def _text(value: Any) -> str:
 
 
 def rank_trials(trials: Iterable[Trial]) -> list[Trial]:
-    """Trials by validation accuracy, the best first; of equal ones the lower loss, then the lower number.
-
-    Trials without accuracy come last.
-    """
+    """Trials by validation accuracy, the best first; of equal ones the lower loss, then the lower number."""
     return sorted(
         trials,
         key=lambda trial: (

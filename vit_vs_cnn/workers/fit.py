@@ -48,11 +48,7 @@ REQUIRED_RESUME_KEYS = ("global_step", "optimizer_states", "lr_schedulers", "loo
 
 @dataclass(frozen=True, eq=False)
 class FittedNetwork:
-    """A trained network, ready to be scored.
-
-    Arguments:
-        cached_predict: predictions of a linear probe, from cached features; None for other trainings.
-    """
+    """A trained network, ready to be scored."""
 
     network: nn.Module
     normalise: Normalise
@@ -70,35 +66,26 @@ class FittedNetwork:
         return predict(self.network, images, self.normalise, what=self.label, classifier=classifier)
 
 
-@dataclass(frozen=True)
-class ResumePoint:
-    """The state of an interrupted run, as its checkpoint has it."""
+def read_resume_point(run: Run) -> tuple[int, bool, dict[str, float] | None]:
+    """Step of the checkpoint of a run, whether the run ended early, and its last metrics; step 0 without a checkpoint.
 
-    step: int
-    ended_early: bool
-    logged: dict[str, float]
-
-    @classmethod
-    def read(cls, run: Run) -> "ResumePoint | None":
-        """Read the checkpoint of a run, or None.
-
-        Raises:
-            DamagedFile: it is not a checkpoint, is of another run, or lacks a part that an exact resume needs.
-        """
-        if not run.checkpoint.exists():
-            return None
-        hint = "move it away to start this run again"
-        try:
-            contents = read_checkpoint(run.checkpoint)
-        except InputError as error:
-            raise DamagedFile(f"{error}; {hint}") from error
-        metadata = contents["vit_vs_cnn"]
-        if metadata.get("identity") != run.identity:
-            raise DamagedFile(f"checkpoint {run.checkpoint} is of another run; {hint}")
-        if missing := [name for name in REQUIRED_RESUME_KEYS if name not in contents]:
-            raise DamagedFile(f"checkpoint {run.checkpoint} lacks {missing[0]}; {hint}")
-        logged = metadata.get(CHECKPOINT_KEY_LAST_METRICS) or {}
-        return cls(contents["global_step"], bool(metadata.get(CHECKPOINT_KEY_ENDED_EARLY)), dict(logged))
+    Raises:
+        DamagedFile: it is not a checkpoint, is of another run, or lacks a part that an exact resume needs.
+    """
+    if not run.checkpoint.exists():
+        return 0, False, None
+    hint = "move it away to start this run again"
+    try:
+        contents = read_checkpoint(run.checkpoint)
+    except InputError as error:
+        raise DamagedFile(f"{error}; {hint}") from error
+    metadata = contents["vit_vs_cnn"]
+    if metadata.get("identity") != run.identity:
+        raise DamagedFile(f"checkpoint {run.checkpoint} is of another run; {hint}")
+    if missing := [name for name in REQUIRED_RESUME_KEYS if name not in contents]:
+        raise DamagedFile(f"checkpoint {run.checkpoint} lacks {missing[0]}; {hint}")
+    logged = metadata.get(CHECKPOINT_KEY_LAST_METRICS) or {}
+    return contents["global_step"], bool(metadata.get(CHECKPOINT_KEY_ENDED_EARLY)), dict(logged)
 
 
 def checkpoint_metadata(prepared: PreparedRun, mean: Sequence[float], std: Sequence[float]) -> dict[str, Any]:
@@ -122,7 +109,7 @@ def fit(prepared: PreparedRun, loggers: Sequence[Logger], console: Console) -> F
 
     Raises:
         InputError: Lightning or the optimizer refuses a setting.
-        DamagedFile: the checkpoint cannot be used (``ResumePoint.read``).
+        DamagedFile: the checkpoint cannot be used (``read_resume_point``).
         TrainingDiverged: the loss is not a number.
         Interrupted: the user asked to stop. The state is saved.
     """
@@ -161,9 +148,9 @@ def fit(prepared: PreparedRun, loggers: Sequence[Logger], console: Console) -> F
         module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     if experiment.execution.compile:
         network.compile()  # in place: the names of the weights stay as they are
-    resume = ResumePoint.read(run)
+    step, ended_early, logged = read_resume_point(run)
     # A run that ended early and was killed before its result is not trained further.
-    steps = resume.step if resume is not None and resume.ended_early else prepared.steps
+    steps = step if ended_early else prepared.steps
     meter = TrainingMeter(experiment.protocol.batch_size)
     trainer = _make_trainer(
         run,
@@ -173,13 +160,15 @@ def fit(prepared: PreparedRun, loggers: Sequence[Logger], console: Console) -> F
         metadata=checkpoint_metadata(prepared, data.mean, data.std),
         console=console,
     )
-    if resume is not None and trainer.precision == "64-true":
+    if logged is not None and trainer.precision == "64-true":
         module.double()  # Lightning does so only after it has loaded the weights, which would be rounded to float32
-    _metrics_csv(loggers).resume(0 if resume is None else resume.step, None if resume is None else resume.logged)
+    _metrics_csv(loggers).resume(step, logged)
     try:
         with warnings.catch_warnings():
             quiet_lightning()
-            trainer.fit(module, datamodule=data, ckpt_path=resume and run.checkpoint, weights_only=True)
+            trainer.fit(
+                module, datamodule=data, ckpt_path=None if logged is None else run.checkpoint, weights_only=True
+            )
     except SystemExit as error:  # Lightning's answer to a second Ctrl-C, and to SIGTERM within a step
         raise Interrupted(f"stopped in {run.name}") from error
     # In float32, independent of the training precision: bf16-true leaves weights that do not fit the images.

@@ -105,10 +105,7 @@ def _feature_folder(
 
 @dataclass(frozen=True, eq=False)
 class FeatureCache:
-    """The features of a frozen network, cached in a folder by the hash of each image.
-
-    Each file is complete, so that an interrupted computation is resumed.
-    """
+    """The features of a frozen network, cached in a folder by the hash of each image."""
 
     folder: Path
     network: nn.Module

@@ -230,10 +230,7 @@ def open_services(run: Run) -> list[Logger]:
 
 
 def _named_after(run: Run, spec: Any) -> Any:
-    """A spec ``{class_path, init_args}`` of one of Lightning's loggers, with the name of the run.
-
-    A name in the config becomes the group of all runs of the experiment.
-    """
+    """A spec ``{class_path, init_args}`` of one of Lightning's loggers, with the name of the run."""
     if not isinstance(spec, Mapping):
         return spec
     arguments = dict(spec.get("init_args") or {})

@@ -67,10 +67,7 @@ class LocalProcesses:
         return len(self._processes)
 
     def collect_exits(self, seconds: float) -> list[Exception | None]:
-        """The errors of workers that have ended since the last call; None for a worker without an error.
-
-        Waits for the first one, at most this long.
-        """
+        """The errors of workers that have ended since the last call; None for a worker without an error."""
         if not self._processes:
             time.sleep(seconds)
         return [self._end(connection) for connection in wait(list(self._processes), timeout=seconds)]

@@ -76,11 +76,7 @@ class CustomTransform:
             self._takes_generator = False
 
     def __call__(self, images: ImageBytes, seeds: Sequence[int]) -> ImageBytes:
-        """The transformed images, each with its seed.
-
-        Raises:
-            InputError: the transform fails, or returns another shape or no bytes.
-        """
+        """The transformed images, each with its seed. Raises InputError: it fails, or returns no such image."""
         with _preserved_random_state():
             return torch.stack([self._transform(image, seed) for image, seed in zip(images, seeds, strict=True)])
 
@@ -167,11 +163,7 @@ class Augmenter:
     def __call__(
         self, images: ImageBytes, labels: Int64[Tensor, "batch"], draws: Float32[Tensor, "batch draws"]
     ) -> Augmented:
-        """The augmented batch and its targets: labels as given, or soft labels if images are mixed.
-
-        Arguments:
-            draws: uniform numbers on the CPU, for images on any device.
-        """
+        """The augmented batch and its targets: labels as given, or soft labels if images are mixed."""
         rows, cols = images.shape[-2:]
         plan, counts = self._plan(draws, (rows, cols))
         plan = _to_device(plan, images.device)

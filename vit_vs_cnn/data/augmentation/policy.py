@@ -163,11 +163,7 @@ class PolicyTable(NamedTuple):
 
 
 def make_policy_table(policy: str, bins: list[float], grid_size: tuple[int, int]) -> PolicyTable:
-    """The table of a policy for images of one size.
-
-    Arguments:
-        bins: strengths that are used, 0 to 30. A fraction is interpolated.
-    """
+    """The table of a policy for images of one size."""
     entries = [
         (affine_coefficients(name, sign * magnitude, grid_size), _level(name, sign * magnitude))
         for name in OPERATIONS
@@ -207,10 +203,7 @@ def _level(name: str, magnitude: float) -> float:
 
 
 def sorting_permutations(operations: Int64[Tensor, "rounds batch"]) -> Int64[Tensor, "rounds_and_one batch"]:
-    """Rearrangements that sort the batch by operation before each round, and the one that restores it at the end.
-
-    Applied one after the other: round ``k`` finds the batch in the order of ``argsort(operations[k])``.
-    """
+    """Rearrangements that sort the batch by operation before each round, and the one that restores it at the end."""
     orders = torch.argsort(operations, dim=1, stable=True)
     places = torch.argsort(orders, dim=1)
     moves = [orders[0], *(place[order] for place, order in zip(places[:-1], orders[1:], strict=True)), places[-1]]
