@@ -21,8 +21,8 @@ from vit_vs_cnn.regimes.analysis import read_analysis
 from vit_vs_cnn.runs import held_out
 from vit_vs_cnn.runs.evaluation import fit_temperature, predict
 from vit_vs_cnn.runs.held_out import fit_on_validation, unlike_images
-from vit_vs_cnn.runs.prediction import ImagePredictions
 from vit_vs_cnn.runs.result import read_result
+from vit_vs_cnn.runs.trained_network import ImagePredictions
 
 #: Which the command prints, and no test needs to fail by.
 pytestmark = pytest.mark.filterwarnings("always:.*could not be read:UserWarning")

@@ -15,7 +15,7 @@ import torch
 import vit_vs_cnn as vc
 from tests.experiments.tiny import tiny_config
 from vit_vs_cnn import process
-from vit_vs_cnn.workers import worker
+from vit_vs_cnn.workers import supervisor
 
 
 def _state() -> dict[str, object]:
@@ -35,7 +35,7 @@ def _state() -> dict[str, object]:
 
 @pytest.mark.parametrize("others", [True, False])
 def test_a_call_from_python_leaves_the_process_as_it_was(tmp_path, trained_once, monkeypatch, others):
-    monkeypatch.setattr(worker, "keep_freed_memory", lambda: pytest.fail("the allocator was changed"))
+    monkeypatch.setattr(supervisor, "keep_freed_memory", lambda: pytest.fail("the allocator was changed"))
     if others:
         calls = [lambda: vc.load(trained_once, "vit"), lambda: vc.status(trained_once), lambda: vc.report(trained_once)]
     else:

@@ -37,9 +37,8 @@ if TYPE_CHECKING:
     from vit_vs_cnn.reporting.findings import Findings
     from vit_vs_cnn.results import ComparisonResult, LoadedNetwork
     from vit_vs_cnn.runs.audit import Audit
-    from vit_vs_cnn.runs.prediction import ImagePredictions
     from vit_vs_cnn.runs.status import ExperimentStatus
-    from vit_vs_cnn.runs.trained_network import TrainedNetwork
+    from vit_vs_cnn.runs.trained_network import ImagePredictions, TrainedNetwork
 
 #: A path.
 Place = str | os.PathLike[str]
@@ -462,7 +461,7 @@ def predict(
         from vit_vs_cnn.data.decoding import find_input_files
         from vit_vs_cnn.devices import usable_device
         from vit_vs_cnn.reporting.predictions import check_suffix, write_predictions
-        from vit_vs_cnn.runs.prediction import ImagePredictions
+        from vit_vs_cnn.runs.trained_network import ImagePredictions
 
     places = _paths(paths, "predict")
     if not places:

@@ -42,9 +42,9 @@ if TYPE_CHECKING:
     from vit_vs_cnn.reporting.findings import Findings
     from vit_vs_cnn.results import ComparisonResult
     from vit_vs_cnn.runs.audit import Audit
-    from vit_vs_cnn.runs.prediction import ImagePredictions
     from vit_vs_cnn.runs.result import RunResult
     from vit_vs_cnn.runs.status import ExperimentStatus
+    from vit_vs_cnn.runs.trained_network import ImagePredictions
 
 #: Commands that can be resumed after a stop. ``cell`` is internal: ``train`` starts it for one run on several devices.
 TRAINING_COMMANDS = ("train", "tune", "cell")
@@ -139,7 +139,7 @@ def execute_cell(words: list[str]) -> None:
     if "--trust" not in words[1:]:
         raise InputError(f"{folder}: its config.yaml names the code to run; add --trust if the folder is yours")
     from vit_vs_cnn.runs.experiment_data import ExperimentData
-    from vit_vs_cnn.runs.failures import raise_failures
+    from vit_vs_cnn.runs.experiment_folder import raise_failures
     from vit_vs_cnn.runs.result import RunState
     from vit_vs_cnn.runs.run import read_run
     from vit_vs_cnn.workers.run import run_one

@@ -14,16 +14,17 @@ from tests.experiments.tiny import tiny_config
 from tests.results import make_result
 from vit_vs_cnn.config.experiment import Experiment, Protocol, experiment_from_dict
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.experiments.grids import (
+from vit_vs_cnn.experiments.time_plan import (
     LEAST_RATIO,
     PER_CLASS,
     GridPlan,
     GridTimeModel,
     candidate_grids,
     choose_grid,
+    plan_for_time,
+    seconds_per_step,
     spread_sizes,
 )
-from vit_vs_cnn.experiments.time_plan import plan_for_time, seconds_per_step
 from vit_vs_cnn.runs.analysis_plan import make_analysis_plan, register_plan
 from vit_vs_cnn.runs.experiment_data import ExperimentData
 from vit_vs_cnn.runs.experiment_folder import write_experiment

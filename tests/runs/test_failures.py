@@ -12,7 +12,7 @@ from vit_vs_cnn.cli import main
 from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.errors import RunsFailed
 from vit_vs_cnn.runs.experiment_data import ExperimentData
-from vit_vs_cnn.runs.failures import FailureKind, has_failed_since, is_locked, write_failure
+from vit_vs_cnn.runs.experiment_folder import FailureKind, has_failed_since, is_locked, write_failure
 from vit_vs_cnn.runs.preparation import grid
 from vit_vs_cnn.runs.result import RunState
 from vit_vs_cnn.runs.status import read_status

@@ -23,15 +23,14 @@ from vit_vs_cnn.errors import InputError, ProcessLost, TrainingDiverged
 from vit_vs_cnn.experiments.runner import run_experiment
 from vit_vs_cnn.files import write_text
 from vit_vs_cnn.runs.experiment_data import ExperimentData
-from vit_vs_cnn.runs.failures import FailureKind, read_failure
+from vit_vs_cnn.runs.experiment_folder import FailureKind, read_failure
 from vit_vs_cnn.runs.preparation import grid
 from vit_vs_cnn.runs.result import read_result
 from vit_vs_cnn.runs.run import Run
 from vit_vs_cnn.runs.status import LiveStatus
 from vit_vs_cnn.workers import supervisor
 from vit_vs_cnn.workers.run import WorkRequest
-from vit_vs_cnn.workers.supervisor import LocalProcesses, is_multiprocessing_faster, supervise
-from vit_vs_cnn.workers.worker import take_runs
+from vit_vs_cnn.workers.supervisor import LocalProcesses, is_multiprocessing_faster, supervise, take_runs
 
 ROOT = Path(__file__).parents[2]
 HAS_RAY = importlib.util.find_spec("ray") is not None
@@ -244,7 +243,7 @@ def _finish(cell):
 
 
 def test_each_run_but_the_last_is_followed_by_the_progress_of_the_experiment(tmp_path, monkeypatch):
-    monkeypatch.setattr("vit_vs_cnn.workers.worker._take", lambda run, *_: _finish(run) is None)
+    monkeypatch.setattr("vit_vs_cnn.workers.supervisor._take", lambda run, *_: _finish(run) is None)
     request, output = _request(tmp_path), io.StringIO()
     take_runs(request, ExperimentData(request.runs[0].experiment.data), console=Console(file=output))
     assert [line.split(", about")[0] for line in output.getvalue().splitlines()] == [
@@ -275,7 +274,7 @@ def test_a_run_that_keeps_losing_its_process_fails_and_so_does_what_starts_from_
         raise TrainingDiverged("no")
 
     monkeypatch.setattr("vit_vs_cnn.workers.run.prepare", prepare)
-    monkeypatch.setattr("vit_vs_cnn.workers.worker.POLL_SECONDS", 0)
+    monkeypatch.setattr("vit_vs_cnn.workers.supervisor.POLL_SECONDS", 0)
     data = ExperimentData(first.experiment.data)
     while not first.failure.exists():
         try:

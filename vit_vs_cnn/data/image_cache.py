@@ -129,24 +129,20 @@ class CachedImages:
         }
 
     def _checked(self, split: str) -> LabelledImages:
-        if self._skipped is None:
-            self._skipped = self._skip_problems()
+        """The images of a split. Raises InputError: files that may not be left out, or a class with too few images."""
+        problems, options = self.listing.problems, self.options
+        if self._skipped is None and problems and options is not None:
+            can_skip = not any(problem.is_fatal for problem in problems)
+            if not can_skip or not options.skip_unreadable:
+                remedy = f"repair or remove these, or leave files out with --data.{self.kind}.skip_unreadable true"
+                remedy = remedy if can_skip else "add images to these classes, or remove them"
+                raise InputError(
+                    f"{self.root}: not everything can be used: {summarize_problems(problems)}; {remedy}; "
+                    "vit-vs-cnn audit lists all"
+                )
+            warnings.warn(f"{self.root}: these are left out: {summarize_problems(problems)}", stacklevel=3)
+            self._skipped = {"counts": count_by_kind(problems)}
         return self.split(split)
-
-    def _skip_problems(self) -> dict[str, Any]:
-        """Files that are left out, by kind. Raises InputError: they may not be left out, or a class has too few."""
-        problems = self.listing.problems
-        if not problems or self.options is None:
-            return {}
-        can_skip = not any(problem.is_fatal for problem in problems)
-        if can_skip and self.options.skip_unreadable:
-            warnings.warn(f"{self.root}: these are left out: {summarize_problems(problems)}", stacklevel=4)
-            return {"counts": count_by_kind(problems)}
-        remedy = f"repair or remove these, or leave files out with --data.{self.kind}.skip_unreadable true"
-        raise InputError(
-            f"{self.root}: not everything can be used: {summarize_problems(problems)}; "
-            f"{remedy if can_skip else 'add images to these classes, or remove them'}; vit-vs-cnn audit lists all"
-        )
 
 
 def open_folder(root: Path | str, options: FolderOptions | None = None) -> CachedImages:

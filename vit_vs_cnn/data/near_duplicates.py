@@ -220,7 +220,12 @@ def _compare(first: Images, second: Images) -> tuple[Int64[Tensor, "kept"], Floa
     indices, first, second = _align(_planes(first), _planes(second))
     if not len(indices):
         return indices, torch.zeros(0)
-    first, second = _equalize_contrast(first, second)
+    deviations = [planes.mean(1).std((1, 2)).clamp_min(1) for planes in (first, second)]
+    common = (deviations[0] * deviations[1]).sqrt()  # both get one mean and one contrast
+    first, second = (
+        (planes - planes.mean((1, 2, 3), keepdim=True)) * (common / deviation)[:, None, None, None]
+        for planes, deviation in zip((first, second), deviations, strict=True)
+    )
     agrees = _min_structure(first.mean(1, keepdim=True), second.mean(1, keepdim=True)) > _MIN_BLOCK
     indices, first, second = indices[agrees], first[agrees], second[agrees]
     is_grey = torch.minimum(_strength(_chroma(first)), _strength(_chroma(second))) < _MAX_GREY_CHROMA
@@ -287,17 +292,6 @@ def _best_place(
 def _means(planes: Float32[Tensor, "n rows cols"], side: int) -> Float32[Tensor, "n shifts shifts"]:
     band = torch.ones(_SIDE - side + 1, _SIDE).triu().tril(side - 1) / side  # a product is faster than pooling
     return band @ planes @ band.T
-
-
-def _equalize_contrast(first: Planes, second: Planes) -> tuple[Planes, Planes]:
-    """Both without the mean of all their channels, and with the geometric mean of their deviations."""
-    deviations = [planes.mean(1).std((1, 2)).clamp_min(1) for planes in (first, second)]
-    common = (deviations[0] * deviations[1]).sqrt()
-    fitted = [
-        (planes - planes.mean((1, 2, 3), keepdim=True)) * (common / deviation)[:, None, None, None]
-        for planes, deviation in zip((first, second), deviations, strict=True)
-    ]
-    return fitted[0], fitted[1]
 
 
 def _detail(planes: Planes) -> Planes:

@@ -22,8 +22,7 @@ from vit_vs_cnn.experiments.timing import choose_precision
 from vit_vs_cnn.files import write_text
 from vit_vs_cnn.process import quiet_lightning
 from vit_vs_cnn.runs.experiment_data import ExperimentData
-from vit_vs_cnn.runs.experiment_folder import write_experiment
-from vit_vs_cnn.runs.failures import FailureKind, raise_failures, read_failure
+from vit_vs_cnn.runs.experiment_folder import FailureKind, raise_failures, read_failure, write_experiment
 from vit_vs_cnn.runs.preparation import check_validation_batches, prepare_network
 from vit_vs_cnn.runs.pretrained import weights_identities
 from vit_vs_cnn.runs.result import read_result

@@ -266,13 +266,12 @@ def _find_pairs(
         pairs.append((pair, torch.tensor([first, second])))
     kinds = list(DuplicateKind)
     pairs.sort(key=lambda item: (kinds.index(item[0].kind), not item[0].is_across_splits, -item[0].similarity))
-    pictures = tuple(_side_by_side(images.take(indices)) for _, indices in pairs[:NUM_SHOWN_PAIRS])
-    return tuple(pair for pair, _ in pairs), pictures
-
-
-def _side_by_side(pair: UInt8[Tensor, "2 channels rows cols"]) -> UInt8[np.ndarray, "_ _ _"]:
-    gap = pair.new_full((*pair.shape[1:3], 4), 255)
-    return torch.cat([pair[0], gap, pair[1]], dim=2).permute(1, 2, 0).numpy()
+    pictures = []
+    for _, indices in pairs[:NUM_SHOWN_PAIRS]:
+        left, right = images.take(indices)
+        gap = left.new_full((*left.shape[:2], 4), 255)
+        pictures.append(torch.cat([left, gap, right], dim=2).permute(1, 2, 0).numpy())
+    return tuple(pair for pair, _ in pairs), tuple(pictures)
 
 
 def _duplicate_findings(audit: Audit) -> Iterator[AuditFinding]:

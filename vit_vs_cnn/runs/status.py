@@ -19,8 +19,13 @@ from vit_vs_cnn.config.experiment import Budget
 from vit_vs_cnn.console import format_count
 from vit_vs_cnn.errors import DamagedFile, InputError
 from vit_vs_cnn.files import read_mapping, read_rows
-from vit_vs_cnn.runs.experiment_folder import read_finished_results, read_run_names
-from vit_vs_cnn.runs.failures import FailureKind, is_locked, read_failure
+from vit_vs_cnn.runs.experiment_folder import (
+    FailureKind,
+    is_locked,
+    read_failure,
+    read_finished_results,
+    read_run_names,
+)
 from vit_vs_cnn.runs.record import is_record
 from vit_vs_cnn.runs.result import RunResult, RunState, read_result
 from vit_vs_cnn.runs.run import split_folder_name

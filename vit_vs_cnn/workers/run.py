@@ -27,7 +27,7 @@ from vit_vs_cnn.files import read_mapping, write_text
 from vit_vs_cnn.process import on_termination
 from vit_vs_cnn.runs.evaluation import evaluate_once, hash_weights
 from vit_vs_cnn.runs.experiment_data import ExperimentData
-from vit_vs_cnn.runs.failures import FailureKind, has_failed_since, is_locked, write_failure
+from vit_vs_cnn.runs.experiment_folder import FailureKind, has_failed_since, is_locked, write_failure
 from vit_vs_cnn.runs.held_out import OUT_OF_DISTRIBUTION_FILE, fit_on_validation
 from vit_vs_cnn.runs.networks import RESIZE_OPTIONS
 from vit_vs_cnn.runs.preparation import PreparedRun, prepare

@@ -1,6 +1,7 @@
 """Execution of runs: by this process, by workers on this machine, or by tasks of a Ray cluster."""
 
 import contextlib
+import gc
 import multiprocessing
 import os
 import sys
@@ -11,23 +12,105 @@ from contextlib import contextmanager
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 import torch
 from rich.console import Console
 
 from vit_vs_cnn.config.experiment import Executor, Experiment
-from vit_vs_cnn.console import format_count
+from vit_vs_cnn.console import format_count, one_line_warnings, open_console
 from vit_vs_cnn.errors import InputError, Interrupted, ProcessLost, import_optional, one_line
-from vit_vs_cnn.process import on_termination, torch_threads
+from vit_vs_cnn.process import (
+    frozen_garbage_collection,
+    keep_freed_memory,
+    on_termination,
+    quiet_lightning,
+    torch_threads,
+)
 from vit_vs_cnn.runs.experiment_data import ExperimentData
-from vit_vs_cnn.runs.failures import is_locked
+from vit_vs_cnn.runs.experiment_folder import is_locked, read_failure
+from vit_vs_cnn.runs.result import RunState
 from vit_vs_cnn.runs.run import Run
-from vit_vs_cnn.runs.status import LiveStatus
+from vit_vs_cnn.runs.status import LiveStatus, duration
 from vit_vs_cnn.workers import process_context
-from vit_vs_cnn.workers.run import WorkRequest, describe_command
+from vit_vs_cnn.workers.run import WorkRequest, describe_command, run_in_own_process, run_one
 from vit_vs_cnn.workers.trainer import is_helper_process, is_launched_from_outside
-from vit_vs_cnn.workers.worker import POLL_SECONDS, take_runs, work
+
+POLL_SECONDS = 0.5
+
+
+def take_runs(request: WorkRequest, data: ExperimentData, *, console: Console, wait_for_others: bool = False) -> None:
+    """Finish every run of the request that no other process is working on.
+
+    Arguments:
+        wait_for_others: wait for runs of other processes, and take over those that they abandon.
+
+    Raises:
+        InputError, OSError, Interrupted: as ``run_one``.
+    """
+    waiting = request.unfinished()
+    start, own_runs = time.monotonic(), 0
+    with frozen_garbage_collection():
+        while waiting:
+            busy = []
+            for number, run in enumerate(waiting, 1):
+                if _take(run, request, data, console):
+                    own_runs += 1
+                    if (left := len(busy) + len(waiting) - number) and not is_helper_process():
+                        time_left = duration((time.monotonic() - start) / own_runs * left)
+                        done = f"{len(request.runs) - left} of {len(request.runs)} runs done"
+                        console.print(f"{done}, about {time_left} left", soft_wrap=True)
+                else:
+                    busy.append(run)
+            if is_helper_process():
+                return
+            if len(busy) == len(waiting):
+                if not wait_for_others and all(is_locked(run.folder) for run in busy):
+                    return
+                time.sleep(POLL_SECONDS)
+            waiting = request.unfinished(busy)
+
+
+def _take(run: Run, request: WorkRequest, data: ExperimentData, console: Console) -> bool:
+    if run.world_size == 1 or is_launched_from_outside():
+        state = run_one(run, data, console=console, request=request)
+        gc.collect()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+    else:
+        state = run_in_own_process(run)
+    if state is RunState.FAILED and (failure := read_failure(run.folder)):
+        console.print(f"failed: {failure}", soft_wrap=True)
+    return state in (RunState.FINISHED, RunState.FAILED)
+
+
+def work(request: WorkRequest) -> InputError | Interrupted | None:
+    """Take runs in a worker process, which reads the images again.
+
+    Modules are found in the same places as by the command, and in the same order.
+
+    Returns:
+        the error that ends the command; None if nothing was left that the worker could take.
+    """
+    sys.path[:] = [*request.sys_path, *(path for path in sys.path if path not in request.sys_path)]
+    quiet_lightning()
+    keep_freed_memory()
+    try:
+        with contextlib.chdir(request.folder), one_line_warnings():
+            if runs := request.unfinished():
+                torch.set_num_threads(runs[0].experiment.protocol.threads)
+                data = ExperimentData.from_experiment(runs[0].experiment, fingerprint=runs[0].fingerprint)
+                if data.fingerprint != runs[0].fingerprint:
+                    raise InputError(f"{data.data.description}: the worker finds other images there than the command")
+                take_runs(request, data, console=open_console(quiet=True))
+    except (Interrupted, KeyboardInterrupt) as error:
+        return Interrupted(str(error) or "stopped")
+    except InputError as error:  # its subclasses cannot all be sent to another process
+        return InputError(str(error))
+    except OSError as error:
+        return InputError(f"{error.filename or 'input or output'}: {error.strerror or error}")
+    return None
+
 
 #: Time for workers that are asked to stop to save their state.
 SAVE_TIMEOUT_SECONDS = 60.0
@@ -70,17 +153,16 @@ class LocalProcesses:
         """The errors of workers that have ended since the last call; None for a worker without an error."""
         if not self._processes:
             time.sleep(seconds)
-        return [self._end(connection) for connection in wait(list(self._processes), timeout=seconds)]
-
-    def _end(self, connection: Any) -> Exception | None:
-        process, _ = self._processes.pop(connection)
-        try:
-            return connection.recv()
-        except (EOFError, OSError):
-            process.join()
-            return ProcessLost(f"exit code {process.exitcode}")
-        finally:
-            process.join()
+        errors: list[Exception | None] = []
+        for connection in wait(list(self._processes), timeout=seconds):
+            process, _ = self._processes.pop(cast(Connection, connection))
+            try:
+                errors.append(cast(Connection, connection).recv())
+                process.join()
+            except (EOFError, OSError):
+                process.join()
+                errors.append(ProcessLost(f"exit code {process.exitcode}"))
+        return errors
 
     def stop(self) -> None:
         """Ask all workers to save their state and end, and wait for them."""
@@ -159,15 +241,12 @@ class RayTasks:
             time.sleep(seconds)
             return []
         done, self._tasks = self._ray.wait(self._tasks, num_returns=1, timeout=seconds)
-        return [self._exit_of(task) for task in done]
-
-    def _exit_of(self, task: Any) -> Exception | None:
         try:
-            return self._ray.get(task)
+            return self._ray.get(done)
         except self._ray.exceptions.RayTaskError:
             raise  # an error of this program: workers return expected errors
         except self._ray.exceptions.RayError as error:
-            return ProcessLost(type(error).__name__)
+            return [ProcessLost(type(error).__name__)]
 
     def stop(self) -> None:
         for task in self._tasks:
