@@ -88,7 +88,7 @@ def find_near_duplicates(
         test, subsets = pool.test(group[0].seed), _subsets(pool, group)
         pairs = _search(pool, test, torch.cat(list(subsets.values())).unique())
         for name, indices in subsets.items():
-            by_subset[name] = torch.nonzero(pairs.tests_matching(indices, len(test)))[:, 0].tolist()
+            by_subset[name] = pairs.test[torch.isin(pairs.train, indices)].unique().tolist()
         for first, second, similarity in zip(*map(Tensor.tolist, vars(pairs).values()), strict=True):
             names = str(test.sample_ids[first]), str(pool.images.sample_ids[second])
             classes = [test.class_names[int(part.labels[row])] for part, row in ((test, first), (pool.images, second))]
