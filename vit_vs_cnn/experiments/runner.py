@@ -39,9 +39,8 @@ def run_experiment(
 ) -> list[RunResult]:
     """Search for recipes if ``tuning.trials`` is set, execute the runs that are not finished, and return all results.
 
-    All input is checked before the first run trains: every subset is sampled, every network and optimizer built, the
-    devices counted. Several processes may work on one experiment: each run is executed by one of them. If torchrun or
-    SLURM started several processes for each run, all of them call this, and all but the first get an empty list.
+    All input is checked before the first run trains. Several processes may work on one experiment. If torchrun or SLURM
+    started several processes for each run, all of them call this, and all but the first get an empty list.
 
     Arguments:
         force: whether finished runs with other settings may be left out of the report.

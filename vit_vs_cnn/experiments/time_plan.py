@@ -219,9 +219,7 @@ def plan_for_time(
 ) -> Experiment:
     """The experiment with the grid that fits into its ``minutes``; unchanged without ``minutes``.
 
-    More minutes give three seeds first, then four sizes, the config's steps, a fifth size, seeds 4 and 5, and longer
-    runs (``GRID_CANDIDATES``). If the experiment was started before, the same minutes resume its grid, and more
-    minutes plan a larger one, in which finished runs count.
+    If the experiment was started before, the same minutes resume its grid, and more minutes plan a larger one.
 
     Arguments:
         fixed: settings that the user gave by name; of these, sizes, seeds and budget are kept.
