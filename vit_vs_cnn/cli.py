@@ -186,7 +186,9 @@ def to_json(result: Any) -> str:
     def to_plain(value: Any) -> Any:
         if hasattr(value, "to_dict"):
             return value.to_dict()
-        return dataclasses.asdict(value) if dataclasses.is_dataclass(value) else str(value)
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            return dataclasses.asdict(value)
+        return str(value)
 
     return json.dumps(result, indent=1, allow_nan=False, default=to_plain) + "\n"
 

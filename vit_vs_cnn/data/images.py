@@ -186,6 +186,7 @@ class Source(Protocol):
 
     def train(self) -> LabelledImages:
         """The images to train on, from which validation images may be held out."""
+        ...
 
     def validation(self) -> LabelledImages | None:
         """The validation images, or None if these are held out of ``train``."""
@@ -195,3 +196,4 @@ class Source(Protocol):
 
     def provenance(self) -> dict[str, Any]:
         """Name of the source, and the settings and files that determine its images, as plain values."""
+        ...

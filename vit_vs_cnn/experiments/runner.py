@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from vit_vs_cnn.config.experiment import Experiment, read_config
+from vit_vs_cnn.config.experiment import Budget, Experiment, read_config
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments.timing import choose_precision
 from vit_vs_cnn.experiments.tuning import tune
@@ -107,7 +107,9 @@ def _refuse_other_settings(folder: Path, cells: list[Run], *, are_recipes_final:
     except InputError:  # nothing is there, or it is damaged and written anew
         return
     folders = {cell.folder for cell in cells}
-    same_kind = {(cell.contender, cell.train_size, cell.budget): cell for cell in cells}
+    same_kind: dict[tuple[str, int, Budget | None], Run] = {
+        (cell.contender, cell.train_size, cell.budget): cell for cell in cells
+    }
     for path, result in finished.items():
         cell = same_kind.get((result.contender, result.train_size, result.parsed_budget))
         if path in folders or cell is None:
