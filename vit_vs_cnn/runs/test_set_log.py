@@ -44,11 +44,9 @@ class LogEntry:
 class TestSetLog:
     """A file with one line of JSON for each evaluation on a test set: time, weights, run and accuracy.
 
-    Test images that are evaluated repeatedly to choose something are not test images any more. Each line contains the
-    SHA-256 of the line before it, and a result the SHA-256 of its line.
-
-    A line is an entry if it has an end. The rest after the last end of line was left by a process that was killed:
-    readers ignore it, and the next writer removes it. Every other change of the file is an error.
+    Each line contains the SHA-256 of the line before it, and a result the SHA-256 of its line. A line is an entry if it
+    has an end. The rest after the last end of line was left by a process that was killed: readers ignore it, and the
+    next writer removes it. Every other change of the file is an error.
     """
 
     __test__ = False  # the name looks like a test to pytest
