@@ -241,11 +241,6 @@ def test_a_label_changes_no_conclusion(experiment, capsys):
     assert {results[1]["first"], results[1]["second"]} == {"mine/vit", "mine/resnet"}
 
 
-def test_a_label_of_two_files_is_refused_where_one_is_of_no_run(refused, experiment):
-    words = [f"mine={_cell(experiment, 'vit-n120-s3')}", "mine=timm/resnet10t"]
-    assert "timm/resnet10t: mine is the name of another row" in refused(*words)
-
-
 class _Evil:
     def __reduce__(self):
         import os
@@ -279,16 +274,28 @@ def _rewritten(checkpoint: Path, change) -> Path:
     return checkpoint
 
 
-def test_another_number_of_classes_is_named(refused, experiment):
-    def fewer(contents):
-        contents["vit_vs_cnn"]["class_names"] = contents["vit_vs_cnn"]["class_names"][:7]
-        for name in [n for n in contents["state_dict"] if n.startswith("network.head.")]:
-            contents["state_dict"][name] = contents["state_dict"][name][:7]
+def _fewer_classes(contents) -> None:
+    contents["vit_vs_cnn"]["class_names"] = contents["vit_vs_cnn"]["class_names"][:7]
+    for name in [n for n in contents["state_dict"] if n.startswith("network.head.")]:
+        contents["state_dict"][name] = contents["state_dict"][name][:7]
 
-    checkpoint = _rewritten(_cell(experiment, "resnet-n120-s3") / "checkpoints" / "last.ckpt", fewer)
-    line = refused(_cell(experiment, "vit-n120-s3"), checkpoint)
-    assert "has 7 classes" in line
-    assert "10" in line
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (_fewer_classes, "has 7 classes"),
+        (lambda c: _origin(c)["data"]["synthetic"].update(seed=5), "these are not the images that"),
+        (lambda c: _origin(c)["protocol"].update(scored_on="validation"), "--open-test-set"),
+    ],
+    ids=["another number of classes", "images that are not those of the run", "a test set that was to stay unused"],
+)
+def test_a_run_that_does_not_fit_is_refused(refused, experiment, change, says):
+    checkpoint = _rewritten(_cell(experiment, "resnet-n120-s3") / "checkpoints" / "last.ckpt", change)
+    assert says in refused(_cell(experiment, "vit-n120-s3"), checkpoint)
+
+
+def _origin(contents) -> dict:
+    return contents["vit_vs_cnn"]["origin"]["experiment"]
 
 
 def _elsewhere(experiment: Path, tmp_path: Path, **objects) -> Path:
@@ -341,26 +348,6 @@ def test_a_network_that_does_not_say_what_it_was_trained_on_is_warned_of(experim
     assert _compare(*cells, "--parts", "differences", "--json") == 0
     warned = json.loads(capsys.readouterr().out)["warnings"]
     assert "it is not known on which images vit was trained: test images may be among them" in warned
-
-
-def test_images_that_are_not_those_of_the_run_are_refused(refused, experiment):
-    cell = _cell(experiment, "vit-n120-s3")
-
-    def change(contents):
-        contents["vit_vs_cnn"]["origin"]["experiment"]["data"]["synthetic"]["seed"] = 5
-
-    _rewritten(cell / "checkpoints" / "last.ckpt", change)
-    assert "these are not the images that" in refused(cell)
-
-
-def test_a_test_set_that_was_to_stay_shut_is_opened_on_demand_only(refused, experiment):
-    cell = _cell(experiment, "vit-n120-s3")
-
-    def change(contents):
-        contents["vit_vs_cnn"]["origin"]["experiment"]["protocol"]["scored_on"] = "validation"
-
-    _rewritten(cell / "checkpoints" / "last.ckpt", change)
-    assert "--open-test-set" in refused(cell)
 
 
 @pytest.mark.parametrize(

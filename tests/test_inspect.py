@@ -168,7 +168,8 @@ class Mixing(nn.Module):
 
 def test_attention_that_cannot_be_had_is_said_where_no_method_needs_it_and_refused_where_one_does(tmp_path):
     one, images = inspected_run(Mixing(), "vit", tmp_path), shown()
-    found = inspect_network(one, images, ["centre"], grid_size=deletion_grid([one.network], (12, 20)))
+    found = inspect_network(one, images, ["centre"], grid_size=deletion_grid([one.network], (12, 20)), target_class=1)
+    assert found.target_classes.tolist() == [1] * len(images.data) != found.predicted.tolist()
     assert found.attention is None and "Mixing has no attention weights" in found.why_no_attention
     with pytest.raises(InputError, match="Mixing has no attention weights"):
         inspect_network(one, images, ["rollout"], grid_size=(3, 5))
@@ -194,13 +195,6 @@ def test_images_are_sent_to_the_device_of_the_network(tmp_path):
     network = nn.Sequential(nn.Conv2d(3, 5, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten())
     one = inspected_run(network.to("meta"), "resnet", tmp_path)
     assert images_for(one, shown().data.images).device.type == "meta"
-
-
-def test_maps_for_a_class_that_was_asked_for_are_scored_for_it(tmp_path):
-    one, images = inspected_run(Mixing(), "vit", tmp_path), shown()
-    found = inspect_network(one, images, ["centre"], grid_size=(3, 5), target_class=1)
-    assert found.target_classes.tolist() == [1] * len(images.data)
-    assert found.predicted.tolist() != [1] * len(images.data)
 
 
 def test_the_drawn_images_depend_on_the_seed_and_not_on_the_network(experiment):

@@ -81,7 +81,7 @@ def test_a_readme_has_the_near_duplicates_of_its_report(path):
     rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
     text = readme.read_text()
     for n, share in re.findall(r"^\| ([\d,]+) \|.*\| (0\.\d\d) % \|$", text, re.MULTILINE):
-        assert {row["share, %"] for row in rows if row["training images"] == n} == {share}
+        assert {row["share, %"] for row in rows if f"{row['training images']:,}" == n} == {share}
     if most := re.search(r"accuracies fall by at most (0\.\d+) points", text):
         assert min(float(row["difference, points"]) for row in rows) == -float(most[1])
 

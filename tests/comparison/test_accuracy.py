@@ -11,7 +11,7 @@ from tests.comparison.entries import CLASSES, given_answers
 from vit_vs_cnn.comparison.accuracy import choose_examples, compare_accuracy
 from vit_vs_cnn.runs.evaluation import Predictions
 from vit_vs_cnn.statistics.pair_comparison import Conclusion
-from vit_vs_cnn.statistics.significance import holm, mcnemar_exact
+from vit_vs_cnn.statistics.significance import mcnemar_exact
 
 
 def _right(share: float, seed: int, count: int = 997) -> np.ndarray:
@@ -58,14 +58,6 @@ def test_a_conclusion_needs_three_paired_seeds_and_equal_trials(seeds, trials, s
     assert obstacle in str(pair.obstacle)
     assert pair.is_primary
     assert pair.difference.low > 0 or len(seeds) == 2
-
-
-def test_several_pairs_are_adjusted_for_each_other():
-    tested = [given_answers(_right(0.6 + 0.05 * i, 10 * s + i), f"net{i}", seed=s) for i in range(4) for s in range(3)]
-    found = compare_accuracy(tested, CLASSES).pairs
-    assert len(found) == 6 and not any(one.is_primary for one in found)
-    assert [one.adjusted_p_value for one in found] == pytest.approx(holm([one.p_value for one in found]))
-    assert {one.adjusted_for for one in found} == {6}
 
 
 def test_confusion_and_top5_are_those_of_sklearn():

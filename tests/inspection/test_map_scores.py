@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pandas
 import pytest
 import torch
@@ -197,3 +198,33 @@ def test_a_mistake_of_the_user_is_one_line(change, message):
     given = {"network": Template(), "images": _images(), "methods": ["random"], "normalise": _scale}
     with pytest.raises(InputError, match=message):
         score_methods(**given | change)
+
+
+MASK_SIZE = (7, 11)
+
+
+def _noise(count, seed):
+    return torch.randn(count, *MASK_SIZE, generator=torch.Generator().manual_seed(seed))
+
+
+def test_measures_agree_with_loops_in_numpy():
+    maps, masks, ties = _noise(5, 0), _noise(5, 1) > 0.7, _noise(5, 2)
+    result = mask_agreement(maps, masks, ties)
+    for image in range(5):
+        values, mask = maps[image].numpy().ravel(), masks[image].numpy().ravel()
+        top = np.argsort(-values)[: mask.sum()]
+        positive = np.maximum(values, 0)
+        assert result.pointing[image] == mask[np.argmax(values)]
+        assert result.mass[image] == pytest.approx(positive[mask].sum() / positive.sum(), rel=1e-5)
+        assert result.rank[image] == pytest.approx(mask[top].mean())
+        assert result.area[image] == pytest.approx(mask.mean())
+
+
+def test_a_map_that_is_the_same_everywhere_is_as_good_as_chance():
+    masks = torch.zeros(2000, *MASK_SIZE, dtype=torch.bool)
+    masks[:, :2, :3] = True  # where an argmax without random ties would point
+    result = mask_agreement(torch.zeros(2000, *MASK_SIZE), masks, _noise(2000, 3))
+    area = 6 / 77
+    assert result.pointing.mean() == pytest.approx(area, abs=0.03)
+    assert result.rank.mean() == pytest.approx(area, abs=0.03)
+    torch.testing.assert_close(result.mass, torch.full((2000,), area))

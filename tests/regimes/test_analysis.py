@@ -63,14 +63,6 @@ def test_unfinished_experiment_is_analysed_as_far_as_it_goes():
     assert any(text.startswith(few) for text in begun.warnings())
 
 
-def test_known_predictions_narrow_the_difference():
-    """Otherwise models count as tested on independent images."""
-    results, answers = with_answers(seeded({"a": {7: 0.6}, "b": {7: 0.5}}, seeds=1))
-    known, unknown = (analyze(results, one).comparisons[0].difference for one in (answers, None))
-    assert known.value == pytest.approx(unknown.value)
-    assert known.high - known.low < 0.8 * (unknown.high - unknown.low)
-
-
 def test_table_of_results_has_the_analysis_of_its_results_and_plan(tmp_path):
     analysis = read_table_analysis(RECORD / "results.csv")
     assert analysis.primary is not None

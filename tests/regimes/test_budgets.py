@@ -36,12 +36,12 @@ def test_budgets_are_named_where_there_are_several_and_the_longest_is_last():
 
 def test_gain_of_a_longer_budget_is_the_paired_difference_of_its_seeds():
     results, correct = with_predictions(FOUR_TIMES)
-    gains = {one.model: one for one in BudgetResults(results, correct).gains()}
+    gains = {one.models: one for one in BudgetResults(results, correct).gains()}
     assert {(one.shorter, one.longer, one.factor) for one in gains.values()} == {("100 steps", "400 steps", 4.0)}
     rows = [np.stack([correct[f"vit-{steps}-{s}"] for s in range(5)]) for steps in (400, 100)]
     expected = difference_over_seeds(*map(SeedScores.from_correct, rows)).interval()
-    assert vars(gains["vit"].gain) == pytest.approx(vars(expected))
-    assert gains["vit"].gain.low > 0.15
+    assert vars(gains["vit",].change) == pytest.approx(vars(expected))
+    assert gains["vit",].change.low > 0.15
 
 
 @pytest.mark.parametrize(("late", "is_found"), [(0.6, False), (0.75, True)])

@@ -10,7 +10,7 @@ from tests.regimes.tables import PLAN, seeded
 from tests.results import changed
 from vit_vs_cnn.regimes.comparisons import Crossover, compare_all, find_crossovers
 from vit_vs_cnn.regimes.measurements import measure
-from vit_vs_cnn.statistics.pair_comparison import ComparisonTest, Conclusion, Obstacle, ObstacleKind
+from vit_vs_cnn.statistics.pair_comparison import Conclusion, Obstacle, ObstacleKind
 from vit_vs_cnn.statistics.significance import holm
 from vit_vs_cnn.statistics.variance import pool_seed_variance, two_way_anova
 
@@ -87,26 +87,6 @@ def test_obstacle_at_one_size_leaves_the_others_alone():
     first, second = compare_all(measured, PLAN, lambda *place: obstacle if place == ("a", "b", 7) else None)
     assert (first.conclusion, first.obstacle) == (Conclusion.NO_CONCLUSION, obstacle)
     assert second.conclusion is Conclusion.SIGNIFICANTLY_BETTER
-
-
-def test_failed_runs_are_counted_and_their_means_are_not_compared():
-    results = seeded({"a": {7: 0.7}, "b": {7: 0.6}}, seeds=8)
-    results = [changed(r, accuracy=0.1) if r.contender == "b" and r.seed < 6 else r for r in results]
-    (found,) = compare_all(measure(results, chance=0.1))
-    expected = stats.fisher_exact([[0, 8], [6, 2]]).pvalue
-    assert (found.test, found.p_value) == (ComparisonTest.FISHER, pytest.approx(expected))
-    assert found.obstacle is not None and found.obstacle.kind is ObstacleKind.UNSTABLE_TRAINING
-    (never,) = compare_all(measure(seeded({"a": {7: 0.7}, "b": {7: 0.1}}), chance=0.1))
-    assert never.conclusion is Conclusion.SIGNIFICANTLY_BETTER  # all runs failed: their mean describes each of them
-
-
-def test_folds_widen_the_interval_by_the_overlap_of_their_training_sets():
-    results = seeded({"a": {40: 0.7}, "b": {40: 0.6}}, spread=0.03, images=11)
-    fixed, folds = (
-        compare_all(measure(some))[0].distribution.seed_parts[0][0]
-        for some in (results, [changed(r, fold=r.seed) for r in results])
-    )
-    assert folds / fixed == pytest.approx(np.sqrt((1 / 3 + 11 / 40) * 3))
 
 
 def test_crossover_is_between_neighbouring_significant_sizes():

@@ -48,15 +48,6 @@ def test_costlier_model_is_recommended_only_if_it_is_better_at_equal_flops(resne
     assert advice(budget_grid(resnet | vit, macs=macs)).kind is kind
 
 
-def test_missing_evidence_is_named_as_seeds_and_test_images():
-    by_seeds = advice(seeded(EQUAL, seeds=3, images=1_000_000, spread=0.02))
-    assert by_seeds.kind is RecommendationKind.NOT_ENOUGH_EVIDENCE
-    assert by_seeds.seeds_needed is not None and by_seeds.seeds_needed > 3
-    by_images = advice(seeded(EQUAL, seeds=3, images=37, spread=0.0001))
-    assert by_images.seeds_needed is None
-    assert by_images.images_needed is not None and by_images.images_needed > 37
-
-
 def test_large_difference_without_evidence_is_no_recommendation():
     vit = seeded({"vit": {240: 0.706}}, images=60)
     vit = [changed(r, accuracy=accuracy) for r, accuracy in zip(vit, (0.826, 0.606, 0.686), strict=True)]

@@ -237,21 +237,19 @@ def class_accuracies(groups: Mapping[str, Sequence[ScoredNetwork]], class_names:
             (SeedScores.from_correct(a[:, labels == i]), SeedScores.from_correct(b[:, labels == i])) for i in classes
         ]
         p_values = [*holm([compare_models(("", ""), *pair, paired=paired).p_value for pair in scores])]
+    answers = {
+        name: [torch.cat([getattr(t.predictions, part) for t in members]) for part in ("labels", "correct")]
+        for name, members in groups.items()
+    }
     return [
         ClassAccuracy(
             class_names[index],
             int((labels == index).sum()),
-            {name: _accuracy_of_class(members, index) for name, members in groups.items()},
+            {name: float(hits[of_class == index].double().mean()) for name, (of_class, hits) in answers.items()},
             p,
         )
         for index, p in zip(classes, p_values, strict=True)
     ]
-
-
-def _accuracy_of_class(members: Sequence[ScoredNetwork], index: int) -> float:
-    """Share of correct predictions on images of a class, over all networks."""
-    correct = torch.cat([member.predictions.correct[member.predictions.labels == index] for member in members])
-    return float(correct.double().mean())
 
 
 def confusion(members: Sequence[ScoredNetwork], classes: int) -> list[list[int]]:

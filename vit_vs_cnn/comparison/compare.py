@@ -100,10 +100,11 @@ def choose_parts(parts: Sequence[str] | None, skip: Sequence[str] | None = None)
     """The named parts, or all but the skipped ones. Raises InputError: an unknown part, or none is left."""
     if parts is not None and skip is not None:
         raise InputError("take either parts or skip")
-    given = parts if skip is None else skip
-    names = (given,) if isinstance(given, str) else tuple(given or ())
-    if unknown := [name for name in names if name not in tuple(Part)]:
-        raise InputError(f"part {unknown[0]!r} is not one of {', '.join(Part)}")
+    words = parts if skip is None else skip
+    names = (words,) if isinstance(words, str) else tuple(words or ())
+    for name in names:
+        if name not in tuple(Part):
+            raise InputError(f"part {name!r} is not one of {', '.join(Part)}")
     chosen = tuple(part for part in Part if (part in names if parts is not None else part not in names))
     if not chosen:
         raise InputError(f"no part is left; there are {', '.join(Part)}")

@@ -11,7 +11,7 @@ out.
 """
 
 import io
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -151,8 +151,12 @@ def elastic(images: Tensor, units: float, generator: Generator) -> Tensor:
 
 def pixelate(images: Tensor, share: float, generator: Generator) -> Tensor:
     """Replace blocks by their mean colour; ``share`` is the number of blocks along a side divided by the pixels."""
-    rows, cols = (_block_means(size, max(1, round(size * share))) for size in images.shape[-2:])
-    return rows @ images @ cols
+    means = []
+    for size in images.shape[-2:]:  # the matrix that replaces each value by the mean of its block
+        block = (torch.arange(size) * max(1, round(size * share))) // size
+        same = (block[:, None] == block).float()
+        means.append(same / same.sum(1, keepdim=True))
+    return means[0] @ images @ means[1]
 
 
 def jpeg(images: Tensor, quality: float, generator: Generator) -> Tensor:
@@ -160,15 +164,12 @@ def jpeg(images: Tensor, quality: float, generator: Generator) -> Tensor:
     pixels = _to_bytes(images)
     if images.shape[1] not in (1, 3):
         pixels = pixels.flatten(0, 1)[:, None]
-    return torch.stack([_compress(image, int(quality)) for image in pixels]).view(images.shape).float() / 255
-
-
-def _compress(image: UInt8[Tensor, "channels rows cols"], quality: int) -> UInt8[Tensor, "channels rows cols"]:
-    values = image.movedim(0, 2).squeeze(2).numpy()  # one channel has no third axis in Pillow
-    file = io.BytesIO()
-    Image.fromarray(values).save(file, "JPEG", quality=quality)
-    decoded = torch.from_numpy(np.array(Image.open(file)))
-    return decoded.view(*image.shape[1:], len(image)).movedim(2, 0)
+    decoded = []
+    for image in pixels:
+        values, file = image.movedim(0, 2).squeeze(2).numpy(), io.BytesIO()  # one channel has no third axis in Pillow
+        Image.fromarray(values).save(file, "JPEG", quality=int(quality))
+        decoded.append(torch.from_numpy(np.array(Image.open(file))).view(*image.shape[1:], len(image)).movedim(2, 0))
+    return torch.stack(decoded).view(images.shape).float() / 255
 
 
 CORRUPTIONS: Mapping[str, Corruption] = {
@@ -264,16 +265,12 @@ def _correct_answers(groups: Mapping[str, Sequence[ComparisonEntry]], images: La
 def corrupt(images: Bytes, name: str, level: int, *, seed: int = 0) -> Bytes:
     """Images with a corruption. The same seed gives the same bytes, and image i does not depend on later ones."""
     function, strengths = CORRUPTIONS[name]
-    chunks = [_to_bytes(function(part, strengths[level - 1], draw)) for part, draw in _chunks(images, name, seed)]
-    return torch.cat(chunks)[: len(images)]
-
-
-def _chunks(images: Tensor, name: str, seed: int) -> Iterator[tuple[Tensor, Generator]]:
-    """Parts of the images, in [0, 1], with their generators. The last part is filled up with its last image."""
+    chunks = []
     for number, part in enumerate(images.split(CHUNK)):
-        padded = torch.cat([part, part[-1:].expand(CHUNK - len(part), -1, -1, -1)])
+        padded = torch.cat([part, part[-1:].expand(CHUNK - len(part), -1, -1, -1)])  # with its last image
         generator = torch.Generator().manual_seed(derive_seed(seed, "corruption", name, number))
-        yield padded.float() / 255, generator
+        chunks.append(_to_bytes(function(padded.float() / 255, strengths[level - 1], generator)))
+    return torch.cat(chunks)[: len(images)]
 
 
 def _to_bytes(images: Float[Tensor, "count channels rows cols"]) -> Bytes:
@@ -293,13 +290,6 @@ def _blur(images: Tensor, sigma: float) -> Tensor:
     offset = torch.arange(-int(3 * sigma + 1), int(3 * sigma + 1) + 1).float()
     line = torch.exp(-0.5 * (offset / sigma) ** 2)
     return _filter(_filter(images, line[None]), line[:, None])
-
-
-def _block_means(size: int, blocks: int) -> Tensor:
-    """The matrix that replaces each of ``size`` values by the mean of its block."""
-    block = (torch.arange(size) * blocks) // size
-    same = (block[:, None] == block).float()
-    return same / same.sum(1, keepdim=True)
 
 
 def _filter(images: Tensor, kernels: Tensor) -> Tensor:

@@ -1,5 +1,6 @@
 """The networks of a comparison: opened from paths, named, and evaluated once on their test images."""
 
+import functools
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -18,7 +19,7 @@ from vit_vs_cnn.runs.experiment_folder import longest_budget, read_finished_resu
 from vit_vs_cnn.runs.networks import check_logits
 from vit_vs_cnn.runs.result import RunResult, read_result
 from vit_vs_cnn.runs.run import Run
-from vit_vs_cnn.runs.test_set_log import LogSummary, TestSetLog, output_folder, summarize_log
+from vit_vs_cnn.runs.test_set_log import TestSetLog, output_folder, summarize_log
 from vit_vs_cnn.runs.trained_network import TrainedNetwork, open_network
 from vit_vs_cnn.statistics.pair_comparison import Obstacle
 
@@ -203,7 +204,16 @@ def load_entries(
         if network.name in groups:
             raise InputError(f"{path}: {network.name} is the name of another row; give it another (LABEL={path})")
         groups.add(network.name)
-        entries.append(_external_entry(network, first, data))
+        validation = data.pool(first).draw(first.cell.train_size, first.cell.seed).validation
+        entries.append(
+            ComparisonEntry(
+                trained=network,
+                group=network.name,
+                test=test,
+                log=data.log(first),
+                validation=validation if len(validation) else None,
+            )
+        )
     _check_distinct(entries)
     for entry in entries:
         entry.trained.network.to(device)
@@ -271,7 +281,7 @@ class _TestImages:
     def __init__(self, root: Path | None) -> None:
         self._root = root
         self._pools: dict[str, ExperimentData] = {}
-        self._log_summaries: dict[tuple[Path, str], LogSummary] = {}
+        self._summarize_log = functools.cache(summarize_log)
 
     def pool(self, trained: TrainedNetwork) -> ExperimentData:
         data = trained.cell.experiment.to_dict()["data"]
@@ -291,10 +301,8 @@ class _TestImages:
         experiment = experiment_folder(trained)
         if experiment is None:
             return None
-        key = experiment, self.pool(trained).test_set(trained.cell.seed)
-        if key not in self._log_summaries:
-            self._log_summaries[key] = summarize_log(*key)
-        return self._log_summaries[key].find_obstacle(trained.cell.contender, trained.cell.experiment.name)
+        summary = self._summarize_log(experiment, self.pool(trained).test_set(trained.cell.seed))
+        return summary.find_obstacle(trained.cell.contender, trained.cell.experiment.name)
 
 
 def experiment_folder(trained: TrainedNetwork) -> Path | None:
@@ -343,16 +351,17 @@ def _check_classes(trained: TrainedNetwork, test: LabelledImages, path: str, fir
 def _name_rows(networks: Sequence[tuple[TrainedNetwork, str]]) -> dict[int, tuple[str, str]]:
     """Name and row of each network, by ``id``, from the networks with their labels.
 
-    A row contains runs that differ by the seed alone. Its name is the shortest that no other row has: the contender
-    or the label; then with the training size; with the experiment's name.
+    A row contains runs that differ by the seed alone: of one recipe, contender, file and label. Its name is the
+    shortest that no other row has: the contender or the label; then with the training size; with the experiment's name.
 
     Raises:
         InputError: runs of several recipes have the same name.
     """
-    hashes = [_hash_of_row(network, label) for network, label in networks]
-    contenders: dict[str, set[str]] = {}
+    hashes, contenders = [], dict[str, set[str]]()
     for network, label in networks:
-        contenders.setdefault(label, set()).add(network.cell.contender)
+        cell = network.cell
+        hashes.append((hash_settings(run_identity(_settings(cell))), cell.contender, _file_suffix(network), label))
+        contenders.setdefault(label, set()).add(cell.contender)
     for with_experiment, with_size in itertools.product((False, True), repeat=2):
         rows = []
         for network, label in networks:
@@ -362,17 +371,9 @@ def _name_rows(networks: Sequence[tuple[TrainedNetwork, str]]) -> dict[int, tupl
             size = f"-n{cell.train_size}" if with_size else ""
             rows.append("/".join(filter(None, (start, contender))) + size + _file_suffix(network))
         if len({*rows}) == len({*hashes}) == len({*zip(rows, hashes, strict=True)}):
-            return {
-                id(network): (f"{row}-s{network.cell.seed}", row)
-                for (network, _), row in zip(networks, rows, strict=True)
-            }
+            pairs = zip(networks, rows, strict=True)
+            return {id(network): (f"{row}-s{network.cell.seed}", row) for (network, _), row in pairs}
     raise InputError("several recipes have the same name; name the rows by labels (LABEL=PATH)")
-
-
-def _hash_of_row(trained: TrainedNetwork, label: str) -> str:
-    """Hash of what makes a row. Two contenders are two rows, even with the same recipe."""
-    recipe, file = run_identity(_settings(trained.cell)), _file_suffix(trained)
-    return hash_settings({"recipe": recipe, "contender": trained.cell.contender, "file": file, "label": label})
 
 
 def _settings(cell: Run) -> dict[str, Any]:
@@ -433,17 +434,4 @@ def _entry_of_run(trained: TrainedNetwork, names: tuple[str, str], data: _TestIm
         result=result,
         validation=subset.validation if len(subset.validation) else None,
         stored=folder / "predictions.npz" if result else None,
-    )
-
-
-def _external_entry(trained: TrainedNetwork, first: TrainedNetwork, data: _TestImages) -> ComparisonEntry:
-    """A network without a run, with the test images and the log of the first network that has a run."""
-    pool, cell = data.pool(first), first.cell
-    validation = pool.draw(cell.train_size, cell.seed).validation
-    return ComparisonEntry(
-        trained=trained,
-        group=trained.name,
-        test=pool.test(cell.seed),
-        log=data.log(first),
-        validation=validation if len(validation) else None,
     )

@@ -116,24 +116,17 @@ def _layers_with_features(entry: ComparisonEntry, test: LabelledImages) -> list[
     return list(compute_features(trained.network, trained.normalise(test.images[:2].to(device)), names))
 
 
-def layer_names(network: nn.Module) -> list[str]:
+def layer_names(network: nn.Module, prefix: str = "") -> list[str]:
     """Names of the layers that are compared, in order: the blocks, and the modules before and after them.
 
     A container of blocks is replaced by its members. A block, and any module without blocks inside, is one layer.
     Modules without parameters are left out.
     """
-    return _layers(network, "") or [
-        name for name, module in network.named_modules() if name and _has_parameters(module)
-    ]
-
-
-def _layers(module: nn.Module, prefix: str) -> list[str]:
     names = []
-    for name, child in module.named_children():
-        if not _has_parameters(child):
-            continue
-        path = f"{prefix}{name}"
-        names += _layers(child, f"{path}.") if _has_blocks(child) else [path]
+    for name, child in network.named_children():
+        if _has_parameters(child):
+            path = f"{prefix}{name}"
+            names += layer_names(child, f"{path}.") if _has_blocks(child) else [path]
     return names
 
 

@@ -10,7 +10,6 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.inspection.locality.measures import attention_distance, uniform_distance
 from vit_vs_cnn.models.input_wrappers import PermutedInput, ResizedInput, resize_for, unwrap
 from vit_vs_cnn.models.recording import AttentionRecorder, evaluation_mode, record_calls, use_torch_attention
 from vit_vs_cnn.models.vit import VisionTransformer
@@ -92,21 +91,6 @@ class AttentionMaps:
 
     def to_grid(self, patches: Float[Tensor, "batch patches"]) -> Float[Tensor, "batch rows cols"]:
         return patches.unflatten(1, self.grid_size)
-
-
-def attention_distances(
-    maps: AttentionMaps, seen_size: tuple[int | float, int | float]
-) -> tuple[list[Float[Tensor, "heads"]], float]:
-    """Mean attention distance in pixels of each head of each layer, and that of uniform attention.
-
-    Arguments:
-        seen_size: (rows, cols) in pixels of the area that the patches cover (``models.input_wrappers.visible_size``).
-    """
-    patch = (seen_size[0] / maps.grid_size[0], seen_size[1] / maps.grid_size[1])
-    distances = [
-        attention_distance(layer, maps.grid_size, patch, extra_tokens=maps.extra_tokens) for layer in maps.weights
-    ]
-    return distances, uniform_distance(maps.grid_size, patch)
 
 
 def attention_maps(

@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Sequence
 
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from vit_vs_cnn.errors import InputError
@@ -69,7 +69,10 @@ class DeletionTest:
         self.network, self.images, self.classes, self.grid_size = network, images, classes, grid_size
         self.counts = token_counts(self.tokens, min(steps, self.tokens))
         self._ties = image_noise(images, "ties").flatten(1)[:, : self.tokens]
-        self._places = _token_of_pixels(grid_size, images)
+        rows, cols = (
+            torch.arange(side, device=images.device) * n // side for n, side in zip(grid_size, size, strict=True)
+        )
+        self._places = rows[:, None] * grid_size[1] + cols  # token of each pixel; the grid need not divide the image
         self._fills: dict[str, Images] = {}
         self._ends: dict[str, Tensor] = {"": self._probability(images)}
 
@@ -124,10 +127,3 @@ def deletion_grid(networks: Sequence[nn.Module], image_size: tuple[int, int]) ->
 def token_counts(tokens: int, steps: int) -> list[int]:
     """Number of replaced tokens at each point of a curve, from none to all."""
     return [tokens * step // steps for step in range(steps + 1)]
-
-
-def _token_of_pixels(grid_size: tuple[int, int], images: Tensor) -> Int64[Tensor, "rows cols"]:
-    """Number of the token of each pixel; the grid need not divide the image."""
-    axes = zip(grid_size, images.shape[-2:], strict=True)
-    row, col = (torch.arange(length, device=images.device) * tokens // length for tokens, length in axes)
-    return row[:, None] * grid_size[1] + col

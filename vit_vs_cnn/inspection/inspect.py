@@ -342,8 +342,14 @@ def open_networks(paths: Sequence[Path], *, trust: bool = False) -> list[Trained
     for path in paths:
         is_experiment = (path / "grid.json").exists()
         results += _of_experiment(path, trust) if is_experiment else [open_network(path, trust=trust)]
+    first = results[0]
     for trained in results:
-        _check_alike(results[0], trained)
+        pair = f"{first.path} and {trained.path}"
+        if first.class_names != trained.class_names:
+            raise InputError(f"{pair} have different classes and cannot be inspected on the same images")
+        if first.image_shape != trained.image_shape:
+            shapes = f"{first.image_shape}, {trained.image_shape}"
+            raise InputError(f"{pair} are for images of different shapes: {shapes}")
     networks = [*{trained.path.resolve(): trained for trained in results}.values()]
     if len({network.name for network in networks}) < len(networks):
         return [replace(network, name=str(network.path)) for network in networks]
@@ -375,8 +381,7 @@ def select_images(
     """
     numbers = [int(word) for word in words if word.isdecimal()]
     if words and not numbers:
-        files = [file for word in words for file in _files(Path(word), count)]
-        return InspectedImages(_decode(files, trained), "chosen files")
+        return InspectedImages(_read_images(words, trained, count), "chosen files")
     if len(numbers) < len(words):
         raise InputError("images: name either files or numbers of test images")
     data, source = _scored_images(trained, root, others)
@@ -401,16 +406,6 @@ def _of_experiment(folder: Path, trust: bool) -> list[TrainedNetwork]:
     return [kinds[kind] for kind in (True, False) if kind in kinds]
 
 
-def _check_alike(first: TrainedNetwork, second: TrainedNetwork) -> None:
-    if first.class_names != second.class_names:
-        raise InputError(
-            f"{first.path} and {second.path} have different classes and cannot be inspected on the same images"
-        )
-    if first.image_shape != second.image_shape:
-        shapes = f"{first.image_shape}, {second.image_shape}"
-        raise InputError(f"{first.path} and {second.path} are for images of different shapes: {shapes}")
-
-
 def _scored_images(
     trained: TrainedNetwork, root: Path | None, others: Sequence[TrainedNetwork]
 ) -> tuple[LabelledImages, str]:
@@ -429,17 +424,16 @@ def _scored_images(
     return validation, f"the {len(validation):,} validation images"
 
 
-def _files(path: Path, count: int) -> list[Path]:
-    if not path.exists():
-        raise InputError(f"images: {path}: no such file or folder, and not the number of a test image")
-    if not path.is_dir():
-        return [path]
-    if not (files := image_files(path)):
-        raise InputError(f"images: {path} contains no image ({ENDINGS})")
-    return files[:count]
-
-
-def _decode(files: Sequence[Path], trained: TrainedNetwork) -> LabelledImages:
+def _read_images(words: Sequence[str], trained: TrainedNetwork, count: int) -> LabelledImages:
+    """Images of files, and of folders at most ``count``, with the classes that their folders are named by."""
+    files: list[Path] = []
+    for path in map(Path, words):
+        if not path.exists():
+            raise InputError(f"images: {path}: no such file or folder, and not the number of a test image")
+        paths = image_files(path)[:count] if path.is_dir() else [path]
+        if not paths:
+            raise InputError(f"images: {path} contains no image ({ENDINGS})")
+        files += paths
     pixels = trained.decode_images([InputImage(escape_name(file), file) for file in files])
     class_indices = {name: number for number, name in enumerate(trained.class_names)}
     labels = [class_indices.get(file.resolve().parent.name, UNKNOWN) for file in files]

@@ -230,9 +230,9 @@ def _score(
     row["constant"] = constant
     largest = []
     for stage, correlations in stages.items():
-        known, name = [value for value in correlations if not math.isnan(value)], f"sanity_{stage.replace(' ', '_')}"
-        largest.append(max(map(abs, known), default=None))
-        row |= {name: fmean(known) if known else None, f"{name}_sd": stdev(known) if len(known) > 1 else None}
+        numbers, name = [value for value in correlations if not math.isnan(value)], f"sanity_{stage.replace(' ', '_')}"
+        largest.append(max(map(abs, numbers), default=None))
+        row |= {name: fmean(numbers) if numbers else None, f"{name}_sd": stdev(numbers) if len(numbers) > 1 else None}
         row[f"{name}_max"] = largest[-1]
     moves = None if largest[-1] is None else largest[-1] < MAX_CORRELATION_OF_SENSITIVE_MAP
     notes = {

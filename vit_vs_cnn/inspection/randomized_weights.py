@@ -77,7 +77,9 @@ def parameter_groups(network: nn.Module) -> dict[str, list[str]]:
     """
     groups: dict[str, list[str]] = {}
     for name, _ in network.named_parameters():
-        groups.setdefault(_part_of(name), []).append(name)
+        numbered = re.match(r"(.*?\.)?\d+(\.\d+)*(?=\.|$)", name)
+        part = numbered[0] if numbered else name.partition(".")[0] if "." in name else "tokens and positions"
+        groups.setdefault(part, []).append(name)
     return dict(reversed(groups.items()))
 
 
@@ -133,11 +135,3 @@ def rank_correlation(first: Maps, second: Maps) -> Float[Tensor, "batch"]:
     correlation[~is_undefined], _ = pearsonr(ranks[0][~is_undefined], ranks[1][~is_undefined], axis=1)
     same = (first == second).flatten(1).all(dim=1).cpu().numpy()
     return torch.from_numpy(np.where(same & ~is_undefined, 1.0, correlation))
-
-
-def _part_of(name: str) -> str:
-    """Name of the part of a parameter: up to its first numbers, or its first word."""
-    if "." not in name:
-        return "tokens and positions"
-    numbered = re.match(r"(.*?\.)?\d+(\.\d+)*(?=\.|$)", name)
-    return numbered[0] if numbered else name.partition(".")[0]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.regimes.budgets import BudgetGain, BudgetInteraction, BudgetResults, EqualCostDifference
+from vit_vs_cnn.regimes.budgets import BudgetEffect, BudgetResults, EqualCostDifference
 from vit_vs_cnn.regimes.caveats import (
     Caveat,
     CaveatKind,
@@ -21,7 +21,7 @@ from vit_vs_cnn.regimes.caveats import (
 )
 from vit_vs_cnn.regimes.comparisons import Crossover, compare_all, find_crossovers
 from vit_vs_cnn.regimes.forecast import FORECAST_FACTOR, MIN_SIZES_FOR_FORECAST, Forecast, extrapolate
-from vit_vs_cnn.regimes.measurements import AccuracyPoint, Measurements
+from vit_vs_cnn.regimes.measurements import AccuracyPoint
 from vit_vs_cnn.regimes.model_summaries import ModelSummary, summarize_models
 from vit_vs_cnn.regimes.recommendation import Recommendation, recommend
 from vit_vs_cnn.runs.analysis_plan import AnalysisPlan, read_plan
@@ -60,8 +60,8 @@ class Analysis:
     accuracies: tuple[AccuracyPoint, ...]
     comparisons: tuple[PairComparison, ...]
     crossovers: tuple[Crossover, ...]
-    gains: tuple[BudgetGain, ...]
-    interactions: tuple[BudgetInteraction, ...]
+    gains: tuple[BudgetEffect, ...]
+    interactions: tuple[BudgetEffect, ...]
     equal_cost: tuple[EqualCostDifference, ...]
     forecasts: tuple[Forecast, ...]
     caveats: tuple[Caveat, ...]
@@ -119,12 +119,19 @@ def analyze(
         InputError: there are no results or two results of one run, or the predictions are of other runs.
     """
     objections = log_objections or {}
-    ordered = sorted(_planned_results(results, plan), key=lambda result: result.coordinates)
+    planned = [r for r in results if plan is not None and r.seed in plan.analysed_seeds]
+    ordered = sorted(planned or results, key=lambda result: result.coordinates)
     chance, correct = (None, None) if answers is None else (answers.majority, answers.correct)
     budgets = BudgetResults(ordered, correct, chance)
     longest, measured = budgets.groups[budgets.names[-1]], budgets.longest
     models = summarize_models(longest)
-    comparisons = _compare(longest, measured, plan, objections)
+    runs = group_results(longest)
+
+    def find_obstacle(first: str, second: str, size: int) -> Obstacle | None:
+        both = runs[first, size], runs[second, size]
+        return budget_obstacle(plan, itertools.chain(*both)) or blocking_obstacle(*both, objections)
+
+    comparisons = compare_all(measured, plan, find_obstacle)
     pairs = {(comparison.first, comparison.second): 1 - comparison.error_rate for comparison in comparisons}
     accuracies = [point for budget in budgets.names for point in budgets.measured[budget].points(budget)]
     points = [point for point in accuracies if point.budget == budgets.names[-1]]
@@ -167,24 +174,6 @@ def analyze(
     )
 
 
-def _planned_results(results: Sequence[RunResult], plan: AnalysisPlan | None) -> Sequence[RunResult]:
-    """Results of planned seeds; all results if none of their seeds was planned."""
-    planned = [r for r in results if plan is not None and r.seed in plan.analysed_seeds]
-    return planned or results
-
-
-def _compare(
-    results: Sequence[RunResult], measured: Measurements, plan: AnalysisPlan | None, log_objections: LogObjections
-) -> list[PairComparison]:
-    runs = group_results(results)
-
-    def find_obstacle(first: str, second: str, size: int) -> Obstacle | None:
-        both = runs[first, size], runs[second, size]
-        return budget_obstacle(plan, itertools.chain(*both)) or blocking_obstacle(*both, log_objections)
-
-    return compare_all(measured, plan, find_obstacle)
-
-
 def read_analysis(folder: Path) -> tuple[Analysis, list[RunResult], Answers | None]:
     """Analyse the finished runs of an experiment's folder.
 
@@ -197,7 +186,9 @@ def read_analysis(folder: Path) -> tuple[Analysis, list[RunResult], Answers | No
         InputError: the folder has no experiment, or none of its runs is finished.
     """
     results = sorted(read_finished_results(folder).values(), key=_sort_key)
-    plan, objections = read_plan(folder), find_log_objections(folder, results)
+    plan, log = read_plan(folder), summarize_log(folder, results[0].test_set)
+    obstacles = {model: log.find_obstacle(model) for model in dict.fromkeys(result.contender for result in results)}
+    objections = {model: obstacle for model, obstacle in obstacles.items() if obstacle is not None}
     try:
         answers = load_predictions(folder, results)
     except InputError as error:
@@ -207,13 +198,6 @@ def read_analysis(folder: Path) -> tuple[Analysis, list[RunResult], Answers | No
         caveat = Caveat(CaveatKind.PREDICTIONS_UNREADABLE, CaveatSeverity.WEAKENS, text)
         return analysis.with_caveat(caveat), results, None
     return analyze(results, answers, plan=plan, log_objections=objections), results, answers
-
-
-def find_log_objections(folder: Path, results: Sequence[RunResult]) -> dict[str, Obstacle]:
-    """Reasons in the test-set log against a conclusion on a model, by its key."""
-    log = summarize_log(folder, results[0].test_set)
-    models = dict.fromkeys(result.contender for result in results)
-    return {model: objection for model in models if (objection := log.find_obstacle(model)) is not None}
 
 
 def read_table_analysis(path: Path) -> Analysis:

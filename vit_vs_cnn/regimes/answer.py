@@ -164,8 +164,8 @@ def _table(
     shown = [*pair, *rest]
     curves = [{point.train_size: point for point in analysis.curve(model.key)} for model in shown]
     names = [model.display_name for model in shown]
-    difference = "first - second" if rest else " - ".join(names)
-    columns = ["training images", *names, f"{difference}, points (95 % CI)" if len(pair) > 1 else "95 % CI", ""]
+    header = f"{'first - second' if rest else ' - '.join(names)}, points (95 % CI)" if len(pair) > 1 else "95 % CI"
+    columns = ["training images", *names, header, ""]
     comparisons = (
         {} if len(pair) < 2 else {c.train_size: c for c in analysis.pair_comparisons(pair[0].key, pair[1].key)}
     )
@@ -177,7 +177,10 @@ def _table(
         accuracies = ["-" if point is None else _percent(point.accuracy) for point in points]
         comparison = comparisons.get(size)
         if comparison is not None:
-            details = [_difference(comparison, pair[0].key), _conclusion(analysis, comparison)]
+            difference = comparison.difference if comparison.first == pair[0].key else -comparison.difference
+            level = "" if comparison.error_rate == 0.05 else f", {100 * (1 - comparison.error_rate):.0f} % CI"
+            text = f"{100 * difference.value:+.1f} ({format_interval(difference)}{level})"
+            details = [text, _conclusion(analysis, comparison)]
         elif len(pair) == 1 and points[0] is not None:
             details = [f"{100 * points[0].accuracy.low:.1f} to {100 * points[0].accuracy.high:.1f}", ""]
         else:
@@ -196,12 +199,6 @@ def _further_comparisons(analysis: Analysis) -> list[str]:
         lines.append(f"With {primary.train_size:,} images: {text}.")
         rest.remove(primary)
     return [*lines, *[f"The report contains {format_count(len(rest), 'more comparison')}."] * bool(rest)]
-
-
-def _difference(comparison: PairComparison, first: str) -> str:
-    difference = comparison.difference if comparison.first == first else -comparison.difference
-    level = "" if comparison.error_rate == 0.05 else f", {100 * (1 - comparison.error_rate):.0f} % CI"
-    return f"{100 * difference.value:+.1f} ({format_interval(difference)}{level})"
 
 
 def _conclusion(analysis: Analysis, comparison: PairComparison) -> str:
@@ -407,19 +404,19 @@ def _more_training(analysis: Analysis, shown: Sequence[ModelSummary]) -> str:
     keys, names, size = [model.key for model in shown], analysis.display_names, analysis.sizes[-1]
     gains = [gain for gain in analysis.gains if gain.train_size == size and gain.longer == analysis.budgets[-1]]
     texts = [
-        f"the {names[gain.model]} gained {100 * gain.gain.value:.1f} points ({format_interval(gain.gain)})"
+        f"the {names[key]} gained {100 * gain.change.value:.1f} points ({format_interval(gain.change)})"
         for key in keys
         for gain in gains
-        if gain.model == key
+        if gain.models == (key,)
     ]
     if not texts:
         return f"not tested with {size:,} images{longer}."
     change = f"{gains[0].factor:.2g} times the steps ({gains[0].shorter} to {analysis.budgets[-1]})"
     sentences = [f"with {change}, {' and '.join(texts)}."]
     for result in analysis.interactions if analysis.seeds >= MIN_SEEDS_FOR_CONCLUSION else ():
-        is_shown = {result.first, result.second} == {*keys} and result.train_size == size
-        if is_shown and result.adjusted_p_value < 0.05:
-            difference = result.change if result.first == keys[0] else -result.change
+        is_shown = {*result.models} == {*keys} and result.train_size == size
+        if is_shown and (result.adjusted_p_value or 0) < 0.05:
+            difference = result.change if result.models[0] == keys[0] else -result.change
             sentences.append(
                 f"The difference changed by {100 * difference.value:+.1f} points ({format_interval(difference)}) from "
                 f"{result.shorter} to {result.longer}."

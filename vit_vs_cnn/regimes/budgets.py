@@ -30,37 +30,23 @@ class CostKind(StrEnum):
 
 
 @dataclass(frozen=True)
-class BudgetGain:
-    """Gain in accuracy of one model from a longer budget, paired by seed and image.
+class BudgetEffect:
+    """Effect of a longer budget on the accuracy of one model, or on the difference of two models.
 
     Arguments:
-        factor: cost of the longer budget relative to the shorter one.
+        models: the model, or the two models of the difference (first minus second).
+        factor: steps of the longer budget relative to the shorter one.
+        change: accuracy or difference with the longer budget minus that with the shorter one, paired by seed and image.
+        adjusted_p_value: p-value of no change of a difference, adjusted for the training-set sizes of the pair (Holm).
     """
 
-    model: str
+    models: tuple[str, ...]
     train_size: int
     shorter: str
     longer: str
     factor: float
-    gain: Estimate
-
-
-@dataclass(frozen=True)
-class BudgetInteraction:
-    """Change of the difference of two models between the shortest and the longest budget.
-
-    Arguments:
-        change: difference (``first`` minus ``second``) with the longest budget minus the difference with the shortest.
-        adjusted_p_value: p-value of no change, adjusted for the training-set sizes of the pair (Holm).
-    """
-
-    first: str
-    second: str
-    train_size: int
-    shorter: str
-    longer: str
     change: Estimate
-    adjusted_p_value: float
+    adjusted_p_value: float | None = None
 
 
 @dataclass(frozen=True)
@@ -110,20 +96,20 @@ class BudgetResults:
         self.names = tuple(self.groups)
         self.longest = self.measured[self.names[-1]]
 
-    def gains(self) -> list[BudgetGain]:
-        """Gain of each budget over the next shorter one, for every model and training-set size."""
+    def gains(self) -> list[BudgetEffect]:
+        """Gain in accuracy of each budget over the next shorter one, for every model and training-set size."""
         results = []
         for shorter, longer in pairwise(self.names):
-            factor = _mean_steps(self.groups[longer]) / _mean_steps(self.groups[shorter])
             for model, size in itertools.product(self.measured[longer].models, self.measured[longer].sizes):
                 if seeds := self._shared_seeds((shorter, longer), size, model):
                     long, short = (self.measured[text].scores(model, size, seeds) for text in (longer, shorter))
-                    gain = difference_over_seeds(long, short, test_train_ratio=self.longest.test_train_ratio)
-                    results.append(BudgetGain(model, size, shorter, longer, factor, gain.interval()))
+                    gain = difference_over_seeds(long, short, test_train_ratio=self.longest.test_train_ratio).interval()
+                    factor = self._factor(shorter, longer)
+                    results.append(BudgetEffect((model,), size, shorter, longer, factor, gain))
         return results
 
-    def interactions(self, first: str, second: str) -> list[BudgetInteraction]:
-        """Test whether the difference of two models changed from the shortest to the longest budget, by size."""
+    def interactions(self, first: str, second: str) -> list[BudgetEffect]:
+        """Change of the difference of two models from the shortest to the longest budget, by size."""
         ends, ratio = (self.names[0], self.names[-1]), self.longest.test_train_ratio
         gains: dict[int, tuple[SeedScores, SeedScores]] = {}
         for size in self.longest.sizes if len(self.names) > 1 else ():
@@ -136,9 +122,13 @@ class BudgetResults:
         results = {size: _interaction(*pair, pool_seed_variance(changes, size), ratio) for size, pair in gains.items()}
         adjusted = holm([result.p_value for result in results.values()])
         return [
-            BudgetInteraction(first, second, size, *ends, result.interval(), p)
+            BudgetEffect((first, second), size, *ends, self._factor(*ends), result.interval(), p)
             for (size, result), p in zip(results.items(), adjusted, strict=True)
         ]
+
+    def _factor(self, shorter: str, longer: str) -> float:
+        steps = [fmean(max(1, r.cost.steps) for r in self.groups[text]) for text in (shorter, longer)]
+        return steps[1] / steps[0]
 
     def equal_cost(self, first: str, second: str, *, confidence: float = 0.95) -> list[EqualCostDifference]:
         """Compare two models at equal steps and at equal training FLOPs, at every training-set size.
@@ -249,7 +239,3 @@ def _mixture(shorter: SeedScores, longer: SeedScores, share: float) -> SeedScore
 
 def _cost(result: RunResult, cost: CostKind) -> float:
     return float(result.cost.steps if cost is CostKind.STEPS else result.cost.flops)
-
-
-def _mean_steps(results: Sequence[RunResult]) -> float:
-    return fmean(max(1, result.cost.steps) for result in results)

@@ -72,23 +72,13 @@ def compare_all(
             else:
                 is_primary = single_pair and size == measured.sizes[-1]
                 analysis = PlannedAnalysis(tuple(shared), ComparisonRules(obstacle=obstacle, is_primary=is_primary))
-            results.append(_compare(measured, names, size, analysis))
+            first, second = (measured.scores(name, size, analysis.seeds) for name in names)
+            failed = measured.failed_runs(first), measured.failed_runs(second)
+            variance = None if any(failed) else _seed_variance(measured, names, size, analysis.seeds)
+            options = {"seed_variance": variance, "test_train_ratio": measured.test_train_ratio, "failed_runs": failed}
+            comparison = compare_models(names, first, second, **options, rules=analysis.rules)
+            results.append(replace(comparison, train_size=size))
     return adjust_comparisons(results, planned=None if plan is None else plan.secondary_count)
-
-
-def _compare(measured: Measurements, names: tuple[str, str], size: int, analysis: PlannedAnalysis) -> PairComparison:
-    first, second = (measured.scores(name, size, analysis.seeds) for name in names)
-    failed = measured.failed_runs(first), measured.failed_runs(second)
-    comparison = compare_models(
-        names,
-        first,
-        second,
-        seed_variance=None if any(failed) else _seed_variance(measured, names, size, analysis.seeds),
-        test_train_ratio=measured.test_train_ratio,
-        failed_runs=failed,
-        rules=analysis.rules,
-    )
-    return replace(comparison, train_size=size)
 
 
 def _seed_variance(

@@ -154,19 +154,17 @@ def measure(
             raise InputError(f"results: {' '.join(map(str, result.coordinates))} occurs twice")
         accuracy[index], images[index] = result.accuracy, result.scores.scored_images
         if correct is not None:
-            rows[index] = _correct_row(result, correct)
+            row = correct.get(result.run)
+            if row is None:
+                raise InputError(
+                    f"predictions of {result.run}: missing; provide the predictions of all results or of none"
+                )
+            if row.shape != (result.scores.scored_images,) or abs(float(row.mean()) - result.accuracy) > 1e-6:
+                raise InputError(f"predictions of {result.run} do not agree with its recorded accuracy")
+            rows[index] = row
     uses_folds = len({r.data.fold for r in results}) > 1
     counts = sorted({r.scores.scored_images for r in results})
     if correct is not None and len(counts) > 1 and not uses_folds:
         raise InputError(f"predictions: all runs must have the same test images, got {counts}")
     predictions = None if correct is None else rows
     return Measurements(models, sizes, seeds, accuracy, images, predictions, uses_folds, chance)
-
-
-def _correct_row(result: RunResult, correct: Mapping[str, np.ndarray]) -> np.ndarray:
-    row = correct.get(result.run)
-    if row is None:
-        raise InputError(f"predictions of {result.run}: missing; provide the predictions of all results or of none")
-    if row.shape != (result.scores.scored_images,) or abs(float(row.mean()) - result.accuracy) > 1e-6:
-        raise InputError(f"predictions of {result.run} do not agree with its recorded accuracy")
-    return row

@@ -49,7 +49,20 @@ class ModelSummary:
 def summarize_models(results: Sequence[RunResult]) -> tuple[ModelSummary, ...]:
     """One summary for each model, in alphabetical order of the keys."""
     largest = {r.contender: r for r in sorted(results, key=lambda r: r.train_size)}
-    return tuple(_summary(key, largest[key]) for key in sorted(largest))
+    return tuple(
+        ModelSummary(
+            key=key,
+            display_name=display_name(key),
+            model_name=format_model_name(result.model) if result.model else key,
+            network=result.start.architecture,
+            parameters=result.cost.parameters,
+            macs=result.cost.macs,
+            start_kind=result.start.start_kind,
+            start=_start_text(result),
+            budget=_budget_text(result),
+        )
+        for key, result in sorted(largest.items())
+    )
 
 
 def display_name(key: str) -> str:
@@ -63,20 +76,6 @@ def display_name(key: str) -> str:
     if len(rest) == 1 and rest[0] in _START_NAMES:
         return f"{_START_NAMES[rest[0]]} {display_name(family)}"
     return "-".join([_DISPLAY_NAMES[family.lower()], *rest]) if family.lower() in _DISPLAY_NAMES else key
-
-
-def _summary(key: str, result: RunResult) -> ModelSummary:
-    return ModelSummary(
-        key=key,
-        display_name=display_name(key),
-        model_name=format_model_name(result.model) if result.model else key,
-        network=result.start.architecture,
-        parameters=result.cost.parameters,
-        macs=result.cost.macs,
-        start_kind=result.start.start_kind,
-        start=_start_text(result),
-        budget=_budget_text(result),
-    )
 
 
 def format_model_name(model: Mapping[str, Any]) -> str:

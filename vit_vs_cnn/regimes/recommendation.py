@@ -79,7 +79,11 @@ def recommend(
     if comparison is None:
         return Recommendation(RecommendationKind.ONE_MODEL, best)
     leader, follower = comparison.leader, comparison.follower
-    rest = _best_of_other_starts(models, ranked, comparison)
+    starts = {model.key: model.start_kind for model in models}
+    compared = {starts[name] for name in comparison.names}
+    best_of_start = {starts[point.model]: point.model for point in reversed(ranked)}
+    others = [model for start, model in best_of_start.items() if start in _STARTS and start not in compared]
+    rest = tuple(sorted(others, key=[point.model for point in ranked].index))
     means = np.array([point.accuracy.value for point in ranked if point.model in (leader, follower)])
     if chance is not None and failed_to_learn(means, chance, test_images).all():
         return Recommendation(RecommendationKind.NOTHING_LEARNED, leader, follower, comparison, rest)
@@ -118,18 +122,6 @@ def _deciding_comparison(
         return better, starts[comparison.first] != starts[comparison.second], worse
 
     return min(different, key=order, default=None)
-
-
-def _best_of_other_starts(
-    models: Sequence[ModelSummary], ranked: Sequence[AccuracyPoint], comparison: PairComparison
-) -> tuple[str, ...]:
-    """Best model of every kind of start that neither compared model has, the most accurate first."""
-    starts = {model.key: model.start_kind for model in models}
-    best: dict[StartKind, str] = {}
-    for point in ranked:
-        best.setdefault(starts[point.model], point.model)
-    compared = {starts[name] for name in comparison.names}
-    return tuple(model for start, model in best.items() if start in _STARTS and start not in compared)
 
 
 def holds_at_equal_cost(comparison: PairComparison, equal_cost: Sequence[EqualCostDifference]) -> bool:

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 import pandas
 from matplotlib.figure import Figure
@@ -143,19 +144,23 @@ def comparison_tables(comparison: NetworkComparison) -> dict[Part, list[Table]]:
         tables[Part.COST] = [_cost(comparison.cost)]
     if comparison.differences is not None:
         rows = [
-            [setting, *(format_value(values.get(name, ABSENT)) for name in comparison.groups)]
+            [setting, *(_setting(values.get(name, ABSENT)) for name in comparison.groups)]
             for setting, values in comparison.differences.items()
         ]
         tables[Part.DIFFERENCES] = [Table("Settings that differ", ["setting", *comparison.groups], rows, "settings")]
     return tables
 
 
+def _setting(value: Any) -> Cell:
+    return value if type(value) is int else format_value(value)
+
+
 def _groups(comparison: NetworkComparison, accuracy: AccuracyComparison) -> Table:
-    rows = [[MAJORITY, "", format_percent(accuracy.majority), "", "", ""]]
+    rows: list[list[Cell]] = [[MAJORITY, "", format_percent(accuracy.majority), "", "", ""]]
     seeds = Counter(comparison.networks["group"])
     for name, top1 in accuracy.top1.items():
         top5 = format_estimate(accuracy.top5[name]) if name in accuracy.top5 else ["-", "-"]
-        rows.append([name, str(seeds[name]), *format_estimate(top1), *top5])
+        rows.append([name, seeds[name], *format_estimate(top1), *top5])
     columns = ["", "seeds", "top-1 %", "95 %", "top-5 %", "95 %"]
     note = "An interval over several seeds is for new seeds and new images." if max(seeds.values()) > 1 else ""
     return Table(f"Accuracy on {comparison.images:,} test images", columns, rows, "accuracy", note)
@@ -178,7 +183,7 @@ def _pairs(accuracy: AccuracyComparison) -> Table:
 def _classes(accuracy: AccuracyComparison) -> Table:
     columns, title = ["class", "images", *(f"{name} %" for name in accuracy.top1)], "By class"
     rows = [
-        [result.name, str(result.images), *(format_percent(result.accuracy[name]) for name in accuracy.top1)]
+        [result.name, result.images, *(format_percent(result.accuracy[name]) for name in accuracy.top1)]
         for result in accuracy.classes
     ]
     if len(accuracy.top1) == 2:
@@ -196,7 +201,7 @@ def _calibration(calibration: Mapping[str, Sequence[CalibrationScores]]) -> Tabl
     for name, scores in calibration.items():
         texts = [[format_percent(score.ece), f"{score.nll:.3f}", f"{score.brier:.3f}"] for score in scores]
         temperature = "-" if scores[-1].temperature is None else f"{scores[-1].temperature:.2f}"
-        rows.append([name, *map(" -> ".join, zip(*texts, strict=True)), temperature, str(scores[-1].fitted_on or "-")])
+        rows.append([name, *map(" -> ".join, zip(*texts, strict=True)), temperature, scores[-1].fitted_on or None])
     columns = ["", "ECE %", "NLL", "Brier", "temperature", "fitted on"]
     note = (
         "Before -> after scaling by a temperature, fitted on at least "
@@ -240,7 +245,7 @@ def _cost(cost: pandas.DataFrame) -> Table:
     for name, row in cost.to_dict("index").items():
         sizes = [format_millions(row["parameters"]), format_millions(row["macs"])]
         times = [f"{1000 * row['latency_p50']:.2f}", f"{1000 * row['latency_p95']:.2f}"]
-        speed = [f"{row['throughput'][row['best_batch']]:,.0f}", str(row["best_batch"])]
+        speed = [round(row["throughput"][row["best_batch"]]), row["best_batch"]]
         memory = [format_bytes(row[kind]) for kind in ("peak_bytes", "weight_bytes", "file_bytes")]
         rows.append([name, *sizes, *times, *speed, *memory])
     columns = ["", "params", "MACs", "p50 ms", "p95 ms", "images/s", "at batch", "memory", "weights", "file"]

@@ -7,23 +7,32 @@ from typing import Any
 
 import yaml
 
+from vit_vs_cnn.comparison.accuracy import choose_examples, class_accuracies, confusion
+from vit_vs_cnn.comparison.entries import RunPredictions, group_entries, select_one_fold
 from vit_vs_cnn.config.experiment import Budget, read_config
+from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.data.listing import format_counts
+from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.files import write_text
 from vit_vs_cnn.regimes.analysis import Analysis
 from vit_vs_cnn.regimes.answer import MAX_WARNINGS, write_answer
 from vit_vs_cnn.regimes.budgets import longest_results
+from vit_vs_cnn.regimes.model_summaries import display_name
 from vit_vs_cnn.reporting import experiment_tables as tables
-from vit_vs_cnn.reporting.experiment_images import NOT_AVAILABLE, add_images, read_test_images
+from vit_vs_cnn.reporting.figures.comparison import classes_figure, confusion_figure, examples_figure
 from vit_vs_cnn.reporting.figures.experiment import experiment_figures
 from vit_vs_cnn.reporting.findings import Findings, add_leak_caveat, answer_page
 from vit_vs_cnn.reporting.page import Page
-from vit_vs_cnn.reporting.table import Cell
+from vit_vs_cnn.reporting.style import format_percent
+from vit_vs_cnn.reporting.table import Cell, Table
 from vit_vs_cnn.runs.audit import AUDIT_FOLDER
-from vit_vs_cnn.runs.record import table_text
-from vit_vs_cnn.runs.result import RunResult, RunState
+from vit_vs_cnn.runs.evaluation import Predictions
+from vit_vs_cnn.runs.experiment_data import open_experiment_data
+from vit_vs_cnn.runs.record import load_run_predictions, table_text
+from vit_vs_cnn.runs.result import RunResult, RunState, ScoredOn
 from vit_vs_cnn.runs.status import ExperimentStatus, read_status
 from vit_vs_cnn.runs.test_set_log import summarize_log
+from vit_vs_cnn.statistics.intervals import format_p_value
 from vit_vs_cnn.typed_values import build
 
 #: Caption and alternative text of each figure.
@@ -51,6 +60,14 @@ _CAPTIONS = {
         "fitted accuracy of each model against the number of training images",
     ),
 }
+#: Largest number of classes for which a confusion matrix is drawn.
+MAX_CLASSES = 40
+NOT_AVAILABLE = (
+    "Classes and example images are not shown, because the test images or the predictions were not available when this "
+    "page was written. Run report again on a machine that has them."
+)
+#: Predictions of the models in the answer, and the test images of each test set.
+TestImages = tuple[list[RunPredictions], dict[str | None, LabelledImages]]
 #: Blocks of the config that affect results; the page shows these.
 _CONFIG_BLOCKS = ("name", "data", "protocol", "contenders", "trainer")
 ACCURACIES_ALONE = (
@@ -71,14 +88,14 @@ def write_experiment_page(findings: Findings, target: Path | None = None) -> lis
         InputError: the experiment's config can no longer be read.
     """
     folder, results, duplicates = findings.folder, findings.results, findings.duplicates
-    config, status, images = read_config(folder / "experiment.yaml"), read_status(folder), read_test_images(findings)
+    config, status, images = read_config(folder / "experiment.yaml"), read_status(folder), _read_test_images(findings)
     analysis, urgent = add_leak_caveat(findings.analysis, duplicates), describe_unfinished_runs(status)
     page = answer_page(analysis, urgent)
     reasons = [NOT_AVAILABLE] * (images is None) + ([duplicates] if isinstance(duplicates, str) else [])
     _add_results(page, analysis, results, urgent, [*findings.notes, *reasons])
     page.heading("Classes and examples")
     if images:
-        add_images(page, findings, images)
+        _add_images(page, findings, images)
     page.heading("Search for recipes")
     page.table(tables.trials_table(findings.trials))
     page.heading("Near-duplicates")
@@ -168,6 +185,70 @@ def _write(page: Page, results: str, analysis: Analysis, target: Path) -> list[P
     return [*(target / name for name in texts), *page.write(target)]
 
 
+def _read_test_images(findings: Findings) -> TestImages | tuple[()] | None:
+    """Predictions and test images of the models in the answer, at the largest training-set size.
+
+    Returns:
+        nothing if accuracies are on validation images; None if predictions or images are missing or have changed.
+    """
+    results = _answer_results(findings)
+    if any(result.scores.scored_on is not ScoredOn.TEST for result in results):
+        return ()
+    cells, tests = list[RunPredictions](), dict[str | None, LabelledImages]()
+    try:
+        pool = open_experiment_data(findings.folder, results[0].data)
+        for r in results:
+            predictions = Predictions.from_arrays(load_run_predictions(findings.folder, r.run))
+            cells.append(RunPredictions(display_name(r.contender), r.seed, r.data.subset, r.test_set, predictions))
+            test = tests.setdefault(r.test_set, pool.test(r.seed))
+            if predictions.labels.tolist() != test.labels.tolist():
+                return None
+            if [*map(str, predictions.sample_ids)] != [*map(str, test.sample_ids)]:
+                return None
+    except (InputError, OSError):
+        return None
+    return cells, tests
+
+
+def _add_images(page: Page, findings: Findings, images: TestImages) -> None:
+    """Add example images, accuracy by class and confusion of the models in the answer."""
+    cells, tests = images
+    groups, shown = group_entries(cells), select_one_fold(cells)
+    test = tests[shown[0].test_set]
+    classes = class_accuracies(groups, test.class_names)
+    size = f"{_answer_results(findings)[0].train_size:,} training images"
+    first_members = [members[0] for members in group_entries(shown).values()]
+    if examples := choose_examples(first_members):
+        caption = f"Randomly chosen test images that only one model, or none, classifies correctly; {size}, first seed."
+        alt = "test images with their class and the prediction of each model"
+        page.picture(examples_figure(examples, first_members, test), caption, alt, "pictures", ("png", "svg"))
+    caption = f"Accuracy by class with {size}, mean over seeds. The class with the largest difference is on top."
+    page.picture(classes_figure(classes, page.styles), caption, "accuracy of each model by class", "classes")
+    if len(test.class_names) <= MAX_CLASSES:
+        counts = {name: confusion(members, len(test.class_names)) for name, members in groups.items()}
+        caption = f"Confusion matrices with {size}, in percent of the true class, over all seeds."
+        figure = confusion_figure(counts, test.class_names)
+        page.picture(figure, caption, "confusion matrix of each model", "confusion")
+    names = list(classes[0].accuracy)
+    rows = [
+        [c.name, c.images, *(format_percent(c.accuracy[name]) for name in names), format_p_value(c.p_corrected)]
+        for c in classes
+    ]
+    title = f"Accuracy by class with {size}, mean over seeds. p is adjusted for the number of classes (Holm)"
+    page.table(Table(title, ["class", "images", *(f"{name}, %" for name in names), "p"], rows, "classes"))
+
+
+def _answer_results(findings: Findings) -> list[RunResult]:
+    """Results of the models in the answer, at the largest training-set size that all of them have."""
+    advice = findings.analysis.recommendation
+    size = findings.analysis.sizes[-1]
+    return [
+        r
+        for r in longest_results(findings.results)
+        if r.contender in (advice.best, advice.rival) and r.train_size == size
+    ]
+
+
 def describe_unfinished_runs(status: ExperimentStatus) -> list[str]:
     """Sentence on failed and unfinished runs; an empty list if there are none."""
     failed, missing = status.count(RunState.FAILED), status.count(RunState.RUNNING) + status.count(RunState.WAITING)
@@ -178,10 +259,12 @@ def describe_unfinished_runs(status: ExperimentStatus) -> list[str]:
 def _protocol(config: Mapping[str, Any], findings: Findings) -> dict[str, Cell]:
     data, protocol, first = config["data"], config["protocol"], findings.results[0]
     source = f"{data['source']}, {first.data.fingerprint}"
+    details = [result.data.data_details.get("skipped") or {} for result in findings.results]
+    skipped = [of_run["counts"] for of_run in details if "counts" in of_run]
     return {
         "experiment": config["name"],
         "images": source if data["source"] == "synthetic" else f"{source}, in {data['root']}",
-        **_skipped_files(findings.results),
+        **({"files left out": format_counts(skipped[0])} if skipped else {}),
         "training-set sizes": ", ".join(f"{size:,}" for size in findings.analysis.sizes),
         "seeds": ", ".join(map(str, sorted({result.seed for result in findings.results}))),
         "budget of a run": build(Budget, protocol["budget"], location="protocol.budget").text,
@@ -189,15 +272,6 @@ def _protocol(config: Mapping[str, Any], findings: Findings) -> dict[str, Cell]:
         "scored on": f"{first.scores.scored_images:,} {first.scores.scored_on} images",
         "for validation": f"{data['validation_fraction']:g} of the training images",
     }
-
-
-def _skipped_files(results: Sequence[RunResult]) -> dict[str, Cell]:
-    """Number of unusable files, by kind."""
-    for result in results:
-        skipped = result.data.data_details.get("skipped") or {}
-        if "counts" in skipped:
-            return {"files left out": format_counts(skipped["counts"])}
-    return {}
 
 
 def _environment(results: Sequence[RunResult]) -> dict[str, Cell]:

@@ -12,7 +12,7 @@ from vit_vs_cnn.regimes.answer import format_margin
 from vit_vs_cnn.regimes.budgets import longest_results
 from vit_vs_cnn.regimes.model_summaries import display_name
 from vit_vs_cnn.reporting.style import format_millions, format_percent, format_points, format_value
-from vit_vs_cnn.reporting.table import Table
+from vit_vs_cnn.reporting.table import Cell, Table
 from vit_vs_cnn.runs.near_duplicates import NearDuplicates
 from vit_vs_cnn.runs.recipe_care import describe_recipe_source
 from vit_vs_cnn.runs.record import MAJORITY
@@ -30,18 +30,19 @@ MAX_ROWS = 500
 
 def accuracy_table(analysis: Analysis, results: Sequence[RunResult]) -> Table:
     """Accuracy of every model at every training-set size, and the cost of one run, with the longest budget."""
-    runs, rows = group_results(longest_results(results)), list[dict[str, str]]()
+    runs, rows = group_results(longest_results(results)), list[dict[str, Cell]]()
     points = [point for model in analysis.models for point in analysis.curve(model.key)]
     for p in sorted(points, key=lambda point: point.train_size):
         of_point = runs[p.model, p.train_size]
         fewest = min((r.cost for r in of_point), key=lambda cost: cost.steps)
         ended_early = any(r.cost.ended_early for r in of_point)
-        row = {SIZE_COLUMN: f"{p.train_size:,}", "model": analysis.display_names[p.model], **_percent(p.accuracy)}
-        row |= {"seeds": str(len(p.by_seed)), "steps": f"{fewest.steps:,}"}
-        row["steps"] += f" of {fewest.planned_steps:,}" if ended_early else ""
+        row = {SIZE_COLUMN: p.train_size, "model": analysis.display_names[p.model], **_percent(p.accuracy)}
+        steps = f"{fewest.steps:,} of {fewest.planned_steps:,}" if ended_early else fewest.steps
+        row |= {"seeds": len(p.by_seed), "steps": steps}
         rows.append(row | {"epochs": f"{of_point[0].epochs:.1f}", "FLOPs": f"{of_point[0].cost.flops:.3g}"})
     if analysis.chance is not None:
-        rows.insert(0, dict.fromkeys(rows[0], "") | {"model": MAJORITY, "accuracy, %": format_percent(analysis.chance)})
+        chance: dict[str, Cell] = {"model": MAJORITY, "accuracy, %": format_percent(analysis.chance)}
+        rows.insert(0, {**dict.fromkeys(rows[0], ""), **chance})
     scored = f"{results[0].scores.scored_images:,} {results[0].scores.scored_on} images"
     note = f"Mean over seeds on {scored}. The interval (from, to) covers other seeds and other test images."
     if analysis.seeds == 1:
@@ -59,13 +60,13 @@ def comparison_table(analysis: Analysis) -> Table:
         has_limit = comparison.obstacle is None and comparison.minimum_detectable is not None
         rows.append(
             {
-                SIZE_COLUMN: f"{comparison.train_size:,}",
+                SIZE_COLUMN: comparison.train_size,
                 "better": names[comparison.leader],
                 "worse": names[comparison.follower],
                 **_points(comparison.lead, "points"),
                 "p": format_p_value(comparison.p_value),
                 "adjusted p": format_p_value(comparison.adjusted_p_value),
-                "seeds": str(comparison.seeds),
+                "seeds": comparison.seeds,
                 "detectable": format_percent(comparison.minimum_detectable) if has_limit else "",
                 "conclusion": _conclusion(comparison),
             }
@@ -92,8 +93,8 @@ def _conclusion(comparison: PairComparison) -> str:
 def gains_table(analysis: Analysis) -> Table:
     """Gain of each budget over the next shorter one, in percentage points."""
     rows = [
-        {SIZE_COLUMN: f"{gain.train_size:,}", "model": analysis.display_names[gain.model]}
-        | {"budgets": f"{gain.shorter} to {gain.longer}", **_points(gain.gain, "gain")}
+        {SIZE_COLUMN: gain.train_size, "model": analysis.display_names[gain.models[0]]}
+        | {"budgets": f"{gain.shorter} to {gain.longer}", **_points(gain.change, "gain")}
         for gain in sorted(analysis.gains, key=lambda gain: gain.train_size)
     ]
     return _table("Points gained with the longer budget, paired by seed", rows, "gains")
@@ -103,7 +104,7 @@ def interactions_table(analysis: Analysis) -> Table:
     """Change of the difference of two models between the shortest and the longest budget."""
     names = analysis.display_names
     rows = [
-        {SIZE_COLUMN: f"{result.train_size:,}", "first": names[result.first], "second": names[result.second]}
+        {SIZE_COLUMN: result.train_size, "first": names[result.models[0]], "second": names[result.models[1]]}
         | {"budgets": f"{result.shorter} to {result.longer}", **_points(result.change, "change")}
         | {"adjusted p": format_p_value(result.adjusted_p_value)}
         for result in sorted(analysis.interactions, key=lambda result: result.train_size)
@@ -122,7 +123,7 @@ def equal_cost_table(analysis: Analysis) -> Table:
         if result.difference is not None:
             numbers = _points(result.difference, "points")
             source = "between two budgets" if result.is_interpolated else "runs"
-        row = {SIZE_COLUMN: f"{result.train_size:,}", "first": names[result.first], "second": names[result.second]}
+        row = {SIZE_COLUMN: result.train_size, "first": names[result.first], "second": names[result.second]}
         row |= {"equal": str(result.cost), "cost ratio": f"{result.ratio:.2f}"}
         rows.append(row | numbers | {"source": source})
     note = "Cost ratio: first divided by second, with the longest budgets. Ratios up to 1.25 count as equal."
@@ -135,7 +136,7 @@ def forecasts_table(analysis: Analysis) -> Table:
     for forecast in analysis.forecasts:
         law, row = (
             forecast.law,
-            {"model": analysis.display_names[forecast.model], SIZE_COLUMN: f"{forecast.train_size:,}"},
+            {"model": analysis.display_names[forecast.model], SIZE_COLUMN: forecast.train_size},
         )
         row |= {**_percent(forecast.accuracy), "a": f"{law.scale:.3g}", "b": f"{law.exponent:.3f}"}
         rows.append(row | {"c, %": format_percent(law.floor)})
@@ -170,13 +171,13 @@ def runs_table(cells: Sequence[RunStatus], results: Sequence[RunResult]) -> Tabl
     """Table of all runs of the experiment, failed and unfinished ones included."""
     by_run, rows = {r.run: r for r in results}, []
     for cell in cells:
-        row = {"model": display_name(cell.contender), SIZE_COLUMN: f"{cell.train_size:,}", "budget": cell.budget.text}
-        scores: dict[str, str] = dict.fromkeys(("accuracy, %", "from", "to", "tested", "subset"), "")
+        row = {"model": display_name(cell.contender), SIZE_COLUMN: cell.train_size, "budget": cell.budget.text}
+        scores: dict[str, Cell] = dict.fromkeys(("accuracy, %", "from", "to", "tested", "subset"), "")
         if (r := by_run.get(cell.folder)) is not None:
-            tests = {"tested": str(r.scores.test_evaluations), "subset": r.data.subset}
+            tests = {"tested": r.scores.test_evaluations, "subset": r.data.subset}
             scores = _percent(r.scores.accuracy_interval, digits=2) | tests
         is_over = cell.state in (RunState.FINISHED, RunState.FAILED)
-        rows.append(row | {"seed": str(cell.seed), **scores, "state": str(cell.state) if is_over else "not finished"})
+        rows.append(row | {"seed": cell.seed, **scores, "state": str(cell.state) if is_over else "not finished"})
     note = (
         "The interval (from, to) is Wilson's and covers other test images. Tested: number of evaluations of these "
         "weights on the test images. vit-vs-cnn status prints the errors of failed runs."
@@ -191,8 +192,8 @@ def duplicates_table(
     rows = []
     for (contender, size), group in sorted(group_results(results).items(), key=lambda item: item[0][::-1]):
         masks = [contamination.clean(result) for result in group]
-        row = {SIZE_COLUMN: f"{size:,}", "model": display_name(contender)}
-        row["duplicates"] = f"{fmean((~mask).sum() for mask in masks):,.1f}"
+        row = {SIZE_COLUMN: size, "model": display_name(contender)}
+        row["duplicates"] = f"{fmean((~mask).sum() for mask in masks):.1f}"
         row["share, %"] = format_percent(fmean((~mask).mean() for mask in masks), 2)
         columns = dict.fromkeys(("accuracy, %", "without them, %", "difference, points"), "-")
         pairs = [(correct[r.run], mask) for r, mask in zip(group, masks, strict=True) if mask.any()]
@@ -225,7 +226,7 @@ def trials_table(trials: Sequence[Trial]) -> Table:
     for trial in trials:
         searches.setdefault((trial.train_size, trial.contender), []).append(trial)
     rows = [
-        {SIZE_COLUMN: f"{size:,}", "model": display_name(contender), "rank": str(rank)}
+        {SIZE_COLUMN: size, "model": display_name(contender), "rank": rank}
         | {"validation accuracy, %": format_percent(trial.validation_accuracy), "state": trial.state}
         | {"recipe": trial.values_text}
         for (size, contender), search in sorted(searches.items())
@@ -235,7 +236,7 @@ def trials_table(trials: Sequence[Trial]) -> Table:
 
 
 def _table(
-    title: str, rows: Sequence[Mapping[str, str]], name: str, note: str = "", group_by: str = SIZE_COLUMN
+    title: str, rows: Sequence[Mapping[str, Cell]], name: str, note: str = "", group_by: str = SIZE_COLUMN
 ) -> Table:
     columns = list(rows[0]) if rows else []
     group_by = group_by if group_by in columns else ""

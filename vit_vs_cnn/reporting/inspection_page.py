@@ -96,7 +96,10 @@ def write_inspection_page(
     page = Page(title, inspection.lines, styles=assign_styles(names), assets=assets)
     page.template("explorer.html", weights=weights, data=data)
     max_error = max([0.0, *(error for image in packed for _, error in image.values())])
-    about_labels = ABOUT_LABELS.format(classes=_target_classes(inspection))
+    classes = "the predicted class"
+    if any(bool((network.target_classes != network.predicted).any()) for network in networks):
+        classes = f"the class {inspection.images.data.class_names[int(networks[0].target_classes[0])]}"
+    about_labels = ABOUT_LABELS.format(classes=classes)
     for note in (_page_limits(inspection, len(packed), max_error), about_labels, ABOUT_DELETION, ABOUT_AGNOSTIC):
         page.text(note, note=True)
     if not inspection.scores.empty:
@@ -209,13 +212,6 @@ def score_notes(rows: pandas.DataFrame) -> list[str]:
     return lines
 
 
-def _target_classes(inspection: Inspection) -> str:
-    networks = inspection.networks
-    if all(bool((network.target_classes == network.predicted).all()) for network in networks):
-        return "the predicted class"
-    return f"the class {inspection.images.data.class_names[int(networks[0].target_classes[0])]}"
-
-
 def _add_figures(page: Page, inspection: Inspection) -> None:
     images, networks = inspection.images, inspection.networks
     size = (images.data.images.shape[2], images.data.images.shape[3])
@@ -231,7 +227,8 @@ def _add_figures(page: Page, inspection: Inspection) -> None:
     for network in attending:
         caption = f"Attention of each head of each layer to the patches of {first}, averaged over the pooled tokens."
         figure = figures.head_grid(network, f"{network.name}: heads by layers on {first}")
-        add(f"heads_{_slug(network.name)}", figure, f"Heads of {network.name}", caption)
+        slug = "".join(letter if letter.isalnum() or letter in "-_" else "-" for letter in network.name)
+        add(f"heads_{slug}", figure, f"Heads of {network.name}", caption)
     if attending:
         caption = "Mean attention distance of every head by layer. Dashed: uniform attention."
         add("attention_distance", figures.distances_by_depth(attending, size), "Attention distance", caption)
@@ -399,7 +396,3 @@ def _page_limits(inspection: Inspection, count: int, max_error: float) -> str:
             f"The patches of {join_names(cropped)} cover the middle of an image, but are drawn over all of it."
         )
     return " ".join(sentences)
-
-
-def _slug(name: str) -> str:
-    return "".join(letter if letter.isalnum() or letter in "-_" else "-" for letter in name)

@@ -207,7 +207,7 @@ def study_table(layers: pandas.DataFrame, order: Sequence[str] = ()) -> Table:
         by_seed: Any = of_cell.groupby("seed").mean(numeric_only=True)
         for measure in SUMMARY_MEASURES if len(of_cell) else ():
             texts = [_over_seeds(by_seed[f"{measure}_{when}"].tolist()) for when in ("before", "after")]
-            rows.append([name, f"{size:,}", measure, *texts])
+            rows.append([name, int(size), measure, *texts])
     title = "Means over layers and seeds, ± standard deviation over seeds"
     return Table(title, ["contender", "n", "measure", "before", "after"], rows, "before_and_after", group_by="n")
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from vit_vs_cnn.files import atomic_write
+from vit_vs_cnn.files import atomic_write, write_text
 from vit_vs_cnn.reporting.style import ModelStyles
 from vit_vs_cnn.reporting.table import Cell, Table
 
@@ -143,14 +143,13 @@ class Page:
         """Write the tables and figures, then ``index.html``, into a folder, which is created. Returns their paths."""
         contents = {**self.files, "index.html": self.to_html()}
         for name, content in contents.items():
-            with atomic_write(folder / name) as partial:
-                partial.write_bytes(content if isinstance(content, bytes) else _encode(content))
+            if isinstance(content, bytes):
+                with atomic_write(folder / name) as partial:
+                    partial.write_bytes(content)
+            else:  # names of files that are not UTF-8 are escaped, as in ``files.escape_name``
+                text = content.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+                write_text(folder / name, text)
         return [folder / name for name in contents]
-
-
-def _encode(text: str) -> bytes:
-    """Text as UTF-8; names of files that are not UTF-8 are escaped, as in ``files.escape_name``."""
-    return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace").encode()
 
 
 def read_asset(name: str) -> str:

@@ -1,6 +1,5 @@
 """Table of predictions for a terminal, and file of predictions."""
 
-import csv
 import json
 import os
 from collections.abc import Sequence
@@ -62,19 +61,10 @@ def check_suffix(path: Path) -> None:
 
 def write_predictions(predictions: ImagePredictions, path: Path) -> None:
     """Write all rows as CSV or JSON lines, depending on the suffix."""
-    with atomic_write(path) as partial, partial.open("w", newline="", encoding="utf-8") as file:
+    with atomic_write(path) as partial:
         if path.suffix == ".jsonl":
-            file.writelines(json.dumps(row) + "\n" for row in predictions.rows())
+            partial.write_text("".join(json.dumps(row) + "\n" for row in predictions.rows()), encoding="utf-8")
             return
-        writer = csv.DictWriter(file, predictions.columns, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows({name: _csv_value(value) for name, value in row.items()} for row in predictions.rows())
-
-
-def _csv_value(value: Any) -> Any:
-    match value:
-        case bool():
-            return str(value).lower()
-        case float():
-            return f"{value:.6g}"
-    return value
+        frame, flags = predictions.frame(), predictions.is_out_of_distribution
+        frame["is_out_of_distribution"] = [None if flag is None else str(flag).lower() for flag in flags]
+        frame.to_csv(partial, index=False, float_format="%.6g", lineterminator="\n")

@@ -59,11 +59,9 @@ def assign_styles(names: Iterable[str]) -> dict[str, ModelStyle]:
             indices[name] = family
     unused = (index for index in range(len(unique) + len(FAMILY_COLOUR_INDEX)) if index not in indices.values())
     indices |= {name: next(unused) for name in sorted(unique) if name not in indices}
-    return {name: _style(indices[name]) for name in unique}
-
-
-def _style(index: int) -> ModelStyle:
-    return ModelStyle(COLOURS[index % len(COLOURS)], MARKERS[(index + index // len(COLOURS)) % len(MARKERS)])
+    colours = {name: COLOURS[indices[name] % len(COLOURS)] for name in unique}
+    markers = {name: MARKERS[(indices[name] + indices[name] // len(COLOURS)) % len(MARKERS)] for name in unique}
+    return {name: ModelStyle(colours[name], markers[name]) for name in unique}
 
 
 def format_percent(value: float | None, digits: int = 1) -> str:

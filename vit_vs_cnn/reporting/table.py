@@ -13,15 +13,9 @@ if TYPE_CHECKING:
 
     from vit_vs_cnn.reporting.style import ModelStyles
 
+#: Value of a cell. Whole numbers have thousands separators, but not in a CSV file.
 Cell = str | int | None
-#: Number with thousands separators.
-_NUMBER = re.compile(r"[-+<>~ ]*[\d,]+(\.\d+)?")
 _BEGINS_WITH_NUMBER = re.compile(r"([-+<>~x]\s?)*[\d.,]+(?![\d.,]*[A-Za-z_]{2})|(-|none|never)?$")
-#: Columns with names of classes and images. A comma in such a name is not a thousands separator.
-NAME_COLUMNS = {
-    *("class", "label", "says", "for class", "test image", "image used"),
-    *("label of the first", "of the second"),
-}
 #: Smallest width of a column of names in a terminal.
 _MIN_NAME_WIDTH = 10
 
@@ -52,8 +46,8 @@ class Table:
 
     @property
     def right_aligned(self) -> list[bool]:
-        columns = range(len(self.columns))
-        return [bool(self.rows) and all(_is_number(row[column]) for row in self.rows) for column in columns]
+        columns = zip(*self.rows, strict=True) if self.rows else [["text"] for _ in self.columns]
+        return [all(cell is None or _BEGINS_WITH_NUMBER.match(str(cell)) for cell in column) for column in columns]
 
     @property
     def starts_group(self) -> list[bool]:
@@ -64,11 +58,9 @@ class Table:
         return [number > 0 and key != keys[number - 1] for number, key in enumerate(keys)]
 
     def to_csv(self) -> str:
-        """Columns and rows, without the thousands separators of numbers."""
+        """Columns and all rows."""
         text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        numbers = [column not in NAME_COLUMNS for column in self.columns]
-        writer.writerows([self.columns, *(list(map(_csv_cell, row, numbers)) for row in self.rows)])
+        csv.writer(text, lineterminator="\n").writerows([self.columns, *self.rows])
         return text.getvalue()
 
 
@@ -115,14 +107,6 @@ def _rich_table(table: Table, styles: "ModelStyles") -> "RichTable":
         texts = [_text(row[number]) for number in shown]
         rich_table.add_row(*(Text(text, style=styles[text].colour if text in styles else "") for text in texts))
     return rich_table
-
-
-def _is_number(value: Cell) -> bool:
-    return value is None or bool(_BEGINS_WITH_NUMBER.match(str(value)))
-
-
-def _csv_cell(cell: Cell, may_be_number: bool) -> Cell:
-    return cell.replace(",", "") if may_be_number and isinstance(cell, str) and _NUMBER.fullmatch(cell) else cell
 
 
 def _text(cell: Cell) -> str:

@@ -5,7 +5,7 @@ from torch import nn
 
 from vit_vs_cnn.attention.multihead import MultiHeadAttention
 from vit_vs_cnn.attention.relative import QuadraticBias
-from vit_vs_cnn.inspection.locality.layers import FittedConvolution, patches_and_targets
+from vit_vs_cnn.inspection.locality.layers import fixed_convolution, patches_and_targets
 from vit_vs_cnn.models import VisionTransformer
 
 #: Sharp enough for the softmax to be one-hot in float64.
@@ -59,4 +59,4 @@ def convolution_fit(inputs, outputs, *, padding):
     input_mean, output_mean = patches.mean(dim=0), targets.mean(dim=0)
     solution = torch.linalg.pinv(patches - input_mean) @ (targets - output_mean)
     weight = solution.mT.unflatten(1, (inputs.shape[1], 3, 3))
-    return FittedConvolution(weight, output_mean - input_mean @ solution, padding)
+    return fixed_convolution(weight, output_mean - input_mean @ solution, padding)

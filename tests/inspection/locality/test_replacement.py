@@ -5,8 +5,8 @@ import torch
 
 from tests.inspection.locality.layers import attention_modules, convolution_fit, convolving, tiny_vit
 from vit_vs_cnn.inspection.locality.layers import (
-    FittedConvolution,
     find_attention_layers,
+    fixed_convolution,
     pass_layer,
     replace_attention,
     to_map,
@@ -46,7 +46,7 @@ def test_a_convolution_takes_the_place_of_attention_that_is_one(images, options,
 
 def test_the_class_token_goes_on_attending(images):
     network = tiny_vit(pool="class")
-    zero = FittedConvolution(torch.zeros(18, 18, 3, 3), torch.zeros(18), "replicate")
+    zero = fixed_convolution(torch.zeros(18, 18, 3, 3), torch.zeros(18), "replicate")
     last = replace_attention(network, list_layers(network)[1], zero)
     torch.testing.assert_close(last(images), network(images), rtol=0, atol=1e-12)
     first = replace_attention(network, list_layers(network)[0], zero)

@@ -20,7 +20,7 @@ from vit_vs_cnn.attention.windows.neighbourhood import (
 from vit_vs_cnn.attention.windows.tiles import tiled_attention
 
 #: Number of tokens up to which the masked product of all tokens with all is used. Measured on one thread, forward and
-#: with backward (results/speed/sweep.txt).
+#: with backward (results/speed/README.md, "Tables").
 MAX_DENSE_TOKENS = 575
 #: The same limit in compiled and exported programs. Above it they gather the keys of every window.
 MAX_DENSE_TOKENS_COMPILED = 256

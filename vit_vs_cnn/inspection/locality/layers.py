@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import torch
 import torch.nn.functional as F
@@ -16,35 +16,23 @@ from vit_vs_cnn.inspection.attention_weights import Images
 from vit_vs_cnn.models.recording import record_calls
 from vit_vs_cnn.models.vit import VisionTransformer
 
-#: Values beyond the edge of a map: "valid" is none, and only outputs that need none are fitted.
-PADDINGS = {"valid": None, "zeros": "constant", "replicate": "replicate"}
+Padding: TypeAlias = Literal["valid", "zeros", "replicate"]
 #: Share of the mean square of an input that is added to the diagonal: the solution is unique for layer-normed tokens,
 #: whose channels sum to zero, without visible shrinkage.
 RIDGE = 1e-10
 
 
-class FittedConvolution(nn.Module):
-    """A convolution K x K of stride 1 over maps of any floating point type."""
-
-    weight: Tensor
-    bias: Tensor
-
-    def __init__(
-        self,
-        weight: Float[Tensor, "out_channels in_channels kernel_size kernel_size"],
-        bias: Float[Tensor, "out_channels"],
-        padding: str = "valid",
-    ) -> None:
-        super().__init__()
-        self.register_buffer("weight", weight)
-        self.register_buffer("bias", bias)
-        self.padding = padding
-
-    def forward(
-        self, maps: Float[Tensor, "batch in_channels rows cols"]
-    ) -> Float[Tensor, "batch out_channels out_rows out_cols"]:
-        padded = pad_map(maps, self.weight.shape[-1], self.padding)
-        return F.conv2d(padded, self.weight.to(maps), self.bias.to(maps))
+def fixed_convolution(
+    weight: Float[Tensor, "out_channels in_channels kernel_size kernel_size"],
+    bias: Float[Tensor, "out_channels"],
+    padding: Padding = "valid",
+) -> nn.Conv2d:
+    """A convolution of stride 1 with these weights, which are not trained."""
+    channels, size = (weight.shape[1], weight.shape[0]), weight.shape[-1]
+    margin, mode = (0, "zeros") if padding == "valid" else (size // 2, padding)
+    convolution = nn.Conv2d(*channels, size, padding=margin, padding_mode=mode, device="meta")
+    convolution.weight, convolution.bias = nn.Parameter(weight), nn.Parameter(bias)
+    return convolution.requires_grad_(False)
 
 
 class ConvolutionFit:
@@ -59,13 +47,14 @@ class ConvolutionFit:
 
     Arguments:
         kernel_sizes: odd numbers.
-        padding: "valid", "zeros" or "replicate".
+        padding: "zeros" or "replicate" beyond the edge of a map; "valid": only outputs that need none are fitted.
     """
 
     def __init__(
-        self, kernel_sizes: Sequence[int] = (1, 3, 5), *, padding: str = "valid", ridge: float = RIDGE
+        self, kernel_sizes: Sequence[int] = (1, 3, 5), *, padding: Padding = "valid", ridge: float = RIDGE
     ) -> None:
-        self.kernel_sizes, self.padding, self.ridge = tuple(kernel_sizes), padding, ridge
+        self.padding: Padding = padding
+        self.kernel_sizes, self.ridge = tuple(kernel_sizes), ridge
         self.sums: list[Tensor] = []
         self.rows, self.in_channels = 0, 0
 
@@ -91,10 +80,10 @@ class ConvolutionFit:
         input_sums += patches.sum(dim=0)
         output_sums += targets.sum(dim=0)
 
-    def compute(self) -> dict[int, FittedConvolution | None]:
+    def compute(self) -> dict[int, nn.Conv2d | None]:
         return {size: self._solve(size) for size in self.kernel_sizes}
 
-    def _solve(self, kernel_size: int) -> FittedConvolution | None:
+    def _solve(self, kernel_size: int) -> nn.Conv2d | None:
         gram, cross, input_sums, output_sums = self.sums
         largest = max(self.kernel_sizes)
         unknowns = torch.arange(self.in_channels * largest**2, device=gram.device)
@@ -110,7 +99,7 @@ class ConvolutionFit:
         solution = torch.cholesky_solve(cross, torch.linalg.cholesky(gram))
         bias = output_mean - input_mean @ solution
         weight = solution.mT.unflatten(1, (self.in_channels, kernel_size, kernel_size))
-        return FittedConvolution(weight, bias, self.padding)
+        return fixed_convolution(weight, bias, self.padding)
 
 
 class ExplainedVariance:
@@ -142,17 +131,15 @@ class ExplainedVariance:
         return {name: 1 - (error / total).item() for name, error in self.errors.items()}
 
 
-def patches_and_targets(inputs: Tensor, outputs: Tensor, kernel_size: int, padding: str) -> tuple[Tensor, Tensor]:
+def patches_and_targets(inputs: Tensor, outputs: Tensor, kernel_size: int, padding: Padding) -> tuple[Tensor, Tensor]:
     """Inputs of the kernel at each place, and the output there, in float64."""
-    patches = F.unfold(pad_map(inputs.double(), kernel_size, padding), kernel_size)
-    outputs = crop_map(outputs, kernel_size // 2) if padding == "valid" else outputs
+    margin, inputs = kernel_size // 2, inputs.double()
+    if padding == "valid":
+        outputs = crop_map(outputs, margin)
+    elif margin:
+        inputs = F.pad(inputs, (margin,) * 4, mode="constant" if padding == "zeros" else padding)
+    patches = F.unfold(inputs, kernel_size)
     return patches.transpose(1, 2).flatten(0, 1), outputs.double().flatten(2).transpose(1, 2).flatten(0, 1)
-
-
-def pad_map(maps: Float[Tensor, "batch channels rows cols"], kernel_size: int, padding: str) -> Tensor:
-    """The map with K // 2 more places on every side."""
-    mode = PADDINGS[padding]
-    return maps if mode is None or kernel_size == 1 else F.pad(maps, (kernel_size // 2,) * 4, mode=mode)
 
 
 def crop_map(maps: Tensor, margin: int) -> Tensor:
@@ -172,7 +159,7 @@ class AttentionLayer:
     patch_size: tuple[int, int]
 
     @property
-    def padding(self) -> str:
+    def padding(self) -> Padding:
         """The padding of a convolution that replaces the layer.
 
         Attention without tokens beyond the edge tends to replicate padding (Cordonnier's construction without
@@ -224,7 +211,7 @@ class TokenConvolution(nn.Module):
         attention: for the extra tokens.
     """
 
-    def __init__(self, fitted: FittedConvolution, layer: AttentionLayer, attention: nn.Module) -> None:
+    def __init__(self, fitted: nn.Conv2d, layer: AttentionLayer, attention: nn.Module) -> None:
         super().__init__()
         self.convolution = fitted
         self.grid_size, self.extra_tokens = layer.grid_size, layer.extra_tokens
@@ -238,7 +225,7 @@ class TokenConvolution(nn.Module):
         return torch.cat([self.attention(queries)[0][:, : self.extra_tokens], tokens], dim=1), None
 
 
-def replace_attention(network: nn.Module, layer: AttentionLayer, fitted: FittedConvolution) -> nn.Module:
+def replace_attention(network: nn.Module, layer: AttentionLayer, fitted: nn.Conv2d) -> nn.Module:
     """A copy of the network with a convolution in place of one attention layer."""
     replaced = copy.deepcopy(network)
     convolution = TokenConvolution(copy.deepcopy(fitted), layer, replaced.get_submodule(layer.name))

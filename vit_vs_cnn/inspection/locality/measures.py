@@ -8,31 +8,25 @@ from torch import Tensor
 
 from vit_vs_cnn.errors import InputError
 
-#: Largest offset from query to key that is read, in patches: (rows, cols) to either side.
-MaxOffset = tuple[int, int]
 Weights = Float[Tensor, "batch heads tokens tokens"]
 #: Relative standard deviation below which weights differ by rounding only.
 ROUNDING = 1e-6
 
 
-def default_max_offset(grid_size: tuple[int, int]) -> MaxOffset:
-    """A quarter of the grid along each axis, at least one patch if the middle has a neighbour on both sides.
+def max_offset(grid_size: tuple[int, int]) -> tuple[int, int]:
+    """Largest offset from query to key that is read, in patches (rows, cols) to either side.
 
-    So half of the rows and cols are interior: 5 x 5 offsets on a grid of 8 x 8, 9 x 9 on one of 16 x 16.
+    A quarter of the grid along each axis, at least one patch if the middle has a neighbour on both sides. So half of
+    the rows and cols are interior: 5 x 5 offsets on a grid of 8 x 8, 9 x 9 on one of 16 x 16.
     """
     rows, cols = (min(max(size // 4, 1), (size - 1) // 2) for size in grid_size)
     return rows, cols
 
 
-def offset_grid(max_offset: MaxOffset) -> Int64[Tensor, "offsets 2"]:
-    """All offsets (rows, cols) from query to key up to the largest, row by row."""
-    return torch.cartesian_prod(*(torch.arange(-far, far + 1) for far in max_offset)).view(-1, 2)
-
-
-def interior_queries(grid_size: tuple[int, int], max_offset: MaxOffset) -> Int64[Tensor, "queries"]:
+def interior_queries(grid_size: tuple[int, int]) -> Int64[Tensor, "queries"]:
     """Numbers of the patches from which every offset is still on the grid, row by row."""
     patches = torch.arange(grid_size[0] * grid_size[1]).view(grid_size)
-    (rows, cols), (far_rows, far_cols) = grid_size, max_offset
+    (rows, cols), (far_rows, far_cols) = grid_size, max_offset(grid_size)
     return patches[far_rows : rows - far_rows, far_cols : cols - far_cols].flatten()
 
 
@@ -94,10 +88,7 @@ class HeadMeasures:
       images x (law of total variance), which sum to 1: ``V_rel = Var_d(E_{x,q} A)``, ``V_pos = E (E_x A - E_{x,q}
       A)^2``, ``V_cont = E (A - E_x A)^2``. A convolution has ``V_rel`` alone. Not a number if the weights do not vary.
 
-    All but the distance are over interior queries. The shares read the offsets of ``offset_grid``.
-
-    Arguments:
-        max_offset: offsets that are read, which decide the interior queries.
+    All but the distance are over interior queries. The shares read the offsets up to ``max_offset``.
     """
 
     def __init__(
@@ -105,16 +96,14 @@ class HeadMeasures:
         grid_size: tuple[int, int],
         extra_tokens: int = 0,
         patch_size: Sequence[int | float] = (1, 1),
-        max_offset: MaxOffset | None = None,
     ) -> None:
         self.grid_size, self.extra_tokens, self.patch_size = grid_size, extra_tokens, patch_size
-        self.max_offset = max_offset or default_max_offset(grid_size)
         self.images = 0
         self.sums: dict[str, Tensor] = {}
 
     def update(self, weights: Weights) -> None:
-        queries = interior_queries(self.grid_size, self.max_offset)
-        offsets = offset_grid(self.max_offset)
+        queries = interior_queries(self.grid_size)
+        offsets = torch.cartesian_prod(*(torch.arange(-far, far + 1) for far in max_offset(self.grid_size))).view(-1, 2)
         positions = torch.cartesian_prod(*(torch.arange(size).double() for size in self.grid_size)).view(-1, 2)
         steps = (positions - positions[queries, None]).to(weights.device)
         interior = patch_weights(weights, self.grid_size, self.extra_tokens)[:, :, queries]

@@ -1,7 +1,7 @@
 """Locality of a network: measures of its layers and heads, and a study of networks before and after training."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -144,7 +144,11 @@ def _measure_layer(
             undefined = torch.full_like(outputs, torch.nan)
             outcomes[str(size)] = undefined if convolution is None else convolution(inputs)
         explained.update(outputs, outcomes)
-    heads = _head_rows(measures.compute())
+    columns: dict[str, Any] = {}
+    for name, values in measures.compute().items():  # pairs (rows, cols) are two columns
+        parts = {f"{name}_rows": values[:, 0], f"{name}_cols": values[:, 1]} if values.ndim > 1 else {name: values}
+        columns |= {part: of_heads.tolist() for part, of_heads in parts.items()}
+    heads: list[Row] = pandas.DataFrame(columns).to_dict("records")
     names = ("relative", "positional", "content", "width", "distance", "distance_ratio")
     row: Row = {"name": layer.name} | {name: fmean(head[name] for head in heads) for name in names}
     row["uniform_distance"] = uniform_distance(layer.grid_size, layer.patch_size)
@@ -159,15 +163,6 @@ def _measure_layer(
             row |= {f"accuracy_lost_{size}": float(accuracy_lost)}
             row |= {f"agreement_{size}": float((instead == predicted).double().mean())}
     return row, heads
-
-
-def _head_rows(measures: Mapping[str, Tensor]) -> list[Row]:
-    """Measures of each head; pairs (rows, cols) are two columns."""
-    columns = {}
-    for name, values in measures.items():
-        parts = {f"{name}_rows": values[:, 0], f"{name}_cols": values[:, 1]} if values.ndim > 1 else {name: values}
-        columns |= {part: of_heads.tolist() for part, of_heads in parts.items()}
-    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
 def _with_mean_weights(

@@ -6,12 +6,11 @@ import matplotlib as mpl
 import numpy as np
 import torch
 from jaxtyping import Float
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from vit_vs_cnn.inspection.attention_weights import attention_distances
 from vit_vs_cnn.inspection.inspect import InspectedImages, NetworkInspection
+from vit_vs_cnn.inspection.locality.measures import attention_distance, uniform_distance
 from vit_vs_cnn.inspection.saliency import resize_maps
 from vit_vs_cnn.models.input_wrappers import visible_size
 from vit_vs_cnn.reporting.figures.drawing import Drawing, as_rgb, make_axes, plot_distances, wrap_text
@@ -28,7 +27,10 @@ def overlay_figure(images: InspectedImages, networks: Sequence[NetworkInspection
     rows = [(network, maps) for network in networks for maps in network.methods]
     count = min(COLUMNS, len(images.data))
     figure, axes = make_axes(1.4 * count + 0.8, 1.85 * (1 + len(rows)) + 0.2, count, 1 + len(rows), has_axes=False)
-    for column, pixels in enumerate(_draw_images(images, axes[:count])):
+    for column, image in enumerate(images.data.images[:count]):
+        pixels = as_rgb(image) / 255
+        axes[column].imshow(pixels, interpolation="nearest")
+        axes[column].set_title(wrap_text(images.label(column) or "class not known"), fontsize=7)
         for axis, (network, maps) in zip(axes[count + column :: count], rows, strict=True):
             axis.imshow(overlay(pixels, maps.maps[column]), interpolation="nearest")
             score = f"deletion {float(maps.deletion[column]):.2f} ({maps.relative_deletion(column):+.0%})"
@@ -36,15 +38,6 @@ def overlay_figure(images: InspectedImages, networks: Sequence[NetworkInspection
     for axis, (network, maps) in zip(axes[count::count], rows, strict=True):
         axis.set_ylabel(f"{wrap_text(network.name)}\n{wrap_text(maps.label)}", fontsize=7)
     return figure
-
-
-def _draw_images(images: InspectedImages, axes: Sequence[Axes]) -> list[Float[np.ndarray, "rows cols 3"]]:
-    """Draw the first images, one on each axis, and return their pixels in [0, 1]."""
-    pixels = [as_rgb(images.data.images[column]) / 255 for column in range(len(axes))]
-    for column, axis in enumerate(axes):
-        axis.imshow(pixels[column], interpolation="nearest")
-        axis.set_title(wrap_text(images.label(column) or "class not known"), fontsize=7)
-    return pixels
 
 
 def describe_prediction(images: InspectedImages, network: NetworkInspection, index: int) -> str:
@@ -103,7 +96,11 @@ def distances_by_depth(networks: Sequence[NetworkInspection], image_size: tuple[
     for network in networks:
         attention, style = network.attention, styles[network.name]
         assert attention is not None, "of networks with attention"
-        heads, of_uniform = attention_distances(attention, visible_size(network.network.network, image_size))
+        rows, cols = visible_size(network.network.network, image_size)
+        patch = (rows / attention.grid_size[0], cols / attention.grid_size[1])
+        options = {"extra_tokens": attention.extra_tokens}
+        heads = [attention_distance(layer, attention.grid_size, patch, **options) for layer in attention.weights]
+        of_uniform = uniform_distance(attention.grid_size, patch)
         plot_distances(axis, [layer.tolist() for layer in heads], style, f"{network.name}, mean of heads")
         uniform[of_uniform] = "0.4" if of_uniform in uniform or len(networks) == 1 else style.colour
     for distance, colour in uniform.items():

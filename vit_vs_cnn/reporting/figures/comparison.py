@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from vit_vs_cnn.comparison.accuracy import ClassAccuracy
@@ -96,18 +95,14 @@ def confusion_figure(confusion: Mapping[str, Sequence[Sequence[int]]], class_nam
         if few:
             axis.set_xticks(range(len(class_names)), class_names, rotation=90, fontsize=7)
             axis.set_yticks(range(len(class_names)), class_names, fontsize=7)
-            _write_values(axis, share)
+            middle = (share.min() + share.max()) / 2
+            for (row, col), value in np.ndenumerate(share):
+                colour = "white" if value < middle else "black"
+                axis.text(col, row, f"{value:.0f}", ha="center", va="center", fontsize=6, color=colour)
         axis.spines[:].set_visible(False)
     axes[0].set_ylabel("true class")
     figure.colorbar(axes[0].images[0], ax=axes, shrink=0.7, label="% of the true class")
     return figure
-
-
-def _write_values(axis: Axes, values: np.ndarray) -> None:
-    middle = (values.min() + values.max()) / 2
-    for (row, col), value in np.ndenumerate(values):
-        colour = "white" if value < middle else "black"
-        axis.text(col, row, f"{value:.0f}", ha="center", va="center", fontsize=6, color=colour)
 
 
 def examples_figure(
@@ -117,7 +112,12 @@ def examples_figure(
     first = [members[0] for members in group_entries(networks).values()][:MAX_NETWORKS]
     kinds = dict(list(pictures.items())[: MAX_NETWORKS + 1])
     columns = max(len(numbers) for numbers in kinds.values())
-    words = {number: _picture_texts(number, first, test) for numbers in kinds.values() for number in numbers}
+    words = {}
+    for number in {number for numbers in kinds.values() for number in numbers}:
+        truth = test.class_names[int(test.labels[number])]
+        answers = [f"{t.group}: {test.class_names[int(t.predictions.classes[number])]}" for t in first]
+        below = "\n".join(wrap_text(text, LINE_LENGTH) for text in answers)
+        words[number] = wrap_text(f"class: {truth}", LINE_LENGTH), below
     lines = 2 + max(above.count("\n") + below.count("\n") for above, below in words.values())
     height = len(kinds) * (1.45 + 0.14 * lines) + 0.1
     figure, axes = make_axes(1.25 * columns + 0.3, height, columns, len(kinds), has_axes=False)
@@ -131,13 +131,6 @@ def examples_figure(
         title = f"{kind}\n{in_row[0].get_title(loc='left')}"
         in_row[0].set_title(title, fontsize=6.5, loc="left", fontweight="bold")
     return figure
-
-
-def _picture_texts(number: int, first: Sequence[ScoredNetwork], test: LabelledImages) -> tuple[str, str]:
-    """Texts above and below an image, wrapped to its width."""
-    truth = test.class_names[int(test.labels[number])]
-    answers = [f"{t.group}: {test.class_names[int(t.predictions.classes[number])]}" for t in first]
-    return wrap_text(f"class: {truth}", LINE_LENGTH), "\n".join(wrap_text(text, LINE_LENGTH) for text in answers)
 
 
 def reliability_figure(calibration: Mapping[str, Sequence[CalibrationScores]], styles: ModelStyles) -> Figure:

@@ -38,13 +38,16 @@ def attention_heatmaps(
     rows, columns = len(grid), len(grid[0]) if grid else 0
     if not columns or {len(row) for row in grid} != {columns}:
         raise ValueError("weights must have at least one matrix, and rows of one length")
-    low, high = _limits(grid) if limits is None else limits
+    if limits is None:
+        low, high = (end([float(end(matrix)) for row in grid for matrix in row]) for end in (np.min, np.max))
+        low = min(low, 0.0)
+        limits = low, high if high > low else low + 1.0
     figure = Drawing(figsize=(cell_size * columns + 1.5, cell_size * rows + 0.9), layout="compressed")
     axes: list[Axes] = list(figure.subplots(rows, columns, squeeze=False).flat)
     image = None
     for row, column in np.ndindex(rows, columns):
         axis = axes[row * columns + column]
-        image = axis.imshow(grid[row][column], cmap=COLOUR_MAP, vmin=low, vmax=high, interpolation="nearest")
+        image = axis.imshow(grid[row][column], cmap=COLOUR_MAP, vmin=limits[0], vmax=limits[1], interpolation="nearest")
         axis.tick_params(labelsize=7, length=2)
         axis.locator_params(integer=True, nbins=4)
         if column_labels is not None and row == 0:
@@ -61,10 +64,3 @@ def attention_heatmaps(
     if title is not None:
         figure.suptitle(title, fontsize=11)
     return figure
-
-
-def _limits(grid: list[list[np.ndarray]]) -> tuple[float, float]:
-    low = min(float(matrix.min()) for row in grid for matrix in row)
-    high = max(float(matrix.max()) for row in grid for matrix in row)
-    low = min(low, 0.0)
-    return low, high if high > low else low + 1.0
