@@ -13,7 +13,7 @@ import argparse
 import json
 import shutil
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,9 +26,9 @@ from vit_vs_cnn.files import atomic_write, write_text
 from vit_vs_cnn.runs.experiment_folder import read_finished_results
 from vit_vs_cnn.runs.record import (
     CONFIG,
+    MAX_PROBABILITY_LEVEL,
     PREDICTIONS,
     TABLE,
-    PackedPredictions,
     is_record,
     load_run_predictions,
     read_predictions,
@@ -43,10 +43,7 @@ COPIED_FILES = ("design.json", "duplicates.json", TRIALS_FILE)
 
 
 def record(run: Path, folder: Path) -> int:
-    """Write the record of an experiment.
-
-    Returns:
-        number of runs.
+    """Write the record of an experiment. Returns the number of runs.
 
     Raises:
         InputError: no experiment there, none of its runs is finished, or a test-set log was edited.
@@ -60,17 +57,14 @@ def record(run: Path, folder: Path) -> int:
         results.append(replace(with_entry(result, entries), data=data))
     predictions = {path.name: read_predictions(path / PREDICTIONS) for path in runs}
     write_text(folder / TABLE, table_text([result.to_row() for result in results]))
-    PackedPredictions.pack(predictions).save(folder / PREDICTIONS)
+    _save(folder / PREDICTIONS, pack_predictions(predictions))
     _copy(run, folder)
     write_text(folder / "experiment.yaml", yaml.safe_dump(_without_paths(run / "experiment.yaml"), sort_keys=False))
     return len(results)
 
 
 def unpack(folder: Path, run: Path) -> int:
-    """Write the runs of a record as an experiment's folder, which ``train`` continues.
-
-    Returns:
-        number of runs.
+    """Write the runs of a record as an experiment's folder, which ``train`` continues. Returns the number of runs.
 
     Raises:
         InputError: no record there, an experiment is there already, or a test-set log was edited.
@@ -84,8 +78,7 @@ def unpack(folder: Path, run: Path) -> int:
     for path, result in runs.items():
         place = run / "cells" / path.name
         write_text(place / "result.json", with_entry(result, entries).to_json())
-        with atomic_write(place / PREDICTIONS) as partial, partial.open("wb") as file:
-            np.savez_compressed(file, allow_pickle=False, **load_run_predictions(folder, path.name))
+        _save(place / PREDICTIONS, load_run_predictions(folder, path.name))
     _copy(folder, run)
     budgets = {path.name: budget.to_dict() for path, result in runs.items() if (budget := result.parsed_budget)}
     write_text(run / "grid.json", json.dumps(budgets, indent=1))
@@ -93,6 +86,38 @@ def unpack(folder: Path, run: Path) -> int:
     values |= {"output": str(run.parent), "name": run.name}
     write_text(run / "experiment.yaml", yaml.safe_dump(values, sort_keys=False))
     return len(runs)
+
+
+def pack_predictions(predictions: Mapping[str, Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """Pack the arrays of each run, as ``read_predictions`` gives them, into ``PACKED_ARRAYS``.
+
+    Raises:
+        InputError: two runs have different numbers of classes.
+    """
+    num_classes = next(iter(predictions.values()))["num_classes"]
+    blocks: list[Mapping[str, np.ndarray]] = []  # one run of each set of images
+    place = {}
+    for run, arrays in predictions.items():
+        if arrays["num_classes"] != num_classes:
+            raise InputError(f"{run}: its number of classes differs from the first run")
+        same = [all(np.array_equal(arrays[n], block[n]) for n in ("labels", "sample_ids")) for block in blocks]
+        place[run] = same.index(True) if any(same) else len(blocks)
+        blocks += [arrays] * (not any(same))
+    ends, integer = np.cumsum([0, *(len(block["labels"]) for block in blocks)]), np.min_scalar_type(int(num_classes))
+    classes = np.full((len(predictions), ends[-1]), num_classes, integer)
+    probability = np.zeros(classes.shape, np.uint8)
+    for row, (run, arrays) in enumerate(predictions.items()):
+        columns = slice(ends[place[run]], ends[place[run] + 1])
+        classes[row, columns] = arrays["classes"]
+        probability[row, columns] = np.round(arrays["probability"] * MAX_PROBABILITY_LEVEL)
+    labels, sample_ids = (np.concatenate([block[name] for block in blocks]) for name in ("labels", "sample_ids"))
+    packed = {"runs": np.array([*predictions]), "classes": classes, "probability": probability}
+    return packed | {"labels": labels.astype(integer), "sample_ids": sample_ids, "num_classes": num_classes}
+
+
+def _save(path: Path, arrays: dict[str, np.ndarray]) -> None:
+    with atomic_write(path) as partial, partial.open("wb") as file:
+        np.savez_compressed(file, allow_pickle=False, **arrays)
 
 
 def with_entry(result: RunResult, entries: dict[str, str]) -> RunResult:

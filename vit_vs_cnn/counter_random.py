@@ -21,10 +21,7 @@ def mix64(values: UInt64[np.ndarray, "*shape"]) -> UInt64[np.ndarray, "*shape"]:
 
 
 def counter_key(seed: int, *path: int) -> UInt64[np.ndarray, "1"]:
-    """A key for the stream of random numbers that ``seed`` and the whole numbers of ``path`` name, ``(1,)``.
-
-    Two paths that differ in one place give unrelated keys; negative numbers are taken modulo 2^64.
-    """
+    """A key for the stream of random numbers that ``seed`` and the whole numbers of ``path`` name, ``(1,)``."""
     key = np.zeros(1, dtype=np.uint64)
     for part in (seed, *path):
         key = mix64(key + np.uint64(_GAMMA) + mix64(np.array([part & _MASK], dtype=np.uint64)))
@@ -34,12 +31,9 @@ def counter_key(seed: int, *path: int) -> UInt64[np.ndarray, "1"]:
 def split_keys(
     keys: UInt64[np.ndarray, "*batch"], counters: Shaped[np.ndarray, "count"]
 ) -> UInt64[np.ndarray, "*batch count"]:
-    """Output number ``counters`` (from 0) of the SplitMix64 generator seeded with each key.
+    """Output number ``counters`` (from 0) of the SplitMix64 generator of each key: random words, or further keys.
 
-        value_j = mix64(key + (j + 1) gamma)
-
-    The values serve as random words or as keys of further streams. They do not depend on each other, so any part of a
-    stream can be computed separately.
+    value_j = mix64(key + (j + 1) gamma)
     """
     return mix64(keys[..., None] + (counters.astype(np.uint64) + np.uint64(1)) * np.uint64(_GAMMA))
 
@@ -47,11 +41,7 @@ def split_keys(
 def to_integers(
     words: UInt64[np.ndarray, "*shape"], low: int | Int64[np.ndarray, "..."], high: int | Int64[np.ndarray, "..."]
 ) -> Int64[np.ndarray, "..."]:
-    """Random integers from ``low`` to ``high``, both included, from random 64-bit words.
-
-    The upper 32 bits of a word are multiplied by ``high - low + 1`` and divided by 2^32.
-    The bounds broadcast against the words. The bias is below ``(high - low + 1) / 2^32``.
-    """
+    """Random integers from ``low`` to ``high``, both included, with a bias below ``(high - low + 1) / 2^32``."""
     return low + (((words >> np.uint64(32)).astype(np.int64) * (high - low + 1)) >> 32)
 
 
@@ -73,8 +63,7 @@ def balanced_labels(
 def derive_seed(*parts: str | int) -> int:
     """A 63-bit seed from a path of names and numbers, such as ``derive_seed(cell_seed, "augment", step)``.
 
-    The draws of one step never depend on how many draws another step made. So a run that is stopped and resumed, or
-    spread over other devices, makes the same draws; no generator's state has to be saved.
+    No step depends on the random numbers of another one, so a resumed run needs no state of a generator.
     """
     digest = hashlib.blake2b(repr(parts).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 1

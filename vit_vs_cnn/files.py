@@ -6,7 +6,7 @@ import json
 import os
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -118,12 +118,8 @@ def read_rows(path: Path, columns: int = 3) -> list[list[str]]:
         text = path.read_text(encoding="utf-8", errors="replace").replace("\0", "")
     except OSError:
         return []
-    rows = (_row(line) for line in text.splitlines())
+    rows: list[list[str]] = []
+    for line in text.splitlines():
+        with suppress(csv.Error):  # a line that is longer than the limit of the reader
+            rows += csv.reader([line])
     return [row for row in rows if len(row) == columns and row[0].isascii() and row[0].isdigit()]
-
-
-def _row(line: str) -> list[str]:
-    try:
-        return next(csv.reader([line]), [])
-    except csv.Error:  # longer than the limit of the reader
-        return []

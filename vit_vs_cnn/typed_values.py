@@ -24,6 +24,7 @@ from vit_vs_cnn.strict_yaml import LARGEST
 
 Built = TypeVar("Built")
 WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", type(None): "null"}
+_LISTS = (list, tuple, Sequence, Iterable)
 #: Default of required settings.
 REQUIRED: Any = ...
 
@@ -80,7 +81,7 @@ def union_args(hint: Any) -> tuple[Any, ...]:
 @functools.cache
 def item_type(hint: Any) -> Any:
     """Type of the items of a list; None for other types."""
-    lists = (kind for kind in union_args(hint) if get_origin(kind) in (list, tuple, Sequence, Iterable))
+    lists = (kind for kind in union_args(hint) if get_origin(kind) in _LISTS)
     return next((get_args(kind)[0] for kind in lists), None)
 
 
@@ -126,15 +127,19 @@ def convert(hint: Any, value: Any, location: str) -> Any:
         return copy.deepcopy(value)
     if value is None and type(None) in kinds:
         return None
-    block: Any = next(filter(dataclasses.is_dataclass, kinds), None)
-    if block is not None and value is not None:
-        return build(block, value, location=location)
-    if isinstance(value, list | tuple) and (item := item_type(hint)) is not None:
-        return _convert_items(hint, item, value, location)
     for kind in kinds:
-        if isinstance(value, Mapping) and get_origin(kind) is dict:
-            inside = get_args(kind)[1]
-            return {name: convert(inside, inner, f"{location}.{name}") for name, inner in value.items()}
+        origin, inside = get_origin(kind), [inner for inner in get_args(kind) if inner is not ...]
+        if dataclasses.is_dataclass(kind) and value is not None:
+            return build(typing.cast(Any, kind), value, location=location)
+        if origin is dict and isinstance(value, Mapping):
+            return {name: convert(inside[1], inner, f"{location}.{name}") for name, inner in value.items()}
+        if origin in _LISTS and isinstance(value, list | tuple):
+            is_fixed = origin is tuple and ... not in get_args(kind)
+            if is_fixed and len(value) != len(inside):
+                raise InputError(f"{location}: expected {len(inside)} values, got {shorten(value)}")
+            hints = inside if is_fixed else inside * len(value)
+            items = [convert(inner, item, location) for inner, item in zip(hints, value, strict=True)]
+            return tuple(items) if origin is tuple else items
         if (read := _as_kind(kind, value)) is not None:
             return read
     if type(value) is int and abs(value) > LARGEST:
@@ -163,17 +168,6 @@ def _as_kind(kind: Any, value: Any) -> Any:
     allowed = get_args(kind) if get_origin(kind) is Literal else (value,)
     is_allowed = type(value) is kind or get_origin(kind) is Literal
     return next((word for word in allowed if is_allowed and word == value and type(word) is type(value)), None)
-
-
-def _convert_items(hint: Any, item: Any, values: Sequence[Any], location: str) -> Any:
-    kind = next(kind for kind in union_args(hint) if get_origin(kind) in (list, tuple, Sequence, Iterable))
-    items = [inner for inner in get_args(kind) if inner is not ...]
-    if get_origin(kind) is tuple and ... not in get_args(kind):
-        if len(values) != len(items):
-            raise InputError(f"{location}: expected {len(items)} values, got {shorten(values)}")
-        return tuple(convert(inner, value, location) for inner, value in zip(items, values, strict=True))
-    converted = [convert(item, value, location) for value in values]
-    return tuple(converted) if get_origin(kind) is tuple else converted
 
 
 def shorten(value: Any, at_most: int = 150) -> str:

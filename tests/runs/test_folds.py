@@ -160,7 +160,7 @@ def test_each_fold_has_a_log_and_the_report_counts_all(trained):
         log = TestSetLog(trained.parent, str(result.test_set)).read()
         assert len(log) == 2 and result.scores.log_entry in {entry.hash for entry in log}
     account = summarize_log(trained, _results(trained)[0].test_set)
-    assert account.is_intact
+    assert account.problem is None
     assert account.text == "Logs of the 3 test folds: 6 evaluations of 6 networks, each once."
     page = (trained / "report" / "index.html").read_text()
     assert account.text in page and "Accuracy by class" in page

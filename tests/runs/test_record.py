@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.record import main
+from benchmarks.record import main, pack_predictions
 from tests.experiments.tiny import run_quietly
 from tests.results import changed
 from vit_vs_cnn import cli
@@ -14,7 +14,7 @@ from vit_vs_cnn.config.experiment import experiment_from_dict, read_config
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.reporting.findings import read_findings
 from vit_vs_cnn.runs.experiment_folder import read_finished_results
-from vit_vs_cnn.runs.record import PackedPredictions, load_run_predictions, read_table, table_text
+from vit_vs_cnn.runs.record import load_run_predictions, read_table, table_text
 from vit_vs_cnn.runs.result import RunResult, read_result
 from vit_vs_cnn.runs.test_set_log import TestSetLog
 
@@ -99,15 +99,17 @@ def test_runs_on_different_images_fit_one_record(tmp_path):
     other = {name: values[:2] if values.ndim else values for name, values in whole.items()}
     other |= {"sample_ids": np.array(["d", "long name"]), "classes": np.array([2, 2])}
     given = {"first": whole, "second": other, "third": whole | {"classes": np.array([1, 1, 0])}}
-    PackedPredictions.pack(given).save(tmp_path / "packed.npz")
-    packed = PackedPredictions.load(tmp_path / "packed.npz")
-    assert packed.classes.shape == (3, 5)
+    packed = pack_predictions(given)
+    assert packed["classes"].shape == (3, 5)
+    np.savez(tmp_path / "predictions.npz", **packed)
+    for name in ("results.csv", "experiment.yaml"):
+        (tmp_path / name).touch()
     for run, arrays in given.items():
-        kept = packed.select_run(run)
+        kept = load_run_predictions(tmp_path, run)
         assert kept.keys() == arrays.keys()
         assert all(np.array_equal(kept[name], arrays[name]) for name in arrays)
     with pytest.raises(InputError, match="second: its number of classes differs from the first run"):
-        PackedPredictions.pack({"first": whole, "second": other | {"num_classes": np.array(4)}})
+        pack_predictions({"first": whole, "second": other | {"num_classes": np.array(4)}})
 
 
 def test_where_the_images_lay_is_left_out(trained_once, tmp_path):

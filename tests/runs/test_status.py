@@ -85,7 +85,7 @@ def test_the_folder_around_experiments_is_asked_whether_one_of_them_was_meant(fo
 
 
 def _cell(contender, size, state, budget=STEPS, **more):
-    return RunStatus("", contender, size, 0, budget, RunState(state), **more)
+    return RunStatus(f"{contender}-{size}", contender, size, 0, budget, RunState(state), **more)
 
 
 def test_time_left_goes_by_contender_and_workers():

@@ -202,7 +202,7 @@ def test_several_recipes_of_a_contender_allow_no_verdict_in_report_and_compare(s
     entries, _ = load_entries([str(shared / "one")])
     comparison, _ = compare_entries(entries, [Part.ACCURACY, Part.DIFFERENCES])
     assert comparison.accuracy is not None and comparison.differences is not None
-    assert [str(pair.comparison.conclusion) for pair in comparison.accuracy.pairs] == ["no conclusion"]
-    assert told in comparison.differences.warnings
+    assert [str(pair.conclusion) for pair in comparison.accuracy.pairs] == ["no conclusion"]
+    assert told in comparison.warnings
     other = read_findings(shared / "two").analysis
     assert not any("exploratory" in said for said in other.warnings())

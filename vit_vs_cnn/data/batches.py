@@ -42,12 +42,9 @@ def channel_statistics(
 class TrainingBatches:
     """A shuffled stream of images, cut into batches, that can be resumed at any batch.
 
-    The stream is one random permutation of the images after another. A batch may cross the end of a permutation. So
-    every batch is full and every image is used equally often, also if a batch is larger than the set. Batch ``i`` is a
-    pure function of ``(seed, i)``: the position is the whole state.
-
-    Each of several processes takes its slice of the same global batch, so the images of a step do not depend on the
-    number of devices.
+    The stream is one random permutation of the images after another, and a batch may cross the end of a permutation.
+    Batch ``i`` is a pure function of ``(seed, i)``: the position is the whole state. Each of several processes takes
+    its slice of the same global batch.
 
     Arguments:
         batch_size: images of one step over all processes.

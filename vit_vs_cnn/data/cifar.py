@@ -142,44 +142,47 @@ class CifarSource:
     def _obtain(self) -> Path:
         if (folder := self._find()) is not None:
             return folder
-        archive = self.root / self._published.filename
+        published = self._published
+        archive = self.root / published.filename
         if not archive.is_file() and not self.options.download:
             raise InputError(
-                f"{self.root}: {TITLES[self.name]} is not there (no complete {self._published.base_folder} and no "
-                f"{archive.name}); set --data.cifar.download true, or put {self._published.url} there"
+                f"{self.root}: {TITLES[self.name]} is not there (no complete {published.base_folder} and no "
+                f"{archive.name}); set --data.cifar.download true, or put {published.url} there"
             )
+        expected = published.tgz_md5 if self.options.verify_checksum else None
         try:
             self.root.mkdir(parents=True, exist_ok=True)
             with FileLock(self.root / f".{archive.name}.lock"):  # a second process waits, and then finds the data
-                return self._find() or self._unpack(archive)
+                if (folder := self._find()) is not None:
+                    return folder
+                if not archive.is_file():
+                    self._download(archive, expected)
+                elif expected is not None and (actual := compute_md5(archive)) != expected:
+                    raise InputError(
+                        f"{archive}: differs from the published archive (MD5 {actual}, published {expected}); delete "
+                        f"it to get it anew, or use it as it is with {SKIP_CHECKSUM_OPTION}"
+                    )
+                folder = self.root / published.base_folder
+                with tempfile.TemporaryDirectory(dir=self.root, prefix=f".{archive.name}-") as unpacked:
+                    extract_members(archive, [f"{folder.name}/{name}" for name in self._file_names], Path(unpacked))
+                    folder.mkdir(exist_ok=True)
+                    for name in self._file_names:
+                        os.replace(Path(unpacked, folder.name, name), folder / name)
+                return folder
         except OSError as error:
             raise InputError(f"{self.root}: {TITLES[self.name]} cannot be written there ({error})") from None
 
-    def _unpack(self, archive: Path) -> Path:
-        expected = self._published.tgz_md5 if self.options.verify_checksum else None
-        if not archive.is_file():
-            url = mirror = self.options.mirror or self._published.url
-            if not mirror.endswith((".tar.gz", ".tgz")):
-                url = f"{mirror.rstrip('/')}/{archive.name}"
-            try:
-                download(url, archive, expected)
-            except InputError as error:
-                raise InputError(
-                    f"{self.root}: {TITLES[self.name]} is not there and cannot be fetched: {error}; or name another "
-                    f"place with --data.cifar.mirror URL, or put {archive.name} there yourself"
-                ) from None
-        elif expected is not None and (actual := compute_md5(archive)) != expected:
+    def _download(self, archive: Path, md5: str | None) -> None:
+        url = mirror = self.options.mirror or self._published.url
+        if not mirror.endswith((".tar.gz", ".tgz")):
+            url = f"{mirror.rstrip('/')}/{archive.name}"
+        try:
+            download(url, archive, md5)
+        except InputError as error:
             raise InputError(
-                f"{archive}: differs from the published archive (MD5 {actual}, published {expected}); delete it to get "
-                f"it anew, or use it as it is with {SKIP_CHECKSUM_OPTION}"
-            )
-        folder = self.root / self._published.base_folder
-        with tempfile.TemporaryDirectory(dir=self.root, prefix=f".{archive.name}-") as unpacked:
-            extract_members(archive, [f"{folder.name}/{name}" for name in self._file_names], Path(unpacked))
-            folder.mkdir(exist_ok=True)
-            for name in self._file_names:
-                os.replace(Path(unpacked, folder.name, name), folder / name)
-        return folder
+                f"{self.root}: {TITLES[self.name]} is not there and cannot be fetched: {error}; or name another place "
+                f"with --data.cifar.mirror URL, or put {archive.name} there yourself"
+            ) from None
 
 
 def extract_members(archive: Path, names: Collection[str], folder: Path) -> None:

@@ -109,14 +109,15 @@ def channels_first(image: np.ndarray | Tensor, channels: Collection[int] = (1, 3
     Raises:
         InputError: another shape, or values that are not bytes.
     """
-    try:
-        values = image.detach().cpu().numpy() if isinstance(image, Tensor) else image
-    except (TypeError, RuntimeError) as error:  # not dense, without values, or of a type that numpy lacks
-        assert isinstance(image, Tensor)
-        kind = "on the meta device" if image.is_meta else f"{image.layout}".removeprefix("torch.")
-        raise InputError(
-            f"images: a tensor of {image.dtype} ({kind}); expected a dense tensor of {ALLOWED_PIXEL_VALUES}"
-        ) from error
+    values: Any = image
+    if isinstance(image, Tensor):
+        try:
+            values = image.detach().cpu().numpy()
+        except (TypeError, RuntimeError) as error:  # not dense, without values, or of a type that numpy lacks
+            kind = "on the meta device" if image.is_meta else f"{image.layout}".removeprefix("torch.")
+            raise InputError(
+                f"images: a tensor of {image.dtype} ({kind}); expected a dense tensor of {ALLOWED_PIXEL_VALUES}"
+            ) from error
     values = values[None] if values.ndim == 2 else values
     is_first, is_last = (values.ndim == 3 and values.shape[end] in channels for end in (0, -1))
     is_first = is_first or image.ndim == 2

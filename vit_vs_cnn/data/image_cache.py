@@ -161,12 +161,7 @@ def _open_files(
     kind: str, path: Path, list_files: Callable[[], ImageListing], options: FolderOptions | TableOptions
 ) -> CachedImages:
     """Image files as a source. They are decoded once, and again after any of them has changed."""
-
-    def read(listing: ImageListing) -> tuple[ImageListing, Pixels]:
-        readable, pixels = _load_files(listing, path, options)
-        return replace(readable, problems=[*listing.problems, *readable.problems]), pixels
-
-    return CachedImages(kind, list_files, read, path, options)
+    return CachedImages(kind, list_files, lambda listing: _load_files(listing, path, options), path, options)
 
 
 def find_images(fingerprint: str, folders: Sequence[Path]) -> CachedImages | None:
@@ -257,7 +252,8 @@ def _load_files(
     rows = [listing.class_names, listing.names, listing.splits, listing.labels, listing.groups, listing.folds]
     stem = folder / f"{place}-{_digest([*rows, [_state(root / name) for name in listing.names]])}"
     with contextlib.suppress(Exception):  # missing, or damaged in any way
-        return _read_pair(stem)
+        readable, pixels = _read_pair(stem)
+        return replace(readable, problems=[*listing.problems, *readable.problems]), pixels
     assert options.image_size is not None
     shape = (len(listing.names), 3, *to_rows_and_cols(options.image_size))
     try:
@@ -267,6 +263,7 @@ def _load_files(
         for old in folder.glob(f"{place}-*"):
             if old.stem != stem.name and old.suffix != ".partial":
                 old.unlink(missing_ok=True)
+        readable = replace(readable, problems=[*listing.problems, *readable.problems])
         return readable, open_image_file(stem.with_suffix(".npy"))
     except OSError as error:
         raise unwritable_cache(folder, error, "folder" if root == path else "table") from error

@@ -53,12 +53,6 @@ class DuplicatePairs:
     train: Int64[Tensor, "pairs"]
     similarity: Float32[Tensor, "pairs"]
 
-    def tests_matching(self, indices: Int64[Tensor, "size"], test_count: int) -> Bool[Tensor, "{test_count}"]:
-        """Mask of the test images with a near-duplicate among these training images."""
-        mask = torch.zeros(test_count, dtype=torch.bool)
-        mask[self.test[torch.isin(self.train, indices)]] = True
-        return mask
-
 
 def near_duplicate_pairs(test: Images, train: Images) -> DuplicatePairs:
     """All pairs of a test and a training image that show one scene.

@@ -18,12 +18,8 @@ from vit_vs_cnn.errors import InputError
 def nested_subsets(labels: Int64[Tensor, "count"], sizes: Sequence[int], seed: int) -> dict[int, Int64[Tensor, "_"]]:
     """For each size, the indices of a subset: the prefix of that length of ``nested_order(labels, seed)``.
 
-    Nested: a smaller subset begins the larger. Stratified: of a class with ``c`` of the ``N`` images, a subset of size
-    n holds n c / N images, up to a difference below one; so exactly that many wherever n c / N is whole (n / C for C
-    classes of equal size that divide n). A size that the classes do not divide nests like any other.
-
-    Arguments:
-        seed: which of the orders; another seed gives other images.
+    A smaller subset begins the larger. Of a class with c of the N images, a subset of n images holds n c / N images, up
+    to a difference below one.
 
     Raises:
         InputError: a size is not between 1 and the number of images.
@@ -87,18 +83,16 @@ def split_validation(
 ) -> tuple[Int64[Tensor, "_"], Int64[Tensor, "_"]]:
     """Divide a subset into (training indices, validation indices), both in the subset's order.
 
-    The image at place i (from 0) of its class's sequence in the subset is for validation if
+    The image at place i (from 0) of its class in the subset is for validation if
 
         floor((i + 1) f) > floor(i f),
 
-    so a class with m images in the subset gives floor(m f) of them. Whether an image is for validation does not depend
-    on the size of the subset, hence both parts nest as the subset grows. The fraction is taken as the decimal that is
-    written (0.3 is 3/10, not the nearest binary number), and the arithmetic is exact. A class with fewer than 1 / f
-    images in the subset gives none: small subsets can have no validation images at all.
+    so a class with m images gives floor(m f) of them, and both parts nest as the subset grows. The arithmetic is exact:
+    the fraction f is the decimal that is written. A class with fewer than 1 / f images gives none.
 
     Arguments:
-        subset: indices in nested order, of ``nested_subsets`` or ``nested_order``.
-        fraction: share f of the images held out, from 0 (none) to below 1.
+        subset: indices in the order of ``nested_order``.
+        fraction: share f of the images held out, from 0 to below 1.
     """
     exact = Fraction(str(fraction))
     chosen = labels[subset].numpy()
@@ -119,17 +113,14 @@ def hold_out_groups(
 ) -> Bool[Tensor, "count"]:
     """Mask of held-out images: about a fraction f of every class, in whole groups.
 
-    With ``h`` of the ``m`` images of each class set apart, the groups are gone through in ``order``, and one is set
-    apart if that lowers
+    With ``h`` of the ``m`` images of each class held out, the next group of ``order`` is held out, too, if that lowers
 
         sum over classes of (h / m - f)^2
 
-    and leaves every class images in other groups. Exact: no group is on both sides, and a class that is in one
-    group alone is never set apart. Approximate: the fraction, by up to a group or so.
+    and leaves every class images in other groups. At least one group is held out if f is above 0 and one can be spared.
 
     Arguments:
-        groups: the number of each image's group, from 0 without gaps.
-        order: of the groups. One group at least is set apart, if f is above 0 and one can be spared.
+        groups: number of the group of each image, from 0 without gaps.
     """
     counts = np.bincount(labels.numpy())
     by_group = np.argsort(groups.numpy(), kind="stable")
@@ -168,9 +159,6 @@ def stratified_folds(
 
     Two folds differ by one image at most, and by one image of each class at most. The images of a class, in ``order``,
     are cut into consecutive blocks. Blocks that are one image longer begin after the longer blocks of the class before.
-
-    Arguments:
-        order: all images, by their indices.
     """
     result = torch.empty_like(labels)
     longer = 0  # fold that gets the next block with one image more
@@ -226,8 +214,7 @@ def assign_folds(
 ) -> Int64[Tensor, "count"]:
     """Test fold of each image: ``1 / fraction`` folds, rounded, at least two and at most one for each image or group.
 
-    Folds are stratified by class. Images are ordered by SHA-256(seed, name), groups by SHA-256(seed, group), so that an
-    image that is added later moves few others.
+    Images are ordered by SHA-256(seed, name), groups by SHA-256(seed, group): a later image moves few others.
     """
     units = list(names) if groups is None else sorted(set(groups))
     count = max(2, min(round(1 / fraction), len(units)))

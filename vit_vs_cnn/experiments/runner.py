@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from vit_vs_cnn.config.experiment import Experiment, read_config
+from vit_vs_cnn.config.experiment import Budget, Experiment, read_config
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments.timing import choose_precision
 from vit_vs_cnn.experiments.tuning import tune
@@ -39,9 +39,8 @@ def run_experiment(
 ) -> list[RunResult]:
     """Search for recipes if ``tuning.trials`` is set, execute the runs that are not finished, and return all results.
 
-    All input is checked before the first run trains: every subset is sampled, every network and optimizer built, the
-    devices counted. Several processes may work on one experiment: each run is executed by one of them. If torchrun or
-    SLURM started several processes for each run, all of them call this, and all but the first get an empty list.
+    All input is checked before the first run trains. Several processes may work on one experiment. If torchrun or SLURM
+    started several processes for each run, all of them call this, and all but the first get an empty list.
 
     Arguments:
         force: whether finished runs with other settings may be left out of the report.
@@ -108,12 +107,12 @@ def _refuse_other_settings(folder: Path, cells: list[Run], *, are_recipes_final:
     except InputError:  # nothing is there, or it is damaged and written anew
         return
     folders = {cell.folder for cell in cells}
-    same_kind = {(cell.contender, cell.train_size, cell.budget): cell for cell in cells}
+    same_kind: dict[tuple[str, int, Budget | None], Run] = {
+        (cell.contender, cell.train_size, cell.budget): cell for cell in cells
+    }
     for path, result in finished.items():
-        if path in folders or result.parsed_budget is None:
-            continue
         cell = same_kind.get((result.contender, result.train_size, result.parsed_budget))
-        if cell is None:
+        if path in folders or cell is None:
             continue
         try:
             before = read_config(path / "config.yaml").get("identity")

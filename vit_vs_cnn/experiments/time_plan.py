@@ -219,9 +219,7 @@ def plan_for_time(
 ) -> Experiment:
     """The experiment with the grid that fits into its ``minutes``; unchanged without ``minutes``.
 
-    More minutes give three seeds first, then four sizes, the config's steps, a fifth size, seeds 4 and 5, and longer
-    runs (``GRID_CANDIDATES``). If the experiment was started before, the same minutes resume its grid, and more
-    minutes plan a larger one, in which finished runs count.
+    If the experiment was started before, the same minutes resume its grid, and more minutes plan a larger one.
 
     Arguments:
         fixed: settings that the user gave by name; of these, sizes, seeds and budget are kept.
@@ -250,12 +248,24 @@ def plan_for_time(
     costs = GridTimeModel(experiment, pool, _time_steps(experiment, pool, console))
     candidates = candidate_grids(costs, fixed)
     chosen = choose_grid(candidates, minutes)
-    if (finetuned := _with_finetuning(costs, chosen, fixed, console)) is not None:
-        costs, candidates, chosen = finetuned
-    if (searching := _with_search(costs, chosen, fixed)) is not None:
-        costs, candidates, chosen = searching
-        trials = costs.experiment.tuning.trials
-        console.print(f"First a search for recipes with {trials} trials of each model", soft_wrap=True)
+    finetuned = _finetuned_too(experiment)
+    if finetuned is not experiment:
+        times = {name: costs.times[name.replace(_FINETUNED, _PRETRAINED)] for name in finetuned.contenders}
+        there = replace(costs, experiment=finetuned, times=times)
+        grids, fitting = _grids_allowing(chosen, there, fixed)
+        if fitting is not None:
+            costs, candidates, chosen = there, grids, fitting
+        else:
+            least = min(grids, key=lambda plan: plan.seconds)
+            console.print(f"Pretrained models are not fine-tuned: that needs {_minutes_option(least)}", soft_wrap=True)
+    for trials in SEARCH_TRIALS if _may_search(costs.experiment, fixed) else ():
+        tuning = replace(costs.experiment.tuning, trials=trials)
+        there = replace(costs, experiment=replace(costs.experiment, tuning=tuning))
+        grids, fitting = _grids_allowing(chosen, there, fixed)
+        if fitting is not None and fitting.seconds - costs.of(fitting).seconds <= MAX_SEARCH_SHARE * 60 * minutes:
+            costs, candidates, chosen = there, grids, fitting
+            console.print(f"First a search for recipes with {trials} trials of each model", soft_wrap=True)
+            break
     console.print(f"Chosen: {chosen.text}. {chosen.runs_text}", soft_wrap=True)
     for line in _answers(chosen, candidates, costs):
         console.print(line, soft_wrap=True)
@@ -266,35 +276,16 @@ def plan_for_time(
 _PRETRAINED, _FINETUNED = "_pretrained", "_finetuned"
 
 
-def _with_finetuning(
-    costs: GridTimeModel, without: GridPlan, fixed: Collection[str], console: Console
-) -> tuple[GridTimeModel, list[GridPlan], GridPlan] | None:
-    """The experiment with its linear probes fine-tuned too, its grids, and the grid that fits into ``minutes``.
-
-    None if there are no linear probes of optional weights, or if the remaining time would no longer allow a conclusion
-    or a trend; then the command prints how many minutes fine-tuning takes.
-    """
-    experiment = _finetuned_too(costs.experiment)
-    if experiment is costs.experiment:
-        return None
-    times = {name: costs.times[name.replace(_FINETUNED, _PRETRAINED)] for name in experiment.contenders}
-    there = replace(costs, experiment=experiment, times=times)
-    candidates = _candidates_allowing(without, there, fixed)
-    chosen = next((plan for plan in candidates if plan.seconds <= 60 * (experiment.minutes or 0.0)), None)
-    if chosen is None:
-        least = min(candidates, key=lambda plan: plan.seconds)
-        console.print(f"Pretrained models are not fine-tuned: that needs {_minutes_option(least)}", soft_wrap=True)
-        return None
-    return there, candidates, chosen
-
-
-def _candidates_allowing(without: GridPlan, costs: GridTimeModel, fixed: Collection[str]) -> list[GridPlan]:
-    """Grids of an experiment with more runs that allow the same answers as the grid without these runs."""
-    return [
+def _grids_allowing(
+    without: GridPlan, costs: GridTimeModel, fixed: Collection[str]
+) -> tuple[list[GridPlan], GridPlan | None]:
+    """Grids of an experiment with more runs that allow the same answers as a grid without these, and one that fits."""
+    grids = [
         plan
         for plan in candidate_grids(costs, fixed)
         if plan.allows_conclusion >= without.allows_conclusion and plan.allows_trend >= without.allows_trend
     ]
+    return grids, next((plan for plan in grids if plan.seconds <= 60 * (costs.experiment.minutes or 0.0)), None)
 
 
 def _finetuned_too(experiment: Experiment) -> Experiment:
@@ -324,26 +315,11 @@ def _finetuned_too(experiment: Experiment) -> Experiment:
 MAX_SEARCH_SHARE, SEARCH_TRIALS = 0.2, (8, 6, 4)
 
 
-def _with_search(
-    costs: GridTimeModel, without: GridPlan, fixed: Collection[str]
-) -> tuple[GridTimeModel, list[GridPlan], GridPlan] | None:
-    """The experiment with a search for recipes, its grids, and the grid that fits into ``minutes``.
-
-    None if the user set recipes or trials, if the search would take more than a fifth of ``minutes``, or if the
-    remaining time would no longer allow a conclusion or a trend.
-    """
-    experiment, seconds = costs.experiment, 60 * (costs.experiment.minutes or 0.0)
+def _may_search(experiment: Experiment, fixed: Collection[str]) -> bool:
+    """True if the user set neither recipes nor trials."""
     sources = {recipe_source(model) for model in experiment.contenders.values() if not model.finetune.head}
     is_set = experiment.tuning.trials is not None or any(name.startswith("tuning") for name in fixed)
-    if is_set or not sources or sources & {RecipeSource.GIVEN, RecipeSource.SEARCHED}:
-        return None
-    for trials in SEARCH_TRIALS:
-        there = replace(costs, experiment=replace(experiment, tuning=replace(experiment.tuning, trials=trials)))
-        candidates = _candidates_allowing(without, there, fixed)
-        chosen = next((plan for plan in candidates if plan.seconds <= seconds), None)
-        if chosen is not None and chosen.seconds - costs.of(chosen).seconds <= MAX_SEARCH_SHARE * seconds:
-            return there, candidates, chosen
-    return None
+    return not is_set and bool(sources) and not sources & {RecipeSource.GIVEN, RecipeSource.SEARCHED}
 
 
 def _with_searched_recipes(experiment: Experiment, started: Experiment, fixed: Collection[str]) -> Experiment:

@@ -59,7 +59,13 @@ def seconds_per_step(experiment: Experiment, contender: str, pool: ExperimentDat
     is_channels_last = uses_channels_last(experiment, network)
     if is_channels_last:
         network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    fabric, optimizer = _fabric(experiment), None
+    trainer = experiment.trainer
+    accelerator, precision = trainer.get("accelerator", "auto"), trainer.get("precision", SINGLE_PRECISION)
+    try:
+        fabric = Fabric(accelerator=accelerator, devices=1, precision=precision)
+    except (MisconfigurationException, ValueError, RuntimeError) as error:
+        raise InputError(f"trainer: {one_line(error)}") from error
+    optimizer = None
     if recipe.finetune.head:
         model = fabric.setup(network)
     else:
@@ -100,15 +106,6 @@ def seconds_per_step(experiment: Experiment, contender: str, pool: ExperimentDat
             if len(times) > _WARM_UP and sum(times) > _SECONDS:
                 break
     return statistics.median(times[_WARM_UP:])
-
-
-def _fabric(experiment: Experiment) -> Fabric:
-    trainer = experiment.trainer
-    accelerator, precision = trainer.get("accelerator", "auto"), trainer.get("precision", SINGLE_PRECISION)
-    try:
-        return Fabric(accelerator=accelerator, devices=1, precision=precision)
-    except (MisconfigurationException, ValueError, RuntimeError) as error:
-        raise InputError(f"trainer: {one_line(error)}") from error
 
 
 def choose_precision(experiment: Experiment) -> Experiment:

@@ -42,11 +42,8 @@ def tune(experiment: Experiment, *, console: Console) -> Experiment:
     """Search for the recipe of each contender, and return the experiment with the best recipes, ready to run.
 
     Each contender has equally many trials, with the largest training size and the longest budget. Trial 0 is its own
-    recipe; the others are sampled from ``tuning.space``, the same for all. Trials are scored on validation images.
-    Finished ones are not repeated. The best recipe is used at every size and with every budget.
-
-    The folder of the experiment gets ``tuning/`` with the runs, ``tuning.csv`` with one row for each trial, and
-    ``tuned.yaml`` with the best recipes.
+    recipe; the others are sampled from ``tuning.space``. Trials are scored on validation images. The folder of the
+    experiment gets ``tuning/`` with the runs, ``tuning.csv`` with the trials, and ``tuned.yaml`` with the best recipes.
 
     Raises:
         InputError: a setting cannot be used, or no trial of a contender succeeded.

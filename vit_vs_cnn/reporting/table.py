@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from vit_vs_cnn.reporting.style import ModelStyles
-
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table as RichTable
+
+    from vit_vs_cnn.reporting.style import ModelStyles
 
 #: Value of a cell. Whole numbers have thousands separators, but not in a CSV file.
 Cell = str | int | None
@@ -64,7 +64,7 @@ class Table:
         return text.getvalue()
 
 
-def print_tables(tables: Sequence[Table], console: "Console", styles: ModelStyles | None = None) -> None:
+def print_tables(tables: Sequence[Table], console: "Console", styles: "ModelStyles | None" = None) -> None:
     """Print tables in a terminal, with their notes and an empty line between them."""
     from rich.text import Text
 
@@ -83,7 +83,7 @@ def print_lines(lines: Sequence[str], console: "Console", style: str = "") -> No
         console.print(line, soft_wrap=True, style=style, markup=False, highlight=False)
 
 
-def _rich_table(table: Table, styles: ModelStyles) -> "RichTable":
+def _rich_table(table: Table, styles: "ModelStyles") -> "RichTable":
     """Table whose columns wrap between words if the terminal is narrow; long names are also broken."""
     from rich import box
     from rich.table import Table as RichTable

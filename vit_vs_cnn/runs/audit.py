@@ -149,12 +149,6 @@ class Audit(CommandResult):
         return sum(self.by_class.values())
 
     @property
-    def tested_images(self) -> int:
-        """Number of test images of all seeds together."""
-        splits = ("train", "test") if self.folds else ("test",)
-        return sum(sum(self.counts[split].values()) for split in splits)
-
-    @property
     def majority(self) -> tuple[str, float]:
         """The most frequent class of the test images, and the accuracy of always predicting it."""
         tested = self.counts["test"]
@@ -276,8 +270,9 @@ def _find_pairs(
 
 def _duplicate_findings(audit: Audit) -> Iterator[AuditFinding]:
     if audit.leaked:
+        tested = sum(sum(audit.counts[split].values()) for split in (("train", "test") if audit.folds else ("test",)))
         description = (
-            f"{audit.leaked:,} of the {audit.tested_images:,} test images look like a training or validation image, so "
+            f"{audit.leaked:,} of the {tested:,} test images look like a training or validation image, so "
             "correct predictions of them do not show how a model does on new images"
         )
         advice = "The report also gives the accuracy without them"

@@ -135,7 +135,6 @@ class ExperimentData:
         self.rotates = rotates and scored_on == "test"
         self.source = open_source(data, trust=trust, fingerprint=fingerprint)
         self._tests: dict[int | None, LabelledImages] = {}
-        self._is_validation: dict[int, Tensor] = {}
 
     @classmethod
     def from_experiment(cls, experiment: Experiment, *, fingerprint: str | None = None) -> "ExperimentData":
@@ -295,12 +294,10 @@ class ExperimentData:
 
     def _validation_groups(self, seed: int) -> Bool[Tensor, "candidates"]:
         """Mask of the images in validation groups, which are chosen in a random order of the groups."""
-        if seed not in self._is_validation:
-            assert self.images.groups is not None
-            candidates = self._candidates(seed)
-            groups = np.array(self.images.groups, dtype=object)[candidates.numpy()].astype(str)
-            names, numbers = np.unique(groups, return_inverse=True)
-            order = permutation(counter_key(seed, 2), len(names)).tolist()
-            fraction, numbered = self.data.validation_fraction, torch.from_numpy(numbers.astype(np.int64))
-            self._is_validation[seed] = hold_out_groups(self.images.labels[candidates], numbered, fraction, order)
-        return self._is_validation[seed]
+        assert self.images.groups is not None
+        candidates = self._candidates(seed)
+        groups = np.array(self.images.groups, dtype=object)[candidates.numpy()].astype(str)
+        names, numbers = np.unique(groups, return_inverse=True)
+        order = permutation(counter_key(seed, 2), len(names)).tolist()
+        numbered = torch.from_numpy(numbers.astype(np.int64))
+        return hold_out_groups(self.images.labels[candidates], numbered, self.data.validation_fraction, order)

@@ -11,7 +11,6 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.data.near_duplicates import (
     ALGORITHM_VERSION,
     DuplicatePairs,
@@ -86,9 +85,12 @@ def find_near_duplicates(
         by_test_set.setdefault(result.test_set, []).append(result)
     for group in by_test_set.values():
         test, subsets = pool.test(group[0].seed), _subsets(pool, group)
-        pairs = _search(pool, test, torch.cat(list(subsets.values())).unique())
+        used = torch.cat(list(subsets.values())).unique()
+        parts = (test, pool.images.subset(used))
+        near = near_duplicate_pairs(*(resize_for_comparison(p.batches()) if p.is_large else p.images for p in parts))
+        pairs = DuplicatePairs(near.test, used[near.train], near.similarity)
         for name, indices in subsets.items():
-            by_subset[name] = torch.nonzero(pairs.tests_matching(indices, len(test)))[:, 0].tolist()
+            by_subset[name] = pairs.test[torch.isin(pairs.train, indices)].unique().tolist()
         for first, second, similarity in zip(*map(Tensor.tolist, vars(pairs).values()), strict=True):
             names = str(test.sample_ids[first]), str(pool.images.sample_ids[second])
             classes = [test.class_names[int(part.labels[row])] for part, row in ((test, first), (pool.images, second))]
@@ -140,13 +142,3 @@ def _subsets(pool: ExperimentData, results: Sequence[RunResult]) -> dict[str, to
             raise InputError(f"the runs were trained on another subset of {size} images with seed {seed}")
         subsets[_subset_name(result)] = images.places
     return subsets
-
-
-def _search(pool: ExperimentData, test: LabelledImages, used: torch.Tensor) -> DuplicatePairs:
-    """Compare test images with used images, which are given by their indices among all images."""
-    test_pixels, used_pixels = (
-        resize_for_comparison(part.batches()) if part.is_large else part.images
-        for part in (test, pool.images.subset(used))
-    )
-    near = near_duplicate_pairs(test_pixels, used_pixels)
-    return DuplicatePairs(near.test, used[near.train], near.similarity)

@@ -11,15 +11,15 @@ import json
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Int64, UInt, UInt8
+from jaxtyping import Int64
 
 from vit_vs_cnn.errors import InputError, TrainingDiverged
-from vit_vs_cnn.files import atomic_write, file_state
+from vit_vs_cnn.files import file_state
 from vit_vs_cnn.runs.result import RunResult
 
 TABLE, PREDICTIONS, CONFIG = "results.csv", "predictions.npz", "experiment.yaml"
@@ -107,89 +107,9 @@ def read_recorded_runs(folder: Path) -> dict[Path, RunResult]:
     return {folder / "cells" / result.run: result for result in read_result_table(folder / TABLE)}
 
 
-@dataclass(frozen=True, eq=False)
-class PackedPredictions:
-    """Predictions of several runs, which may be scored on different images.
-
-    Arguments:
-        classes: predicted class of each image; ``num_classes`` for an image that the run is not scored on.
-        probability: of the predicted class, in 255ths.
-    """
-
-    runs: list[str]
-    classes: UInt[np.ndarray, "runs images"]
-    probability: UInt8[np.ndarray, "runs images"]
-    labels: Int64[np.ndarray, "images"]
-    sample_ids: np.ndarray
-    num_classes: int
-
-    @classmethod
-    def pack(cls, predictions: Mapping[str, Mapping[str, np.ndarray]]) -> "PackedPredictions":
-        """Pack the arrays of each run, as ``read_predictions`` gives them.
-
-        Raises:
-            InputError: two runs have different numbers of classes.
-        """
-        first = next(iter(predictions.values()))
-        blocks: list[Mapping[str, np.ndarray]] = []  # one run of each set of images
-        place = {}
-        for run, arrays in predictions.items():
-            if arrays["num_classes"] != first["num_classes"]:
-                raise InputError(f"{run}: its number of classes differs from the first run")
-            same = [all(np.array_equal(arrays[n], block[n]) for n in ("labels", "sample_ids")) for block in blocks]
-            place[run] = same.index(True) if any(same) else len(blocks)
-            blocks += [arrays] * (not any(same))
-        ends = np.cumsum([0, *(len(block["labels"]) for block in blocks)])
-        count = int(first["num_classes"])
-        classes = np.full((len(predictions), ends[-1]), count, np.min_scalar_type(count))
-        probability = np.zeros(classes.shape, np.uint8)
-        for row, (run, arrays) in enumerate(predictions.items()):
-            columns = slice(ends[place[run]], ends[place[run] + 1])
-            classes[row, columns] = arrays["classes"]
-            probability[row, columns] = np.round(arrays["probability"] * MAX_PROBABILITY_LEVEL)
-        labels, sample_ids = (np.concatenate([block[name] for block in blocks]) for name in ("labels", "sample_ids"))
-        return cls(list(predictions), classes, probability, labels, sample_ids, count)
-
-    def select_run(self, run: str) -> dict[str, np.ndarray]:
-        """Arrays of one run, named as in its file of predictions.
-
-        Raises:
-            InputError: the record has no predictions of the run.
-        """
-        if run not in self.runs:
-            raise InputError(f"predictions of {run}: missing in this record")
-        row = self.runs.index(run)
-        scored = self.classes[row] < self.num_classes
-        return {
-            "classes": self.classes[row, scored].astype(np.int64),
-            "probability": self.probability[row, scored] / np.float32(MAX_PROBABILITY_LEVEL),
-            "labels": self.labels[scored],
-            "sample_ids": self.sample_ids[scored],
-            "num_classes": np.array(self.num_classes),
-        }
-
-    def save(self, path: Path) -> None:
-        values: dict[str, Any] = vars(self) | {
-            "runs": np.array(self.runs),
-            "labels": self.labels.astype(self.classes.dtype),
-        }
-        with atomic_write(path) as partial, partial.open("wb") as file:
-            np.savez_compressed(file, allow_pickle=False, **values)
-
-    @classmethod
-    def load(cls, path: Path) -> "PackedPredictions":
-        """Read what ``save`` wrote. Raises InputError: the file is missing or has another form."""
-        try:
-            with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-                values: dict[str, Any] = {name: arrays[name] for name in (field.name for field in fields(cls))}
-            shape = len(values["runs"]), len(values["labels"])
-            if {values["classes"].shape, values["probability"].shape} != {shape}:
-                raise ValueError("its arrays differ in their numbers of runs or images")
-        except UNREADABLE_FILE_ERRORS as error:
-            raise InputError(f"predictions {path}: {error}") from error
-        values |= {"runs": values["runs"].tolist(), "labels": values["labels"].astype(np.int64)}
-        values |= {"num_classes": int(values["num_classes"])}
-        return cls(**values)
+#: Arrays of the predictions of a record. ``classes`` and ``probability`` are ``(runs, images)``; the class is
+#: ``num_classes`` for an image that the run is not scored on, and the probability is in 255ths.
+PACKED_ARRAYS = ("runs", "classes", "probability", "labels", "sample_ids", "num_classes")
 
 
 def read_predictions(path: Path) -> dict[str, np.ndarray]:
@@ -232,8 +152,21 @@ def refuse_broken(broken: int, count: int, subject: str) -> None:
 
 
 @functools.lru_cache(maxsize=4)
-def _load_cached(path: Path, state: tuple[int, int, int, int]) -> PackedPredictions:
-    return PackedPredictions.load(path)
+def _read_packed(path: Path, state: tuple[int, int, int, int]) -> dict[str, np.ndarray]:
+    """Read the predictions of a record. ``state`` changes with the file.
+
+    Raises:
+        InputError: the file is missing or has another form.
+    """
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            packed = {name: arrays[name] for name in PACKED_ARRAYS}
+        shape = len(packed["runs"]), len(packed["labels"])
+        if {packed["classes"].shape, packed["probability"].shape} != {shape}:
+            raise ValueError("its arrays differ in their numbers of runs or images")
+    except UNREADABLE_FILE_ERRORS as error:
+        raise InputError(f"predictions {path}: {error}") from error
+    return packed
 
 
 def load_run_predictions(folder: Path, run: str) -> dict[str, np.ndarray]:
@@ -247,7 +180,18 @@ def load_run_predictions(folder: Path, run: str) -> dict[str, np.ndarray]:
     path = folder / PREDICTIONS
     if not path.exists():
         raise InputError(f"predictions {path}: no such file")
-    return _load_cached(path, file_state(path)).select_run(run)
+    packed = _read_packed(path, file_state(path))
+    if run not in (runs := packed["runs"].tolist()):
+        raise InputError(f"predictions of {run}: missing in this record")
+    row, num_classes = runs.index(run), packed["num_classes"]
+    scored = packed["classes"][row] < num_classes
+    return {
+        "classes": packed["classes"][row, scored].astype(np.int64),
+        "probability": packed["probability"][row, scored] / np.float32(MAX_PROBABILITY_LEVEL),
+        "labels": packed["labels"][scored].astype(np.int64),
+        "sample_ids": packed["sample_ids"][scored],
+        "num_classes": num_classes,
+    }
 
 
 #: The first row of every table of accuracies.

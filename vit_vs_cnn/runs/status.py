@@ -58,11 +58,6 @@ class RunStatus:
         budget = f" of {self.budget.text}" if self.has_other_budgets else ""
         return f"{self.contender}-n{self.train_size}-s{self.seed}{budget}"
 
-    @property
-    def amount(self) -> float:
-        """Amount of the budget, to which the time of a run of one contender is proportional."""
-        return float(self.budget.amounts[0] * (self.train_size if self.budget.unit == "epochs" else 1))
-
 
 @dataclass(frozen=True, repr=False)
 class ExperimentStatus:
@@ -88,9 +83,7 @@ def read_status(folder: Path) -> ExperimentStatus:
     for name, own in grid.items():
         result = recorded.get(folder / "cells" / name)
         budget = own or Budget(steps=1 if result is None else max(1, result.cost.steps))
-        cells.append(_read_cell(folder / "cells" / name, budget, result))
-    if len({cell.budget.text for cell in cells}) > 1:
-        cells = [replace(cell, has_other_budgets=True) for cell in cells]
+        cells.append(_read_cell(folder / "cells" / name, budget, result, is_one_of_several=len({*grid.values()}) > 1))
     running = sum(cell.state is RunState.RUNNING for cell in cells)
     return ExperimentStatus(folder.resolve().name, cells, seconds_left(cells, workers=max(1, running)))
 
@@ -113,27 +106,27 @@ def read_all(folder: Path) -> list[ExperimentStatus]:
     return results
 
 
-def _read_cell(folder: Path, budget: Budget, result: RunResult | None) -> RunStatus:
-    contender, train_size, seed = split_folder_name(folder.name)
-    about: dict[str, Any] = {"folder": folder.name, "contender": contender, "train_size": train_size, "seed": seed}
-    about |= {"budget": budget, "steps": budget.to_dict().get("steps")}
+def _read_cell(folder: Path, budget: Budget, result: RunResult | None, *, is_one_of_several: bool) -> RunStatus:
+    place, steps = split_folder_name(folder.name), budget.to_dict().get("steps")
+    status = RunStatus(folder.name, *place, budget, RunState.WAITING, has_other_budgets=is_one_of_several)
     if result is None and (folder / "result.json").exists():
         try:
             result = read_result(folder / "result.json")
         except DamagedFile as error:
-            return RunStatus(**about, state=RunState.FAILED, reason=f"{FailureKind.DAMAGED_FILE}: {error}")
+            return replace(status, state=RunState.FAILED, reason=f"{FailureKind.DAMAGED_FILE}: {error}")
     if result is not None:
         cost = result.cost
-        about |= {"step": cost.steps, "steps": cost.planned_steps or cost.steps, "seconds": cost.train_seconds}
-        return RunStatus(**about, state=RunState.FINISHED, accuracy=result.accuracy)
-    about |= {"step": max((int(row[0]) for row in read_rows(folder / "metrics.csv")), default=None)}
+        status = replace(status, step=cost.steps, steps=cost.planned_steps or cost.steps, seconds=cost.train_seconds)
+        return replace(status, state=RunState.FINISHED, accuracy=result.accuracy)
     progress = read_mapping(folder / "progress.json")
-    about |= {name: progress[name] for name in ("step", "steps") if isinstance(progress.get(name), int)}
+    about: dict[str, Any] = {"step": max((int(row[0]) for row in read_rows(folder / "metrics.csv")), default=None)}
+    about |= {"steps": steps} | {n: progress[n] for n in ("step", "steps") if isinstance(progress.get(n), int)}
+    status = replace(status, **about)
     if is_locked(folder):
-        return RunStatus(**about, state=RunState.RUNNING)
+        return replace(status, state=RunState.RUNNING)
     if failure := read_failure(folder):
-        return RunStatus(**about, state=RunState.FAILED, reason=failure.reason)
-    return RunStatus(**about, state=RunState.WAITING)
+        return replace(status, state=RunState.FAILED, reason=failure.reason)
+    return status
 
 
 def seconds_left(cells: Sequence[RunStatus], *, workers: int) -> float | None:
@@ -142,10 +135,11 @@ def seconds_left(cells: Sequence[RunStatus], *, workers: int) -> float | None:
     The time of a run is proportional to its budget, by the finished runs of its contender. The sum is divided by the
     number of workers. The longest remaining run is a lower bound. Failed runs are not repeated.
     """
+    amounts = {c.folder: c.budget.amounts[0] * (c.train_size if c.budget.unit == "epochs" else 1) for c in cells}
     done: dict[str, list[float]] = {}
     for cell in cells:
         if cell.seconds is not None:
-            done.setdefault(cell.contender, []).append(cell.seconds / cell.amount)
+            done.setdefault(cell.contender, []).append(cell.seconds / amounts[cell.folder])
     rates = {name: fmean(values) for name, values in done.items()}
     times = []
     for cell in cells:
@@ -154,7 +148,7 @@ def seconds_left(cells: Sequence[RunStatus], *, workers: int) -> float | None:
         if cell.contender not in rates:
             return None
         share = 1 - cell.step / cell.steps if cell.step is not None and cell.steps else 1.0
-        times.append(share * cell.amount * rates[cell.contender])
+        times.append(share * amounts[cell.folder] * rates[cell.contender])
     return max(sum(times) / max(1, min(workers, len(times))), *times) if times else 0.0
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from filelock import FileLock
 
@@ -26,8 +26,7 @@ from vit_vs_cnn.statistics.pair_comparison import Obstacle, ObstacleKind
 TEST_SET_LOG_FOLDER = "test-sets"
 
 
-@dataclass(frozen=True)
-class LogEntry:
+class LogEntry(NamedTuple):
     """One line of a log.
 
     Arguments:
@@ -44,11 +43,9 @@ class LogEntry:
 class TestSetLog:
     """A file with one line of JSON for each evaluation on a test set: time, weights, run and accuracy.
 
-    Test images that are evaluated repeatedly to choose something are not test images any more. Each line contains the
-    SHA-256 of the line before it, and a result the SHA-256 of its line.
-
-    A line is an entry if it has an end. The rest after the last end of line was left by a process that was killed:
-    readers ignore it, and the next writer removes it. Every other change of the file is an error.
+    Each line contains the SHA-256 of the line before it, and a result the SHA-256 of its line. A line is an entry if it
+    has an end. The rest after the last end of line was left by a process that was killed: readers ignore it, and the
+    next writer removes it. Every other change of the file is an error.
     """
 
     __test__ = False  # the name looks like a test to pytest
@@ -125,19 +122,13 @@ class LogSummary:
     Arguments:
         experiments: names in the log of the experiments that the results are of.
         test_sets: number of logs; 0 if the runs were scored on validation images.
+        problem: of the log; None if it is intact.
     """
 
     entries: list[LogEntry]
     experiments: frozenset[str]
     test_sets: int
-    is_intact: bool = True
-
-    @property
-    def problem(self) -> str | None:
-        """Problem of the log; None if it is intact."""
-        if self.is_intact:
-            return None
-        return "the log of this test set is missing or was changed, so the number of evaluations is unknown"
+    problem: str | None = None
 
     def find_obstacle(self, contender: str, experiment: str | None = None) -> Obstacle | None:
         """Reason in the log against a conclusion about a contender; None if there is none."""
@@ -184,7 +175,8 @@ def summarize_log(folder: Path, test_set: str | None) -> LogSummary:
     experiments = frozenset(str(values["experiment"]) for values in own if values.get("experiment"))
     # Lines that were cut off at the end, together with the results that refer to them, leave no trace.
     is_intact = all(entry.is_chained for entry in entries) and recorded <= hashes
-    return LogSummary(entries, experiments, len(names), is_intact)
+    problem = "the log of this test set is missing or was changed, so the number of evaluations is unknown"
+    return LogSummary(entries, experiments, len(names), None if is_intact else problem)
 
 
 def output_folder(folder: Path) -> Path:
@@ -196,16 +188,12 @@ def output_folder(folder: Path) -> Path:
 
 def hash_run_recipe(run: Run) -> str:
     """Ten hex digits for what decides the result of a run, other than size, seed, budget and scored images."""
-    start = {"starts_from": hash_run_recipe(run.start)} if run.start is not None else {}
-    return hash_settings(recipe_values(run.identity) | start)
-
-
-def recipe_values(identity: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of the identity of a run that is its recipe."""
     excluded = ("train_size", "seed", "budget", "scored_on")
-    values = {name: value for name, value in identity.items() if name not in excluded}
-    images = values["data"]["fingerprint"].partition("-")[0]
-    return values | {"data": {**values["data"], "fingerprint": images}}
+    values = {name: value for name, value in run.identity.items() if name not in excluded}
+    values["data"] = values["data"] | {"fingerprint": values["data"]["fingerprint"].partition("-")[0]}
+    if run.start is not None:
+        values["starts_from"] = hash_run_recipe(run.start)
+    return hash_settings(values)
 
 
 def _describe(run: Run | None) -> dict[str, Any]:

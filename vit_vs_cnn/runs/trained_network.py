@@ -285,13 +285,10 @@ class TrainedNetwork:
     def predict(self, images: Any, *, top: int = 1) -> ImagePredictions:
         """Predict the class of each image, with the probabilities of all classes: ``softmax(logits / T)``.
 
-        The temperature T minimizes the cross entropy of the validation images of the run; without one
-        (``held_out.temperature``), probabilities are not calibrated. ``is_out_of_distribution`` flags images that are
-        less like the training images than 95 % of the validation images; see ``OutOfDistributionScore``.
-
-        Images are preprocessed as in training: upright, transparent pixels on white, in RGB (luminance for a network
-        with one channel), resized and normalized. Unreadable ones have an entry in ``errors``. The network computes on
-        the device of its weights.
+        The temperature T minimizes the cross entropy of the validation images of the run. ``is_out_of_distribution``
+        flags images that are less like the training images than 95 % of the validation images
+        (``OutOfDistributionScore``). Images are preprocessed as in training. Unreadable ones have an entry in
+        ``errors``.
 
         Arguments:
             images: path of an image or a folder (all images in it and below), PIL image, array or tensor of bytes

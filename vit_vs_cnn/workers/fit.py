@@ -5,9 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import lightning
 import torch
-from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import Logger
 from rich.console import Console
 from torch import nn
@@ -128,8 +126,6 @@ def fit(prepared: PreparedRun, loggers: Sequence[Logger], console: Console) -> F
         normalisation=prepared.normalisation,
         transform=make_transform(experiment.augmentation(recipe), trust=experiment.trusted),
     )
-    finetune = recipe.finetune
-    freezing = [] if finetune == Finetuning() else [FrozenLayers(unwrap(network), last=finetune.last)]
     module = Classifier(
         network,
         num_classes=images.training.num_classes,
@@ -151,18 +147,49 @@ def fit(prepared: PreparedRun, loggers: Sequence[Logger], console: Console) -> F
     step, ended_early, logged = read_resume_point(run)
     # A run that ended early and was killed before its result is not trained further.
     steps = step if ended_early else prepared.steps
+    execution, arguments = experiment.execution, trainer_arguments(experiment, logger=None)
+    interval = min(steps, execution.validation_interval or max(1, steps // 5))
+    metrics_csv = next(logger for logger in loggers if isinstance(logger, MetricsCsv))
     meter = TrainingMeter(experiment.protocol.batch_size)
-    trainer = _make_trainer(
-        run,
-        steps,
-        callbacks=[meter, *freezing],
-        loggers=loggers,
+    progress = RunProgress(run.name, batch_size=experiment.protocol.batch_size, console=console)
+    checkpoint = LastCheckpoint(
+        run.checkpoint,
+        interval=execution.checkpoint_interval or max(1, steps // 20),
         metadata=checkpoint_metadata(prepared, data.mean, data.std),
-        console=console,
+    )
+    trainer = make_trainer(
+        {
+            "log_every_n_steps": max(1, min(50, steps // 20)),
+            "enable_model_summary": False,
+            **arguments,
+            "callbacks": [
+                meter,
+                *(
+                    []
+                    if recipe.finetune == Finetuning()
+                    else [FrozenLayers(unwrap(network), last=recipe.finetune.last)]
+                ),
+                ProgressFile(run.progress),
+                *([progress] if arguments.get("enable_progress_bar", True) else []),
+                ResumedValidation(metrics_csv, interval),
+                *as_list(arguments.get("callbacks")),
+                checkpoint,  # near the end, so that it saves the state of all callbacks after the step
+                StopSignalHandler(checkpoint, run.name),
+            ],
+            "logger": list(loggers),
+            "max_epochs": 1,
+            "max_steps": steps,
+            "check_val_every_n_epoch": None,
+            "val_check_interval": interval * arguments.get("accumulate_grad_batches", 1),
+            "num_sanity_val_steps": 0,
+            "use_distributed_sampler": False,
+            "enable_checkpointing": True,
+            "default_root_dir": run.folder,
+        }
     )
     if logged is not None and trainer.precision == "64-true":
         module.double()  # Lightning does so only after it has loaded the weights, which would be rounded to float32
-    _metrics_csv(loggers).resume(step, logged)
+    metrics_csv.resume(step, logged)
     try:
         with warnings.catch_warnings():
             quiet_lightning()
@@ -187,51 +214,4 @@ def fit(prepared: PreparedRun, loggers: Sequence[Logger], console: Console) -> F
     normalise = data.augmenter.normalise
     return FittedNetwork(
         trained, normalise, cost, find_called_classifier(trained, images.validation, normalise), label=run.name
-    )
-
-
-def _metrics_csv(loggers: Sequence[Logger]) -> MetricsCsv:
-    return next(logger for logger in loggers if isinstance(logger, MetricsCsv))
-
-
-def _make_trainer(
-    run: Run,
-    steps: int,
-    *,
-    callbacks: Sequence[Callback],
-    loggers: Sequence[Logger],
-    metadata: dict[str, Any],
-    console: Console,
-) -> lightning.Trainer:
-    execution = run.experiment.execution
-    arguments = trainer_arguments(run.experiment, logger=None)
-    interval = min(steps, execution.validation_interval or max(1, steps // 5))
-    progress = RunProgress(run.name, batch_size=run.experiment.protocol.batch_size, console=console)
-    checkpoint = LastCheckpoint(
-        run.checkpoint, interval=execution.checkpoint_interval or max(1, steps // 20), metadata=metadata
-    )
-    return make_trainer(
-        {
-            "log_every_n_steps": max(1, min(50, steps // 20)),
-            "enable_model_summary": False,
-            **arguments,
-            "callbacks": [
-                *callbacks,
-                ProgressFile(run.progress),
-                *([progress] if arguments.get("enable_progress_bar", True) else []),
-                ResumedValidation(_metrics_csv(loggers), interval),
-                *as_list(arguments.get("callbacks")),
-                checkpoint,  # near the end, so that it saves the state of all callbacks after the step
-                StopSignalHandler(checkpoint, run.name),
-            ],
-            "logger": list(loggers),
-            "max_epochs": 1,
-            "max_steps": steps,
-            "check_val_every_n_epoch": None,
-            "val_check_interval": interval * arguments.get("accumulate_grad_batches", 1),
-            "num_sanity_val_steps": 0,
-            "use_distributed_sampler": False,
-            "enable_checkpointing": True,
-            "default_root_dir": run.folder,
-        }
     )

@@ -2,7 +2,6 @@
 
 import math
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,18 +61,22 @@ def fit_head(prepared: PreparedRun, console: Console) -> FittedNetwork:
     mean, std = prepared.normalisation or (values.tolist() for values in channel_statistics(images.training.batches()))
     normalise = Augmenter(Augmentation(), mean=mean, std=std, num_classes=num_classes).normalise
     start = time.perf_counter()
-    folder = _feature_folder(prepared, classifier, (mean, std))
+    head = {id(value) for value in classifier.state_dict(keep_vars=True).values()}
+    state = network.state_dict(keep_vars=True)
+    trunk = {name: value for name, value in state.items() if id(value) not in head}
+    key = {"weights": hash_tensors(trunk), "model": prepared.model, "normalisation": [list(mean), list(std)]}
+    folder = output_folder(run.experiment.folder) / FEATURE_FOLDER / hash_settings(key)
     cache = FeatureCache(folder, network, normalise, classifier, run.name, console)
     training, validation = (cache.features(part) for part in (images.training, images.validation))
-    head = fit_logistic_regression(
+    fitted = fit_logistic_regression(
         training,
         images.training.labels.numpy(),
         (validation, images.validation.labels.numpy()),
         num_classes=num_classes,
     )
     with torch.no_grad():
-        classifier.weight.copy_(torch.from_numpy(head.weight))
-        classifier.bias.copy_(torch.from_numpy(head.bias))
+        classifier.weight.copy_(torch.from_numpy(fitted.weight))
+        classifier.bias.copy_(torch.from_numpy(fitted.bias))
     write_checkpoint(run.checkpoint, checkpoint_metadata(prepared, mean, std), network)
     steps = math.ceil(len(images.training) / run.experiment.protocol.batch_size)
     cost = TrainingCost(
@@ -88,19 +91,8 @@ def fit_head(prepared: PreparedRun, console: Console) -> FittedNetwork:
         planned_steps=steps,
     )
     return FittedNetwork(
-        network, normalise, cost, classifier, run.name, cached_predict=cache.predict, penalty=head.penalty
+        network, normalise, cost, classifier, run.name, cached_predict=cache.predict, penalty=fitted.penalty
     )
-
-
-def _feature_folder(
-    prepared: PreparedRun, classifier: nn.Linear, normalisation: tuple[Sequence[float], Sequence[float]]
-) -> Path:
-    """The folder of the features of the frozen weights, whose name depends on how images are prepared, too."""
-    head = {id(value) for value in classifier.state_dict(keep_vars=True).values()}
-    state = prepared.network.state_dict(keep_vars=True)
-    trunk = {name: value for name, value in state.items() if id(value) not in head}
-    key = {"weights": hash_tensors(trunk), "model": prepared.model, "normalisation": [list(v) for v in normalisation]}
-    return output_folder(prepared.run.experiment.folder) / FEATURE_FOLDER / hash_settings(key)
 
 
 @dataclass(frozen=True, eq=False)

@@ -63,8 +63,8 @@ _OWN_FIELDS = ("contender", "budget", "batch_size", "train_size", "seed", "score
 class WorkRequest:
     """The runs that one command requests, for any number of workers, and how often it restarts those that die.
 
-    Each attempt is recorded in the folder of the run while the run is locked, and the record is removed when the
-    attempt ends. A record that exists when an attempt begins was left by a process that died.
+    Each attempt is recorded in the folder of the run while the run is locked. A record that exists when an attempt
+    begins was left by a process that died.
 
     Arguments:
         retries: number of times that a run whose process died is restarted.

@@ -150,15 +150,10 @@ class Augmenter:
         self._tables: dict[tuple[torch.device, tuple[int, int]], PolicyTable] = {}
         self._columns = dict(NUM_UNIFORM_DRAWS, policy=NUM_UNIFORM_DRAWS["policy"] * config.num_policy_ops)
 
-    @property
-    def num_draws(self) -> int:
-        """Uniform numbers for one image."""
-        return sum(self._columns.values())
-
     def draw(self, batch_size: int, generator: torch.Generator) -> Float32[Tensor, "batch draws"]:
         """Uniform numbers in [0, 1) for one batch, on the CPU, from a generator on the CPU."""
         # Column after column, so that more rounds of the policy leave the columns before them as they were.
-        return torch.rand(self.num_draws, batch_size, generator=generator).T
+        return torch.rand(sum(self._columns.values()), batch_size, generator=generator).T
 
     def __call__(
         self, images: ImageBytes, labels: Int64[Tensor, "batch"], draws: Float32[Tensor, "batch draws"]

@@ -178,11 +178,7 @@ def _interpolate(easy: int, hard: int, difficulty_256: int) -> int:
 
 
 def _difficulty_to_fourth(difficulty_256: int) -> int:
-    """The fourth power of the difficulty, for what a network without built-in invariance learns slowest.
-
-    With the whole ranges of place, angle and sign of contrast, a small ViT is still at chance after 400 steps on clean
-    images that a CNN has solved after 100. So they vary little at the default difficulty.
-    """
+    """The fourth power of the difficulty, for what a small ViT learns slowest: place, angle and sign of contrast."""
     return difficulty_256**4 >> 24
 
 
@@ -212,13 +208,7 @@ def render_pair_scenes(
     difficulty_256: int,
     distance_256: int = 256,
 ) -> RenderedScenes:
-    """Two upright objects of one colour each in opposite quarters of a background; and the mask of both.
-
-    Arguments as in ``render_scenes``, with two shapes for each image.
-
-    Arguments:
-        distance_256: how far each is from the middle, in 256ths of the way to the middle of its quarter.
-    """
+    """Two upright objects of one colour each in opposite quarters of a background; and the mask of both."""
     colours = _Colours(sample_words(keys, Purpose.COLOUR, 18), difficulty_256)
     canvas = _background(keys, colours, image_size, difficulty_256)
     rows, cols = image_size
@@ -382,10 +372,7 @@ def _light(canvas: Canvas, words: Words, difficulty_256: int) -> None:
 
 
 def _noise(canvas: Canvas, keys: Keys, difficulty_256: int) -> None:
-    """Triangular noise, independent in every pixel and channel, of standard deviation ``amplitude / sqrt 6``; in place.
-
-    One word gives the six bytes of a pixel.
-    """
+    """Triangular noise in every pixel and channel, of standard deviation ``amplitude / sqrt 6``; in place."""
     rows, cols = canvas.shape[2:]
     words = sample_words(keys, Purpose.NOISE, rows * cols).reshape(-1, rows, cols)
     amplitude = _interpolate(4, 28, difficulty_256)

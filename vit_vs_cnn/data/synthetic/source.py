@@ -96,16 +96,12 @@ def render_objects(
     """Images ``start`` to ``start + count - 1`` of a seed and split.
 
     Image i is a pure function of the seed, the split, i and the other arguments, computed in whole numbers: the same
-    bits on every machine. Ten images from a multiple of ten on hold each class once. The agreements change no pixel
-    outside of the object.
+    bits on every machine. Ten images from a multiple of ten on hold each class once.
 
     Arguments:
-        seed: family of images.
-        split: one of the two independent random streams of the family.
+        split: one of the two independent random streams of the seed.
         image_size: side in pixels, or (rows, cols); each 8 to 1024.
-        shape_agreement: probability of the shape of the label; otherwise another shape, uniformly.
-        texture_agreement: probability of the texture of the label; otherwise another texture, uniformly.
-        difficulty: 0 to 1, as in ``SyntheticOptions``.
+        shape_agreement, texture_agreement, difficulty: as in ``SyntheticOptions``.
     """
     rows, cols = to_rows_and_cols(image_size)
     numbers = np.arange(start, start + count, dtype=np.int64)
@@ -168,10 +164,6 @@ def render_pairs(
     """The first ``count`` images of two objects in opposite quarters. The label is whether their shapes are equal.
 
     Image i is a pure function of the key, i and the other arguments, in whole numbers. The mask covers both objects.
-
-    Arguments:
-        difficulty: 0 to 1: contrast of the background, light, noise, and random displacement of the objects.
-        distance: of the objects, as in ``SyntheticOptions``. It moves them and changes nothing else.
     """
     keys, labels, kinds = sample_pairs(count, key)
     shapes = np.array([SHAPE_NAMES.index(name) for name in PAIR_SHAPES])[kinds]
