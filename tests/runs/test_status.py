@@ -58,9 +58,9 @@ def test_a_cell_runs_as_long_as_its_lock_is_held(folder):
     with FileLock(cell / ".lock"):
         (running,) = (c for c in read_status(folder).cells if c.state == "running")
         assert (running.step, running.steps) == (9, 23)
-        (cell / "progress.json").write_text('{"step": 11, "steps": 23}')
+        (cell / "progress.json").write_text('{"step": 11, "steps": 23, "steps_per_second": 0.5}')
         (running,) = (c for c in read_status(folder).cells if c.state == "running")
-        assert running.step == 11
+        assert (running.step, running.steps_per_second) == (11, 0.5)
     left = read_status(folder).cells[2]
     assert (left.state, left.step) == ("waiting", 11)
 

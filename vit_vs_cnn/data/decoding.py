@@ -349,14 +349,20 @@ def find_input_files(paths: Iterable[str | os.PathLike[str]]) -> list[InputImage
 
 
 def image_files(folder: Path) -> list[Path]:
-    """The images in a folder and below, by name, without hidden ones."""
-    return [
-        path
-        for path in sorted(folder.rglob("*"))
-        if path.suffix.lower() in SUFFIXES
-        and not any(part.startswith(".") for part in path.relative_to(folder).parts)
-        and not path.is_dir()
-    ]
+    """The images in a folder and below, by name, without hidden ones.
+
+    Raises:
+        InputError: a folder cannot be read.
+    """
+
+    def refuse(error: OSError) -> None:
+        raise InputError(f"{error.filename}: {error.strerror}") from error
+
+    found = []
+    for place, folders, files in os.walk(folder, onerror=refuse):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        found += [Path(place, name) for name in files if not name.startswith(".")]
+    return sorted(file for file in found if file.suffix.lower() in SUFFIXES)
 
 
 def _contents(value: Any, channels: int) -> Sequence[tuple[str, Path | Image.Image | Tensor]]:

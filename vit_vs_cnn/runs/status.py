@@ -50,6 +50,7 @@ class RunStatus:
     seconds: float | None = None
     accuracy: float | None = None
     reason: str | None = None
+    steps_per_second: float | None = None
     has_other_budgets: bool = False
 
     @property
@@ -123,7 +124,9 @@ def _read_cell(folder: Path, budget: Budget, result: RunResult | None, *, is_one
     about |= {"steps": steps} | {n: progress[n] for n in ("step", "steps") if isinstance(progress.get(n), int)}
     status = replace(status, **about)
     if is_locked(folder):
-        return replace(status, state=RunState.RUNNING)
+        rate = progress.get("steps_per_second")
+        rate = rate if isinstance(rate, int | float) else None
+        return replace(status, state=RunState.RUNNING, steps_per_second=rate)
     if failure := read_failure(folder):
         return replace(status, state=RunState.FAILED, reason=failure.reason)
     return status
@@ -180,7 +183,7 @@ def status_lines(status: ExperimentStatus, *, states: tuple[RunState, ...] = STA
 
 
 def describe_run(cell: RunStatus) -> str:
-    """Remark on a run: its accuracy and time, or the reason of its failure."""
+    """Remark on a run: its accuracy and time, the reason of its failure, or its speed."""
     match cell.state:
         case RunState.FINISHED:
             accuracy = "" if cell.accuracy is None else f"{100 * cell.accuracy:.1f} %"
@@ -188,6 +191,8 @@ def describe_run(cell: RunStatus) -> str:
             return accuracy + ("" if cell.seconds is None else f" in {duration(cell.seconds)}") + early
         case RunState.FAILED:
             return cell.reason or ""
+        case RunState.RUNNING if cell.steps_per_second:
+            return f"{cell.steps_per_second:.3g} steps/s"
         case RunState.WAITING if cell.step:
             return "started; resumes from its last checkpoint"
     return ""

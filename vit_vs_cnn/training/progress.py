@@ -2,7 +2,6 @@
 
 import json
 import os
-import platform
 import time
 from pathlib import Path
 from typing import Any
@@ -131,7 +130,6 @@ class ProgressFile(Callback):
             "step": trainer.global_step,
             "steps": trainer.max_steps,
             "steps_per_second": done / (self._write_time - start_time) if done else None,
-            "host": platform.node(),
             "process": os.getpid(),
         }
         write_text(self.path, json.dumps(state) + "\n")
