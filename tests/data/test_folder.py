@@ -404,7 +404,7 @@ def test_a_class_that_skipping_empties_is_named(root, options):
         (root / "test" / "bee" / f"{number}.png").write_bytes(b"")
     message = message_of(open_folder(root, options(skip_unreadable=True)).test)
     assert "class 'bee' has 0 readable test images" in message and "empty file: 4" in message
-    assert "add images to these classes, or remove them" in message
+    assert "add what is missing, or remove these classes" in message
 
 
 @pytest.fixture

@@ -263,7 +263,7 @@ def _correct_answers(groups: Mapping[str, Sequence[ComparisonEntry]], images: La
 
 
 def corrupt(images: Bytes, name: str, level: int, *, seed: int = 0) -> Bytes:
-    """Images with a corruption. The same seed gives the same bytes, and image i does not depend on later ones."""
+    """Images with a corruption. The same seed gives the same bytes, however many images follow."""
     function, strengths = CORRUPTIONS[name]
     chunks = []
     for number, part in enumerate(images.split(CHUNK)):

@@ -48,9 +48,9 @@ BUDGET_CALLBACKS = {
 }
 #: Plugins that place processes, and strategies that distribute a batch, do not change training.
 PASSIVE_PLUGINS = ("lightning.fabric.plugins.environments", "lightning.pytorch.plugins.environments")
-SHARING_STRATEGIES = ("auto", "ddp", "fsdp")
-#: Additional value of precision: the faster one of two that were shown to give equal results.
-AUTO = "auto"
+PASSIVE_STRATEGIES = ("auto", "ddp", "fsdp")
+#: Additional value of precision: "bf16-mixed" where the hardware has units for it, otherwise "32-true".
+AUTO_PRECISION = "auto"
 #: Arguments that take classes.
 _OF_CLASSES = ("callbacks", "plugins", "strategy")
 
@@ -66,7 +66,7 @@ def read_trainer(values: Any, passive_callbacks: Any = None, *, trusted: bool) -
     for name, instead in DECIDED_ELSEWHERE.items():
         if name in values:
             raise InputError(f"trainer.{name} is decided by {instead}; set that instead")
-    theirs = {name: value for name, value in values.items() if (name, value) != ("precision", AUTO)}
+    theirs = {name: value for name, value in values.items() if (name, value) != ("precision", AUTO_PRECISION)}
     if not trusted or not (theirs or passive_callbacks):
         return dict(values)
     settings = trainer_settings()
@@ -125,7 +125,7 @@ def decisive(trainer: Mapping[str, Any]) -> dict[str, Any]:
         "callbacks": [spec for spec in as_list(trainer.get("callbacks")) if not _is_passive(spec)],
         "plugins": [spec for spec in as_list(trainer.get("plugins")) if not _name(spec).startswith(PASSIVE_PLUGINS)],
         "strategy": [
-            spec for spec in as_list(trainer.get("strategy")) if _name(spec).split("_")[0] not in SHARING_STRATEGIES
+            spec for spec in as_list(trainer.get("strategy")) if _name(spec).split("_")[0] not in PASSIVE_STRATEGIES
         ],
     }
     return selected | {name: values for name, values in changing.items() if values}

@@ -135,7 +135,7 @@ class CachedImages:
             can_skip = not any(problem.is_fatal for problem in problems)
             if not can_skip or not options.skip_unreadable:
                 remedy = f"repair or remove these, or leave files out with --data.{self.kind}.skip_unreadable true"
-                remedy = remedy if can_skip else "add images to these classes, or remove them"
+                remedy = remedy if can_skip else "add what is missing, or remove these classes"
                 raise InputError(
                     f"{self.root}: not everything can be used: {summarize_problems(problems)}; {remedy}; "
                     "vit-vs-cnn audit lists all"

@@ -173,7 +173,8 @@ def check_folder(root: Path, options: FolderOptions) -> None:
         problems = [problem for problem in list_folder(root, options).problems if problem.is_fatal]
     if problems:
         raise InputError(
-            f"{root}: not everything can be used: {summarize_problems(problems)}; add images to these, or remove them"
+            f"{root}: not everything can be used: {summarize_problems(problems)}; add what is missing, or remove these "
+            "classes"
         )
 
 

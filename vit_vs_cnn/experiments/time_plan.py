@@ -24,8 +24,9 @@ from vit_vs_cnn.runs.status import duration
 from vit_vs_cnn.statistics.pair_comparison import MIN_SEEDS_FOR_CONCLUSION, too_few_images
 from vit_vs_cnn.workers.trainer import is_helper_process, is_launched_from_outside
 
-#: Number of sizes, number of seeds and share of the config's steps, the best first. With more minutes a plan gets three
-#: seeds for a conclusion, four sizes for a trend, the config's steps, a fifth size, seeds 4 and 5, and longer runs.
+#: Number of sizes, number of seeds and share of the config's steps, the best first. With more and more minutes a plan
+#: gets, in this order: three seeds for a conclusion, four sizes for a trend, the config's steps, a fifth size, five
+#: seeds, and longer runs.
 GRID_CANDIDATES = (
     *((5, 5, 4.0), (5, 5, 2.0), (5, 5, 1.0), (5, 3, 1.0), (4, 3, 1.0), (4, 3, 0.75), (4, 3, 0.5)),
     *((4, 3, 0.25), (3, 3, 0.25), (2, 3, 0.25), (1, 3, 0.25), (1, 1, 0.25)),

@@ -12,7 +12,7 @@ from lightning.fabric.utilities.exceptions import MisconfigurationException
 from torch.nn import functional as F
 
 from vit_vs_cnn.config.experiment import Experiment, read_config
-from vit_vs_cnn.config.trainer import AUTO
+from vit_vs_cnn.config.trainer import AUTO_PRECISION
 from vit_vs_cnn.data.batches import TrainingData
 from vit_vs_cnn.devices import bfloat16_units, synchronize
 from vit_vs_cnn.errors import InputError, one_line
@@ -117,7 +117,7 @@ def choose_precision(experiment: Experiment) -> Experiment:
     Raises:
         InputError: the config in the folder cannot be read.
     """
-    if experiment.trainer.get("precision") != AUTO:
+    if experiment.trainer.get("precision") != AUTO_PRECISION:
         return experiment
     has_units = (
         bool(bfloat16_units()) if trains_on_cpu(experiment) else torch.cuda.is_bf16_supported(including_emulation=False)

@@ -84,7 +84,10 @@ class OutOfDistributionScore:
         count = len(validation[0])
         rank = math.ceil((count + 1) * (1 - MAX_FALSE_ALARM_RATE))
         if rank > count:
-            raise ValueError(f"a threshold that {MAX_FALSE_ALARM_RATE:.0%} exceed needs 19 images, got {count}")
+            raise ValueError(
+                f"validation: expected at least 19 images, got {count}; with fewer there is no threshold that only "
+                f"{MAX_FALSE_ALARM_RATE:.0%} exceed"
+            )
         if not (training[1].isfinite().all() and validation[1].isfinite().all()):
             return None
         contrast = log_contrast(training[0])

@@ -193,7 +193,7 @@ def start_from(network: nn.Module, trained: nn.Module, *, location: str) -> None
 def load_weights(
     network: nn.Module, weights: Mapping[str, Tensor], *, message: str, without: Collection[str] = ()
 ) -> None:
-    """Load weights, all of them and no others.
+    """Load weights into a network, which needs all of its weights and accepts no others.
 
     Arguments:
         without: names of weights that keep their values, such as those of a new head.

@@ -31,7 +31,7 @@ from vit_vs_cnn.runs.result import RunResult, RunState, read_result
 from vit_vs_cnn.runs.run import split_folder_name
 
 REFRESH_SECONDS = 2.0
-ENDED = (RunState.FINISHED, RunState.FAILED)
+ENDED_STATES = (RunState.FINISHED, RunState.FAILED)
 STATES = (RunState.RUNNING, RunState.FAILED, RunState.WAITING, RunState.FINISHED)
 
 
@@ -220,7 +220,7 @@ class LiveStatus:
     def shown(self) -> Iterator[None]:
         """Show the view during the block."""
         before = read_status(self.folder).cells
-        self._ended = {cell.folder for cell in before if cell.state in ENDED}
+        self._ended = {cell.folder for cell in before if cell.state in ENDED_STATES}
         if done := sum(cell.state is RunState.FINISHED for cell in before):
             self.console.print(f"{done:,} of {format_count(len(before), 'run')} finished before", soft_wrap=True)
         if not self.console.is_terminal:
@@ -245,7 +245,7 @@ class LiveStatus:
         status = read_status(self.folder)
         ended: list[str] = []
         for cell in status.cells:
-            if cell.state not in ENDED:
+            if cell.state not in ENDED_STATES:
                 self._ended.discard(cell.folder)  # failed before, and is repeated
             elif cell.folder not in self._ended:
                 self._ended.add(cell.folder)

@@ -69,10 +69,11 @@ class ImagePredictions:
 
     @classmethod
     def concatenate(cls, parts: Sequence["ImagePredictions"], location: str = "images") -> "ImagePredictions":
-        """Join batches of one network.
+        """Join the predictions of one network for successive batches.
 
         Raises:
-            InputError: no images, or none that can be read; the message names the ``location`` that was searched.
+            InputError: no images (the message names the ``location``), or none that can be read (the message names the
+                first).
         """
         if not parts:
             raise InputError(f"{location}: there are no images")

@@ -188,8 +188,10 @@ class Augmenter:
     def _plan(
         self, draws: Float[Tensor, "batch draws"], grid_size: tuple[int, int]
     ) -> tuple[dict[str, Tensor], list[list[int]]]:
-        """Parameters of every image, ``(any, batch)`` each, and how often each operation of the policy is used in each
-        round."""
+        """Parameters of the changes, by name, and for each round of the policy the number of images of each operation.
+
+        Parameters have the shape ``(number of parameters, batch)``.
+        """
         # float64: a float32 just below 1 times a count may round up to the count.
         columns = draws.T.double().split(list(self._columns.values()))
         config, plan, uniform = self.config, {}, dict(zip(self._columns, columns, strict=True))

@@ -41,7 +41,7 @@ def crop_and_flip(images: ImageBytes, offsets: Int64[Tensor, "2 batch"], flips: 
 
 
 def crop_and_resize(images: ImageBytes, boxes: Float32[Tensor, "4 batch"]) -> ImageBytes:
-    """A part of each image, resized bilinearly to the size of the image: first along rows, then along columns.
+    """A part of each image, resized bilinearly to the size of the image: first between rows, then between columns.
 
     ``out[r, c] = image[top + (r + 1/2) h / R - 1/2, left + (c + 1/2) w / C - 1/2]`` for a part of ``h x w`` pixels of
     an image of ``R x C``, kept within the part, and rounded. It equals

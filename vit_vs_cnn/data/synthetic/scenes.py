@@ -63,7 +63,10 @@ Parts = Int32[np.ndarray, "count _"]
 
 @dataclass(frozen=True, eq=False)
 class Placement:
-    """A similarity transform per image, from pixels to the cells of a table whose origin is its centre.
+    """Similarity transform of each image, from pixels to the cells of a table, the raster of a shape or of a texture.
+
+    Cell (0, 0) is the centre of the table.
+
 
         u = ( dx cos a + dy sin a) 256 / reach        (dx, dy) = pixel - (col, row)
         v = (-dx sin a + dy cos a) 256 / reach
@@ -139,7 +142,7 @@ class Placement:
 
 
 class Purpose(IntEnum):
-    """Quantities that random words decide. Each has its own stream, so that a setting changes one quantity alone."""
+    """Quantities that random numbers decide. Each has its own stream, so that other quantities do not depend on it."""
 
     SHAPE = 0
     TEXTURE = 1
