@@ -226,9 +226,9 @@ def _write_audit(data: Data, folder: Path, quiet: bool, trust: bool) -> "Audit":
         from vit_vs_cnn.reporting.audit_report import audit_page
         from vit_vs_cnn.runs.audit import audit_images
 
-    with _progress(quiet) as tell:
-        audit = audit_images(data, tell, trust=trust)
-        tell("writing")
+    with _progress(quiet) as report_progress:
+        audit = audit_images(data, report_progress, trust=trust)
+        report_progress("writing")
         written = audit_page(audit).write(folder)
     return dataclasses.replace(audit, written=tuple(written))
 
@@ -281,10 +281,10 @@ def report(folder: Place, output: Place | None = None, *, quiet: bool = False) -
     from vit_vs_cnn.reporting.findings import read_findings
 
     experiment_page: list[Path] = []
-    with _progress(quiet, lines=False) as tell:
-        tell("reading results")
+    with _progress(quiet, lines=False) as report_progress:
+        report_progress("reading results")
         findings = read_findings(_existing_path(folder))
-        tell("writing the report")
+        report_progress("writing the report")
         try:
             experiment_page = write_experiment_page(findings, None if output is None else Path(output))
         except OSError as error:  # the answer can be printed all the same
@@ -342,8 +342,8 @@ def compare(
 
     chosen = choose_parts(parts, skip)
     _check_positive(count=count)
-    with _progress(quiet) as tell:
-        tell("opening")
+    with _progress(quiet) as report_progress:
+        report_progress("opening")
         entries, notes = load_entries(
             _paths(paths, "compare"),
             root=None if root is None else _existing_path(root),
@@ -355,10 +355,10 @@ def compare(
         if output is not None:
             Path(output).mkdir(parents=True, exist_ok=True)  # a wrong path fails before the work
         options = {"seed": seed, "quick": quick, "count": count, "notes": notes}
-        comparison, tested_entries = compare_entries(entries, chosen, **options, tell=tell)
+        comparison, tested_entries = compare_entries(entries, chosen, **options, report_progress=report_progress)
         written = []
         if output is not None:
-            tell("writing")
+            report_progress("writing")
             written = write_comparison_page(comparison, tested_entries, Path(output))
     return ComparisonResult(comparison, tuple(written))
 
@@ -410,17 +410,19 @@ def inspect(
     options: dict[str, Any] = {"seed": seed, "root": None if root is None else _existing_path(root)}
     if output is not None:
         Path(output).mkdir(parents=True, exist_ok=True)  # a wrong path fails before the work
-    with _progress(quiet) as tell:
-        tell("opening")
+    with _progress(quiet) as report_progress:
+        report_progress("opening")
         first, *others = inspection_module.open_networks(folders, trust=trust)
-        tell("reading images")
+        report_progress("reading images")
         chosen = inspection_module.select_images(first, words, count=count, others=others, **options)
-        inspection = inspection_module.inspect_networks([first, *others], chosen, _as_tuple(methods), class_name, tell)
+        inspection = inspection_module.inspect_networks(
+            [first, *others], chosen, _as_tuple(methods), class_name, report_progress
+        )
         if score:
-            scored = {"count": score_images, "tell": tell, **options}
+            scored = {"count": score_images, "report_progress": report_progress, **options}
             inspection = inspection_module.score_networks(inspection, _as_tuple(methods), **scored)
         folder = inspection_module.default_folder(folders[0], first.path) if output is None else Path(output)
-        written = write_inspection_page(inspection, folder, tell=tell)
+        written = write_inspection_page(inspection, folder, report_progress=report_progress)
     return dataclasses.replace(inspection, written=tuple(written))
 
 
@@ -472,18 +474,18 @@ def predict(
     if output is not None:
         check_suffix(Path(output))
     batches, count = [], 0
-    with _progress(quiet) as tell:
-        tell("opening")
+    with _progress(quiet) as report_progress:
+        report_progress("opening")
         contender = contender or _most_accurate(checkpoint, quiet)
         network = load(
             checkpoint, contender, trust, classes_from=None if classes_from is None else load(classes_from, trust=trust)
         )
         network.network.to(usable_device(device))
-        tell("predicting: the first images")
+        report_progress("predicting: the first images")
         for batch in network.predict_batches(find_input_files(places), top=top):
             batches.append(batch)
             count += len(batch)
-            tell(f"predicting: {count:,} images")
+            report_progress(f"predicting: {count:,} images")
         predictions = ImagePredictions.concatenate(batches, ", ".join(places))
         if output is not None:
             write_predictions(predictions, Path(output))
@@ -551,12 +553,12 @@ def locality(
 
     _check_positive(count=count, held_out=held_out)
     source, images_root = _existing_path(path), None if root is None else Path(root)
-    with _progress(quiet) as tell:
-        tell("opening")
+    with _progress(quiet) as report_progress:
+        report_progress("opening")
         if not (source / "grid.json").exists():
             network = load(source, trust=trust)
             images = select_images(network.cell, network.pool(images_root), count=count, held_out=held_out)
-            tell(f"measuring {network.name} on {len(images[0]):,} and {len(images[1]):,} images")
+            report_progress(f"measuring {network.name} on {len(images[0]):,} and {len(images[1]):,} images")
             layers, heads = measure_network(network, images)
             measured = Locality(f"Locality of {network.name}", layers, heads, (len(images[0]), len(images[1])))
             folder = network.folder / "locality" if output is None else Path(output)
@@ -568,7 +570,7 @@ def locality(
         rows = []
         runs = study_locality(source, count=count, held_out=held_out, root=images_root, trust=trust)
         for number, rows_of_run in enumerate(runs, start=1):
-            tell(f"measured: {number} of {len(results)}")
+            report_progress(f"measured: {number} of {len(results)}")
             rows += rows_of_run
         measured = Locality(f"Locality study: {source.name}", pandas.DataFrame(rows), None, (count, held_out))
         folder = source / "report" / "locality" if output is None else Path(output)
@@ -630,15 +632,15 @@ def to_attention(
     options = {"form": form, "released": released}
     numbers = {"sharpness": sharpness, "head_dim": head_dim, "num_heads": num_heads, "window_size": window_size}
     options |= {name: value for name, value in numbers.items() if value is not None}
-    with _progress(quiet) as tell:
-        tell("opening")
+    with _progress(quiet) as report_progress:
+        report_progress("opening")
         network = load(path, contender, trust)
         pool, cell = network.pool(None if root is None else Path(root)), network.cell
         test = pool.test(cell.seed)
         images = test.subset(torch.arange(min(count or len(test), len(test))))
         training = None if num_heads is None else pool.draw(cell.train_size, cell.seed).training
         target = network.path.with_name("attention.ckpt") if output is None else Path(output)
-        tell(f"converting {network.name}, and comparing both networks on {len(images):,} test images")
+        report_progress(f"converting {network.name}, and comparing both networks on {len(images):,} test images")
         return convert_to_attention(network, options, target, images, training)
 
 
@@ -672,11 +674,11 @@ def export(
         from vit_vs_cnn.conversion.export import default_formats
         from vit_vs_cnn.conversion.export import export as write
 
-    with _progress(quiet, lines=False) as tell:
-        tell("opening")
+    with _progress(quiet, lines=False) as report_progress:
+        report_progress("opening")
         network = load(path, contender, trust)
         formats = default_formats() if format is None else list(_as_tuple(format))
-        tell("writing, and checking what was written")
+        report_progress("writing, and checking what was written")
         return write(network, formats, network.folder / "export" if output is None else Path(output))
 
 
@@ -849,7 +851,7 @@ def _progress(quiet: bool, *, lines: bool = True) -> Iterator[Callable[[str], No
     console = open_console(quiet=quiet)
     last = ""
 
-    def tell(text: str) -> None:
+    def report_progress(text: str) -> None:
         nonlocal last
         part = text.partition(":")[0]
         if status is not None:
@@ -860,4 +862,4 @@ def _progress(quiet: bool, *, lines: bool = True) -> Iterator[Callable[[str], No
 
     # In a notebook a live display is a widget that stays in the output.
     with console.status("") if console.is_terminal else nullcontext() as status:
-        yield tell
+        yield report_progress

@@ -30,7 +30,7 @@ def test_cost_counts_and_times_every_network(tmp_path):
         name: entry(tmp_path, seed=seed, path=tmp_path / f"{name}.ckpt").trained for seed, name in enumerate("ab")
     }
     said = []
-    costs = measure_cost(networks, rounds=5, batch_sizes=(1, 4), batch_rounds=2, tell=said.append)
+    costs = measure_cost(networks, rounds=5, batch_sizes=(1, 4), batch_rounds=2, report_progress=said.append)
     one = costs.loc["a"]
     assert one.parameters == 5 * 27 + 5 + 11 * 45 + 11 + 22 + 77 + 7
     assert one.macs == 16 * 24 * 5 * 27 + 8 * 12 * 11 * 45 + 77

@@ -119,7 +119,7 @@ def compare_entries(
     quick: bool = False,
     count: int | None = None,
     notes: Sequence[str] = (),
-    tell: Callable[[str], None] = lambda _: None,
+    report_progress: Callable[[str], None] = lambda _: None,
 ) -> tuple[NetworkComparison, list[TestedEntry]]:
     """Compare networks, each on its test images. Every evaluation of these is logged.
 
@@ -143,26 +143,30 @@ def compare_entries(
     scored: list[TestedEntry] = []
     if Part.ACCURACY in parts or Part.CALIBRATION in parts:
         for entry in entries:
-            tell(f"accuracy: testing {entry.name}")
+            report_progress(f"accuracy: testing {entry.name}")
             scored.append(predict_once(entry))
     if Part.ACCURACY in parts:
-        tell("accuracy: intervals and tests")
+        report_progress("accuracy: intervals and tests")
         results["accuracy"] = compare_accuracy(scored, test.class_names)
         first_members = [members[0] for members in group_entries(select_one_fold(scored)).values()]
         results["examples"] = choose_examples(first_members, seed)
     if Part.CALIBRATION in parts:
-        results["calibration"] = {entry.name: _calibration(entry, tell) for entry in scored}
+        results["calibration"] = {entry.name: _calibration(entry, report_progress) for entry in scored}
     if Part.CORRUPTIONS in parts:
         images = spread_subset(test, count or (64 if quick else 2000))
-        results["corruptions"] = _corruptions(groups, images, seed, tell)
+        results["corruptions"] = _corruptions(groups, images, seed, report_progress)
     if Part.SIMILARITY in parts:
         images, first = spread_subset(test, 128 if quick else 1024), {name: m[0] for name, m in groups.items()}
-        tables, number = compare_similarity(first, images, tell=lambda text: tell(f"similarity: {text}"))
+        tables, number = compare_similarity(
+            first, images, report_progress=lambda text: report_progress(f"similarity: {text}")
+        )
         results |= {"similarity": tables, "similarity_images": number}
     if Part.COST in parts:
         effort: dict[str, Any] = {"rounds": 30, "batch_rounds": 2, "batch_sizes": (1, 32, 128)} if quick else {}
         first_trained = {name: members[0].trained for name, members in all_groups.items()}
-        results["cost"] = measure_cost(first_trained, **effort, tell=lambda text: tell(f"cost: {text}"))
+        results["cost"] = measure_cost(
+            first_trained, **effort, report_progress=lambda text: report_progress(f"cost: {text}")
+        )
     networks, warnings = _describe_networks(entries, scored, results), []
     if Part.ACCURACY in parts:
         warnings += results["accuracy"].few_classes
@@ -212,9 +216,9 @@ def _describe_networks(
     return rows
 
 
-def _calibration(entry: TestedEntry, tell: Callable[[str], None]) -> list[CalibrationScores]:
+def _calibration(entry: TestedEntry, report_progress: Callable[[str], None]) -> list[CalibrationScores]:
     """Calibration from the logits of the test, which are computed again if they were not saved."""
-    tell(f"calibration: {entry.name}")
+    report_progress(f"calibration: {entry.name}")
     predictions, trained = entry.predictions, entry.trained
     if predictions.computed_logits is None:
         predictions = predict(trained.network, entry.test, trained.normalise, what=entry.name)
@@ -228,10 +232,12 @@ def _corruptions(
     groups: Mapping[str, Sequence[ComparisonEntry]],
     images: LabelledImages,
     seed: int,
-    tell: Callable[[str], None],
+    report_progress: Callable[[str], None],
 ) -> CorruptionAccuracy:
     """Accuracy on corrupted images, and a line for each network in its log."""
-    result = compare_corruptions(groups, images, seed=seed, tell=lambda text: tell(f"corruptions: {text}"))
+    result = compare_corruptions(
+        groups, images, seed=seed, report_progress=lambda text: report_progress(f"corruptions: {text}")
+    )
     description = f"{len(CORRUPTIONS) * len(LEVELS)} corruptions of {len(images)} test images"
     for member in (member for members in groups.values() for member in members):
         member.log.record(

@@ -215,15 +215,15 @@ def compare_corruptions(
     test: LabelledImages,
     *,
     seed: int = 0,
-    tell: Callable[[str], None] = lambda _: None,
+    report_progress: Callable[[str], None] = lambda _: None,
 ) -> CorruptionAccuracy:
     """Test every network on corrupted copies of the test images. The caller logs it."""
-    tell("clean images")
+    report_progress("clean images")
     clean = {name: float(correct.mean()) for name, correct in _correct_answers(groups, test).items()}
     accuracy: dict[str, dict[str, list[float]]] = {name: {} for name in groups}
     by_image = {name: np.zeros((len(members), len(test))) for name, members in groups.items()}
     for number, corruption in enumerate(CORRUPTIONS, start=1):
-        tell(f"{corruption} ({number}/{len(CORRUPTIONS)})")
+        report_progress(f"{corruption} ({number}/{len(CORRUPTIONS)})")
         for level in LEVELS:
             corrupted = LabelledImages(
                 corrupt(test.images, corruption, level, seed=seed), test.labels, test.class_names

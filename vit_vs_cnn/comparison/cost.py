@@ -44,7 +44,7 @@ def measure_cost(
     rounds: int = 100,
     batch_sizes: Sequence[int] = BATCH_SIZES,
     batch_rounds: int = 5,
-    tell: Callable[[str], None] = lambda _: None,
+    report_progress: Callable[[str], None] = lambda _: None,
 ) -> pandas.DataFrame:
     """Measure all networks in turns, on their device.
 
@@ -72,10 +72,10 @@ def measure_cost(
 
     throughput: dict[str, dict[int, float]] = {name: {} for name in networks}
     with torch.inference_mode():
-        tell("latency of one image")
+        report_progress("latency of one image")
         single = time_in_turns(tasks(1), rounds=rounds, warmup=5, device=device)
         for batch in batch_sizes:
-            tell(f"throughput at batch {batch}")
+            report_progress(f"throughput at batch {batch}")
             try:
                 seconds = time_in_turns(tasks(batch), rounds=batch_rounds, warmup=1, device=device)
             except torch.OutOfMemoryError:

@@ -75,7 +75,10 @@ class MinibatchCka:
 
 
 def compare_similarity(
-    entries: Mapping[str, ComparisonEntry], test: LabelledImages, *, tell: Callable[[str], None] = lambda _: None
+    entries: Mapping[str, ComparisonEntry],
+    test: LabelledImages,
+    *,
+    report_progress: Callable[[str], None] = lambda _: None,
 ) -> tuple[dict[tuple[str, str], pandas.DataFrame], int]:
     """Compare the layers of every two networks on the same images, without their labels.
 
@@ -93,7 +96,7 @@ def compare_similarity(
     if len(batches) > 1 and len(batches[-1]) < MIN_CKA_BATCH:
         batches = batches[:-1]
     for number, images in enumerate(batches, start=1):
-        tell(f"features, batch {number}/{len(batches)}")
+        report_progress(f"features, batch {number}/{len(batches)}")
         grams = {}
         for name, network in networks.items():
             device = next(network.network.parameters()).device

@@ -161,7 +161,7 @@ def inspect_networks(
     images: InspectedImages,
     methods: Sequence[str] = (),
     target_class: str | None = None,
-    tell: Callable[[str], None] = lambda _: None,
+    report_progress: Callable[[str], None] = lambda _: None,
 ) -> Inspection:
     """Compute predictions, maps and their scores of networks on the same images.
 
@@ -174,7 +174,11 @@ def inspect_networks(
     """
     chosen = [select_methods(network, methods) for network in networks]
     target = None if target_class is None else class_number(target_class, networks[0].class_names)
-    options: dict[str, Any] = {"grid_size": _shared_grid(networks), "target_class": target, "tell": tell}
+    options: dict[str, Any] = {
+        "grid_size": _shared_grid(networks),
+        "target_class": target,
+        "report_progress": report_progress,
+    }
     pairs = zip(networks, chosen, strict=True)
     return Inspection(images, tuple(inspect_network(network, images, names, **options) for network, names in pairs))
 
@@ -218,7 +222,7 @@ def inspect_network(
     *,
     grid_size: tuple[int, int],
     target_class: int | None = None,
-    tell: Callable[[str], None] = lambda _: None,
+    report_progress: Callable[[str], None] = lambda _: None,
 ) -> NetworkInspection:
     """Predictions, maps and their scores, and the attention of one network. No label is used.
 
@@ -229,7 +233,7 @@ def inspect_network(
     Raises:
         InputError: as ``saliency_maps``. Attention weights may be unavailable if no method needs them.
     """
-    tell(f"{network.name}: predictions and random maps")
+    report_progress(f"{network.name}: predictions and random maps")
     pixels = images_for(network, images.data.images)
     with torch.no_grad():
         logits = torch.cat([network.network(batch) for batch in pixels.split(BATCH_SIZE)])
@@ -243,12 +247,12 @@ def inspect_network(
     by_chance = [torch.stack([test.areas(noise) for noise in random_maps(test.images)]).mean(dim=0) for test in tests]
     results = []
     for number, method in enumerate(map(get_method, methods), start=1):
-        tell(f"{network.name}: {method.name} ({number} of {len(methods)})")
+        report_progress(f"{network.name}: {method.name} ({number} of {len(methods)})")
         maps = [saliency_maps(network.network, test.images, method, classes=test.classes) for test in tests]
         areas = torch.cat([test.areas(of_images) for test, of_images in zip(tests, maps, strict=True)])
         about = (method.name, method.description, method.class_specific)
         results.append(MethodMaps(*about, torch.cat(maps), areas, torch.cat(by_chance)))
-    tell(f"{network.name}: attention weights")
+    report_progress(f"{network.name}: attention weights")
     attention, reason = read_attention(network, pixels[:MAX_IMAGES_WITH_WEIGHTS])
     return NetworkInspection(network, probabilities, classes, results, attention, reason)
 
@@ -280,7 +284,7 @@ def score_networks(
     count: int = 200,
     seed: int = 0,
     root: Path | None = None,
-    tell: Callable[[str], None] = lambda _: None,
+    report_progress: Callable[[str], None] = lambda _: None,
 ) -> Inspection:
     """Inspection with scores of the methods on other test images.
 
@@ -292,7 +296,7 @@ def score_networks(
     networks, frames, skipped = [inspected.network for inspected in inspection.networks], [], {}
     grid_size = _shared_grid(networks)
     for network in networks:
-        tell(f"scoring the methods of {network.name}")
+        report_progress(f"scoring the methods of {network.name}")
         images = select_images(network, count=count, seed=derive_seed(seed, "score"), root=root)
         names = select_methods(network, methods or list_methods(network.network))
         errors = {name: error for name in names if (error := find_error(network, name)) is not None}
@@ -303,7 +307,7 @@ def score_networks(
             normalise=lambda of, network=network: images_for(network, of),
             grid_size=grid_size,
             seed=seed,
-            tell=tell,
+            report_progress=report_progress,
         )
         scores.insert(0, "network", network.name)
         frames.append(scores)

@@ -79,7 +79,7 @@ def score_methods(
     normalise: Callable[[UInt8[Tensor, "batch channels rows cols"]], Images],
     grid_size: tuple[int, int] | None = None,
     seed: int = 0,
-    tell: Callable[[str], None] = lambda _: None,
+    report_progress: Callable[[str], None] = lambda _: None,
 ) -> pandas.DataFrame:
     """Scores of methods on the same images, followed by the scores of a random map and of the centre map.
 
@@ -121,10 +121,10 @@ def score_methods(
         rows = []
         for number, (part, mask) in enumerate(zip(parts, masks, strict=True)):
             done = number * BATCH_SIZE
-            tell(f"scoring maps: {done:,} of {len(images):,} images by {len(chosen_methods)} methods")
+            report_progress(f"scoring maps: {done:,} of {len(images):,} images by {len(chosen_methods)} methods")
             rows.append(_score_batch(network, normalise(part), mask, chosen_methods, grid_size))
         batches = [normalise(part) for part in images.images[:MAX_RANDOMIZATION_IMAGES].split(BATCH_SIZE)]
-        stages = weight_randomization_test(network, batches, chosen_methods, seed=seed, tell=tell)
+        stages = weight_randomization_test(network, batches, chosen_methods, seed=seed, report_progress=report_progress)
     values = {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
     return adjust_scores(
         pandas.DataFrame([_score(method, values, seed, stages[method.name]) for method in chosen_methods])

@@ -29,7 +29,7 @@ def weight_randomization_test(
     stages: int = 5,
     redraws: int = NUM_SHUFFLES,
     seed: int = 0,
-    tell: Callable[[str], None] = lambda _: None,
+    report_progress: Callable[[str], None] = lambda _: None,
 ) -> dict[str, dict[str, list[float]]]:
     """Rank correlation of each method's maps with the maps of the same network with shuffled weights.
 
@@ -62,7 +62,7 @@ def weight_randomization_test(
         for redraw in range(redraws):
             shuffled = with_shuffled_weights(network, names, derive_seed(seed, "redraw", str(redraw)))
             for method in methods:
-                tell(f"comparing maps with those of shuffled weights: {stage}, {method.name}")
+                report_progress(f"comparing maps with those of shuffled weights: {stage}, {method.name}")
                 pairs = zip(original[method.name], maps_of(shuffled, method), strict=True)
                 mean = float(torch.cat([rank_correlation(*pair) for pair in pairs]).nanmean())
                 results[method.name].setdefault(stage, []).append(mean)

@@ -76,7 +76,7 @@ def write_inspection_page(
     folder: Path,
     *,
     max_bytes: int = MAX_PAGE_BYTES,
-    tell: Callable[[str], None] = lambda _: None,
+    report_progress: Callable[[str], None] = lambda _: None,
 ) -> list[Path]:
     """Write figures, tables, scores and ``index.html`` into a folder, which is created, and return their paths.
 
@@ -84,7 +84,7 @@ def write_inspection_page(
     s)``, with s the largest weight of its row (rounded up to a multiple of 1/65535). The page computes its views from
     the stored weights.
     """
-    tell("figures and page")
+    report_progress("figures and page")
     networks, names = inspection.networks, [network.name for network in inspection.networks]
     count = min([len(inspection.images.data), *(len(n.attention.logits) for n in networks if n.attention is not None)])
     data = _page_data(inspection, count)

@@ -195,7 +195,9 @@ class Audit(CommandResult):
         return values | {"leaked": self.leaked, "written": [*map(str, self.written)]}
 
 
-def audit_images(data: Data, tell: Callable[[str], None] = lambda text: None, *, trust: bool = False) -> Audit:
+def audit_images(
+    data: Data, report_progress: Callable[[str], None] = lambda text: None, *, trust: bool = False
+) -> Audit:
     """Read every image of a source once. Files are decoded into the cache that training uses.
 
     Raises:
@@ -205,7 +207,7 @@ def audit_images(data: Data, tell: Callable[[str], None] = lambda text: None, *,
     cached = source if isinstance(source, CachedImages) else None
     if cached is not None:
         cached.listed  # noqa: B018  # a wrong folder fails before anything is reported
-    tell("reading images")
+    report_progress("reading images")
     listing, options, folds = None, None, None
     if cached is None:
         parts = {split: getattr(source, split)() for split in SPLITS}
@@ -224,8 +226,8 @@ def audit_images(data: Data, tell: Callable[[str], None] = lambda text: None, *,
     blank = find_blank_images(images)
     pairs, pictures = None, ()
     if data.source != "synthetic":  # each synthetic image is generated anew
-        tell("searching for duplicates")
-        pairs, pictures = _find_pairs(images, split_of, blank, tell)
+        report_progress("searching for duplicates")
+        pairs, pictures = _find_pairs(images, split_of, blank, report_progress)
     names, labels = [str(name) for name in images.sample_ids], images.labels.tolist()
     root = Path(data.root) if data.kind == "folder" else Path(data.root).parent
     return Audit(
@@ -236,7 +238,7 @@ def audit_images(data: Data, tell: Callable[[str], None] = lambda text: None, *,
         resize=None if options is None else options.resize,
         skips_unreadable=options is not None and options.skip_unreadable,
         counts={split: splits[split].counts() for split in SPLITS if split in splits},
-        files=() if options is None else tuple(read_file_info(root, names, tell)),
+        files=() if options is None else tuple(read_file_info(root, names, report_progress)),
         class_of={name: images.class_names[label] for name, label in zip(names, labels, strict=True)},
         problems=() if listing is None else tuple(listing.problems),
         blank=tuple(names[index] for index in torch.nonzero(blank)[:, 0].tolist()),
@@ -246,9 +248,9 @@ def audit_images(data: Data, tell: Callable[[str], None] = lambda text: None, *,
 
 
 def _find_pairs(
-    images: LabelledImages, split_of: list[str], blank: Bool[Tensor, "count"], tell: Callable[[str], None]
+    images: LabelledImages, split_of: list[str], blank: Bool[Tensor, "count"], report_progress: Callable[[str], None]
 ) -> tuple[tuple[DuplicatePair, ...], tuple[UInt8[np.ndarray, "_ _ _"], ...]]:
-    copies, exact = find_copies(images, split_of, blank, tell)
+    copies, exact = find_copies(images, split_of, blank, report_progress)
     names, classes = images.sample_ids, [images.class_names[label] for label in images.labels.tolist()]
     columns = (copies.test.tolist(), copies.train.tolist(), copies.similarity.tolist(), exact.tolist())
     pairs = []

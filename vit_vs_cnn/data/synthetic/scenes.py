@@ -67,7 +67,6 @@ class Placement:
 
     Cell (0, 0) is the centre of the table.
 
-
         u = ( dx cos a + dy sin a) 256 / reach        (dx, dy) = pixel - (col, row)
         v = (-dx sin a + dy cos a) 256 / reach
 
