@@ -12,7 +12,10 @@ from typing import Any
 
 
 class CommandResult:
-    """Result of a command, which prints itself: lines of text, a table, and the files that were written."""
+    """Result of a command: lines of text, a table, and the files that were written.
+
+    Its repr is the lines; a notebook also shows the table.
+    """
 
     written: tuple[Path, ...]
 

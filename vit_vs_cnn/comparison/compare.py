@@ -234,7 +234,7 @@ def _corruptions(
     seed: int,
     report_progress: Callable[[str], None],
 ) -> CorruptionAccuracy:
-    """Accuracy on corrupted images, and a line for each network in its log."""
+    """Accuracy on corrupted images. The test-set log of each network gets an entry."""
     result = compare_corruptions(
         groups, images, seed=seed, report_progress=lambda text: report_progress(f"corruptions: {text}")
     )

@@ -163,6 +163,6 @@ def compute_features(
 
 
 def _copy(output: Any) -> Tensor | None:
-    """The first tensor of an output; later layers may write into the original."""
+    """Copy of an output, or of its first element; None if that is no tensor. Layers may write into the original."""
     first = output[0] if isinstance(output, tuple | list) else output
     return first.detach().clone() if isinstance(first, Tensor) else None

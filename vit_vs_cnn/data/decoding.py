@@ -26,7 +26,7 @@ from vit_vs_cnn.files import escape_name
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 REDUCING_GAP = 3.0  # reduction by a whole number first, then the filter; the difference to the filter alone is small
 ALLOWED_PIXEL_VALUES = "bytes (uint8) from 0 to 255, or floats that are bytes / 255, as ToTensor gives them"
-#: Largest distance to a byte of 255 times a float that was a byte / 255, by the type of the float.
+#: A float x counts as a byte / 255 if 255 x is at most this far from a whole number, by the type of x.
 _ROUNDING_TOLERANCE = {np.dtype(np.float16): 0.25, np.dtype(np.float32): 1e-4, np.dtype(np.float64): 1e-4}
 #: EXIF orientations that swap rows and columns.
 _ROTATED = (5, 6, 7, 8)

@@ -180,7 +180,11 @@ def choose_grid(grids: Sequence[GridPlan], minutes: float) -> GridPlan:
 
 
 def best_grid(grids: Sequence[GridPlan], minutes: float) -> GridPlan | None:
-    """The first grid that fits; instead of one without a conclusion the cheapest with one that nearly fits."""
+    """The first grid that fits into the minutes; None if there is none.
+
+    If it allows no conclusion, the result is the cheapest grid that allows one and takes less than ``MAX_OVERRUN``
+    times the minutes, if there is such a grid.
+    """
     fitting = next((grid for grid in grids if grid.seconds <= 60 * minutes), None)
     if fitting is not None and fitting.allows_conclusion:
         return fitting
@@ -280,7 +284,10 @@ _PRETRAINED, _FINETUNED = "_pretrained", "_finetuned"
 def _grids_allowing(
     without: GridPlan, costs: GridTimeModel, fixed: Collection[str]
 ) -> tuple[list[GridPlan], GridPlan | None]:
-    """Grids of an experiment with more runs that allow the same answers as a grid without these, and one that fits."""
+    """Grids of an experiment with additional runs, and the first of them that fits; None if none does.
+
+    Each grid allows a conclusion, and a trend, if ``without``, the grid without these runs, allows it.
+    """
     grids = [
         plan
         for plan in candidate_grids(costs, fixed)

@@ -48,7 +48,9 @@ def token_grid(network: nn.Module, image_size: tuple[int, int]) -> tuple[tuple[i
     elif hasattr(patches, "dynamic_feat_size"):
         rows, cols = patches.dynamic_feat_size(image_size)
     else:
-        raise InputError(f"{kind} does not have the grid of its patches")
+        raise InputError(
+            f"{kind} does not state its numbers of rows and columns of patches; use a method without attention"
+        )
     return (int(rows), int(cols)), model.num_prefix_tokens
 
 

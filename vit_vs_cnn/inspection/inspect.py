@@ -227,11 +227,11 @@ def inspect_network(
     """Predictions, maps and their scores, and the attention of one network. No label is used.
 
     Arguments:
-        grid_size: (rows, cols) of what deletion removes.
-        target_class: class whose probability deletion follows; the predicted one if None.
+        grid_size: (rows, cols) of the grid of regions that deletion removes.
+        target_class: class of the maps and of deletion; the predicted one if None.
 
     Raises:
-        InputError: as ``saliency_maps``. Attention weights may be unavailable if no method needs them.
+        InputError: as ``saliency_maps``. If no method needs them, missing attention weights are no error.
     """
     report_progress(f"{network.name}: predictions and random maps")
     pixels = images_for(network, images.data.images)

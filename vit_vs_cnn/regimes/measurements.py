@@ -83,7 +83,7 @@ class Measurements:
                 results[size] = (a.accuracies - b.accuracies)[~failed]
         return results
 
-    def failed_runs(self, scores: SeedScores) -> int:
+    def count_failed(self, scores: SeedScores) -> int:
         """Number of runs that learned nothing (``failed_to_learn``); 0 if ``chance`` is unknown."""
         return int(self._failed_mask(scores).sum())
 
@@ -108,7 +108,7 @@ class Measurements:
                     scores = self.scores(model, size, seeds)
                     interval = accuracy_interval(scores, test_train_ratio=self.test_train_ratio)
                     by_seed = tuple(scores.accuracies.tolist())
-                    results.append(AccuracyPoint(model, size, budget, interval, by_seed, self.failed_runs(scores)))
+                    results.append(AccuracyPoint(model, size, budget, interval, by_seed, self.count_failed(scores)))
         return results
 
 

@@ -62,7 +62,9 @@ def recommend(
     chance: float | None,
     test_images: int,
 ) -> Recommendation:
-    """Recommend the best model if it is significantly better than the best model with another network.
+    """Recommend the best model if it is significantly better than its rival.
+
+    The rival is the best model with another network; among models with one network, the best with another start.
 
     A model that computes more is recommended only if it is also better at equal compute.
 

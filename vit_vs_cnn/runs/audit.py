@@ -198,7 +198,9 @@ class Audit(CommandResult):
 def audit_images(
     data: Data, report_progress: Callable[[str], None] = lambda text: None, *, trust: bool = False
 ) -> Audit:
-    """Read every image of a source once. Files are decoded into the cache that training uses.
+    """Find unusable and blank images and duplicates in a source, and count its classes.
+
+    Every image is read once. Files are decoded into the cache that training uses.
 
     Raises:
         InputError: a missing folder, an unknown layout, or an unreadable source.

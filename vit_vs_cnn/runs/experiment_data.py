@@ -245,19 +245,22 @@ class ExperimentData:
         """Training-set size as a number; raise InputError if the source has fewer images."""
         size = self.largest if train_size == "all" else int(train_size)
         if not 1 <= size <= self.largest:
-            share = "" if self._validation is None else f" with a share of {self.data.validation_fraction} in val/"
-            raise InputError(
-                f"protocol.train_sizes: {size} must be from 1 to {self.largest}, the number of images{share}"
-            )
+            reason = "the number of images outside of a test fold"
+            if self._validation is not None:
+                reason = f"as a share of {self.data.validation_fraction} comes from the validation split"
+            elif self._folds is None:
+                reason = "the number of training images"
+            raise InputError(f"protocol.train_sizes: {size} must be from 1 to {self.largest}, {reason}")
         return size
 
     def draw(self, train_size: int, seed: int) -> RunImages:
-        """Sample the nested, stratified subset of a seed, divided into training and validation images.
+        """Sample images, stratified by class, and divide them into training and validation images.
 
-        No group is in both parts. If the source has a validation split, the validation images come from it.
+        With the same seed, a larger size contains the images of the smaller sizes. No group is in both parts. If the
+        source has a validation split, the validation images come from it.
 
         Raises:
-            InputError: a class would have no training image, or there is nothing to validate with.
+            InputError: a class would have no training image, or there are no validation images to score.
         """
         labels, count = self.images.labels, round(self.data.validation_fraction * train_size)
         candidates = self._candidates(seed)

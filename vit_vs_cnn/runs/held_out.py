@@ -63,6 +63,8 @@ class OutOfDistributionScore:
     Arguments:
         features: of training images, of length 1 up to rounding.
         mean: of the log contrast of training images.
+        precision: inverse of its covariance matrix.
+        thresholds: of the two distances, above which an image is flagged.
     """
 
     features: Float16[Tensor, "images width"]

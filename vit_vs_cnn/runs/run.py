@@ -135,7 +135,9 @@ class Run:
         return True
 
     def begin(self) -> None:
-        """Prepare the folder: remove what a failed or killed attempt left, and write the config.
+        """Prepare the folder: remove partial files and records of an earlier attempt, and write the config.
+
+        The checkpoint stays, as the run resumes from it.
 
         Raises:
             DamagedFile: there is a result that cannot be read. It is left as it is.

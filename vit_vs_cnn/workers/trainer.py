@@ -102,7 +102,7 @@ def _is_overrun(module: nn.Module) -> bool:
 
 
 def trains_on_cpu(experiment: Experiment) -> bool:
-    """True if the runs of an experiment train on the CPU."""
+    """True if the runs of an experiment train on the CPU, or on an accelerator other than CUDA."""
     return not torch.cuda.is_available() or experiment.trainer.get("accelerator", "auto") == "cpu"
 
 

@@ -37,7 +37,7 @@ class PercentLocator(AutoLocator):
 
     def view_limits(self, dmin: float, dmax: float) -> tuple[float, float]:
         low, high = super().view_limits(dmin, dmax)
-        if high - low < 2:  # points, where all values are one
+        if high - low < 2:  # less than two percentage points: all values are about the same
             low, high = low - 1, high + 1
         room = 0.03 * (min(high, 100) - max(low, 0))
         return max(low, -room), min(high, 100 + room)
@@ -117,7 +117,7 @@ def error_bars_in_percent(estimates: Sequence[Estimate]) -> tuple[np.ndarray, np
 def render_figure(
     figure: Figure, name: str = "page", formats: Sequence[str] = ("svg",), *, dpi: int = DPI
 ) -> dict[str, bytes]:
-    """Render a figure as SVG and PNG, with one layout for all formats; the same figure and name give the same bytes."""
+    """Render a figure in some formats with one layout. The same figure and name give the same bytes."""
     set_fallback_fonts(figure)
     engine, contents = figure.get_layout_engine(), {}
     with ignore_glyph_warnings():
