@@ -30,7 +30,5 @@ def test_what_a_score_cannot_be_combined_with_is_refused():
     for changes in ({"window_size": 3}, {"position": "relative"}, {"attention_dropout": 0.1}):
         with pytest.raises(ValueError, match=r"score=.* (needs|does not support)"):
             _vit(score="linear", **changes)
-    with pytest.raises(ValueError, match="takes no bias"):
-        MultiHeadAttention(22, 2, inner_attention=LinearAttention())(torch.randn(1, 5, 22), bias=torch.zeros(5, 5))
     with pytest.raises(ValueError, match="inner_attention takes no dropout"):
         MultiHeadAttention(22, 2, inner_attention=LinearAttention(), relative_position=RelativeBias((2, 3), 2))

@@ -197,15 +197,10 @@ class BlockWindow(GridLayer):
         )
         if self.num_prefix_tokens or return_weights:
             bias = None if relative_position is None else relative_position.token_bias()
-            mask = self._pad(window_mask(size, window, shift)).to(queries.device)
+            prefix = self.num_prefix_tokens
+            mask = F.pad(window_mask(size, window, shift), (prefix, 0, prefix, 0), value=True).to(queries.device)
             return attend(queries, keys, values, mask=mask, bias=bias, return_weights=return_weights)
         bias = None
         if relative_position is not None:
             bias = relative_position.bias_at_offsets(range(1 - window[0], window[0]), range(1 - window[1], window[1]))
         return block_attention(queries, keys, values, grid_size=size, window_size=window, shift=shift, bias=bias)
-
-    def _pad(self, mask: Tensor) -> Tensor:
-        return F.pad(mask, (self.num_prefix_tokens, 0, self.num_prefix_tokens, 0), value=True)
-
-    def extra_repr(self) -> str:
-        return f"window_size={self.window_size}, shifted={self.shifted}"

@@ -1,6 +1,6 @@
 """Attention within a sliding window: each token of a grid attends to its neighbourhood."""
 
-from typing import Literal, Required, TypedDict, Unpack, overload
+from typing import Any, Literal, overload
 
 import torch
 import torch.nn.functional as F
@@ -29,29 +29,15 @@ MAX_DENSE_TOKENS_COMPILED = 256
 OffsetBias = Float[Tensor, "heads offset_rows offset_cols"]
 
 
-class WindowOptions(TypedDict, total=False):
-    """Keyword arguments of ``local_attention``, for type checkers."""
-
-    grid_size: Required[Size2d]
-    window_size: Required[Size2d]
-    boundary: str
-    bias: OffsetBias | None
-
-
 @overload
 def local_attention(
-    queries: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    *,
-    return_weights: Literal[False] = False,
-    **options: Unpack[WindowOptions],
+    queries: Tensor, keys: Tensor, values: Tensor, *, return_weights: Literal[False] = False, **options: Any
 ) -> Tensor: ...
 
 
 @overload
 def local_attention(
-    queries: Tensor, keys: Tensor, values: Tensor, *, return_weights: Literal[True], **options: Unpack[WindowOptions]
+    queries: Tensor, keys: Tensor, values: Tensor, *, return_weights: Literal[True], **options: Any
 ) -> tuple[Tensor, Tensor]: ...
 
 
@@ -243,6 +229,3 @@ class SlidingWindow(GridLayer):
             queries, keys, values, grid_size=size, window_size=window, boundary=self.boundary, bias=bias
         )
         return output, None
-
-    def extra_repr(self) -> str:
-        return f'window_size={self.window_size}, boundary="{self.boundary}"'
