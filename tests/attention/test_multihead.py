@@ -2,7 +2,13 @@ import pytest
 import torch
 from torch import nn
 
-from vit_vs_cnn.attention import MultiHeadAttention, RelativeBias, scaled_dot_product_attention
+from vit_vs_cnn.attention import (
+    KernelScore,
+    MultiHeadAttention,
+    RelativeBias,
+    ScoredAttention,
+    scaled_dot_product_attention,
+)
 
 BATCH, QUERIES, KEYS, HEADS, HEAD_DIM = 2, 5, 7, 3, 11
 DIM = HEADS * HEAD_DIM
@@ -156,6 +162,16 @@ def test_rotary_acts_on_projected_queries_and_keys():
         plain.query_projection.bias.neg_()
     inputs = tokens(QUERIES, DIM)
     torch.testing.assert_close(rotated(inputs)[0], plain(inputs)[0], rtol=0, atol=1e-12)
+
+
+def test_an_exponential_kernel_as_inner_attention_is_dot_product_attention():
+    plain = MultiHeadAttention(22, 2).double()
+    kernel = MultiHeadAttention(22, 2, inner_attention=ScoredAttention(KernelScore("exponential"))).double()
+    kernel.load_state_dict(plain.state_dict())
+    inputs = torch.randn(3, 13, 22, dtype=torch.float64)
+    torch.testing.assert_close(kernel(inputs), plain(inputs), rtol=0, atol=1e-12)
+    with pytest.raises(ValueError, match="inner_attention takes no dropout"):
+        MultiHeadAttention(22, 2, inner_attention=kernel.inner_attention, relative_position=RelativeBias((2, 3), 2))
 
 
 def test_dropout_acts_in_training_only():
