@@ -58,7 +58,11 @@ def convert_from_timm(model: Any) -> tuple[dict[str, Any], dict[str, Tensor]]:
     Raises:
         ValueError: if ``model`` is not a timm ``VisionTransformer``, or has an unsupported feature, which is named.
     """
-    _check_type(model)
+    from timm.models.vision_transformer import VisionTransformer as TimmVisionTransformer
+
+    if type(model) is not TimmVisionTransformer:
+        kind = f"{type(model).__module__}.{type(model).__qualname__}"
+        raise ValueError(f"the model must be timm's VisionTransformer, but is {kind}")
     for feature, unsupported in _timm_features(model):
         if unsupported:
             raise ValueError(f"VisionTransformer cannot represent this timm model: {feature}")
@@ -92,14 +96,6 @@ def mlp_ratio(hidden: int, width: int) -> float:
     """Ratio with ``int(width * ratio) == hidden``, which ``hidden / width`` may miss by rounding."""
     ratio = hidden / width
     return ratio if int(width * ratio) == hidden else (hidden + 0.5) / width
-
-
-def _check_type(model: Any) -> None:
-    from timm.models.vision_transformer import VisionTransformer as TimmVisionTransformer
-
-    if type(model) is not TimmVisionTransformer:
-        kind = f"{type(model).__module__}.{type(model).__qualname__}"
-        raise ValueError(f"the model must be timm's VisionTransformer, but is {kind}")
 
 
 def _timm_features(model: Any) -> Iterator[tuple[str, bool]]:
