@@ -68,7 +68,7 @@ def test_rates_and_mode_carry_over():
         ({"act_layer": partial(nn.GELU, approximate="tanh")}, "act_layer"),
         ({"norm_layer": partial(nn.LayerNorm, eps=1e-5)}, "norm"),
         ({"proj_bias": False}, "proj_bias=False"),
-        ({"scale_attn_norm": True}, "scale_attn_norm"),
+        ({"scale_attn_norm": True}, "it has a weight blocks.0.attn.norm.weight"),
         ({"dynamic_img_size": True}, "dynamic_img_size"),
         ({"drop_rate": 0.1}, "drop_rate"),
         ({"patch_drop_rate": 0.1}, "patch_drop_rate"),

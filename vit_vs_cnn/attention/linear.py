@@ -62,14 +62,9 @@ def linear_attention(
             f"is {mask.dtype} of shape {tuple(mask.shape)}"
         )
     if _is_float16(values):
+        options = {"feature_map": feature_map, "causal": causal, "mask": mask, "chunk_size": chunk_size}
         with torch.autocast(values.device.type, enabled=False):
-            return linear_attention(
-                *(x.float() for x in (queries, keys, values)),
-                feature_map=feature_map,
-                causal=causal,
-                mask=mask,
-                chunk_size=chunk_size,
-            ).to(torch.float16)
+            return linear_attention(queries.float(), keys.float(), values.float(), **options).to(torch.float16)
     query_features, key_features = feature_map(queries), feature_map(keys)
     if mask is not None:
         key_features = key_features.masked_fill(~mask.transpose(-2, -1), 0.0)
@@ -93,10 +88,10 @@ def linear_attention_reference(
 ) -> tuple[AttentionOutput, Weights]:
     """Output in O(queries * keys), and the weights: ``w_ij = phi(q_i) . phi(k_j) / sum_k phi(q_i) . phi(k_k)``."""
     if _is_float16(values):
+        inputs = (x.float() for x in (queries, keys, values))
         with torch.autocast(values.device.type, enabled=False):
-            inputs = (x.float() for x in (queries, keys, values))
             output, weights = linear_attention_reference(*inputs, feature_map=feature_map, causal=causal, mask=mask)
-            return output.to(torch.float16), weights.to(torch.float16)
+        return output.to(torch.float16), weights.to(torch.float16)
     kernel = feature_map(queries) @ feature_map(keys).transpose(-2, -1)
     if mask is not None:
         kernel = kernel.masked_fill(~mask, 0.0)

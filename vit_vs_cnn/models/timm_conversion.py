@@ -112,9 +112,7 @@ def _timm_features(model: Any) -> Iterator[tuple[str, bool]]:
     else:
         yield "a map of the patches without bias", patches.proj.bias is None
     yield "a final norm that is not a LayerNorm of eps 1e-6", not _is_layer_norm(norm)
-    yield "two final norms", not isinstance(model.norm, nn.Identity) and not isinstance(model.fc_norm, nn.Identity)
     yield "embed_layer", type(patches) is not PatchEmbed
-    yield "embed_norm_layer", not isinstance(patches.norm, nn.Identity)
     yield "dynamic_img_size", bool(model.dynamic_img_size)
     yield "drop_rate (dropout before the head)", model.head_drop.p != 0.0
     yield "patch_drop_rate", not isinstance(model.patch_drop, nn.Identity)
@@ -135,10 +133,7 @@ def _block_features(block: Any, *, dropout: float) -> Iterator[tuple[str, bool]]
     attention, mlp = block.attn, block.mlp
     yield "attn_layer", type(attention) is not Attention
     yield "mlp_layer", type(mlp) is not Mlp
-    yield "scale_attn_norm", not isinstance(getattr(attention, "norm", nn.Identity()), nn.Identity)
-    yield "gated attention", getattr(attention, "gate", None) is not None
     yield "attn_head_dim", attention.head_dim * attention.num_heads != attention.qkv.in_features
-    yield "scale_mlp_norm", not isinstance(mlp.norm, nn.Identity)
     yield "act_layer that is not the exact GELU", not _is_gelu(mlp.act)
     yield "proj_bias=False", any(layer.bias is None for layer in (attention.proj, mlp.fc1, mlp.fc2))
     norms = [block.norm1, block.norm2]
@@ -169,7 +164,7 @@ def _weights_from_timm(model: Any) -> dict[str, Tensor]:
     for name, weight in timm_weights.items():
         if name in names:
             weights |= zip(names[name], weight.chunk(len(names[name])), strict=True)
-        elif name.startswith("blocks."):
+        elif name not in ("patch_embed.proj.weight", "cls_token", "reg_token", "pos_embed"):
             raise ValueError(f"VisionTransformer cannot represent this timm model: it has a weight {name}")
     # A convolution with stride = kernel is a product with its kernel flattened.
     weights["patch_embedding.projection.weight"] = timm_weights["patch_embed.proj.weight"].flatten(1)
