@@ -170,6 +170,8 @@ def test_an_exponential_kernel_as_inner_attention_is_dot_product_attention():
     kernel.load_state_dict(plain.state_dict())
     inputs = torch.randn(3, 13, 22, dtype=torch.float64)
     torch.testing.assert_close(kernel(inputs), plain(inputs), rtol=0, atol=1e-12)
+    with pytest.raises(ValueError, match="takes no mask, but got one"):
+        kernel(inputs, mask=torch.ones(13, 13, dtype=torch.bool))
     with pytest.raises(ValueError, match="inner_attention takes no dropout"):
         MultiHeadAttention(22, 2, inner_attention=kernel.inner_attention, relative_position=RelativeBias((2, 3), 2))
 

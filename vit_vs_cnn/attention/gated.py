@@ -72,21 +72,14 @@ class GatedAttention(GridLayer):
         keys: Heads,
         values: HeadValues,
         *,
-        mask: None = None,
         return_weights: bool = False,
     ) -> tuple[HeadValues, TokenWeights | None]:
         """Output, and the weights with ``return_weights``, else None.
 
         Arguments:
             queries, keys, values: of the prefix tokens, then of the patches of the grid.
-            mask: not supported; None.
             return_weights: compute without the fused kernel, and return the weights too.
-
-        Raises:
-            ValueError: if there is a mask.
         """
-        if mask is not None:
-            raise ValueError("GatedAttention takes no mask, but got one")
         positional = self.positional_weights()
         gate = self.gate.sigmoid()[:, None, None]
         # The row of a prefix token has no positional weights and takes no share of them: rows sum to one.

@@ -44,9 +44,9 @@ class MultiHeadAttention(nn.Module):
             head_dim)`` after projection and norm; returns both, rotated.
         relative_position: bias of the scores of self-attention.
         window: local attention in place of ``scaled_dot_product_attention``; self-attention without a mask.
-        inner_attention: attention with other scores: a ``ScoredAttention``, a ``LinearAttention``, a
-            ``GatedAttention``, or a module called as ``inner_attention(queries, keys, values, mask=...,
-            return_weights=...)`` that returns output and weights.
+        inner_attention: attention with other scores, without a mask: a ``ScoredAttention``, a ``LinearAttention``, a
+            ``GatedAttention``, or a module called as ``inner_attention(queries, keys, values, return_weights=...)``
+            that returns output and weights.
 
     Raises:
         ValueError: if a width is not positive, ``num_heads`` does not divide ``embed_dim``, ``dropout`` is outside
@@ -121,14 +121,14 @@ class MultiHeadAttention(nn.Module):
         if mask is not None and mask.ndim == 3:
             mask = mask.unsqueeze(1)
         heads = self._project(queries, keys, values)
+        if mask is not None and (self.window is not None or self.inner_attention is not None):
+            raise ValueError("attention with a window or an inner_attention takes no mask, but got one")
         if self.window is not None:
-            if mask is not None:
-                raise ValueError("attention within a window takes no mask, but got one")
             output, weights = self.window(
                 *heads, relative_position=self.relative_position, return_weights=return_weights
             )
         elif self.inner_attention is not None:
-            output, weights = self.inner_attention(*heads, mask=mask, return_weights=return_weights)
+            output, weights = self.inner_attention(*heads, return_weights=return_weights)
         else:
             bias = None if self.relative_position is None else self.relative_position.token_bias()
             dropout = self.dropout if self.training else 0.0
