@@ -1,6 +1,6 @@
 """Scaled dot-product attention, its masked softmax, and masks."""
 
-from typing import Any, Literal, overload
+from typing import Literal, TypedDict, Unpack, overload
 
 import torch
 import torch.nn.functional as F
@@ -47,15 +47,29 @@ def masked_softmax(scores: Float[Tensor, "*rows keys"], mask: AnyMask | None) ->
     return scores.softmax(dim=-1).masked_fill(empty, 0.0)
 
 
+class AttentionOptions(TypedDict, total=False):
+    """Keyword arguments of ``scaled_dot_product_attention``, for type checkers."""
+
+    mask: Tensor | None
+    bias: Tensor | None
+    dropout: float
+    scale: float | None
+
+
 @overload
 def scaled_dot_product_attention(
-    queries: Tensor, keys: Tensor, values: Tensor, *, return_weights: Literal[False] = False, **options: Any
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    *,
+    return_weights: Literal[False] = False,
+    **options: Unpack[AttentionOptions],
 ) -> Tensor: ...
 
 
 @overload
 def scaled_dot_product_attention(
-    queries: Tensor, keys: Tensor, values: Tensor, *, return_weights: Literal[True], **options: Any
+    queries: Tensor, keys: Tensor, values: Tensor, *, return_weights: Literal[True], **options: Unpack[AttentionOptions]
 ) -> tuple[Tensor, Tensor]: ...
 
 

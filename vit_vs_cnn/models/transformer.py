@@ -231,7 +231,8 @@ class Transformer(nn.Module):
             )
             collected.append(weights)
             collected_cross.append(cross_weights)
-        return self.decoder_norm(tokens), *((collected, collected_cross) if return_weights else ([], []))
+        tokens = self.decoder_norm(tokens)
+        return (tokens, collected, collected_cross) if return_weights else (tokens, [], [])
 
     def _embed(self, symbols: Tensor, embedding: nn.Embedding) -> Tensor:
         tokens = symbols.shape[1]
