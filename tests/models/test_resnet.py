@@ -67,7 +67,7 @@ def test_stages_halve_the_grid_and_double_the_channels(depth, channels, grid):
     ("options", "message"),
     [
         ({"depth": 19}, "depth must be 18 or 6n \\+ 2"),
-        ({"num_classes": 0}, "num_classes=0"),
+        ({"num_classes": 0}, "num_classes must be at least 1, but is 0"),
     ],
 )
 def test_what_cannot_be_built_says_which_argument_and_why(options, message):

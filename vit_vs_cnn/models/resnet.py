@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from vit_vs_cnn.attention.arguments import Images, Logits
+from vit_vs_cnn.attention.arguments import Images, Logits, check_positive
 from vit_vs_cnn.models.timm_interface import TimmInterface
 
 
@@ -90,11 +90,7 @@ class ResNet(TimmInterface):
         projection = depth == 18
         if width is None:
             width = 64 if projection else 16
-        if min(width, num_classes, in_channels) < 1:
-            raise ValueError(
-                "width, num_classes and in_channels must be at least 1, "
-                f"but width={width}, num_classes={num_classes} and in_channels={in_channels}"
-            )
+        check_positive(width=width, num_classes=num_classes, in_channels=in_channels)
         stages, blocks = (4, 2) if projection else (3, (depth - 2) // 6)
         self.num_classes = num_classes
         self.stem = nn.Sequential(

@@ -153,14 +153,7 @@ class VisionTransformer(TimmInterface):
         self.norm_before_pool = norm_before_pool
         self.initialisation = initialisation
         self.num_classes = num_classes
-        self.patch_embedding = PatchEmbedding(
-            image_size,
-            patch_size,
-            in_channels,
-            embed_dim,
-            stem,
-            bias=not pre_norm,
-        )
+        self.patch_embedding = PatchEmbedding(image_size, patch_size, in_channels, embed_dim, stem, bias=not pre_norm)
         grid = (self.grid_size, self.num_prefix_tokens)
         self.class_token = nn.Parameter(torch.empty(embed_dim)) if has_class_token else None
         self.registers = nn.Parameter(torch.empty(registers, embed_dim)) if registers else None
