@@ -7,7 +7,6 @@ from torch import nn
 from vit_vs_cnn.attention.arguments import Size2d, check_choice
 from vit_vs_cnn.attention.gated import GatedAttention
 from vit_vs_cnn.attention.linear import LinearAttention
-from vit_vs_cnn.attention.positions import LearnedPosition, SinusoidalPosition
 from vit_vs_cnn.attention.scores import AdditiveScore, KernelScore, ScoredAttention
 from vit_vs_cnn.attention.windows.blocks import BlockWindow
 from vit_vs_cnn.attention.windows.sliding import SlidingWindow
@@ -20,15 +19,6 @@ INITIALIZATIONS = ("default", "mimetic", "impulse")
 
 #: Window of all layers (None for global attention), or of each layer.
 WindowSize = int | Sequence[Size2d | None] | None
-
-
-def make_additive_position(
-    position: str, grid_size: tuple[int, int], num_prefix_tokens: int, embed_dim: int
-) -> LearnedPosition | SinusoidalPosition | None:
-    """Layer that adds the position to the tokens; None if the position is part of the encoder instead."""
-    check_choice("position", position, POSITIONS)
-    layer = {"learned": LearnedPosition, "sincos": SinusoidalPosition}.get(position)
-    return None if layer is None else layer(grid_size, embed_dim, num_prefix_tokens)
 
 
 def make_inner_attention(

@@ -127,6 +127,7 @@ def _timm_features(model: Any) -> Iterator[tuple[str, bool]]:
 
 def _block_features(block: Any, *, dropout: float) -> Iterator[tuple[str, bool]]:
     """Features of timm's block that ours lacks, each with True if the block has it."""
+    from timm.layers.activations import GELU
     from timm.layers.attention import Attention
     from timm.layers.mlp import Mlp
 
@@ -134,7 +135,10 @@ def _block_features(block: Any, *, dropout: float) -> Iterator[tuple[str, bool]]
     yield "attn_layer", type(attention) is not Attention
     yield "mlp_layer", type(mlp) is not Mlp
     yield "attn_head_dim", attention.head_dim * attention.num_heads != attention.qkv.in_features
-    yield "act_layer that is not the exact GELU", not _is_gelu(mlp.act)
+    yield (
+        "act_layer that is not the exact GELU",
+        not (isinstance(mlp.act, nn.GELU | GELU) and getattr(mlp.act, "approximate", "none") == "none"),
+    )
     yield "proj_bias=False", any(layer.bias is None for layer in (attention.proj, mlp.fc1, mlp.fc2))
     norms = [block.norm1, block.norm2]
     if not isinstance(attention.q_norm, nn.Identity):
@@ -146,12 +150,6 @@ def _block_features(block: Any, *, dropout: float) -> Iterator[tuple[str, bool]]
 
 def _is_layer_norm(module: nn.Module) -> bool:
     return isinstance(module, nn.LayerNorm) and module.eps == NORM_EPS and module.bias is not None
-
-
-def _is_gelu(module: nn.Module) -> bool:
-    from timm.layers.activations import GELU
-
-    return isinstance(module, nn.GELU | GELU) and getattr(module, "approximate", "none") == "none"
 
 
 def _drop_path(block: Any) -> float:
