@@ -106,14 +106,6 @@ def test_fully_masked_rows_are_exactly_zero_with_finite_gradients(dtype, return_
     assert (gradients[0][0, 1, 2] == 0).all()
 
 
-def test_bias_of_minus_infinity_is_a_mask():
-    inputs = tensors()
-    mask = mask_with_empty_rows()
-    bias = torch.zeros(mask.shape, dtype=torch.float64).masked_fill(~mask, -torch.inf)
-    masked = scaled_dot_product_attention(*inputs, mask=mask)
-    torch.testing.assert_close(scaled_dot_product_attention(*inputs, bias=bias), masked, rtol=0, atol=1e-12)
-
-
 @pytest.mark.parametrize("return_weights", [False, True])
 def test_gradcheck_with_mask_and_bias(return_weights):
     inputs = [tensor[:1, :2, :, :3].detach().requires_grad_() for tensor in tensors(VALUE_DIM)]
@@ -143,11 +135,6 @@ def test_masked_softmax_is_the_softmax_of_what_is_allowed():
     for row in range(QUERIES):
         torch.testing.assert_close(weights[row][mask[row]], scores[row][mask[row]].softmax(0))
     assert not weights[~mask].any()
-
-
-def test_masked_softmax_survives_scores_that_overflow_exp():
-    scores = torch.full((QUERIES, KEYS), 1e4, dtype=torch.float64)
-    torch.testing.assert_close(masked_softmax(scores, None), torch.full_like(scores, 1 / KEYS))
 
 
 def windows(*tensors):

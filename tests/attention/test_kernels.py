@@ -3,7 +3,6 @@ import pytest
 import torch
 from scipy.optimize import minimize_scalar
 from scipy.spatial.distance import cdist
-from sklearn.metrics.pairwise import rbf_kernel
 
 from vit_vs_cnn.attention import KernelRegression, log_kernel, masked_softmax, scaled_dot_product_attention
 from vit_vs_cnn.attention.kernels import KERNELS
@@ -35,14 +34,6 @@ def test_prediction_is_the_mean_weighted_by_the_kernel(kernel):
     weights = kernels / kernels.sum(axis=1, keepdims=True)
     np.testing.assert_allclose(regression.attention_weights(queries).detach(), weights, rtol=0, atol=1e-12)
     np.testing.assert_allclose(regression.predict(queries), weights @ values.numpy(), rtol=0, atol=1e-12)
-
-
-def test_gaussian_weights_are_sklearns_rbf_kernel_normalised():
-    queries, keys, values = pairs()
-    regression = KernelRegression("gaussian", 0.7).fit(keys, values)
-    kernels = rbf_kernel(queries, keys, gamma=1 / (2 * regression.bandwidth.item() ** 2))
-    expected = kernels / kernels.sum(axis=1, keepdims=True)
-    np.testing.assert_allclose(regression.attention_weights(queries).detach(), expected, rtol=0, atol=1e-12)
 
 
 def test_gaussian_regression_is_dot_product_attention_with_a_bias_of_the_lengths_of_the_keys():
@@ -128,11 +119,7 @@ def test_leave_one_out_never_sees_its_own_value():
         (lambda: KernelRegression(bandwidth=0.0), "bandwidth must be positive, but is 0.0"),
         (lambda: KernelRegression("box", learn_bandwidth=True), "the gradient of a box is zero"),
         (lambda: KernelRegression().predict(torch.zeros(1, 1)), "fit"),
-        (lambda: KernelRegression().fit(torch.zeros(0, 1), torch.zeros(0)), "at least one row, but there are 0"),
-        (
-            lambda: KernelRegression(bandwidth=[1.0, 2.0]).fit(torch.zeros(5, 3), torch.zeros(5)),
-            "there are 2 for keys of dim 3",
-        ),
+        (lambda: KernelRegression().fit(torch.zeros(0, 1), torch.zeros(0)), "with one value for each"),
     ],
 )
 def test_what_cannot_be_done_says_why(build, message):

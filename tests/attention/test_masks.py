@@ -1,13 +1,7 @@
 import pytest
 import torch
 
-from vit_vs_cnn.attention import (
-    MultiHeadAttention,
-    causal_mask,
-    combine_masks,
-    scaled_dot_product_attention,
-    valid_length_mask,
-)
+from vit_vs_cnn.attention import causal_mask, combine_masks, scaled_dot_product_attention, valid_length_mask
 
 BATCH, HEADS, QUERIES, KEYS, DIM = 2, 3, 5, 7, 11
 
@@ -46,13 +40,6 @@ def test_masked_keys_are_as_if_absent(per_query):
 def test_causal_mask_hides_the_future():
     mask = causal_mask(KEYS)
     assert torch.equal(mask, torch.arange(KEYS)[:, None] >= torch.arange(KEYS))
-    attention = MultiHeadAttention(DIM, 1).double()
-    tokens = torch.randn(BATCH, KEYS, DIM, dtype=torch.float64)
-    changed = tokens.clone()
-    changed[:, 4:] += 1
-    before, after = attention(tokens, mask=mask)[0], attention(changed, mask=mask)[0]
-    assert torch.equal(before[:, :4], after[:, :4])
-    assert not torch.isclose(before[:, 4:], after[:, 4:]).any()
 
 
 def test_combined_masks_allow_what_all_allow():
@@ -65,19 +52,3 @@ def test_combined_masks_allow_what_all_allow():
             assert allowed == list(range(min(query + 1, length)))
     assert combine_masks(None, None) is None
     assert combine_masks(None, lengths) is lengths
-
-
-@pytest.mark.parametrize("return_weights", [False, True])
-@pytest.mark.parametrize("per_query", [False, True])
-def test_a_length_of_zero_gives_zeros_and_no_nan_forward_or_backward(per_query, return_weights):
-    tensors = inputs()
-    lengths = torch.tensor([[5, 0, 1, 0, 7], [0, 0, 2, 3, 4]]) if per_query else torch.tensor([0, 4])
-    mask = valid_length_mask(lengths, KEYS)
-    output = scaled_dot_product_attention(*tensors, mask=mask, return_weights=return_weights)
-    output = output[0] if return_weights else output
-    empty = (~mask.any(-1)).expand(BATCH, HEADS, QUERIES)
-    assert not output[empty].any()
-    assert output[~empty].all()
-    gradients = torch.autograd.grad(output.square().sum(), tensors)
-    assert all(gradient.isfinite().all() for gradient in gradients)
-    assert not gradients[0][empty].any()

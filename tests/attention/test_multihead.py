@@ -2,7 +2,13 @@ import pytest
 import torch
 from torch import nn
 
-from vit_vs_cnn.attention import MultiHeadAttention, RelativeBias, RotaryPosition, scaled_dot_product_attention
+from vit_vs_cnn.attention import (
+    KernelScore,
+    MultiHeadAttention,
+    RelativeBias,
+    ScoredAttention,
+    scaled_dot_product_attention,
+)
 
 BATCH, QUERIES, KEYS, HEADS, HEAD_DIM = 2, 5, 7, 3, 11
 DIM = HEADS * HEAD_DIM
@@ -31,11 +37,11 @@ def ours_and_torchs(key_dim=None, value_dim=None, bias=True):
     return ours, theirs
 
 
-def compare(ours, theirs, inputs, mask=None, torch_mask=None, bias=None):
+def compare(ours, theirs, inputs, mask=None, torch_mask=None):
     """Outputs, weights, and gradients to inputs and weights, to 1e-10."""
-    output, no_weights = ours(*inputs, mask=mask, bias=bias)
+    output, no_weights = ours(*inputs, mask=mask)
     assert no_weights is None
-    explicit, weights = ours(*inputs, mask=mask, bias=bias, return_weights=True)
+    explicit, weights = ours(*inputs, mask=mask, return_weights=True)
     three = [*inputs, *[inputs[-1]] * (3 - len(inputs))]
     expected, expected_weights = theirs(*three, attn_mask=torch_mask, average_attn_weights=False)
     torch.testing.assert_close(output, expected, rtol=0, atol=1e-10)
@@ -102,9 +108,11 @@ def test_masked_cross_attention_equals_torch(shape, torch_mask):
     compare(*ours_and_torchs(), [tokens(QUERIES, DIM), tokens(KEYS, DIM)], mask=mask, torch_mask=torch_mask(mask))
 
 
-def test_additive_bias_equals_torchs_float_mask():
-    bias = torch.randn(HEADS, QUERIES, QUERIES, dtype=torch.float64)
-    compare(*ours_and_torchs(), [tokens(QUERIES, DIM)], bias=bias, torch_mask=bias.repeat(BATCH, 1, 1))
+def test_relative_position_equals_torchs_float_mask():
+    ours, theirs = ours_and_torchs()
+    ours.relative_position = RelativeBias((1, QUERIES), HEADS).double()
+    bias = ours.relative_position.token_bias().detach()
+    compare(ours, theirs, [tokens(QUERIES, DIM)], torch_mask=bias.repeat(BATCH, 1, 1))
 
 
 def test_fully_masked_queries_get_the_output_bias_alone():
@@ -156,6 +164,18 @@ def test_rotary_acts_on_projected_queries_and_keys():
     torch.testing.assert_close(rotated(inputs)[0], plain(inputs)[0], rtol=0, atol=1e-12)
 
 
+def test_an_exponential_kernel_as_inner_attention_is_dot_product_attention():
+    plain = MultiHeadAttention(22, 2).double()
+    kernel = MultiHeadAttention(22, 2, inner_attention=ScoredAttention(KernelScore("exponential"))).double()
+    kernel.load_state_dict(plain.state_dict())
+    inputs = torch.randn(3, 13, 22, dtype=torch.float64)
+    torch.testing.assert_close(kernel(inputs), plain(inputs), rtol=0, atol=1e-12)
+    with pytest.raises(ValueError, match="takes no mask, but got one"):
+        kernel(inputs, mask=torch.ones(13, 13, dtype=torch.bool))
+    with pytest.raises(ValueError, match="inner_attention takes no dropout"):
+        MultiHeadAttention(22, 2, inner_attention=kernel.inner_attention, relative_position=RelativeBias((2, 3), 2))
+
+
 def test_dropout_acts_in_training_only():
     attention = MultiHeadAttention(DIM, HEADS, dropout=0.5).double()
     inputs = tokens(QUERIES, DIM)
@@ -171,36 +191,9 @@ def test_dropout_acts_in_training_only():
         ({"num_heads": 0}, "num_heads must be at least 1, but is 0"),
         ({"num_heads": 3, "dropout": 1.0}, r"dropout must be in \[0, 1\), but is 1.0"),
         ({"num_heads": 3, "dropout": -0.1}, r"dropout must be in \[0, 1\), but is -0.1"),
-        ({"num_heads": 3, "head_dim": 0}, "head_dim must be at least 1, but is 0"),
         ({"num_heads": 3, "key_dim": -1}, "key_dim must be at least 1, but is -1"),
     ],
 )
 def test_what_cannot_be_built_says_which_argument_and_why(arguments, message):
     with pytest.raises(ValueError, match=message):
         MultiHeadAttention(DIM, **arguments)
-
-
-@pytest.mark.parametrize(
-    ("options", "tokens", "says"),
-    [
-        (
-            {"rotary_position": RotaryPosition((2, 4), 8)},
-            (7, 7),
-            r"queries must have 8 tokens for grid_size=\(2, 4\) and num_prefix",
-        ),
-        (
-            {"relative_position": RelativeBias((2, 4), 4)},
-            (3, 8),
-            r"is made for \(4, 8, 8\) heads, queries and keys, but there are \(4, 3, 8\)",
-        ),
-        (
-            {"relative_position": RelativeBias((2, 4), 2)},
-            (8, 8),
-            r"is made for \(2, 8, 8\) heads, queries and keys, but there are \(4, 8",
-        ),
-    ],
-)
-def test_a_position_of_other_tokens_says_which(options, tokens, says):
-    attention = MultiHeadAttention(32, 4, **options)
-    with pytest.raises(ValueError, match=says):
-        attention(torch.randn(1, tokens[0], 32), torch.randn(1, tokens[1], 32))

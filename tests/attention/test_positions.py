@@ -4,6 +4,7 @@ import torch
 import torch.nn.functional as F
 
 from vit_vs_cnn.attention import (
+    ConditionalPosition,
     SinusoidalPosition,
     resize_position,
     sincos_2d_encoding,
@@ -35,16 +36,6 @@ def test_sincos_puts_the_row_in_the_first_half_and_the_column_in_the_second():
             torch.testing.assert_close(encoding[row, col, DIM // 2 :], formula(COLS, DIM // 2)[col])
 
 
-def test_sincos_margin_between_neighbours_is_that_of_the_theorem():
-    """science.md 1.2: sum_i (1 - cos w_i) = 1.493 at width 192, to the second nearest of an 8 x 8 grid."""
-    encoding = sincos_2d_encoding((8, 8), 192, dtype=torch.float64)
-    scores = (encoding @ encoding.T).sort(dim=-1, descending=True).values
-    margins = scores[:, 0] - scores[:, 1]
-    frequencies = 10000.0 ** (-torch.arange(48, dtype=torch.float64) / 48)
-    torch.testing.assert_close(margins, (1 - frequencies.cos()).sum().expand(64), rtol=0, atol=1e-12)
-    assert margins[0] == pytest.approx(1.493, abs=5e-4)
-
-
 def test_sinusoidal_position_is_no_parameter_and_not_saved():
     position = SinusoidalPosition((ROWS, COLS), DIM, num_prefix_tokens=2)
     assert not list(position.parameters())
@@ -64,10 +55,19 @@ def test_resize_is_bicubic_by_rows_and_columns_and_keeps_prefix_tokens():
             torch.testing.assert_close(resized[2 + row * 4 + col], expected[0, :, row, col])
 
 
-def test_sinusoidal_position_is_recomputed_on_another_grid():
-    position = SinusoidalPosition((ROWS, COLS), DIM, num_prefix_tokens=1)
-    position.resize((7, 2))
-    torch.testing.assert_close(position.encoding, SinusoidalPosition((7, 2), DIM, num_prefix_tokens=1).encoding)
+def test_patches_get_their_depthwise_convolution_and_prefix_tokens_nothing():
+    position = ConditionalPosition((ROWS, COLS), DIM, num_prefix_tokens=2).double()
+    tokens = torch.randn(2, 2 + ROWS * COLS, DIM, dtype=torch.float64)
+    output = position(tokens)
+    assert torch.equal(output[:, :2], tokens[:, :2])
+    padded = F.pad(tokens[:, 2:].unflatten(1, (ROWS, COLS)), (0, 0, 1, 1, 1, 1))
+    kernel = position.convolution.weight
+    for row in range(ROWS):
+        for col in range(COLS):
+            window = padded[:, row : row + 3, col : col + 3]
+            expected = torch.einsum("byxd,dyx->bd", window, kernel[:, 0]) + position.convolution.bias
+            added = output[:, 2 + row * COLS + col] - tokens[:, 2 + row * COLS + col]
+            torch.testing.assert_close(added, expected, rtol=0, atol=1e-12)
 
 
 def test_what_cannot_be_encoded_raises():
@@ -75,5 +75,3 @@ def test_what_cannot_be_encoded_raises():
         sinusoidal_encoding(5, 7)
     with pytest.raises(ValueError, match="multiple of 4"):
         sincos_2d_encoding((ROWS, COLS), 6)
-    with pytest.raises(ValueError, match=r"old_grid=\(3, 5\), but has 14"):
-        resize_position(torch.zeros(14, DIM), (ROWS, COLS), (2, 2))

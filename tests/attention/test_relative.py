@@ -3,7 +3,7 @@ import itertools
 import torch
 import torch.nn.functional as F
 
-from vit_vs_cnn.attention import MultiHeadAttention, QuadraticBias, RelativeBias
+from vit_vs_cnn.attention import QuadraticBias, RelativeBias
 
 ROWS, COLS, HEADS = 3, 5, 7
 
@@ -62,16 +62,3 @@ def test_quadratic_bias_is_the_papers_formula():
         offset = torch.tensor([key_row - row, key_col - col], dtype=torch.float64)
         expected = -position.sharpness * (offset - position.centres).square().sum(-1)
         torch.testing.assert_close(bias[:, query, key], expected, rtol=0, atol=1e-12)
-
-
-def test_multihead_attention_adds_the_bias_to_its_scores():
-    position = RelativeBias((ROWS, COLS), 2)
-    with_position = MultiHeadAttention(6, 2, relative_position=position).double()
-    without = MultiHeadAttention(6, 2).double()
-    without.load_state_dict(with_position.state_dict(), strict=False)
-    tokens = torch.randn(2, ROWS * COLS, 6, dtype=torch.float64)
-    bias = torch.randn(2, ROWS * COLS, ROWS * COLS, dtype=torch.float64)
-    torch.testing.assert_close(with_position(tokens)[0], without(tokens, bias=position.token_bias())[0])
-    torch.testing.assert_close(
-        with_position(tokens, bias=bias)[0], without(tokens, bias=position.token_bias() + bias)[0]
-    )

@@ -1,6 +1,3 @@
-import math
-
-import pytest
 import torch
 
 from vit_vs_cnn.attention import RotaryPosition
@@ -47,17 +44,3 @@ def test_prefix_tokens_are_not_rotated():
     turned, _ = position(queries[:, :1], keys[:, :1])
     assert torch.equal(turned[:, :, :2], queries[:, :1, :2])
     assert torch.equal(turned[:, :, 2:], plain(queries[:, :1, 2:], keys[:, :1, 2:])[0])
-
-
-def test_resize_computes_the_angles_anew_and_nothing_is_saved():
-    position = RotaryPosition((ROWS, COLS), DIM, num_prefix_tokens=1)
-    position.resize((2, 3))
-    assert torch.equal(position.cosines, RotaryPosition((2, 3), DIM, num_prefix_tokens=1).cosines)
-    assert not position.state_dict()
-    assert not list(position.parameters())
-
-
-def test_width_that_cannot_be_split_says_so():
-    with pytest.raises(ValueError, match="head_dim must be a positive multiple of 4 for a rotary position, but is 6"):
-        RotaryPosition((ROWS, COLS), 6)
-    assert math.prod(RotaryPosition((ROWS, COLS), 4).cosines.shape) == ROWS * COLS * 2

@@ -78,12 +78,6 @@ def test_damaged_weights_and_weights_without_their_config_are_named(cells, tmp_p
     assert "config.json" in capsys.readouterr().err
 
 
-def test_a_network_prints_itself_in_a_line(cells):
-    told = repr(open_network(cells["vit"]))
-    assert told.startswith("<vit-n120-s3: VisionTransformer for 10 classes of 3 x 32 x 32 images, ")
-    assert len(told.splitlines()) == 1 and len(told) < 400
-
-
 def test_nothing_is_written_where_a_library_of_a_format_is_missing(cells, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnxscript", None)
     with pytest.raises(InputError, match="format onnx needs onnxscript, which is not installed"):
@@ -96,9 +90,3 @@ def test_without_the_libraries_of_onnx_safetensors_are_written_and_told_of(cells
     with pytest.warns(UserWarning, match="only safetensors is written: format onnx needs onnxscript"):
         (written,) = vc.export(cells["vit"], output=tmp_path, quiet=True)
     assert written.path == tmp_path / "model.safetensors"
-
-
-def test_what_was_written_before_a_format_that_cannot_be_opens(cells, tmp_path):
-    with pytest.raises(InputError, match="format timm supports"):
-        vc.export(cells["resnet"], format=["safetensors", "timm"], output=tmp_path, quiet=True)
-    assert open_network(tmp_path / "model.safetensors").class_names

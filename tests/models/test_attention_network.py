@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from vit_vs_cnn.attention import ConvolutionalAttention, network_to_attention
+from vit_vs_cnn.attention import network_to_attention
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.models import ResNet, create_model
 from vit_vs_cnn.models.attention_network import AttentionNetwork
@@ -57,13 +57,9 @@ def test_a_trained_resnet_becomes_attention_with_the_same_logits(form):
         assert (single(x) - model(x)).abs().max() <= 1e-4
         assert torch.equal(single(x).argmax(1), model(x).argmax(1))
     assert_same_function(network_to_attention(model.double(), image_size=(ROWS, COLS), form=form), model)
+    timms = trained("timm/resnet10t")
+    assert_same_function(network_to_attention(timms, image_size=(ROWS, COLS), form=form), timms)
     assert all(torch.equal(value.to(before[name]), before[name]) for name, value in model.state_dict().items())
-
-
-@pytest.mark.parametrize("form", ["window", "quadratic"])
-def test_timms_resnet_becomes_attention(form):
-    model = trained("timm/resnet10t")
-    assert_same_function(network_to_attention(model, image_size=(ROWS, COLS), form=form), model)
 
 
 def test_a_convolution_that_is_used_twice_is_replaced_once():
@@ -83,35 +79,10 @@ def test_a_convolution_that_is_used_twice_is_replaced_once():
     assert compiled.again is compiled.conv
 
 
-@pytest.mark.parametrize("window_size", [None, 5])
-def test_released_it_starts_as_the_same_function_and_learns(window_size):
-    model = trained(zero_init_residual=False, width=5)
-    released = network_to_attention(model, image_size=(ROWS, COLS), released=True, window_size=window_size)
-    assert_same_function(released, model)
-    x, labels = images(), torch.tensor([1, 4, 6])
-    optimizer = torch.optim.SGD(released.parameters(), lr=0.02)
-    losses = []
-    for _ in range(4):
-        optimizer.zero_grad()
-        loss = F.cross_entropy(released(x), labels)
-        loss.backward()
-        losses.append(loss.item())
-        optimizer.step()
-    assert losses[-1] < losses[0]
-    for name, parameter in released.named_parameters():
-        assert parameter.grad is not None, name
-        assert parameter.grad.isfinite().all(), name
-    layers = [module for module in released.modules() if isinstance(module, ConvolutionalAttention)]
-    assert all(layer.key_weight.any() for layer in layers if layer.released)
-
-
 @pytest.mark.parametrize(
     ("name", "options"),
     [
-        ("resnet8", {"width": 5, "zero_init_residual": False}),
         ("resnet8", {"width": 5, "released": True, "window_size": 5, "sharpness": 5}),
-        pytest.param("resnet18_w16", {"width": 5, "form": "quadratic"}, marks=pytest.mark.slow),
-        pytest.param("timm/resnet10t", {}, marks=pytest.mark.slow),
         pytest.param("timm/resnet10t", {"released": True, "window_size": 5}, marks=pytest.mark.slow),
         pytest.param("timm/mobilenetv3_small_050", {"form": "quadratic"}, marks=pytest.mark.slow),
     ],
@@ -154,25 +125,6 @@ def test_positions_are_not_decayed():
     assert not create_model("attention/resnet8", num_classes=CLASSES, image_size=32).no_weight_decay()
 
 
-def test_narrow_heads_are_the_network_of_the_nearest_kernels():
-    model = trained(width=5, zero_init_residual=False)
-    nearest = network_to_attention(model, image_size=(ROWS, COLS))
-    for layer in (module for module in nearest.modules() if isinstance(module, ConvolutionalAttention)):
-        matrices = layer.output_weight.detach().transpose(1, 2)
-        left, sizes, right = torch.linalg.svd(matrices, full_matrices=False)
-        nearest_of_four = (left[..., :4] * sizes[..., None, :4]) @ right[..., :4, :]
-        layer.output_weight.data.copy_(nearest_of_four.transpose(1, 2))
-    compiled = network_to_attention(model, image_size=(ROWS, COLS), head_dim=4)
-    assert_same_function(compiled, nearest)
-    layers = [module for module in compiled.modules() if isinstance(module, ConvolutionalAttention)]
-    assert [layer.head_dim for layer in layers] == [None, *[4] * 6]  # the stem reads three colours: rank 3
-    assert (model(images()) - compiled(images())).abs().max() > 1e-3
-    named = create_model("attention/resnet8", num_classes=CLASSES, image_size=(ROWS, COLS), width=5, head_dim=4)
-    assert isinstance(named, AttentionNetwork)
-    named.double().eval().start_from(model)
-    assert_same_function(named, nearest)
-
-
 @pytest.mark.parametrize(
     ("options", "says"),
     [
@@ -200,6 +152,10 @@ def test_what_is_no_network_of_plain_convolutions_is_refused():
         network_to_attention(nn.Linear(3, 5), image_size=32)
     with pytest.raises(ValueError, match=r"are not a plain torch\.nn\.Conv2d with zero padding: 0 \(.*Odd\)"):
         network_to_attention(nn.Sequential(Odd(3, 5, 3)), image_size=32)
+    for layer in (nn.Conv1d(3, 5, 3), nn.ConvTranspose2d(3, 5, 3)):
+        model = nn.ModuleDict({"first": nn.Conv2d(3, 5, 3), "odd": layer})
+        with pytest.raises(ValueError, match=rf"zero padding: odd \({type(layer).__name__}\)"):
+            network_to_attention(model, image_size=32)
 
 
 class Branches(nn.Module):
@@ -226,18 +182,12 @@ def turned_around(_, __, output):
     return -output
 
 
-def patched(layer):
-    forward = layer.forward
-    layer.forward = lambda x: 2 * forward(x)
-
-
-@pytest.mark.parametrize("options", [{}, {"form": "quadratic", "sharpness": 0.5}, {"released": True}, {"head_dim": 2}])
+@pytest.mark.parametrize("options", [{}, {"head_dim": 2, "released": True}])
 @pytest.mark.parametrize(
     "change",
     [
         lambda layer: layer.register_forward_hook(turned_around),
         lambda layer: layer.register_forward_pre_hook(lambda _, x: (-x[0],)),
-        patched,
     ],
 )
 def test_a_layer_that_does_more_than_its_convolution_is_refused(change, options):
@@ -253,24 +203,6 @@ def test_a_forward_pass_that_reads_a_kernel_is_refused():
 
     with pytest.raises(ValueError, match=r"ReadsTheKernel fails with attention in it: .*no attribute 'weight'"):
         network_to_attention(ReadsTheKernel(), image_size=(ROWS, COLS))
-
-
-@pytest.mark.parametrize(
-    "layer", [nn.Conv1d(3, 5, 3), nn.Conv3d(3, 5, 3), nn.ConvTranspose2d(3, 5, 3), nn.ConvTranspose1d(3, 5, 3)]
-)
-def test_convolutions_of_another_kind_are_named(layer):
-    model = nn.ModuleDict({"first": nn.Conv2d(3, 5, 3), "odd": layer})
-    with pytest.raises(
-        ValueError, match=rf"are not a plain torch\.nn\.Conv2d with zero padding: odd \({type(layer).__name__}\)"
-    ):
-        network_to_attention(model, image_size=32)
-
-
-def test_a_network_of_one_convolution_is_attention():
-    conv = nn.Conv2d(3, CLASSES, 3).double()
-    compiled = network_to_attention(conv, image_size=32)
-    assert isinstance(compiled, ConvolutionalAttention)
-    assert_same_function(compiled, conv)
 
 
 @pytest.mark.parametrize("options", [{}, {"form": "quadratic"}, {"released": True, "window_size": 5}])

@@ -60,16 +60,6 @@ def test_what_is_dropped_is_the_branch_and_not_the_tokens():
     assert not torch.equal(block.eval()(inputs)[0], inputs)
 
 
-def test_mask_and_bias_reach_every_block():
-    encoder = Encoder([attention() for _ in range(3)], 2.0).double()
-    mask = torch.eye(TOKENS, dtype=torch.bool)
-    _, weights = encoder(tokens(), mask=mask, return_weights=True)
-    assert all(torch.equal(layer, mask.double().expand_as(layer)) for layer in weights)
-    bias = torch.where(mask, 0.0, -1e9).double()
-    _, weights = encoder(tokens(), bias=bias, return_weights=True)
-    assert all(torch.equal(layer, mask.double().expand_as(layer)) for layer in weights)
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -50,12 +50,9 @@ def test_the_stem_of_convolutions_and_pools_is_the_papers_and_has_no_bias(count)
     ("arguments", "message"),
     [
         ({"image_size": 30, "patch_size": 4}, r"image_size=\(30, 30\) and patch_size=\(4, 4\)"),
-        ({"image_size": (32, 30), "patch_size": (4, 4)}, r"image_size=\(32, 30\) and patch_size=\(4, 4\)"),
-        ({"image_size": (32, 32, 3), "patch_size": 4}, "image_size must be one number or"),
         ({"image_size": 32, "patch_size": 0}, "patch_size must be one number or"),
-        ({"image_size": 36, "patch_size": 6, "stem": "conv"}, "patch_size must be a square power of two"),
         ({"image_size": 32, "patch_size": (2, 4), "stem": "conv"}, "patch_size must be a square power of two"),
-        ({"image_size": 32, "patch_size": 4, "stem": "convs"}, 'be "patch", "conv" or "conv_pool", but is "convs"'),
+        ({"image_size": 32, "patch_size": 4, "stem": "convs"}, "stem must be one of patch, conv, conv_pool, but"),
         ({"image_size": 36, "patch_size": 6, "stem": "conv_pool"}, 'power of two with stem="conv_pool"'),
         ({"image_size": 32, "patch_size": 1, "stem": "conv_pool"}, "patch_size must be at least 2"),
     ],

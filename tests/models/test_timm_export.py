@@ -73,11 +73,6 @@ def test_what_timm_cannot_represent_is_named(options, feature):
         convert_to_timm(_ours(**options))
 
 
-def test_timm_prepares_images_of_the_size_of_an_exported_model():
-    theirs = convert_to_timm(create_model("vit_nano", image_size=(28, 20)))  # type: ignore[arg-type]
-    assert timm.data.resolve_data_config(model=theirs)["input_size"] == (3, 28, 20)
-
-
 def test_timm_finds_every_preset_once_they_are_registered():
     names = register_with_timm()
     assert register_with_timm() == names
@@ -89,20 +84,8 @@ def test_timm_finds_every_preset_once_they_are_registered():
     images = torch.randn(2, 3, 16, 16)
     torch.testing.assert_close(theirs(images), ours(images), rtol=0, atol=0)
     assert timm.create_model("vit_vs_cnn_resnet8", num_classes=5, in_chans=1)(images[:, :1]).shape == (2, 5)
+    features = timm.create_model("vit_vs_cnn_resnet8", num_classes=0, img_size=(64, 48)).eval()
+    assert features(images).shape == (2, features.num_features)
+    assert timm.data.resolve_data_config(model=features)["input_size"] == (3, 64, 48)
     with pytest.raises(ValueError, match="no pretrained weights"):
         timm.create_model("vit_vs_cnn_resnet8", pretrained=True)
-
-
-@pytest.mark.parametrize("name", ["vit_nano", "resnet8"])
-def test_timm_prepares_whole_images_of_the_size_of_the_model(name):
-    register_with_timm()
-    model = timm.create_model(f"vit_vs_cnn_{name}", img_size=(64, 48), in_chans=1)
-    config = timm.data.resolve_data_config(model=model)
-    assert (config["input_size"], config["crop_pct"]) == ((1, 64, 48), 1.0)
-
-
-@pytest.mark.parametrize("name", ["vit_nano", "resnet8"])
-def test_without_classes_timm_gets_features(name):
-    register_with_timm()
-    model = timm.create_model(f"vit_vs_cnn_{name}", num_classes=0).eval()
-    assert model(torch.randn(2, 3, 32, 32)).shape == (2, model.num_features)

@@ -1,11 +1,15 @@
 import pytest
 import torch
+import torch.nn.functional as F
+from torch import nn
 
+from vit_vs_cnn.attention import sinusoidal_encoding
 from vit_vs_cnn.models.transformer import Transformer
 
 BATCH, SOURCE, TARGET, DIM, HEADS = 3, 7, 5, 22, 2
 SOURCE_SYMBOLS, TARGET_SYMBOLS = 11, 13
 START, STOP = 11, 12
+LENGTHS, TARGET_LENGTHS = torch.tensor([7, 4, 2]), torch.tensor([5, 1, 3])
 
 
 def transformer(**options):
@@ -16,36 +20,99 @@ def sequences():
     return torch.randint(SOURCE_SYMBOLS, (BATCH, SOURCE)), torch.randint(TARGET_SYMBOLS, (BATCH, TARGET))
 
 
-def test_logits_never_see_the_future_of_the_target():
-    model = transformer()
-    source, target = sequences()
-    changed = target.clone()
-    changed[:, 3:] = (changed[:, 3:] + 1) % TARGET_SYMBOLS
-    before, after = model(source, target), model(source, changed)
-    assert before.shape == (BATCH, TARGET, TARGET_SYMBOLS)
-    assert torch.equal(before[:, :3], after[:, :3])
-    assert not torch.isclose(before[:, 3:], after[:, 3:]).all(-1).any()
+def packed(weights, ours, theirs):
+    """Our projections of queries, keys and values as torch's one, and the output projection."""
+    names = [f"{ours}.{part}_projection" for part in ("query", "key", "value")]
+    state = {}
+    for kind in ("weight", "bias"):
+        state[f"{theirs}.in_proj_{kind}"] = torch.cat([weights[f"{name}.{kind}"] for name in names])
+        state[f"{theirs}.out_proj.{kind}"] = weights[f"{ours}.output_projection.{kind}"]
+    return state
 
 
-def test_padding_of_source_and_target_changes_nothing():
-    model = transformer()
+def ours_and_torchs(norm):
+    ours = transformer(encoder_depth=2, decoder_depth=3, mlp_ratio=2.0, norm=norm)
+    theirs = nn.Transformer(
+        DIM, HEADS, 2, 3, 2 * DIM, 0.0, F.gelu, None, None, 1e-6, True, norm == "pre", dtype=torch.float64
+    )
+    ours.load_state_dict({name: torch.randn_like(weight) / 3 for name, weight in ours.state_dict().items()})
+    weights = ours.state_dict()
+    state = {}
+    for stack, depth in {"encoder": 2, "decoder": 3}.items():
+        pairs = [(f"{stack}_norm", f"{stack}.norm")]
+        for layer in range(depth):
+            block, their_layer = f"{stack}.{layer}", f"{stack}.layers.{layer}"
+            state |= packed(weights, f"{block}.self_attention", f"{their_layer}.self_attn")
+            pairs += [(f"{block}.mlp.expand", f"{their_layer}.linear1")]
+            pairs += [(f"{block}.mlp.contract", f"{their_layer}.linear2")]
+            norms = 3 if stack == "decoder" else 2
+            pairs += [(f"{block}.norms.{index}", f"{their_layer}.norm{index + 1}") for index in range(norms)]
+            if stack == "decoder":
+                state |= packed(weights, f"{block}.cross_attention", f"{their_layer}.multihead_attn")
+        for our_name, their_name in pairs:
+            state |= {f"{their_name}.{kind}": weights[f"{our_name}.{kind}"] for kind in ("weight", "bias")}
+    theirs.load_state_dict(state)
+    return ours, theirs
+
+
+def embed(symbols, embedding):
+    return embedding(symbols) * DIM**0.5 + sinusoidal_encoding(symbols.shape[1], DIM).double()
+
+
+@pytest.mark.filterwarnings("ignore:enable_nested_tensor:UserWarning")  # torch's own fast path does not apply
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_same_weights_as_torchs_transformer_give_the_same_logits_and_gradients(norm, padded):
+    ours, theirs = ours_and_torchs(norm)
     source, target = sequences()
-    lengths, target_lengths = torch.tensor([7, 4, 2]), torch.tensor([5, 1, 3])
-    logits = model(source, target, source_lengths=lengths, target_lengths=target_lengths)
-    for row in range(BATCH):
-        alone = model(source[row : row + 1, : lengths[row]], target[row : row + 1, : target_lengths[row]])
-        torch.testing.assert_close(logits[row, : target_lengths[row]], alone[0], rtol=0, atol=1e-12)
+    lengths = {"source_lengths": LENGTHS, "target_lengths": TARGET_LENGTHS} if padded else {}
+    output = ours(source, target, **lengths)
+    source_padding = torch.arange(SOURCE) >= LENGTHS[:, None] if padded else None
+    target_padding = torch.arange(TARGET) >= TARGET_LENGTHS[:, None] if padded else None
+    tokens = theirs(
+        embed(source, ours.source_embedding),
+        embed(target, ours.target_embedding),
+        tgt_mask=torch.ones(TARGET, TARGET, dtype=torch.bool).triu(1),
+        src_key_padding_mask=source_padding,
+        tgt_key_padding_mask=target_padding,
+        memory_key_padding_mask=source_padding,
+    )
+    expected = ours.head(tokens)
+    torch.testing.assert_close(output, expected, rtol=0, atol=1e-10)
+    direction = torch.randn_like(output)
+    embeddings = [ours.source_embedding.weight, ours.target_embedding.weight]
+    for one, other in zip(
+        torch.autograd.grad(output, embeddings, direction),
+        torch.autograd.grad(expected, embeddings, direction),
+        strict=True,
+    ):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_weights_of_all_three_attentions_come_back_and_change_nothing(norm):
+    ours = transformer(encoder_depth=2, decoder_depth=3, norm=norm)
+    source, target = sequences()
+    logits, weights = ours(source, target, source_lengths=LENGTHS, return_weights=True)
+    torch.testing.assert_close(logits, ours(source, target, source_lengths=LENGTHS), rtol=0, atol=1e-12)
+    expected = {"encoder": (2, SOURCE, SOURCE), "decoder": (3, TARGET, TARGET), "cross": (3, TARGET, SOURCE)}
+    for name, (depth, queries, keys) in expected.items():
+        layers = getattr(weights, name)
+        assert [layer.shape for layer in layers] == [(BATCH, HEADS, queries, keys)] * depth
+        for layer in layers:
+            torch.testing.assert_close(layer.sum(-1), torch.ones_like(layer[..., 0]))
+    assert not any(layer.triu(1).any() for layer in weights.decoder)
+    assert not any(layer[1, ..., 4:].any() for layer in [*weights.encoder, *weights.cross])
 
 
 def test_greedy_decoding_writes_what_teacher_forcing_finds_likeliest():
     model = transformer()
     source, _ = sequences()
-    lengths = torch.tensor([7, 4, 2])
     written = model.decode_greedily(
-        source, start_token=START, stop_token=STOP, max_tokens=TARGET, source_lengths=lengths
+        source, start_token=START, stop_token=STOP, max_tokens=TARGET, source_lengths=LENGTHS
     )
     target = torch.cat([torch.full((BATCH, 1), START), written[:, :-1]], dim=1)
-    expected = model(source, target, source_lengths=lengths).argmax(-1)
+    expected = model(source, target, source_lengths=LENGTHS).argmax(-1)
     for row in range(BATCH):
         stops = (written[row] == STOP).nonzero().flatten().tolist()
         end = stops[0] + 1 if stops else written.shape[1]
@@ -76,3 +143,7 @@ def test_what_is_too_long_or_cannot_be_built_says_why():
         model(*sequences())
     with pytest.raises(ValueError, match="source_vocabulary must be at least 1, but is 0"):
         Transformer(0, 5)
+    with pytest.raises(ValueError, match='norm must be "pre" or "post", but is "sandwich"'):
+        transformer(norm="sandwich")
+    with pytest.raises(ValueError, match="encoder_depth must be at least 1, but is 0"):
+        transformer(encoder_depth=0)

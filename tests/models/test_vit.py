@@ -1,11 +1,10 @@
 import hashlib
-import itertools
 
 import pytest
 import torch
 import torch.nn.functional as F
 
-from vit_vs_cnn.models import VisionTransformer, create_model
+from vit_vs_cnn.models import VisionTransformer
 from vit_vs_cnn.models.attention_options import POSITIONS
 
 BATCH, CLASSES, DIM = 2, 7, 12
@@ -76,25 +75,13 @@ def test_logits_with_attention_equal_the_fused_ones_in_outputs_and_gradients(opt
     assert [layer.shape for layer in weights] == [(BATCH, 3, tokens, tokens)] * 2
     for layer in weights:
         torch.testing.assert_close(layer.sum(-1), torch.ones_like(layer[..., 0]))
-    parameters = list(model.parameters())
+    parameters = dict(model.named_parameters())
     direction = torch.randn_like(fused)
-    for ours, theirs in zip(
-        torch.autograd.grad(fused, parameters, direction),
-        torch.autograd.grad(explicit, parameters, direction),
-        strict=True,
-    ):
+    gradients = (torch.autograd.grad(logits, [*parameters.values()], direction) for logits in (fused, explicit))
+    for name, ours, theirs in zip(parameters, *gradients, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-10)
-
-
-@pytest.mark.parametrize("options", CONFIGURATIONS)
-def test_every_parameter_gets_a_finite_gradient(options):
-    model = build(**options)
-    F.cross_entropy(model(images()), torch.tensor([1, 4])).backward()
-    for name, parameter in model.named_parameters():
-        assert parameter.grad is not None, name
-        assert parameter.grad.isfinite().all(), name
         is_idle = name.endswith("key_projection.bias") or name == "pooling.score.bias"
-        assert parameter.grad.any() or is_idle, name
+        assert ours.isfinite().all() and (ours.any() or is_idle), name
 
 
 def test_logits_follow_the_papers_equations():
@@ -108,14 +95,6 @@ def test_logits_follow_the_papers_equations():
         tokens = tokens + block.mlp(block.mlp_norm(tokens))
     expected = model.head(model.norm(tokens[:, 0]))
     torch.testing.assert_close(model(batch), expected, rtol=0, atol=1e-12)
-
-
-def test_without_position_the_order_of_the_patches_is_invisible():
-    batch = images()
-    rolled = batch.roll((4, 8), dims=(2, 3))
-    blind, sighted = build(position="none").eval(), build().eval()
-    torch.testing.assert_close(blind(batch), blind(rolled), rtol=0, atol=1e-12)
-    assert (sighted(batch) - sighted(rolled)).abs().max() > 1e-6
 
 
 @pytest.mark.parametrize("window", [{}, {"window_size": 3}, {"window_size": 2, "window_kind": "block"}])
@@ -160,21 +139,6 @@ def test_windows_may_differ_between_layers_and_the_weights_show_them():
     assert seen[2] == {0} | {middle + row + col for row in (-5, 0, 5) for col in (-1, 0, 1)}
     assert seen[3] == {0, middle - 1, middle, middle + 1}
     assert all((layer[:, :, 0] > 0).all() for layer in weights)
-
-
-def test_block_windows_are_shifted_in_every_second_layer():
-    _, weights = build(window_size=2, window_kind="block").eval()(images(), return_attention=True)
-    assert {int(key) for key in weights[0][0, 0, 0].nonzero()} == {0, 1, 5, 6}
-    assert {int(key) for key in weights[1][0, 0, 0].nonzero()} == {0}
-    assert {int(key) for key in weights[1][0, 0, 6].nonzero()} == {6, 7, 11, 12}
-
-
-def test_windows_on_a_large_grid_train_in_lower_precision():
-    model = build(image_size=(104, 92), window_size=3, position="relative", pool="class").float()
-    with torch.autocast("cpu", torch.bfloat16):
-        loss = F.cross_entropy(model(torch.randn(BATCH, 3, 104, 92)), torch.tensor([1, 4]))
-    loss.backward()
-    assert all(parameter.grad is not None and parameter.grad.isfinite().all() for parameter in model.parameters())
 
 
 def _grown(model):
@@ -241,21 +205,6 @@ def test_no_weight_decay_names_position_and_class_token():
     }
 
 
-def test_initial_weights_are_those_of_the_table():
-    model = VisionTransformer(embed_dim=192, depth=1, pool="class")
-    block = model.encoder.blocks[0]
-    expected = {
-        block.attention.query_projection: (2 / (192 + 192)) ** 0.5,
-        block.mlp.expand: (2 / (192 + 384)) ** 0.5,
-        model.patch_embedding.projection: 48**-0.5,
-        model.head: 0.02,
-    }
-    for linear, std in expected.items():
-        assert linear.weight.std().item() == pytest.approx(std, rel=0.1)
-        assert not linear.bias.any()
-    assert model.position.encoding.std().item() == pytest.approx(0.5, rel=0.1)
-
-
 STARTS = [{"initialisation": "mimetic"}, {"initialisation": "impulse"}, {"score": "gated"}]
 
 
@@ -273,16 +222,6 @@ def test_a_start_changes_the_maps_of_attention_and_nothing_else(options):
     }
 
 
-@pytest.mark.parametrize("position", ["learned", "sincos"])
-def test_a_model_of_impulses_shows_its_offsets_on_an_empty_image(position):
-    model = VisionTransformer(embed_dim=64, depth=3, num_heads=4, position=position, initialisation="impulse").eval()
-    _, weights = model(torch.zeros(1, 3, 32, 32), return_attention=True)
-    by_place = weights[0][0].unflatten(1, (8, 8)).unflatten(-1, (8, 8))
-    for head, (down, right) in enumerate([(0, 0), (-1, 0), (0, 1), (0, -1)]):
-        for row, col in itertools.product(range(1, 7), repeat=2):
-            assert by_place[head, row, col].argmax() == (row + down) * 8 + col + right
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -292,36 +231,22 @@ def test_a_model_of_impulses_shows_its_offsets_on_an_empty_image(position):
         ({"initialisation": "impulse", "position": "rotary"}, 'needs position "learned" or "sincos".*="rotary"'),
         ({"initialisation": "impulse", "window_size": 3}, "needs window_size=None.*but window_size=3"),
         ({"initialisation": "impulse", "pool": "class"}, "needs no class token and no registers"),
-        ({"initialisation": "impulse", "registers": 1}, "needs no class token and no registers"),
         ({"registers": -1}, "registers must not be negative, but is -1"),
-        ({"initialisation": "impulse", "embed_dim": 6}, "dim must be a positive multiple of 4"),
         ({"score": "gated", "window_size": (3, None)}, r"needs window_size=None.*but window_size=\(3, None\)"),
+        ({"score": "euclid"}, "score must be one of dot_product, additive, gaussian, linear"),
         ({"score": "gated", "position": "quadratic"}, 'position="quadratic" does'),
         ({"score": "gated", "attention_dropout": 0.1}, "needs attention_dropout=0, but attention_dropout=0.1"),
-        ({"score": "gated", "num_heads": 0}, "num_heads must be at least 1, but is 0"),
         ({"pool": "max"}, 'pool must be one of mean, class, sequence, but is "max"'),
         ({"position": "sine"}, 'position must be one of learned, sincos, .*, none, but is "sine"'),
         ({"position": "rotary", "num_heads": 6}, "head_dim must be a positive multiple of 4"),
         ({"window_size": (3, None, 3)}, "window_size must be one number or one for each of 2 layers, but has 3"),
-        ({"window_size": 0}, r"window_size must be one number or \(rows, cols\), at least 1, but is 0"),
         ({"window_kind": "round"}, 'window_kind must be one of sliding, block, but is "round"'),
         ({"window_boundary": "edge"}, 'boundary must be one of mask, zero, but is "edge"'),
         ({"window_size": 3, "attention_dropout": 0.1}, "dropout must be 0 with a window"),
         ({"pool": "class", "class_token": False}, "class_token=False"),
-        ({"embed_dim": 10, "position": "sincos", "num_heads": 2}, "multiple of 4"),
-        ({"num_heads": 5}, "num_heads must divide embed_dim, but num_heads=5 and embed_dim=12"),
-        ({"image_size": 30}, r"image_size=\(30, 30\) and patch_size=\(4, 4\)"),
         ({"num_classes": 0}, "num_classes must be at least 1, but is 0"),
-        ({"depth": 0}, "depth must be at least 1, but is 0"),
     ],
 )
 def test_what_cannot_be_built_says_which_argument_and_why(options, message):
     with pytest.raises(ValueError, match=message):
         build(**options)
-
-
-def test_bytes_are_no_images():
-    with pytest.raises(ValueError, match=r"images must be normalized floats, but are torch\.uint8"):
-        create_model("vit_nano").patch_embedding.forward.__wrapped__(
-            create_model("vit_nano").patch_embedding, torch.zeros(2, 3, 32, 32, dtype=torch.uint8)
-        )

@@ -41,12 +41,6 @@ def test_noise_that_an_images_quantities_share_cancels_in_differences_and_ratios
     assert vars(ratio) == pytest.approx({"value": 2, "low": 2, "high": 2})
 
 
-def test_negated_estimate_is_the_difference_in_the_opposite_order():
-    assert -Estimate(0.1, -0.2, 0.3) == Estimate(-0.1, -0.3, 0.2)
-    ends = ((0.01, 0.2), (-0.2, -0.01), (-0.1, 0.1))
-    assert [Estimate(0.0, *pair).excludes_zero for pair in ends] == [True, True, False]
-
-
 @pytest.mark.parametrize(
     ("low", "high", "text"),
     [

@@ -24,12 +24,6 @@ def test_image_variance_is_the_mean_covariance_of_different_seeds():
     assert image_variance(scores[:1]) == pytest.approx(scores[0].var())
 
 
-def test_noise_of_each_network_is_no_image_variance_and_equal_networks_share_all_of_it():
-    coins = (np.random.default_rng(3).random((5, 1009)) < 0.5).astype(float)
-    assert image_variance(coins) < 0.02
-    assert image_variance(np.tile(coins[0], (5, 1))) == pytest.approx(coins[0].var())
-
-
 @pytest.mark.parametrize("accuracy", [0.0, 0.5, 1.0])
 def test_binomial_variance_is_positive_and_close_to_that_of_many_images(accuracy):
     assert binomial_variance(accuracy, 60) > 0
@@ -73,12 +67,6 @@ def test_two_way_anova_has_the_residuals_of_statsmodels():
     variance, p_equal = two_way_anova(values)
     assert variance == (pytest.approx(2 * residual["mean_sq"]), residual["df"])
     assert p_equal == pytest.approx(stats.bartlett(*fit.resid.to_numpy().reshape(values.shape)).pvalue)
-
-
-def test_two_way_anova_of_two_models_is_the_variance_of_their_paired_difference():
-    values = accuracies(models=2)
-    variance, _ = two_way_anova(values)
-    assert variance == (pytest.approx((values[0] - values[1]).var(ddof=1)), 3)
 
 
 def test_models_of_unequal_variance_are_reported():

@@ -110,13 +110,10 @@ def test_a_compiled_network_has_the_layers_of_the_network_that_was_compiled(last
 def test_a_network_of_one_layer_has_none_to_freeze():
     with pytest.raises(InputError, match="Linear has no layers before its head"):
         FrozenLayers(torch.nn.Linear(3, 2), last=0)
-    with pytest.raises(InputError, match="layer_decay: Linear has one layer only"):
-        Optimizer(layer_decay=0.5).build(torch.nn.Linear(3, 2))
-
-
-def test_more_layers_than_there_are_is_told():
     with pytest.raises(InputError, match=r"finetune.last: 9 is more than the 4 layers before the head"):
         FrozenLayers(_network("vit"), last=9)
+    with pytest.raises(InputError, match="layer_decay: Linear has one layer only"):
+        Optimizer(layer_decay=0.5).build(torch.nn.Linear(3, 2))
 
 
 @pytest.mark.parametrize("wrapped", [False, True])

@@ -5,7 +5,7 @@ from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from vit_vs_cnn.attention.arguments import AnyMask, Heads, HeadValues, TokenWeights, check_positive
+from vit_vs_cnn.attention.arguments import Heads, HeadValues, TokenWeights, check_positive
 from vit_vs_cnn.attention.functional import attend, masked_softmax
 from vit_vs_cnn.attention.positions import GridLayer
 from vit_vs_cnn.attention.relative import RelativePosition, kernel_offsets
@@ -62,7 +62,9 @@ class GatedAttention(GridLayer):
 
     def positional_weights(self) -> Float[Tensor, "heads tokens tokens"]:
         """``softmax(v_h . r)`` between all tokens; zero from and to prefix tokens."""
-        return self._positional_weights(self._patch_mask(None))
+        scores = self.position.token_bias()
+        is_patch = torch.arange(scores.shape[-1], device=scores.device) >= self.num_prefix_tokens
+        return masked_softmax(scores, is_patch[:, None] & is_patch if self.num_prefix_tokens else None)
 
     def forward(
         self,
@@ -70,57 +72,24 @@ class GatedAttention(GridLayer):
         keys: Heads,
         values: HeadValues,
         *,
-        mask: AnyMask | None = None,
         return_weights: bool = False,
     ) -> tuple[HeadValues, TokenWeights | None]:
         """Output, and the weights with ``return_weights``, else None.
 
         Arguments:
             queries, keys, values: of the prefix tokens, then of the patches of the grid.
-            mask: True where a query may attend, broadcast against ``(batch, heads, tokens, tokens)``; a query
-                that may attend to no patch attends by content alone.
             return_weights: compute without the fused kernel, and return the weights too.
-
-        Raises:
-            ValueError: if the tokens are not those of the grid.
         """
-        tokens = self.num_prefix_tokens + self.grid_size[0] * self.grid_size[1]
-        if queries.shape[-2] != tokens:
-            raise ValueError(
-                f"there must be num_prefix_tokens + rows * cols = {tokens} tokens for grid_size={self.grid_size}, but "
-                f"there are {queries.shape[-2]}"
-            )
-        pairs = self._patch_mask(mask)
-        positional = self._positional_weights(pairs)
+        positional = self.positional_weights()
         gate = self.gate.sigmoid()[:, None, None]
-        # Without a patch to attend to, the row of positions is zero and so is its share: rows sum to one.
-        share = gate if pairs is None else gate * pairs.any(dim=-1, keepdim=True)
-        output, content_weights = attend(queries, keys, values, mask=mask, return_weights=return_weights)
+        # The row of a prefix token has no positional weights and takes no share of them: rows sum to one.
+        is_patch = torch.arange(queries.shape[-2], device=gate.device) >= self.num_prefix_tokens
+        share = gate * is_patch[:, None] if self.num_prefix_tokens else gate
+        output, content_weights = attend(queries, keys, values, return_weights=return_weights)
         if content_weights is not None:
             weights = (1 - share) * content_weights + gate * positional
             return weights.to(values.dtype) @ values, weights
-        return (1 - share) * output + gate * _weighted_mean(positional.to(values.dtype), values), None
-
-    def _positional_weights(self, pairs: Tensor | None) -> Tensor:
-        """Softmax of the position bias: ``(heads, tokens, tokens)``; with a batch dimension if masks differ."""
-        scores = self.position.token_bias()
-        if pairs is not None:
-            scores = scores.expand(torch.broadcast_shapes(scores.shape, pairs.shape))
-        return masked_softmax(scores, pairs)
-
-    def _patch_mask(self, mask: Tensor | None) -> Tensor | None:
-        """Mask that is True between two patches that ``mask`` allows; None if all tokens are such patches."""
-        if not self.num_prefix_tokens:
-            return mask
-        tokens = self.num_prefix_tokens + self.grid_size[0] * self.grid_size[1]
-        patches = torch.arange(tokens, device=self.gate.device) >= self.num_prefix_tokens
-        pairs = patches[:, None] & patches
-        return pairs if mask is None else pairs & mask
-
-
-def _weighted_mean(weights: Tensor, values: Tensor) -> Tensor:
-    """``weights @ values``; weights that all images share are multiplied with all of them in one product per head."""
-    if weights.ndim == values.ndim:
-        return weights @ values
-    products = weights @ rearrange(values, "b heads n d -> heads n (b d)")
-    return rearrange(products, "heads n (b d) -> b heads n d", d=values.shape[-1])
+        # One product per head for all images, which share these weights.
+        means = positional.to(values.dtype) @ rearrange(values, "b heads n d -> heads n (b d)")
+        means = rearrange(means, "heads n (b d) -> b heads n d", d=values.shape[-1])
+        return (1 - share) * output + gate * means, None

@@ -39,7 +39,7 @@ def initialize_mimetic(attention: MultiHeadAttention) -> None:
         attention: layer to change in place, of one width throughout.
 
     Raises:
-        ValueError: if the layer's widths differ, or its heads are wider than its tokens.
+        ValueError: if the layer's widths differ.
     """
     _check_square(attention)
     products = _noisy_identity(attention, QUERY_KEY_MIX, QUERY_KEY_MIX, (attention.num_heads,))
@@ -122,15 +122,9 @@ def initialize_gated(attention: MultiHeadAttention) -> None:
     Differs: none.
 
     Raises:
-        ValueError: as ``initialize_mimetic``, or if the heads together are not as wide as a token.
+        ValueError: as ``initialize_mimetic``.
     """
     _check_square(attention)
-    width = attention.num_heads * attention.head_dim
-    if width != attention.embed_dim:
-        raise ValueError(
-            f"num_heads * head_dim must equal embed_dim={attention.embed_dim} for values that are the tokens, but is "
-            f"{width}"
-        )
     nn.init.eye_(attention.value_projection.weight)
     if attention.value_projection.bias is not None:
         nn.init.zeros_(attention.value_projection.bias)
@@ -142,11 +136,6 @@ def _check_square(attention: MultiHeadAttention) -> None:
         raise ValueError(
             f"key_dim and value_dim must equal embed_dim={attention.embed_dim}, as the products are square, but are "
             f"{widths[0]} and {widths[1]}"
-        )
-    if attention.head_dim * attention.num_heads > attention.embed_dim:
-        raise ValueError(
-            f"num_heads * head_dim must not exceed embed_dim={attention.embed_dim}, but is "
-            f"{attention.num_heads} * {attention.head_dim}"
         )
 
 
@@ -172,8 +161,8 @@ def _strongest_directions(matrix: Float[Tensor, "tokens dim"], rank: int) -> tup
 
 
 def _set_value_and_output(attention: MultiHeadAttention) -> None:
-    inner = attention.num_heads * attention.head_dim
-    values, output = _split(_noisy_identity(attention, VALUE_OUTPUT_MIX, -VALUE_OUTPUT_MIX), inner)
+    products = _noisy_identity(attention, VALUE_OUTPUT_MIX, -VALUE_OUTPUT_MIX)
+    values, output = _split(products, attention.embed_dim)
     _set(attention.value_projection, values.T)
     _set(attention.output_projection, output)
 

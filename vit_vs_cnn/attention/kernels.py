@@ -127,22 +127,13 @@ class KernelRegression(nn.Module):
         The pairs are not part of the ``state_dict``: fit again after loading one.
 
         Raises:
-            ValueError: if there are no keys, they have not two dimensions, there is not one value for each, or there is
-                not one bandwidth for each dimension of the keys.
+            ValueError: if there are no keys, they have not two dimensions, or there is not one value for each.
         """
         keys, values = torch.as_tensor(keys), torch.as_tensor(values)
-        if keys.ndim != 2 or len(values) != len(keys):
+        if keys.ndim != 2 or len(values) != len(keys) or not len(keys):
             shapes = f"{tuple(keys.shape)} and {tuple(values.shape)}"
             raise ValueError(f"keys must be (keys, dim) with one value for each, but keys and values are {shapes}")
-        values = values if values.is_floating_point() else values.to(keys.dtype)
-        if len(keys) == 0:
-            raise ValueError("keys must have at least one row, but there are 0")
-        if self.log_bandwidth.numel() not in (1, keys.shape[1]):
-            raise ValueError(
-                f"bandwidth must be one number or one per dimension of the keys, but there are "
-                f"{self.log_bandwidth.numel()} for keys of dim {keys.shape[1]}"
-            )
-        self.keys, self.values = keys, values
+        self.keys, self.values = keys, values if values.is_floating_point() else values.to(keys.dtype)
         if self.log_bandwidth.requires_grad:
             self._learn_bandwidth()
         return self

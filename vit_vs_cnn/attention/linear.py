@@ -10,12 +10,12 @@ from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from vit_vs_cnn.attention.arguments import AnyMask, AttentionOutput, Keys, Queries, Values, Weights, check_positive
+from vit_vs_cnn.attention.arguments import AttentionOutput, Keys, Queries, Values, Weights, check_positive
 
 #: Map from ``(..., tokens, head_dim)`` to ``(..., tokens, features)`` that are not negative.
 FeatureMap: TypeAlias = Callable[[Tensor], Tensor]
-#: Mask of the keys, one row for all queries: ``(..., 1, keys)``.
-KeyMask: TypeAlias = AnyMask
+#: Tokens per chunk of the causal form; it changes time and memory, not the result.
+CHUNK_SIZE = 64
 
 
 def elu_features(tokens: Float[Tensor, "*batch head_dim"]) -> Float[Tensor, "*batch head_dim"]:
@@ -34,8 +34,6 @@ def linear_attention(
     *,
     feature_map: FeatureMap = elu_features,
     causal: bool = False,
-    mask: KeyMask | None = None,
-    chunk_size: int = 64,
 ) -> AttentionOutput:
     """Attention in O(tokens * features * head_dim), by summing over the keys first.
 
@@ -48,35 +46,19 @@ def linear_attention(
     Arguments:
         feature_map: map phi to features that are not negative; ``elu_features`` or a ``RandomFeatures``.
         causal: a query attends only to its own token and those before; as many queries as keys.
-        mask: True where a key may be attended to, the same for all queries: ``(..., 1, keys)``, from
-            ``valid_length_mask``.
-        chunk_size: tokens per chunk of the causal form; it changes time and memory, not the result.
 
     Raises:
-        ValueError: if ``mask`` is not one row, not boolean, ``chunk_size`` is not positive, or a causal call has not
-            as many queries as keys.
+        ValueError: if a causal call has not as many queries as keys.
     """
-    if mask is not None and (mask.dtype != torch.bool or mask.ndim < 2 or mask.shape[-2] != 1):
-        raise ValueError(
-            f"mask must be boolean of shape (..., 1, keys), as linear attention has no scores to mask one by one, but "
-            f"is {mask.dtype} of shape {tuple(mask.shape)}"
-        )
     if _is_float16(values):
+        inputs = (x.float() for x in (queries, keys, values))
         with torch.autocast(values.device.type, enabled=False):
-            return linear_attention(
-                *(x.float() for x in (queries, keys, values)),
-                feature_map=feature_map,
-                causal=causal,
-                mask=mask,
-                chunk_size=chunk_size,
-            ).to(torch.float16)
+            return linear_attention(*inputs, feature_map=feature_map, causal=causal).to(torch.float16)
     query_features, key_features = feature_map(queries), feature_map(keys)
-    if mask is not None:
-        key_features = key_features.masked_fill(~mask.transpose(-2, -1), 0.0)
     # With a column of ones after the values, one pass computes the numerator and the denominator.
     values = F.pad(values, (0, 1), value=1.0)
     if causal:
-        sums = _causal_sums(query_features, key_features, values, chunk_size)
+        sums = _causal_sums(query_features, key_features, values)
     else:
         sums = query_features @ (key_features.transpose(-2, -1) @ values)
     return _divide(sums[..., :-1], sums[..., -1:])
@@ -89,17 +71,14 @@ def linear_attention_reference(
     *,
     feature_map: FeatureMap = elu_features,
     causal: bool = False,
-    mask: KeyMask | None = None,
 ) -> tuple[AttentionOutput, Weights]:
     """Output in O(queries * keys), and the weights: ``w_ij = phi(q_i) . phi(k_j) / sum_k phi(q_i) . phi(k_k)``."""
     if _is_float16(values):
+        inputs = (x.float() for x in (queries, keys, values))
         with torch.autocast(values.device.type, enabled=False):
-            inputs = (x.float() for x in (queries, keys, values))
-            output, weights = linear_attention_reference(*inputs, feature_map=feature_map, causal=causal, mask=mask)
-            return output.to(torch.float16), weights.to(torch.float16)
+            output, weights = linear_attention_reference(*inputs, feature_map=feature_map, causal=causal)
+        return output.to(torch.float16), weights.to(torch.float16)
     kernel = feature_map(queries) @ feature_map(keys).transpose(-2, -1)
-    if mask is not None:
-        kernel = kernel.masked_fill(~mask, 0.0)
     if causal:
         kernel = kernel.tril()
     weights = _divide(kernel, kernel.sum(dim=-1, keepdim=True))
@@ -122,23 +101,22 @@ class LinearAttention(nn.Module):
     """
 
     def forward(
-        self, queries: Queries, keys: Keys, values: Values, *, mask: KeyMask | None = None, return_weights: bool = False
+        self, queries: Queries, keys: Keys, values: Values, *, return_weights: bool = False
     ) -> tuple[AttentionOutput, Weights | None]:
         """Output, and the weights with ``return_weights``, else None; arguments as of ``linear_attention``."""
         attention = linear_attention_reference if return_weights else linear_attention
-        output = attention(queries, keys, values, mask=mask)
+        output = attention(queries, keys, values)
         return output if isinstance(output, tuple) else (output, None)
 
 
-def _causal_sums(query_features: Tensor, key_features: Tensor, values: Tensor, chunk_size: int) -> Tensor:
+def _causal_sums(query_features: Tensor, key_features: Tensor, values: Tensor) -> Tensor:
     """``sum_{j <= i} (phi(q_i) . phi(k_j)) v_j`` for every token i."""
     tokens = query_features.shape[-2]
     if tokens != key_features.shape[-2]:
         raise ValueError(
             f"causal attention needs as many queries as keys, but there are {tokens} and {key_features.shape[-2]}"
         )
-    check_positive(chunk_size=chunk_size)
-    chunk_size = min(chunk_size, max(tokens, 1))
+    chunk_size = min(CHUNK_SIZE, max(tokens, 1))
     padding = -tokens % chunk_size
     query_features, key_features, values = (
         rearrange(F.pad(x, (0, 0, 0, padding)), "b h (chunks n) d -> b h chunks n d", n=chunk_size)

@@ -4,7 +4,7 @@ from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from vit_vs_cnn.attention.arguments import AnyMask, Bias, Weights, check_positive, check_probability
+from vit_vs_cnn.attention.arguments import AnyMask, Weights, check_positive, check_probability
 from vit_vs_cnn.attention.functional import attend
 from vit_vs_cnn.attention.relative import RelativePosition
 from vit_vs_cnn.attention.windows.blocks import BlockWindow
@@ -29,30 +29,29 @@ class MultiHeadAttention(nn.Module):
     b_V^h)``. ``mha(x)`` is self-attention: keys default to the queries, values to the keys.
 
     Reference: Vaswani et al. 2017, section 3.2.2; QK-norm: Dehghani et al. 2023, section 2.
-    Differs: ``head_dim`` may differ from ``embed_dim / num_heads``.
+    Differs: none.
 
     Arguments:
         embed_dim: width D of the queries and of the output.
         num_heads: number of heads H.
         key_dim: width of the keys; ``embed_dim`` if None.
         value_dim: width of the values; ``key_dim`` if None.
-        head_dim: width of a head; ``embed_dim / num_heads`` if None.
         bias: add a bias in the projections of queries, keys and values.
         output_bias: add a bias in the output projection; as ``bias`` if None.
         qk_norm: layer norm over ``head_dim`` on queries and keys, before the scores.
         dropout: probability of dropping a weight in training.
         rotary_position: module called as ``rotary_position(queries, keys, grid_size=...)`` on ``(batch, heads, tokens,
             head_dim)`` after projection and norm; returns both, rotated.
-        relative_position: bias of the scores of self-attention, in addition to the ``bias`` of a call.
-        window: local attention in place of ``scaled_dot_product_attention``; self-attention without mask and bias.
-        inner_attention: attention with other scores: a ``ScoredAttention``, a ``LinearAttention``, a
-            ``GatedAttention``, or a module called as ``inner_attention(queries, keys, values, mask=...,
-            return_weights=...)`` that returns output and weights; without bias.
+        relative_position: bias of the scores of self-attention.
+        window: local attention in place of ``scaled_dot_product_attention``; self-attention without a mask.
+        inner_attention: attention with other scores, without a mask: a ``ScoredAttention``, a ``LinearAttention``, a
+            ``GatedAttention``, or a module called as ``inner_attention(queries, keys, values, return_weights=...)``
+            that returns output and weights.
 
     Raises:
-        ValueError: if a width is not positive, ``num_heads`` does not divide ``embed_dim`` while ``head_dim`` is None,
-            ``dropout`` is outside [0, 1), or not 0 with a window or an ``inner_attention``, or ``inner_attention`` is
-            combined with a ``window`` or a ``relative_position``.
+        ValueError: if a width is not positive, ``num_heads`` does not divide ``embed_dim``, ``dropout`` is outside
+            [0, 1), or not 0 with a window or an ``inner_attention``, or ``inner_attention`` is combined with a
+            ``window`` or a ``relative_position``.
     """
 
     def __init__(
@@ -62,7 +61,6 @@ class MultiHeadAttention(nn.Module):
         *,
         key_dim: int | None = None,
         value_dim: int | None = None,
-        head_dim: int | None = None,
         bias: bool = True,
         output_bias: bool | None = None,
         qk_norm: bool = False,
@@ -76,7 +74,7 @@ class MultiHeadAttention(nn.Module):
         key_dim = embed_dim if key_dim is None else key_dim
         value_dim = key_dim if value_dim is None else value_dim
         check_positive(embed_dim=embed_dim, num_heads=num_heads, key_dim=key_dim, value_dim=value_dim)
-        if head_dim is None and embed_dim % num_heads:
+        if embed_dim % num_heads:
             raise ValueError(f"num_heads must divide embed_dim, but num_heads={num_heads} and embed_dim={embed_dim}")
         check_probability(dropout=dropout)
         if dropout and window is not None:
@@ -85,13 +83,11 @@ class MultiHeadAttention(nn.Module):
             raise ValueError("inner_attention takes no dropout, no window and no relative_position")
         self.embed_dim = embed_dim
         self.num_heads = num_heads
-        self.head_dim = embed_dim // num_heads if head_dim is None else head_dim
-        check_positive(head_dim=self.head_dim)
+        self.head_dim = embed_dim // num_heads
         self.dropout = dropout
-        inner_dim = self.num_heads * self.head_dim
-        self.query_projection = nn.Linear(embed_dim, inner_dim, bias=bias)
-        self.key_projection = nn.Linear(key_dim, inner_dim, bias=bias)
-        self.value_projection = nn.Linear(value_dim, inner_dim, bias=bias)
+        self.query_projection = nn.Linear(embed_dim, embed_dim, bias=bias)
+        self.key_projection = nn.Linear(key_dim, embed_dim, bias=bias)
+        self.value_projection = nn.Linear(value_dim, embed_dim, bias=bias)
         self.query_norm = nn.LayerNorm(self.head_dim, eps=NORM_EPS) if qk_norm else None
         self.key_norm = nn.LayerNorm(self.head_dim, eps=NORM_EPS) if qk_norm else None
         self.rotary_position = rotary_position
@@ -99,11 +95,7 @@ class MultiHeadAttention(nn.Module):
         self.window = window
         self.inner_attention = inner_attention
         output_bias = bias if output_bias is None else output_bias
-        self.output_projection = nn.Linear(inner_dim, embed_dim, bias=output_bias)
-        self.init_weights()
-
-    def init_weights(self) -> None:
-        """Initialize as in the Transformer: Xavier-uniform projections, zero biases."""
+        self.output_projection = nn.Linear(embed_dim, embed_dim, bias=output_bias)
         xavier_uniform_(self.query_projection, self.key_projection, self.value_projection, self.output_projection)
 
     def forward(
@@ -113,7 +105,6 @@ class MultiHeadAttention(nn.Module):
         values: Float[Tensor, "batch keys value_dim"] | None = None,
         *,
         mask: AnyMask | None = None,
-        bias: Bias | None = None,
         return_weights: bool = False,
     ) -> tuple[Float[Tensor, "batch queries embed_dim"], Weights | None]:
         """Output, and the weights ``(batch, heads, queries, keys)`` with ``return_weights``, else None.
@@ -123,8 +114,6 @@ class MultiHeadAttention(nn.Module):
             values: ``(batch, keys, value_dim)``; the keys if None.
             mask: True where a query may attend: ``(queries, keys)``, ``(batch, queries, keys)`` (the same in every
                 head) or ``(batch, heads, queries, keys)``; a dimension of size 1 broadcasts.
-            bias: added to the scores: ``(queries, keys)``, ``(heads, queries, keys)`` (the same for every image) or
-                ``(batch, heads, queries, keys)``.
             return_weights: compute without the fused kernel, and return the weights too.
         """
         keys = queries if keys is None else keys
@@ -132,25 +121,16 @@ class MultiHeadAttention(nn.Module):
         if mask is not None and mask.ndim == 3:
             mask = mask.unsqueeze(1)
         heads = self._project(queries, keys, values)
+        if mask is not None and (self.window is not None or self.inner_attention is not None):
+            raise ValueError("attention with a window or an inner_attention takes no mask, but got one")
         if self.window is not None:
-            if mask is not None or bias is not None:
-                raise ValueError("attention within a window takes no mask and no bias, but got one")
             output, weights = self.window(
                 *heads, relative_position=self.relative_position, return_weights=return_weights
             )
         elif self.inner_attention is not None:
-            if bias is not None:
-                raise ValueError("inner_attention takes no bias, but got one")
-            output, weights = self.inner_attention(*heads, mask=mask, return_weights=return_weights)
+            output, weights = self.inner_attention(*heads, return_weights=return_weights)
         else:
-            if self.relative_position is not None:
-                relative_bias = self.relative_position.token_bias()
-                expected, shape = (self.num_heads, queries.shape[1], keys.shape[1]), tuple(relative_bias.shape)
-                if shape != expected:
-                    raise ValueError(
-                        f"relative_position is made for {shape} heads, queries and keys, but there are {expected}"
-                    )
-                bias = relative_bias if bias is None else relative_bias + bias
+            bias = None if self.relative_position is None else self.relative_position.token_bias()
             dropout = self.dropout if self.training else 0.0
             output, weights = attend(*heads, mask=mask, bias=bias, dropout=dropout, return_weights=return_weights)
         return self.output_projection(rearrange(output, "b heads n d -> b n (heads d)")), weights

@@ -99,23 +99,14 @@ def resize_position(
         old_grid: (rows, cols) of ``encoding``.
         new_grid: (rows, cols) of the result.
         num_prefix_tokens: number of tokens before the patches, such as the class token.
-
-    Raises:
-        ValueError: if ``encoding`` does not have the tokens of ``old_grid``.
     """
     rows, cols = old_grid
-    if len(encoding) != num_prefix_tokens + rows * cols:
-        raise ValueError(
-            f"encoding must have num_prefix_tokens + rows * cols = {num_prefix_tokens + rows * cols} tokens for "
-            f"old_grid={old_grid}, but has {len(encoding)}"
-        )
     if old_grid == new_grid:
         return encoding
     prefix, patches = encoding[:num_prefix_tokens], encoding[num_prefix_tokens:]
-    image = rearrange(patches, "(rows cols) d -> 1 d rows cols", rows=rows)
-    wide = image.to(
-        torch.promote_types(image.dtype, torch.float32)
-    )  # half precision has no bicubic interpolation on a CPU
+    image = rearrange(patches, "(rows cols) d -> 1 d rows cols", rows=rows, cols=cols)
+    # Half precision has no bicubic interpolation on a CPU.
+    wide = image.to(torch.promote_types(image.dtype, torch.float32))
     image = F.interpolate(wide, size=new_grid, mode="bicubic", antialias=True).to(image.dtype)
     return torch.cat([prefix, rearrange(image, "1 d rows cols -> (rows cols) d")])
 
@@ -227,14 +218,7 @@ class RotaryPosition(GridLayer):
         self.register_buffer("sines", sines, persistent=False)
 
     def forward(self, queries: Heads, keys: Heads) -> tuple[Heads, Heads]:
-        rotation = self.cosines, self.sines
-        for name, heads in (("queries", queries), ("keys", keys)):
-            if heads.shape[-2] != len(rotation[0]):
-                context = f"grid_size={self.grid_size} and num_prefix_tokens={self.num_prefix_tokens}"
-                raise ValueError(
-                    f"{name} must have {len(rotation[0])} tokens for {context}, but have {heads.shape[-2]}"
-                )
-        return _rotate(queries, *rotation), _rotate(keys, *rotation)
+        return _rotate(queries, self.cosines, self.sines), _rotate(keys, self.cosines, self.sines)
 
     def resize(self, grid_size: tuple[int, int]) -> None:
         """Resize to another grid in place; the angles are recomputed."""

@@ -73,7 +73,7 @@ def export(trained: TrainedNetwork, formats: list[str], folder: Path) -> list[Ex
 
 
 def _write(trained: TrainedNetwork, formats: list[str], folder: Path) -> list[ExportedFile]:
-    about, origin = trained.about, trained.cell.to_dict()
+    about, held_out = trained.about, trained.held_out
     folder.mkdir(parents=True, exist_ok=True)
     network = copy.deepcopy(trained.network).cpu().float().eval()
     normalized = NormalizedInput(network, mean=about.mean, std=about.std).eval()
@@ -81,10 +81,9 @@ def _write(trained: TrainedNetwork, formats: list[str], folder: Path) -> list[Ex
     images = torch.rand(CHECKED_IMAGES, *about.image_shape, generator=generator)
     with torch.no_grad():
         expected = normalized(images)
-    held_out = trained.held_out
     config = {
         **asdict(about),
-        "origin": origin,
+        "origin": trained.cell.to_dict(),
         CHECKPOINT_KEY_TRAINING_HASHES: trained.seen.to_dict(),
         **held_out.to_dict(),
     }
@@ -119,7 +118,6 @@ def _save_weights(network: nn.Module, normalized: NormalizedInput, images: Tenso
 
 def _onnx(normalized: NormalizedInput, images: Tensor, folder: Path) -> tuple[Path, Tensor]:
     """ONNX program from pixel values to logits, for any number of images; the logits are computed by onnxruntime."""
-    import_optional("onnxscript", needed_by="format onnx")
     runtime = import_optional("onnxruntime", needed_by="format onnx")
     path = folder / "model.onnx"
     with _one_line_errors(normalized):

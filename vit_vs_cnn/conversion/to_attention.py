@@ -92,12 +92,15 @@ def convert_to_attention(
     Raises:
         InputError: the network has no convolutions, or the options do not fit together.
     """
-    model = _attention_model(trained.about.model, options, location=f"checkpoint {trained.path}")
+    shape, location = trained.image_shape, f"checkpoint {trained.path}"
+    name = str(trained.about.model.get("name", ""))
+    if not name or name.startswith(ATTENTION_PREFIX):
+        raise InputError(f"{location}: conversion needs a convolutional network with a name, not {name or 'a class'}")
+    model = {**trained.about.model, "name": f"{ATTENTION_PREFIX}{name}", **options}
     if not any(isinstance(module, nn.Conv2d) for module in trained.network.modules()):
         raise InputError(f"{trained.path}: {type(trained.network).__name__} has no convolution to write as attention")
-    shape, location = trained.image_shape, f"checkpoint {trained.path}"
     converted = build_network(model, num_classes=len(trained.class_names), image_shape=shape, location=location).eval()
-    start_from(converted, trained.network, location=f"checkpoint {trained.path}")
+    start_from(converted, trained.network, location=location)
     errors = None
     if options.get("num_heads") is not None and training is not None:
         errors = _fit_to_outputs(converted, trained, training)
@@ -116,13 +119,6 @@ def convert_to_attention(
         macs=(count_macs(trained.network, shape), count_macs(converted, shape)),
         heads=errors,
     )
-
-
-def _attention_model(model: Mapping[str, Any], options: Mapping[str, Any], *, location: str) -> dict[str, Any]:
-    name = str(model.get("name", ""))
-    if not name or name.startswith(ATTENTION_PREFIX):
-        raise InputError(f"{location}: conversion needs a convolutional network with a name, not {name or 'a class'}")
-    return {**model, "name": f"{ATTENTION_PREFIX}{name}", **options}
 
 
 def _fit_to_outputs(converted: nn.Module, trained: TrainedNetwork, training: LabelledImages) -> HeadErrors:

@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from vit_vs_cnn.models.registry import create_model, list_models, register_model
     from vit_vs_cnn.models.resnet import ResNet
-    from vit_vs_cnn.models.transformer import EncoderDecoder, Transformer
+    from vit_vs_cnn.models.transformer import Transformer
     from vit_vs_cnn.models.vit import VisionTransformer
 
 __all__ = [
-    "EncoderDecoder",
     "ResNet",
     "Transformer",
     "VisionTransformer",
@@ -21,7 +20,6 @@ __all__ = [
 
 #: Module of each public name. It is imported on first access, so that an analysis does not import torch.
 _MODULE_BY_NAME = {
-    "EncoderDecoder": "transformer",
     "ResNet": "resnet",
     "Transformer": "transformer",
     "VisionTransformer": "vit",

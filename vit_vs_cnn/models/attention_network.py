@@ -39,16 +39,9 @@ class AttentionNetwork(nn.Module):
         num_heads: int | None = None,
     ) -> None:
         super().__init__()
-        self._convert = partial(
-            network_to_attention,
-            image_size=image_size,
-            form=form,
-            sharpness=None if sharpness is None else float(sharpness),
-            head_dim=head_dim,
-            window_size=window_size,
-            released=released,
-            num_heads=num_heads,
-        )
+        options = {"form": form, "sharpness": sharpness, "released": released, "num_heads": num_heads}
+        sizes = {"image_size": image_size, "head_dim": head_dim, "window_size": window_size}
+        self._convert = partial(network_to_attention, **sizes, **options)
         self.network = self._convert(network).train(network.training)
         self._no_weight_decay = getattr(network, "no_weight_decay", set)()
 

@@ -7,7 +7,6 @@ from torch import nn
 from vit_vs_cnn.attention.arguments import Size2d, check_choice
 from vit_vs_cnn.attention.gated import GatedAttention
 from vit_vs_cnn.attention.linear import LinearAttention
-from vit_vs_cnn.attention.positions import LearnedPosition, SinusoidalPosition
 from vit_vs_cnn.attention.scores import AdditiveScore, KernelScore, ScoredAttention
 from vit_vs_cnn.attention.windows.blocks import BlockWindow
 from vit_vs_cnn.attention.windows.sliding import SlidingWindow
@@ -20,15 +19,6 @@ INITIALIZATIONS = ("default", "mimetic", "impulse")
 
 #: Window of all layers (None for global attention), or of each layer.
 WindowSize = int | Sequence[Size2d | None] | None
-
-
-def make_additive_position(
-    position: str, grid_size: tuple[int, int], num_prefix_tokens: int, embed_dim: int
-) -> LearnedPosition | SinusoidalPosition | None:
-    """Layer that adds the position to the tokens; None if the position is part of the encoder instead."""
-    check_choice("position", position, POSITIONS)
-    layer = {"learned": LearnedPosition, "sincos": SinusoidalPosition}.get(position)
-    return None if layer is None else layer(grid_size, embed_dim, num_prefix_tokens)
 
 
 def make_inner_attention(
@@ -94,22 +84,17 @@ def check_initialization(
     check_choice("initialisation", initialisation, INITIALIZATIONS)
     if initialisation == "default":
         return
-    setting = f'initialisation="{initialisation}"'
-    if score != "dot_product":
-        raise ValueError(f'{setting} needs score="dot_product", whose queries and keys it sets, but score="{score}"')
-    if qk_norm:
-        raise ValueError(
-            f"{setting} needs qk_norm=False, as the norm undoes the product that it sets, but qk_norm=True"
-        )
-    if initialisation == "mimetic":
-        return
-    if position not in ("learned", "sincos"):
-        raise ValueError(
-            f'{setting} needs position "learned" or "sincos", which it is fitted to, but position="{position}"'
-        )
-    if window_size is not None:
-        raise ValueError(
-            f"{setting} needs window_size=None, as it is fitted to the whole grid, but window_size={window_size}"
-        )
-    if num_prefix_tokens:
-        raise ValueError(f"{setting} needs no class token and no registers, which have no position in the grid")
+    needs = {
+        'score="dot_product", whose queries and keys it sets': (score == "dot_product", f'score="{score}"'),
+        "qk_norm=False, as the norm undoes the product that it sets": (not qk_norm, "qk_norm=True"),
+    }
+    if initialisation == "impulse":
+        has_position = position in ("learned", "sincos")
+        needs |= {
+            'position "learned" or "sincos", which it is fitted to': (has_position, f'position="{position}"'),
+            "window_size=None, as it is fitted to the whole grid": (window_size is None, f"window_size={window_size}"),
+            "no class token and no registers": (not num_prefix_tokens, f"there are {num_prefix_tokens}"),
+        }
+    for need, (is_met, value) in needs.items():
+        if not is_met:
+            raise ValueError(f'initialisation="{initialisation}" needs {need}, but {value}')

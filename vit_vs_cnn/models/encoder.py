@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from vit_vs_cnn.attention.arguments import AnyMask, Bias, Tokens, TokenWeights, check_probability
+from vit_vs_cnn.attention.arguments import Tokens, TokenWeights, check_probability
 from vit_vs_cnn.attention.multihead import NORM_EPS, MultiHeadAttention
 
 Patches = Float[Tensor, "batch patches embed_dim"]
@@ -76,18 +76,9 @@ class EncoderBlock(nn.Module):
 
             self.drop_path = StochasticDepth(drop_path, mode="row")
 
-    def forward(
-        self,
-        tokens: Tokens,
-        *,
-        mask: AnyMask | None = None,
-        bias: Bias | None = None,
-        return_weights: bool = False,
-    ) -> tuple[Tokens, TokenWeights | None]:
+    def forward(self, tokens: Tokens, *, return_weights: bool = False) -> tuple[Tokens, TokenWeights | None]:
         """Tokens after the block, and the attention weights with ``return_weights``, else None."""
-        branch, weights = self.attention(
-            self.attention_norm(tokens), mask=mask, bias=bias, return_weights=return_weights
-        )
+        branch, weights = self.attention(self.attention_norm(tokens), return_weights=return_weights)
         if self.dropout is not None:
             branch = self.dropout(branch)
         tokens = tokens + self._scale_and_drop(branch, self.attention_scale)
@@ -142,18 +133,11 @@ class Encoder(nn.Module):
         )
         self.conditional_position = conditional_position
 
-    def forward(
-        self,
-        tokens: Tokens,
-        *,
-        mask: AnyMask | None = None,
-        bias: Bias | None = None,
-        return_weights: bool = False,
-    ) -> tuple[Tokens, list[TokenWeights]]:
+    def forward(self, tokens: Tokens, *, return_weights: bool = False) -> tuple[Tokens, list[TokenWeights]]:
         """Tokens after the last block, and the attention weights of every layer; none without ``return_weights``."""
         weights = []
         for layer, block in enumerate(self.blocks):
-            tokens, layer_weights = block(tokens, mask=mask, bias=bias, return_weights=return_weights)
+            tokens, layer_weights = block(tokens, return_weights=return_weights)
             if return_weights:
                 weights.append(layer_weights)
             if layer == 0 and self.conditional_position is not None:

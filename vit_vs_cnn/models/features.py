@@ -1,4 +1,4 @@
-"""Parts of a network: its classifier, the features that the classifier reads, layers and batch norms."""
+"""Parts of a network: its classifier, the features that the classifier reads and layers."""
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -75,8 +75,3 @@ def list_layers(network: nn.Module) -> list[list[str]]:
 
     groups: dict[int, list[str]] = group_parameters(network, matcher(coarse=False))  # pyright: ignore[reportAssignmentType]
     return [groups[number] for number in sorted(groups)]
-
-
-def find_batch_norms(network: nn.Module) -> dict[str, nn.Module]:
-    """Modules with running statistics, by name."""
-    return {name: module for name, module in network.named_modules() if hasattr(module, "running_mean")}

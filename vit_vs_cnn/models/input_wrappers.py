@@ -9,7 +9,7 @@ from einops import rearrange
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
-from vit_vs_cnn.attention.arguments import Images, Logits, Size2d, as_rows_and_cols
+from vit_vs_cnn.attention.arguments import Images, Logits, Size2d, as_rows_and_cols, check_choice
 from vit_vs_cnn.counter_random import counter_key, permutation
 
 #: Interpolations of resizing.
@@ -40,8 +40,7 @@ class ResizedInput(nn.Module):
         self, network: nn.Module, image_size: Size2d, interpolation: str = "bicubic", crop_pct: float = 1.0
     ) -> None:
         super().__init__()
-        if interpolation not in INTERPOLATIONS:
-            raise ValueError(f'interpolation must be one of {", ".join(INTERPOLATIONS)}, but is "{interpolation}"')
+        check_choice("interpolation", interpolation, INTERPOLATIONS)
         if not 0 < crop_pct <= 1:
             raise ValueError(f"crop_pct must be a fraction above 0 and at most 1, such as 0.875, but is {crop_pct}")
         self.network = network

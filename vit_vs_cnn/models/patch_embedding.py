@@ -5,7 +5,7 @@ from itertools import pairwise
 from einops import rearrange
 from torch import nn
 
-from vit_vs_cnn.attention.arguments import Images, Size2d, Tokens, as_rows_and_cols
+from vit_vs_cnn.attention.arguments import Images, Size2d, Tokens, as_rows_and_cols, check_choice
 
 STEMS = ("patch", "conv", "conv_pool")
 #: Channels between the convolutions of the stem "conv_pool".
@@ -53,8 +53,7 @@ class PatchEmbedding(nn.Module):
         self.grid_size = (0, 0)
         self.resize(image_size)
         self.in_channels = in_channels
-        if stem not in STEMS:
-            raise ValueError(f'stem must be "patch", "conv" or "conv_pool", but is "{stem}"')
+        check_choice("stem", stem, STEMS)
         self.projection = nn.Linear(in_channels * self.patch_size[0] * self.patch_size[1], embed_dim, bias=bias)
         self.stem = None
         if stem == "conv":

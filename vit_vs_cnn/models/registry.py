@@ -12,13 +12,7 @@ from vit_vs_cnn.attention.arguments import Size2d
 from vit_vs_cnn.errors import InputError, one_line
 from vit_vs_cnn.models import presets
 from vit_vs_cnn.models.attention_network import AttentionNetwork
-from vit_vs_cnn.models.presets import (
-    ATTENTION_PREFIX,
-    PRESETS,
-    TIMM_PREFIX,
-    check_model_name,
-    suggest_names,
-)
+from vit_vs_cnn.models.presets import ATTENTION_PREFIX, PRESETS, TIMM_PREFIX, check_model_name, suggest_names
 
 
 def register_model(name: str, factory: Callable[..., nn.Module]) -> None:

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from vit_vs_cnn.attention.arguments import Images, Logits
+from vit_vs_cnn.attention.arguments import Images, Logits, check_positive
 from vit_vs_cnn.models.timm_interface import TimmInterface
 
 
@@ -30,28 +30,18 @@ class BasicBlock(nn.Module):
         self.norm1 = nn.BatchNorm2d(out_channels)
         self.conv2 = nn.Conv2d(out_channels, out_channels, 3, padding=1, bias=False)
         self.norm2 = nn.BatchNorm2d(out_channels)
-        self.shortcut = None
+        self.shortcut: nn.Module | None = None
         if stride != 1 or in_channels != out_channels:
-            self.shortcut = (
-                ProjectionShortcut(in_channels, out_channels, stride)
-                if projection
-                else PaddingShortcut(in_channels, out_channels, stride)
-            )
+            self.shortcut = PaddingShortcut(in_channels, out_channels, stride)
+            if projection:
+                convolution = nn.Conv2d(in_channels, out_channels, 1, stride=stride, bias=False)
+                self.shortcut = nn.Sequential(convolution, nn.BatchNorm2d(out_channels))
 
     def forward(self, images: Images) -> Float[Tensor, "batch out_channels out_rows out_cols"]:
         branch = F.relu(self.norm1(self.conv1(images)), inplace=True)
         branch = self.norm2(self.conv2(branch))
         branch += images if self.shortcut is None else self.shortcut(images)
         return F.relu(branch, inplace=True)
-
-
-class ProjectionShortcut(nn.Sequential):
-    """1x1 convolution with batch norm: shortcut B of He et al. 2016, section 3.3."""
-
-    def __init__(self, in_channels: int, out_channels: int, stride: int) -> None:
-        super().__init__(
-            nn.Conv2d(in_channels, out_channels, 1, stride=stride, bias=False), nn.BatchNorm2d(out_channels)
-        )
 
 
 class PaddingShortcut(nn.Module):
@@ -100,22 +90,21 @@ class ResNet(TimmInterface):
         projection = depth == 18
         if width is None:
             width = 64 if projection else 16
-        if min(width, num_classes, in_channels) < 1:
-            raise ValueError(
-                "width, num_classes and in_channels must be at least 1, "
-                f"but width={width}, num_classes={num_classes} and in_channels={in_channels}"
-            )
+        check_positive(width=width, num_classes=num_classes, in_channels=in_channels)
         stages, blocks = (4, 2) if projection else (3, (depth - 2) // 6)
         self.num_classes = num_classes
         self.stem = nn.Sequential(
             nn.Conv2d(in_channels, width, 3, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU(inplace=True)
         )
         self.stages = nn.Sequential()
-        channels = width
+        before = width
         for stage in range(stages):
-            self.stages.append(_stage(channels, width * 2**stage, blocks, 1 if stage == 0 else 2, projection))
-            channels = width * 2**stage
-        self.head = nn.Linear(channels, num_classes)
+            channels, stride = width * 2**stage, 1 if stage == 0 else 2
+            layers = [BasicBlock(before, channels, stride, projection)]
+            layers += [BasicBlock(channels, channels, 1, projection) for _ in range(blocks - 1)]
+            self.stages.append(nn.Sequential(*layers))
+            before = channels
+        self.head = nn.Linear(before, num_classes)
         self.init_weights(zero_init_residual)
 
     def init_weights(self, zero_init_residual: bool = True) -> None:
@@ -159,8 +148,3 @@ class ResNet(TimmInterface):
 
     def forward(self, images: Images) -> Logits:
         return self.forward_head(self.forward_features(images))
-
-
-def _stage(in_channels: int, out_channels: int, blocks: int, stride: int, projection: bool) -> nn.Sequential:
-    first = BasicBlock(in_channels, out_channels, stride, projection)
-    return nn.Sequential(first, *(BasicBlock(out_channels, out_channels, 1, projection) for _ in range(blocks - 1)))

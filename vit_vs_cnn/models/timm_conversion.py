@@ -58,7 +58,11 @@ def convert_from_timm(model: Any) -> tuple[dict[str, Any], dict[str, Tensor]]:
     Raises:
         ValueError: if ``model`` is not a timm ``VisionTransformer``, or has an unsupported feature, which is named.
     """
-    _check_type(model)
+    from timm.models.vision_transformer import VisionTransformer as TimmVisionTransformer
+
+    if type(model) is not TimmVisionTransformer:
+        kind = f"{type(model).__module__}.{type(model).__qualname__}"
+        raise ValueError(f"the model must be timm's VisionTransformer, but is {kind}")
     for feature, unsupported in _timm_features(model):
         if unsupported:
             raise ValueError(f"VisionTransformer cannot represent this timm model: {feature}")
@@ -94,14 +98,6 @@ def mlp_ratio(hidden: int, width: int) -> float:
     return ratio if int(width * ratio) == hidden else (hidden + 0.5) / width
 
 
-def _check_type(model: Any) -> None:
-    from timm.models.vision_transformer import VisionTransformer as TimmVisionTransformer
-
-    if type(model) is not TimmVisionTransformer:
-        kind = f"{type(model).__module__}.{type(model).__qualname__}"
-        raise ValueError(f"the model must be timm's VisionTransformer, but is {kind}")
-
-
 def _timm_features(model: Any) -> Iterator[tuple[str, bool]]:
     """Features of timm's model that ours lacks, each with True if the model has it."""
     from timm.layers.patch_embed import PatchEmbed
@@ -116,9 +112,7 @@ def _timm_features(model: Any) -> Iterator[tuple[str, bool]]:
     else:
         yield "a map of the patches without bias", patches.proj.bias is None
     yield "a final norm that is not a LayerNorm of eps 1e-6", not _is_layer_norm(norm)
-    yield "two final norms", not isinstance(model.norm, nn.Identity) and not isinstance(model.fc_norm, nn.Identity)
     yield "embed_layer", type(patches) is not PatchEmbed
-    yield "embed_norm_layer", not isinstance(patches.norm, nn.Identity)
     yield "dynamic_img_size", bool(model.dynamic_img_size)
     yield "drop_rate (dropout before the head)", model.head_drop.p != 0.0
     yield "patch_drop_rate", not isinstance(model.patch_drop, nn.Identity)
@@ -133,17 +127,18 @@ def _timm_features(model: Any) -> Iterator[tuple[str, bool]]:
 
 def _block_features(block: Any, *, dropout: float) -> Iterator[tuple[str, bool]]:
     """Features of timm's block that ours lacks, each with True if the block has it."""
+    from timm.layers.activations import GELU
     from timm.layers.attention import Attention
     from timm.layers.mlp import Mlp
 
     attention, mlp = block.attn, block.mlp
     yield "attn_layer", type(attention) is not Attention
     yield "mlp_layer", type(mlp) is not Mlp
-    yield "scale_attn_norm", not isinstance(getattr(attention, "norm", nn.Identity()), nn.Identity)
-    yield "gated attention", getattr(attention, "gate", None) is not None
     yield "attn_head_dim", attention.head_dim * attention.num_heads != attention.qkv.in_features
-    yield "scale_mlp_norm", not isinstance(mlp.norm, nn.Identity)
-    yield "act_layer that is not the exact GELU", not _is_gelu(mlp.act)
+    yield (
+        "act_layer that is not the exact GELU",
+        not (isinstance(mlp.act, nn.GELU | GELU) and getattr(mlp.act, "approximate", "none") == "none"),
+    )
     yield "proj_bias=False", any(layer.bias is None for layer in (attention.proj, mlp.fc1, mlp.fc2))
     norms = [block.norm1, block.norm2]
     if not isinstance(attention.q_norm, nn.Identity):
@@ -157,12 +152,6 @@ def _is_layer_norm(module: nn.Module) -> bool:
     return isinstance(module, nn.LayerNorm) and module.eps == NORM_EPS and module.bias is not None
 
 
-def _is_gelu(module: nn.Module) -> bool:
-    from timm.layers.activations import GELU
-
-    return isinstance(module, nn.GELU | GELU) and getattr(module, "approximate", "none") == "none"
-
-
 def _drop_path(block: Any) -> float:
     return 0.0 if isinstance(block.drop_path1, nn.Identity) else float(block.drop_path1.drop_prob)
 
@@ -173,7 +162,7 @@ def _weights_from_timm(model: Any) -> dict[str, Tensor]:
     for name, weight in timm_weights.items():
         if name in names:
             weights |= zip(names[name], weight.chunk(len(names[name])), strict=True)
-        elif name.startswith("blocks."):
+        elif name not in ("patch_embed.proj.weight", "cls_token", "reg_token", "pos_embed"):
             raise ValueError(f"VisionTransformer cannot represent this timm model: it has a weight {name}")
     # A convolution with stride = kernel is a product with its kernel flattened.
     weights["patch_embedding.projection.weight"] = timm_weights["patch_embed.proj.weight"].flatten(1)

@@ -1,4 +1,4 @@
-"""Transformer for sequence transduction: encoder, decoder, and the model on sequences of symbols."""
+"""Transformer for sequence transduction: encoder and decoder on sequences of symbols."""
 
 from functools import partial
 from typing import NamedTuple
@@ -13,8 +13,6 @@ from vit_vs_cnn.attention.multihead import NORM_EPS, MultiHeadAttention, xavier_
 from vit_vs_cnn.attention.positions import sinusoidal_encoding
 from vit_vs_cnn.models.encoder import Mlp
 
-Source = Float[Tensor, "batch source_tokens embed_dim"]
-Target = Float[Tensor, "batch target_tokens embed_dim"]
 TargetLogits = Float[Tensor, "batch target_tokens target_vocabulary"]
 
 
@@ -26,51 +24,12 @@ class TransformerWeights(NamedTuple):
     cross: list[Tensor]
 
 
-class ResidualBranch(nn.Module):
-    """Branch with a residual connection, and a layer norm before or after.
-
-    Pre: ``Z' = Z + F(LN(Z))``; post: ``Z' = LN(Z + F(Z))``.
-
-    Reference: Vaswani et al. 2017, section 3.1 (post); Xiong et al. 2020, table 1 (pre).
-    Differs: none.
-
-    Arguments:
-        branch: F, a ``MultiHeadAttention`` or an ``Mlp``.
-        norm: "pre" or "post".
-        dropout: probability of dropping a value of the output of attention in training.
-    """
-
-    def __init__(self, branch: MultiHeadAttention | Mlp, embed_dim: int, *, norm: str, dropout: float) -> None:
-        super().__init__()
-        self.branch = branch
-        self.norm_first = norm == "pre"
-        self.norm = nn.LayerNorm(embed_dim, eps=NORM_EPS)
-        self.dropout = nn.Dropout(dropout)
-
-    def forward(
-        self,
-        tokens: Tokens,
-        memory: Tensor | None = None,
-        *,
-        mask: AnyMask | None = None,
-        return_weights: bool = False,
-    ) -> tuple[Tokens, Tensor | None]:
-        """Tokens, and the attention weights if the branch is attention and ``return_weights`` is set, else None."""
-        inputs = self.norm(tokens) if self.norm_first else tokens
-        weights = None
-        if isinstance(self.branch, Mlp):
-            output = self.branch(inputs)
-        else:
-            output, weights = self.branch(inputs, memory, mask=mask, return_weights=return_weights)
-            output = self.dropout(output)
-        tokens = tokens + output
-        return (tokens if self.norm_first else self.norm(tokens)), weights
-
-
 class TransformerBlock(nn.Module):
-    """Self-attention, cross-attention to the memory (decoder only), and the MLP; see ``EncoderDecoder``.
+    """Self-attention, cross-attention to the memory (decoder only), and the MLP, each with a residual connection.
 
-    Reference: Vaswani et al. 2017, figure 1.
+    Pre-norm: ``Z' = Z + F(LN(Z))``; post-norm: ``Z' = LN(Z + F(Z))``.
+
+    Reference: Vaswani et al. 2017, figure 1 and section 3.1 (post); Xiong et al. 2020, table 1 (pre).
     Differs: GELU instead of ReLU.
     """
 
@@ -86,16 +45,14 @@ class TransformerBlock(nn.Module):
         attention_dropout: float,
     ) -> None:
         super().__init__()
-
-        def attention() -> ResidualBranch:
-            layer = MultiHeadAttention(embed_dim, num_heads, dropout=attention_dropout)
-            return ResidualBranch(layer, embed_dim, norm=norm, dropout=dropout)
-
+        attention = partial(MultiHeadAttention, embed_dim, num_heads, dropout=attention_dropout)
         self.self_attention = attention()
         self.cross_attention = attention() if cross_attention else None
-        mlp = Mlp(embed_dim, int(embed_dim * mlp_ratio), dropout)
-        xavier_uniform_(mlp.expand, mlp.contract)
-        self.mlp = ResidualBranch(mlp, embed_dim, norm=norm, dropout=0.0)
+        self.mlp = Mlp(embed_dim, int(embed_dim * mlp_ratio), dropout)
+        xavier_uniform_(self.mlp.expand, self.mlp.contract)
+        self.norms = nn.ModuleList(nn.LayerNorm(embed_dim, eps=NORM_EPS) for _ in range(2 + cross_attention))
+        self.norm_first = norm == "pre"
+        self.dropout = nn.Dropout(dropout)
 
     def forward(
         self,
@@ -107,136 +64,48 @@ class TransformerBlock(nn.Module):
         return_weights: bool = False,
     ) -> tuple[Tokens, Tensor | None, Tensor | None]:
         """Tokens, and the weights of self- and cross-attention with ``return_weights``, else None."""
-        tokens, weights = self.self_attention(tokens, mask=mask, return_weights=return_weights)
         cross_weights = None
+        output, weights = self.self_attention(self._before(tokens, 0), mask=mask, return_weights=return_weights)
+        tokens = self._after(tokens + self.dropout(output), 0)
         if self.cross_attention is not None:
-            tokens, cross_weights = self.cross_attention(
-                tokens, memory, mask=memory_mask, return_weights=return_weights
+            output, cross_weights = self.cross_attention(
+                self._before(tokens, 1), memory, mask=memory_mask, return_weights=return_weights
             )
-        return self.mlp(tokens)[0], weights, cross_weights
+            tokens = self._after(tokens + self.dropout(output), 1)
+        return self._after(tokens + self.mlp(self._before(tokens, -1)), -1), weights, cross_weights
 
+    def _before(self, tokens: Tensor, branch: int) -> Tensor:
+        return self.norms[branch](tokens) if self.norm_first else tokens
 
-class EncoderDecoder(nn.Module):
-    """Encoder, and decoder with cross-attention to the encoder's output, on sequences of vectors.
-
-    ``M = LN(encoder(X))``, ``Z = LN(decoder(Y, M))``. The encoder attends to itself, the decoder to its own past (a
-    causal mask) and to the memory M.
-
-    Reference: Vaswani et al. 2017, section 3.
-    Differs: GELU instead of ReLU; a last layer norm after either stack also in post-norm, as in
-        ``torch.nn.Transformer``, whose function this is with the same weights.
-
-    Arguments:
-        embed_dim: width D of a token.
-        num_heads: number of attention heads.
-        encoder_depth: number of blocks of the encoder.
-        decoder_depth: number of blocks of the decoder.
-        mlp_ratio: width of the MLPs relative to a token.
-        norm: layer norm before each branch ("pre") or after each sum ("post").
-        dropout: probability of dropping a value of a branch in training.
-        attention_dropout: probability of dropping an attention weight in training.
-
-    Raises:
-        ValueError: if ``norm`` is unknown, a depth is not positive, or ``num_heads`` does not divide ``embed_dim``.
-    """
-
-    def __init__(
-        self,
-        embed_dim: int,
-        num_heads: int,
-        *,
-        encoder_depth: int = 2,
-        decoder_depth: int = 2,
-        mlp_ratio: float = 4.0,
-        norm: str = "pre",
-        dropout: float = 0.0,
-        attention_dropout: float = 0.0,
-    ) -> None:
-        super().__init__()
-        if norm not in ("pre", "post"):
-            raise ValueError(f'norm must be "pre" or "post", but is "{norm}"')
-        check_positive(encoder_depth=encoder_depth, decoder_depth=decoder_depth)
-        dropouts = {"dropout": dropout, "attention_dropout": attention_dropout}
-        block = partial(TransformerBlock, embed_dim, num_heads, mlp_ratio, norm=norm, **dropouts)
-        self.encoder = nn.ModuleList(block(cross_attention=False) for _ in range(encoder_depth))
-        self.encoder_norm = nn.LayerNorm(embed_dim, eps=NORM_EPS)
-        self.decoder = nn.ModuleList(block(cross_attention=True) for _ in range(decoder_depth))
-        self.decoder_norm = nn.LayerNorm(embed_dim, eps=NORM_EPS)
-
-    def encode(
-        self, source: Source, *, mask: AnyMask | None = None, return_weights: bool = False
-    ) -> tuple[Source, list[Tensor]]:
-        """Memory, and the weights of every block; none without ``return_weights``."""
-        collected = []
-        for block in self.encoder:
-            source, weights, _ = block(source, mask=mask, return_weights=return_weights)
-            collected.append(weights)
-        return self.encoder_norm(source), collected if return_weights else []
-
-    def decode(
-        self,
-        target: Target,
-        memory: Source,
-        *,
-        mask: AnyMask | None = None,
-        memory_mask: AnyMask | None = None,
-        return_weights: bool = False,
-    ) -> tuple[Target, list[Tensor], list[Tensor]]:
-        """Tokens of the target, and the weights of self- and cross-attention; none without ``return_weights``.
-
-        A causal mask is always applied to the target, in addition to ``mask``.
-        """
-        mask = combine_masks(causal_mask(target.shape[1], device=target.device), mask)
-        options = {"mask": mask, "memory_mask": memory_mask, "return_weights": return_weights}
-        collected = []
-        for block in self.decoder:
-            target, *weights = block(target, memory, **options)
-            collected.append(weights)
-        self_weights, cross_weights = map(list, zip(*collected, strict=True)) if return_weights else ([], [])
-        return self.decoder_norm(target), self_weights, cross_weights
-
-    def forward(
-        self,
-        source: Source,
-        target: Target,
-        *,
-        source_mask: AnyMask | None = None,
-        target_mask: AnyMask | None = None,
-        memory_mask: AnyMask | None = None,
-        return_weights: bool = False,
-    ) -> Target | tuple[Target, TransformerWeights]:
-        """Output of the decoder; with ``return_weights`` also the weights of all attention.
-
-        Arguments:
-            source_mask: mask between source tokens, as that of ``MultiHeadAttention``.
-            target_mask: mask between target tokens, in addition to the causal mask.
-            memory_mask: mask from target tokens to source tokens.
-        """
-        memory, encoder = self.encode(source, mask=source_mask, return_weights=return_weights)
-        output, decoder, cross = self.decode(
-            target, memory, mask=target_mask, memory_mask=memory_mask, return_weights=return_weights
-        )
-        return (output, TransformerWeights(encoder, decoder, cross)) if return_weights else output
+    def _after(self, tokens: Tensor, branch: int) -> Tensor:
+        return tokens if self.norm_first else self.norms[branch](tokens)
 
 
 class Transformer(nn.Module):
     """Encoder-decoder from a source to a target sequence of symbols.
 
-    ``logits[t] = W decoder(sqrt(D) E_target[y_<=t] + PE, encoder(sqrt(D) E_source[x] + PE)) + b``.
+    ``M = LN(encoder(sqrt(D) E_source[x] + PE))``, ``logits[t] = W LN(decoder(sqrt(D) E_target[y_<=t] + PE, M)) + b``.
+    The encoder attends to itself, the decoder to its own past (a causal mask) and to the memory M.
 
     Reference: Vaswani et al. 2017, section 3.
-    Differs: pre-norm by default; source, target and output do not share their embedding; see ``EncoderDecoder``.
+    Differs: pre-norm by default; GELU instead of ReLU; source, target and output do not share their embedding; a last
+        layer norm after either stack also in post-norm, as in ``torch.nn.Transformer``.
 
     Arguments:
         source_vocabulary: number of symbols of the source.
         target_vocabulary: number of symbols of the target, start and stop symbols included.
         embed_dim: width D of a token, even.
-        num_heads, encoder_depth, decoder_depth, mlp_ratio, norm, attention_dropout: see ``EncoderDecoder``.
+        num_heads: number of attention heads.
+        encoder_depth: number of blocks of the encoder.
+        decoder_depth: number of blocks of the decoder.
+        mlp_ratio: width of the MLPs relative to a token.
+        norm: layer norm before each branch ("pre") or after each sum ("post").
         dropout: probability of dropping a value after the position or of a branch, in training.
+        attention_dropout: probability of dropping an attention weight in training.
         max_tokens: length of the longest source or target.
 
     Raises:
-        ValueError: if a size is not positive or an option is unknown.
+        ValueError: if ``norm`` is unknown, a size is not positive, or ``num_heads`` does not divide ``embed_dim``.
     """
 
     positions: Tensor
@@ -257,21 +126,20 @@ class Transformer(nn.Module):
         max_tokens: int = 128,
     ) -> None:
         super().__init__()
+        if norm not in ("pre", "post"):
+            raise ValueError(f'norm must be "pre" or "post", but is "{norm}"')
         check_positive(source_vocabulary=source_vocabulary, target_vocabulary=target_vocabulary)
+        check_positive(encoder_depth=encoder_depth, decoder_depth=decoder_depth)
         self.register_buffer("positions", sinusoidal_encoding(max_tokens, embed_dim), persistent=False)
         self.source_embedding = nn.Embedding(source_vocabulary, embed_dim)
         self.target_embedding = nn.Embedding(target_vocabulary, embed_dim)
         self.dropout = nn.Dropout(dropout)
-        self.encoder_decoder = EncoderDecoder(
-            embed_dim,
-            num_heads,
-            encoder_depth=encoder_depth,
-            decoder_depth=decoder_depth,
-            mlp_ratio=mlp_ratio,
-            norm=norm,
-            dropout=dropout,
-            attention_dropout=attention_dropout,
-        )
+        dropouts = {"dropout": dropout, "attention_dropout": attention_dropout}
+        block = partial(TransformerBlock, embed_dim, num_heads, mlp_ratio, norm=norm, **dropouts)
+        self.encoder = nn.ModuleList(block(cross_attention=False) for _ in range(encoder_depth))
+        self.encoder_norm = nn.LayerNorm(embed_dim, eps=NORM_EPS)
+        self.decoder = nn.ModuleList(block(cross_attention=True) for _ in range(decoder_depth))
+        self.decoder_norm = nn.LayerNorm(embed_dim, eps=NORM_EPS)
         self.head = nn.Linear(embed_dim, target_vocabulary)
         for embedding in (self.source_embedding, self.target_embedding):
             nn.init.normal_(embedding.weight, std=embed_dim**-0.5)
@@ -291,20 +159,18 @@ class Transformer(nn.Module):
         Arguments:
             target: ``(batch, target_tokens)``, the start symbol first; symbol t attends to those up to t.
             source_lengths: number of symbols of each source before its padding; None without padding.
+            target_lengths: the same for each target.
+            return_weights: also return the weights of all attention.
 
         Raises:
             ValueError: if a sequence is longer than ``max_tokens``.
         """
         source_mask = _padding_mask(source, source_lengths)
-        output = self.encoder_decoder(
-            self._embed(source, self.source_embedding),
-            self._embed(target, self.target_embedding),
-            source_mask=source_mask,
-            target_mask=_padding_mask(target, target_lengths),
-            memory_mask=source_mask,
-            return_weights=return_weights,
-        )
-        return (self.head(output[0]), output[1]) if return_weights else self.head(output)
+        memory, encoder = self._encode(source, source_mask, return_weights=return_weights)
+        target_mask = _padding_mask(target, target_lengths)
+        tokens, decoder, cross = self._decode(target, memory, target_mask, source_mask, return_weights=return_weights)
+        logits = self.head(tokens)
+        return (logits, TransformerWeights(encoder, decoder, cross)) if return_weights else logits
 
     @torch.no_grad()
     def decode_greedily(
@@ -326,16 +192,47 @@ class Transformer(nn.Module):
             max_tokens: largest number of symbols, the stop symbol included; at most the maximum of the model.
         """
         source_mask = _padding_mask(source, source_lengths)
-        memory, _ = self.encoder_decoder.encode(self._embed(source, self.source_embedding), mask=source_mask)
+        memory, _ = self._encode(source, source_mask)
         generated = torch.full((len(source), 1), start_token, dtype=torch.long, device=source.device)
         stopped = torch.zeros(len(source), dtype=torch.bool, device=source.device)
         while generated.shape[1] <= max_tokens and not stopped.all():
-            target = self._embed(generated, self.target_embedding)
-            output, _, _ = self.encoder_decoder.decode(target, memory, memory_mask=source_mask)
-            symbols = self.head(output[:, -1]).argmax(dim=-1).masked_fill(stopped, stop_token)
+            tokens, _, _ = self._decode(generated, memory, None, source_mask)
+            symbols = self.head(tokens[:, -1]).argmax(dim=-1).masked_fill(stopped, stop_token)
             stopped = stopped | (symbols == stop_token)
             generated = torch.cat([generated, symbols[:, None]], dim=1)
         return generated[:, 1:]
+
+    def _encode(
+        self, source: Tensor, mask: Tensor | None, *, return_weights: bool = False
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Memory, and the weights of every block; none without ``return_weights``."""
+        tokens, collected = self._embed(source, self.source_embedding), []
+        for block in self.encoder:
+            tokens, weights, _ = block(tokens, mask=mask, return_weights=return_weights)
+            collected.append(weights)
+        return self.encoder_norm(tokens), collected if return_weights else []
+
+    def _decode(
+        self,
+        target: Tensor,
+        memory: Tensor,
+        mask: Tensor | None,
+        memory_mask: Tensor | None,
+        *,
+        return_weights: bool = False,
+    ) -> tuple[Tensor, list[Tensor], list[Tensor]]:
+        """Tokens of the target, and the weights of self- and cross-attention; none without ``return_weights``."""
+        tokens = self._embed(target, self.target_embedding)
+        mask = combine_masks(causal_mask(target.shape[1], device=target.device), mask)
+        collected, collected_cross = [], []
+        for block in self.decoder:
+            tokens, weights, cross_weights = block(
+                tokens, memory, mask=mask, memory_mask=memory_mask, return_weights=return_weights
+            )
+            collected.append(weights)
+            collected_cross.append(cross_weights)
+        tokens = self.decoder_norm(tokens)
+        return (tokens, collected, collected_cross) if return_weights else (tokens, [], [])
 
     def _embed(self, symbols: Tensor, embedding: nn.Embedding) -> Tensor:
         tokens = symbols.shape[1]

@@ -22,10 +22,10 @@ from vit_vs_cnn.attention.positions import (
 from vit_vs_cnn.attention.relative import QuadraticBias, RelativeBias
 from vit_vs_cnn.models.attention_options import (
     POOLS,
+    POSITIONS,
     WindowSize,
     check_initialization,
     check_score,
-    make_additive_position,
     make_inner_attention,
     make_windows,
 )
@@ -133,6 +133,7 @@ class VisionTransformer(TimmInterface):
         super().__init__()
         check_positive(in_channels=in_channels, num_classes=num_classes, embed_dim=embed_dim, depth=depth)
         check_choice("pool", pool, POOLS)
+        check_choice("position", position, POSITIONS)
         if registers < 0:
             raise ValueError(f"registers must not be negative, but is {registers}")
         if pool == "class" and class_token is False:
@@ -153,18 +154,12 @@ class VisionTransformer(TimmInterface):
         self.norm_before_pool = norm_before_pool
         self.initialisation = initialisation
         self.num_classes = num_classes
-        self.patch_embedding = PatchEmbedding(
-            image_size,
-            patch_size,
-            in_channels,
-            embed_dim,
-            stem,
-            bias=not pre_norm,
-        )
+        self.patch_embedding = PatchEmbedding(image_size, patch_size, in_channels, embed_dim, stem, bias=not pre_norm)
         grid = (self.grid_size, self.num_prefix_tokens)
         self.class_token = nn.Parameter(torch.empty(embed_dim)) if has_class_token else None
         self.registers = nn.Parameter(torch.empty(registers, embed_dim)) if registers else None
-        self.position = make_additive_position(position, self.grid_size, int(has_class_token), embed_dim)
+        additive = {"learned": LearnedPosition, "sincos": SinusoidalPosition}.get(position)
+        self.position = additive(self.grid_size, embed_dim, int(has_class_token)) if additive else None
         is_conditional = position == "conditional"
         conditional_position = ConditionalPosition(grid[0], embed_dim, grid[1]) if is_conditional else None
         head_dim = embed_dim // max(num_heads, 1)

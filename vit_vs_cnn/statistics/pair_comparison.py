@@ -193,7 +193,10 @@ def compare_models(
     unstable = None
     if any(0 < failed < len(side) for failed, side in zip(failed_runs, (first, second), strict=True)):
         test, p_value = ComparisonTest.FISHER, fisher_exact(failed_runs[0], len(first), failed_runs[1], len(second))
-        unstable = _unstable_training(names, failed_runs, (len(first), len(second)))
+        counts = zip(failed_runs, (len(first), len(second)), names, strict=True)
+        text = " and ".join(f"{failed} of {runs} runs of {name}" for failed, runs, name in counts)
+        text = f"training is unstable: {text} learned nothing. Mean accuracies are therefore not compared"
+        unstable = Obstacle(ObstacleKind.UNSTABLE_TRAINING, text)
     comparison = PairComparison(
         first=names[0],
         second=names[1],
@@ -236,12 +239,6 @@ def too_few_images(images: int) -> Obstacle | None:
         ObstacleKind.FEW_IMAGES,
         f"{count} cannot show any difference; at least {MIN_TEST_IMAGES_FOR_CONCLUSION} are needed",
     )
-
-
-def _unstable_training(names: tuple[str, str], failed: tuple[int, int], runs: tuple[int, int]) -> Obstacle:
-    counts = " and ".join(f"{f} of {k} runs of {name}" for name, f, k in zip(names, failed, runs, strict=True))
-    text = f"training is unstable: {counts} learned nothing. Mean accuracies are therefore not compared"
-    return Obstacle(ObstacleKind.UNSTABLE_TRAINING, text)
 
 
 def adjust_comparisons(comparisons: Sequence[PairComparison], *, planned: int | None = None) -> list[PairComparison]:

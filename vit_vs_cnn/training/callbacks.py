@@ -13,7 +13,7 @@ from torch import nn
 from vit_vs_cnn.devices import synchronize
 from vit_vs_cnn.errors import InputError, Interrupted
 from vit_vs_cnn.files import add_file_name, partial_path, publish_file
-from vit_vs_cnn.models.features import find_batch_norms, list_layers
+from vit_vs_cnn.models.features import list_layers
 from vit_vs_cnn.training.metrics_csv import MetricsCsv
 
 #: Checkpoint keys: True if the run stopped before the end of its budget; metrics that the last step logged.
@@ -213,9 +213,8 @@ class FrozenLayers(Callback):
             if name in frozen:
                 parameter.requires_grad_(False)
         names = {name for layer in layers for name in layer}
-        self._norms = [
-            norm for name, norm in find_batch_norms(network).items() if _is_frozen(name, names=names, frozen=frozen)
-        ]
+        norms = {name: module for name, module in network.named_modules() if hasattr(module, "running_mean")}
+        self._norms = [norm for name, norm in norms.items() if _is_frozen(name, names=names, frozen=frozen)]
 
     def on_train_batch_start(self, trainer: lightning.Trainer, *_: Any) -> None:
         for norm in self._norms:

@@ -9,8 +9,7 @@ from typing import Any
 import lightning
 from lightning.pytorch.callbacks import Callback, ProgressBar
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, Task, TextColumn, TimeRemainingColumn
-from rich.text import Text
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from vit_vs_cnn.files import write_text
 
@@ -18,13 +17,6 @@ from vit_vs_cnn.files import write_text
 FINISHING = "finishing"
 #: Without a terminal: largest number of lines of a run, and smallest number of seconds between two lines.
 MAX_PROGRESS_LINES, MIN_SECONDS_BETWEEN_LINES = 5, 2.0
-
-
-class _TimeLeft(TimeRemainingColumn):
-    """Remaining time; "finishing" after the last step, during validation."""
-
-    def render(self, task: Task) -> Text:
-        return Text(FINISHING) if task.finished else super().render(task)
 
 
 class RunProgress(ProgressBar):
@@ -57,7 +49,7 @@ class RunProgress(ProgressBar):
             MofNCompleteColumn(),
             TextColumn("{task.fields[note]}", markup=False),
         )
-        self._bar = Progress(*columns, _TimeLeft(), console=self.console, transient=True)
+        self._bar = Progress(*columns, TimeRemainingColumn(), console=self.console, transient=True)
         self._bar.add_task(self.title, total=trainer.max_steps, completed=trainer.global_step, note="")
         self._bar.start()
 

@@ -85,9 +85,3 @@ def test_positions_are_trained_and_are_no_more_than_the_window_has():
     weights = layer.attention_weights(torch.randn(1, 3, 6, 6))
     assert weights.shape == (1, 9, 36, 36)
     assert (weights.sum(-1) <= 1 + 1e-6).all()
-
-
-@pytest.mark.parametrize("options", [{"form": "quadratic"}, {"released": True}, {"sharpness": 3.0}, {"num_heads": 0}])
-def test_options_that_exclude_learned_centers_are_refused(options):
-    with pytest.raises(ValueError, match="num_heads must be at least 1"):
-        ConvolutionalAttention(3, 5, 3, **{"num_heads": 2, **options})

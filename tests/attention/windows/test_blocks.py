@@ -56,15 +56,6 @@ def test_unshifted_windows_are_attention_in_each_by_itself():
         torch.testing.assert_close(output[:, :, row : row + 3, col : col + 2].flatten(2, 3), expected)
 
 
-def test_rolling_never_brings_far_sides_together():
-    _, weights = block_attention(*inputs(8 * 8), grid_size=(8, 8), window_size=4, shift=2, return_weights=True)
-    weights = weights.unflatten(2, (8, 8)).unflatten(4, (8, 8))
-    assert not weights[:, :, 0, 0, 2:].any()
-    assert not weights[:, :, 0, 0, :, 2:].any()
-    assert (weights[:, :, 0, 0, :2, :2] > 0).all()
-    assert (weights[:, :, 3, 4, 2:6, 2:6] > 0).all()
-
-
 @pytest.mark.parametrize("shifted", [False, True])
 def test_a_layer_without_prefix_tokens_is_the_function_and_prefix_tokens_attend_to_all(shifted):
     rows, cols = 3, 5

@@ -150,46 +150,6 @@ def test_zero_boundary_has_the_closed_form_of_window_attention(path, beta):
     assert torch.autograd.grad(output.sum(), bias)[0].isfinite().all()
 
 
-def test_one_hot_head_at_the_edge_gives_zeros_and_finite_gradients(path):
-    rows, cols = 9, 10
-    tensors = inputs(rows * cols, heads=1)
-    bias = torch.full((1, 3, 3), -torch.inf, dtype=torch.float64)
-    bias[0, 0, 0] = 0.0  # looks up and left: nothing is there in the first row and column
-    output = local_attention(*tensors, grid_size=(rows, cols), window_size=3, bias=bias.requires_grad_())
-    output = output.unflatten(2, (rows, cols))
-    assert not output[:, :, 0].any()
-    assert not output[:, :, :, 0].any()
-    torch.testing.assert_close(output[:, :, 1:, 1:], tensors[2].unflatten(2, (rows, cols))[:, :, :-1, :-1])
-    gradients = torch.autograd.grad(output.square().sum(), [*tensors, bias])
-    assert all(gradient.isfinite().all() for gradient in gradients)
-
-
-def test_weights_are_zero_outside_and_sum_to_one_unless_padding_takes_a_share():
-    tensors = inputs(15)
-    for boundary in BOUNDARIES:
-        options = {"grid_size": (3, 5), "window_size": (1, 3), "boundary": boundary}
-        output, weights = local_attention(*tensors, **options, return_weights=True)
-        torch.testing.assert_close(weights @ tensors[2], output, rtol=0, atol=1e-12)
-        sums = weights.sum(-1)
-        if boundary == "zero":
-            assert (sums[:, :, 0] < 1).all()  # the first of a row
-            sums = sums[:, :, 1:4]
-        torch.testing.assert_close(sums, torch.ones_like(sums))
-        assert not weights[:, :, 7, :5].any()  # the middle of the grid does not attend to the row above
-
-
-@pytest.mark.parametrize("boundary", BOUNDARIES)
-def test_gradcheck_of_both_paths(path, boundary):
-    tensors = inputs(9 * 2, heads=2, batch=1)
-    bias = torch.randn(2, 3, 2, dtype=torch.float64, requires_grad=True)
-
-    def attend(queries, keys, values, bias):
-        options = {"grid_size": (9, 2), "window_size": (3, 2), "boundary": boundary}
-        return local_attention(queries, keys, values, bias=bias, **options)
-
-    assert torch.autograd.gradcheck(attend, (*tensors, bias), fast_mode=True)
-
-
 def test_autocast_reaches_both_paths(path):
     tensors = [tensor.detach().float().requires_grad_() for tensor in inputs(17 * 13)]
     with torch.autocast("cpu", torch.bfloat16):

@@ -30,13 +30,13 @@ def convolving(
 def convolution_layer(grid_size: tuple[int, int], embed_dim: int, heads: int = 9) -> MultiHeadAttention:
     torch.manual_seed(3)
     relative = QuadraticBias(grid_size, heads)
-    return convolving(MultiHeadAttention(embed_dim, heads, head_dim=embed_dim, relative_position=relative).double())
+    return convolving(MultiHeadAttention(embed_dim, heads, relative_position=relative).double())
 
 
 def content_layer(embed_dim: int, heads: int = 9) -> MultiHeadAttention:
     """Sharp attention by content alone."""
     torch.manual_seed(4)
-    layer = MultiHeadAttention(embed_dim, heads, head_dim=embed_dim).double()
+    layer = MultiHeadAttention(embed_dim, heads).double()
     for projection in (layer.query_projection, layer.key_projection):
         nn.init.normal_(projection.weight, std=1.0)
     return layer

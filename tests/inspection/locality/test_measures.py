@@ -85,10 +85,10 @@ def test_each_share_is_found_where_there_is_nothing_else_and_shares_sum_to_one(p
 
 
 def test_a_convolution_is_all_relative_and_content_attention_all_content():
-    inputs = torch.randn(53, 35, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+    inputs = torch.randn(53, 35, 54, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
     with torch.no_grad():
-        _, convolved = convolution_layer(GRID, 6)(inputs, return_weights=True)
-        _, content = content_layer(6)(inputs, return_weights=True)
+        _, convolved = convolution_layer(GRID, 54)(inputs, return_weights=True)
+        _, content = content_layer(54)(inputs, return_weights=True)
     assert (measured(convolved)["relative"] - 1).abs().max() < 1e-12
     assert measured(content)["content"].min() > 0.8
 

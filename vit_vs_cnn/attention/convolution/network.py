@@ -14,16 +14,7 @@ from vit_vs_cnn.attention.convolution.layer import ConvolutionalAttention
 NUM_CHECK_IMAGES = 2
 
 
-def conv2d_to_attention(
-    conv: nn.Conv2d,
-    *,
-    form: str = "window",
-    sharpness: float | None = None,
-    head_dim: int | None = None,
-    window_size: Size2d | None = None,
-    released: bool = False,
-    num_heads: int | None = None,
-) -> ConvolutionalAttention:
+def conv2d_to_attention(conv: nn.Conv2d, **options: Any) -> ConvolutionalAttention:
     """Multi-head attention that computes the same as a convolution; see ``ConvolutionalAttention``.
 
     Reference: Cordonnier, Loukas & Jaggi 2020, theorem 1.
@@ -31,9 +22,8 @@ def conv2d_to_attention(
 
     Arguments:
         conv: convolution with padding of zeros, if any.
-        form, sharpness, window_size, released, num_heads: as of ``ConvolutionalAttention``.
-        head_dim: None for the same function; less than the rank for the best approximation (the singular values
-            that are left out are its error, ``unexplained_energy``).
+        options: form, sharpness, window_size, head_dim, released and num_heads of ``ConvolutionalAttention``. With a
+            ``head_dim`` below the rank it is the best approximation (its error: ``unexplained_energy``).
 
     Raises:
         ValueError: if the module is not a plain ``nn.Conv2d`` with padding of zeros, or as ``ConvolutionalAttention``.
@@ -49,12 +39,7 @@ def conv2d_to_attention(
         dilation=conv.dilation,
         groups=conv.groups,
         bias=conv.bias is not None,
-        form=form,
-        sharpness=sharpness,
-        window_size=window_size,
-        head_dim=head_dim,
-        released=released,
-        num_heads=num_heads,
+        **options,
     ).to(conv.weight)
     attention.set_kernel(conv.weight.detach())
     if conv.bias is not None and attention.output_bias is not None:
@@ -67,12 +52,9 @@ def network_to_attention(
     model: nn.Module,
     *,
     image_size: Size2d,
-    form: str = "window",
-    sharpness: float | None = None,
     head_dim: int | None = None,
     window_size: int | None = None,
-    released: bool = False,
-    num_heads: int | None = None,
+    **options: Any,
 ) -> nn.Module:
     """Copy of a network, in evaluation mode, in which attention computes every ``nn.Conv2d``.
 
@@ -84,11 +66,11 @@ def network_to_attention(
     Arguments:
         model: network of ``nn.Conv2d`` layers that returns one tensor: ours or one of timm's.
         image_size: (rows, cols) of the random images, or one number.
-        form, sharpness, released, num_heads: as in ``conv2d_to_attention``.
         head_dim: None for the same function; less than the rank for the best approximation of every kernel. Layers
             whose kernels have no higher rank keep full rank.
         window_size: window of the kernels that are smaller. Larger kernels and 1x1 kernels have windows of their own
             size.
+        options: as in ``conv2d_to_attention``.
 
     Raises:
         ValueError: if the model has no convolution or one that is not a plain ``nn.Conv2d``, if
@@ -98,14 +80,13 @@ def network_to_attention(
     first = _check_layers(model)
     reference = copy.deepcopy(model).eval()
     rows_and_cols = as_rows_and_cols("image_size", image_size)
-    options = {"form": form, "sharpness": sharpness, "released": released, "num_heads": num_heads}
     network = _replace_convolutions(reference, head_dim=head_dim, window_size=window_size, **options)
     if first.weight.is_meta:
         return network
     generator = torch.Generator().manual_seed(0)
     images = torch.randn(NUM_CHECK_IMAGES, first.in_channels, *rows_and_cols, generator=generator).to(first.weight)
     exact = network
-    if sharpness is not None or head_dim is not None or released or num_heads is not None:
+    if head_dim is not None or any(options.get(name) for name in ("sharpness", "released", "num_heads")):
         with torch.random.fork_rng(devices=[]):  # new layers are initialized before their kernels are set
             exact = _replace_convolutions(reference)
     _check_same_function(reference, exact, images)

@@ -74,9 +74,9 @@ def block_attention(
     """
     blocks = _make_blocks(queries, grid_size, window_size, shift, bias)
     if return_weights:
-        token_mask = window_mask(blocks.grid_size, blocks.window_size, blocks.shift).to(queries.device)
         token_bias = None if bias is None else _expand_bias(blocks, bias)
-        return attend(queries, keys, values, mask=token_mask, bias=token_bias, return_weights=True)
+        mask = window_mask(*blocks).to(queries.device)
+        return attend(queries, keys, values, mask=mask, bias=token_bias, return_weights=True)
     heads = queries.shape[1]
     mask = window_bias = None
     if any(blocks.shift) or any(blocks.margins):
@@ -102,7 +102,7 @@ def window_mask(
 ) -> Bool[Tensor, "tokens tokens"]:
     """Mask that is True between tokens of the same window."""
     window = _window_of_tokens(grid_size, window_size, shift)
-    return (window[:, :, None] == window[:, None, :]).all(dim=0)
+    return (window[:, None] == window).all(dim=-1)
 
 
 def _make_blocks(queries: Tensor, grid_size: Size2d, window_size: Size2d, shift: Size2d, bias: Tensor | None) -> Blocks:
@@ -123,18 +123,18 @@ def _make_blocks(queries: Tensor, grid_size: Size2d, window_size: Size2d, shift:
 
 def _window_of_tokens(
     grid_size: tuple[int, int], window_size: tuple[int, int], shift: tuple[int, int]
-) -> Int[Tensor, "2 tokens"]:
+) -> Int[Tensor, "tokens 2"]:
     """(rows, cols) of the window of each token."""
     axes = (
         (torch.arange(size) - move).div(window, rounding_mode="floor")
         for size, window, move in zip(grid_size, window_size, shift, strict=True)
     )
-    return torch.cartesian_prod(*axes).mT
+    return torch.cartesian_prod(*axes)
 
 
 def _block_mask(blocks: Blocks, device: torch.device) -> Bool[Tensor, "windows queries keys"]:
     """Mask for the rolled and cut grid, in which a window may contain tokens of several true windows and padding."""
-    window = _window_of_tokens(*blocks).mT[None, None].to(device)
+    window = _window_of_tokens(*blocks)[None, None].to(device)
     window = _cut(blocks, window + 2)  # no token is in window 0, which the padding then is
     return (window[0, :, :, None] == window[0, :, None, :]).all(dim=-1)
 
@@ -189,23 +189,16 @@ class BlockWindow(GridLayer):
         relative_position: RelativePosition | None = None,
         return_weights: bool = False,
     ) -> tuple[HeadValues, TokenWeights | None]:
-        rows, cols = size = self.grid_size
-        window = min(self.window_size[0], rows), min(self.window_size[1], cols)
-        shift = (
-            window[0] // 2 if self.shifted and window[0] < rows else 0,
-            window[1] // 2 if self.shifted and window[1] < cols else 0,
-        )
+        size = self.grid_size
+        window = min(self.window_size[0], size[0]), min(self.window_size[1], size[1])
+        row, col = (w // 2 if self.shifted and w < s else 0 for w, s in zip(window, size, strict=True))
+        shift = (row, col)
         if self.num_prefix_tokens or return_weights:
             bias = None if relative_position is None else relative_position.token_bias()
-            mask = self._pad(window_mask(size, window, shift)).to(queries.device)
+            prefix = self.num_prefix_tokens
+            mask = F.pad(window_mask(size, window, shift), (prefix, 0, prefix, 0), value=True).to(queries.device)
             return attend(queries, keys, values, mask=mask, bias=bias, return_weights=return_weights)
         bias = None
         if relative_position is not None:
             bias = relative_position.bias_at_offsets(range(1 - window[0], window[0]), range(1 - window[1], window[1]))
         return block_attention(queries, keys, values, grid_size=size, window_size=window, shift=shift, bias=bias)
-
-    def _pad(self, mask: Tensor) -> Tensor:
-        return F.pad(mask, (self.num_prefix_tokens, 0, self.num_prefix_tokens, 0), value=True)
-
-    def extra_repr(self) -> str:
-        return f"window_size={self.window_size}, shifted={self.shifted}"

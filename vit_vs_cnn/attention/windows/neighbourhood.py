@@ -1,10 +1,12 @@
 """Sliding windows: the keys that each query of a grid attends to, and the index of the bias for each pair."""
 
+import math
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from einops import rearrange
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from vit_vs_cnn.attention.arguments import Size2d, as_rows_and_cols, check_choice
@@ -35,6 +37,11 @@ class Neighbourhood(NamedTuple):
         """Offsets from a query to its keys, by rows and by cols."""
         rows, cols = (range(-((size - 1) // 2), size // 2 + 1) for size in self.window_size)
         return rows, cols
+
+    def bias_table(self, queries: Tensor, bias: Tensor | None) -> Float[Tensor, "bias_heads entries"]:
+        """Flattened bias, and minus infinity for pairs outside the window; one row for all heads without a bias."""
+        entries = bias.flatten(1) if bias is not None else queries.new_zeros(1, math.prod(self.window_size))
+        return F.pad(entries.to(queries.dtype), (0, 1), value=-torch.inf)
 
     def check_shapes(self, queries: Tensor, bias: Tensor | None) -> None:
         """Raise ValueError unless there is a query for each patch, and the bias has an entry for each offset."""

@@ -157,7 +157,7 @@ def masked_window_attention(
     """
     tokens = queries.shape[2]
     num_prefix_tokens = tokens - neighbourhood.patches
-    table = _bias_table(neighbourhood, queries, bias)
+    table = neighbourhood.bias_table(queries, bias)
     index = bias_index_matrix(neighbourhood, queries.device)
     token_bias = table.index_select(1, index.flatten()).view(len(table), *index.shape)
     token_bias = add_prefix_bias(token_bias, prefix_bias, num_prefix_tokens)
@@ -172,15 +172,6 @@ def masked_window_attention(
         return output, None
     weights = weights[..., :tokens]
     return weights @ values[:, :, :tokens], weights  # the weights that are returned, so that gradients reach them
-
-
-def _bias_table(
-    neighbourhood: Neighbourhood, queries: Tensor, bias: Tensor | None
-) -> Float[Tensor, "bias_heads entries"]:
-    """Flattened bias, and minus infinity for pairs outside the window; one row for all heads without a bias."""
-    rows, cols = neighbourhood.window_size
-    entries = queries.new_zeros(1, rows * cols) if bias is None else bias.flatten(1).to(queries.dtype)
-    return F.pad(entries, (0, 1), value=-torch.inf)
 
 
 def _outside_scores(neighbourhood: Neighbourhood, table: Tensor) -> Float[Tensor, "bias_heads queries"]:
@@ -243,6 +234,3 @@ class SlidingWindow(GridLayer):
             queries, keys, values, grid_size=size, window_size=window, boundary=self.boundary, bias=bias
         )
         return output, None
-
-    def extra_repr(self) -> str:
-        return f'window_size={self.window_size}, boundary="{self.boundary}"'

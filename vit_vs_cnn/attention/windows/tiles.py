@@ -328,9 +328,11 @@ def tiled_attention(
     if is_cast:  # the backward pass is not under autocast: its inputs must be of one type
         queries, keys, values = (x.to(torch.get_autocast_dtype(device)) for x in (queries, keys, values))
     grid = tile_grid(neighbourhood, queries.device)
-    entries = queries.new_zeros(1, neighbourhood.window_size[0] * neighbourhood.window_size[1])
-    entries = F.pad(entries if bias is None else bias.flatten(1).to(queries.dtype), (0, 1), value=-torch.inf)
-    patterns = entries.index_select(1, grid.bias_index.flatten()).view(-1, *grid.bias_index.shape)
+    patterns = (
+        neighbourhood.bias_table(queries, bias)
+        .index_select(1, grid.bias_index.flatten())
+        .view(-1, *grid.bias_index.shape)
+    )
     inputs = [x.unflatten(2, neighbourhood.grid_size) for x in (queries, keys, values)]
     if neighbourhood.boundary == "zero":
         inputs[1:] = (_add_halo(x, neighbourhood) for x in inputs[1:])
