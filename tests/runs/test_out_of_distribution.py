@@ -74,7 +74,7 @@ def test_auroc_is_that_of_sklearn():
 
 
 def test_too_few_or_unusable_images_have_no_score():
-    with pytest.raises(ValueError, match="needs 19 images, got 18"):
+    with pytest.raises(ValueError, match="expected at least 19 images, got 18"):
         fitted(validation=18)
     assert fitted(validation=19) is not None
     images, features = sampled(30, 1)
