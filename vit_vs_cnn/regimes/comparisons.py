@@ -73,7 +73,7 @@ def compare_all(
                 is_primary = single_pair and size == measured.sizes[-1]
                 analysis = PlannedAnalysis(tuple(shared), ComparisonRules(obstacle=obstacle, is_primary=is_primary))
             first, second = (measured.scores(name, size, analysis.seeds) for name in names)
-            failed = measured.count_failed(first), measured.failed_runs(second)
+            failed = measured.count_failed(first), measured.count_failed(second)
             variance = None if any(failed) else _seed_variance(measured, names, size, analysis.seeds)
             options = {"seed_variance": variance, "test_train_ratio": measured.test_train_ratio, "failed_runs": failed}
             comparison = compare_models(names, first, second, **options, rules=analysis.rules)
