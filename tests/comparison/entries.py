@@ -53,7 +53,7 @@ def entry(
         "path": Path("nowhere.ckpt"),
         "network": changes.pop("network", None) or TinyCnn(seed=seed).eval(),
         "about": CheckpointInfo({"name": name}, CLASSES, (3, 16, 24), [mean] * 3, [std] * 3),
-        "seen": NO_TRAINING_IMAGES,
+        "training_hashes": NO_TRAINING_IMAGES,
     }
     trained |= {key: changes.pop(key) for key in [*trained, "warnings"] if key in changes}
     values = {

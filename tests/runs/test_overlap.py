@@ -47,7 +47,7 @@ def swapped(tmp_path_factory) -> Path:
 
 
 def test_a_checkpoint_says_which_images_it_was_trained_on(swapped):
-    seen = open_network(swapped).seen
+    seen = open_network(swapped).training_hashes
     assert seen.is_whole
     pool = ExperimentData(experiment_from_dict(tiny_config(Path("nowhere"), data=IMAGES)).data)
     assert np.array_equal(seen.hashes, np.unique(pool.test_hashes(0)))
@@ -61,7 +61,7 @@ def test_weights_that_have_seen_the_test_images_are_refused_before_anything_is_t
 
 def test_what_the_weights_began_with_counts_too(swapped, tmp_path):
     between = _run(tmp_path / "between", start=swapped, seed=9)  # on images that nobody else has
-    assert open_network(between).seen.is_whole
+    assert open_network(between).training_hashes.is_whole
     with pytest.raises(InputError, match=r"60 of the 60 images that .* is tested on"):
         _run(tmp_path, start=between)
 
@@ -77,7 +77,7 @@ def test_weights_of_which_nothing_is_known_are_warned_of(swapped, tmp_path):
     del contents["vit_vs_cnn"][CHECKPOINT_KEY_TRAINING_HASHES]
     torch.save(contents, tmp_path / "older.ckpt")
     after = _run(tmp_path, start=tmp_path / "older.ckpt")
-    assert not open_network(after).seen.is_whole
+    assert not open_network(after).training_hashes.is_whole
     result = read_result(after.parents[1] / "result.json")
     assert result.start.start_history_known is False
     assert any("that CNN started from are not recorded" in text for text in analyze([result]).warnings())

@@ -45,7 +45,7 @@ def unfair_differences(entries: Sequence[ComparisonEntry], test_evaluations: Map
     warnings = [warning for entry in entries for warning in entry.trained.warnings]
     warnings += [f"it is not known how {name} was trained" for name in groups if name not in configs]
     if unrecorded := dict.fromkeys(
-        entry.group for entry in entries if entry.group in configs and not entry.trained.seen.is_whole
+        entry.group for entry in entries if entry.group in configs and not entry.trained.training_hashes.is_whole
     ):
         warnings.append(
             f"it is not known on which images {', '.join(unrecorded)} was trained: test images may be among them"

@@ -405,7 +405,7 @@ def _entry_of_run(trained: TrainedNetwork, names: tuple[str, str], data: _TestIm
     is_in_its_folder = folder.name == cell.folder.name and (folder / "result.json").exists()
     result = read_result(folder / "result.json") if is_in_its_folder else None
     subset, test_hashes = pool.draw(cell.train_size, cell.seed), pool.test_hashes(cell.seed)
-    if leaked := trained.seen.count_in(test_hashes, except_for=pool.trainable_hashes(cell.seed)):
+    if leaked := trained.training_hashes.count_in(test_hashes, except_for=pool.trainable_hashes(cell.seed)):
         raise InputError(
             f"{path} was trained on {leaked:,} of the {len(test_hashes):,} test images: it is not compared"
         )
@@ -418,7 +418,7 @@ def _entry_of_run(trained: TrainedNetwork, names: tuple[str, str], data: _TestIm
         )
     if objection is not None:
         warnings.append(objection.text)
-    if duplicates := trained.seen.count_in(test_hashes):
+    if duplicates := trained.training_hashes.count_in(test_hashes):
         warnings.append(
             f"{path} was trained on {duplicates:,} of the {len(test_hashes):,} test images, which its data hold twice"
         )

@@ -84,7 +84,7 @@ def _write(trained: TrainedNetwork, formats: list[str], folder: Path) -> list[Ex
     config = {
         **asdict(about),
         "origin": trained.cell.to_dict(),
-        CHECKPOINT_KEY_TRAINING_HASHES: trained.seen.to_dict(),
+        CHECKPOINT_KEY_TRAINING_HASHES: trained.training_hashes.to_dict(),
         **held_out.to_dict(),
     }
     (folder / "config.json").write_text(json.dumps({"vit_vs_cnn": config}, indent=1) + "\n", encoding="utf-8")

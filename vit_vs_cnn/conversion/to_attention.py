@@ -104,7 +104,7 @@ def convert_to_attention(
     errors = None
     if options.get("num_heads") is not None and training is not None:
         errors = _fit_to_outputs(converted, trained, training)
-    origin = {"origin": trained.cell.to_dict(), CHECKPOINT_KEY_TRAINING_HASHES: trained.seen.to_dict()}
+    origin = {"origin": trained.cell.to_dict(), CHECKPOINT_KEY_TRAINING_HASHES: trained.training_hashes.to_dict()}
     origin |= {"converted_from": hash_weights(trained.network)}
     normalise = trained.normalise
     before, after = (predict(network, images, normalise).logits for network in (trained.network, converted))

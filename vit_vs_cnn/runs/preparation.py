@@ -200,10 +200,10 @@ def check_start_overlap(
         uses["tested on"] = (data.test_hashes(run.seed), data.trainable_hashes(run.seed))
     count = 0
     for use, (scored, own) in uses.items():  # the scored images are the last
-        if (count := weights.seen.count_in(scored, except_for=own)) > allowed:
+        if (count := weights.training_hashes.count_in(scored, except_for=own)) > allowed:
             hint = f"; weights.max_known_overlap: {count} allows it, and the report contains it"
             raise InputError(
                 f"contenders.{run.contender}.{setting}: the weights of {name} were trained on {count:,} of the "
                 f"{len(scored):,} images that {run.name} is {use}; it needs others{hint * (setting == 'weights')}"
             )
-    return weights.seen, count
+    return weights.training_hashes, count

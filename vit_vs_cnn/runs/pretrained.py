@@ -55,7 +55,7 @@ class PretrainedWeights:
     std: list[float] | None = None
     interpolation: str = "bicubic"
     crop_pct: float = 1.0
-    seen: TrainingImageHashes = UNKNOWN_TRAINING_IMAGES
+    training_hashes: TrainingImageHashes = UNKNOWN_TRAINING_IMAGES
 
     @cached_property
     def identity(self) -> dict[str, Any]:
@@ -146,7 +146,14 @@ def _from_network(network: TrainedNetwork, source: str) -> PretrainedWeights:
     preprocessing = {name: model[name] for name in ("interpolation", "crop_pct") if name in model}
     state = unwrap(network.network).state_dict()
     return PretrainedWeights(
-        network.name, source, state, size, about.mean, about.std, **preprocessing, seen=network.seen
+        network.name,
+        source,
+        state,
+        size,
+        about.mean,
+        about.std,
+        **preprocessing,
+        training_hashes=network.training_hashes,
     )
 
 

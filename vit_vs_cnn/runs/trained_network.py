@@ -220,7 +220,7 @@ class TrainedNetwork:
     resize: Resize = "crop"
     step: int | None = None
     origin: Run | None = None
-    seen: TrainingImageHashes = UNKNOWN_TRAINING_IMAGES
+    training_hashes: TrainingImageHashes = UNKNOWN_TRAINING_IMAGES
     warnings: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -456,7 +456,7 @@ def _open_run(path: Path, trust: bool | str) -> TrainedNetwork:
         resize=resize.get(data.kind, data.own.resize),
         step=step if isinstance(step, int) else None,
         origin=run,
-        seen=read_training_hashes(metadata),
+        training_hashes=read_training_hashes(metadata),
     )
 
 
