@@ -572,6 +572,8 @@ def locality(
         for number, rows_of_run in enumerate(runs, start=1):
             report_progress(f"measured: {number} of {len(results)}")
             rows += rows_of_run
+        if not rows:
+            raise InputError(f"{source}: no finished run has a network with attention")
         measured = Locality(f"Locality study: {source.name}", pandas.DataFrame(rows), None, (count, held_out))
         folder = source / "report" / "locality" if output is None else Path(output)
         in_config_order = dict.fromkeys(result.contender for result in read_finished_results(source).values())

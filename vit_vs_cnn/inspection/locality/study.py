@@ -1,6 +1,7 @@
 """Locality of a network: measures of its layers and heads, and a study of networks before and after training."""
 
 import json
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -249,7 +250,7 @@ def study_locality(
             pool = pool or trained.pool(root)
             rows = _study_run(trained, pool, count=count, held_out=held_out)
             write_text(path, json.dumps({"settings": settings, "layers": rows}, indent=1) + "\n")
-        yield rows
+        yield [{name: math.nan if value is None else value for name, value in row.items()} for row in rows]
 
 
 def _study_run(trained: TrainedNetwork, pool: ExperimentData, *, count: int, held_out: int) -> list[Row]:
