@@ -97,7 +97,8 @@ def _start_text(result: RunResult) -> str | None:
         case StartKind.FINETUNED:
             return f"fine-tuned from {result.start.start_name}"
         case StartKind.CONTINUED:
-            return f"continued from {result.start.start_name}"
+            of_any_seed = (result.start.start_name or "").removesuffix(f"-s{result.seed}")  # each seed has its own start
+            return f"continued from {of_any_seed}"
     if path := result.model.get("checkpoint_path"):
         return f"continued from {path}"
     name = str(result.model.get("name", ""))
