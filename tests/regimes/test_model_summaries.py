@@ -32,8 +32,8 @@ def test_networks_have_their_common_names(model, name):
             "20 epochs",
         ),
         (
-            {"start_kind": "continued", "start_name": "resnet-s0", "steps": 1300},
-            "continued from resnet-s0",
+            {"start_kind": "continued", "start_name": "resnet-n500-s0", "steps": 1300},
+            "continued from resnet-n500",
             "1,300 steps",
         ),
         ({"model": {"class_path": "mine.Network"}, "budget": "2.4e+09 flops"}, None, "2.4e+09 training FLOPs"),

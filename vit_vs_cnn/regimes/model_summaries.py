@@ -97,8 +97,8 @@ def _start_text(result: RunResult) -> str | None:
         case StartKind.FINETUNED:
             return f"fine-tuned from {result.start.start_name}"
         case StartKind.CONTINUED:
-            of_any_seed = (result.start.start_name or "").removesuffix(f"-s{result.seed}")  # each seed has its own start
-            return f"continued from {of_any_seed}"
+            start = (result.start.start_name or "").removesuffix(f"-s{result.seed}")  # each seed has its own start
+            return f"continued from {start}"
     if path := result.model.get("checkpoint_path"):
         return f"continued from {path}"
     name = str(result.model.get("name", ""))
