@@ -173,7 +173,7 @@ class Command:
         return parser
 
     def _split_overrides(self, words: list[str]) -> tuple[list[str], dict[str, Any]]:
-        """Separate settings of the config from other words; spell options with dashes."""
+        """Separate settings of the config from other words. Options are written with dashes instead of underscores."""
         rest: list[str] = []
         overrides: dict[str, Any] = {}
         remaining = iter(words)

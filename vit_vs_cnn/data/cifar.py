@@ -198,7 +198,7 @@ def extract_members(archive: Path, names: Collection[str], folder: Path) -> None
         reason = one_line(error, 80)
         raise InputError(f"{archive}: cannot be unpacked ({reason}); delete it and get it again") from None
     if missing := sorted(name for name in names if not (folder / name).is_file()):
-        raise InputError(f"{archive}: does not hold {', '.join(missing)}; get the official archive")
+        raise InputError(f"{archive}: does not hold {', '.join(missing)}; delete it, and get the official archive")
 
 
 def compute_md5(path: Path) -> str:

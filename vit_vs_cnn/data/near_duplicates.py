@@ -128,7 +128,7 @@ def find_copies(
     blank: Bool[Tensor, "count"],
     report_progress: Callable[[str], None] = lambda text: None,
 ) -> tuple[DuplicatePairs, Bool[Tensor, "pairs"]]:
-    """Every pair of images of one picture, exact copies included.
+    """Pairs of images that show one scene: near-duplicates and exact copies, blank images left out.
 
     Of images with the same pixels, class and split, only the first is compared with other images, and each copy is
     paired with it alone. So the number of pairs is linear in the number of copies.

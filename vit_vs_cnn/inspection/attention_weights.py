@@ -237,7 +237,10 @@ def _recorded_weights(
     square = [layer for layer in recorder.weights if layer.shape[2] == layer.shape[3]]
     other = [layer for layer in recorder.weights if layer.shape[2] != layer.shape[3]]
     if not recorder.weights:
-        raise InputError(f"{kind} has no attention weights: it does not call torch's attention on these images")
+        raise InputError(
+            f"{kind} has no attention weights: it does not call torch's attention on these images; use a "
+            "method without attention"
+        )
     if not isinstance(logits, Tensor) or logits.ndim != 2:
         raise InputError(f"{kind} does not return one row of logits for each image, so it can't be inspected")
     blocks: Any = getattr(network, "blocks", None)

@@ -214,8 +214,6 @@ def evaluate_once(
     Predictions are saved before the entry is made. If the file has those of the same weights and images, a run was
     killed after its evaluation: they are used, and an entry is made only if it is missing.
 
-    Arguments:
-
     Raises:
         TrainingDiverged: a logit is not a finite number. Then nothing is saved or entered.
     """

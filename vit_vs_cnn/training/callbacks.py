@@ -70,7 +70,7 @@ class LastCheckpoint(Checkpoint):
 
 
 def _metrics_of_step(trainer: lightning.Trainer) -> dict[str, float]:
-    """Metrics that the current step logs, which loggers get only after the checkpoint; empty for other steps."""
+    """Metrics of the current step, which loggers get only after the checkpoint; empty if the step is not logged."""
     interval = trainer.log_every_n_steps  # pyright: ignore[reportAttributeAccessIssue]
     if not interval or trainer.global_step % interval:
         return {}

@@ -198,7 +198,7 @@ class ConvolutionalAttention(nn.Module):
         self._set_matrices(matrices)
 
     def fit(self, kernel: Tensor) -> HeadFit:
-        """Fit of the heads to a kernel, in ``out_channels, group_channels, rows, cols``; see ``fit_heads``."""
+        """Best heads for a kernel ``(out_channels, group_channels, rows, cols)``, by ``fit_heads``."""
         return fit_heads(self._in_window(kernel), self.geometry.coordinates(kernel.device), self.num_heads)
 
     def refine(self, fit: HeadFit, kernel: Tensor, moments: Tensor) -> HeadFit:

@@ -210,7 +210,10 @@ def render_pair_scenes(
     difficulty_256: int,
     distance_256: int = 256,
 ) -> RenderedScenes:
-    """Two upright objects of one colour each in opposite quarters of a background; and the mask of both."""
+    """Two upright objects of one colour each in opposite quarters of a background, and the mask of either one.
+
+    With ``distance_256`` = 256 they are around the centers of the quarters, with less they are closer together.
+    """
     colours = _Colours(sample_words(keys, Purpose.COLOUR, 18), difficulty_256)
     canvas = _background(keys, colours, image_size, difficulty_256)
     rows, cols = image_size
