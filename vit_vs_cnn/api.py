@@ -265,9 +265,9 @@ def status(folder: Place | None = None) -> "ExperimentStatus | list[ExperimentSt
 
 @preserve_process_state
 def report(folder: Place, output: Place | None = None, *, quiet: bool = False) -> "Findings":
-    """Analyze the finished runs of an experiment, print the answer, and write a page, tables and figures.
+    """Analyze the finished runs of an experiment, and write a page, tables and figures.
 
-    If the report cannot be written, the answer is still printed, with a warning.
+    If the report cannot be written, a warning says so, and the answer is returned all the same.
 
     Arguments:
         folder: folder of the experiment; on the command line also a recorded results.csv.

@@ -56,7 +56,7 @@ def test_every_config_of_the_project_is_valid(path):
         ("protocol.budget", {"steps": [5, "x"]}, "protocol.budget.steps: expected a whole number, got x"),
         ("protocol.batch_size", 0, "batch_size 0 must be from 1 to"),
         ("trainer.precision", "float8", "trainer.precision: expected"),
-        ("trainer.max_steps", 3, "trainer.max_steps is decided by protocol.budget"),
+        ("trainer.max_steps", 3, "trainer.max_steps cannot be set: set protocol.budget instead"),
         (
             "trainer.callbacks",
             [{"class_path": "GradientAccumulationScheduler", "init_args": {"scheduling": {0: 2}}}],

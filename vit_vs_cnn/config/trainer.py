@@ -10,20 +10,31 @@ from vit_vs_cnn.config.reading import read_value
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.typed_values import Setting, list_settings, refuse_unknown
 
-#: Arguments of lightning.Trainer that other settings decide, and these settings.
-_DECIDED_BY = {
-    "protocol.budget": ("max_epochs", "min_epochs", "max_steps", "min_steps", "limit_train_batches", "fast_dev_run"),
-    "protocol.budget (one in seconds would depend on the machine)": ("max_time",),
-    "protocol.train_sizes": ("overfit_batches",),
-    "nothing: a run is one pass over a stream of batches, which are shared out already": (
+#: Refused arguments of lightning.Trainer, by what the message says: the setting that decides them, or the reason.
+_REFUSED_FOR = {
+    "set protocol.budget instead": (
+        "max_epochs",
+        "min_epochs",
+        "max_steps",
+        "min_steps",
+        "limit_train_batches",
+        "fast_dev_run",
+    ),
+    "set protocol.budget instead (one in seconds would depend on the machine)": ("max_time",),
+    "set protocol.train_sizes instead": ("overfit_batches",),
+    "a run is one pass over a stream of batches, which are shared out already": (
         *("use_distributed_sampler", "reload_dataloaders_every_n_epochs"),
     ),
-    "execution.validation_interval": ("check_val_every_n_epoch", "val_check_interval", "num_sanity_val_steps"),
-    "output": ("default_root_dir",),
-    "execution.checkpoint_interval": ("enable_checkpointing",),
-    "nothing: evaluation always runs without gradients": ("inference_mode",),
+    "set execution.validation_interval instead": (
+        "check_val_every_n_epoch",
+        "val_check_interval",
+        "num_sanity_val_steps",
+    ),
+    "set output instead": ("default_root_dir",),
+    "set execution.checkpoint_interval instead": ("enable_checkpointing",),
+    "evaluation always runs without gradients": ("inference_mode",),
 }
-DECIDED_ELSEWHERE = {name: setting for setting, names in _DECIDED_BY.items() for name in names}
+REFUSED_ARGUMENTS = {name: reason for reason, names in _REFUSED_FOR.items() for name in names}
 #: Arguments that change a result. Loggers and profilers are passive; devices are counted (``world_size``).
 DECISIVE = (
     "precision",
@@ -63,9 +74,9 @@ def read_trainer(values: Any, passive_callbacks: Any = None, *, trusted: bool) -
     """
     if not isinstance(values, Mapping):
         raise InputError(f"trainer: expected a mapping, got {values!r}")
-    for name, instead in DECIDED_ELSEWHERE.items():
+    for name, reason in REFUSED_ARGUMENTS.items():
         if name in values:
-            raise InputError(f"trainer.{name} is decided by {instead}; set that instead")
+            raise InputError(f"trainer.{name} cannot be set: {reason}")
     theirs = {name: value for name, value in values.items() if (name, value) != ("precision", AUTO_PRECISION)}
     if not trusted or not (theirs or passive_callbacks):
         return dict(values)
@@ -94,7 +105,7 @@ def trainer_settings() -> dict[str, Setting]:
     """Allowed arguments of Lightning's Trainer."""
     from lightning import Trainer
 
-    settings = {name: setting for name, setting in list_settings(Trainer).items() if name not in DECIDED_ELSEWHERE}
+    settings = {name: setting for name, setting in list_settings(Trainer).items() if name not in REFUSED_ARGUMENTS}
     theirs = settings["precision"]
     message = f"auto: bf16-mixed on a processor or GPU with bfloat16 units, otherwise 32-true. {theirs.help}"
     return {**settings, "precision": replace(theirs, hint=Literal["auto"] | theirs.hint, help=message)}
