@@ -116,8 +116,8 @@ class ExperimentComparisons:
 def find_experiment_comparisons(entries: Sequence[ComparisonEntry]) -> ExperimentComparisons:
     """Plan and comparisons of the experiment that all these networks come from.
 
-    Empty if they have no common experiment or no common training-set size, if two groups are one model, or if the
-    experiment has no plan. The comparisons are those with the longest budget.
+    Empty if they have no common experiment or no common training-set size, if two groups are of one contender, or if
+    the experiment has no plan. The comparisons are those with the longest budget.
 
     Raises:
         InputError: its analysis plan cannot be read.

@@ -349,7 +349,7 @@ def find_input_files(paths: Iterable[str | os.PathLike[str]]) -> list[InputImage
 
 
 def image_files(folder: Path) -> list[Path]:
-    """The images in a folder and below, by name, without hidden ones.
+    """All images in a folder and its subfolders, sorted by path, without hidden files and folders.
 
     Raises:
         InputError: a folder cannot be read.

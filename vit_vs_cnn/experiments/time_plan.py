@@ -180,10 +180,10 @@ def choose_grid(grids: Sequence[GridPlan], minutes: float) -> GridPlan:
 
 
 def best_grid(grids: Sequence[GridPlan], minutes: float) -> GridPlan | None:
-    """The first grid that fits into the minutes; None if there is none.
+    """The first grid, in the given order, that fits into the minutes; None if none fits.
 
-    If it allows no conclusion, the result is the cheapest grid that allows one and takes less than ``MAX_OVERRUN``
-    times the minutes, if there is such a grid.
+    If that grid allows no conclusion, or none fits, a grid that allows one and takes less than ``MAX_OVERRUN`` times
+    the minutes is returned instead, the cheapest if there are several.
     """
     fitting = next((grid for grid in grids if grid.seconds <= 60 * minutes), None)
     if fitting is not None and fitting.allows_conclusion:
@@ -284,9 +284,9 @@ _PRETRAINED, _FINETUNED = "_pretrained", "_finetuned"
 def _grids_allowing(
     without: GridPlan, costs: GridTimeModel, fixed: Collection[str]
 ) -> tuple[list[GridPlan], GridPlan | None]:
-    """Grids of an experiment with additional runs, and the first of them that fits; None if none does.
+    """Candidate grids of an experiment with additional runs, and the first that fits into its minutes, or None.
 
-    Each grid allows a conclusion, and a trend, if ``without``, the grid without these runs, allows it.
+    If ``without``, the grid without these runs, allows a conclusion or a trend, so does every candidate.
     """
     grids = [
         plan

@@ -87,8 +87,8 @@ class OutOfDistributionScore:
         rank = math.ceil((count + 1) * (1 - MAX_FALSE_ALARM_RATE))
         if rank > count:
             raise ValueError(
-                f"validation: expected at least 19 images, got {count}; with fewer there is no threshold that only "
-                f"{MAX_FALSE_ALARM_RATE:.0%} exceed"
+                f"validation: expected at least 19 images, got {count}; with fewer there is no score that only "
+                f"{MAX_FALSE_ALARM_RATE:.0%} of images exceed"
             )
         if not (training[1].isfinite().all() and validation[1].isfinite().all()):
             return None

@@ -205,7 +205,9 @@ class FrozenLayers(Callback):
     def __init__(self, network: nn.Module, *, last: int | None) -> None:
         layers = list_layers(network)
         if last is not None and len(layers) == 1:
-            raise InputError(f"finetune.last: {type(network).__name__} has no layers before its head; leave it out")
+            raise InputError(
+                f"finetune.last: {type(network).__name__} has no layers before its head; remove this setting"
+            )
         if last is not None and last > len(layers) - 1:
             raise InputError(f"finetune.last: {last} is more than the {len(layers) - 1} layers before the head")
         frozen = {name for layer in ([] if last is None else layers[: len(layers) - 1 - last]) for name in layer}

@@ -1,7 +1,6 @@
 """Progress of a run: a bar on a terminal or lines elsewhere, and a file for other processes."""
 
 import json
-import os
 import time
 from pathlib import Path
 from typing import Any
@@ -122,7 +121,6 @@ class ProgressFile(Callback):
             "step": trainer.global_step,
             "steps": trainer.max_steps,
             "steps_per_second": done / (self._write_time - start_time) if done else None,
-            "process": os.getpid(),
         }
         write_text(self.path, json.dumps(state) + "\n")
 
