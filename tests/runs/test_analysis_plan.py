@@ -14,6 +14,7 @@ from vit_vs_cnn.runs.analysis_plan import (
     _with_changes,
     make_analysis_plan,
     read_plan,
+    register_plan,
 )
 from vit_vs_cnn.statistics.pair_comparison import Obstacle, ObstacleKind
 
@@ -82,6 +83,16 @@ def test_seeds_that_are_added_a_second_time_are_not_analysed():
     first, second = plan.deviation_texts
     assert first.startswith("1 seed was added after the first analysis.")
     assert second == "Exploratory: 1 seed was added after the second analysis and not analysed (4)."
+
+
+@pytest.mark.parametrize("grid", [None, "{"])
+def test_a_plan_whose_runs_are_not_listed_yet_is_replaced(tmp_path, grid):
+    """Another process writes the plan, then the list of runs. A power cut may damage the list."""
+    register_plan(PLAN, tmp_path)
+    if grid is not None:
+        (tmp_path / "grid.json").write_text(grid)
+    other = dataclasses.replace(PLAN, seeds=(4, 5, 6))
+    assert register_plan(other, tmp_path) == other == read_plan(tmp_path)
 
 
 def test_the_same_seeds_again_change_nothing():

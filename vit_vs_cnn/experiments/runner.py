@@ -101,11 +101,8 @@ def _refuse_other_settings(folder: Path, cells: list[Run], *, are_recipes_final:
     Arguments:
         are_recipes_final: whether recipes are compared, too; False if a search may still change them.
     """
-    try:
-        with warnings.catch_warnings(action="ignore"):  # a damaged result is reported when its run is reached
-            finished = read_finished_results(folder, some=False)
-    except InputError:  # nothing is there, or it is damaged and written anew
-        return
+    with warnings.catch_warnings(action="ignore"):  # a damaged result is reported when its run is reached
+        finished = read_finished_results(folder, some=False)
     folders = {cell.folder for cell in cells}
     same_kind: dict[tuple[str, int, Budget | None], Run] = {
         (cell.contender, cell.train_size, cell.budget): cell for cell in cells

@@ -70,12 +70,22 @@ def read_finished_results(folder: Path, *, some: bool = True, longest: bool = Fa
 
     Runs of an earlier config are left out. A damaged result is left out with a warning.
 
+    Arguments:
+        some: whether no finished run is an error. If not, a missing or damaged list of runs means that none is
+            finished: another process may be about to write it.
+        longest: return only the runs with the longest budget.
+
     Raises:
         InputError: the folder has no experiment or no finished run.
         DamagedFile: no result can be read.
     """
     results = read_recorded_runs(folder) if is_record(folder) else {}
-    budgets = {run.name: result.parsed_budget for run, result in results.items()} or read_run_names(folder)
+    try:
+        budgets = {run.name: result.parsed_budget for run, result in results.items()} or read_run_names(folder)
+    except InputError:
+        if some:
+            raise
+        return {}
     damaged = []
     for run in [] if results else [folder / "cells" / name for name in budgets]:
         if not (path := run / "result.json").exists():
