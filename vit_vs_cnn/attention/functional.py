@@ -129,29 +129,57 @@ def attend(
     if bias is not None:
         bias = bias.to(queries.dtype)  # first: a finite number there may be minus infinity here, and masks then
         mask = (bias != -torch.inf) if mask is None else mask & (bias != -torch.inf)
-    if return_weights or _explicit_is_faster(queries, keys, values, bias):
-        scores = (queries * (queries.shape[-1] ** -0.5 if scale is None else scale)) @ keys.transpose(-2, -1)
+    if return_weights:
+        scores = _scores(queries, keys, scale)
         weights = masked_softmax(scores if bias is None else scores + bias, mask)
-        return drop_weights(weights, dropout) @ values, weights if return_weights else None
+        return drop_weights(weights, dropout) @ values, weights
     if mask is None:
-        return F.scaled_dot_product_attention(queries, keys, values, dropout_p=dropout, scale=scale), None
+        return attend_nonempty(queries, keys, values, None, dropout=dropout, scale=scale), None
     # Torch's kernels treat an empty row differently: allow it before, set it to zero after.
     empty = ~mask.any(dim=-1, keepdim=True)
     attn_mask = mask | empty if bias is None else bias.masked_fill(~mask, -torch.inf).masked_fill(empty, 0.0)
     if attn_mask.shape[-1] != keys.shape[-2]:  # kernels broadcast over batch and heads, not all of them over keys
         attn_mask = attn_mask.expand(*attn_mask.shape[:-1], keys.shape[-2])
-    output = F.scaled_dot_product_attention(queries, keys, values, attn_mask=attn_mask, dropout_p=dropout, scale=scale)
+    output = attend_nonempty(queries, keys, values, attn_mask, dropout=dropout, scale=scale)
     return output.masked_fill(empty, 0.0), None
 
 
-def _explicit_is_faster(queries: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None) -> bool:
+def attend_nonempty(
+    queries: Queries,
+    keys: Keys,
+    values: Values,
+    attn_mask: Tensor | None,
+    *,
+    dropout: float = 0.0,
+    scale: float | None = None,
+) -> AttentionOutput:
+    """Output of attention in which every query may attend to a key, by a fused kernel or by separate products.
+
+    Arguments:
+        attn_mask: boolean mask, or numbers that are added to the scores, as of torch's
+            ``scaled_dot_product_attention``.
+    """
+    if not _explicit_is_faster(queries, keys, values, attn_mask):
+        return F.scaled_dot_product_attention(queries, keys, values, attn_mask, dropout_p=dropout, scale=scale)
+    scores = _scores(queries, keys, scale)
+    if attn_mask is not None:
+        is_mask = attn_mask.dtype == torch.bool
+        scores = scores.masked_fill(~attn_mask, -torch.inf) if is_mask else scores + attn_mask
+    return drop_weights(scores.softmax(dim=-1), dropout) @ values
+
+
+def _scores(queries: Tensor, keys: Tensor, scale: float | None) -> Tensor:
+    return (queries * (queries.shape[-1] ** -0.5 if scale is None else scale)) @ keys.transpose(-2, -1)
+
+
+def _explicit_is_faster(queries: Tensor, keys: Tensor, values: Tensor, attn_mask: Tensor | None) -> bool:
     """True where separate products and softmax are faster on a CPU than torch's fused kernel with its backward pass.
 
-    This holds in half precision, and where the bias needs a gradient, which no fused kernel of a CPU supports.
+    This holds in half precision, and where a bias needs a gradient, which no fused kernel of a CPU supports.
     """
     if queries.device.type != "cpu" or not torch.is_grad_enabled():
         return False
-    if bias is not None and bias.requires_grad:
+    if attn_mask is not None and attn_mask.requires_grad:
         return True
     if not (queries.requires_grad or keys.requires_grad or values.requires_grad):
         return False

@@ -245,3 +245,25 @@ def test_tiles_train_where_autocast_makes_softmax_single_precision(monkeypatch):
         output = local_attention(*inputs, grid_size=(17, 13), window_size=3)
     output.float().sum().backward()
     assert all(x.grad is not None for x in inputs)
+
+
+@pytest.mark.parametrize(("grid_size", "window_size"), [((7, 9), 3), ((7, 9), 4), ((24, 25), 3)])
+def test_tables_that_inference_or_an_exported_program_made_serve_training(grid_size, window_size):
+    """Tables are cached: for each of these grids and windows they are made for the first time here."""
+    layer = SlidingWindow(grid_size, window_size)
+
+    class Network(torch.nn.Module):
+        def forward(self, queries, keys, values):
+            return layer(queries, keys, values)[0]
+
+    # Of one width, so that torch takes the fused kernel, which saves the mask for its backward pass.
+    tensors = [torch.randn(1, HEADS, math.prod(grid_size), DIM, requires_grad=True) for _ in range(3)]
+    expected, _ = local_attention_reference(*tensors, grid_size=grid_size, window_size=window_size)
+    program = torch.export.export(Network(), tuple(tensors))
+    with torch.inference_mode():
+        torch.testing.assert_close(program.module()(*tensors), expected)
+        layer(*tensors)
+    output, _ = layer(*tensors)
+    torch.testing.assert_close(output, expected)
+    output.sum().backward()
+    assert all(x.grad is not None for x in tensors)

@@ -9,9 +9,10 @@ from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 
 from vit_vs_cnn.attention.arguments import Heads, HeadValues, Size2d, TokenWeights, as_rows_and_cols
-from vit_vs_cnn.attention.functional import attend
+from vit_vs_cnn.attention.functional import attend, attend_nonempty
 from vit_vs_cnn.attention.positions import GridLayer
 from vit_vs_cnn.attention.relative import RelativePosition, expand_offsets
+from vit_vs_cnn.attention.windows.neighbourhood import cache_tables
 from vit_vs_cnn.attention.windows.sliding import OffsetBias
 
 
@@ -77,14 +78,14 @@ def block_attention(
         token_bias = None if bias is None else _expand_bias(blocks, bias)
         mask = window_mask(*blocks).to(queries.device)
         return attend(queries, keys, values, mask=mask, bias=token_bias, return_weights=True)
-    heads = queries.shape[1]
-    mask = window_bias = None
+    mask = None
     if any(blocks.shift) or any(blocks.margins):
-        mask = _block_mask(blocks, queries.device).repeat(heads, 1, 1)
-    if bias is not None:
-        windows = blocks.counts[0] * blocks.counts[1]
-        window_bias = expand_offsets(bias, blocks.window_size)[:, None].expand(-1, windows, -1, -1).flatten(0, 1)
-    tiles = (_cut(blocks, x) for x in (queries, keys, values))
+        mask = _block_mask(blocks, queries.device).repeat(queries.shape[1], 1, 1)
+    tiles = _cut(blocks, queries), _cut(blocks, keys), _cut(blocks, values)
+    if bias is None:  # every token may attend to itself
+        return _join(blocks, attend_nonempty(*tiles, mask)), None
+    windows = blocks.counts[0] * blocks.counts[1]
+    window_bias = expand_offsets(bias, blocks.window_size)[:, None].expand(-1, windows, -1, -1).flatten(0, 1)
     return _join(blocks, attend(*tiles, mask=mask, bias=window_bias)[0]), None
 
 
@@ -132,6 +133,7 @@ def _window_of_tokens(
     return torch.cartesian_prod(*axes)
 
 
+@cache_tables
 def _block_mask(blocks: Blocks, device: torch.device) -> Bool[Tensor, "windows queries keys"]:
     """Mask for the rolled and cut grid, in which a window may contain tokens of several true windows and padding."""
     window = _window_of_tokens(*blocks)[None, None].to(device)

@@ -1,7 +1,9 @@
 """Sliding windows: the keys that each query of a grid attends to, and the index of the bias for each pair."""
 
 import math
-from typing import NamedTuple
+from collections.abc import Callable
+from functools import lru_cache, wraps
+from typing import NamedTuple, ParamSpec, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -12,6 +14,26 @@ from torch import Tensor
 from vit_vs_cnn.attention.arguments import Size2d, as_rows_and_cols, check_choice
 
 BOUNDARIES = ("mask", "zero")
+
+Arguments = ParamSpec("Arguments")
+Table = TypeVar("Table")
+
+
+def cache_tables(make: Callable[Arguments, Table]) -> Callable[Arguments, Table]:
+    """Cache of a function that makes constant tensors, such as tables of windows, from hashable arguments.
+
+    Compiled and exported programs make their own tensors.
+    """
+    cached = lru_cache(maxsize=64)(make)
+
+    @wraps(make)
+    def get(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Table:
+        if torch.compiler.is_compiling():
+            return make(*args, **kwargs)
+        with torch.inference_mode(False), torch.no_grad():  # the tables may be used for training later
+            return cached(*args, **kwargs)
+
+    return get
 
 
 class Neighbourhood(NamedTuple):
@@ -38,10 +60,12 @@ class Neighbourhood(NamedTuple):
         rows, cols = (range(-((size - 1) // 2), size // 2 + 1) for size in self.window_size)
         return rows, cols
 
-    def bias_table(self, queries: Tensor, bias: Tensor | None) -> Float[Tensor, "bias_heads entries"]:
+    def bias_table(
+        self, bias: Tensor | None, dtype: torch.dtype, device: torch.device
+    ) -> Float[Tensor, "bias_heads entries"]:
         """Flattened bias, and minus infinity for pairs outside the window; one row for all heads without a bias."""
-        entries = bias.flatten(1) if bias is not None else queries.new_zeros(1, math.prod(self.window_size))
-        return F.pad(entries.to(queries.dtype), (0, 1), value=-torch.inf)
+        entries = torch.zeros(1, math.prod(self.window_size), device=device) if bias is None else bias.flatten(1)
+        return F.pad(entries.to(dtype), (0, 1), value=-torch.inf)
 
     def check_shapes(self, queries: Tensor, bias: Tensor | None) -> None:
         """Raise ValueError unless there is a query for each patch, and the bias has an entry for each offset."""
@@ -77,6 +101,7 @@ class WindowTables(NamedTuple):
     inside: Bool[Tensor, "queries positions"]
 
 
+@cache_tables
 def window_tables(neighbourhood: Neighbourhood, device: torch.device) -> WindowTables:
     """Windows of the grid, as the product of those of its rows and those of its columns."""
     sizes = zip(neighbourhood.grid_size, neighbourhood.window_size, strict=True)
@@ -93,6 +118,7 @@ def window_tables(neighbourhood: Neighbourhood, device: torch.device) -> WindowT
     return WindowTables(tokens.to(device), is_inside.to(device))
 
 
+@cache_tables
 def bias_index_matrix(neighbourhood: Neighbourhood, device: torch.device) -> Int[Tensor, "queries keys"]:
     """Index into the flattened bias for each pair of patches; the number of biases for pairs outside a window."""
     axes = []

@@ -8,12 +8,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from vit_vs_cnn.attention.arguments import Heads, HeadValues, Size2d, TokenWeights
-from vit_vs_cnn.attention.functional import attend, masked_softmax
+from vit_vs_cnn.attention.functional import attend, attend_nonempty, masked_softmax
 from vit_vs_cnn.attention.positions import GridLayer
 from vit_vs_cnn.attention.relative import RelativePosition, add_prefix_bias
 from vit_vs_cnn.attention.windows.neighbourhood import (
     Neighbourhood,
     bias_index_matrix,
+    cache_tables,
     make_neighbourhood,
     window_tables,
 )
@@ -157,21 +158,41 @@ def masked_window_attention(
     """
     tokens = queries.shape[2]
     num_prefix_tokens = tokens - neighbourhood.patches
-    table = neighbourhood.bias_table(queries, bias)
-    index = bias_index_matrix(neighbourhood, queries.device)
-    token_bias = table.index_select(1, index.flatten()).view(len(table), *index.shape)
-    token_bias = add_prefix_bias(token_bias, prefix_bias, num_prefix_tokens)
     if neighbourhood.boundary == "zero":
-        outside = F.pad(_outside_scores(neighbourhood, table), (num_prefix_tokens, 0), value=-torch.inf)
-        outside = outside.expand(len(token_bias), -1)
-        token_bias = torch.cat([token_bias, outside[..., None]], dim=-1)
         keys, values = F.pad(keys, (0, 0, 0, 1)), F.pad(values, (0, 0, 0, 1))
-    # Torch's fused kernels need four dimensions.
-    output, weights = attend(queries, keys, values, bias=token_bias[None], return_weights=return_weights)
+    if bias is None and prefix_bias is None:
+        token_bias = _token_bias_of_zeros(neighbourhood, num_prefix_tokens, queries.dtype, queries.device)
+        if not return_weights:  # every token may attend to itself
+            return attend_nonempty(queries, keys, values, token_bias), None
+    else:
+        table = neighbourhood.bias_table(bias, queries.dtype, queries.device)
+        token_bias = _token_bias(neighbourhood, table, prefix_bias, num_prefix_tokens)
+    output, weights = attend(queries, keys, values, bias=token_bias, return_weights=return_weights)
     if weights is None:
         return output, None
     weights = weights[..., :tokens]
     return weights @ values[:, :, :tokens], weights  # the weights that are returned, so that gradients reach them
+
+
+def _token_bias(
+    neighbourhood: Neighbourhood, table: Tensor, prefix_bias: Tensor | None, num_prefix_tokens: int
+) -> Float[Tensor, "1 bias_heads tokens keys"]:
+    """Bias between all tokens, minus infinity outside the windows; with "zero" one more key for the tokens outside."""
+    index = bias_index_matrix(neighbourhood, table.device)
+    bias = table.index_select(1, index.flatten()).view(len(table), *index.shape)
+    bias = add_prefix_bias(bias, prefix_bias, num_prefix_tokens)
+    if neighbourhood.boundary == "zero":
+        outside = F.pad(_outside_scores(neighbourhood, table), (num_prefix_tokens, 0), value=-torch.inf)
+        bias = torch.cat([bias, outside.expand(len(bias), -1)[..., None]], dim=-1)
+    return bias[None]  # torch's fused kernels need four dimensions
+
+
+@cache_tables
+def _token_bias_of_zeros(
+    neighbourhood: Neighbourhood, num_prefix_tokens: int, dtype: torch.dtype, device: torch.device
+) -> Float[Tensor, "1 1 tokens keys"]:
+    """Bias between all tokens where nothing is added within the windows."""
+    return _token_bias(neighbourhood, neighbourhood.bias_table(None, dtype, device), None, num_prefix_tokens)
 
 
 def _outside_scores(neighbourhood: Neighbourhood, table: Tensor) -> Float[Tensor, "bias_heads queries"]:

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from vit_vs_cnn.attention.arguments import Heads, HeadValues
-from vit_vs_cnn.attention.windows.neighbourhood import Neighbourhood
+from vit_vs_cnn.attention.windows.neighbourhood import Neighbourhood, cache_tables
 
 #: Number of queries in a tile, about: smaller tiles score fewer keys outside the windows, larger ones make better
 #: matrix products.
@@ -118,6 +118,7 @@ class TiledGrid(NamedTuple):
         return self.rows.tiles * self.row_scores
 
 
+@cache_tables
 def tile_grid(neighbourhood: Neighbourhood, device: torch.device) -> TiledGrid:
     """Grid in tiles of about ``TILE_QUERIES`` queries."""
     max_tile = TILE_QUERIES if 1 in neighbourhood.grid_size else int(TILE_QUERIES**0.5)
@@ -329,7 +330,7 @@ def tiled_attention(
         queries, keys, values = (x.to(torch.get_autocast_dtype(device)) for x in (queries, keys, values))
     grid = tile_grid(neighbourhood, queries.device)
     patterns = (
-        neighbourhood.bias_table(queries, bias)
+        neighbourhood.bias_table(bias, queries.dtype, queries.device)
         .index_select(1, grid.bias_index.flatten())
         .view(-1, *grid.bias_index.shape)
     )
