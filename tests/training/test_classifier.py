@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader
 
 from vit_vs_cnn.data.augmentation.augmenter import Augmentation
-from vit_vs_cnn.data.batches import TrainingData
+from vit_vs_cnn.data.batches import TrainingBatches, TrainingData
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError, TrainingDiverged
 from vit_vs_cnn.models import create_model
@@ -181,7 +181,7 @@ def test_a_trainer_that_asks_for_more_than_the_data_hold_gets_more_of_the_same_s
     trainer = _trainer(**asked)
     trainer.fit(Watched(_network(), num_classes=3), _data(steps=2))
     assert trainer.global_step == trainer.estimated_stepping_batches
-    stream = _data(steps=batches).training_batches(torch.device("cpu"))
+    stream = TrainingBatches(_data(steps=batches))
     assert len(seen) == batches
     assert all(torch.equal(one, other) for one, (other, _) in zip(seen, stream, strict=True))
 

@@ -6,15 +6,14 @@ all images (offsets, boxes, operations) are computed on the CPU and sent to the 
 wait for the device. Each image has its own parameters.
 """
 
-import inspect
 import random
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Float, Float32, Int64
+from lightning.pytorch.utilities.seed import isolate_rng
 from torch import Tensor
 
 from vit_vs_cnn.data.augmentation.geometry import (
@@ -59,36 +58,26 @@ Augmented = tuple[Floats, Int64[Tensor, "batch"] | Float32[Tensor, "batch classe
 
 
 class CustomTransform:
-    """Calls ``transform(image, generator=generator)``, or ``transform(image)`` where it takes no generator.
+    """Calls ``transform(image)``, from and to ``uint8 (channels, rows, cols)``, such as torchvision's transforms.
 
-    The image and the result are ``uint8 (channels, rows, cols)``. The generator, on the CPU, is seeded for each image.
-    A transform without the argument, as in torchvision, uses the global generators of PyTorch, numpy and Python:
-    these are seeded for each image, and their states are restored.
+    The global generators of PyTorch, numpy and Python are seeded for each image, and their states are restored.
     """
 
-    def __init__(self, transform: Callable[..., Any], name: str) -> None:
+    def __init__(self, transform: Callable[[Tensor], Any], name: str) -> None:
         self.transform = transform
         self.name = name
-        function = transform.forward if isinstance(transform, torch.nn.Module) else transform
-        try:
-            self._takes_generator = "generator" in inspect.signature(function).parameters
-        except (TypeError, ValueError):  # of C
-            self._takes_generator = False
 
     def __call__(self, images: ImageBytes, seeds: Sequence[int]) -> ImageBytes:
         """The transformed images, each with its seed. Raises InputError: it fails, or returns no such image."""
-        with _preserved_random_state():
+        with isolate_rng(include_cuda=False):
             return torch.stack([self._transform(image, seed) for image, seed in zip(images, seeds, strict=True)])
 
     def _transform(self, image: Tensor, seed: int) -> Tensor:
+        torch.default_generator.manual_seed(seed)
+        random.seed(seed)
+        np.random.seed(seed % 2**32)
         try:
-            if self._takes_generator:
-                result = self.transform(image, generator=torch.Generator().manual_seed(seed))
-            else:
-                torch.default_generator.manual_seed(seed)
-                random.seed(seed)
-                np.random.seed(seed % 2**32)
-                result = self.transform(image)
+            result = self.transform(image)
         except Exception as error:  # code of the user
             raise InputError(
                 f"augmentation.transform: {self.name}: {type(error).__name__}: {one_line(error)}"
@@ -100,17 +89,6 @@ class CustomTransform:
                 "it has to give bytes of the same shape"
             )
         return result
-
-
-@contextmanager
-def _preserved_random_state() -> Iterator[None]:
-    states = torch.default_generator.get_state(), random.getstate(), np.random.get_state()
-    try:
-        yield
-    finally:
-        torch.default_generator.set_state(states[0])
-        random.setstate(states[1])
-        np.random.set_state(states[2])
 
 
 class Augmenter:
