@@ -26,11 +26,13 @@ from vit_vs_cnn.console import open_console
 from vit_vs_cnn.data.decoding import UnreadableImage, decode_image
 from vit_vs_cnn.data.images import LabelledImages, concatenate, fingerprint_with_groups
 from vit_vs_cnn.data.listing import (
+    CLASS_REMEDY,
     FileProblem,
     ImageListing,
     count_by_kind,
     list_folder,
     list_table,
+    problems_error,
     summarize_problems,
 )
 from vit_vs_cnn.data.options import FolderOptions, TableOptions, to_rows_and_cols
@@ -135,10 +137,8 @@ class CachedImages:
             can_skip = not any(problem.is_fatal for problem in problems)
             if not can_skip or not options.skip_unreadable:
                 remedy = f"repair or remove these, or leave files out with --data.{self.kind}.skip_unreadable true"
-                remedy = remedy if can_skip else "add what is missing, or remove these classes"
-                raise InputError(
-                    f"{self.root}: not everything can be used: {summarize_problems(problems)}; {remedy}; "
-                    "vit-vs-cnn audit lists all"
+                raise problems_error(
+                    self.root, problems, f"{remedy if can_skip else CLASS_REMEDY}; vit-vs-cnn audit lists all"
                 )
             warnings.warn(f"{self.root}: these are left out: {summarize_problems(problems)}", stacklevel=3)
             self._skipped = {"counts": count_by_kind(problems)}
