@@ -29,9 +29,8 @@ from vit_vs_cnn.training.callbacks import (
     CHECKPOINT_KEY_ENDED_EARLY,
     CHECKPOINT_KEY_LAST_METRICS,
     FrozenLayers,
-    LastCheckpoint,
     ResumedValidation,
-    StopSignalHandler,
+    RunCheckpoint,
     TrainingMeter,
 )
 from vit_vs_cnn.training.checkpoints import read_checkpoint
@@ -152,10 +151,12 @@ def fit(prepared: PreparedRun, loggers: Sequence[Logger], console: Console) -> F
     metrics_csv = next(logger for logger in loggers if isinstance(logger, MetricsCsv))
     meter = TrainingMeter(experiment.protocol.batch_size)
     progress = RunProgress(run.name, batch_size=experiment.protocol.batch_size, console=console)
-    checkpoint = LastCheckpoint(
+    validation = ResumedValidation(interval)
+    checkpoint = RunCheckpoint(
         run.checkpoint,
         interval=execution.checkpoint_interval or max(1, steps // 20),
         metadata=checkpoint_metadata(prepared, data.mean, data.std),
+        run_name=run.name,
     )
     trainer = make_trainer(
         {
@@ -171,10 +172,9 @@ def fit(prepared: PreparedRun, loggers: Sequence[Logger], console: Console) -> F
                 ),
                 ProgressFile(run.progress),
                 *([progress] if arguments.get("enable_progress_bar", True) else []),
-                ResumedValidation(metrics_csv, interval),
+                validation,
                 *as_list(arguments.get("callbacks")),
-                checkpoint,  # near the end, so that it saves the state of all callbacks after the step
-                StopSignalHandler(checkpoint, run.name),
+                checkpoint,  # at the end, so that it saves the state of all callbacks after the step
             ],
             "logger": list(loggers),
             "max_epochs": 1,
@@ -189,7 +189,7 @@ def fit(prepared: PreparedRun, loggers: Sequence[Logger], console: Console) -> F
     )
     if logged is not None and trainer.precision == "64-true":
         module.double()  # Lightning does so only after it has loaded the weights, which would be rounded to float32
-    metrics_csv.resume(step, logged)
+    metrics_csv.resume(step, logged, repeats_validation=validation.is_due(trainer, step))
     try:
         with warnings.catch_warnings():
             quiet_lightning()
