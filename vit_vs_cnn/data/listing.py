@@ -4,7 +4,7 @@ import os
 import re
 import warnings
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -107,10 +107,11 @@ class ImageListing:
         there = [split for split in SPLITS if split in self.splits]
         return {split: {name: pairs[split, label] for label, name in enumerate(self.class_names)} for split in there}
 
-    def small_classes(self, adjective: str = "") -> list[FileProblem]:
-        """Problems of classes with too few images for training, validation or test."""
-        needed = {"train": 1 + ("validation" not in self.splits) + (self.folds is None and "test" not in self.splits)}
-        needed |= {"test": 1} if "test" in self.splits else {}
+    def small_classes(self, adjective: str = "", splits: Collection[str] | None = None) -> list[FileProblem]:
+        """Problems of classes with too few images for training, validation or test, in the given or existing splits."""
+        splits = {*self.splits} if splits is None else splits
+        needed = {"train": 1 + ("validation" not in splits) + (self.folds is None and "test" not in splits)}
+        needed |= {"test": 1} if "test" in splits else {}
         pairs = Counter(zip(self.splits, self.labels, strict=True))
         problems = []
         for split, minimum in needed.items():
