@@ -192,15 +192,7 @@ class Classifier(lightning.LightningModule):
             metric.update(logits, labels)
 
     def on_validation_epoch_end(self) -> None:
-        self._log_scores("val")
-
-    def test_step(self, batch: Batch, batch_idx: int) -> None:
-        self.validation_step(batch, batch_idx)
-
-    def on_test_epoch_end(self) -> None:
-        self._log_scores("test")
-
-    def _log_scores(self, stage: str) -> None:
+        stage = "test" if self.trainer.testing else "val"
         self.log(f"{stage}/accuracy", self.accuracy.compute(), prog_bar=True)
         self.log(f"{stage}/loss", self.loss.compute())
         self.accuracy.reset()
@@ -210,6 +202,8 @@ class Classifier(lightning.LightningModule):
             if not isinstance(value, Tensor) or value.numel() == 1:  # a log contains no values by class
                 self.log(f"{stage}/{name}", value)
             metric.reset()
+
+    test_step, on_test_epoch_end = validation_step, on_validation_epoch_end
 
     def _custom_metrics(self) -> dict[str, Metric]:
         return {name.removeprefix("custom "): cast(Metric, metric) for name, metric in self.metrics.items()}

@@ -61,17 +61,14 @@ class RunProgress(ProgressBar):
         if self._bar is not None:
             if step % max(1, steps // 100) == 0:
                 self._bar.update(self._bar.task_ids[0], completed=step, note=self._note(trainer))
-        elif trainer.is_global_zero and (step == steps or self._is_time(step, steps)):
+            return
+        is_due = step % max(1, steps // MAX_PROGRESS_LINES) == 0
+        is_due &= time.perf_counter() - self._last_line_time >= MIN_SECONDS_BETWEEN_LINES
+        if trainer.is_global_zero and (step == steps or is_due):
             self._last_line_time = time.perf_counter()
             seconds_left = (steps - step) / max(self._rate(trainer), 1e-9)
             remaining = FINISHING if step == steps else f"{max(seconds_left, 1):.0f} s left"
             self.console.print(f"{self.title}  step {step}/{steps}  {self._note(trainer)}  {remaining}", soft_wrap=True)
-
-    def _is_time(self, step: int, steps: int) -> bool:
-        return (
-            step % max(1, steps // MAX_PROGRESS_LINES) == 0
-            and time.perf_counter() - self._last_line_time >= MIN_SECONDS_BETWEEN_LINES
-        )
 
     def on_train_end(self, *_: Any, **__: Any) -> None:
         if self._bar is not None:
@@ -85,14 +82,12 @@ class RunProgress(ProgressBar):
         return (trainer.global_step - first_step) / max(time.perf_counter() - start_time, 1e-9)
 
     def _note(self, trainer: lightning.Trainer) -> str:
-        metrics = trainer.callback_metrics
-        parts = []
+        metrics, parts = trainer.callback_metrics, []
         if "train/loss" in metrics:
             parts.append(f"loss {float(metrics['train/loss']):.3f}")
         if "val/accuracy" in metrics:
             parts.append(f"validation {100 * float(metrics['val/accuracy']):.1f} %")
-        parts.append(f"{self._rate(trainer) * self.batch_size:,.0f} images/s")
-        return "  ".join(parts)
+        return "  ".join([*parts, f"{self._rate(trainer) * self.batch_size:,.0f} images/s"])
 
 
 class ProgressFile(Callback):
