@@ -36,21 +36,6 @@ class ExportedFile:
     difference: float
 
 
-def default_formats() -> list[str]:
-    """Formats of an export without ``--format``: safetensors, and ONNX if its libraries are installed."""
-    try:
-        _need_onnx()
-    except InputError as error:
-        warnings.warn(f"only safetensors is written: {error}", stacklevel=3)
-        return ["safetensors"]
-    return ["safetensors", "onnx"]
-
-
-def _need_onnx() -> None:
-    for library in ("onnxscript", "onnxruntime"):
-        import_optional(library, needed_by="format onnx")
-
-
 def export(trained: TrainedNetwork, formats: list[str], folder: Path) -> list[ExportedFile]:
     """Write a network in some formats, with ``config.json``, and check the files.
 
@@ -61,7 +46,8 @@ def export(trained: TrainedNetwork, formats: list[str], folder: Path) -> list[Ex
     if unknown := [name for name in formats if name not in FORMATS]:
         raise InputError(f"format {unknown[0]!r} is not one of {', '.join(FORMATS)}")
     if "onnx" in formats:  # before anything is written
-        _need_onnx()
+        for library in ("onnxscript", "onnxruntime"):
+            import_optional(library, needed_by="format onnx")
     try:
         return _write(trained, formats, folder)
     except (OSError, SafetensorError) as error:

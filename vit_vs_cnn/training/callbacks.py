@@ -1,6 +1,7 @@
 """Callbacks of a run: checkpoints for exact resume and on a signal, training time, and frozen layers."""
 
 import contextlib
+import itertools
 import signal
 import time
 from pathlib import Path
@@ -98,21 +99,14 @@ class RunCheckpoint(Checkpoint):
 
 
 class TrainingMeter(Callback):
-    """Training time in seconds without validation, and number of training images on all devices, resumes included.
+    """Training time in seconds without validation, and number of training images on all devices, resumes included."""
 
-    Arguments:
-        batch_size: images of one optimizer step, for the number of images before a checkpoint that does not contain it.
-    """
-
-    def __init__(self, batch_size: int) -> None:
+    def __init__(self) -> None:
         self.seconds = 0.0
-        self.images: int | None = None
-        self.batch_size = batch_size
+        self.images = 0
         self._start_time: float | None = None
 
     def on_train_start(self, trainer: lightning.Trainer, *_: Any) -> None:
-        if self.images is None:
-            self.images = trainer.global_step * self.batch_size
         self.on_validation_end(trainer)
 
     def on_validation_end(self, trainer: lightning.Trainer, *_: Any) -> None:
@@ -128,14 +122,14 @@ class TrainingMeter(Callback):
         self.on_validation_start(trainer)
 
     def on_train_batch_end(self, trainer: lightning.Trainer, module: Any, outputs: Any, batch: Any, *_: Any) -> None:
-        self.images = (self.images or 0) + len(batch[0]) * trainer.world_size
+        self.images += len(batch[0]) * trainer.world_size
 
     def read(self) -> float:
         """Seconds until now."""
         return self.seconds + (0.0 if self._start_time is None else time.perf_counter() - self._start_time)
 
     def state_dict(self) -> dict[str, Any]:
-        return {"seconds": self.read(), "images": self.images or 0}
+        return {"seconds": self.read(), "images": self.images}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.seconds, self.images = state_dict["seconds"], state_dict["images"]
@@ -186,23 +180,11 @@ class FrozenLayers(Callback):
             )
         if last is not None and last > len(layers) - 1:
             raise InputError(f"finetune.last: {last} is more than the {len(layers) - 1} layers before the head")
-        frozen = {name for layer in ([] if last is None else layers[: len(layers) - 1 - last]) for name in layer}
-        for name, parameter in network.named_parameters():
-            if name in frozen:
-                parameter.requires_grad_(False)
-        names = {name for layer in layers for name in layer}
-        norms = {name: module for name, module in network.named_modules() if hasattr(module, "running_mean")}
-        self._norms = [norm for name, norm in norms.items() if _is_frozen(name, names=names, frozen=frozen)]
+        for name in itertools.chain(*([] if last is None else layers[: len(layers) - 1 - last])):
+            network.get_parameter(name).requires_grad_(False)
+        norms = [module for module in network.modules() if hasattr(module, "running_mean")]
+        self._norms = [norm for norm in norms if {p.requires_grad for p in norm.parameters()} == {False}]
 
     def on_train_batch_start(self, trainer: lightning.Trainer, *_: Any) -> None:
         for norm in self._norms:
             norm.eval()
-
-
-def _is_frozen(norm: str, *, names: set[str], frozen: set[str]) -> bool:
-    """True if the parameters of a norm are frozen; for a norm without parameters, those of its parent module."""
-    while norm:
-        if inside := {name for name in names if name.startswith(f"{norm}.")}:
-            return inside <= frozen
-        norm = norm.rpartition(".")[0]
-    return False

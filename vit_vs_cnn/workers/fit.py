@@ -149,7 +149,7 @@ def fit(prepared: PreparedRun, loggers: Sequence[Logger], console: Console) -> F
     execution, arguments = experiment.execution, trainer_arguments(experiment, logger=None)
     interval = min(steps, execution.validation_interval or max(1, steps // 5))
     metrics_csv = next(logger for logger in loggers if isinstance(logger, MetricsCsv))
-    meter = TrainingMeter(experiment.protocol.batch_size)
+    meter = TrainingMeter()
     progress = RunProgress(run.name, batch_size=experiment.protocol.batch_size, console=console)
     validation = ResumedValidation(interval)
     checkpoint = RunCheckpoint(
@@ -204,7 +204,7 @@ def fit(prepared: PreparedRun, loggers: Sequence[Logger], console: Console) -> F
         parameters=prepared.parameters,
         macs=prepared.macs,
         steps=trainer.global_step,
-        images_processed=meter.images or 0,
+        images_processed=meter.images,
         passes=3,
         train_seconds=meter.seconds,
         devices=trainer.world_size,
