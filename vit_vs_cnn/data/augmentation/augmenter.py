@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float32, Int64
+from jaxtyping import Float32, Int64
 from lightning.pytorch.utilities.seed import isolate_rng
 from torch import Tensor
 
@@ -26,13 +26,7 @@ from vit_vs_cnn.data.augmentation.geometry import (
     mixing_plan,
     resized_crop_boxes,
 )
-from vit_vs_cnn.data.augmentation.policy import (
-    OPERATIONS,
-    PolicyTable,
-    apply_operations,
-    make_policy_table,
-    sorting_permutations,
-)
+from vit_vs_cnn.data.augmentation.policy import OPERATIONS, PolicyTable, apply_operations, make_policy_table
 from vit_vs_cnn.data.images import ImageBytes
 from vit_vs_cnn.data.options import NUM_BINS, Augmentation
 from vit_vs_cnn.errors import InputError, one_line
@@ -125,7 +119,7 @@ class Augmenter:
         self._mean = torch.tensor(mean, dtype=torch.float32)[:, None, None]
         self._std = torch.tensor(std, dtype=torch.float32)[:, None, None]
         self._bins = [config.magnitude] if config.policy == "randaugment" else [float(k) for k in range(NUM_BINS)]
-        self._tables: dict[tuple[torch.device, tuple[int, int]], PolicyTable] = {}
+        self._tables: dict[tuple[torch.device, int, int], PolicyTable] = {}
         self._columns = dict(NUM_UNIFORM_DRAWS, policy=NUM_UNIFORM_DRAWS["policy"] * config.num_policy_ops)
 
     def draw(self, batch_size: int, generator: torch.Generator) -> Float32[Tensor, "batch draws"]:
@@ -163,9 +157,7 @@ class Augmenter:
             self._mean, self._std = self._mean.to(images.device), self._std.to(images.device)
         return images.float().div_(255).sub_(self._mean).div_(self._std)
 
-    def _plan(
-        self, draws: Float[Tensor, "batch draws"], grid_size: tuple[int, int]
-    ) -> tuple[dict[str, Tensor], list[list[int]]]:
+    def _plan(self, draws: Tensor, grid_size: tuple[int, int]) -> tuple[dict[str, Tensor], list[list[int]]]:
         """Parameters of the changes, by name, and for each round of the policy the number of images of each operation.
 
         Parameters have the shape ``(number of parameters, batch)``.
@@ -189,22 +181,19 @@ class Augmenter:
         operations, bins = (operation * len(OPERATIONS)).long(), (strength * len(self._bins)).long()
         entries = (operations * len(self._bins) + bins) * 2 + (sign < 0.5)
         order = torch.argsort(operations, dim=1, stable=True)
-        plan |= {"moves": sorting_permutations(operations), "entries": entries.gather(1, order)}
+        plan |= {"orders": order, "entries": entries.gather(1, order)}
         return plan, [torch.bincount(used, minlength=len(OPERATIONS)).tolist() for used in operations]
 
     def _apply_policy(self, images: Tensor, plan: dict[str, Tensor], counts: list[list[int]]) -> Tensor:
-        moves, table = plan["moves"].long(), self._table(images.device, images.shape[-2:])
-        for move, entries, count in zip(moves[:-1], plan["entries"], counts, strict=True):
-            images = images.index_select(0, move)
-            apply_operations(images, entries.long(), count, table)
-        return images.index_select(0, moves[-1])
-
-    def _table(self, device: torch.device, shape: Sequence[int]) -> PolicyTable:
-        grid_size = (shape[0], shape[1])
-        if (device, grid_size) not in self._tables:
-            table = make_policy_table(self.config.policy, self._bins, grid_size)
-            self._tables[device, grid_size] = table.to(device)
-        return self._tables[device, grid_size]
+        rows, cols = images.shape[-2:]
+        if (images.device, rows, cols) not in self._tables:
+            table = make_policy_table(self.config.policy, self._bins, (rows, cols))
+            self._tables[images.device, rows, cols] = PolicyTable(*(values.to(images.device) for values in table))
+        for order, entries, count in zip(plan["orders"].long(), plan["entries"].long(), counts, strict=True):
+            part = images.index_select(0, order)
+            apply_operations(part, entries, count, self._tables[images.device, rows, cols])
+            images = torch.empty_like(images).index_copy_(0, order, part)
+        return images
 
 
 def _to_device(plan: dict[str, Tensor], device: torch.device) -> dict[str, Tensor]:
@@ -212,7 +201,5 @@ def _to_device(plan: dict[str, Tensor], device: torch.device) -> dict[str, Tenso
     if not plan:
         return plan
     packed = torch.cat([part.float() for part in plan.values()])
-    if device.type == "cuda":
-        packed = packed.pin_memory()
-    packed = packed.to(device, non_blocking=True)
+    packed = (packed.pin_memory() if device.type == "cuda" else packed).to(device, non_blocking=True)
     return dict(zip(plan, packed.split([len(part) for part in plan.values()]), strict=True))

@@ -125,9 +125,6 @@ class PolicyTable(NamedTuple):
     coefficients: Int32[Tensor, "entries 6"]
     levels: Float32[Tensor, "entries"]
 
-    def to(self, device: torch.device) -> "PolicyTable":
-        return PolicyTable(self.coefficients.to(device), self.levels.to(device))
-
 
 def make_policy_table(policy: str, bins: list[float], grid_size: tuple[int, int]) -> PolicyTable:
     """The table of a policy for images of one size."""
@@ -143,14 +140,6 @@ def make_policy_table(policy: str, bins: list[float], grid_size: tuple[int, int]
         # Bits and thresholds have no sign.
         levels.append({"Posterize": bits, "Solarize": 255 * strength}.get(name, 1 + sign * strength))
     return PolicyTable(torch.tensor(coefficients, dtype=torch.int32), torch.tensor(levels, dtype=torch.float32))
-
-
-def sorting_permutations(operations: Int64[Tensor, "rounds batch"]) -> Int64[Tensor, "rounds_and_one batch"]:
-    """Rearrangements that sort the batch by operation before each round, and the one that restores it at the end."""
-    orders = torch.argsort(operations, dim=1, stable=True)
-    places = torch.argsort(orders, dim=1)
-    moves = [orders[0], *(place[order] for place, order in zip(places[:-1], orders[1:], strict=True)), places[-1]]
-    return torch.stack(moves)
 
 
 def apply_operations(
