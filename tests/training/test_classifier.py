@@ -285,12 +285,13 @@ def test_an_average_keeps_what_has_no_mean():
 
 
 @pytest.mark.parametrize(("apart", "told"), [(0.0, [f"{step}/7" for step in range(1, 8)]), (99.0, ["7/7"])])
-def test_lines_of_progress_are_few_and_the_last_one_says_so(monkeypatch, apart, told):
+def test_lines_of_progress_are_few_and_the_last_one_says_so(monkeypatch, tmp_path, apart, told):
     monkeypatch.setattr(progress, "MIN_SECONDS_BETWEEN_LINES", apart)
     monkeypatch.setattr(progress, "MAX_PROGRESS_LINES", 6)
     said = io.StringIO()
-    shown = progress.RunProgress("run", batch_size=5, console=Console(file=said, width=200))
-    _trainer(max_steps=STEPS, callbacks=[shown], enable_progress_bar=True).fit(_classifier(), _data())
+    console = Console(file=said, width=200)
+    shown = progress.RunProgress("run", batch_size=5, path=tmp_path / "progress.json", console=console)
+    _trainer(max_steps=STEPS, callbacks=[shown]).fit(_classifier(), _data())
     lines = said.getvalue().splitlines()
     assert [line.split()[2] for line in lines] == told
     assert [line for line in lines if line.endswith("finishing")] == lines[-1:]

@@ -36,7 +36,7 @@ from vit_vs_cnn.training.callbacks import (
 from vit_vs_cnn.training.checkpoints import read_checkpoint
 from vit_vs_cnn.training.classifier import Classifier
 from vit_vs_cnn.training.metrics_csv import MetricsCsv
-from vit_vs_cnn.training.progress import ProgressFile, RunProgress
+from vit_vs_cnn.training.progress import RunProgress
 from vit_vs_cnn.workers.trainer import make_trainer, trainer_arguments, uses_channels_last
 
 #: Parts of a checkpoint without which a run cannot be resumed exactly.
@@ -150,7 +150,12 @@ def fit(prepared: PreparedRun, loggers: Sequence[Logger], console: Console) -> F
     interval = min(steps, execution.validation_interval or max(1, steps // 5))
     metrics_csv = next(logger for logger in loggers if isinstance(logger, MetricsCsv))
     meter = TrainingMeter()
-    progress = RunProgress(run.name, batch_size=experiment.protocol.batch_size, console=console)
+    progress = RunProgress(
+        run.name,
+        batch_size=experiment.protocol.batch_size,
+        path=run.progress,
+        console=console if arguments.get("enable_progress_bar", True) else None,
+    )
     validation = ResumedValidation(interval)
     checkpoint = RunCheckpoint(
         run.checkpoint,
@@ -170,8 +175,7 @@ def fit(prepared: PreparedRun, loggers: Sequence[Logger], console: Console) -> F
                     if recipe.finetune == Finetuning()
                     else [FrozenLayers(unwrap(network), last=recipe.finetune.last)]
                 ),
-                ProgressFile(run.progress),
-                *([progress] if arguments.get("enable_progress_bar", True) else []),
+                progress,
                 validation,
                 *as_list(arguments.get("callbacks")),
                 checkpoint,  # at the end, so that it saves the state of all callbacks after the step
@@ -184,6 +188,7 @@ def fit(prepared: PreparedRun, loggers: Sequence[Logger], console: Console) -> F
             "num_sanity_val_steps": 0,
             "use_distributed_sampler": False,
             "enable_checkpointing": True,
+            "enable_progress_bar": False,
             "default_root_dir": run.folder,
         }
     )
