@@ -38,7 +38,7 @@ from vit_vs_cnn.data.near_duplicates import (
     ALGORITHM_VERSION,
     DuplicatePairs,
     near_duplicate_pairs,
-    near_duplicate_pairs_within,
+    resize_for_comparison,
 )
 from vit_vs_cnn.data.synthetic.source import render_objects
 from vit_vs_cnn.statistics.intervals import wilson_interval
@@ -125,7 +125,7 @@ def precision(source: str, pairs: DuplicatePairs, verdicts: Path) -> None:
 def count_false_pairs(count: int, seed: int) -> None:
     """Count the pairs among synthetic images of 64 pixels, all of them false."""
     images = render_objects(count, image_size=64, seed=seed).images
-    pairs_within = near_duplicate_pairs_within(images.batches())
+    pairs_within = near_duplicate_pairs(resize_for_comparison(images.batches()))
     similarity_text = (
         f", similarity {pairs_within.similarity.min():.2f} to {pairs_within.similarity.max():.2f}"
         if len(pairs_within.test)

@@ -50,8 +50,7 @@ def test_the_accelerator_is_waited_for_and_the_cpu_is_not(queue):
 
 
 def test_the_meter_counts_seconds_of_training_and_not_of_validation(queue):
-    trainer, meter = lightning.Trainer.__new__(lightning.Trainer), TrainingMeter(batch_size=1)
-    meter.images = 0
+    trainer, meter = lightning.Trainer.__new__(lightning.Trainer), TrainingMeter()
     trainer._accelerator_connector = SimpleNamespace(strategy=SimpleNamespace(root_device=queue.device))
     queue.work(100)  # before the training
     meter.on_train_start(trainer)

@@ -650,7 +650,7 @@ def to_attention(
 def export(
     path: Place,
     *,
-    format: Sequence[str] | None = None,
+    format: Sequence[str] = ("safetensors",),
     contender: str | None = None,
     output: Place | None = None,
     quiet: bool = False,
@@ -663,7 +663,7 @@ def export(
 
     Arguments:
         path: a checkpoint, or the folder of a run or an experiment.
-        format: safetensors, onnx, timm. Default: safetensors, and onnx if it is installed.
+        format: safetensors, onnx, timm.
         contender: model of an experiment.
         output: folder of the files. Default: export/ in the folder of the run.
         quiet: hide progress.
@@ -673,13 +673,12 @@ def export(
         InputError: a path that cannot be opened, an unknown format, or one that cannot hold the network.
     """
     with _loading(quiet):
-        from vit_vs_cnn.conversion.export import default_formats
         from vit_vs_cnn.conversion.export import export as write
 
     with _progress(quiet, lines=False) as report_progress:
         report_progress("opening")
         network = load(path, contender, trust)
-        formats = default_formats() if format is None else list(_as_tuple(format))
+        formats = list(_as_tuple(format))
         report_progress("writing, and checking what was written")
         return write(network, formats, network.folder / "export" if output is None else Path(output))
 

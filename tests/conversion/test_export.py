@@ -6,7 +6,6 @@ import sys
 import pytest
 import torch
 
-import vit_vs_cnn as vc
 from vit_vs_cnn.cli import main
 from vit_vs_cnn.conversion.export import export
 from vit_vs_cnn.data.images import LabelledImages
@@ -83,10 +82,3 @@ def test_nothing_is_written_where_a_library_of_a_format_is_missing(cells, tmp_pa
     with pytest.raises(InputError, match="format onnx needs onnxscript, which is not installed"):
         export(open_network(cells["vit"]), ["safetensors", "onnx"], tmp_path / "export")
     assert not (tmp_path / "export").exists()
-
-
-def test_without_the_libraries_of_onnx_safetensors_are_written_and_told_of(cells, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "onnxscript", None)
-    with pytest.warns(UserWarning, match="only safetensors is written: format onnx needs onnxscript"):
-        (written,) = vc.export(cells["vit"], output=tmp_path, quiet=True)
-    assert written.path == tmp_path / "model.safetensors"

@@ -24,8 +24,11 @@ def _augmenter(config: Augmentation = PLAIN) -> Augmenter:
 
 
 def _batches(config: Augmentation = PLAIN, **changes) -> TrainingBatches:
-    settings = {"batch_size": 13, "length": 19, "seed": 5} | changes
-    return TrainingBatches(_data(), _augmenter(config), **settings)
+    settings = {"batch_size": 13, "steps": 19, "seed": 5} | changes
+    share = {name: settings.pop(name) for name in ("rank", "world_size") if name in settings}
+    normalisation = [0.0, 0.0], [1 / 255, 1 / 255]
+    data = TrainingData(_data(), None, augmentation=config, normalisation=normalisation, **settings)
+    return TrainingBatches(data, **share)
 
 
 def _who(images: torch.Tensor) -> list[int]:
@@ -33,7 +36,7 @@ def _who(images: torch.Tensor) -> list[int]:
 
 
 def test_every_image_comes_equally_often_and_once_in_each_permutation():
-    batches = _batches(length=31)
+    batches = _batches(steps=31)
     stream = [i for images, _ in batches for i in _who(images)]
     assert set(Counter(stream).values()) == {13}
     for epoch in range(13):
@@ -83,14 +86,14 @@ def test_processes_share_the_evaluation_without_overlap():
 
 def test_the_deviation_is_that_of_pixels_not_the_mean_of_the_images_own():
     images = torch.randint(0, 256, (11, 3, 7, 5), dtype=torch.uint8)
-    mean, std = channel_statistics(images)
+    mean, std = channel_statistics([images])
     pixels = images.double().transpose(0, 1).reshape(3, -1) / 255
     torch.testing.assert_close(mean.double(), pixels.mean(1), rtol=0, atol=1e-7)
     torch.testing.assert_close(std.double(), pixels.std(1, correction=0), rtol=0, atol=1e-7)
 
 
 def test_a_constant_channel_does_not_divide_by_zero():
-    mean, std = channel_statistics(torch.full((3, 1, 2, 2), 51, dtype=torch.uint8))
+    mean, std = channel_statistics([torch.full((3, 1, 2, 2), 51, dtype=torch.uint8)])
     assert (mean.item(), std.item()) == (pytest.approx(0.2), 1.0)
 
 
@@ -102,4 +105,4 @@ def test_a_step_that_cannot_be_parted_evenly_is_refused():
 def test_normalisation_is_measured_on_the_training_images_alone():
     held_out = LabelledImages(torch.full((4, 2, 3, 5), 255, dtype=torch.uint8), torch.zeros(4).long(), ("a",), "0123")
     data = TrainingData(_data(), held_out, augmentation=PLAIN, batch_size=13, steps=1)
-    assert data.mean == channel_statistics(_data().images)[0].tolist()
+    assert data.mean == channel_statistics([_data().images])[0].tolist()

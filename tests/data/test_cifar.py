@@ -95,7 +95,7 @@ def message_of(source):
 
 
 @pytest.mark.parametrize("name", CLASSES)
-@pytest.mark.parametrize("dump", [python_2_pickle, *(lambda x, p=p: pickle.dumps(x, p) for p in (2, 3, 5))])
+@pytest.mark.parametrize("dump", [python_2_pickle, *(lambda x, p=p: pickle.dumps(x, p) for p in (2, 3))])
 def test_images_labels_and_names_are_those_of_the_batches(tmp_path, name, dump):
     contents = make(tmp_path, name, dump)
     source = CifarSource(name, tmp_path, UNVERIFIED)
@@ -154,9 +154,9 @@ def test_a_damaged_batch_gives_one_line(tmp_path, damage):
     ],
 )
 def test_an_inconsistent_batch_gives_one_line(tmp_path, change):
-    contents = make(tmp_path, "cifar10", pickle.dumps)
+    contents = make(tmp_path, "cifar10", lambda content: pickle.dumps(content, 3))
     path = tmp_path / "cifar-10-batches-py" / "data_batch_2"
-    path.write_bytes(pickle.dumps(contents["data_batch_2"] | change))
+    path.write_bytes(pickle.dumps(contents["data_batch_2"] | change, 3))
     message = message_of(CifarSource("cifar10", tmp_path, UNVERIFIED))
     assert f"{path}: expected 'data' of shape" in message or f"{path}: refused to load it" in message
 

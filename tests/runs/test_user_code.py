@@ -212,9 +212,6 @@ def test_balanced_weights_make_every_class_count_the_same():
     losses = F.cross_entropy(logits, labels, reduction="none")
     expected = torch.stack([losses[labels == one].mean() for one in (0, 1, 3)]).mean()
     torch.testing.assert_close(module._loss(logits, labels), expected)
-    mixed = torch.rand(20, 4).softmax(-1)
-    each = -(mixed * torch.tensor(weights) * logits.log_softmax(-1)).sum(-1)
-    torch.testing.assert_close(module._loss(logits, mixed), each.sum() / (mixed * torch.tensor(weights)).sum())
     assert not [name for name in module.state_dict() if not name.startswith("network.")]
 
 

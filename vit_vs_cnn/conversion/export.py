@@ -3,8 +3,7 @@
 import copy
 import json
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -37,21 +36,6 @@ class ExportedFile:
     difference: float
 
 
-def default_formats() -> list[str]:
-    """Formats of an export without ``--format``: safetensors, and ONNX if its libraries are installed."""
-    try:
-        _need_onnx()
-    except InputError as error:
-        warnings.warn(f"only safetensors is written: {error}", stacklevel=3)
-        return ["safetensors"]
-    return ["safetensors", "onnx"]
-
-
-def _need_onnx() -> None:
-    for library in ("onnxscript", "onnxruntime"):
-        import_optional(library, needed_by="format onnx")
-
-
 def export(trained: TrainedNetwork, formats: list[str], folder: Path) -> list[ExportedFile]:
     """Write a network in some formats, with ``config.json``, and check the files.
 
@@ -62,7 +46,8 @@ def export(trained: TrainedNetwork, formats: list[str], folder: Path) -> list[Ex
     if unknown := [name for name in formats if name not in FORMATS]:
         raise InputError(f"format {unknown[0]!r} is not one of {', '.join(FORMATS)}")
     if "onnx" in formats:  # before anything is written
-        _need_onnx()
+        for library in ("onnxscript", "onnxruntime"):
+            import_optional(library, needed_by="format onnx")
     try:
         return _write(trained, formats, folder)
     except (OSError, SafetensorError) as error:
@@ -120,18 +105,24 @@ def _onnx(normalized: NormalizedInput, images: Tensor, folder: Path) -> tuple[Pa
     """ONNX program from pixel values to logits, for any number of images; the logits are computed by onnxruntime."""
     runtime = import_optional("onnxruntime", needed_by="format onnx")
     path = folder / "model.onnx"
-    with _one_line_errors(normalized):
-        torch.onnx.export(
-            normalized,
-            (images[:2],),
-            path,
-            dynamo=True,
-            verbose=False,
-            input_names=["images"],
-            output_names=["logits"],
-            dynamic_shapes={"images": {0: torch.export.Dim("batch", min=1)}},
-            external_data=False,
-        )
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            torch.onnx.export(
+                normalized,
+                (images[:2],),
+                path,
+                dynamo=True,
+                verbose=False,
+                input_names=["images"],
+                output_names=["logits"],
+                dynamic_shapes={"images": {0: torch.export.Dim("batch", min=1)}},
+                external_data=False,
+            )
+    except OSError:
+        raise
+    except Exception as error:  # the exporter may raise anything for a custom network
+        name = type(normalized.network).__name__
+        raise InputError(f"format onnx does not support this {name}: {one_line(error)}") from error
     session = runtime.InferenceSession(path, providers=["CPUExecutionProvider"])
     return path, torch.from_numpy(session.run(None, {"images": images.numpy()})[0])
 
@@ -147,21 +138,6 @@ def _timm(normalized: NormalizedInput, images: Tensor, folder: Path) -> tuple[Pa
     elif not type(network).__module__.startswith("timm."):
         raise InputError(f"format timm supports VisionTransformer and timm models, not {type(network).__name__}")
     return _save_weights(network, normalized, images, folder / "timm.safetensors")
-
-
-@contextmanager
-def _one_line_errors(normalized: NormalizedInput) -> Iterator[None]:
-    """Context that turns errors of the ONNX exporter into one line, and ignores its warnings."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    except OSError:
-        raise
-    except Exception as error:  # the exporter may raise anything for a custom network
-        raise InputError(
-            f"format onnx does not support this {type(normalized.network).__name__}: {one_line(error)}"
-        ) from error
 
 
 #: Function for each format that writes a file into a folder, and returns its path and the logits of the file.

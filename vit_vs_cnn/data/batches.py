@@ -2,11 +2,10 @@
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
 
 import lightning
 import torch
-from jaxtyping import Float, Int64, UInt8
+from jaxtyping import Float, Int64
 from torch import Tensor
 
 from vit_vs_cnn.counter_random import derive_seed
@@ -17,12 +16,9 @@ from vit_vs_cnn.errors import InputError
 Batch = tuple[Float[Tensor, "batch channels rows cols"], Tensor]
 #: Images of an evaluation batch, at least.
 EVALUATION_BATCH = 256
-_COUNTED_IMAGES = 1000
 
 
-def channel_statistics(
-    images: UInt8[Tensor, "count channels rows cols"] | Iterable[ImageBytes],
-) -> tuple[Float[Tensor, "channels"], Float[Tensor, "channels"]]:
+def channel_statistics(batches: Iterable[ImageBytes]) -> tuple[Float[Tensor, "channels"], Float[Tensor, "channels"]]:
     """Mean and standard deviation of each channel over all pixels, in units of 0..1.
 
     The deviation is that of all pixels: (0.2470, 0.2435, 0.2616) for CIFAR-10. The often-copied (0.2023, 0.1994,
@@ -30,7 +26,6 @@ def channel_statistics(
     constant channel has deviation 1.
     """
     levels = torch.arange(256, dtype=torch.float64) / 255
-    batches = images.split(_COUNTED_IMAGES) if isinstance(images, Tensor) else images
     counts = [torch.stack([torch.bincount(c.flatten(), minlength=256) for c in batch.unbind(1)]) for batch in batches]
     histograms = torch.stack(counts).sum(0)
     shares = histograms.double() / histograms.sum(1, keepdim=True)
@@ -47,35 +42,26 @@ class TrainingBatches:
     its slice of the same global batch.
 
     Arguments:
-        batch_size: images of one step over all processes.
-        length: batches of one pass of ``iter``. The next pass continues the stream.
+        data: images, settings and seed. One pass of ``iter`` has the batches of its steps; the next pass continues.
+        rank, world_size: number of this process, and of all processes that share a batch.
     """
 
     def __init__(
-        self,
-        data: LabelledImages,
-        augmenter: Augmenter,
-        *,
-        batch_size: int,
-        length: int,
-        seed: int,
-        device: torch.device | str = "cpu",
-        rank: int = 0,
-        world_size: int = 1,
-        channels_last: bool = False,
+        self, data: "TrainingData", *, device: torch.device | str = "cpu", rank: int = 0, world_size: int = 1
     ) -> None:
-        if batch_size % world_size:
-            raise ValueError(f"batch_size {batch_size} must be a multiple of the {world_size} processes that share it")
-        self.data = _to_device_if_it_fits(data, torch.device(device))
-        self.labels = data.labels.to(device)
-        self.augmenter = augmenter
-        self.length = length
-        self.seed = seed
+        if data.batch_size % world_size:
+            raise ValueError(
+                f"batch_size {data.batch_size} must be a multiple of the {world_size} processes that share it"
+            )
+        self.images = _to_device_if_it_fits(data.training, torch.device(device))
+        self.labels = data.training.labels.to(device)
+        self.augmenter = data.augmenter
+        self.length = data.batches
+        self.seed = data.seed
         self.position = 0
-        self._global_size = batch_size
-        self._local_size = batch_size // world_size
+        self._global_size, self._local_size = data.batch_size, data.batch_size // world_size
         self._rank = rank
-        self._layout = torch.channels_last if channels_last else torch.contiguous_format
+        self._layout = torch.channels_last if data.channels_last else torch.contiguous_format
         self._epoch_order: tuple[int, Tensor] = (-1, torch.empty(0, dtype=torch.int64))
 
     def __len__(self) -> int:
@@ -112,8 +98,8 @@ class TrainingBatches:
         uniform = self.augmenter.draw(self._local_size, generator)
         indices = self.indices(position)
         on_device = indices.to(self.labels.device, non_blocking=True)
-        is_moved = self.data.labels.device == on_device.device
-        images = self.data.take(on_device if is_moved else indices).to(on_device.device)
+        is_moved = self.images.labels.device == on_device.device
+        images = self.images.take(on_device if is_moved else indices).to(on_device.device)
         images, targets = self.augmenter(images, self.labels.index_select(0, on_device), uniform)
         return images.contiguous(memory_format=self._layout), targets
 
@@ -213,22 +199,18 @@ class TrainingData(lightning.LightningDataModule):
             transform=transform,
         )
 
-    def _device_and_rank(self) -> dict[str, Any]:
-        assert self.trainer is not None
-        trainer = self.trainer
-        return {"device": trainer.strategy.root_device, "rank": trainer.global_rank, "world_size": trainer.world_size}
-
     def train_dataloader(self) -> TrainingBatches:
-        return self.training_batches(**self._device_and_rank())
-
-    def training_batches(self, device: torch.device, **share: int) -> TrainingBatches:
-        """The batches to train on; with ``rank`` and ``world_size`` the share of one process of several."""
-        options = {"seed": self.seed, "channels_last": self.channels_last, "device": device, **share}
-        sizes = {"batch_size": self.batch_size, "length": self.batches}
-        return TrainingBatches(self.training, self.augmenter, **sizes, **options)
+        device, share = self._device_and_share()
+        return TrainingBatches(self, device=device, **share)
 
     def val_dataloader(self) -> EvaluationBatches | list[EvaluationBatches]:
         if self.validation is None or not len(self.validation):
             return []
+        device, share = self._device_and_share()
         size = max(self.batch_size, EVALUATION_BATCH)
-        return EvaluationBatches(self.validation, self.augmenter, batch_size=size, **self._device_and_rank())
+        return EvaluationBatches(self.validation, self.augmenter, batch_size=size, device=device, **share)
+
+    def _device_and_share(self) -> tuple[torch.device, dict[str, int]]:
+        assert self.trainer is not None
+        share = {"rank": self.trainer.global_rank, "world_size": self.trainer.world_size}
+        return self.trainer.strategy.root_device, share

@@ -30,7 +30,6 @@ TITLES = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
 LABEL_KEYS = {"cifar10": "labels", "cifar100": "fine_labels"}
 CIFAR_PIXELS = 3 * 32 * 32
 MAX_FILE_BYTES = 200_000_000  # the published archives have 170,498,071 and 169,001,437, and their files less
-SKIP_CHECKSUM_OPTION = "--data.cifar.verify_checksum false"
 
 
 class CifarSource:
@@ -76,42 +75,33 @@ class CifarSource:
         return {"cifar10": datasets.CIFAR10, "cifar100": datasets.CIFAR100}[self.name]
 
     def _load(self, split: Literal["train", "test"]) -> LabelledImages:
-        published = self._published
-        folder = self._obtain()
-        class_names = self._class_names(folder)
-        files = published.train_list if split == "train" else published.test_list
-        batches = [self._batch(folder / name, md5, len(class_names)) for name, md5 in files]
-        images = np.concatenate([pixels for pixels, _ in batches]).reshape(-1, 3, 32, 32)
-        labels = np.concatenate([labels for _, labels in batches])
-        ids = [f"{split}/{number:05d}" for number in range(len(labels))]
-        return LabelledImages(torch.from_numpy(images), torch.from_numpy(labels), class_names, ids)
-
-    def _class_names(self, folder: Path) -> tuple[str, ...]:
-        meta = self._published.meta
-        path = folder / meta["filename"]
-        content = self._read(path, meta["md5"])
-        names = content.get(meta["key"]) if isinstance(content, dict) else None
+        published, folder, key = self._published, self._obtain(), LABEL_KEYS[self.name]
+        path = folder / published.meta["filename"]
+        names = self._read(path, published.meta["md5"]).get(published.meta["key"])
         if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
-            raise InputError(f"{path}: holds no list of class names under {meta['key']!r}; download the file again")
-        return tuple(names)
+            raise InputError(f"{path}: holds no list of class names; download the file again")
+        images, labels = [], []
+        for name, md5 in published.train_list if split == "train" else published.test_list:
+            content = self._read(folder / name, md5)
+            pixels, numbers = content.get("data"), content.get(key)
+            if not (
+                isinstance(pixels, np.ndarray)
+                and isinstance(numbers, list)
+                and pixels.shape == (len(numbers), CIFAR_PIXELS)
+                and all(type(label) is int and 0 <= label < len(names) for label in numbers)
+            ):
+                raise InputError(
+                    f"{folder / name}: expected 'data' of shape (count, {CIFAR_PIXELS}) and as many {key!r} from 0 to "
+                    f"{len(names) - 1}; download the file again"
+                )
+            images.append(pixels)
+            labels += numbers
+        ids = [f"{split}/{number:05d}" for number in range(len(labels))]
+        pixels = torch.from_numpy(np.concatenate(images).reshape(-1, 3, 32, 32))
+        return LabelledImages(pixels, torch.tensor(labels), tuple(names), ids)
 
-    def _batch(self, path: Path, md5: str, num_classes: int) -> tuple[np.ndarray, np.ndarray]:
-        """Pixels ``(count, 3072)`` and labels ``(count,)`` of one batch file."""
-        content, key = self._read(path, md5), LABEL_KEYS[self.name]
-        pixels, labels = (content.get("data"), content.get(key)) if isinstance(content, dict) else (None, None)
-        if not (
-            isinstance(pixels, np.ndarray)
-            and isinstance(labels, list)
-            and pixels.shape == (len(labels), CIFAR_PIXELS)
-            and all(type(label) is int and 0 <= label < num_classes for label in labels)
-        ):
-            raise InputError(
-                f"{path}: expected 'data' of shape (count, {CIFAR_PIXELS}) and as many {key!r} from 0 to "
-                f"{num_classes - 1}; download the file again"
-            )
-        return pixels, np.array(labels, np.int64)
-
-    def _read(self, path: Path, md5: str) -> Any:
+    def _read(self, path: Path, md5: str) -> dict[Any, Any]:
+        """The dict in a file; empty if it contains something else."""
         try:
             with path.open("rb") as file:
                 content = file.read(MAX_FILE_BYTES + 1)
@@ -121,12 +111,10 @@ class CifarSource:
             raise InputError(
                 f"{path}: has more than {MAX_FILE_BYTES:,} bytes, which no file of {TITLES[self.name]} has"
             )
-        if self.options.verify_checksum and (actual := hashlib.md5(content, usedforsecurity=False).hexdigest()) != md5:
-            raise InputError(
-                f"{path}: differs from the published file (MD5 {actual}, published {md5}); delete {path.parent} to get "
-                f"it anew, or read it as it is with {SKIP_CHECKSUM_OPTION}"
-            )
-        return load_plain_pickle(content, path)
+        if self.options.verify_checksum:
+            _check_md5(path, hashlib.md5(content, usedforsecurity=False).hexdigest(), md5, delete=path.parent)
+        value = load_plain_pickle(content, path)
+        return value if isinstance(value, dict) else {}
 
     @property
     def _file_names(self) -> list[str]:
@@ -140,6 +128,7 @@ class CifarSource:
         return None
 
     def _obtain(self) -> Path:
+        """The folder of the files, after a download or the unpacking of the archive if they are missing."""
         if (folder := self._find()) is not None:
             return folder
         published = self._published
@@ -157,11 +146,8 @@ class CifarSource:
                     return folder
                 if not archive.is_file():
                     self._download(archive, expected)
-                elif expected is not None and (actual := compute_md5(archive)) != expected:
-                    raise InputError(
-                        f"{archive}: differs from the published archive (MD5 {actual}, published {expected}); delete "
-                        f"it to get it anew, or use it as it is with {SKIP_CHECKSUM_OPTION}"
-                    )
+                elif expected is not None:
+                    _check_md5(archive, compute_md5(archive), expected, delete=archive)
                 folder = self.root / published.base_folder
                 with tempfile.TemporaryDirectory(dir=self.root, prefix=f".{archive.name}-") as unpacked:
                     extract_members(archive, [f"{folder.name}/{name}" for name in self._file_names], Path(unpacked))
@@ -173,9 +159,9 @@ class CifarSource:
             raise InputError(f"{self.root}: {TITLES[self.name]} cannot be written there ({error})") from None
 
     def _download(self, archive: Path, md5: str | None) -> None:
-        url = mirror = self.options.mirror or self._published.url
-        if not mirror.endswith((".tar.gz", ".tgz")):
-            url = f"{mirror.rstrip('/')}/{archive.name}"
+        url = self.options.mirror or self._published.url
+        if not url.endswith((".tar.gz", ".tgz")):
+            url = f"{url.rstrip('/')}/{archive.name}"
         try:
             download(url, archive, md5)
         except InputError as error:
@@ -183,6 +169,14 @@ class CifarSource:
                 f"{self.root}: {TITLES[self.name]} is not there and cannot be fetched: {error}; or name another place "
                 f"with --data.cifar.mirror URL, or put {archive.name} there yourself"
             ) from None
+
+
+def _check_md5(path: Path, actual: str, published: str, *, delete: Path) -> None:
+    if actual != published:
+        raise InputError(
+            f"{path}: differs from the published file (MD5 {actual}, published {published}); delete {delete} to get it "
+            "anew, or use it as it is with --data.cifar.verify_checksum false"
+        )
 
 
 def extract_members(archive: Path, names: Collection[str], folder: Path) -> None:
@@ -277,7 +271,7 @@ def load_plain_pickle(content: bytes, path: Path | str) -> Any:
 
 
 class _PlainUnpickler(pickle.Unpickler):
-    """An unpickler that knows the five names of an array of bytes, and has a replacement for each of them.
+    """An unpickler that knows the four names of an array of bytes, and has a replacement for each of them.
 
     numpy's own objects would not do: a pickle can give a numpy.dtype flags that make numpy read bytes as pointers.
     """
@@ -286,8 +280,6 @@ class _PlainUnpickler(pickle.Unpickler):
         match f"{module}.{name}".replace("numpy._core.", "numpy.core."):
             case "numpy.core.multiarray._reconstruct":
                 return _ByteArray
-            case "numpy.core.numeric._frombuffer":
-                return lambda content, _, shape, order: _ByteArray().filled(content, shape, order)
             case "numpy.ndarray":
                 return None  # an argument of _reconstruct
             case "numpy.dtype":
@@ -319,9 +311,5 @@ class _ByteArray:
 
     def __setstate__(self, state: Any) -> None:
         _, shape, _, is_fortran, content = state
-        self.filled(content, shape, "F" if is_fortran else "C")
-
-    def filled(self, content: str | bytes | bytearray, shape: tuple[int, ...], order: Any) -> "_ByteArray":
         encoded = content.encode("latin1") if isinstance(content, str) else content  # Python 2 has str for bytes
-        self.array = np.frombuffer(encoded, np.uint8).reshape(shape, order=order)
-        return self
+        self.array = np.frombuffer(encoded, np.uint8).reshape(shape, order="F" if is_fortran else "C")

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import Subset
 
 from vit_vs_cnn.data.decoding import to_pixels
 from vit_vs_cnn.data.image_cache import (
@@ -58,7 +57,7 @@ def open_dataset(value: Any, options: ArraysOptions) -> CachedImages:
     Raises:
         InputError: images or labels that cannot be used, or a cache folder that cannot be written.
     """
-    folder, parts = default_cache_folder(options.cache), find_parts(value)
+    folder, parts = default_cache_folder(options.cache), _find_parts(value)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder, prefix=".own-") as temporary:
@@ -74,12 +73,8 @@ def open_dataset(value: Any, options: ArraysOptions) -> CachedImages:
     return open_stored(target)
 
 
-def find_parts(value: Any) -> dict[str, DatasetSplit]:
-    """The splits of a data set: ``train`` alone, or with ``validation`` and ``test``.
-
-    Raises:
-        InputError: the object has none of the ``DATASET_FORMS``.
-    """
+def _find_parts(value: Any) -> dict[str, DatasetSplit]:
+    """The splits of a data set: ``train`` alone, or with ``validation`` and ``test``."""
     splits: Mapping[Any, Any] = {"train": value}
     if isinstance(value, Source) and not isinstance(value, torch.nn.Module):
         splits = {split: getattr(value, split)() for split in SPLITS}
@@ -97,8 +92,8 @@ def find_parts(value: Any) -> dict[str, DatasetSplit]:
 def _part(value: Any) -> DatasetSplit:
     name = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
     if isinstance(value, LabelledImages):
-        pair = lambda index: (value.take(torch.tensor([index]))[0], int(value.labels[index]))  # noqa: E731
-        return DatasetSplit(len(value), pair, value.class_names, value.groups, name)
+        names = ("images", "labels", "groups", "class_names")
+        return _part_of_columns({column: getattr(value, column) for column in names}, name)
     if isinstance(value, Mapping):
         return _part_of_columns(value, name)
     if name.startswith("pandas."):
@@ -111,9 +106,14 @@ def _part(value: Any) -> DatasetSplit:
     is_sequence = hasattr(value, "__len__") and hasattr(value, "__getitem__")
     if not is_sequence or isinstance(value, str | Tensor | np.ndarray):
         raise InputError(f"data: expected {DATASET_FORMS}; got {name}")
-    columns = _find_columns(value)
-    class_names = _class_names(value) if columns is None else columns[2]
-    groups = _as_texts(getattr(value, "groups", None), len(value))
+    columns, class_names, inner = None, None, value
+    while inner is not None and class_names is None:  # also of a dataset inside of a Subset
+        if hasattr(inner, "features") and hasattr(inner, "column_names"):
+            columns, class_names = _find_columns(inner)
+        class_names = _class_names(inner) if class_names is None else class_names
+        inner = getattr(inner, "dataset", None)
+    groups = getattr(value, "groups", None)
+    groups = None if callable(groups) else _as_texts(groups, len(value))
     return DatasetSplit(len(value), lambda index: _pair_of(value[index], columns), class_names, groups, name)
 
 
@@ -138,22 +138,13 @@ def _part_of_columns(values: Mapping[str, Any], name: str) -> DatasetSplit:
 
 
 def _as_texts(values: Any, count: int) -> list[str] | None:
-    if values is None or callable(values):
-        return None
-    if len(values) != count:
+    if values is not None and len(values) != count:
         raise InputError(f"data: {len(values):,} groups and {count:,} images; each image needs one")
-    return [str(_plain(value)) for value in values]
+    return None if values is None else [str(_plain(value)) for value in values]
 
 
-def _find_columns(value: Any) -> tuple[str, str, tuple[str, ...] | None] | None:
-    """The columns of images and of labels of a Hugging Face dataset, or of one inside of a ``Subset``, and class names.
-
-    None for other datasets.
-    """
-    if isinstance(value, Subset):
-        return _find_columns(value.dataset)
-    if not (hasattr(value, "features") and hasattr(value, "column_names")):
-        return None
+def _find_columns(value: Any) -> tuple[tuple[str, str], tuple[str, ...] | None]:
+    """The columns of images and of labels of a Hugging Face dataset, and the names of the classes."""
     features, columns = dict(value.features or {}), [*value.column_names]
 
     def of_type(kind: str) -> list[str]:
@@ -162,7 +153,7 @@ def _find_columns(value: Any) -> tuple[str, str, tuple[str, ...] | None] | None:
     image = _choose_column("images", IMAGE_COLUMNS, columns, of_type("Image"))
     label = _choose_column("labels", LABEL_COLUMNS, columns, of_type("ClassLabel"))
     names = getattr(features.get(label), "names", None)
-    return image, label, None if names is None else tuple(names)
+    return (image, label), None if names is None else tuple(names)
 
 
 def _choose_column(content: str, usual: Sequence[str], columns: Sequence[str], typed: Sequence[str] = ()) -> str:
@@ -182,10 +173,10 @@ def _choose_column(content: str, usual: Sequence[str], columns: Sequence[str], t
     return fitting[0]
 
 
-def _pair_of(item: Any, columns: tuple[str, str, Any] | None) -> tuple[Any, Any]:
+def _pair_of(item: Any, columns: tuple[str, str] | None) -> tuple[Any, Any]:
     if isinstance(item, Mapping):
-        image = columns[0] if columns else _choose_column("images", IMAGE_COLUMNS, [*item])
-        label = columns[1] if columns else _choose_column("labels", LABEL_COLUMNS, [*item])
+        usual = (("images", IMAGE_COLUMNS), ("labels", LABEL_COLUMNS))
+        image, label = columns or (_choose_column(content, names, [*item]) for content, names in usual)
         return item[image], item[label]
     if isinstance(item, tuple | list) and len(item) == 2:
         return item[0], item[1]
@@ -193,7 +184,7 @@ def _pair_of(item: Any, columns: tuple[str, str, Any] | None) -> tuple[Any, Any]
 
 
 def _class_names(value: Any) -> tuple[str, ...] | None:
-    """Class names from ``class_to_idx`` or ``classes`` of a dataset, or of the dataset inside of it."""
+    """Class names from ``class_to_idx`` or ``classes`` of a dataset."""
     names = getattr(value, "classes", None)
     names = names if isinstance(names, Sequence) and not isinstance(names, str) else None
     if isinstance(numbers := getattr(value, "class_to_idx", None), Mapping):
@@ -203,24 +194,20 @@ def _class_names(value: Any) -> tuple[str, ...] | None:
             raise InputError(
                 "data: class_to_idx of the dataset must number its classes 0, 1, ... without gaps or repeats"
             )
-    if names is not None:
-        return tuple(", ".join(map(str, name)) if isinstance(name, tuple) else str(name) for name in names)
-    inner = getattr(value, "dataset", None)
-    if inner is None:
+    if names is None:
         return None
-    columns = _find_columns(inner)
-    return _class_names(inner) if columns is None or columns[2] is None else columns[2]
+    return tuple(", ".join(map(str, name)) if isinstance(name, tuple) else str(name) for name in names)
 
 
-def parse_label(value: Any) -> int | str:
+def _parse_label(value: Any) -> int | str:
     """A label as a number or a name. Raises InputError: another type, a negative number or an empty text."""
     plain = _plain(value)
-    if (isinstance(plain, str) and not plain) or (isinstance(plain, int) and plain < 0):
+    if not isinstance(plain, bool | int | str):
+        raise InputError(f"data: a label is {str(plain)[:40]!r}; expected a whole number or a text")
+    if plain == "" or (isinstance(plain, int) and plain < 0):
         raise InputError(
             f"data: the label is {plain!r}; numbers below 0 and empty texts mark unlabelled images: leave these out"
         )
-    if not isinstance(plain, bool | int | str):
-        raise InputError(f"data: a label is {str(plain)[:40]!r}; expected a whole number or a text")
     return int(plain) if isinstance(plain, bool) else plain
 
 
@@ -265,7 +252,7 @@ def _read_item(part: DatasetSplit, split: str, index: int, options: ArraysOption
     """The pixels and the label at an index. Raises InputError: the user's code fails, or gives something else."""
     try:
         image, label = part.read_pair(index)
-        return to_pixels(image, options.image_size, options.resize), parse_label(label)
+        return to_pixels(image, options.image_size, options.resize), _parse_label(label)
     except Exception as error:  # code of the user
         reason = str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {one_line(error)}"
         raise InputError(f"{part.description}, {split} image {index}: {reason}") from error
@@ -285,15 +272,9 @@ def _list_parts(parts: Mapping[str, DatasetSplit], labels: list[int | str], opti
         check_disjoint_groups("data", groups, splits)
     names = [str(index) for index in range(len(labels))]
     kinds = ", ".join(dict.fromkeys(part.description for part in parts.values()))
-    listing = ImageListing(
-        "splits of the source",
-        class_names,
-        names,
-        splits,
-        numbers,
-        groups,
-        description=f"{kinds} ({len(labels):,} images)",
-    ).add_folds(options)
+    description = f"{kinds} ({len(labels):,} images)"
+    listing = ImageListing("splits of the source", class_names, names, splits, numbers, groups, description=description)
+    listing = listing.add_folds(options)
     if listing.problems:
         raise InputError(f"data: {listing.problems[0].reason}")
     if listing.folds is not None and len(set(listing.folds)) < 2:

@@ -17,7 +17,7 @@ from jaxtyping import UInt8
 from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
-from vit_vs_cnn.data.listing import SUFFIXES
+from vit_vs_cnn.data.listing import ENDINGS, SUFFIXES
 from vit_vs_cnn.data.options import Resize, to_rows_and_cols
 from vit_vs_cnn.errors import InputError, one_line
 from vit_vs_cnn.files import escape_name
@@ -49,9 +49,8 @@ def decode_image(
 
     Arguments:
         path: a file in one of ``FORMATS``; of an animation the first frame is used.
-        image_size: rows and columns of the result, in pixels; one number for a square; None for the size of the image.
-        resize: ``crop`` keeps the proportions and the middle, ``squash`` keeps the whole image but not its
-            proportions, ``pad`` keeps both and adds black bars.
+        image_size: pixels of a square, or (rows, cols); None for the size of the image.
+        resize: as in ``ImageOptions``.
 
     Raises:
         UnreadableImage: a file that is missing, forbidden, no regular file, empty, damaged, no image, or larger than
@@ -89,10 +88,9 @@ def to_pixels(image: Any, image_size: int | tuple[int, int] | None = None, resiz
             copy = image.copy()  # it is turned upright in place
             copy.format = image.format
             return resize_image(copy, image_size, resize)
-        except InputError:
-            raise
         except Exception as error:  # readers fail in many ways on damaged files, with SyntaxError among them
-            raise InputError(f"cannot be read: {one_line(error, 80)}") from error
+            is_known = isinstance(error, InputError)
+            raise error if is_known else InputError(f"cannot be read: {one_line(error, 80)}") from error
     if not isinstance(image, np.ndarray | Tensor):
         raise InputError(f"an image is a {type(image).__name__}; expected a path, a Pillow image, an array or a tensor")
     pixels = channels_first(image)
@@ -118,13 +116,13 @@ def channels_first(image: np.ndarray | Tensor, channels: Collection[int] = (1, 3
             raise InputError(
                 f"images: a tensor of {image.dtype} ({kind}); expected a dense tensor of {ALLOWED_PIXEL_VALUES}"
             ) from error
-    values = values[None] if values.ndim == 2 else values
+    values = values[None] if image.ndim == 2 else values
     is_first, is_last = (values.ndim == 3 and values.shape[end] in channels for end in (0, -1))
     is_first = is_first or image.ndim == 2
     if not (is_first or is_last) or not values.size:
         allowed = " or ".join(map(str, channels))
         raise InputError(f"shape {tuple(image.shape)}; expected (rows, cols), or with {allowed} channels first or last")
-    if is_last and image.ndim == 3 and not (is_first and isinstance(image, Tensor)):
+    if is_last and not (is_first and (image.ndim == 2 or isinstance(image, Tensor))):
         values = values.transpose(2, 0, 1)
     return np.array(_to_bytes(values), order="C")
 
@@ -192,17 +190,19 @@ class ImageFileInfo(NamedTuple):
         return max(self.width, self.height) / self.shorter
 
 
-def read_file_info(root: Path, names: Sequence[str], report_progress: Callable[[str], None]) -> Iterator[ImageFileInfo]:
-    """Read format, mode and size from the headers of image files. Files that cannot be read are left out."""
+def read_file_info(root: Path, names: Sequence[str], report_progress: Callable[[str], None]) -> list[ImageFileInfo]:
+    """Format, mode and size from the headers of image files. Files that cannot be read are left out."""
+    files = []
     for count, name in enumerate(names, start=1):
         report_progress(f"reading headers: {count:,} of {len(names):,} files")
-        try:
-            with warnings.catch_warnings(action="ignore"), Image.open(root / name, formats=FORMATS) as image:
-                size = image.size[::-1] if _is_rotated(image) else image.size
-                info = ImageFileInfo(name, str(image.format), image.mode, *size)
-        except Exception:  # Pillow's readers fail in many ways on damaged bytes
-            continue
-        yield info
+        with (
+            contextlib.suppress(Exception),  # Pillow's readers fail in many ways on damaged bytes
+            warnings.catch_warnings(action="ignore"),
+            Image.open(root / name, formats=FORMATS) as image,
+        ):
+            size = image.size[::-1] if _is_rotated(image) else image.size
+            files.append(ImageFileInfo(name, str(image.format), image.mode, *size))
+    return files
 
 
 def _kind_and_reason(path: Path, error: Exception) -> tuple[str, str]:
@@ -247,25 +247,20 @@ def _eight_bit(image: Image.Image) -> Image.Image:
 
 
 def _resized(image: Image.Image, grid_size: tuple[int, int], resize: str) -> Image.Image:
-    (width, height), (rows, cols) = image.size, grid_size
-    if resize == "squash":
-        return _scaled(image, (cols, rows))
+    (width, height), (rows, cols), box = image.size, grid_size, None
+    scale = min(cols / width, rows / height)
+    inner = (max(1, round(scale * width)), max(1, round(scale * height))) if resize == "pad" else (cols, rows)
     if resize == "crop":
         is_tall = width * rows <= height * cols  # for that size: its width decides
         inner_width, inner_height = (width, width * rows / cols) if is_tall else (height * cols / rows, height)
         left, top = (width - inner_width) / 2, (height - inner_height) / 2
-        return _scaled(image, (cols, rows), (left, top, left + inner_width, top + inner_height))
-    scale = min(cols / width, rows / height)
-    inner = (max(1, round(scale * width)), max(1, round(scale * height)))
+        box = (left, top, left + inner_width, top + inner_height)
+    scaled = image.resize(inner, Image.Resampling.BICUBIC, box=box, reducing_gap=REDUCING_GAP)
+    if inner == (cols, rows):
+        return scaled
     padded = Image.new("RGB", (cols, rows))
-    padded.paste(_scaled(image, inner), ((cols - inner[0]) // 2, (rows - inner[1]) // 2))
+    padded.paste(scaled, ((cols - inner[0]) // 2, (rows - inner[1]) // 2))
     return padded
-
-
-def _scaled(
-    image: Image.Image, size: tuple[int, int], box: tuple[float, float, float, float] | None = None
-) -> Image.Image:
-    return image.resize(size, Image.Resampling.BICUBIC, box=box, reducing_gap=REDUCING_GAP)
 
 
 INPUT_FORMS = "the path of an image or a folder, a PIL image, a uint8 array or tensor, or a list of these"
@@ -286,10 +281,9 @@ class InputImage:
         Raises:
             InputError: an image that cannot be read, or a shape with another number of channels than one or three.
         """
-        content = self.content
+        content, (channels, rows, cols) = self.content, shape
         if isinstance(content, Tensor) and tuple(content.shape) == shape:
             return content
-        channels, rows, cols = shape
         if channels not in (1, 3):
             raise InputError(
                 f"image {self.name}: the network takes images of {channels} x {rows} x {cols}; files, and arrays of "
@@ -297,10 +291,8 @@ class InputImage:
             )
         try:
             pixels = to_pixels(content, (rows, cols), resize)
-        except UnreadableImage:
-            raise
         except InputError as error:
-            raise InputError(f"image {self.name} {error}") from error
+            raise error if isinstance(error, UnreadableImage) else InputError(f"image {self.name} {error}") from error
         if channels == 1 and len(pixels) == 3:
             # Luminance is (299 R + 587 G + 114 B) / 1000 (ITU-R BT.601), as Pillow rounds it: grey keeps its values.
             pixels = np.array(array_to_image(pixels).convert("L"))[None]
@@ -329,8 +321,7 @@ def parse_input_images(value: Any, *, channels: int) -> list[InputImage]:
     """The images in a path, a Pillow image, an array, a tensor or a sequence of these.
 
     A folder gives all images in it and below, by name. An array or a tensor holds one image or several, with the
-    channels first or last. If both fit, the channels are last in an array and first in a tensor. Two dimensions are a
-    grey image.
+    channels as in ``channels_first``.
 
     Raises:
         InputError: no image, values that are not bytes, or another number of channels.
@@ -358,11 +349,11 @@ def image_files(folder: Path) -> list[Path]:
     def refuse(error: OSError) -> None:
         raise InputError(f"{error.filename}: {error.strerror}") from error
 
-    found = []
-    for place, folders, files in os.walk(folder, onerror=refuse):
+    files: list[Path] = []
+    for place, folders, names in os.walk(folder, onerror=refuse):
         folders[:] = [name for name in folders if not name.startswith(".")]
-        found += [Path(place, name) for name in files if not name.startswith(".")]
-    return sorted(file for file in found if file.suffix.lower() in SUFFIXES)
+        files += [Path(place, name) for name in names if not name.startswith(".")]
+    return sorted(file for file in files if file.suffix.lower() in SUFFIXES)
 
 
 def _contents(value: Any, channels: int) -> Sequence[tuple[str, Path | Image.Image | Tensor]]:
@@ -372,7 +363,7 @@ def _contents(value: Any, channels: int) -> Sequence[tuple[str, Path | Image.Ima
             if not path.is_dir():
                 return [(str(path), path)]
             if not (files := image_files(path)):
-                raise InputError(f"{path} holds no image ({', '.join(sorted(SUFFIXES))})")
+                raise InputError(f"{path} holds no image ({ENDINGS})")
             return [(file.relative_to(path).as_posix(), file) for file in files]
         case Image.Image():
             return [(str(getattr(value, "filename", "")), value)]

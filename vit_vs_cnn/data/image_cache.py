@@ -26,11 +26,13 @@ from vit_vs_cnn.console import open_console
 from vit_vs_cnn.data.decoding import UnreadableImage, decode_image
 from vit_vs_cnn.data.images import LabelledImages, concatenate, fingerprint_with_groups
 from vit_vs_cnn.data.listing import (
+    CLASS_REMEDY,
     FileProblem,
     ImageListing,
     count_by_kind,
     list_folder,
     list_table,
+    problems_error,
     summarize_problems,
 )
 from vit_vs_cnn.data.options import FolderOptions, TableOptions, to_rows_and_cols
@@ -135,10 +137,8 @@ class CachedImages:
             can_skip = not any(problem.is_fatal for problem in problems)
             if not can_skip or not options.skip_unreadable:
                 remedy = f"repair or remove these, or leave files out with --data.{self.kind}.skip_unreadable true"
-                remedy = remedy if can_skip else "add what is missing, or remove these classes"
-                raise InputError(
-                    f"{self.root}: not everything can be used: {summarize_problems(problems)}; {remedy}; "
-                    "vit-vs-cnn audit lists all"
+                raise problems_error(
+                    self.root, problems, f"{remedy if can_skip else CLASS_REMEDY}; vit-vs-cnn audit lists all"
                 )
             warnings.warn(f"{self.root}: these are left out: {summarize_problems(problems)}", stacklevel=3)
             self._skipped = {"counts": count_by_kind(problems)}
@@ -146,22 +146,17 @@ class CachedImages:
 
 
 def open_folder(root: Path | str, options: FolderOptions | None = None) -> CachedImages:
-    """A folder of images as a source."""
+    """A folder of images as a source. They are decoded once, and again after any of them has changed."""
     path, options = Path(root), options or FolderOptions()
-    return _open_files("folder", path, lambda: list_folder(path, options).add_folds(options), options)
+    list_files = lambda: list_folder(path, options).add_folds(options)  # noqa: E731
+    return CachedImages("folder", list_files, lambda listing: _load_files(listing, path, options), path, options)
 
 
 def open_table(path: Path | str, options: TableOptions | None = None) -> CachedImages:
     """The images of a table as a source."""
     path, options = Path(path), options or TableOptions()
-    return _open_files("table", path, lambda: list_table(path, options), options)
-
-
-def _open_files(
-    kind: str, path: Path, list_files: Callable[[], ImageListing], options: FolderOptions | TableOptions
-) -> CachedImages:
-    """Image files as a source. They are decoded once, and again after any of them has changed."""
-    return CachedImages(kind, list_files, lambda listing: _load_files(listing, path, options), path, options)
+    list_files = lambda: list_table(path, options)  # noqa: E731
+    return CachedImages("table", list_files, lambda listing: _load_files(listing, path, options), path, options)
 
 
 def find_images(fingerprint: str, folders: Sequence[Path]) -> CachedImages | None:
@@ -290,19 +285,17 @@ def _decode_files(
     root: Path, listing: ImageListing, options: FolderOptions | TableOptions, pixels: Pixels
 ) -> ImageListing:
     """Decode files in threads into the first rows of ``pixels``. Returns the listing of the files that can be read."""
-    assert options.image_size is not None
-    image_size = options.image_size
 
     def decode(row: int) -> FileProblem | None:
         name = listing.names[row]
         try:
-            pixels[row] = decode_image(root / name, image_size, options.resize)
+            pixels[row] = decode_image(root / name, options.image_size, options.resize)
         except UnreadableImage as error:
             return FileProblem(error.kind, name, error.reason)
         return None
 
-    with warnings.catch_warnings(), ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:
-        warnings.simplefilter("ignore")  # Pillow's remarks on odd but readable files
+    # Pillow warns about odd but readable files.
+    with warnings.catch_warnings(action="ignore"), ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:
         results = [*track_writing(pixels, pool.map(decode, range(len(listing.names))), "Decoding images")]
     rows = [row for row, problem in enumerate(results) if problem is None]
     if len(rows) < len(results):
@@ -311,9 +304,10 @@ def _decode_files(
     readable = listing.select(rows)
     problems = [problem for problem in results if problem is not None]
     names = {problem.name for problem in listing.small_classes()}
-    problems += [problem for problem in readable.small_classes("readable ") if problem.name not in names]
-    unreadable = {split: f"none of the {split} images can be read" for split in {*listing.splits} - {*readable.splits}}
-    folds = {*(listing.folds or ())} - {*(readable.folds or ())}
-    unreadable |= {f"fold {fold}": f"no image of test fold {fold} can be read" for fold in folds}
-    problems += [FileProblem("split without images", name, reason) for name, reason in sorted(unreadable.items())]
+    small = readable.small_classes("readable ", splits={*listing.splits})
+    problems += [problem for problem in small if problem.name not in names]
+    problems += [
+        FileProblem("split without images", f"fold {fold}", f"no image of test fold {fold} can be read")
+        for fold in sorted({*(listing.folds or ())} - {*(readable.folds or ())})
+    ]
     return replace(readable, problems=problems)

@@ -99,10 +99,8 @@ class LabelledImages:
         masks = None if self.masks is None else self.masks[indices]
         groups = None if self.groups is None else [self.groups[i] for i in positions]
         names = [str(self.sample_ids[i]) for i in positions]
-        fields = self.labels[indices], self.class_names, names, masks, groups
-        if len(indices) * math.prod(self.image_shape) > MAX_COPIED_BYTES:
-            return LazySubset((self,), indices, *fields)
-        return LabelledImages(self.take(indices), *fields)
+        subset = LazySubset((self,), indices, self.labels[indices], self.class_names, names, masks, groups)
+        return subset if subset.is_large else subset.copied()
 
     def fingerprint(self) -> str:
         """SHA-256 (first 16 hex digits) of shape, pixels, labels and class names."""
@@ -130,6 +128,9 @@ class LazySubset(LabelledImages):
         names = ("labels", "class_names", "sample_ids", "masks", "groups")
         vars(self).update(zip(names, fields, strict=True), parents=parents, indices=indices)  # the base is frozen
 
+    def copied(self) -> LabelledImages:
+        return LabelledImages(self.images, self.labels, self.class_names, self.sample_ids, self.masks, self.groups)
+
     @property
     def images(self) -> UInt8[Tensor, "count channels rows cols"]:  # type: ignore[override]
         return self.take(torch.arange(len(self)))
@@ -139,11 +140,8 @@ class LazySubset(LabelledImages):
         return self.parents[0].image_shape
 
     def take(self, indices: Int64[Tensor, "chosen"]) -> UInt8[Tensor, "chosen channels rows cols"]:
-        positions = self.indices[indices]
-        if len(self.parents) == 1:
-            return self.parents[0].take(positions)
+        positions, first = self.indices[indices], 0
         pixels = torch.empty((len(positions), *self.image_shape), dtype=torch.uint8)
-        first = 0
         for parent in self.parents:
             is_here = (positions >= first) & (positions < first + len(parent))
             pixels[is_here] = parent.take(positions[is_here] - first)
@@ -156,16 +154,11 @@ class LazySubset(LabelledImages):
 
 def concatenate(first: LabelledImages, second: LabelledImages) -> LabelledImages:
     """One set after the other, large ones without a copy. Masks and groups are kept if both sets have them."""
-    masks, groups = None, None
-    if first.masks is not None and second.masks is not None:
-        masks = torch.cat([first.masks, second.masks])
-    if first.groups is not None and second.groups is not None:
-        groups = [*first.groups, *second.groups]
+    masks = None if first.masks is None or second.masks is None else torch.cat([first.masks, second.masks])
+    groups = None if first.groups is None or second.groups is None else [*first.groups, *second.groups]
     labels, names = torch.cat([first.labels, second.labels]), [*first.sample_ids, *second.sample_ids]
-    fields = labels, first.class_names, names, masks, groups
-    if first.is_large or second.is_large:
-        return LazySubset((first, second), torch.arange(len(labels)), *fields)
-    return LabelledImages(torch.cat([first.images, second.images]), *fields)
+    both = LazySubset((first, second), torch.arange(len(labels)), labels, first.class_names, names, masks, groups)
+    return both if first.is_large or second.is_large else both.copied()
 
 
 def fingerprint_with_groups(images: LabelledImages, folds: Sequence[int] | None = None) -> str:

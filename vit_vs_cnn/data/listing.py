@@ -4,10 +4,10 @@ import os
 import re
 import warnings
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from vit_vs_cnn.console import format_count
 from vit_vs_cnn.data.options import FolderOptions, ImageOptions, TableOptions
@@ -22,6 +22,8 @@ SPLIT_NAMES = {
     **dict.fromkeys(VALIDATION_FOLDERS, "validation"),
     **dict.fromkeys(("test", "testing"), "test"),
 }
+#: Remedy of problems of a whole class.
+CLASS_REMEDY = "add what is missing, or remove these classes"
 LAYOUTS = "<class>/<images>, or train/<class>/<images> beside optional val/ and test/"
 #: Folders that systems and programs create, in lower case. Names that begin with a dot are ignored as well.
 IGNORED_FOLDERS = {"__macosx", "@eadir", "$recycle.bin", "system volume information", "lost+found", "__pycache__"}
@@ -94,12 +96,9 @@ class ImageListing:
 
     def select(self, rows: Sequence[int]) -> "ImageListing":
         """The listing of some images, in ascending order."""
-        parts: dict[str, Any] = {name: [getattr(self, name)[row] for row in rows] for name in ("names", "splits")}
-        parts["labels"] = [self.labels[row] for row in rows]
-        if self.groups is not None:
-            parts["groups"] = [self.groups[row] for row in rows]
-        if self.folds is not None:  # training images come first
-            parts["folds"] = [self.folds[row] for row in rows if row < len(self.folds)]
+        columns = {name: getattr(self, name) for name in ("names", "splits", "labels", "groups", "folds")}
+        # Training images come first, and only these have folds.
+        parts = {name: [values[row] for row in rows if row < len(values)] for name, values in columns.items() if values}
         return replace(self, **parts)
 
     def counts(self) -> dict[str, dict[str, int]]:
@@ -108,10 +107,11 @@ class ImageListing:
         there = [split for split in SPLITS if split in self.splits]
         return {split: {name: pairs[split, label] for label, name in enumerate(self.class_names)} for split in there}
 
-    def small_classes(self, adjective: str = "") -> list[FileProblem]:
-        """Problems of classes with too few images for training, validation or test."""
-        needed = {"train": 1 + ("validation" not in self.splits) + (self.folds is None and "test" not in self.splits)}
-        needed |= {"test": 1} if "test" in self.splits else {}
+    def small_classes(self, adjective: str = "", splits: Collection[str] | None = None) -> list[FileProblem]:
+        """Problems of classes with too few images for training, validation or test, in the given or existing splits."""
+        splits = {*self.splits} if splits is None else splits
+        needed = {"train": 1 + ("validation" not in splits) + (self.folds is None and "test" not in splits)}
+        needed |= {"test": 1} if "test" in splits else {}
         pairs = Counter(zip(self.splits, self.labels, strict=True))
         problems = []
         for split, minimum in needed.items():
@@ -172,10 +172,12 @@ def check_folder(root: Path, options: FolderOptions) -> None:
     with warnings.catch_warnings(action="ignore"):  # reading the images repeats them
         problems = [problem for problem in list_folder(root, options).problems if problem.is_fatal]
     if problems:
-        raise InputError(
-            f"{root}: not everything can be used: {summarize_problems(problems)}; add what is missing, or remove these "
-            "classes"
-        )
+        raise problems_error(root, problems, CLASS_REMEDY)
+
+
+def problems_error(root: Path | None, problems: Sequence[FileProblem], remedy: str) -> InputError:
+    """The error of a folder or table that cannot be used as it is."""
+    return InputError(f"{root}: not everything can be used: {summarize_problems(problems)}; {remedy}")
 
 
 def list_folder(root: Path, options: FolderOptions) -> ImageListing:
@@ -188,24 +190,27 @@ def list_folder(root: Path, options: FolderOptions) -> ImageListing:
     Raises:
         InputError: no such folder, fewer than two classes, a file without a group, or a group in two splits.
     """
-    folders = split_folders(root)
-    search = _Search(root)
-    by_split = {split: search.class_files(folder) for split, folder in folders.items()}
+    folders, linked, problems = split_folders(root), set[str](), list[FileProblem]()
+    by_split = {
+        split: {
+            path.name: sorted(names)
+            for path in _visible_folders(folder)
+            if (names := _image_names(path, root, linked, problems)) is not None
+        }
+        for split, folder in folders.items()
+    }
     class_names = tuple(by_split["train"])
     if len(class_names) < 2:
         there = f"only the class folder {class_names[0]!r}" if class_names else "no class folder"
         raise InputError(f"{folders['train']}: {there}, and at least 2 are needed; allowed layouts: {LAYOUTS}")
-    problems = search.problems + [
+    problems += [
         FileProblem("class name that is not UTF-8", name, f"class '{escape_name(name)}' needs another name")
         for name in class_names
         if escape_name(name) != name
     ]
-    names, splits, labels = list[str](), list[str](), list[int]()
+    images = []
     for split, files in by_split.items():
-        for label, name in enumerate(class_names):
-            names += files.get(name, [])
-            splits += [split] * len(files.get(name, []))
-            labels += [label] * len(files.get(name, []))
+        images += [(name, split, label) for label, of in enumerate(class_names) for name in files.get(of, [])]
         folder, filled = folders[split].name, [name for name in files if files[name]]
         if split != "train" and not filled:
             reason = f"it holds no images (files that end in {ENDINGS})"
@@ -216,6 +221,7 @@ def list_folder(root: Path, options: FolderOptions) -> ImageListing:
             for name in filled
             if name not in class_names
         ]
+    names, splits, labels = ([image[column] for image in images] for column in range(3))
     groups = None
     if options.group is not None:
         matches = [re.search(options.group, os.path.basename(name)) for name in names]
@@ -265,68 +271,33 @@ def _is_ignored(name: str) -> bool:
     return name.startswith(".") or name.lower() in IGNORED_FOLDERS
 
 
-class _Search:
-    """The images of every class. A link to a folder is followed if it leads outside of the root, and once.
+def _image_names(folder: Path, root: Path, linked: set[str], problems: list[FileProblem]) -> list[str] | None:
+    """Paths under the root of the images in a folder and below; None for a link to a folder that is not followed.
 
-    A link to a folder of the root, or above it, would put the images of one class into another or lead in a circle. It
-    becomes one of the ``problems``.
+    A link is followed if it leads outside of the root, and once. A link to a folder of the root, or above it, would put
+    the images of one class into another or lead in a circle. It becomes one of the ``problems``.
     """
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        self.problems: list[FileProblem] = []
-        self._real_root = os.path.realpath(root)
-        self._linked: set[str] = set()
-
-    def class_files(self, folder: Path) -> dict[str, list[str]]:
-        """Paths under the root of the images of each class of a split."""
-        inside = [path for path in _visible_folders(folder) if not path.is_symlink() or self._may_follow(path)]
-        return {path.name: self._files_below(path) for path in inside}
-
-    def _files_below(self, folder: Path) -> list[str]:
-        files, folders = [], [folder]
-        while folders:
-            for entry in self._entries(folders.pop()):
-                if not _is_folder(entry):
-                    files += [self._name(entry.path)] * (Path(entry.name).suffix.lower() in SUFFIXES)
-                elif not entry.is_symlink() or self._may_follow(Path(entry.path)):
-                    folders.append(Path(entry.path))
-        return sorted(files)
-
-    def _name(self, path: Path | str) -> str:
-        return Path(path).relative_to(self.root).as_posix()
-
-    def _entries(self, folder: Path) -> list[os.DirEntry[str]]:
-        try:
-            with os.scandir(folder) as entries:
-                return [entry for entry in entries if not _is_ignored(entry.name)]
-        except OSError as error:
-            self.problems.append(FileProblem("folder that cannot be listed", self._name(folder), str(error.strerror)))
-            return []
-
-    def _may_follow(self, link: Path) -> bool:
-        target = os.path.realpath(link)
-        around = (self._real_root, os.path.realpath(link.parent))
-        if _is_within(target, self._real_root) or any(_is_within(folder, target) for folder in around):
-            reason = f"leads to {target}, which holds or belongs to the folder itself"
-        elif target in self._linked:
-            reason = f"leads to {target}, as another link does"
-        else:
-            self._linked.add(target)
-            return True
-        self.problems.append(FileProblem("link that mixes classes", self._name(link), reason))
-        return False
+    name = folder.relative_to(root).as_posix()
+    if folder.is_symlink():
+        target, inside = os.path.realpath(folder), os.path.realpath(root)
+        places = (inside, os.path.realpath(folder.parent))
+        if target in linked or _is_within(target, inside) or any(_is_within(place, target) for place in places):
+            reason = f"leads to {target}, which another link leads to, or which holds or belongs to the folder itself"
+            problems.append(FileProblem("link that mixes classes", name, reason))
+            return None
+        linked.add(target)
+    try:
+        paths = [path for path in folder.iterdir() if not _is_ignored(path.name)]
+    except OSError as error:
+        problems.append(FileProblem("folder that cannot be listed", name, str(error.strerror)))
+        return []
+    folders = dict.fromkeys(path for path in paths if path.is_dir())
+    names = [f"{name}/{path.name}" for path in paths if path.suffix.lower() in SUFFIXES and path not in folders]
+    return names + [file for path in folders for file in _image_names(path, root, linked, problems) or ()]
 
 
 def _is_within(path: str, folder: str) -> bool:
     return os.path.commonpath([path, folder]) == folder
-
-
-def _is_folder(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_dir()
-    except OSError:  # a link to itself
-        return False
 
 
 def list_table(path: Path, options: TableOptions) -> ImageListing:

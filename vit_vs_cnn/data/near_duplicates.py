@@ -54,8 +54,10 @@ class DuplicatePairs:
     similarity: Float32[Tensor, "pairs"]
 
 
-def near_duplicate_pairs(test: Images, train: Images) -> DuplicatePairs:
-    """All pairs of a test and a training image that show one scene.
+def near_duplicate_pairs(
+    test: Images, train: Images | None = None, report_progress: Callable[[str], None] = lambda text: None
+) -> DuplicatePairs:
+    """All pairs of a test and a training image that show one scene; without ``train``, all pairs within one set.
 
     Images are resized to 32 x 32 pixels. The candidates for an image are the 64 images with the most similar perceptual
     hashes: the cosine between their lowest 8 x 8 coefficients of the discrete cosine transform, without the constant
@@ -77,42 +79,36 @@ def near_duplicate_pairs(test: Images, train: Images) -> DuplicatePairs:
         "Image quality assessment: from error visibility to structural similarity", 2004 (structure term).
     Differs: real coefficients instead of their signs, which a shift by one pixel flips; candidates are confirmed.
     """
-    if not len(test) or not len(train):
+    images = test if train is None else train
+    if not len(test) or not len(images):
         nothing = torch.empty(0, dtype=torch.int64)
         return DuplicatePairs(nothing, nothing, torch.empty(0))
-    train_grey, results = _grey(train), []
-    hashes = _hashes(train_grey)
-    for queries in (test, test.flip(-1)):
-        grey = _grey(queries)
-        for pairs in _candidates(_hashes(grey), hashes):
-            results += _confirm((queries, grey), (train, train_grey), *pairs)
+    grey, count, results = _grey(images), len(images), []
+    hashes = _hashes(grey)
+    for queries, name in ((test, "images"), (test.flip(-1), "mirrored images")):
+        queries_grey, codes = _grey(queries), [torch.empty(0, dtype=torch.int64)]
+        for pairs in _candidates(_hashes(queries_grey), hashes):
+            first, second = pairs if train is not None else torch.stack(pairs).sort(0).values  # each pair once
+            codes.append((first * count + second)[(first != second) | (train is not None)])
+            searched = min((len(codes) - 1) * _CHUNK, len(test))
+            report_progress(f"searching for duplicates: {searched:,} of {len(test):,} {name}")
+        pairs = torch.cat(codes).unique()
+        for number, part in enumerate(pairs.split(_CHUNK), start=1):
+            compared = min(number * _CHUNK, len(pairs))
+            report_progress(f"comparing similar images: {compared:,} of {len(pairs):,} pairs of {name}")
+            left, right = part // count, part % count
+            # First by a shift alone, which is fast.
+            template = queries_grey[left][:, _REACH:-_REACH, _REACH:-_REACH]
+            is_similar = _best_place(template, grey[right])[0] > _MIN_SHIFT_CORRELATION
+            left, right = left[is_similar], right[is_similar]
+            indices, similarity = _compare(queries[left], images[right])
+            results.append((left[indices], right[indices], similarity))
     return _unique(*(torch.cat(parts) for parts in zip(*results, strict=True)))
 
 
 def resize_for_comparison(batches: Iterable[Images]) -> Images:
     """Images resized to 32 x 32 bytes."""
     return torch.cat([_planes(batch).round().to(torch.uint8) for batch in batches])
-
-
-def near_duplicate_pairs_within(
-    batches: Iterable[Images], report_progress: Callable[[str], None] = lambda text: None
-) -> DuplicatePairs:
-    """All pairs of images of one set that show one scene, as ``near_duplicate_pairs`` finds them, each pair once."""
-    images = resize_for_comparison(batches)
-    grey, count, results = _grey(images), len(images), []
-    hashes = _hashes(grey)
-    for queries, name in ((images, "images"), (images.flip(-1), "mirrored images")):
-        queries_grey, codes = _grey(queries), []
-        for first, second in _candidates(_hashes(queries_grey), hashes):
-            codes.append((torch.minimum(first, second) * count + torch.maximum(first, second))[first != second])
-            compared = min(len(codes) * _CHUNK, count)
-            report_progress(f"searching for duplicates: {compared:,} of {count:,} {name}")
-        pairs = torch.cat(codes).unique()
-        for number, part in enumerate(pairs.split(_CHUNK), start=1):
-            results += _confirm((queries, queries_grey), (images, grey), part // count, part % count)
-            compared = min(number * _CHUNK, len(pairs))
-            report_progress(f"comparing similar images: {compared:,} of {len(pairs):,} pairs of {name}")
-    return _unique(*(torch.cat(parts) for parts in zip(*results, strict=True)))
 
 
 def find_blank_images(images: LabelledImages) -> Bool[Tensor, "count"]:
@@ -147,45 +143,23 @@ def find_copies(
     copied = [indices for copies in by_pixels.values() for indices in copies.values()]
     exact += [(indices[0], copy) for indices in copied for copy in indices[1:]]
     indices = torch.tensor(sorted(itertools.chain(*firsts)), dtype=torch.int64)
-    if len(indices) < 2:
-        near = DuplicatePairs(indices[:0], indices[:0], torch.zeros(0))
-    else:
-        pairs = near_duplicate_pairs_within(images.subset(indices).batches(_CHUNK), report_progress)
-        near = DuplicatePairs(indices[pairs.test], indices[pairs.train], pairs.similarity)
-    differ = torch.from_numpy(hashes[near.test.numpy()] != hashes[near.train.numpy()])
+    near = near_duplicate_pairs(
+        resize_for_comparison(images.subset(indices).batches(_CHUNK)), report_progress=report_progress
+    )
+    test, train = indices[near.test], indices[near.train]
+    differ = torch.from_numpy(hashes[test.numpy()] != hashes[train.numpy()])
     same = torch.tensor(exact, dtype=torch.int64).reshape(-1, 2)
-    return DuplicatePairs(
-        torch.cat([same[:, 0], near.test[differ]]),
-        torch.cat([same[:, 1], near.train[differ]]),
+    pairs = DuplicatePairs(
+        torch.cat([same[:, 0], test[differ]]),
+        torch.cat([same[:, 1], train[differ]]),
         torch.cat([torch.ones(len(same)), near.similarity[differ]]),
-    ), torch.arange(len(same) + int(differ.sum())) < len(same)
-
-
-def _confirm(
-    queries: tuple[Images, Grey],
-    others: tuple[Images, Grey],
-    first: Int64[Tensor, "pairs"],
-    second: Int64[Tensor, "pairs"],
-) -> Iterator[tuple[Int64[Tensor, "kept"], Int64[Tensor, "kept"], Float32[Tensor, "kept"]]]:
-    """Candidate pairs that are duplicates, with the correlation of their detail. Images are in colour and in grey."""
-    for pairs in zip(first.split(_CHUNK), second.split(_CHUNK), strict=True):
-        # First by a shift alone, which is fast.
-        template = queries[1][pairs[0]][:, _REACH:-_REACH, _REACH:-_REACH]
-        is_similar = _best_place(template, others[1][pairs[1]])[0] > _MIN_SHIFT_CORRELATION
-        left, right = pairs[0][is_similar], pairs[1][is_similar]
-        indices, detail = _compare(queries[0][left], others[0][right])
-        yield left[indices], right[indices], detail
+    )
+    return pairs, torch.arange(len(pairs.test)) < len(same)
 
 
 def _grey(images: Images) -> Grey:
     """Mean of the channels at 32 x 32, with antialiasing, so that a shift by part of a pixel changes little."""
-    size = (_SIDE, _SIDE)
-    return torch.cat(
-        [
-            F.interpolate(batch.float().mean(1, keepdim=True), size, mode="bilinear", antialias=True)[:, 0]
-            for batch in images.split(_CHUNK)
-        ]
-    )
+    return torch.cat([_scaled(part.float().mean(1, keepdim=True), _SIDE)[:, 0] for part in images.split(_CHUNK)])
 
 
 def _hashes(grey: Grey) -> Float32[Tensor, "_ 63"]:

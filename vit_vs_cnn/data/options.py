@@ -39,8 +39,8 @@ class Augmentation:
         resized_crop: [minimum, maximum] area of a random crop that is resized to the size of the image, as by
             torchvision's RandomResizedCrop; usually [0.08, 1]. It replaces crop_padding. null: none.
         transform: {class_path, init_args} of a custom transform from uint8 images (channels, rows, cols) to uint8
-            images, applied after the other changes of bytes. Random numbers come from its argument generator, if it
-            has one, or from the global generators. Runs are named by class_path and init_args, not by its code.
+            images, applied after the other changes of bytes. Its random numbers come from the global generators. Runs
+            are named by class_path and init_args, not by its code.
     """
 
     crop_padding: int = 4

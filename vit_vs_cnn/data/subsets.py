@@ -14,8 +14,12 @@ from torch import Tensor
 from vit_vs_cnn.counter_random import counter_key, permutation
 from vit_vs_cnn.errors import InputError
 
+Labels = Int64[Tensor, "count"]
+#: Numbers of images, or of the fold or group of each image.
+Numbers = Int64[Tensor, "_"]
 
-def nested_subsets(labels: Int64[Tensor, "count"], sizes: Sequence[int], seed: int) -> dict[int, Int64[Tensor, "_"]]:
+
+def nested_subsets(labels: Labels, sizes: Sequence[int], seed: int) -> dict[int, Numbers]:
     """For each size, the indices of a subset: the prefix of that length of ``nested_order(labels, seed)``.
 
     A smaller subset begins the larger. Of a class with c of the N images, a subset of n images holds n c / N images, up
@@ -31,7 +35,7 @@ def nested_subsets(labels: Int64[Tensor, "count"], sizes: Sequence[int], seed: i
     return {size: order[:size].clone() for size in sizes}
 
 
-def nested_order(labels: Int64[Tensor, "count"], seed: int) -> Int64[Tensor, "count"]:
+def nested_order(labels: Labels, seed: int) -> Labels:
     """One total order of the images of which every prefix is stratified to within one image per class.
 
     Within a class the images come in a random permutation keyed by (seed, class). Which class is next is Tijdeman's
@@ -78,9 +82,7 @@ def _interleave(queues: list[np.ndarray], ties: list[int]) -> list[int]:
     return order
 
 
-def split_validation(
-    subset: Int64[Tensor, "size"], labels: Int64[Tensor, "count"], fraction: float
-) -> tuple[Int64[Tensor, "_"], Int64[Tensor, "_"]]:
+def split_validation(subset: Numbers, labels: Labels, fraction: float) -> tuple[Numbers, Numbers]:
     """Divide a subset into (training indices, validation indices), both in the subset's order.
 
     The image at place i (from 0) of its class in the subset is for validation if
@@ -105,12 +107,7 @@ def split_validation(
     return subset[~held_out], subset[held_out]
 
 
-def hold_out_groups(
-    labels: Int64[Tensor, "count"],
-    groups: Int64[Tensor, "count"],
-    fraction: float,
-    order: Sequence[int],
-) -> Bool[Tensor, "count"]:
+def hold_out_groups(labels: Labels, groups: Labels, fraction: float, order: Sequence[int]) -> Bool[Tensor, "count"]:
     """Mask of held-out images: about a fraction f of every class, in whole groups.
 
     With ``h`` of the ``m`` images of each class held out, the next group of ``order`` is held out, too, if that lowers
@@ -122,39 +119,40 @@ def hold_out_groups(
     Arguments:
         groups: number of the group of each image, from 0 without gaps.
     """
-    counts = np.bincount(labels.numpy())
-    by_group = np.argsort(groups.numpy(), kind="stable")
-    members = np.split(labels.numpy()[by_group], np.cumsum(np.bincount(groups.numpy()))[:-1])
-    parts = [np.unique(own, return_counts=True) for own in members]
-    held_counts, chosen = np.zeros(len(counts), np.int64), np.zeros(len(parts), bool)
+    by_group = _count_by_group(labels, groups)
+    counts = by_group.sum(0)
+    held_counts, is_chosen = np.zeros(len(counts), np.int64), np.zeros(len(by_group), bool)
 
     def gain(group: int) -> float:
-        classes, own = parts[group]
-        before, after = (
-            ((h / counts[classes] - fraction) ** 2).sum() for h in (held_counts[classes], held_counts[classes] + own)
-        )
-        return float(before - after)
+        classes = by_group[group].nonzero()[0]
+        held, size = held_counts[classes], counts[classes]
+        after = held + by_group[group][classes]
+        return float(((held / size - fraction) ** 2).sum() - ((after / size - fraction) ** 2).sum())
 
     def can_be_spared(group: int) -> bool:
-        classes, own = parts[group]
-        return not chosen[group] and bool((counts[classes] - held_counts[classes] > own).all())
+        rest = counts - held_counts
+        return not is_chosen[group] and bool((rest > by_group[group])[by_group[group] > 0].all())
 
     def set_apart(group: int) -> None:
-        classes, own = parts[group]
-        held_counts[classes] += own
-        chosen[group] = True
+        held_counts[:] += by_group[group]
+        is_chosen[group] = True
 
     for group in order:
         if fraction > 0 and gain(group) > 0 and can_be_spared(group):
             set_apart(group)
-    if fraction > 0 and not chosen.any() and (able := [group for group in order if can_be_spared(group)]):
+    if fraction > 0 and not is_chosen.any() and (able := [group for group in order if can_be_spared(group)]):
         set_apart(max(able, key=gain))
-    return torch.from_numpy(chosen[groups.numpy()])
+    return torch.from_numpy(is_chosen[groups.numpy()])
 
 
-def stratified_folds(
-    labels: Int64[Tensor, "count"], order: Int64[Tensor, "count"], folds: int
-) -> Int64[Tensor, "count"]:
+def _count_by_group(labels: Labels, groups: Labels) -> Int64[np.ndarray, "groups classes"]:
+    """Number of images of each class in each group."""
+    counts = np.zeros((int(groups.max()) + 1, int(labels.max()) + 1), np.int64)
+    np.add.at(counts, (groups.numpy(), labels.numpy()), 1)
+    return counts
+
+
+def stratified_folds(labels: Labels, order: Labels, folds: int) -> Labels:
     """Number of the fold of each image, from 0.
 
     Two folds differ by one image at most, and by one image of each class at most. The images of a class, in ``order``,
@@ -172,9 +170,7 @@ def stratified_folds(
     return result
 
 
-def grouped_folds(
-    labels: Int64[Tensor, "count"], groups: Int64[Tensor, "count"], order: Sequence[int], folds: int
-) -> Int64[Tensor, "count"]:
+def grouped_folds(labels: Labels, groups: Labels, order: Sequence[int], folds: int) -> Labels:
     """``stratified_folds`` that keep the images of a group together.
 
     Large groups come first, then ``order`` decides. With ``h_fc`` of the ``m_c`` images of class c in fold f, a group
@@ -191,9 +187,8 @@ def grouped_folds(
     Arguments:
         groups: number of the group of each image, from 0 without gaps.
     """
-    counts = np.bincount(labels.numpy())
-    by_group = np.zeros((int(groups.max()) + 1, len(counts)), np.int64)
-    np.add.at(by_group, (groups.numpy(), labels.numpy()), 1)
+    by_group = _count_by_group(labels, groups)
+    counts = by_group.sum(0)
     held_counts, fold_of = np.zeros((folds, len(counts)), np.int64), np.zeros(len(by_group), np.int64)
     for group in sorted(order, key=lambda group: -by_group[group].sum()):
         own = by_group[group]
@@ -205,13 +200,8 @@ def grouped_folds(
 
 
 def assign_folds(
-    names: Sequence[str],
-    labels: Int64[Tensor, "count"],
-    *,
-    fraction: float,
-    seed: int,
-    groups: Sequence[str] | None = None,
-) -> Int64[Tensor, "count"]:
+    names: Sequence[str], labels: Labels, *, fraction: float, seed: int, groups: Sequence[str] | None = None
+) -> Labels:
     """Test fold of each image: ``1 / fraction`` folds, rounded, at least two and at most one for each image or group.
 
     Images are ordered by SHA-256(seed, name), groups by SHA-256(seed, group): a later image moves few others.
@@ -225,7 +215,7 @@ def assign_folds(
     return grouped_folds(labels, torch.tensor([numbers[name] for name in groups]), order, count)
 
 
-def subset_hash(indices: Int64[Tensor, "size"]) -> str:
+def subset_hash(indices: Numbers) -> str:
     """SHA-256 (first 16 hex digits) of the sorted indices as little-endian 64-bit integers: the set, not its order."""
     ordered = np.sort(indices.numpy()).astype("<i8")
     return hashlib.sha256(ordered.tobytes()).hexdigest()[:16]

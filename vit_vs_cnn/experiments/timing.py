@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from vit_vs_cnn.config.experiment import Experiment, read_config
 from vit_vs_cnn.config.trainer import AUTO_PRECISION
-from vit_vs_cnn.data.batches import TrainingData
+from vit_vs_cnn.data.batches import TrainingBatches, TrainingData
 from vit_vs_cnn.devices import bfloat16_units, synchronize
 from vit_vs_cnn.errors import InputError, one_line
 from vit_vs_cnn.process import torch_threads
@@ -71,7 +71,7 @@ def seconds_per_step(experiment: Experiment, contender: str, pool: ExperimentDat
     else:
         model, optimizer = fabric.setup(network, recipe.optimizer.build(network, trust=experiment.trusted))
     augmentation = experiment.augmentation(recipe)
-    batches = TrainingData(
+    data = TrainingData(
         images.training,
         None,
         augmentation=augmentation,
@@ -79,7 +79,8 @@ def seconds_per_step(experiment: Experiment, contender: str, pool: ExperimentDat
         batch_size=experiment.protocol.batch_size,
         steps=_WARM_UP + _TIMED,
         channels_last=is_channels_last,
-    ).training_batches(fabric.device)
+    )
+    batches = TrainingBatches(data, device=fabric.device)
 
     def take_step(position: int) -> None:
         inputs, targets = batches.batch(position)

@@ -1,5 +1,7 @@
-"""Callbacks of a run: checkpoints for exact resume, stopping on a signal, training time, and frozen layers."""
+"""Callbacks of a run: checkpoints for exact resume and on a signal, training time, and frozen layers."""
 
+import contextlib
+import itertools
 import signal
 import time
 from pathlib import Path
@@ -14,89 +16,40 @@ from vit_vs_cnn.devices import synchronize
 from vit_vs_cnn.errors import InputError, Interrupted
 from vit_vs_cnn.files import add_file_name, partial_path, publish_file
 from vit_vs_cnn.models.features import list_layers
-from vit_vs_cnn.training.metrics_csv import MetricsCsv
 
 #: Checkpoint keys: True if the run stopped before the end of its budget; metrics that the last step logged.
 CHECKPOINT_KEY_ENDED_EARLY, CHECKPOINT_KEY_LAST_METRICS = "ended_early", "logged"
 
 
-class LastCheckpoint(Checkpoint):
-    """Checkpoint ``last.ckpt`` every ``interval`` optimizer steps and at the end.
+class RunCheckpoint(Checkpoint):
+    """Checkpoint of a run every ``interval`` optimizer steps, at the end, and when the run is stopped by a signal.
 
     It is written directly after an optimizer step: no checkpoint contains partly accumulated gradients. A temporary
     file is renamed, so that the checkpoint is complete at any time, also if the process is killed while it writes.
+
+    Ctrl-C or a scheduler's SIGTERM stop the run after the current step. A second Ctrl-C stops at once. Lightning calls
+    a ``Checkpoint`` after all other callbacks, for which the step is then complete.
 
     Arguments:
         interval: optimizer steps between two checkpoints, and the largest number of steps that a killed run loses.
         metadata: plain values from which the network can be rebuilt; stored under ``"vit_vs_cnn"``.
     """
 
-    def __init__(self, path: Path, *, interval: int, metadata: dict[str, Any]) -> None:
+    def __init__(self, path: Path, *, interval: int, metadata: dict[str, Any], run_name: str) -> None:
         self.path = path
         self.interval = interval
         self.metadata = metadata
-        self._saved_step = -1
-
-    def on_train_start(self, trainer: lightning.Trainer, *_: Any) -> None:
-        self._saved_step = trainer.global_step
-
-    def on_train_batch_end(self, trainer: lightning.Trainer, *_: Any) -> None:
-        step = trainer.global_step
-        # The last step is followed by a validation, which a resume from a checkpoint before it would skip.
-        if step % self.interval == 0 and step != self._saved_step and step < trainer.max_steps:
-            self.save(trainer)
-
-    def on_train_end(self, trainer: lightning.Trainer, *_: Any) -> None:
-        if trainer.global_step < trainer.max_steps:
-            self.metadata = {**self.metadata, CHECKPOINT_KEY_ENDED_EARLY: True}
-        elif trainer.global_step == self._saved_step and self.path.exists():
-            return
-        self.save(trainer)
-
-    def on_save_checkpoint(self, trainer: lightning.Trainer, module: Any, checkpoint: dict[str, Any]) -> None:
-        checkpoint["vit_vs_cnn"] = {
-            **self.metadata,
-            CHECKPOINT_KEY_LAST_METRICS: _metrics_of_step(trainer),
-        }
-
-    def save(self, trainer: lightning.Trainer) -> None:
-        """Write the current state."""
-        partial = partial_path(self.path)  # the same for all processes of a run: some strategies write it together
-        with add_file_name(self.path):
-            trainer.save_checkpoint(partial)
-            if trainer.is_global_zero:
-                publish_file(partial, self.path)
-        self._saved_step = trainer.global_step
-
-
-def _metrics_of_step(trainer: lightning.Trainer) -> dict[str, float]:
-    """Metrics of the current step, which loggers get only after the checkpoint; empty if the step is not logged."""
-    interval = trainer.log_every_n_steps  # pyright: ignore[reportAttributeAccessIssue]
-    if not interval or trainer.global_step % interval:
-        return {}
-    return {name: float(value) for name, value in trainer.logged_metrics.items() if name.startswith("train/")}
-
-
-class StopSignalHandler(Checkpoint):
-    """Stop after the current step, with a checkpoint, on Ctrl-C or a scheduler's SIGTERM.
-
-    A second Ctrl-C stops at once; the run then resumes from the last checkpoint. It is a ``Checkpoint`` because
-    Lightning calls these after all other callbacks, for which the step is then complete.
-    """
-
-    def __init__(self, checkpoint: LastCheckpoint, run_name: str = "the run") -> None:
-        self.checkpoint = checkpoint
         self.run_name = run_name
+        self._saved_step = -1
         self._stop_requested = False
-        self._previous: dict[signal.Signals, Any] = {}
+        self._previous_handlers: dict[signal.Signals, Any] = {}
 
     def on_train_start(self, trainer: lightning.Trainer, *_: Any) -> None:
+        self._saved_step = trainer.global_step
         # Lightning sets its handlers before, which would end the run without a checkpoint.
-        for number in (signal.SIGINT, signal.SIGTERM):
-            try:
-                self._previous[number] = signal.signal(number, self._request_stop)
-            except ValueError:  # signals reach the main thread only
-                return
+        with contextlib.suppress(ValueError):  # signals reach the main thread only
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._previous_handlers[number] = signal.signal(number, self._request_stop)
 
     def _request_stop(self, number: int, frame: FrameType | None) -> None:
         if self._stop_requested and number == signal.SIGINT:
@@ -108,34 +61,52 @@ class StopSignalHandler(Checkpoint):
     ) -> None:
         if (batch_idx + 1) % trainer.accumulate_grad_batches:
             return  # between two optimizer steps
-        if trainer.strategy.reduce_boolean_decision(self._stop_requested, all=False):
-            self.checkpoint.save(trainer)
-            raise Interrupted(f"stopped {self.run_name} at step {trainer.global_step} of {trainer.max_steps}")
+        step = trainer.global_step
+        is_stopped = trainer.strategy.reduce_boolean_decision(self._stop_requested, all=False)
+        # The last step is followed by a validation, which a resume from a checkpoint before it would skip.
+        if is_stopped or (step % self.interval == 0 and step != self._saved_step and step < trainer.max_steps):
+            self._save(trainer)
+        if is_stopped:
+            raise Interrupted(f"stopped {self.run_name} at step {step} of {trainer.max_steps}")
 
-    def on_train_end(self, *_: Any, **__: Any) -> None:
-        for number, handler in self._previous.items():
+    def on_train_end(self, trainer: lightning.Trainer, *_: Any) -> None:
+        self.on_exception()
+        if trainer.global_step < trainer.max_steps:
+            self.metadata = {**self.metadata, CHECKPOINT_KEY_ENDED_EARLY: True}
+        elif trainer.global_step == self._saved_step and self.path.exists():
+            return
+        self._save(trainer)
+
+    def on_exception(self, *_: Any) -> None:
+        for number, handler in self._previous_handlers.items():
             signal.signal(number, handler)
-        self._previous = {}
+        self._previous_handlers = {}
 
-    on_exception = on_train_end
+    def on_save_checkpoint(self, trainer: lightning.Trainer, module: Any, checkpoint: dict[str, Any]) -> None:
+        interval = trainer.log_every_n_steps  # pyright: ignore[reportAttributeAccessIssue]
+        is_logged = bool(interval) and trainer.global_step % interval == 0
+        # Loggers get the metrics of this step only after the checkpoint.
+        metrics = {k: float(v) for k, v in trainer.logged_metrics.items() if is_logged and k.startswith("train/")}
+        checkpoint["vit_vs_cnn"] = {**self.metadata, CHECKPOINT_KEY_LAST_METRICS: metrics}
+
+    def _save(self, trainer: lightning.Trainer) -> None:
+        partial = partial_path(self.path)  # the same for all processes of a run: some strategies write it together
+        with add_file_name(self.path):
+            trainer.save_checkpoint(partial)
+            if trainer.is_global_zero:
+                publish_file(partial, self.path)
+        self._saved_step = trainer.global_step
 
 
 class TrainingMeter(Callback):
-    """Training time in seconds without validation, and number of training images on all devices, resumes included.
+    """Training time in seconds without validation, and number of training images on all devices, resumes included."""
 
-    Arguments:
-        batch_size: images of one optimizer step, for the number of images before a checkpoint that does not contain it.
-    """
-
-    def __init__(self, batch_size: int) -> None:
+    def __init__(self) -> None:
         self.seconds = 0.0
-        self.images: int | None = None
-        self.batch_size = batch_size
+        self.images = 0
         self._start_time: float | None = None
 
     def on_train_start(self, trainer: lightning.Trainer, *_: Any) -> None:
-        if self.images is None:
-            self.images = trainer.global_step * self.batch_size
         self.on_validation_end(trainer)
 
     def on_validation_end(self, trainer: lightning.Trainer, *_: Any) -> None:
@@ -151,14 +122,14 @@ class TrainingMeter(Callback):
         self.on_validation_start(trainer)
 
     def on_train_batch_end(self, trainer: lightning.Trainer, module: Any, outputs: Any, batch: Any, *_: Any) -> None:
-        self.images = (self.images or 0) + len(batch[0]) * trainer.world_size
+        self.images += len(batch[0]) * trainer.world_size
 
     def read(self) -> float:
         """Seconds until now."""
         return self.seconds + (0.0 if self._start_time is None else time.perf_counter() - self._start_time)
 
     def state_dict(self) -> dict[str, Any]:
-        return {"seconds": self.read(), "images": self.images or 0}
+        return {"seconds": self.read(), "images": self.images}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.seconds, self.images = state_dict["seconds"], state_dict["images"]
@@ -171,22 +142,21 @@ class ResumedValidation(Callback):
     validation. Lightning's loop runs it again, with the same precision, metrics and loggers.
 
     Arguments:
-        metrics: log in which the rows of this validation are replaced.
         interval: optimizer steps between two validations.
     """
 
-    def __init__(self, metrics: MetricsCsv, interval: int) -> None:
-        self.metrics = metrics
+    def __init__(self, interval: int) -> None:
         self.interval = interval
 
+    def is_due(self, trainer: lightning.Trainer, step: int) -> bool:
+        """True if a training that resumes from this step repeats its validation."""
+        return 0 < step < trainer.max_steps and step % self.interval == 0 and trainer.world_size == 1
+
     def on_train_start(self, trainer: lightning.Trainer, *_: Any) -> None:
-        step = trainer.global_step
-        if not step or step % self.interval or trainer.world_size > 1:
-            return
-        self.metrics.drop(step - 1, "val/")
-        trainer.validating = True
-        trainer.fit_loop.epoch_loop.val_loop.run()
-        trainer.training = True
+        if self.is_due(trainer, trainer.global_step):
+            trainer.validating = True
+            trainer.fit_loop.epoch_loop.val_loop.run()
+            trainer.training = True
 
 
 class FrozenLayers(Callback):
@@ -210,23 +180,11 @@ class FrozenLayers(Callback):
             )
         if last is not None and last > len(layers) - 1:
             raise InputError(f"finetune.last: {last} is more than the {len(layers) - 1} layers before the head")
-        frozen = {name for layer in ([] if last is None else layers[: len(layers) - 1 - last]) for name in layer}
-        for name, parameter in network.named_parameters():
-            if name in frozen:
-                parameter.requires_grad_(False)
-        names = {name for layer in layers for name in layer}
-        norms = {name: module for name, module in network.named_modules() if hasattr(module, "running_mean")}
-        self._norms = [norm for name, norm in norms.items() if _is_frozen(name, names=names, frozen=frozen)]
+        for name in itertools.chain(*([] if last is None else layers[: len(layers) - 1 - last])):
+            network.get_parameter(name).requires_grad_(False)
+        norms = [module for module in network.modules() if hasattr(module, "running_mean")]
+        self._norms = [norm for norm in norms if {p.requires_grad for p in norm.parameters()} == {False}]
 
     def on_train_batch_start(self, trainer: lightning.Trainer, *_: Any) -> None:
         for norm in self._norms:
             norm.eval()
-
-
-def _is_frozen(norm: str, *, names: set[str], frozen: set[str]) -> bool:
-    """True if the parameters of a norm are frozen; for a norm without parameters, those of its parent module."""
-    while norm:
-        if inside := {name for name in names if name.startswith(f"{norm}.")}:
-            return inside <= frozen
-        norm = norm.rpartition(".")[0]
-    return False

@@ -112,6 +112,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
 
 def _check_contents(contents: Any, path: Path) -> dict[str, Any]:
     """Return the contents; raise InputError unless they are a checkpoint of this package with ordinary tensors."""
+    damaged = f"checkpoint {path} is damaged or not a checkpoint"
     if not isinstance(contents, dict) or "vit_vs_cnn" not in contents:
         if isinstance(contents, dict) and "pytorch-lightning_version" in contents:
             raise InputError(
@@ -120,15 +121,14 @@ def _check_contents(contents: Any, path: Path) -> dict[str, Any]:
             )
         raise InputError(f"checkpoint {path} was not written by vit_vs_cnn")
     state = contents.get("state_dict")
-    tensors = isinstance(state, dict) and all(
-        isinstance(name, str) and isinstance(value, torch.Tensor) for name, value in state.items()
-    )
-    if not isinstance(contents["vit_vs_cnn"], dict) or not tensors:
-        raise InputError(f"checkpoint {path} is damaged or not a checkpoint: its weights or its metadata are missing")
-    for name, value in contents["state_dict"].items():
+    if not isinstance(contents["vit_vs_cnn"], dict) or not isinstance(state, dict):
+        raise InputError(f"{damaged}: its weights or its metadata are missing")
+    for name, value in state.items():
+        if not isinstance(name, str) or not isinstance(value, torch.Tensor):
+            raise InputError(f"{damaged}: its weights or its metadata are missing")
         if value.is_meta or value.layout != torch.strided or value.is_complex() or value.is_quantized:
             kind = "no values (meta device)" if value.is_meta else f"{value.dtype} values ({value.layout})"
-            raise InputError(f"checkpoint {path} is damaged or not a checkpoint: {name} has {kind}")
+            raise InputError(f"{damaged}: {name} has {kind}")
     return contents
 
 

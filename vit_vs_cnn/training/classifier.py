@@ -192,15 +192,7 @@ class Classifier(lightning.LightningModule):
             metric.update(logits, labels)
 
     def on_validation_epoch_end(self) -> None:
-        self._log_scores("val")
-
-    def test_step(self, batch: Batch, batch_idx: int) -> None:
-        self.validation_step(batch, batch_idx)
-
-    def on_test_epoch_end(self) -> None:
-        self._log_scores("test")
-
-    def _log_scores(self, stage: str) -> None:
+        stage = "test" if self.trainer.testing else "val"
         self.log(f"{stage}/accuracy", self.accuracy.compute(), prog_bar=True)
         self.log(f"{stage}/loss", self.loss.compute())
         self.accuracy.reset()
@@ -210,6 +202,8 @@ class Classifier(lightning.LightningModule):
             if not isinstance(value, Tensor) or value.numel() == 1:  # a log contains no values by class
                 self.log(f"{stage}/{name}", value)
             metric.reset()
+
+    test_step, on_test_epoch_end = validation_step, on_validation_epoch_end
 
     def _custom_metrics(self) -> dict[str, Metric]:
         return {name.removeprefix("custom "): cast(Metric, metric) for name, metric in self.metrics.items()}
@@ -277,23 +271,21 @@ class MovingAverage(nn.Module):
         super().__init__()
         self.network = copy.deepcopy(network).requires_grad_(False).eval()
         self.half_life = 1.0
-        self._constant: set[int] | None = None
+        # Masks of minus infinity and counts have no mean.
+        self._has_mean = [t.is_floating_point() and bool(t.isfinite().all()) for t in _tensors(self.network)]
 
     @torch.no_grad()
     def update(self, network: nn.Module, *, is_first: bool) -> None:
         """Update the average with the weights of ``network``; copy them if ``is_first``."""
-        pairs = list(zip(_tensors(self.network), _tensors(network), strict=True))
-        if self._constant is None:  # masks of minus infinity and counts have no mean
-            self._constant = {i for i, (_, tensor) in enumerate(pairs) if not _has_mean(tensor)}
-        for average, tensor in (pair for i, pair in enumerate(pairs) if is_first or i in self._constant):
-            average.copy_(tensor)
-        if not is_first:
-            averages, tensors = zip(*(pair for i, pair in enumerate(pairs) if i not in self._constant), strict=True)
-            torch._foreach_lerp_(list(averages), list(tensors), 1 - 0.5 ** (1 / max(self.half_life, 1e-9)))  # pyright: ignore[reportPrivateImportUsage]
-
-
-def _has_mean(tensor: Tensor) -> bool:
-    return tensor.is_floating_point() and (isinstance(tensor, nn.Parameter) or bool(tensor.isfinite().all()))
+        averages, tensors = [], []
+        for average, tensor, has_mean in zip(_tensors(self.network), _tensors(network), self._has_mean, strict=True):
+            if is_first or not has_mean:
+                average.copy_(tensor)
+            else:
+                averages.append(average)
+                tensors.append(tensor)
+        if averages:
+            torch._foreach_lerp_(averages, tensors, 1 - 0.5 ** (1 / max(self.half_life, 1e-9)))  # pyright: ignore[reportPrivateImportUsage]
 
 
 def _tensors(network: nn.Module) -> list[Tensor]:

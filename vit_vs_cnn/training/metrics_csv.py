@@ -57,28 +57,20 @@ class MetricsCsv(Logger):
             writer.writerows(rows)
 
     @rank_zero_only
-    def resume(self, step: int, last: Mapping[str, float] | None = None) -> None:
+    def resume(self, step: int, last: Mapping[str, float] | None = None, *, repeats_validation: bool = False) -> None:
         """Remove the rows of optimizer step ``step`` and of later steps, and damaged rows; 0 removes all.
 
         Arguments:
             last: metrics of the step before, in case the run was killed after its checkpoint and before it wrote them.
+            repeats_validation: True if the validation of the step before is repeated, so that its rows are removed.
         """
         rows = read_rows(self.path, columns=len(METRICS_COLUMNS))
         if not rows and not self.path.exists():
             return
         rows = [row for row in rows if int(row[0]) < step]
+        if repeats_validation:
+            rows = [row for row in rows if int(row[0]) != step - 1 or not row[1].startswith("val/")]
         logged = {row[1] for row in rows if int(row[0]) == step - 1}
         rows += [[str(step - 1), name, str(value)] for name, value in (last or {}).items() if name not in logged]
-        self._rewrite(rows)
-
-    @rank_zero_only
-    def drop(self, step: int, prefix: str) -> None:
-        """Remove the rows of a step whose metrics have this prefix."""
-        rows = read_rows(self.path, columns=len(METRICS_COLUMNS))
-        other_rows = [row for row in rows if int(row[0]) != step or not row[1].startswith(prefix)]
-        if len(other_rows) < len(rows):
-            self._rewrite(other_rows)
-
-    def _rewrite(self, rows: list[list[str]]) -> None:
         with atomic_write(self.path) as partial, partial.open("w", newline="", encoding="utf-8") as file:
             csv.writer(file).writerows([METRICS_COLUMNS, *rows])

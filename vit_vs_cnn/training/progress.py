@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import lightning
-from lightning.pytorch.callbacks import Callback, ProgressBar
+from lightning.pytorch.callbacks import Callback
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -18,62 +18,59 @@ FINISHING = "finishing"
 MAX_PROGRESS_LINES, MIN_SECONDS_BETWEEN_LINES = 5, 2.0
 
 
-class RunProgress(ProgressBar):
-    """Progress on the console: steps, loss, validation accuracy, images per second and remaining time."""
+class RunProgress(Callback):
+    """Progress of a run: steps, loss, validation accuracy, images per second and remaining time.
 
-    def __init__(self, title: str, *, batch_size: int, console: Console | None = None) -> None:
-        super().__init__()
+    Arguments:
+        path: file for ``status``, with the step, the number of steps, and steps per second. It is written every few
+            seconds and at the end.
+        console: console that shows the progress; None for the file alone.
+    """
+
+    def __init__(self, title: str, *, batch_size: int, path: Path, console: Console | None) -> None:
         self.title = title
         self.batch_size = batch_size
-        self.console = console or Console()
-        self._enabled = True
+        self.path = path
+        self.console = console
         self._bar: Progress | None = None
         self._start = (0, 0.0)
-        self._last_line_time = 0.0
+        self._line_time = self._file_time = 0.0
 
-    def disable(self) -> None:
-        self._enabled = False
-
-    def enable(self) -> None:
-        self._enabled = True
-
-    def on_train_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
+    def on_train_start(self, trainer: lightning.Trainer, *_: Any) -> None:
         self._start = (trainer.global_step, time.perf_counter())
-        self._last_line_time = self._start[1]
-        if not self._enabled or not self.console.is_terminal:
-            return
-        columns = (
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[note]}", markup=False),
-        )
-        self._bar = Progress(*columns, TimeRemainingColumn(), console=self.console, transient=True)
-        self._bar.add_task(self.title, total=trainer.max_steps, completed=trainer.global_step, note="")
-        self._bar.start()
+        self._line_time = self._start[1]
+        self._write_file(trainer)
+        if self.console is not None and self.console.is_terminal and trainer.is_global_zero:
+            columns = (
+                TextColumn("{task.description}", markup=False),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TextColumn("{task.fields[note]}", markup=False),
+            )
+            self._bar = Progress(*columns, TimeRemainingColumn(), console=self.console, transient=True)
+            self._bar.add_task(self.title, total=trainer.max_steps, completed=trainer.global_step, note="")
+            self._bar.start()
 
     def on_train_batch_end(
-        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, outputs: Any, batch: Any, batch_idx: int
+        self, trainer: lightning.Trainer, module: Any, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        step, steps = trainer.global_step, trainer.max_steps
-        if not self._enabled or (batch_idx + 1) % trainer.accumulate_grad_batches:
+        now, step, steps = time.perf_counter(), trainer.global_step, trainer.max_steps
+        if not trainer.is_global_zero or (batch_idx + 1) % trainer.accumulate_grad_batches:
             return
+        if now - self._file_time > MIN_SECONDS_BETWEEN_LINES:
+            self._write_file(trainer)
+        is_due = step % max(1, steps // MAX_PROGRESS_LINES) == 0 and now - self._line_time >= MIN_SECONDS_BETWEEN_LINES
         if self._bar is not None:
             if step % max(1, steps // 100) == 0:
                 self._bar.update(self._bar.task_ids[0], completed=step, note=self._note(trainer))
-        elif trainer.is_global_zero and (step == steps or self._is_time(step, steps)):
-            self._last_line_time = time.perf_counter()
+        elif self.console is not None and (step == steps or is_due):
+            self._line_time = now
             seconds_left = (steps - step) / max(self._rate(trainer), 1e-9)
             remaining = FINISHING if step == steps else f"{max(seconds_left, 1):.0f} s left"
             self.console.print(f"{self.title}  step {step}/{steps}  {self._note(trainer)}  {remaining}", soft_wrap=True)
 
-    def _is_time(self, step: int, steps: int) -> bool:
-        return (
-            step % max(1, steps // MAX_PROGRESS_LINES) == 0
-            and time.perf_counter() - self._last_line_time >= MIN_SECONDS_BETWEEN_LINES
-        )
-
-    def on_train_end(self, *_: Any, **__: Any) -> None:
+    def on_train_end(self, trainer: lightning.Trainer, *_: Any, **__: Any) -> None:
+        self._write_file(trainer)
         if self._bar is not None:
             self._bar.stop()
             self._bar = None
@@ -81,47 +78,20 @@ class RunProgress(ProgressBar):
     on_exception = on_train_end
 
     def _rate(self, trainer: lightning.Trainer) -> float:
+        """Steps per second."""
         first_step, start_time = self._start
         return (trainer.global_step - first_step) / max(time.perf_counter() - start_time, 1e-9)
 
+    def _write_file(self, trainer: lightning.Trainer) -> None:
+        if trainer.is_global_zero:
+            self._file_time = time.perf_counter()
+            state = {"step": trainer.global_step, "steps": trainer.max_steps}
+            write_text(self.path, json.dumps(state | {"steps_per_second": self._rate(trainer) or None}) + "\n")
+
     def _note(self, trainer: lightning.Trainer) -> str:
-        metrics = trainer.callback_metrics
-        parts = []
+        metrics, parts = trainer.callback_metrics, []
         if "train/loss" in metrics:
             parts.append(f"loss {float(metrics['train/loss']):.3f}")
         if "val/accuracy" in metrics:
             parts.append(f"validation {100 * float(metrics['val/accuracy']):.1f} %")
-        parts.append(f"{self._rate(trainer) * self.batch_size:,.0f} images/s")
-        return "  ".join(parts)
-
-
-class ProgressFile(Callback):
-    """Writes step, number of steps and steps per second to a file for ``status``, every few seconds and at the end."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._start = (0, 0.0)
-        self._write_time = 0.0
-
-    def on_train_start(self, trainer: lightning.Trainer, *_: Any) -> None:
-        self._start = (trainer.global_step, time.perf_counter())
-        self.on_train_end(trainer)
-
-    def on_train_batch_end(self, trainer: lightning.Trainer, *_: Any) -> None:
-        if time.perf_counter() - self._write_time > MIN_SECONDS_BETWEEN_LINES:
-            self.on_train_end(trainer)
-
-    def on_train_end(self, trainer: lightning.Trainer, *_: Any, **__: Any) -> None:
-        if not trainer.is_global_zero:
-            return
-        self._write_time = time.perf_counter()
-        first_step, start_time = self._start
-        done = trainer.global_step - first_step
-        state = {
-            "step": trainer.global_step,
-            "steps": trainer.max_steps,
-            "steps_per_second": done / (self._write_time - start_time) if done else None,
-        }
-        write_text(self.path, json.dumps(state) + "\n")
-
-    on_exception = on_train_end
+        return "  ".join([*parts, f"{self._rate(trainer) * self.batch_size:,.0f} images/s"])

@@ -29,15 +29,14 @@ from vit_vs_cnn.training.callbacks import (
     CHECKPOINT_KEY_ENDED_EARLY,
     CHECKPOINT_KEY_LAST_METRICS,
     FrozenLayers,
-    LastCheckpoint,
     ResumedValidation,
-    StopSignalHandler,
+    RunCheckpoint,
     TrainingMeter,
 )
 from vit_vs_cnn.training.checkpoints import read_checkpoint
 from vit_vs_cnn.training.classifier import Classifier
 from vit_vs_cnn.training.metrics_csv import MetricsCsv
-from vit_vs_cnn.training.progress import ProgressFile, RunProgress
+from vit_vs_cnn.training.progress import RunProgress
 from vit_vs_cnn.workers.trainer import make_trainer, trainer_arguments, uses_channels_last
 
 #: Parts of a checkpoint without which a run cannot be resumed exactly.
@@ -150,12 +149,19 @@ def fit(prepared: PreparedRun, loggers: Sequence[Logger], console: Console) -> F
     execution, arguments = experiment.execution, trainer_arguments(experiment, logger=None)
     interval = min(steps, execution.validation_interval or max(1, steps // 5))
     metrics_csv = next(logger for logger in loggers if isinstance(logger, MetricsCsv))
-    meter = TrainingMeter(experiment.protocol.batch_size)
-    progress = RunProgress(run.name, batch_size=experiment.protocol.batch_size, console=console)
-    checkpoint = LastCheckpoint(
+    meter = TrainingMeter()
+    progress = RunProgress(
+        run.name,
+        batch_size=experiment.protocol.batch_size,
+        path=run.progress,
+        console=console if arguments.get("enable_progress_bar", True) else None,
+    )
+    validation = ResumedValidation(interval)
+    checkpoint = RunCheckpoint(
         run.checkpoint,
         interval=execution.checkpoint_interval or max(1, steps // 20),
         metadata=checkpoint_metadata(prepared, data.mean, data.std),
+        run_name=run.name,
     )
     trainer = make_trainer(
         {
@@ -169,12 +175,10 @@ def fit(prepared: PreparedRun, loggers: Sequence[Logger], console: Console) -> F
                     if recipe.finetune == Finetuning()
                     else [FrozenLayers(unwrap(network), last=recipe.finetune.last)]
                 ),
-                ProgressFile(run.progress),
-                *([progress] if arguments.get("enable_progress_bar", True) else []),
-                ResumedValidation(metrics_csv, interval),
+                progress,
+                validation,
                 *as_list(arguments.get("callbacks")),
-                checkpoint,  # near the end, so that it saves the state of all callbacks after the step
-                StopSignalHandler(checkpoint, run.name),
+                checkpoint,  # at the end, so that it saves the state of all callbacks after the step
             ],
             "logger": list(loggers),
             "max_epochs": 1,
@@ -184,12 +188,13 @@ def fit(prepared: PreparedRun, loggers: Sequence[Logger], console: Console) -> F
             "num_sanity_val_steps": 0,
             "use_distributed_sampler": False,
             "enable_checkpointing": True,
+            "enable_progress_bar": False,
             "default_root_dir": run.folder,
         }
     )
     if logged is not None and trainer.precision == "64-true":
         module.double()  # Lightning does so only after it has loaded the weights, which would be rounded to float32
-    metrics_csv.resume(step, logged)
+    metrics_csv.resume(step, logged, repeats_validation=validation.is_due(trainer, step))
     try:
         with warnings.catch_warnings():
             quiet_lightning()
@@ -204,7 +209,7 @@ def fit(prepared: PreparedRun, loggers: Sequence[Logger], console: Console) -> F
         parameters=prepared.parameters,
         macs=prepared.macs,
         steps=trainer.global_step,
-        images_processed=meter.images or 0,
+        images_processed=meter.images,
         passes=3,
         train_seconds=meter.seconds,
         devices=trainer.world_size,

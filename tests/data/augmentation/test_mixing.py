@@ -6,9 +6,6 @@ from scipy.stats import beta, kstest
 
 from vit_vs_cnn.data.augmentation.geometry import (
     beta_quantiles,
-    box_area_fraction,
-    box_mask,
-    cutmix_boxes,
     erasing_boxes,
     mix_images,
     mix_labels,
@@ -46,26 +43,11 @@ def test_each_image_takes_one_of_the_two_with_probability_a_half():
     assert abs(blended.double().mean() - 0.5) < 0.02
 
 
-@pytest.mark.parametrize(
-    "boxes",
-    [
-        erasing_boxes(uniform(5, 999), 1.0, SIZE),
-        cutmix_boxes(uniform(2, 999), uniform(1, 999)[0], SIZE),
-    ],
-    ids=["erasing", "cutmix"],
-)
-def test_boxes_stay_in_the_image_and_share_is_the_mean_of_the_mask(boxes):
-    top, bottom, left, right = boxes
-    assert (top >= 0).all() and (top <= bottom).all() and (bottom <= SIZE[0]).all()
-    assert (left >= 0).all() and (left <= right).all() and (right <= SIZE[1]).all()
-    masks = box_mask(boxes, SIZE).double()
-    torch.testing.assert_close(masks.mean(dim=(1, 2, 3)), box_area_fraction(boxes, SIZE))
-
-
 def test_erased_area_and_ratio_keep_their_ranges():
     top, bottom, left, right = erasing_boxes(uniform(5, 9999), 1.0, (997, 991))
     area = (bottom - top) * (right - left) / (997 * 991)
     ratio = (bottom - top) / (right - left)
+    assert (top >= 0).all() and (bottom <= 997).all() and (left >= 0).all() and (right <= 991).all()
     assert area.min() > 0.019 and area.max() < 0.331
     assert ratio.min() > 0.29 and ratio.max() < 3.32
     assert abs(area.mean() - (0.02 + 0.33) / 2) < 0.005

@@ -6,15 +6,14 @@ all images (offsets, boxes, operations) are computed on the CPU and sent to the 
 wait for the device. Each image has its own parameters.
 """
 
-import inspect
 import random
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float32, Int64
+from jaxtyping import Float32, Int64
+from lightning.pytorch.utilities.seed import isolate_rng
 from torch import Tensor
 
 from vit_vs_cnn.data.augmentation.geometry import (
@@ -27,13 +26,7 @@ from vit_vs_cnn.data.augmentation.geometry import (
     mixing_plan,
     resized_crop_boxes,
 )
-from vit_vs_cnn.data.augmentation.policy import (
-    OPERATIONS,
-    PolicyTable,
-    apply_operations,
-    make_policy_table,
-    sorting_permutations,
-)
+from vit_vs_cnn.data.augmentation.policy import OPERATIONS, PolicyTable, apply_operations, make_policy_table
 from vit_vs_cnn.data.images import ImageBytes
 from vit_vs_cnn.data.options import NUM_BINS, Augmentation
 from vit_vs_cnn.errors import InputError, one_line
@@ -59,36 +52,26 @@ Augmented = tuple[Floats, Int64[Tensor, "batch"] | Float32[Tensor, "batch classe
 
 
 class CustomTransform:
-    """Calls ``transform(image, generator=generator)``, or ``transform(image)`` where it takes no generator.
+    """Calls ``transform(image)``, from and to ``uint8 (channels, rows, cols)``, such as torchvision's transforms.
 
-    The image and the result are ``uint8 (channels, rows, cols)``. The generator, on the CPU, is seeded for each image.
-    A transform without the argument, as in torchvision, uses the global generators of PyTorch, numpy and Python:
-    these are seeded for each image, and their states are restored.
+    The global generators of PyTorch, numpy and Python are seeded for each image, and their states are restored.
     """
 
-    def __init__(self, transform: Callable[..., Any], name: str) -> None:
+    def __init__(self, transform: Callable[[Tensor], Any], name: str) -> None:
         self.transform = transform
         self.name = name
-        function = transform.forward if isinstance(transform, torch.nn.Module) else transform
-        try:
-            self._takes_generator = "generator" in inspect.signature(function).parameters
-        except (TypeError, ValueError):  # of C
-            self._takes_generator = False
 
     def __call__(self, images: ImageBytes, seeds: Sequence[int]) -> ImageBytes:
         """The transformed images, each with its seed. Raises InputError: it fails, or returns no such image."""
-        with _preserved_random_state():
+        with isolate_rng(include_cuda=False):
             return torch.stack([self._transform(image, seed) for image, seed in zip(images, seeds, strict=True)])
 
     def _transform(self, image: Tensor, seed: int) -> Tensor:
+        torch.default_generator.manual_seed(seed)
+        random.seed(seed)
+        np.random.seed(seed % 2**32)
         try:
-            if self._takes_generator:
-                result = self.transform(image, generator=torch.Generator().manual_seed(seed))
-            else:
-                torch.default_generator.manual_seed(seed)
-                random.seed(seed)
-                np.random.seed(seed % 2**32)
-                result = self.transform(image)
+            result = self.transform(image)
         except Exception as error:  # code of the user
             raise InputError(
                 f"augmentation.transform: {self.name}: {type(error).__name__}: {one_line(error)}"
@@ -100,17 +83,6 @@ class CustomTransform:
                 "it has to give bytes of the same shape"
             )
         return result
-
-
-@contextmanager
-def _preserved_random_state() -> Iterator[None]:
-    states = torch.default_generator.get_state(), random.getstate(), np.random.get_state()
-    try:
-        yield
-    finally:
-        torch.default_generator.set_state(states[0])
-        random.setstate(states[1])
-        np.random.set_state(states[2])
 
 
 class Augmenter:
@@ -147,7 +119,7 @@ class Augmenter:
         self._mean = torch.tensor(mean, dtype=torch.float32)[:, None, None]
         self._std = torch.tensor(std, dtype=torch.float32)[:, None, None]
         self._bins = [config.magnitude] if config.policy == "randaugment" else [float(k) for k in range(NUM_BINS)]
-        self._tables: dict[tuple[torch.device, tuple[int, int]], PolicyTable] = {}
+        self._tables: dict[tuple[torch.device, int, int], PolicyTable] = {}
         self._columns = dict(NUM_UNIFORM_DRAWS, policy=NUM_UNIFORM_DRAWS["policy"] * config.num_policy_ops)
 
     def draw(self, batch_size: int, generator: torch.Generator) -> Float32[Tensor, "batch draws"]:
@@ -185,9 +157,7 @@ class Augmenter:
             self._mean, self._std = self._mean.to(images.device), self._std.to(images.device)
         return images.float().div_(255).sub_(self._mean).div_(self._std)
 
-    def _plan(
-        self, draws: Float[Tensor, "batch draws"], grid_size: tuple[int, int]
-    ) -> tuple[dict[str, Tensor], list[list[int]]]:
+    def _plan(self, draws: Tensor, grid_size: tuple[int, int]) -> tuple[dict[str, Tensor], list[list[int]]]:
         """Parameters of the changes, by name, and for each round of the policy the number of images of each operation.
 
         Parameters have the shape ``(number of parameters, batch)``.
@@ -211,22 +181,19 @@ class Augmenter:
         operations, bins = (operation * len(OPERATIONS)).long(), (strength * len(self._bins)).long()
         entries = (operations * len(self._bins) + bins) * 2 + (sign < 0.5)
         order = torch.argsort(operations, dim=1, stable=True)
-        plan |= {"moves": sorting_permutations(operations), "entries": entries.gather(1, order)}
+        plan |= {"orders": order, "entries": entries.gather(1, order)}
         return plan, [torch.bincount(used, minlength=len(OPERATIONS)).tolist() for used in operations]
 
     def _apply_policy(self, images: Tensor, plan: dict[str, Tensor], counts: list[list[int]]) -> Tensor:
-        moves, table = plan["moves"].long(), self._table(images.device, images.shape[-2:])
-        for move, entries, count in zip(moves[:-1], plan["entries"], counts, strict=True):
-            images = images.index_select(0, move)
-            apply_operations(images, entries.long(), count, table)
-        return images.index_select(0, moves[-1])
-
-    def _table(self, device: torch.device, shape: Sequence[int]) -> PolicyTable:
-        grid_size = (shape[0], shape[1])
-        if (device, grid_size) not in self._tables:
-            table = make_policy_table(self.config.policy, self._bins, grid_size)
-            self._tables[device, grid_size] = table.to(device)
-        return self._tables[device, grid_size]
+        rows, cols = images.shape[-2:]
+        if (images.device, rows, cols) not in self._tables:
+            table = make_policy_table(self.config.policy, self._bins, (rows, cols))
+            self._tables[images.device, rows, cols] = PolicyTable(*(values.to(images.device) for values in table))
+        for order, entries, count in zip(plan["orders"].long(), plan["entries"].long(), counts, strict=True):
+            part = images.index_select(0, order)
+            apply_operations(part, entries, count, self._tables[images.device, rows, cols])
+            images = torch.empty_like(images).index_copy_(0, order, part)
+        return images
 
 
 def _to_device(plan: dict[str, Tensor], device: torch.device) -> dict[str, Tensor]:
@@ -234,7 +201,5 @@ def _to_device(plan: dict[str, Tensor], device: torch.device) -> dict[str, Tenso
     if not plan:
         return plan
     packed = torch.cat([part.float() for part in plan.values()])
-    if device.type == "cuda":
-        packed = packed.pin_memory()
-    packed = packed.to(device, non_blocking=True)
+    packed = (packed.pin_memory() if device.type == "cuda" else packed).to(device, non_blocking=True)
     return dict(zip(plan, packed.split([len(part) for part in plan.values()]), strict=True))

@@ -25,6 +25,7 @@ from vit_vs_cnn.data.images import ImageBytes
 FRACTION_BITS = 16
 """Affine coefficients are integers in units of 2^-16 pixels. 32 bits are enough for images of 8,000 pixels a side."""
 CROP_RATIO = (3 / 4, 4 / 3)  # width to height of resized crops
+ERASED_AREA, ERASED_RATIO = (0.02, 0.33), (0.3, 3.3)  # share of the image; height to width
 
 
 def crop_and_flip(images: ImageBytes, offsets: Int64[Tensor, "2 batch"], flips: Bool[Tensor, "batch"]) -> ImageBytes:
@@ -47,19 +48,16 @@ def crop_and_resize(images: ImageBytes, boxes: Float32[Tensor, "4 batch"]) -> Im
     an image of ``R x C``, kept within the part, and rounded. It equals
     ``torchvision.transforms.v2.functional.resized_crop`` up to rounding: antialiasing does not change enlarged images.
     """
-    batch, channels, num_rows, num_cols = images.shape
+    num_rows, num_cols = images.shape[2:]
     above, below, rows = _between(boxes[0], boxes[1], num_rows)
     left, right, cols = _between(boxes[2], boxes[3], num_cols)
+    lines = torch.lerp(*(_gathered(images, 2, row).float() for row in (above, below)), rows[:, None, :, None])
+    return torch.lerp(*(_gathered(lines, 3, col) for col in (left, right)), cols[:, None, None, :]).round_().byte()
 
-    def of_rows(indices: Tensor) -> Tensor:
-        return images.gather(2, indices[:, None, :, None].expand(batch, channels, num_rows, num_cols)).float()
 
-    lines = torch.lerp(of_rows(above), of_rows(below), rows[:, None, :, None])
-
-    def of_cols(indices: Tensor) -> Tensor:
-        return lines.gather(3, indices[:, None, None, :].expand(batch, channels, num_rows, num_cols))
-
-    return torch.lerp(of_cols(left), of_cols(right), cols[:, None, None, :]).round_().byte()
+def _gathered(images: Tensor, dim: int, indices: Int64[Tensor, "batch side"]) -> Tensor:
+    """Rows or columns of each image."""
+    return images.gather(dim, indices[:, None, :, None].transpose(2, dim).expand(images.shape))
 
 
 def _between(first: Tensor, end: Tensor, side: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -73,9 +71,7 @@ def _between(first: Tensor, end: Tensor, side: int) -> tuple[Tensor, Tensor, Ten
 
 
 def resized_crop_boxes(
-    draws: Float64[Tensor, "4 batch"],
-    area: tuple[float, float],
-    grid_size: tuple[int, int],
+    draws: Float64[Tensor, "4 batch"], area: tuple[float, float], grid_size: tuple[int, int]
 ) -> Tensor:
     """Boxes whose share of the image's area is uniform and whose ratio of width to height is log-uniform, 3/4 to 4/3.
 
@@ -85,18 +81,24 @@ def resized_crop_boxes(
     Arguments:
         draws: uniform numbers in [0, 1) for area, aspect ratio, row and column.
         area: smallest and largest share.
-
-    Returns:
-        Boxes as of ``crop_and_resize``.
     """
-    rows, cols = grid_size
-    areas = rows * cols * (area[0] + (area[1] - area[0]) * draws[0])
-    low, high = (math.log(end) for end in CROP_RATIO)
-    ratios = torch.exp(low + (high - low) * draws[1])
-    heights = (areas / ratios).sqrt_().round_().clamp_(1, rows)
-    widths = (areas * ratios).sqrt_().round_().clamp_(1, cols)
-    tops = (draws[2] * (rows - heights + 1)).floor_()
-    lefts = (draws[3] * (cols - widths + 1)).floor_()
+    areas, ratios = _areas_and_ratios(draws[:2], area, CROP_RATIO, grid_size)
+    heights = (areas / ratios).sqrt_().round_().clamp_(1, grid_size[0])
+    widths = (areas * ratios).sqrt_().round_().clamp_(1, grid_size[1])
+    return _placed_boxes(draws[2:], heights, widths, grid_size)
+
+
+def _areas_and_ratios(
+    draws: Tensor, area: tuple[float, float], ratio: tuple[float, float], grid_size: tuple[int, int]
+) -> tuple[Tensor, Tensor]:
+    low, high = (math.log(end) for end in ratio)
+    areas = grid_size[0] * grid_size[1] * (area[0] + (area[1] - area[0]) * draws[0])
+    return areas, torch.exp(low + (high - low) * draws[1])
+
+
+def _placed_boxes(draws: Tensor, heights: Tensor, widths: Tensor, grid_size: tuple[int, int]) -> Tensor:
+    tops = (draws[0] * (grid_size[0] - heights + 1)).floor_()
+    lefts = (draws[1] * (grid_size[1] - widths + 1)).floor_()
     return torch.stack([tops, tops + heights, lefts, lefts + widths])
 
 
@@ -161,10 +163,6 @@ def affine_coefficients(operation: str, magnitude: float, grid_size: tuple[int, 
     return [round(coefficient * 2**FRACTION_BITS) for coefficient in (a, b, t, d, e, f)]
 
 
-ERASED_AREA = (0.02, 0.33)
-ERASED_RATIO = (0.3, 3.3)
-
-
 def erasing_boxes(draws: Float64[Tensor, "5 batch"], probability: float, grid_size: tuple[int, int]) -> Tensor:
     """Boxes of random erasing; empty where nothing is erased.
 
@@ -174,16 +172,11 @@ def erasing_boxes(draws: Float64[Tensor, "5 batch"], probability: float, grid_si
     Arguments:
         draws: uniform numbers for the decision, area, aspect ratio, row and column.
     """
-    rows, cols = grid_size
-    area = rows * cols * (ERASED_AREA[0] + (ERASED_AREA[1] - ERASED_AREA[0]) * draws[1])
-    low, high = (math.log(ratio) for ratio in ERASED_RATIO)
-    ratio = torch.exp(low + (high - low) * draws[2])
-    erased = draws[0] < probability
-    heights = (area * ratio).sqrt_().round_().clamp_(max=max(rows - 1, 1)) * erased
-    widths = (area / ratio).sqrt_().round_().clamp_(max=max(cols - 1, 1)) * erased
-    tops = (draws[3] * (rows - heights + 1)).floor_()
-    lefts = (draws[4] * (cols - widths + 1)).floor_()
-    return torch.stack([tops, tops + heights, lefts, lefts + widths])
+    areas, ratios = _areas_and_ratios(draws[1:3], ERASED_AREA, ERASED_RATIO, grid_size)
+    is_erased = draws[0] < probability
+    heights = (areas * ratios).sqrt_().round_().clamp_(max=max(grid_size[0] - 1, 1)) * is_erased
+    widths = (areas / ratios).sqrt_().round_().clamp_(max=max(grid_size[1] - 1, 1)) * is_erased
+    return _placed_boxes(draws[3:], heights, widths, grid_size)
 
 
 def beta_quantiles(draws: Float64[Tensor, "batch"], alpha: float) -> Float64[Tensor, "batch"]:

@@ -9,12 +9,13 @@ slice. The slices are known on the CPU, so the CPU never waits for a GPU.
 """
 
 from collections.abc import Callable
-from itertools import accumulate, pairwise
+from itertools import accumulate, pairwise, product
 from typing import NamedTuple
 
 import torch
 from jaxtyping import Float32, Int32, Int64
 from torch import Tensor
+from torchvision.transforms.v2 import functional
 
 from vit_vs_cnn.data.augmentation.geometry import affine, affine_coefficients
 from vit_vs_cnn.data.images import ImageBytes
@@ -69,34 +70,6 @@ def solarize(images: ImageBytes, levels: Levels) -> ImageBytes:
     return images ^ (images >= threshold).byte().mul_(255)
 
 
-def autocontrast(images: ImageBytes, levels: Levels) -> ImageBytes:
-    """Stretch every channel to 0 to 255; a flat channel stays. No level."""
-    values = images.float()
-    lowest, highest = values.amin(dim=(-2, -1), keepdim=True), values.amax(dim=(-2, -1), keepdim=True)
-    flat = lowest == highest
-    lowest = lowest.masked_fill_(flat, 0)
-    scale = ((highest - lowest) * (1.0 / 255)).masked_fill_(flat, 1)
-    return values.sub_(lowest).div_(scale).clamp_(0, 255).byte()
-
-
-def equalize(images: ImageBytes, levels: Levels) -> ImageBytes:
-    """Spread every channel's histogram evenly, by PIL's rule. No level.
-
-    With cumulative counts ``H`` and ``s = (pixels - count of the brightest value) // 255``, the value ``v`` becomes
-    ``(H(v - 1) + s // 2) // s``; a channel with ``s = 0`` stays.
-    """
-    pixels = images.flatten(2).long()
-    counts = pixels.new_zeros(*pixels.shape[:2], 256, dtype=torch.int32)
-    counts.scatter_add_(2, pixels, torch.ones((), dtype=torch.int32, device=images.device).expand_as(pixels))
-    brightest = counts.gather(2, pixels.amax(dim=2, keepdim=True))
-    step = (pixels.shape[2] - brightest).div_(255, rounding_mode="floor")
-    below = counts.cumsum(2, dtype=torch.int32).sub_(counts)
-    table = below.add_(step // 2).div_(step.clamp(min=1), rounding_mode="floor").clamp_(0, 255)
-    identity = torch.arange(256, dtype=torch.int32, device=images.device)
-    table = torch.where(step > 0, table, identity).byte()
-    return table.gather(2, pixels).view(images.shape)
-
-
 def _grey(images: Tensor) -> Tensor:
     """Whole grey levels as floats, ``(batch, 1, rows, cols)``."""
     if images.shape[1] == 1:
@@ -119,37 +92,31 @@ PHOTOMETRIC: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "Sharpness": sharpness,
     "Posterize": posterize,
     "Solarize": solarize,
-    "AutoContrast": autocontrast,
-    "Equalize": equalize,
+    "AutoContrast": lambda images, _: functional.autocontrast(images),
+    "Equalize": lambda images, _: functional.equalize(images),
 }
 OPERATIONS = ("Identity", *GEOMETRIC, *PHOTOMETRIC)
 """In the order of a sorted batch: geometric operations are neighbours, so one look-up does them all."""
 
 
-class MagnitudeRanges(NamedTuple):
-    """Strength at the last bin.
+def _end_strengths(policy: str, grid_size: tuple[int, int]) -> dict[str, tuple[float, float]]:
+    """Strengths of an operation at the first and at the last bin.
 
-    Arguments:
-        shear: pixels per pixel.
-        translate: pixels along rows and columns, as functions of the image's side.
-        rotate: degrees.
-        blend: distance of the factor of brightness, colour, contrast and sharpness from 1.
-        posterize: bits taken away.
+    Shears are in pixels per pixel, translations in pixels, rotations in degrees, solarize in shares of 255, and
+    posterize in bits that stay. Blends have the distance of their factor from 1.
     """
-
-    shear: float
-    translate: Callable[[int], float]
-    rotate: float
-    blend: float
-    posterize: int
-
-
-MAGNITUDE_RANGES = {
-    "randaugment": MagnitudeRanges(
-        shear=0.3, translate=lambda side: 150 / 331 * side, rotate=30.0, blend=0.9, posterize=4
-    ),
-    "trivialaugment": MagnitudeRanges(shear=0.99, translate=lambda side: 32.0, rotate=135.0, blend=0.99, posterize=6),
-}
+    is_wide, (rows, cols) = policy == "trivialaugment", grid_size
+    shear, blend = (0.0, 0.99 if is_wide else 0.3), (0.0, 0.99 if is_wide else 0.9)
+    ends = {
+        "ShearX": shear,
+        "ShearY": shear,
+        "TranslateX": (0.0, 32.0 if is_wide else 150 / 331 * cols),
+        "TranslateY": (0.0, 32.0 if is_wide else 150 / 331 * rows),
+        "Rotate": (0.0, 135.0 if is_wide else 30.0),
+        "Posterize": (8.0, 2.0 if is_wide else 4.0),
+        "Solarize": (1.0, 0.0),
+    }
+    return ends | dict.fromkeys(("Brightness", "Color", "Contrast", "Sharpness"), blend)
 
 
 class PolicyTable(NamedTuple):
@@ -158,56 +125,21 @@ class PolicyTable(NamedTuple):
     coefficients: Int32[Tensor, "entries 6"]
     levels: Float32[Tensor, "entries"]
 
-    def to(self, device: torch.device) -> "PolicyTable":
-        return PolicyTable(self.coefficients.to(device), self.levels.to(device))
-
 
 def make_policy_table(policy: str, bins: list[float], grid_size: tuple[int, int]) -> PolicyTable:
     """The table of a policy for images of one size."""
-    entries = [
-        (affine_coefficients(name, sign * magnitude, grid_size), _level(name, sign * magnitude))
-        for name in OPERATIONS
-        for magnitude in (_magnitude(name, MAGNITUDE_RANGES[policy], position, grid_size) for position in bins)
-        for sign in (1, -1)
-    ]
-    coefficients, levels = zip(*entries, strict=True)
+    ends, coefficients, levels = _end_strengths(policy, grid_size), [], []
+    for name, position, sign in product(OPERATIONS, bins, (1, -1)):
+        first, last = ends.get(name, (0.0, 0.0))
+        # torchvision's own steps, in float32: a product in float64 may fall on the other side of a whole pixel.
+        steps = torch.linspace(first, last, NUM_BINS)
+        below = min(int(position), NUM_BINS - 2)
+        strength = float(torch.lerp(steps[below], steps[below + 1], position - below))
+        coefficients.append(affine_coefficients(name, sign * strength, grid_size))
+        bits = float(round(first - position * (first - last) / (NUM_BINS - 1)))
+        # Bits and thresholds have no sign.
+        levels.append({"Posterize": bits, "Solarize": 255 * strength}.get(name, 1 + sign * strength))
     return PolicyTable(torch.tensor(coefficients, dtype=torch.int32), torch.tensor(levels, dtype=torch.float32))
-
-
-def _magnitude(name: str, ranges: MagnitudeRanges, position: float, grid_size: tuple[int, int]) -> float:
-    if name == "Posterize":
-        return float(round(8 - position * ranges.posterize / (NUM_BINS - 1)))
-    if name in ("Identity", "AutoContrast", "Equalize"):
-        return 0.0
-    first, last = {
-        "ShearX": (0.0, ranges.shear),
-        "ShearY": (0.0, ranges.shear),
-        "TranslateX": (0.0, ranges.translate(grid_size[1])),
-        "TranslateY": (0.0, ranges.translate(grid_size[0])),
-        "Rotate": (0.0, ranges.rotate),
-        "Solarize": (1.0, 0.0),
-    }.get(name, (0.0, ranges.blend))
-    # torchvision's own steps, in float32: a product in float64 may fall on the other side of a whole pixel.
-    steps = torch.linspace(first, last, NUM_BINS)
-    below = min(int(position), NUM_BINS - 2)
-    return float(torch.lerp(steps[below], steps[below + 1], position - below))
-
-
-def _level(name: str, magnitude: float) -> float:
-    """Argument of the photometric function. Bits and thresholds have no sign."""
-    if name == "Posterize":
-        return abs(magnitude)
-    if name == "Solarize":
-        return 255 * abs(magnitude)
-    return 1 + magnitude
-
-
-def sorting_permutations(operations: Int64[Tensor, "rounds batch"]) -> Int64[Tensor, "rounds_and_one batch"]:
-    """Rearrangements that sort the batch by operation before each round, and the one that restores it at the end."""
-    orders = torch.argsort(operations, dim=1, stable=True)
-    places = torch.argsort(orders, dim=1)
-    moves = [orders[0], *(place[order] for place, order in zip(places[:-1], orders[1:], strict=True)), places[-1]]
-    return torch.stack(moves)
 
 
 def apply_operations(

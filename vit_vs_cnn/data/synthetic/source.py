@@ -1,5 +1,6 @@
 """Synthetic images as a source: bit-identical on every machine, with masks and with two cues, shape and texture."""
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -15,13 +16,13 @@ from vit_vs_cnn.data.synthetic.scenes import (
     Purpose,
     RenderedScenes,
     Words,
-    render_in_chunks,
     render_pair_scenes,
     render_scenes,
     sample_words,
 )
 from vit_vs_cnn.data.synthetic.tables import SHAPE_NAMES
 
+_CHUNK_PIXELS = 1 << 16  # pixels rendered at a time: bounds the memory, and keeps the work within a processor's cache
 _SPLITS: tuple[Split, ...] = ("train", "test")
 #: Shapes of a pair, which differ clearly where they are small.
 PAIR_SHAPES = ("disc", "triangle", "cross", "ring")
@@ -64,22 +65,13 @@ class SyntheticSource:
 
     def _render(self, count: int, split: Split) -> LabelledImages:
         options = self.options
-        size, difficulty = options.image_size, options.difficulty
+        look: dict[str, Any] = {"image_size": options.image_size, "difficulty": options.difficulty}
         if options.task == "same_different":
             key = counter_key(options.seed, _SPLITS.index(split), 2)
-            return render_pairs(
-                count, key=key, prefix=split, image_size=size, difficulty=difficulty, distance=options.distance
-            )
+            return render_pairs(count, key=key, prefix=split, distance=options.distance, **look)
         shape, texture = options.agreements(split)
-        return render_objects(
-            count,
-            seed=options.seed,
-            split=split,
-            image_size=size,
-            shape_agreement=shape,
-            texture_agreement=texture,
-            difficulty=difficulty,
-        ).images
+        look |= {"shape_agreement": shape, "texture_agreement": texture}
+        return render_objects(count, seed=options.seed, split=split, **look).images
 
 
 def render_objects(
@@ -103,27 +95,38 @@ def render_objects(
         image_size: side in pixels, or (rows, cols); each 8 to 1024.
         shape_agreement, texture_agreement, difficulty: as in ``SyntheticOptions``.
     """
-    rows, cols = to_rows_and_cols(image_size)
+    size, level = to_rows_and_cols(image_size), round(difficulty * 256)
     numbers = np.arange(start, start + count, dtype=np.int64)
     keys = split_keys(counter_key(seed, _SPLITS.index(split)), numbers)[0]
     labels = balanced_labels(counter_key(seed, _SPLITS.index(split), 1), numbers, len(SHAPE_NAMES))
     shapes = _agreeing(sample_words(keys, Purpose.SHAPE, 2), labels, shape_agreement)
     textures = _agreeing(sample_words(keys, Purpose.TEXTURE, 2), labels, texture_agreement)
-
-    level = round(difficulty * 256)
-    rendered = render_in_chunks(
-        count, (rows, cols), lambda part: render_scenes(keys[part], shapes[part], textures[part], (rows, cols), level)
+    images = _rendered(
+        lambda part: render_scenes(keys[part], shapes[part], textures[part], size, level),
+        size,
+        labels,
+        SHAPE_NAMES,
+        [f"{split}-{number:06d}" for number in numbers.tolist()],
     )
-    images = _labelled(rendered, labels, SHAPE_NAMES, split, numbers)
     return SyntheticObjects(images, torch.from_numpy(shapes), torch.from_numpy(textures))
 
 
-def _labelled(
-    rendered: RenderedScenes, labels: np.ndarray, class_names: tuple[str, ...], prefix: str, numbers: np.ndarray
+def _rendered(
+    render: Callable[[slice], RenderedScenes],
+    image_size: tuple[int, int],
+    labels: Int64[np.ndarray, "count"],
+    class_names: tuple[str, ...],
+    names: list[str],
 ) -> LabelledImages:
-    pixels, masks = map(torch.from_numpy, rendered)
-    ids = [f"{prefix}-{number:06d}" for number in numbers.tolist()]
-    return LabelledImages(pixels, torch.from_numpy(labels), class_names, ids, masks)
+    """The images of all slices that ``render`` returns."""
+    pixels = np.empty((len(labels), 3, *image_size), dtype=np.uint8)
+    masks = np.empty((len(labels), *image_size), dtype=bool)
+    chunk = max(1, _CHUNK_PIXELS // (image_size[0] * image_size[1]))
+    for first in range(0, len(labels), chunk):
+        part = slice(first, first + chunk)
+        pixels[part], masks[part] = render(part)
+    images, of_class, objects = map(torch.from_numpy, (pixels, labels, masks))
+    return LabelledImages(images, of_class, class_names, names, objects)
 
 
 def _agreeing(words: Words, labels: Int64[np.ndarray, "count"], probability: float) -> Int64[np.ndarray, "count"]:
@@ -168,7 +171,10 @@ def render_pairs(
     keys, labels, kinds = sample_pairs(count, key)
     shapes = np.array([SHAPE_NAMES.index(name) for name in PAIR_SHAPES])[kinds]
     level, distance_256, size = round(difficulty * 256), round(distance * 256), (image_size, image_size)
-    rendered = render_in_chunks(
-        count, size, lambda part: render_pair_scenes(keys[part], shapes[part], size, level, distance_256)
+    return _rendered(
+        lambda part: render_pair_scenes(keys[part], shapes[part], size, level, distance_256),
+        size,
+        labels,
+        PAIR_CLASSES,
+        [f"{prefix}-{number:06d}" for number in range(count)],
     )
-    return _labelled(rendered, labels, PAIR_CLASSES, prefix, np.arange(count))
