@@ -88,7 +88,7 @@ def command_page(command: Command) -> str:
         f"{option_word(name)} {value_hint(setting)}".strip(): setting for name, setting in command.options.items()
     }
     for word, setting in words.items():
-        lines += [f"````{{option}} {word}", "", plain(describe(setting, setting.default)), "````", ""]
+        lines += [f"````{{option}} {word}", "", plain(describe(setting)), "````", ""]
     if command.config_settings:
         lines += ["Every setting of a config is also an option, by its dotted name: [settings](config.md).", ""]
     return "\n".join([*lines, "```console", *(f"$ {example}" for example in command.examples), "```", ""])

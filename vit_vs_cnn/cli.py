@@ -33,18 +33,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from vit_vs_cnn.commands import Command, Words
-    from vit_vs_cnn.config.experiment import Experiment
-    from vit_vs_cnn.conversion.export import ExportedFile
-    from vit_vs_cnn.conversion.to_attention import AttentionConversion
-    from vit_vs_cnn.inspection.inspect import Inspection
-    from vit_vs_cnn.inspection.locality.study import Locality
-    from vit_vs_cnn.regimes.analysis import Analysis
-    from vit_vs_cnn.reporting.findings import Findings
-    from vit_vs_cnn.results import ComparisonResult
-    from vit_vs_cnn.runs.audit import Audit
-    from vit_vs_cnn.runs.result import RunResult
-    from vit_vs_cnn.runs.status import ExperimentStatus
-    from vit_vs_cnn.runs.trained_network import ImagePredictions
 
 #: Commands that can be resumed after a stop. ``cell`` is internal: ``train`` starts it for one run on several devices.
 TRAINING_COMMANDS = ("train", "tune", "cell")
@@ -210,15 +198,12 @@ def print_result_table(path: Path, *, in_json: bool, output: Path | None) -> Non
     _print_paths(written)
 
 
-def _print_train(findings: "Findings") -> None:
+def _print_train(findings: Any) -> None:
     _print_answer(findings.results, findings.analysis, findings.answer)
-    if findings.page is None:
-        print(f"Results are in {findings.folder}")
-    else:
-        print(f"The report is {findings.page}")
+    print(f"The report is {findings.page}" if findings.page else f"Results are in {findings.folder}")
 
 
-def _print_report(findings: "Findings") -> None:
+def _print_report(findings: Any) -> None:
     from vit_vs_cnn.reporting.experiment_page import describe_unfinished_runs
     from vit_vs_cnn.runs.status import read_status
 
@@ -227,7 +212,7 @@ def _print_report(findings: "Findings") -> None:
     _print_paths(findings.written)
 
 
-def _print_answer(results: "list[RunResult]", analysis: "Analysis", answer: str) -> None:
+def _print_answer(results: Any, analysis: Any, answer: str) -> None:
     from vit_vs_cnn.reporting.experiment_tables import accuracy_table
     from vit_vs_cnn.reporting.style import assign_styles
     from vit_vs_cnn.reporting.table import print_tables
@@ -236,7 +221,7 @@ def _print_answer(results: "list[RunResult]", analysis: "Analysis", answer: str)
     print(f"\n{answer}\n")
 
 
-def _print_tune(experiment: "Experiment") -> None:
+def _print_tune(experiment: Any) -> None:
     from vit_vs_cnn.experiments.tuning import describe_choice
     from vit_vs_cnn.runs.trials import TRIALS_FILE, rank_trials, read_trials
 
@@ -248,7 +233,7 @@ def _print_tune(experiment: "Experiment") -> None:
     print(f"Train with these recipes: vit-vs-cnn train --config {experiment.folder / 'tuned.yaml'}")
 
 
-def _print_audit(audit: "Audit") -> None:
+def _print_audit(audit: Any) -> None:
     from vit_vs_cnn.reporting.audit_report import class_table, overview
     from vit_vs_cnn.reporting.table import print_lines, print_tables
 
@@ -260,7 +245,7 @@ def _print_audit(audit: "Audit") -> None:
         print(f"The page is {audit.page}")
 
 
-def _print_status(status: "ExperimentStatus | list[ExperimentStatus]") -> None:
+def _print_status(status: Any) -> None:
     from vit_vs_cnn.runs.status import status_line
 
     if isinstance(status, list):
@@ -269,7 +254,7 @@ def _print_status(status: "ExperimentStatus | list[ExperimentStatus]") -> None:
         print(repr(status))
 
 
-def _print_compare(compared: "ComparisonResult") -> None:
+def _print_compare(compared: Any) -> None:
     from vit_vs_cnn.reporting.comparison_page import print_comparison
 
     print_comparison(compared.comparison, _console())
@@ -277,7 +262,7 @@ def _print_compare(compared: "ComparisonResult") -> None:
         _print_paths(compared.written)
 
 
-def _print_inspect(inspection: "Inspection") -> None:
+def _print_inspect(inspection: Any) -> None:
     from vit_vs_cnn.reporting.inspection_page import print_scores
 
     if not inspection.scores.empty:
@@ -286,7 +271,7 @@ def _print_inspect(inspection: "Inspection") -> None:
     _print_paths(inspection.written)
 
 
-def _print_predict(predictions: "ImagePredictions") -> None:
+def _print_predict(predictions: Any) -> None:
     from vit_vs_cnn.reporting.predictions import predictions_table
     from vit_vs_cnn.reporting.table import print_tables
 
@@ -297,14 +282,14 @@ def _print_predict(predictions: "ImagePredictions") -> None:
         print(f"All {len(predictions):,} rows are in {path}")
 
 
-def _print_locality(locality: "Locality") -> None:
+def _print_locality(locality: Any) -> None:
     from vit_vs_cnn.reporting.locality_page import print_locality
 
     print_locality(locality, _console())
     _print_paths(locality.written)
 
 
-def _print_to_attention(converted: "AttentionConversion") -> None:
+def _print_to_attention(converted: Any) -> None:
     from vit_vs_cnn.conversion.to_attention import EXACT_IMAGES
     from vit_vs_cnn.reporting.style import format_millions
 
@@ -322,13 +307,13 @@ def _print_to_attention(converted: "AttentionConversion") -> None:
         print(f"{name:<30} {format_millions(before)} before, {format_millions(after)} after")
 
 
-def _print_export(files: "list[ExportedFile]") -> None:
+def _print_export(files: Any) -> None:
     for file in files:
         print(f"wrote {file.path}  (largest difference of a logit {file.difference:.1e})")
     print(f"wrote {files[0].path.parent / 'config.json'}  (classes, image size, normalization)")
 
 
-def _print_models(models: list[dict[str, Any]]) -> None:
+def _print_models(models: Any) -> None:
     from vit_vs_cnn.reporting.style import format_millions
 
     for model in models:
