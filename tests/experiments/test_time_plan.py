@@ -201,7 +201,7 @@ def test_a_recipe_of_one_place_is_not_lost_where_places_are_chosen(tmp_path, rec
 
 @pytest.mark.parametrize("minutes", [0, -1, "soon", True])
 def test_minutes_must_be_a_number_above_zero(tmp_path, minutes):
-    with pytest.raises(InputError, match="minutes: expected a number above 0"):
+    with pytest.raises(InputError, match="minutes: expected a number"):
         _experiment(tmp_path, minutes=minutes)
 
 
