@@ -19,7 +19,7 @@ import vit_vs_cnn
 from tests.experiments.tiny import tiny_config
 from vit_vs_cnn.api import load_experiment
 from vit_vs_cnn.cli import main
-from vit_vs_cnn.commands import COMMANDS, option_word, value_hint
+from vit_vs_cnn.commands import COMMANDS, option_word
 from vit_vs_cnn.config.experiment import dotted_settings
 from vit_vs_cnn.runs.experiment_folder import read_finished_results
 
@@ -85,7 +85,7 @@ def test_the_help_of_a_command_describes_every_option_and_has_an_example(command
     assert f"\n  vit-vs-cnn {command}" in printed
     options = [*COMMANDS[command].options, *COMMANDS[command].shown_settings]
     assert [name for name in options if f"\n  {option_word(name)} " not in printed.replace("\n", " \n")] == []
-    assert command != "predict" or "--device TEXT        auto, cpu, cuda" in printed
+    assert command != "predict" or "auto, cpu, cuda" in printed
 
 
 #: Values of options without a default.
@@ -100,17 +100,16 @@ SAMPLES = {
     "--config": "quickstart",
     "--form": "quadratic",
 }
-VALUES = {"N": "3", "X": "0.5", "TEXT": "text", "PATH": "text", "NAME": "text"}
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_option_and_every_setting_is_parsed(name):
     command = COMMANDS[name]
-    words, settings = [], {option_word(key): setting for key, setting in command.options.items()}
-    for option, setting in settings.items():
-        value = SAMPLES.get(option, VALUES.get(value_hint(setting)))
-        words += [option, *([] if value is None else [value])]
-    given = command.read([*("path" for _ in command.positional), *words])
+    words = ["path" for _ in command.positional]
+    for option, setting in command.options.items():
+        word = option_word(option)
+        words += [word] if setting.hint is bool else [word, SAMPLES.get(word, "3")]
+    given = command.read(words)
     assert given.options.keys() == command.options.keys()
     if not command.config_settings:
         return

@@ -7,7 +7,6 @@ Words with a dot (``--protocol.seeds '[0, 1]'``) are settings of the config and 
 import argparse
 import difflib
 import inspect
-import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,7 +22,6 @@ from vit_vs_cnn.typed_values import Setting, convert, item_type, list_settings, 
 
 JSON = Setting("json", bool, False, "Print the result as JSON and nothing else.")
 PRINT_CONFIG = Setting("print_config", bool, False, "Print the config with all defaults, then stop.")
-METAVARS = {int: "N", float: "X", str: "TEXT", bool: ""}
 _NUMBER = re.compile(r"-?[\d.]+")
 
 
@@ -149,11 +147,13 @@ class Command:
             allow_abbrev=False,
         )
         for name, setting in self.options.items():
-            keywords: dict[str, Any] = {"metavar": value_hint(setting), "type": partial(_read_option, setting)}
+            keywords: dict[str, Any] = {"type": partial(_read_option, setting)}
             if setting.hint is bool:
                 keywords = {"action": "store_true"}
+            elif get_origin(setting.hint) is Literal:
+                keywords = {"choices": get_args(setting.hint)}
             elif item_type(setting.hint) is not None:
-                keywords |= {"nargs": "+", "action": "extend"}
+                keywords = {"nargs": "+", "action": "extend"}
             parser.add_argument(option_word(name), help=_escape(describe(setting)), **keywords)
         return parser
 
@@ -201,18 +201,6 @@ def option_word(name: str) -> str:
     return f"--{name if '.' in name else name.replace('_', '-')}"
 
 
-def value_hint(setting: Setting) -> str:
-    """Placeholder of an option's value; empty for a flag."""
-    kinds = [kind for kind in union_args(setting.hint) if kind is not type(None)]
-    if item_type(setting.hint) is not None:
-        return "NAME"
-    if literals := [value for kind in kinds if get_origin(kind) is Literal for value in get_args(kind)]:
-        return "|".join(literals)
-    if any(get_origin(kind) is os.PathLike for kind in kinds):
-        return "PATH"
-    return METAVARS[kinds[0]]
-
-
 def describe(setting: Setting) -> str:
     """Description of an option with its default."""
     is_shown = setting.default not in (None, "", ()) and not isinstance(setting.default, bool)
@@ -233,7 +221,7 @@ def usage() -> str:
 
 
 def _read_option(setting: Setting, text: str) -> Any:
-    if str in union_args(setting.hint) or item_type(setting.hint) is not None:
+    if str in union_args(setting.hint):
         return text
     try:
         return convert(setting.hint, _read_yaml(setting.name, text), "")
