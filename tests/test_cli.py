@@ -15,7 +15,6 @@ import pytest
 import yaml
 from PIL import Image
 
-import vit_vs_cnn
 from tests.experiments.tiny import tiny_config
 from vit_vs_cnn.api import load_experiment
 from vit_vs_cnn.cli import main
@@ -43,15 +42,7 @@ def test_a_second_run_prints_the_same_table_and_trains_nothing(finished, capsys)
     assert "8 of 8 runs finished before" in captured.err
     assert "finished before" not in captured.out
     assert stamps == {path: path.stat().st_mtime_ns for path in finished.rglob("result.json")}
-    for word in (
-        "training images",
-        "accuracy, %",
-        "steps",
-        "ViT",
-        "ResNet",
-        "2 seeds",
-        "Recommendation: ",
-    ):
+    for word in ("training images", "accuracy, %", "ViT", "ResNet", "2 seeds", "Recommendation: "):
         assert word in captured.out
 
 
@@ -230,20 +221,10 @@ def _words(values: dict, tmp_path: Path) -> list[str]:
     return ["train", "--config", str(tmp_path / "config.yaml")]
 
 
-def test_channels_last_bf16_and_tensorboard_change_nothing_in_kind(tmp_path):
-    values = tiny_config(tmp_path)
-    values["protocol"]["budget"] = {"epochs": 0.5}
-    values["trainer"] |= {"precision": "bf16-mixed", "logger": True}
-    values["execution"] = {"channels_last": True}
-    assert main(_words(values, tmp_path)) == 0
-    costs = [result.cost for result in read_finished_results(tmp_path / "tiny").values()]
-    assert {(cost.precision, cost.steps) for cost in costs} == {("bf16-mixed", round(0.5 * 90 / 14))}
-    assert len(list(tmp_path.rglob("events.out.tfevents*"))) == 2
-
-
 @pytest.mark.parametrize(
     "trainer",
     [
+        {"precision": "bf16-mixed", "logger": True},
         {"precision": "bf16-true"},
         pytest.param({"precision": "64-true"}, marks=pytest.mark.slow),
         pytest.param({"enable_progress_bar": False}, marks=pytest.mark.slow),
@@ -263,16 +244,7 @@ def test_arguments_of_lightnings_trainer_work(tmp_path, monkeypatch, trainer):
     values["protocol"]["budget"] = {"steps": 2}
     values["trainer"] = {"accelerator": "cpu", "devices": 1, "logger": False} | trainer
     assert main(_words(values, tmp_path)) == 0
-
-
-def test_nothing_is_tested_while_recipes_are_chosen(tmp_path):
-    values = tiny_config(tmp_path)
-    values["protocol"] |= {"budget": {"steps": 2}, "scored_on": "validation"}
-    assert main(_words(values, tmp_path)) == 0
-    assert not list(tmp_path.rglob("test-sets"))
-    for result in read_finished_results(tmp_path / "tiny").values():
-        assert result.scores.scored_on == "validation"
-        assert result.accuracy == result.scores.validation_accuracy
+    assert len(list(tmp_path.rglob("events.out.tfevents*"))) == (values["trainer"]["logger"] is True)
 
 
 @pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM])
@@ -330,8 +302,3 @@ def test_a_report_of_a_grid_that_is_not_finished_says_so(finished, tmp_path, cap
     assert main(["report", str(tmp_path / "runs" / "tiny")]) == 0
     told = capsys.readouterr().out
     assert re.search(r"^note: Of \d+ runs 1 not finished. The report contains the others.", told, re.MULTILINE)
-
-
-def test_the_version_is_told(capsys):
-    assert main(["--version"]) == 0
-    assert capsys.readouterr().out.startswith(f"vit-vs-cnn {vit_vs_cnn.__version__}, Python 3.")
