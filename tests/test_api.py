@@ -247,6 +247,6 @@ def test_results_print_and_draw_themselves(found, compared, vit, stored):
     html = found._repr_html_()
     assert found.recommendation in html and "data:image/svg+xml" in html and "<html" not in html
     assert found.plot()._repr_png_().startswith(b"\x89PNG")
-    for line in compared.comparison.conclusions:
+    for line in compared.conclusions:
         assert line in repr(compared).replace("\n", " ")
         assert line.partition(" (")[0] in compared._repr_html_()

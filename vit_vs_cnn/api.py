@@ -29,13 +29,14 @@ from vit_vs_cnn.workers import start_early
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from vit_vs_cnn.comparison.compare import NetworkComparison
     from vit_vs_cnn.conversion.export import ExportedFile
     from vit_vs_cnn.conversion.to_attention import AttentionConversion
     from vit_vs_cnn.data.images import LabelledImages
     from vit_vs_cnn.inspection.inspect import Inspection
     from vit_vs_cnn.inspection.locality.study import Locality
     from vit_vs_cnn.reporting.findings import Findings
-    from vit_vs_cnn.results import ComparisonResult, LoadedNetwork
+    from vit_vs_cnn.results import LoadedNetwork
     from vit_vs_cnn.runs.audit import Audit
     from vit_vs_cnn.runs.status import ExperimentStatus
     from vit_vs_cnn.runs.trained_network import ImagePredictions, TrainedNetwork
@@ -304,7 +305,7 @@ def compare(
     device: str = "auto",
     quiet: bool = False,
     trust: bool = False,
-) -> "ComparisonResult":
+) -> "NetworkComparison":
     """Compare trained networks on the same test images, with confidence intervals.
 
     Each evaluation is recorded in the test-set log. Networks trained with cross-validation are each tested on the
@@ -334,7 +335,6 @@ def compare(
         from vit_vs_cnn.comparison.entries import load_entries
         from vit_vs_cnn.devices import usable_device
         from vit_vs_cnn.reporting.comparison_page import write_comparison_page
-        from vit_vs_cnn.results import ComparisonResult
 
         chosen = choose_parts(parts, skip)
         _check_positive(count=count)
@@ -351,11 +351,11 @@ def compare(
             Path(output).mkdir(parents=True, exist_ok=True)  # a wrong path fails before the work
         options = {"seed": seed, "quick": quick, "count": count, "notes": notes}
         comparison, tested_entries = compare_entries(entries, chosen, **options, report_progress=report_progress)
-        written = []
-        if output is not None:
-            report_progress("writing")
-            written = write_comparison_page(comparison, tested_entries, Path(output))
-    return ComparisonResult(comparison, tuple(written))
+        if output is None:
+            return comparison
+        report_progress("writing")
+        written = write_comparison_page(comparison, tested_entries, Path(output))
+    return dataclasses.replace(comparison, written=tuple(written))
 
 
 @preserve_process_state

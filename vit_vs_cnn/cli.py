@@ -257,9 +257,8 @@ def _print_status(status: Any) -> None:
 def _print_compare(compared: Any) -> None:
     from vit_vs_cnn.reporting.comparison_page import print_comparison
 
-    print_comparison(compared.comparison, _console())
-    if compared.page is not None:
-        _print_paths(compared.written)
+    print_comparison(compared, _console())
+    _print_paths(compared.written)
 
 
 def _print_inspect(inspection: Any) -> None:

@@ -18,7 +18,7 @@ from vit_vs_cnn.comparison.corruptions import CORRUPTIONS, LEVELS, CorruptionAcc
 from vit_vs_cnn.comparison.cost import PEAK_BATCH
 from vit_vs_cnn.comparison.differences import ABSENT
 from vit_vs_cnn.comparison.entries import TestedEntry
-from vit_vs_cnn.console import format_count, join_names
+from vit_vs_cnn.console import join_names
 from vit_vs_cnn.files import write_text
 from vit_vs_cnn.reporting.figures.comparison import comparison_figures
 from vit_vs_cnn.reporting.page import Page
@@ -63,7 +63,7 @@ CAPTIONS = {
 
 def comparison_page(comparison: NetworkComparison, figures: Mapping[str, Figure] | None = None) -> Page:
     """Page of a comparison: conclusions, warnings, and the tables and figures of each part."""
-    page = Page(join_names(comparison.groups), _lead(comparison), styles=_styles(comparison))
+    page = Page(join_names(comparison.groups), comparison.summary, styles=_styles(comparison))
     page.heading("Before you read on")
     page.bullets(comparison.warnings)
     tables = comparison_tables(comparison)
@@ -97,14 +97,7 @@ def print_comparison(comparison: NetworkComparison, console: Console) -> None:
     print_tables(shown, console, _styles(comparison))
     if shown:
         console.print()
-    print_lines(_lead(comparison), console, "bold")
-    print_lines([f"warning: {text}" for text in comparison.warnings], console, "yellow")
-    print_lines([f"note: {text}" for text in comparison.notes], console)
-
-
-def _lead(comparison: NetworkComparison) -> list[str]:
-    count = format_count(len(comparison.networks), "network")
-    return comparison.conclusions or [f"{count} on {comparison.images:,} test images."]
+    print_lines(comparison.lines, console, "bold")
 
 
 def _styles(comparison: NetworkComparison) -> dict[str, ModelStyle]:
