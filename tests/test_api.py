@@ -172,7 +172,7 @@ def test_findings_have_the_answer_of_the_report(found):
 def test_the_command_and_the_function_write_the_same_page(config, found, tmp_path, capsys):
     once = vc.report(str(found.folder), tmp_path / "once")
     assert main(["report", str(found.folder), "--output", str(tmp_path / "again")]) == 0
-    assert f"wrote {tmp_path / 'again' / 'index.html'}" in capsys.readouterr().out
+    assert f"The report is {tmp_path / 'again' / 'index.html'}" in capsys.readouterr().out
     assert once.page == tmp_path / "once" / "index.html"
     assert once.page.read_bytes() == (tmp_path / "again" / "index.html").read_bytes()
     assert main(["train", "--config", str(config), "--protocol.seeds", "[0, 1, 2]"]) == 0

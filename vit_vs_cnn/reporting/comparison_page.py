@@ -32,7 +32,7 @@ from vit_vs_cnn.reporting.style import (
     format_points,
     format_value,
 )
-from vit_vs_cnn.reporting.table import Cell, Table, print_lines, print_tables
+from vit_vs_cnn.reporting.table import Cell, Table, print_tables
 from vit_vs_cnn.runs.evaluation import MIN_VALIDATION_IMAGES
 from vit_vs_cnn.runs.record import MAJORITY
 from vit_vs_cnn.statistics.intervals import format_interval, format_p_value
@@ -90,14 +90,11 @@ def write_comparison_page(comparison: NetworkComparison, entries: Sequence[Teste
 
 
 def print_comparison(comparison: NetworkComparison, console: Console) -> None:
-    """Print the most important tables, the conclusions, and the warnings in a terminal."""
+    """Print the most important tables in a terminal."""
     tables = [table for of_part in comparison_tables(comparison).values() for table in of_part]
     hidden = PAGE_ONLY_TABLES | ({"settings"} if len(comparison.differences or ()) > MAX_PRINTED_SETTINGS else set())
     shown = [table for table in tables if table.name not in hidden]
     print_tables(shown, console, _styles(comparison))
-    if shown:
-        console.print()
-    print_lines(comparison.lines, console, "bold")
 
 
 def _styles(comparison: NetworkComparison) -> dict[str, ModelStyle]:
