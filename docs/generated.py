@@ -20,7 +20,7 @@ from sphinx.environment import BuildEnvironment
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 
-from vit_vs_cnn.commands import COMMANDS, Command, describe, option_word, positional_word, value_hint
+from vit_vs_cnn.commands import COMMANDS, Command, describe, option_word, positional_word
 from vit_vs_cnn.config.experiment import dotted_settings, find_config
 from vit_vs_cnn.config.trainer import trainer_settings
 from vit_vs_cnn.typed_values import REQUIRED, Setting, describe_type, list_settings, walk
@@ -85,10 +85,11 @@ def command_page(command: Command) -> str:
     lines += [f"````{{program}} vit-vs-cnn {command.name}", "````", ""]
     words = {positional_word(parameter)[0]: settings[parameter.name] for parameter in command.positional}
     words |= {
-        f"{option_word(name)} {value_hint(setting)}".strip(): setting for name, setting in command.options.items()
+        option_word(name) + ("" if setting.hint is bool else f" {name.upper()}"): setting
+        for name, setting in command.options.items()
     }
     for word, setting in words.items():
-        lines += [f"````{{option}} {word}", "", plain(describe(setting, setting.default)), "````", ""]
+        lines += [f"````{{option}} {word}", "", plain(describe(setting)), "````", ""]
     if command.config_settings:
         lines += ["Every setting of a config is also an option, by its dotted name: [settings](config.md).", ""]
     return "\n".join([*lines, "```console", *(f"$ {example}" for example in command.examples), "```", ""])

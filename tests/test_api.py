@@ -172,7 +172,7 @@ def test_findings_have_the_answer_of_the_report(found):
 def test_the_command_and_the_function_write_the_same_page(config, found, tmp_path, capsys):
     once = vc.report(str(found.folder), tmp_path / "once")
     assert main(["report", str(found.folder), "--output", str(tmp_path / "again")]) == 0
-    assert f"wrote {tmp_path / 'again' / 'index.html'}" in capsys.readouterr().out
+    assert f"The report is {tmp_path / 'again' / 'index.html'}" in capsys.readouterr().out
     assert once.page == tmp_path / "once" / "index.html"
     assert once.page.read_bytes() == (tmp_path / "again" / "index.html").read_bytes()
     assert main(["train", "--config", str(config), "--protocol.seeds", "[0, 1, 2]"]) == 0
@@ -247,6 +247,6 @@ def test_results_print_and_draw_themselves(found, compared, vit, stored):
     html = found._repr_html_()
     assert found.recommendation in html and "data:image/svg+xml" in html and "<html" not in html
     assert found.plot()._repr_png_().startswith(b"\x89PNG")
-    for line in compared.comparison.conclusions:
+    for line in compared.conclusions:
         assert line in repr(compared).replace("\n", " ")
         assert line.partition(" (")[0] in compared._repr_html_()

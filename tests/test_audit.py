@@ -137,7 +137,7 @@ def test_the_command_says_what_the_function_says(audited, given, tmp_path, capsy
     shown = capsys.readouterr()
     assert "Unusable files (stops training): 1 file (damaged: 1)" in shown.out
     assert "\x1b[31m" not in shown.out
-    assert f"The page is {tmp_path / 'index.html'}" in shown.out
+    assert f"The report is {tmp_path / 'index.html'}" in shown.out
     assert "searching for duplicates ..." in shown.err
 
 

@@ -15,11 +15,10 @@ import pytest
 import yaml
 from PIL import Image
 
-import vit_vs_cnn
 from tests.experiments.tiny import tiny_config
 from vit_vs_cnn.api import load_experiment
 from vit_vs_cnn.cli import main
-from vit_vs_cnn.commands import COMMANDS, option_word, value_hint
+from vit_vs_cnn.commands import COMMANDS, option_word
 from vit_vs_cnn.config.experiment import dotted_settings
 from vit_vs_cnn.runs.experiment_folder import read_finished_results
 
@@ -43,15 +42,7 @@ def test_a_second_run_prints_the_same_table_and_trains_nothing(finished, capsys)
     assert "8 of 8 runs finished before" in captured.err
     assert "finished before" not in captured.out
     assert stamps == {path: path.stat().st_mtime_ns for path in finished.rglob("result.json")}
-    for word in (
-        "training images",
-        "accuracy, %",
-        "steps",
-        "ViT",
-        "ResNet",
-        "2 seeds",
-        "Recommendation: ",
-    ):
+    for word in ("training images", "accuracy, %", "ViT", "ResNet", "2 seeds", "Recommendation: "):
         assert word in captured.out
 
 
@@ -85,6 +76,7 @@ def test_the_help_of_a_command_describes_every_option_and_has_an_example(command
     assert f"\n  vit-vs-cnn {command}" in printed
     options = [*COMMANDS[command].options, *COMMANDS[command].shown_settings]
     assert [name for name in options if f"\n  {option_word(name)} " not in printed.replace("\n", " \n")] == []
+    assert command != "predict" or "auto, cpu, cuda" in printed
 
 
 #: Values of options without a default.
@@ -99,17 +91,16 @@ SAMPLES = {
     "--config": "quickstart",
     "--form": "quadratic",
 }
-VALUES = {"N": "3", "X": "0.5", "TEXT": "text", "PATH": "text", "NAME": "text"}
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_option_and_every_setting_is_parsed(name):
     command = COMMANDS[name]
-    words, settings = [], {option_word(key): setting for key, setting in command.options.items()}
-    for option, setting in settings.items():
-        value = SAMPLES.get(option, VALUES.get(value_hint(setting)))
-        words += [option, *([] if value is None else [value])]
-    given = command.read([*("path" for _ in command.positional), *words])
+    words = ["path" for _ in command.positional]
+    for option, setting in command.options.items():
+        word = option_word(option)
+        words += [word] if setting.hint is bool else [word, SAMPLES.get(word, "3")]
+    given = command.read(words)
     assert given.options.keys() == command.options.keys()
     if not command.config_settings:
         return
@@ -120,17 +111,6 @@ def test_every_option_and_every_setting_is_parsed(name):
     given = command.read(words)
     assert given.overrides.keys() == {key.replace("NAME", "vit") for key in keys}
     assert load_experiment(given.options["config"], given.overrides).name == "mine"
-
-
-def test_help_keeps_the_case_of_values_and_shows_the_defaults_that_apply(capsys):
-    shown = {}
-    for name in ("audit", "train", "predict"):
-        assert main([name, "--help"]) == 0
-        shown[name] = " ".join(capsys.readouterr().out.split())
-    assert "--device TEXT auto, cpu, cuda" in shown["predict"]
-    assert "(default: folder)" in shown["audit"]
-    assert "Optimizer steps. (default: 250)" in shown["train"]
-    assert "Defaults shown are those of quickstart" in shown["train"]
 
 
 def test_dashes_underscores_and_lists_with_commas_are_read():
@@ -170,7 +150,7 @@ def test_after_two_dashes_every_word_is_a_path():
 
 def test_a_word_with_one_dash_is_no_path(capsys):
     assert main(["compare", "a", "-q"]) == 2
-    assert "there is no option -q; did you mean --quick or --quiet?" in capsys.readouterr().err
+    assert "there is no option -q" in capsys.readouterr().err
     assert main(["status", "--", "--help"]) == 2, "a folder of that name, which is not there"
     assert "--help: no such file or folder" in capsys.readouterr().err
 
@@ -241,20 +221,10 @@ def _words(values: dict, tmp_path: Path) -> list[str]:
     return ["train", "--config", str(tmp_path / "config.yaml")]
 
 
-def test_channels_last_bf16_and_tensorboard_change_nothing_in_kind(tmp_path):
-    values = tiny_config(tmp_path)
-    values["protocol"]["budget"] = {"epochs": 0.5}
-    values["trainer"] |= {"precision": "bf16-mixed", "logger": True}
-    values["execution"] = {"channels_last": True}
-    assert main(_words(values, tmp_path)) == 0
-    costs = [result.cost for result in read_finished_results(tmp_path / "tiny").values()]
-    assert {(cost.precision, cost.steps) for cost in costs} == {("bf16-mixed", round(0.5 * 90 / 14))}
-    assert len(list(tmp_path.rglob("events.out.tfevents*"))) == 2
-
-
 @pytest.mark.parametrize(
     "trainer",
     [
+        {"precision": "bf16-mixed", "logger": True},
         {"precision": "bf16-true"},
         pytest.param({"precision": "64-true"}, marks=pytest.mark.slow),
         pytest.param({"enable_progress_bar": False}, marks=pytest.mark.slow),
@@ -274,16 +244,7 @@ def test_arguments_of_lightnings_trainer_work(tmp_path, monkeypatch, trainer):
     values["protocol"]["budget"] = {"steps": 2}
     values["trainer"] = {"accelerator": "cpu", "devices": 1, "logger": False} | trainer
     assert main(_words(values, tmp_path)) == 0
-
-
-def test_nothing_is_tested_while_recipes_are_chosen(tmp_path):
-    values = tiny_config(tmp_path)
-    values["protocol"] |= {"budget": {"steps": 2}, "scored_on": "validation"}
-    assert main(_words(values, tmp_path)) == 0
-    assert not list(tmp_path.rglob("test-sets"))
-    for result in read_finished_results(tmp_path / "tiny").values():
-        assert result.scores.scored_on == "validation"
-        assert result.accuracy == result.scores.validation_accuracy
+    assert len(list(tmp_path.rglob("events.out.tfevents*"))) == (values["trainer"]["logger"] is True)
 
 
 @pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM])
@@ -341,8 +302,3 @@ def test_a_report_of_a_grid_that_is_not_finished_says_so(finished, tmp_path, cap
     assert main(["report", str(tmp_path / "runs" / "tiny")]) == 0
     told = capsys.readouterr().out
     assert re.search(r"^note: Of \d+ runs 1 not finished. The report contains the others.", told, re.MULTILINE)
-
-
-def test_the_version_is_told(capsys):
-    assert main(["--version"]) == 0
-    assert capsys.readouterr().out.startswith(f"vit-vs-cnn {vit_vs_cnn.__version__}, Python 3.")

@@ -192,7 +192,7 @@ def test_the_command_writes_a_row_for_each_picture_and_tells_those_that_cannot_b
         assert row["is_out_of_distribution"] == str(expected["is_out_of_distribution"]).lower()
     assert sum(bool(row["error"]) for row in rows) == 1
     assert "warning: 1 of 8 images could not be read" in printed.err
-    assert printed.out.startswith("7 images: ") and "temperature" in printed.out
+    assert printed.out.startswith("\n7 images: ") and "temperature" in printed.out
     assert os.listdir(tmp_path / "new") == ["out.csv"]
 
 

@@ -29,13 +29,14 @@ from vit_vs_cnn.workers import start_early
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from vit_vs_cnn.comparison.compare import NetworkComparison
     from vit_vs_cnn.conversion.export import ExportedFile
     from vit_vs_cnn.conversion.to_attention import AttentionConversion
     from vit_vs_cnn.data.images import LabelledImages
     from vit_vs_cnn.inspection.inspect import Inspection
     from vit_vs_cnn.inspection.locality.study import Locality
     from vit_vs_cnn.reporting.findings import Findings
-    from vit_vs_cnn.results import ComparisonResult, LoadedNetwork
+    from vit_vs_cnn.results import LoadedNetwork
     from vit_vs_cnn.runs.audit import Audit
     from vit_vs_cnn.runs.status import ExperimentStatus
     from vit_vs_cnn.runs.trained_network import ImagePredictions, TrainedNetwork
@@ -77,11 +78,11 @@ def train(
         RunsFailed: some runs failed and the others finished. ``findings`` analyzes the finished runs.
         Interrupted: the user stopped the training.
     """
-    overrides = _overrides(overrides)
+    overrides = _check_overrides(overrides)
     experiment = _with_images(load_experiment(config, overrides), data)
     _check_early(experiment)
     start_early(experiment)
-    with _loading(quiet):
+    with _progress(quiet):
         from vit_vs_cnn.experiments.runner import run_experiment
         from vit_vs_cnn.experiments.time_plan import plan_for_time
         from vit_vs_cnn.runs.experiment_data import ExperimentData
@@ -128,7 +129,7 @@ def tune(
     """
     experiment = _with_images(load_experiment(config, overrides), data)
     _check_early(experiment)
-    with _loading(quiet):
+    with _progress(quiet):
         from vit_vs_cnn.experiments.tuning import tune as select_recipes
 
     console = open_console(quiet=quiet)
@@ -173,19 +174,17 @@ def _drop_missing_weights(experiment: Experiment, console: "Console") -> tuple[E
     Returns:
         the experiment, and the names of the models that were dropped.
     """
-    weights = [contender.weights for contender in experiment.contenders.values()]
-    if not any(source is not None and source.optional for source in weights):
+    if not any(contender.weights and contender.weights.optional for contender in experiment.contenders.values()):
         return experiment, {}
     from vit_vs_cnn.runs.analysis_plan import missing_weights_texts
     from vit_vs_cnn.runs.pretrained import drop_missing_weights
 
     remaining, errors = drop_missing_weights(experiment)
     missing = {name: str(experiment.contenders[name].model.get("name", name)) for name in errors}
-    if missing:
-        console.print("\n".join(missing_weights_texts(missing)), soft_wrap=True)
-    for name, error in errors.items():
-        if not getattr(experiment.contenders[name].weights, "hub", False):
-            console.print(f"{name} is left out: {error}", soft_wrap=True)
+    texts = missing_weights_texts(missing) if missing else []
+    from_files = [name for name in errors if not getattr(experiment.contenders[name].weights, "hub", False)]
+    for text in (*texts, *(f"{name} is left out: {errors[name]}" for name in from_files)):
+        console.print(text, soft_wrap=True)
     return remaining, missing
 
 
@@ -222,11 +221,10 @@ def audit(
 
 
 def _write_audit(data: Data, folder: Path, quiet: bool, trust: bool) -> "Audit":
-    with _loading(quiet):
+    with _progress(quiet) as report_progress:
         from vit_vs_cnn.reporting.audit_report import audit_page
         from vit_vs_cnn.runs.audit import audit_images
 
-    with _progress(quiet) as report_progress:
         audit = audit_images(data, report_progress, trust=trust)
         report_progress("writing")
         written = audit_page(audit).write(folder)
@@ -277,12 +275,11 @@ def report(folder: Place, output: Place | None = None, *, quiet: bool = False) -
     Raises:
         InputError: no experiment in the folder, or no finished run.
     """
-    from vit_vs_cnn.reporting.experiment_page import write_experiment_page
-    from vit_vs_cnn.reporting.findings import read_findings
-
     experiment_page: list[Path] = []
-    with _progress(quiet, lines=False) as report_progress:
-        report_progress("reading results")
+    with _progress(quiet) as report_progress:
+        from vit_vs_cnn.reporting.experiment_page import write_experiment_page
+        from vit_vs_cnn.reporting.findings import read_findings
+
         findings = read_findings(_existing_path(folder))
         report_progress("writing the report")
         try:
@@ -308,7 +305,7 @@ def compare(
     device: str = "auto",
     quiet: bool = False,
     trust: bool = False,
-) -> "ComparisonResult":
+) -> "NetworkComparison":
     """Compare trained networks on the same test images, with confidence intervals.
 
     Each evaluation is recorded in the test-set log. Networks trained with cross-validation are each tested on the
@@ -333,16 +330,14 @@ def compare(
     Raises:
         InputError: a path that cannot be opened or compared with the others; an unknown part or device.
     """
-    with _loading(quiet):
+    with _progress(quiet) as report_progress:
         from vit_vs_cnn.comparison.compare import choose_parts, compare_entries
         from vit_vs_cnn.comparison.entries import load_entries
         from vit_vs_cnn.devices import usable_device
         from vit_vs_cnn.reporting.comparison_page import write_comparison_page
-        from vit_vs_cnn.results import ComparisonResult
 
-    chosen = choose_parts(parts, skip)
-    _check_positive(count=count)
-    with _progress(quiet) as report_progress:
+        chosen = choose_parts(parts, skip)
+        _check_positive(count=count)
         report_progress("opening")
         entries, notes = load_entries(
             _paths(paths, "compare"),
@@ -356,11 +351,11 @@ def compare(
             Path(output).mkdir(parents=True, exist_ok=True)  # a wrong path fails before the work
         options = {"seed": seed, "quick": quick, "count": count, "notes": notes}
         comparison, tested_entries = compare_entries(entries, chosen, **options, report_progress=report_progress)
-        written = []
-        if output is not None:
-            report_progress("writing")
-            written = write_comparison_page(comparison, tested_entries, Path(output))
-    return ComparisonResult(comparison, tuple(written))
+        if output is None:
+            return comparison
+        report_progress("writing")
+        written = write_comparison_page(comparison, tested_entries, Path(output))
+    return dataclasses.replace(comparison, written=tuple(written))
 
 
 @preserve_process_state
@@ -400,17 +395,16 @@ def inspect(
     Raises:
         InputError: a path that cannot be opened, an unreadable image, an unknown method or class.
     """
-    with _loading(quiet):
+    with _progress(quiet) as report_progress:
         from vit_vs_cnn.inspection import inspect as inspection_module
         from vit_vs_cnn.reporting.inspection_page import write_inspection_page
 
-    _check_positive(count=count, score_images=score_images)
-    folders = [_existing_path(path) for path in paths]
-    words = _paths([str(image) if isinstance(image, int) else image for image in _as_tuple(images)], "images")
-    options: dict[str, Any] = {"seed": seed, "root": None if root is None else _existing_path(root)}
-    if output is not None:
-        Path(output).mkdir(parents=True, exist_ok=True)  # a wrong path fails before the work
-    with _progress(quiet) as report_progress:
+        _check_positive(count=count, score_images=score_images)
+        folders = [_existing_path(path) for path in _paths(paths, "inspect")]
+        words = _paths([str(image) if isinstance(image, int) else image for image in _as_tuple(images)], "images")
+        options: dict[str, Any] = {"seed": seed, "root": None if root is None else _existing_path(root)}
+        if output is not None:
+            Path(output).mkdir(parents=True, exist_ok=True)  # a wrong path fails before the work
         report_progress("opening")
         first, *others = inspection_module.open_networks(folders, trust=trust)
         report_progress("reading images")
@@ -459,29 +453,24 @@ def predict(
     Raises:
         InputError: a network that cannot be opened, a missing path, no readable image, or an unknown output format.
     """
-    with _loading(quiet):
+    with _progress(quiet) as report_progress:
         from vit_vs_cnn.data.decoding import find_input_files
         from vit_vs_cnn.devices import usable_device
         from vit_vs_cnn.reporting.predictions import check_suffix, write_predictions
         from vit_vs_cnn.runs.trained_network import ImagePredictions
 
-    places = _paths(paths, "predict")
-    if not places:
-        raise InputError("predict: no image is given; give files or folders")
-    _check_positive(top=top)
-    for place in places:
-        _existing_path(place)
-    if output is not None:
-        check_suffix(Path(output))
-    batches, count = [], 0
-    with _progress(quiet) as report_progress:
+        places = [str(_existing_path(place)) for place in _paths(paths, "predict")]
+        if not places:
+            raise InputError("predict: no image is given; give files or folders")
+        _check_positive(top=top)
+        if output is not None:
+            check_suffix(Path(output))
         report_progress("opening")
-        contender = contender or _most_accurate(checkpoint, quiet)
-        network = load(
-            checkpoint, contender, trust, classes_from=None if classes_from is None else load(classes_from, trust=trust)
-        )
+        classes = None if classes_from is None else load(classes_from, trust=trust)
+        network = load(checkpoint, contender or _most_accurate(checkpoint, quiet), trust, classes_from=classes)
         network.network.to(usable_device(device))
         report_progress("predicting: the first images")
+        batches, count = [], 0
         for batch in network.predict_batches(find_input_files(places), top=top):
             batches.append(batch)
             count += len(batch)
@@ -508,10 +497,10 @@ def _most_accurate(place: Place, quiet: bool) -> str | None:
         return None
     points = {model: analysis.curve(model.key)[-1] for model in analysis.models}
     best = max(points, key=lambda model: (points[model].train_size, points[model].accuracy.value))
-    alternatives = ", ".join(model.key for model in points if model is not best)
     open_console(quiet=quiet).print(
         f"Model: {best.key}, {best.title}, the most accurate one of {folder} with "
-        f"{100 * points[best].accuracy.value:.1f} %; --contender names another ({alternatives})",
+        f"{100 * points[best].accuracy.value:.1f} %; --contender names another "
+        f"({', '.join(model.key for model in points if model is not best)})",
         soft_wrap=True,
     )
     return best.key
@@ -545,15 +534,16 @@ def locality(
     Raises:
         InputError: a path that cannot be opened, missing images, or a network without attention.
     """
-    with _loading(quiet):
+    with _progress(quiet) as report_progress:
         import pandas
 
         from vit_vs_cnn.inspection.locality.study import Locality, measure_network, select_images, study_locality
+        from vit_vs_cnn.regimes.analysis import read_analysis
         from vit_vs_cnn.reporting.locality_page import locality_page, study_page
+        from vit_vs_cnn.runs.experiment_folder import read_finished_results
 
-    _check_positive(count=count, held_out=held_out)
-    source, images_root = _existing_path(path), None if root is None else Path(root)
-    with _progress(quiet) as report_progress:
+        _check_positive(count=count, held_out=held_out)
+        source, images_root = _existing_path(path), None if root is None else Path(root)
         report_progress("opening")
         if not (source / "grid.json").exists():
             network = load(source, trust=trust)
@@ -561,23 +551,20 @@ def locality(
             report_progress(f"measuring {network.name} on {len(images[0]):,} and {len(images[1]):,} images")
             layers, heads = measure_network(network, images)
             measured = Locality(f"Locality of {network.name}", layers, heads, (len(images[0]), len(images[1])))
-            folder = network.folder / "locality" if output is None else Path(output)
-            return dataclasses.replace(measured, written=tuple(locality_page(measured).write(folder)))
-        from vit_vs_cnn.regimes.analysis import read_analysis
-        from vit_vs_cnn.runs.experiment_folder import read_finished_results
-
-        analysis, results, _ = read_analysis(source)
-        rows = []
-        runs = study_locality(source, count=count, held_out=held_out, root=images_root, trust=trust)
-        for number, rows_of_run in enumerate(runs, start=1):
-            report_progress(f"measured: {number} of {len(results)}")
-            rows += rows_of_run
-        if not rows:
-            raise InputError(f"{source}: no finished run has a network with attention")
-        measured = Locality(f"Locality study: {source.name}", pandas.DataFrame(rows), None, (count, held_out))
-        folder = source / "report" / "locality" if output is None else Path(output)
-        in_config_order = dict.fromkeys(result.contender for result in read_finished_results(source).values())
-        written = study_page(analysis, measured, list(in_config_order)).write(folder)
+            folder, page = network.folder / "locality", locality_page(measured)
+        else:
+            analysis, results, _ = read_analysis(source)
+            rows = []
+            runs = study_locality(source, count=count, held_out=held_out, root=images_root, trust=trust)
+            for number, rows_of_run in enumerate(runs, start=1):
+                report_progress(f"measured: {number} of {len(results)}")
+                rows += rows_of_run
+            if not rows:
+                raise InputError(f"{source}: no finished run has a network with attention")
+            measured = Locality(f"Locality study: {source.name}", pandas.DataFrame(rows), None, (count, held_out))
+            in_config_order = dict.fromkeys(result.contender for result in read_finished_results(source).values())
+            folder, page = source / "report" / "locality", study_page(analysis, measured, list(in_config_order))
+        written = page.write(folder if output is None else Path(output))
     return dataclasses.replace(measured, written=tuple(written))
 
 
@@ -625,16 +612,14 @@ def to_attention(
     Raises:
         InputError: a path that cannot be opened, a network without convolutions, options that exclude each other.
     """
-    with _loading(quiet):
+    with _progress(quiet) as report_progress:
         import torch
 
         from vit_vs_cnn.conversion.to_attention import convert_to_attention
 
-    _check_positive(count=count, head_dim=head_dim, num_heads=num_heads, window_size=window_size)
-    options = {"form": form, "released": released}
-    numbers = {"sharpness": sharpness, "head_dim": head_dim, "num_heads": num_heads, "window_size": window_size}
-    options |= {name: value for name, value in numbers.items() if value is not None}
-    with _progress(quiet) as report_progress:
+        numbers = {"head_dim": head_dim, "num_heads": num_heads, "window_size": window_size}
+        _check_positive(count=count, **numbers)
+        numbers = {name: value for name, value in {**numbers, "sharpness": sharpness}.items() if value is not None}
         report_progress("opening")
         network = load(path, contender, trust)
         pool, cell = network.pool(None if root is None else Path(root)), network.cell
@@ -643,6 +628,7 @@ def to_attention(
         training = None if num_heads is None else pool.draw(cell.train_size, cell.seed).training
         target = network.path.with_name("attention.ckpt") if output is None else Path(output)
         report_progress(f"converting {network.name}, and comparing both networks on {len(images):,} test images")
+        options = {"form": form, "released": released, **numbers}
         return convert_to_attention(network, options, target, images, training)
 
 
@@ -672,10 +658,9 @@ def export(
     Raises:
         InputError: a path that cannot be opened, an unknown format, or one that cannot hold the network.
     """
-    with _loading(quiet):
+    with _progress(quiet) as report_progress:
         from vit_vs_cnn.conversion.export import export as write
 
-    with _progress(quiet, lines=False) as report_progress:
         report_progress("opening")
         network = load(path, contender, trust)
         formats = list(_as_tuple(format))
@@ -759,8 +744,8 @@ def load_experiment(
     configs = config if isinstance(config, Sequence) and not isinstance(config, str) else [config]
     values: dict[str, Any] = {}
     for source in configs or [None]:
-        merge(values, _values_of(source))
-    for name, value in _overrides(overrides).items():
+        merge(values, _read_settings(source))
+    for name, value in _check_overrides(overrides).items():
         override(values, name, to_plain(value))
     return experiment_from_dict(values, trusted=all(getattr(source, "trusted", True) for source in configs))
 
@@ -780,7 +765,7 @@ def _override_names(overrides: Mapping[str, Any]) -> list[str]:
     return [*inner, *(f"{name}.{below}" for name, names in inner.items() for below in names)]
 
 
-def _values_of(config: Config | None) -> dict[str, Any]:
+def _read_settings(config: Config | None) -> dict[str, Any]:
     if isinstance(config, Experiment):
         return config.to_dict()
     if isinstance(config, Mapping):
@@ -792,7 +777,7 @@ def _values_of(config: Config | None) -> dict[str, Any]:
     return read_config(find_config() if config is None else find_config(config))
 
 
-def _overrides(values: Mapping[str, Any] | None) -> Mapping[str, Any]:
+def _check_overrides(values: Mapping[str, Any] | None) -> Mapping[str, Any]:
     if values is not None and not (isinstance(values, Mapping) and all(isinstance(name, str) for name in values)):
         raise InputError(f'overrides: expected settings such as {{"protocol.seeds": [0, 1]}}, got {values!r}')
     return values or {}
@@ -833,20 +818,8 @@ def _check_positive(**counts: int | None) -> None:
 
 
 @contextmanager
-def _loading(quiet: bool) -> Iterator[None]:
-    """Show on a terminal that libraries are being imported."""
-    console = open_console(quiet=quiet)
-    with console.status("loading libraries") if console.is_terminal else nullcontext():
-        yield
-
-
-@contextmanager
-def _progress(quiet: bool, *, lines: bool = True) -> Iterator[Callable[[str], None]]:
-    """Show progress on stderr: a changing line on a terminal, otherwise one line for each step.
-
-    Arguments:
-        lines: print lines if stderr is not a terminal.
-    """
+def _progress(quiet: bool) -> Iterator[Callable[[str], None]]:
+    """Show progress on stderr: a changing line on a terminal, otherwise one line for each step."""
     from rich.text import Text
 
     console = open_console(quiet=quiet)
@@ -857,10 +830,10 @@ def _progress(quiet: bool, *, lines: bool = True) -> Iterator[Callable[[str], No
         part = text.partition(":")[0]
         if status is not None:
             status.update(Text(text))
-        elif lines and part != last:
+        elif part != last:
             console.print(f"{part} ...", soft_wrap=True)
         last = part
 
     # In a notebook a live display is a widget that stays in the output.
-    with console.status("") if console.is_terminal else nullcontext() as status:
+    with console.status("loading libraries") if console.is_terminal else nullcontext() as status:
         yield report_progress

@@ -9,7 +9,7 @@ import os
 import platform
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from vit_vs_cnn import __version__
-from vit_vs_cnn.console import format_count, one_line_warnings, open_console
+from vit_vs_cnn.console import one_line_warnings, open_console
 from vit_vs_cnn.errors import (
     EXIT_BAD_INPUT,
     EXIT_INTERRUPTED,
@@ -27,24 +27,13 @@ from vit_vs_cnn.errors import (
     RunsFailed,
     one_line,
 )
+from vit_vs_cnn.files import CommandResult
 from vit_vs_cnn.process import keep_freed_memory
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from vit_vs_cnn.commands import Command, Words
-    from vit_vs_cnn.config.experiment import Experiment
-    from vit_vs_cnn.conversion.export import ExportedFile
-    from vit_vs_cnn.conversion.to_attention import AttentionConversion
-    from vit_vs_cnn.inspection.inspect import Inspection
-    from vit_vs_cnn.inspection.locality.study import Locality
-    from vit_vs_cnn.regimes.analysis import Analysis
-    from vit_vs_cnn.reporting.findings import Findings
-    from vit_vs_cnn.results import ComparisonResult
-    from vit_vs_cnn.runs.audit import Audit
-    from vit_vs_cnn.runs.result import RunResult
-    from vit_vs_cnn.runs.status import ExperimentStatus
-    from vit_vs_cnn.runs.trained_network import ImagePredictions
 
 #: Commands that can be resumed after a stop. ``cell`` is internal: ``train`` starts it for one run on several devices.
 TRAINING_COMMANDS = ("train", "tune", "cell")
@@ -176,8 +165,11 @@ def describe_error(error: BaseException, words: list[str]) -> tuple[int, list[st
 def _print(command: "Command", result: Any, words: "Words") -> None:
     if words.options.get("json"):
         print(to_json(result), end="")
-    else:
-        PRINTERS[command.name](result)
+        return
+    PRINTERS[command.name](result)
+    if isinstance(result, CommandResult):
+        print("", *result.lines, "", sep="\n")
+        print_paths(result.written)
 
 
 def to_json(result: Any) -> str:
@@ -205,38 +197,37 @@ def print_result_table(path: Path, *, in_json: bool, output: Path | None) -> Non
     if in_json:
         print(to_json([result.to_row() for result in results]), end="")
         return
-    _print_answer(results, analysis, str(write_answer(analysis)))
+    _print_accuracies(results, analysis)
+    print("", write_answer(analysis), "", sep="\n")
     print(f"note: {ACCURACIES_ALONE[0].lower()}{ACCURACIES_ALONE[1:]}")
-    _print_paths(written)
+    print_paths(written)
 
 
-def _print_train(findings: "Findings") -> None:
-    _print_answer(findings.results, findings.analysis, findings.answer)
-    if findings.page is None:
-        print(f"Results are in {findings.folder}")
-    else:
-        print(f"The report is {findings.page}")
+def print_paths(paths: Sequence[Path]) -> None:
+    """Print the page, or else each file."""
+    page = next((path for path in paths if path.name == "index.html"), None)
+    for line in [f"wrote {path}" for path in paths] if page is None else [f"The report is {page}"]:
+        print(line)
 
 
-def _print_report(findings: "Findings") -> None:
+def _print_findings(findings: Any) -> None:
     from vit_vs_cnn.reporting.experiment_page import describe_unfinished_runs
     from vit_vs_cnn.runs.status import read_status
 
-    _print_answer(findings.results, findings.analysis, findings.answer)
-    _print_lines(f"note: {line}" for line in describe_unfinished_runs(read_status(findings.folder)))
-    _print_paths(findings.written)
+    _print_accuracies(findings.results, findings.analysis)
+    for line in describe_unfinished_runs(read_status(findings.folder)):
+        print(f"note: {line}")
 
 
-def _print_answer(results: "list[RunResult]", analysis: "Analysis", answer: str) -> None:
+def _print_accuracies(results: Any, analysis: Any) -> None:
     from vit_vs_cnn.reporting.experiment_tables import accuracy_table
     from vit_vs_cnn.reporting.style import assign_styles
     from vit_vs_cnn.reporting.table import print_tables
 
     print_tables([accuracy_table(analysis, results)], _console(), assign_styles(analysis.display_names))
-    print(f"\n{answer}\n")
 
 
-def _print_tune(experiment: "Experiment") -> None:
+def _print_tune(experiment: Any) -> None:
     from vit_vs_cnn.experiments.tuning import describe_choice
     from vit_vs_cnn.runs.trials import TRIALS_FILE, rank_trials, read_trials
 
@@ -248,68 +239,55 @@ def _print_tune(experiment: "Experiment") -> None:
     print(f"Train with these recipes: vit-vs-cnn train --config {experiment.folder / 'tuned.yaml'}")
 
 
-def _print_audit(audit: "Audit") -> None:
+def _print_audit(audit: Any) -> None:
     from vit_vs_cnn.reporting.audit_report import class_table, overview
     from vit_vs_cnn.reporting.table import print_lines, print_tables
 
-    console = _console()
-    print_tables([class_table(audit)], console)
-    print_lines([*audit.lines, ""], console)
-    print_lines([overview(audit)], console, "bold")
-    if audit.page is not None:
-        print(f"The page is {audit.page}")
+    print_tables([class_table(audit)], _console())
+    print_lines(["", overview(audit)], _console(), "bold")
 
 
-def _print_status(status: "ExperimentStatus | list[ExperimentStatus]") -> None:
+def _print_status(status: Any) -> None:
     from vit_vs_cnn.runs.status import status_line
 
-    if isinstance(status, list):
-        _print_lines(f"{experiment.name}: {status_line(experiment)}" for experiment in status)
-    else:
-        print(repr(status))
+    is_list = isinstance(status, list)
+    lines = [f"{experiment.name}: {status_line(experiment)}" for experiment in status] if is_list else [repr(status)]
+    print("\n".join(lines))
 
 
-def _print_compare(compared: "ComparisonResult") -> None:
+def _print_compare(compared: Any) -> None:
     from vit_vs_cnn.reporting.comparison_page import print_comparison
 
-    print_comparison(compared.comparison, _console())
-    if compared.page is not None:
-        _print_paths(compared.written)
+    print_comparison(compared, _console())
 
 
-def _print_inspect(inspection: "Inspection") -> None:
+def _print_inspect(inspection: Any) -> None:
     from vit_vs_cnn.reporting.inspection_page import print_scores
 
     if not inspection.scores.empty:
         print_scores(inspection.scores, _console())
-    _print_lines(inspection.lines)
-    _print_paths(inspection.written)
 
 
-def _print_predict(predictions: "ImagePredictions") -> None:
+def _print_predict(predictions: Any) -> None:
     from vit_vs_cnn.reporting.predictions import predictions_table
     from vit_vs_cnn.reporting.table import print_tables
 
     if not predictions.written:
         print_tables([predictions_table(predictions)], _console())
-    _print_lines(predictions.lines)
-    for path in predictions.written:
-        print(f"All {len(predictions):,} rows are in {path}")
 
 
-def _print_locality(locality: "Locality") -> None:
+def _print_locality(locality: Any) -> None:
     from vit_vs_cnn.reporting.locality_page import print_locality
 
     print_locality(locality, _console())
-    _print_paths(locality.written)
 
 
-def _print_to_attention(converted: "AttentionConversion") -> None:
+def _print_to_attention(converted: Any) -> None:
     from vit_vs_cnn.conversion.to_attention import EXACT_IMAGES
     from vit_vs_cnn.reporting.style import format_millions
 
     exact = min(EXACT_IMAGES, converted.images)
-    _print_paths([converted.path])
+    print_paths([converted.path])
     print(f"largest difference of a logit  {converted.difference:.1e} in float32 on {converted.images:,} images")
     print(f"                               {converted.exact_difference:.1e} in float64 on {exact:,} of them")
     print(f"same class                     {100 * converted.agreement:.2f} % of {converted.images:,} images")
@@ -322,13 +300,13 @@ def _print_to_attention(converted: "AttentionConversion") -> None:
         print(f"{name:<30} {format_millions(before)} before, {format_millions(after)} after")
 
 
-def _print_export(files: "list[ExportedFile]") -> None:
+def _print_export(files: Any) -> None:
     for file in files:
         print(f"wrote {file.path}  (largest difference of a logit {file.difference:.1e})")
     print(f"wrote {files[0].path.parent / 'config.json'}  (classes, image size, normalization)")
 
 
-def _print_models(models: list[dict[str, Any]]) -> None:
+def _print_models(models: Any) -> None:
     from vit_vs_cnn.reporting.style import format_millions
 
     for model in models:
@@ -347,26 +325,12 @@ def _console() -> "Console":
     return Console()
 
 
-def _print_lines(lines: Iterable[str]) -> None:
-    for line in lines:
-        print(line)
-
-
-def _print_paths(paths: Sequence[Path]) -> None:
-    """Print each file, or the page and the number of files next to it."""
-    page = next((path for path in paths if path.name == "index.html"), None)
-    if page is None or len(paths) == 1:
-        _print_lines(f"wrote {path}" for path in paths)
-    else:
-        print(f"wrote {page} and {format_count(len(paths) - 1, 'more file')} next to it")
-
-
 PRINTERS: dict[str, Callable[[Any], None]] = {
-    "train": _print_train,
+    "train": _print_findings,
     "tune": _print_tune,
     "audit": _print_audit,
     "status": _print_status,
-    "report": _print_report,
+    "report": _print_findings,
     "compare": _print_compare,
     "inspect": _print_inspect,
     "predict": _print_predict,

@@ -7,23 +7,21 @@ Words with a dot (``--protocol.seeds '[0, 1]'``) are settings of the config and 
 import argparse
 import difflib
 import inspect
-import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, NoReturn, get_args, get_origin
 
 from vit_vs_cnn import api
-from vit_vs_cnn.config.experiment import dotted_settings, find_config, read_config, settings_of_a_config
+from vit_vs_cnn.config.experiment import dotted_settings, settings_of_a_config
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.strict_yaml import read_yaml
 from vit_vs_cnn.typed_values import Setting, convert, item_type, list_settings, union_args, walk
 
 JSON = Setting("json", bool, False, "Print the result as JSON and nothing else.")
 PRINT_CONFIG = Setting("print_config", bool, False, "Print the config with all defaults, then stop.")
-METAVARS = {int: "N", float: "X", str: "TEXT", bool: "true|false"}
 _NUMBER = re.compile(r"-?[\d.]+")
 
 
@@ -48,15 +46,11 @@ class Command:
         name: on the command line; the name of the function has underscores instead of dashes.
         examples: command lines of the help.
         shown_settings: settings of the config that the help lists.
-        flags: options that are not parameters of the function.
-        default_config: config used without ``--config``.
     """
 
     name: str
     examples: tuple[str, ...]
     shown_settings: tuple[str, ...] = ()
-    flags: tuple[Setting, ...] = (JSON,)
-    default_config: str = "quickstart"
 
     @property
     def function(self) -> Callable[..., Any]:
@@ -77,13 +71,10 @@ class Command:
     @cached_property
     def options(self) -> dict[str, Setting]:
         """Options of the command by the name of the parameter."""
-        excluded = {
-            "overrides",
-            *(["data"] if self.config_settings else []),
-            *(parameter.name for parameter in self.positional),
-        }
-        settings = {name: setting for name, setting in list_settings(self.function).items() if name not in excluded}
-        return settings | {flag.name: flag for flag in self.flags}
+        excluded = {parameter.name for parameter in self.positional}
+        excluded |= {"overrides", "data"} if self.config_settings else set()
+        options = {name: setting for name, setting in list_settings(self.function).items() if name not in excluded}
+        return options | ({"print_config": PRINT_CONFIG} if self.name == "train" else {}) | {"json": JSON}
 
     @property
     def usage(self) -> str:
@@ -120,12 +111,15 @@ class Command:
         takes_many = any(parameter.kind is parameter.VAR_POSITIONAL for parameter in self.positional)
         if len(paths) > len(self.positional) and not takes_many:
             raise InputError(f"{place}: one path too many: {paths[len(self.positional)]!r} (see --help)")
-        return Words(paths, self._typed_options(vars(namespace)), overrides)
+        options = vars(namespace)
+        for name, values in options.items():
+            if item_type(self.options[name].hint) is str:  # --parts accuracy,cost
+                options[name] = [part.strip() for value in values for part in value.split(",") if part.strip()]
+        return Words(paths, options, overrides)
 
     def call(self, words: Words) -> Any:
         """Call the function of the API."""
-        flags = {flag.name for flag in self.flags}
-        options = {name: value for name, value in words.options.items() if name not in flags}
+        options = {name: value for name, value in words.options.items() if name != "json"}
         if self.config_settings:
             return self.function(options.pop("config", None), words.overrides, **options)
         return self.function(*words.paths, **options)
@@ -136,17 +130,10 @@ class Command:
         for parameter in self.positional:
             word, text = positional_word(parameter)[0], list_settings(self.function)[parameter.name].help
             parser.add_argument(parameter.name, metavar=word, nargs="*", help=_escape(text))
-        if self.shown_settings:
-            settings = dotted_settings()
-            defaults = dict(_flatten(read_config(find_config(self.default_config))))
-            group = parser.add_argument_group(
-                "common settings of the config",
-                f"All settings: --print-config, or the reference. Defaults shown are those of {self.default_config}.",
-            )
-            for name in self.shown_settings:
-                default = None if name.startswith("contenders.") else settings[name].default  # recipes set these
-                text = describe(settings[name], defaults.get(name, default))
-                group.add_argument(f"--{name}", metavar=value_hint(settings[name], is_dotted=True), help=_escape(text))
+        note = "train --print-config prints all settings; the reference describes them."
+        group = parser.add_argument_group("common settings of the config", note if self.shown_settings else None)
+        for name in self.shown_settings:
+            group.add_argument(f"--{name}", metavar="VALUE", help=_escape(dotted_settings()[name].help))
         return parser.format_help()
 
     def _parser(self) -> _Parser:
@@ -156,20 +143,18 @@ class Command:
             description=self.description,
             epilog="\n".join(["examples:", *(f"  {example}" for example in self.examples)]),
             formatter_class=partial(argparse.RawDescriptionHelpFormatter, width=100, max_help_position=32),
+            argument_default=argparse.SUPPRESS,
             allow_abbrev=False,
         )
         for name, setting in self.options.items():
-            keywords: dict[str, Any] = {"metavar": value_hint(setting)}
+            keywords: dict[str, Any] = {"type": partial(_read_option, setting)}
             if setting.hint is bool:
                 keywords = {"action": "store_true"}
+            elif get_origin(setting.hint) is Literal:
+                keywords = {"choices": get_args(setting.hint)}
             elif item_type(setting.hint) is not None:
-                keywords |= {"nargs": "+", "action": "extend"}
-            parser.add_argument(
-                option_word(name),
-                default=argparse.SUPPRESS,
-                help=_escape(describe(setting, setting.default)),
-                **keywords,
-            )
+                keywords = {"nargs": "+", "action": "extend"}
+            parser.add_argument(option_word(name), help=_escape(describe(setting)), **keywords)
         return parser
 
     def _split_overrides(self, words: list[str]) -> tuple[list[str], dict[str, Any]]:
@@ -179,7 +164,8 @@ class Command:
         remaining = iter(words)
         for word in remaining:
             name, equals, value = word.removeprefix("--").partition("=")
-            if not word.startswith("--") or not self._is_config_setting(name):
+            is_setting = "." in name or (name in self.config_settings and name not in self.options)
+            if not (word.startswith("--") and self.config_settings and is_setting):
                 rest.append(f"--{name.replace('_', '-')}{equals}{value}" if word.startswith("--") else word)
                 continue
             if not equals:
@@ -191,38 +177,15 @@ class Command:
             kinds = {*union_args(setting.hint)} if setting is not None else {Any}
             # A path such as "photos #1" is not read as YAML.
             is_text = kinds <= {str, type(None)} and (value != "null" or type(None) not in kinds)
-            overrides[name] = value if is_text else _read_value(name, value)
+            overrides[name] = value if is_text else _read_yaml(name, value)
         return rest, overrides
 
-    def _is_config_setting(self, name: str) -> bool:
-        return bool(self.config_settings) and (
-            "." in name or (name in self.config_settings and name not in self.options)
-        )
-
-    def _typed_options(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        options = {}
-        for name, value in values.items():
-            setting = self.options[name]
-            if isinstance(value, list):
-                is_split = item_type(setting.hint) is str  # --parts accuracy,cost
-                parts = [part for text in value for part in (text.split(",") if is_split else [text])]
-                options[name] = [part.strip() for part in parts if part.strip()]
-            elif isinstance(value, bool) or str in union_args(setting.hint):
-                options[name] = value
-            else:
-                options[name] = convert(setting.hint, _read_value(name, value), option_word(name))
-        return options
-
-    def _refuse_option(self, name: str) -> NoReturn:
-        options = [option_word(option) for option in (*self.options, *self.config_settings)]
-        if name.startswith("--"):
-            key = name[2:].replace("-", "_")
-            nested = [f"--{dotted}" for dotted, _ in walk(self.config_settings) if dotted.rpartition(".")[2] == key]
-            close = nested or difflib.get_close_matches(name, options, n=1, cutoff=0.7)
-        else:
-            close = [option for option in options if option[2] == name[1]]
-        hint = f"; did you mean {' or '.join(close[:3])}?" if close else ""
-        raise InputError(f"vit-vs-cnn {self.name}: there is no option {name}{hint} (see --help)")
+    def _refuse_option(self, option: str) -> NoReturn:
+        key = option.removeprefix("--").replace("-", "_")
+        settings = [dotted for dotted, _ in walk(self.config_settings) if dotted.rpartition(".")[2] == key]
+        close = settings[:3] or difflib.get_close_matches(key, [*self.options, *self.config_settings], n=1, cutoff=0.7)
+        hint = f"; did you mean {' or '.join(map(option_word, close))}?" if close else ""
+        raise InputError(f"vit-vs-cnn {self.name}: there is no option {option}{hint} (see --help)")
 
 
 def positional_word(parameter: inspect.Parameter) -> tuple[str, bool]:
@@ -238,27 +201,10 @@ def option_word(name: str) -> str:
     return f"--{name if '.' in name else name.replace('_', '-')}"
 
 
-def value_hint(setting: Setting, *, is_dotted: bool = False) -> str:
-    """Placeholder of an option's value; empty for a flag."""
-    if setting.hint is bool and not is_dotted:
-        return ""
-    kinds = [kind for kind in union_args(setting.hint) if kind is not type(None)]
-    if item_type(setting.hint) is not None:
-        return "LIST" if is_dotted else "NAME"
-    if literals := [value for kind in kinds if get_origin(kind) is Literal for value in get_args(kind)]:
-        return "|".join(map(str, literals))
-    if any(kind is os.PathLike or get_origin(kind) is os.PathLike for kind in kinds):
-        return "PATH"
-    return next((METAVARS[kind] for kind in kinds if kind in METAVARS), "VALUE")
-
-
-def describe(setting: Setting, default: Any) -> str:
+def describe(setting: Setting) -> str:
     """Description of an option with its default."""
-    text = setting.help
-    if isinstance(default, list | tuple) and default:
-        return f"{text} (default: {', '.join(map(str, default))})"
-    is_shown = isinstance(default, bool | str | int | float) and default is not False and default != ""
-    return f"{text} (default: {str(default).lower() if default is True else default})" if is_shown else text
+    is_shown = setting.default not in (None, "", ()) and not isinstance(setting.default, bool)
+    return f"{setting.help} (default: {setting.default})" if is_shown else setting.help
 
 
 def usage() -> str:
@@ -274,15 +220,17 @@ def usage() -> str:
     )
 
 
-def _read_value(name: str, text: str) -> Any:
+def _read_option(setting: Setting, text: str) -> Any:
+    if str in union_args(setting.hint):
+        return text
+    try:
+        return convert(setting.hint, _read_yaml(setting.name, text), "")
+    except InputError as error:
+        raise argparse.ArgumentTypeError(str(error).removeprefix(": ")) from error
+
+
+def _read_yaml(name: str, text: str) -> Any:
     return read_yaml(text, location=f"argument --{name}: {text[:80]!r}", kind="a YAML value")
-
-
-def _flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in values.items():
-        yield f"{prefix}{name}", value
-        if isinstance(value, Mapping):
-            yield from _flatten(value, f"{prefix}{name}.")
 
 
 def _escape(text: str) -> str:
@@ -299,7 +247,6 @@ COMMANDS = {
                 *("name", "output", "minutes", "data.source", "data.root", "protocol.train_sizes", "protocol.seeds"),
                 *("protocol.budget.steps", "contenders.NAME.model", "contenders.NAME.optimizer.lr", "executor.name"),
             ),
-            (PRINT_CONFIG, JSON),
         ),
         Command(
             "tune",
@@ -313,7 +260,6 @@ COMMANDS = {
             "audit",
             ("vit-vs-cnn audit --data.root photos", "vit-vs-cnn audit --data.source cifar10 --data.root data"),
             ("data.source", "data.root", "data.folder.image_size"),
-            default_config="decide",
         ),
         Command("status", ("vit-vs-cnn status runs/duel", "vit-vs-cnn status")),
         Command("report", ("vit-vs-cnn report runs/duel",)),

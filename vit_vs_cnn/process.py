@@ -3,7 +3,6 @@
 import contextlib
 import ctypes
 import functools
-import gc
 import logging
 import os
 import random
@@ -100,20 +99,16 @@ def _reset_imported(libraries: set[str]) -> None:
 def _restore_torch() -> Iterator[None]:
     import torch
 
-    threads, state = torch.get_num_threads(), torch.get_rng_state()
-    on_gpus = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+    devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
     level = torch.get_deterministic_debug_mode()
     cudnn: Any = torch.backends.cudnn  # its switches are made at run time
     switches = cudnn.benchmark, cudnn.deterministic
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
-        torch.set_rng_state(state)
-        if on_gpus:
-            torch.cuda.set_rng_state_all(on_gpus)
-        torch.set_deterministic_debug_mode(level)
-        cudnn.benchmark, cudnn.deterministic = switches
+    with torch.random.fork_rng(devices), torch_threads(torch.get_num_threads()):
+        try:
+            yield
+        finally:
+            torch.set_deterministic_debug_mode(level)
+            cudnn.benchmark, cudnn.deterministic = switches
 
 
 @contextlib.contextmanager
@@ -140,16 +135,3 @@ def torch_threads(count: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-@contextlib.contextmanager
-def frozen_garbage_collection() -> Iterator[None]:
-    """Exclude the objects that exist now from garbage collection within the block."""
-    if gc.get_freeze_count():  # an outer block froze them
-        yield
-        return
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()

@@ -1,70 +1,19 @@
-"""Results of the functions of the API, as text, as HTML in notebooks, as tables and as plain values."""
+"""Trained networks that explain their predictions."""
 
 import base64
 import html
 import io
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.files import CommandResult
 from vit_vs_cnn.runs.trained_network import TrainedNetwork
 
 if TYPE_CHECKING:
-    import pandas
-
-    from vit_vs_cnn.comparison import compare
     from vit_vs_cnn.reporting.figures.drawing import Drawing
-
-
-#: Columns of ``NetworkComparison.networks`` that ``ComparisonResult.frame`` does not have.
-NOT_IN_FRAME = ("images", "weights", "is_reused", "test_evaluations")
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class ComparisonResult(CommandResult):
-    """Networks compared on the same test images."""
-
-    comparison: "compare.NetworkComparison"
-    written: tuple[Path, ...] = ()
-
-    @property
-    def text(self) -> str:
-        """Tables and conclusions, as ``compare`` prints them."""
-        from rich.console import Console
-
-        from vit_vs_cnn.reporting.comparison_page import print_comparison
-
-        file = io.StringIO()
-        print_comparison(self.comparison, Console(file=file, width=120, force_jupyter=False))
-        return file.getvalue()
-
-    def frame(self) -> "pandas.DataFrame":
-        """One row for each network: ``network``, ``group``, ``seed``, ``parameters``, ``macs`` of one image.
-
-        Requested parts add columns:
-
-        - accuracy: ``accuracy`` with its 95 % interval (Wilson), ``low`` to ``high``;
-        - calibration: ``ece``, ``nll`` and ``brier``, without a temperature;
-        - cost: median ``latency_ms`` of one image, and ``images_per_second``, of one network of the group.
-        """
-        frame = self.comparison.networks
-        return frame.drop(columns=[name for name in NOT_IN_FRAME if name in frame])
-
-    def to_dict(self) -> dict[str, Any]:
-        return self.comparison.to_dict()
-
-    def __repr__(self) -> str:
-        return self.text
-
-    def _repr_html_(self) -> str:
-        from vit_vs_cnn.reporting.comparison_page import comparison_page
-
-        return comparison_page(self.comparison).to_fragment()
 
 
 @dataclass(frozen=True, eq=False)

@@ -148,16 +148,12 @@ def frame_records(frame: "pandas.DataFrame") -> list[dict[str, Any]]:
 def _problem(value: Any) -> str | None:
     """Reason why a value is not allowed in a config; None if it is allowed."""
     match value:
-        case None | bool() | Mapping() | list() | tuple():
+        case str() if "\0" in value or value != value.encode("utf-8", "ignore").decode():
+            return f"{value[:80]!r} contains a NUL character or half of a surrogate pair; remove it"
+        case int() if abs(value) > LARGEST:
+            return f"a number of {value.bit_length()} bits is too large"
+        case float() if not math.isfinite(value):
+            return f"{value} is not a finite number"
+        case None | bool() | int() | float() | str() | Mapping() | list() | tuple():
             return None
-        case str():
-            is_valid = "\0" not in value and value == value.encode("utf-8", "ignore").decode()
-            return (
-                None if is_valid else f"{value[:80]!r} contains a NUL character or half of a surrogate pair; remove it"
-            )
-        case int():
-            short = value if abs(value) < 10**40 else f"a number of about {value.bit_length() * 3 // 10} digits"
-            return None if abs(value) <= LARGEST else f"{short} is too large; whole numbers go up to {LARGEST}"
-        case float():
-            return None if math.isfinite(value) else f"{value} is not a finite number"
     return f"expected a text, a number, true, false, null, a list or a mapping, got a {type(value).__name__}"

@@ -142,15 +142,8 @@ def convert(hint: Any, value: Any, location: str) -> Any:
             return tuple(items) if origin is tuple else items
         if (read := _as_kind(kind, value)) is not None:
             return read
-    if type(value) is int and abs(value) > LARGEST:
-        raise InputError(f"{location}: a number of {value.bit_length()} bits is too large")
-    if type(value) is float and not math.isfinite(value):
-        raise InputError(f"{location}: {value} is not a finite number")
-    example = ""
-    if isinstance(value, str) and location.endswith(".model"):
-        example = f", such as '{{name: {shorten(value)}}}'"
-    elif isinstance(value, str) and "," in value and item_type(hint) is not None:
-        example = f", such as '[{shorten(value)}]'"
+    is_list_of_words = isinstance(value, str) and "," in value and item_type(hint) is not None
+    example = f", such as '[{shorten(value)}]'" if is_list_of_words else ""
     raise InputError(f"{location}: expected {describe_type(hint)}{example}, got {shorten(value)}")
 
 

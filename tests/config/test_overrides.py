@@ -3,9 +3,7 @@
 import pytest
 import yaml
 
-from tests.experiments.tiny import run_quietly, tiny_config
-from vit_vs_cnn.api import load_experiment
-from vit_vs_cnn.commands import COMMANDS
+from tests.experiments.tiny import tiny_config
 from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.config.identity import hash_settings, run_identity
 from vit_vs_cnn.config.reading import override
@@ -60,18 +58,6 @@ def test_an_override_renames_the_cells_of_its_size_and_no_others(tmp_path):
     assert _hash(plain, 60) != _hash(changed, 60)
     assert _hash(plain, 120) == _hash(changed, 120)
     assert _hash(plain, 60, "resnet") == _hash(changed, 60, "resnet")
-
-
-def test_sizes_survive_the_way_to_plain_values_and_the_command_line(tmp_path):
-    values = _values(tmp_path, {60: {"optimizer": {"lr": 0.02}}})
-    (tmp_path / "sizes.yaml").write_text(yaml.safe_dump(values))
-    given = COMMANDS["train"].read(
-        ["--config", str(tmp_path / "sizes.yaml"), "--contenders.vit.by_size.60.label_smoothing", "0.4"]
-    )
-    experiment = load_experiment(given.options["config"], given.overrides)
-    recipe = experiment.recipe("vit", 60)
-    assert (recipe.optimizer.lr, recipe.label_smoothing) == (0.02, 0.4)
-    assert experiment_from_dict(yaml.safe_load(yaml.safe_dump(experiment.to_dict()))) == experiment
 
 
 def test_the_amount_of_a_budget_may_have_a_decimal_point_on_the_command_line(tmp_path):
@@ -137,10 +123,3 @@ def test_what_tuning_cannot_be_given_is_one_line(tmp_path, place, value, message
         experiment_from_dict(values)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-def test_each_size_trains_with_its_own_recipe(tmp_path):
-    values = _values(tmp_path, {60: {"model": {"depth": 1}}})
-    values["contenders"].pop("resnet")
-    results = {result.train_size: result.cost for result in run_quietly(experiment_from_dict(values))}
-    assert results[60].parameters < results[120].parameters

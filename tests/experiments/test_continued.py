@@ -32,19 +32,10 @@ def values(trained_once, tmp_path):
     return tiny_config(tmp_path, protocol=protocol)
 
 
-def test_another_network_under_the_name_of_a_finished_one_is_refused(values):
-    values["contenders"]["vit"]["model"] |= {"depth": 1}
-    with pytest.raises(InputError) as caught:
-        run_quietly(experiment_from_dict(values))
-    message = str(caught.value)
-    assert "has finished runs of vit with other settings (contenders.vit.model.depth 2 then, 1 now)" in message
-    assert "--name" in message
-    assert "--force" in message
-
-
 @pytest.mark.parametrize(
     ("name", "value", "difference"),
     [
+        ("contenders.vit.model.depth", 1, "contenders.vit.model.depth 2 then, 1 now"),
         ("contenders.resnet.optimizer.lr", 0.07, "contenders.resnet.optimizer.lr 0.05 then, 0.07 now"),
         ("protocol.batch_size", 16, "batch_size 14 then, 16 now"),
         ("trainer.precision", "bf16-mixed", "trainer.precision default then, bf16-mixed now"),
@@ -59,7 +50,8 @@ def test_other_settings_than_those_of_finished_runs_are_refused_unless_forced(
     experiment = experiment_from_dict(values)
     with pytest.raises(InputError) as caught:
         run_quietly(experiment)
-    assert difference in str(caught.value)
+    for text in ("has finished runs of", difference, "--name", "--force"):
+        assert text in str(caught.value)
     monkeypatch.setattr(runner, "execute", lambda *_, **__: pytest.fail("trained"))
     with pytest.raises(pytest.fail.Exception, match="trained"):
         runner.run_experiment(experiment, console=Console(quiet=True), force=True)

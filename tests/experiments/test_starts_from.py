@@ -87,13 +87,3 @@ def test_a_start_that_cannot_be(tmp_path, starts, message):
         values["contenders"][name]["starts_from"] = start
     with pytest.raises(InputError, match=message):
         experiment_from_dict(values)
-
-
-def test_a_subject_is_the_network_and_the_images_of_its_run(finished):
-    cell = _cells(finished)["longer"]
-    for path in (cell.folder, cell.checkpoint):
-        trained = open_network(path)
-        assert trained.name == "longer-n120-s3"
-        assert trained.pool().test(trained.cell.seed).fingerprint() in cell.fingerprint
-    with pytest.raises(InputError, match="has no checkpoints"):
-        open_network(cell.folder.parent)

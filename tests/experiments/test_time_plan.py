@@ -15,8 +15,6 @@ from tests.results import make_result
 from vit_vs_cnn.config.experiment import Experiment, Protocol, experiment_from_dict
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments.time_plan import (
-    LEAST_RATIO,
-    PER_CLASS,
     GridPlan,
     GridTimeModel,
     candidate_grids,
@@ -106,18 +104,6 @@ def test_where_the_test_images_can_show_nothing_that_is_all_that_is_told(monkeyp
     assert "These runs allow" not in text
 
 
-def test_the_guide_names_the_images_that_the_planner_asks_for():
-    """A fifth of the folder is set apart for the test."""
-    least = math.ceil(PER_CLASS * LEAST_RATIO**3)
-    guide = " ".join((CONFIGS.parent / "docs" / "howto" / "your_images.md").read_text().split())
-    assert f"A forecast needs about {math.ceil(least / 0.8)} images of each class" in guide
-
-
-def test_fewer_than_three_named_seeds_are_reported_to_allow_no_conclusion(pool, monkeypatch, tmp_path):
-    _, text = _told(monkeypatch, _experiment(tmp_path, minutes=9.0), pool, fixed=["protocol.seeds"])
-    assert "no conclusion (it needs at least 3 seeds (protocol.seeds))" in text
-
-
 def test_five_seeds_come_after_the_sizes_and_steps_of_a_plan_with_three(pool):
     """A plan has as long runs as it would have with at most three seeds."""
     costs = GridTimeModel(_experiment(Path("runs")), pool, {"vit": 0.01, "resnet": 0.03})
@@ -141,15 +127,6 @@ def test_three_seeds_may_overrun_the_minutes_by_less_than_a_quarter(pool, monkey
     plan, text = _told(monkeypatch, experiment, pool)
     assert len(plan.protocol.seeds) == 3
     assert f"3 seeds take about {cheapest.seconds:.0f} s, more than " in text
-
-
-def test_more_minutes_never_give_a_smaller_grid(pool):
-    grids = [_grid(pool, minutes) for minutes in (1, 2, 4, 8, 16, 32, 64, 500)]
-    cells = [len(g.train_sizes) * len(g.seeds) * g.steps[0] for g in grids]
-    assert cells == sorted(cells)
-    assert cells[0] < cells[-1]
-    assert len(grids[-1].seeds) == 5
-    assert grids[-1].steps == (400,)
 
 
 def test_too_few_minutes_are_refused_with_what_it_takes(pool):
@@ -197,12 +174,6 @@ def test_a_recipe_of_one_place_is_not_lost_where_places_are_chosen(tmp_path, rec
     values["contenders"]["vit"][recipe] = {60 if recipe == "by_size" else 4: {"label_smoothing": 0.2}}
     with pytest.raises(InputError, match=rf"contenders.vit.{recipe}: minutes chooses protocol.{what}"):
         plan_for_time(experiment_from_dict(values), fixed=[fixed], console=Console(quiet=True))
-
-
-@pytest.mark.parametrize("minutes", [0, -1, "soon", True])
-def test_minutes_must_be_a_number_above_zero(tmp_path, minutes):
-    with pytest.raises(InputError, match="minutes: expected a number above 0"):
-        _experiment(tmp_path, minutes=minutes)
 
 
 def _write(begun: Experiment) -> None:
@@ -260,14 +231,6 @@ def test_after_a_first_analysis_sizes_and_seeds_are_added_and_no_longer_budget(p
     protocol, _ = _more(monkeypatch, begun, pool, 500.0)
     assert protocol.budget == begun.protocol.budget
     assert (protocol.seeds, len(protocol.train_sizes)) == ([0, 1, 2, 3, 4], 5)
-
-
-def test_what_the_user_names_is_not_added_to(pool, monkeypatch, tmp_path):
-    begun = _begun(tmp_path, pool, sizes=[1300], seeds=[0], finished=False)
-    fixed = ["protocol.train_sizes", "protocol.budget.steps"]
-    protocol, _ = _more(monkeypatch, begun, pool, 500.0, fixed=fixed)
-    assert (protocol.train_sizes, protocol.budget) == ([1300], begun.protocol.budget)
-    assert protocol.seeds == [0, 1, 2, 3, 4]
 
 
 def test_a_folder_of_other_images_is_refused(tmp_path):

@@ -54,14 +54,9 @@ def tuned(tmp_path_factory) -> Path:
     return output
 
 
-def test_every_contender_has_as_many_trials_as_asked_for(tuned):
-    contenders = [trial["contender"] for trial in read_table(tuned)]
-    assert contenders == 3 * ["linear"] + 3 * ["other"]
-    assert {trial["state"] for trial in read_table(tuned)} == {"complete"}
-
-
 def test_the_first_trial_is_the_own_recipe_and_the_others_are_the_same_for_all(tuned):
     values = {(t["contender"], t["trial"]): json.loads(t["values"]) for t in read_table(tuned)}
+    assert [*values] == [(name, str(trial)) for name in ("linear", "other") for trial in range(3)]
     assert values["linear", "0"] == {}
     assert {*values["linear", "1"]} == {*SPACE}
     assert values["linear", "1"] == values["other", "1"] != values["linear", "2"]
@@ -137,12 +132,6 @@ def test_trials_need_validation_images(tmp_path):
     values["data"]["validation_fraction"] = 0.0
     with pytest.raises(InputError, match="leaves no validation image"):
         run_quietly(experiment_from_dict(values))
-
-
-def test_the_built_in_space_is_the_same_for_all_and_an_optimizer_is_replaced_whole(tmp_path):
-    values = tiny_config(tmp_path)
-    experiment = experiment_from_dict(values)
-    assert restrict_space(experiment, "vit") == restrict_space(experiment, "resnet")
 
 
 def test_what_a_model_lacks_is_left_out_for_it(tmp_path):

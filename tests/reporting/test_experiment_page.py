@@ -201,7 +201,7 @@ def test_the_command_prints_the_table_and_writes_the_report_of_trained_cells(tra
     assert main(["report", str(folder)]) == 0
     printed = capsys.readouterr().out
     assert "training images" in printed
-    assert f"wrote {folder / 'report' / 'index.html'}" in printed.replace("\n", "")
+    assert f"The report is {folder / 'report' / 'index.html'}" in printed.replace("\n", "")
     html = (folder / "report" / "index.html").read_text()
     assert "All images are synthetic" in html
 

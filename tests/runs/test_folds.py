@@ -174,13 +174,13 @@ def test_networks_are_compared_on_the_folds_of_their_seeds(trained, tmp_path):
     assert {row["network"]: row["accuracy"] for row in rows} == {
         f"{name}-s{seed}": result.accuracy for (name, seed), result in by_run.items()
     }
-    assert found.comparison.images == 45 and {*found.comparison.networks["is_reused"]} == {True}
-    (pair,) = found.comparison.accuracy.pairs
+    assert found.images == 45 and {*found.networks["is_reused"]} == {True}
+    (pair,) = found.accuracy.pairs
     report = read_findings(trained).analysis.comparisons[0]
     assert pair.obstacle is None and pair.seeds == 3
     assert pair.p_value == pytest.approx(report.p_value)
-    assert found.comparison.similarity_images == 15
-    (note,) = (note for note in found.comparison.notes if "tested on" in note)
+    assert found.similarity_images == 15
+    (note,) = (note for note in found.notes if "tested on" in note)
     assert "tested on 3 folds" in note and "of one fold: 15 images, vit-s0 and resnet-s0" in note
     assert note in (tmp_path / "compared" / "index.html").read_text()
 
@@ -192,7 +192,7 @@ def test_networks_of_different_folds_alone_are_not_compared(trained):
     with pytest.raises(InputError, match="are tested on different folds of the images; take networks of the same seed"):
         vc.inspect(cells["vit", 0], cells["resnet", 1], quiet=True)
     found = vc.compare(cells["vit", 0], cells["resnet", 0], parts=["accuracy"], quiet=True)
-    assert found.comparison.images == 15 and not any("tested on" in note for note in found.comparison.notes)
+    assert found.images == 15 and not any("tested on" in note for note in found.notes)
 
 
 def test_near_duplicates_are_those_of_a_runs_own_fold(trained, photos):

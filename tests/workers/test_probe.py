@@ -86,13 +86,6 @@ def test_without_validation_images_a_probe_is_refused(given, tmp_path):
         run_quietly(experiment_from_dict(values))
 
 
-def test_a_head_without_weights_is_refused(tmp_path):
-    values = tiny_config(tmp_path)
-    values["contenders"]["vit"]["finetune"] = "head"
-    with pytest.raises(InputError, match="finetune: head needs weights to compute features with"):
-        experiment_from_dict(values)
-
-
 def test_a_damaged_file_of_features_is_told(probed, given):
     experiment, _ = probed
     folder = next((experiment.folder.parent / "features").iterdir())
@@ -102,11 +95,3 @@ def test_a_damaged_file_of_features_is_told(probed, given):
     with pytest.raises((InputError, RunsFailed), match=r"damaged.npz: .*delete the file"):
         run_quietly(experiment_from_dict(values))
     (folder / "damaged.npz").unlink()
-
-
-@pytest.mark.parametrize("finetune", ["none", {"last": -1}, {"head": True, "last": 2}])
-def test_a_wrong_way_to_tune_is_told_in_one_line(tmp_path, finetune):
-    values = tiny_config(tmp_path)
-    values["contenders"]["vit"]["finetune"] = finetune
-    with pytest.raises(InputError, match=r"contenders.vit.*finetune"):
-        experiment_from_dict(values)

@@ -106,16 +106,12 @@ def test_what_can_change_training_is_part_of_a_cells_identity(tmp_path, trainer,
     "how", [{"execution": {"validation_interval": 2}}, {"trainer": {"limit_val_batches": 1}}], ids=["interval", "share"]
 )
 def test_how_runs_are_validated_is_part_of_the_identity_where_callbacks_act_by_it(tmp_path, how):
-    def identity(trainer: dict[str, Any]) -> dict[str, Any]:
-        blocks = {name: dict(values) for name, values in how.items()}
-        blocks["trainer"] = blocks.get("trainer", {}) | trainer
-        return experiment_from_dict(_resnet(tmp_path, **blocks)).run_settings("resnet", 120, 3, fingerprint="f")
+    def identity(blocks: dict[str, Any], **trainer: Any) -> dict[str, Any]:
+        values = _resnet(tmp_path, **{**blocks, "trainer": blocks.get("trainer", {}) | trainer})
+        return experiment_from_dict(values).run_settings("resnet", 120, 3, fingerprint="f")
 
-    def plain(trainer: dict[str, Any]) -> dict[str, Any]:
-        return experiment_from_dict(_resnet(tmp_path, trainer=trainer)).run_settings("resnet", 120, 3, fingerprint="f")
-
-    assert identity({"callbacks": STOPPING}) != plain({"callbacks": STOPPING})
-    assert identity({}) == plain({})
+    assert identity(how, callbacks=STOPPING) != identity({}, callbacks=STOPPING)
+    assert identity(how) == identity({})
 
 
 def test_passive_callbacks_leave_the_identity_as_it_is(tmp_path):

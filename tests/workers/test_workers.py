@@ -184,12 +184,6 @@ def test_a_ray_cluster_that_does_not_start_is_waited_for_until_a_limit(monkeypat
             )
 
 
-def test_a_missing_ray_is_named(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(InputError, match=r'executor ray needs Ray, .* "vit-vs-cnn\[ray\]"'):
-        run_quietly(experiment_from_dict(_values(tmp_path, name="ray")))
-
-
 class _Stub(LocalProcesses):
     """Workers that take cells in this process, and end as a script says."""
 

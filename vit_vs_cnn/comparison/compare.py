@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
 import pandas
@@ -21,8 +22,10 @@ from vit_vs_cnn.comparison.cost import measure_cost
 from vit_vs_cnn.comparison.differences import list_differences, unfair_differences
 from vit_vs_cnn.comparison.entries import ComparisonEntry, TestedEntry, group_entries, predict_once, select_one_fold
 from vit_vs_cnn.comparison.similarity import MIN_CKA_BATCH, compare_similarity
+from vit_vs_cnn.console import format_count
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.files import CommandResult
 from vit_vs_cnn.models.cost import count_macs, count_parameters
 from vit_vs_cnn.regimes.answer import describe_comparison
 from vit_vs_cnn.runs.evaluation import hash_weights, predict
@@ -41,9 +44,9 @@ class Part(StrEnum):
     DIFFERENCES = "differences"
 
 
-@dataclass(frozen=True)
-class NetworkComparison:
-    """Result of a comparison. The fields of other parts than the requested ones are None.
+@dataclass(frozen=True, eq=False, repr=False)
+class NetworkComparison(CommandResult):
+    """Networks compared on the same test images. The fields of other parts than the requested ones are None.
 
     Arguments:
         networks: one row for each network: ``network``, ``group``, ``seed``, ``parameters`` and ``macs`` of its group,
@@ -76,6 +79,7 @@ class NetworkComparison:
     cost: pandas.DataFrame | None = None
     differences: dict[str, dict[str, Any]] | None = None
     examples: dict[str, list[int]] = field(default_factory=dict)
+    written: tuple[Path, ...] = ()
 
     @property
     def groups(self) -> list[str]:
@@ -86,9 +90,33 @@ class NetworkComparison:
     def conclusions(self) -> list[str]:
         return [describe_comparison(pair) for pair in self.accuracy.pairs] if self.accuracy else []
 
+    @property
+    def summary(self) -> list[str]:
+        """Conclusions, or the number of networks and images if there is none."""
+        return self.conclusions or [f"{format_count(len(self.networks), 'network')} on {self.images:,} test images."]
+
+    @property
+    def lines(self) -> list[str]:
+        """Summary, warnings and notes."""
+        warnings = [f"warning: {text}" for text in self.warnings]
+        return [*self.summary, *warnings, *(f"note: {text}" for text in self.notes)]
+
+    def frame(self) -> pandas.DataFrame:
+        """One row for each network: ``network``, ``group``, ``seed``, ``parameters``, ``macs`` of one image.
+
+        Requested parts add columns:
+
+        - accuracy: ``accuracy`` with its 95 % interval (Wilson), ``low`` to ``high``;
+        - calibration: ``ece``, ``nll`` and ``brier``, without a temperature;
+        - cost: median ``latency_ms`` of one image, and ``images_per_second``, of one network of the group.
+        """
+        others = ("images", "weights", "is_reused", "test_evaluations")
+        return self.networks.drop(columns=[name for name in others if name in self.networks])
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; not a number is null."""
         values = dataclasses.asdict(self) | {"networks": self.networks.to_dict("records")}
+        del values["written"]
         if self.similarity is not None:
             values["similarity"] = {pair: frame.to_dict("index") for pair, frame in self.similarity.items()}
         if self.cost is not None:

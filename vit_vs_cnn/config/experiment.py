@@ -20,7 +20,7 @@ from vit_vs_cnn.config.trainer import decisive, read_trainer
 from vit_vs_cnn.data.options import Augmentation
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.strict_yaml import check_plain, read_yaml
-from vit_vs_cnn.typed_values import Setting, build, list_settings, refuse_unknown, walk
+from vit_vs_cnn.typed_values import Setting, check, list_settings, refuse_unknown, walk
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,14 @@ class Experiment:
     tuning: Tuning = field(default_factory=Tuning)
     minutes: float | None = None
     trusted: bool = field(default=True, compare=False)
+
+    def __post_init__(self) -> None:
+        if not _is_file_name(self.name):
+            raise InputError(
+                f"name: expected a text that can name a folder, got {self.name!r}; allowed are letters, digits, "
+                "underscores, and after the first of these dots and dashes"
+            )
+        check_numbers(vars(self), "{name}: expected a number {bounds}, got {value!r}", minutes=Bounds(above=0))
 
     @property
     def folder(self) -> Path:
@@ -169,46 +177,20 @@ def experiment_from_dict(values: Mapping[str, Any], *, trusted: bool = True) -> 
     """
     check_plain(values, location="")
     refuse_unknown(values, settings_of_a_config(), location="")
-    values = expand_executor_name(values)
-    if values.get("name") is None:
-        raise InputError("name: has to be given (a text that can name a folder)")
-    if not isinstance(values["name"], str) or not _is_file_name(values["name"]):
-        raise InputError(
-            f"name: expected a text that can name a folder, got {values['name']!r}; allowed are letters, digits, "
-            "underscores, and after the first of these dots and dashes"
-        )
-    output = values.get("output", "runs")
-    if not isinstance(output, str) or not output:
-        raise InputError(f"output: expected the path of a folder, got {output!r}")
-    minutes = values.get("minutes")
-    check_numbers({"minutes": minutes}, "{name}: expected a number {bounds}, got {value!r}", minutes=Bounds(above=0))
-    protocol = build(Protocol, _block(values, "protocol"), location="protocol")
-    data = _block(values, "data")
+    blocks = {name: value for name, value in expand_executor_name(values).items() if value is not None}
+    all_contenders, trainer = blocks.pop("contenders", None), blocks.pop("trainer", {})
+    settings = check(Experiment, blocks, location="", skip=("contenders", "trainer", "trusted"))
+    protocol = settings.pop("protocol")
+    data = blocks.get("data")
     shares_augmentation = isinstance(data, Mapping) and data.get("augmentation") is not None
-    contenders = _contenders(values.get("contenders"), protocol, shares_augmentation=shares_augmentation)
-    protocol = protocol.drop_contenders({name for name, block in values["contenders"].items() if block is None})
+    contenders = _contenders(all_contenders, protocol, shares_augmentation=shares_augmentation)
+    protocol = protocol.drop_contenders({name for name, block in all_contenders.items() if block is None})
     if wrong := [name for name in itertools.chain(*(protocol.pairs or [])) if name not in contenders]:
         raise InputError(f"protocol.pairs: {wrong[0]!r} is not one of {', '.join(contenders)}")
-    built = {name: build(class_, _block(values, name), location=name) for name, class_ in BLOCKS.items()}
-    check_space(built["tuning"].space, list(contenders.values()))
-    return Experiment(
-        name=values["name"],
-        output=output,
-        protocol=protocol,
-        contenders=contenders,
-        trainer=read_trainer(_block(values, "trainer"), built["execution"].passive_callbacks, trusted=trusted),
-        minutes=None if minutes is None else float(minutes),
-        trusted=trusted,
-        **built,
-    )
-
-
-#: Blocks that their classes check completely.
-BLOCKS: dict[str, Any] = {"data": Data, "execution": Execution, "executor": Executor, "tuning": Tuning}
-
-
-def _block(values: Mapping[str, Any], name: str) -> Any:
-    return {} if values.get(name) is None else values[name]
+    check_space(settings.get("tuning", Tuning()).space, list(contenders.values()))
+    callbacks = settings.get("execution", Execution()).passive_callbacks
+    trainer = read_trainer(trainer, callbacks, trusted=trusted)
+    return Experiment(protocol=protocol, contenders=contenders, trainer=trainer, trusted=trusted, **settings)
 
 
 def _contenders(value: Any, protocol: Protocol, *, shares_augmentation: bool) -> dict[str, Contender]:

@@ -93,25 +93,21 @@ def fill_in_recommended(
     """
     filled = copy.deepcopy(dict(values))
     recipe_name = filled.get("recipe", "default")
-    name = recipe_name.get("name", "default") if isinstance(recipe_name, Mapping) else recipe_name
-    if isinstance(recipe_name, Mapping) and name != "default":  # of an experiment.yaml, which has all settings
-        return filled
-    if name not in ("default", "none"):
+    if isinstance(recipe_name, Mapping):
+        if recipe_name.get("name", "default") != "default":  # of an experiment.yaml, which has all settings
+            return filled
+    elif recipe_name not in ("default", "none"):
         raise InputError(
             f"{location}: expected default or none, got {recipe_name!r}; a recipe cannot be chosen by its name"
         )
     filled["recipe"] = {"name": "none"}
-    model = filled.get("model")
-    finetune = filled.get("finetune")
-    is_probe = isinstance(finetune, Mapping) and finetune.get("head") is True
-    if name == "none" or is_probe or not isinstance(model, Mapping):
+    model, optimizer, finetune = (filled.get(name) or {} for name in ("model", "optimizer", "finetune"))
+    are_blocks = isinstance(model, Mapping) and isinstance(optimizer, Mapping) and isinstance(finetune, Mapping)
+    if recipe_name == "none" or not are_blocks or not model or "name" in optimizer or finetune.get("head") is True:
         return filled
     is_pretrained = filled.get("weights") is not None or filled.get("starts_from") is not None
     recipe = find_recipe(model, is_pretrained=is_pretrained)
     settings = recipe.scale_settings(batch_size)
-    optimizer = filled.get("optimizer") or {}
-    if not isinstance(optimizer, Mapping) or "name" in optimizer:
-        return filled
     if shares_augmentation or "augmentation" in filled:
         settings.pop("augmentation", None)
     by_hand = {name for name in RECIPE_SETTINGS if name != "finetune" and name in values}

@@ -99,33 +99,32 @@ def check_space(space: Mapping[str, Any], contenders: Iterable[Contender]) -> No
                 f"{location}: expected a list of values or a range {{low, high, log}}, got {values!r}; the names of "
                 "settings are dotted, such as optimizer.lr"
             )
-        _check_ranges(values, location)
+        ends = _ends(values, location)
         for contender in contenders:
-            for end in _ends(values):
+            for end in ends:
                 apply_values(contender, {name: end}, location="tuning.space")
 
 
-def _check_ranges(values: Any, location: str) -> None:
-    if isinstance(values, list):
-        for value in values:
-            _check_ranges(value, location)
-    elif _is_range(values):
-        if surplus := values.keys() - {"low", "high", "log"}:
-            raise InputError(f"{location}.{min(surplus)}: a range has low, high and log")
-        low, high, log = values["low"], values["high"], values.get("log", False)
-        are_numbers = all(isinstance(end, int | float) and not isinstance(end, bool) for end in (low, high))
-        if not are_numbers or not isinstance(log, bool) or low >= high or (log and low <= 0):
-            raise InputError(
-                f"{location}: expected numbers low < high, above 0 where log is true, got low {low!r}, high {high!r}"
-            )
-    elif isinstance(values, Mapping):
-        for name, inner in values.items():
-            _check_ranges(inner, f"{location}.{name}")
+def _ends(values: Any, location: str) -> list[Any]:
+    """Listed values, and ends of ranges. A block of settings has its ranges at their low ends, then at their high ends.
 
-
-def _ends(values: Any) -> list[Any]:
-    if _is_range(values):
-        return [values["low"], values["high"]]
+    Raises:
+        InputError: a range that is not one of numbers.
+    """
     if isinstance(values, list):
-        return [end for value in values for end in (_ends(value) if isinstance(value, Mapping) else [value])]
-    return [{k: _ends(v)[place] if _is_range(v) else v for k, v in values.items()} for place in (0, -1)]
+        return [end for value in values for end in (_ends(value, location) if isinstance(value, Mapping) else [value])]
+    if not _is_range(values):
+        ends = {
+            name: _ends(value, f"{location}.{name}") if isinstance(value, Mapping) else [value]
+            for name, value in values.items()
+        }
+        return [{name: options[place] for name, options in ends.items()} for place in (0, -1)]
+    if surplus := values.keys() - {"low", "high", "log"}:
+        raise InputError(f"{location}.{min(surplus)}: a range has low, high and log")
+    low, high, log = values["low"], values["high"], values.get("log", False)
+    are_numbers = all(isinstance(end, int | float) and not isinstance(end, bool) for end in (low, high))
+    if not are_numbers or not isinstance(log, bool) or low >= high or (log and low <= 0):
+        raise InputError(
+            f"{location}: expected numbers low < high, above 0 where log is true, got low {low!r}, high {high!r}"
+        )
+    return [low, high]

@@ -10,39 +10,21 @@ from vit_vs_cnn.config.reading import read_value
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.typed_values import Setting, list_settings, refuse_unknown
 
-#: Refused arguments of lightning.Trainer, by what the message says: the setting that decides them, or the reason.
-_REFUSED_FOR = {
-    "set protocol.budget instead": (
-        "max_epochs",
-        "min_epochs",
-        "max_steps",
-        "min_steps",
-        "limit_train_batches",
-        "fast_dev_run",
-    ),
-    "set protocol.budget instead (one in seconds would depend on the machine)": ("max_time",),
-    "set protocol.train_sizes instead": ("overfit_batches",),
-    "a run is one pass over a stream of batches, which are shared out already": (
-        *("use_distributed_sampler", "reload_dataloaders_every_n_epochs"),
-    ),
-    "set execution.validation_interval instead": (
-        "check_val_every_n_epoch",
-        "val_check_interval",
-        "num_sanity_val_steps",
-    ),
-    "set output instead": ("default_root_dir",),
-    "set execution.checkpoint_interval instead": ("enable_checkpointing",),
-    "evaluation always runs without gradients": ("inference_mode",),
+#: Refused arguments of lightning.Trainer: the setting that decides them, or the reason.
+REFUSED_ARGUMENTS = {
+    **dict.fromkeys(("max_epochs", "min_epochs", "max_steps", "min_steps"), "set protocol.budget instead"),
+    **dict.fromkeys(("limit_train_batches", "fast_dev_run", "max_time"), "set protocol.budget instead"),
+    **dict.fromkeys(("check_val_every_n_epoch", "val_check_interval"), "set execution.validation_interval instead"),
+    "num_sanity_val_steps": "set execution.validation_interval instead",
+    "overfit_batches": "set protocol.train_sizes instead",
+    "use_distributed_sampler": "the batches of a run are shared out already",
+    "reload_dataloaders_every_n_epochs": "a run is one pass over a stream of batches",
+    "default_root_dir": "set output instead",
+    "enable_checkpointing": "set execution.checkpoint_interval instead",
+    "inference_mode": "evaluation always runs without gradients",
 }
-REFUSED_ARGUMENTS = {name: reason for reason, names in _REFUSED_FOR.items() for name in names}
 #: Arguments that change a result. Loggers and profilers are passive; devices are counted (``world_size``).
-DECISIVE = (
-    "precision",
-    "gradient_clip_val",
-    "gradient_clip_algorithm",
-    "accumulate_grad_batches",
-    "sync_batchnorm",
-)
+DECISIVE = ("precision", *("gradient_clip_val", "gradient_clip_algorithm", "accumulate_grad_batches", "sync_batchnorm"))
 #: Short names of precisions, as Lightning reads them.
 PRECISIONS = {"16": "16-mixed", "bf16": "bf16-mixed", "32": "32-true", "64": "64-true"}
 #: Lightning's passive callbacks. Custom ones belong in ``execution.passive_callbacks``.
@@ -89,16 +71,16 @@ def read_trainer(values: Any, passive_callbacks: Any = None, *, trusted: bool) -
         module, _, kind = _name(logger).rpartition(".")
         if kind == "WandbLogger" and module.partition(".")[0] in ("", "lightning") and not find_spec("wandb"):
             raise InputError("trainer.logger: WandbLogger needs wandb, which is not installed: pip install wandb")
-    in_full = {
-        "trainer.callbacks": full_values.get("callbacks"),
-        "execution.passive_callbacks": _in_full(passive_callbacks or [], checked_callbacks),
-    }
-    for location, callbacks in in_full.items():
-        for callback in as_list(callbacks):
-            for parent in getattr(pydoc.locate(_name(callback)), "__mro__", ()):
-                if parent.__module__.startswith("lightning.") and (reason := BUDGET_CALLBACKS.get(parent.__name__)):
-                    raise InputError(f"{location}: {_name(callback)} is not allowed: {reason}")
+    _refuse_budget_callbacks("trainer.callbacks", full_values.get("callbacks"))
+    _refuse_budget_callbacks("execution.passive_callbacks", _in_full(passive_callbacks or [], checked_callbacks))
     return {**values, **full_values}
+
+
+def _refuse_budget_callbacks(location: str, callbacks: Any) -> None:
+    for name in map(_name, as_list(callbacks)):
+        for parent in getattr(pydoc.locate(name), "__mro__", ()):
+            if parent.__module__.startswith("lightning.") and (reason := BUDGET_CALLBACKS.get(parent.__name__)):
+                raise InputError(f"{location}: {name} is not allowed: {reason}")
 
 
 def trainer_settings() -> dict[str, Setting]:

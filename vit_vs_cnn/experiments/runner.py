@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from vit_vs_cnn.config.experiment import Budget, Experiment, read_config
+from vit_vs_cnn.config.experiment import Experiment
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments.timing import choose_precision
 from vit_vs_cnn.experiments.tuning import tune
@@ -104,18 +104,13 @@ def _refuse_other_settings(folder: Path, cells: list[Run], *, are_recipes_final:
     with warnings.catch_warnings(action="ignore"):  # a damaged result is reported when its run is reached
         finished = read_finished_results(folder, some=False)
     folders = {cell.folder for cell in cells}
-    same_kind: dict[tuple[str, int, Budget | None], Run] = {
-        (cell.contender, cell.train_size, cell.budget): cell for cell in cells
-    }
+    same_kind = {(cell.contender, cell.train_size, cell.budget.short): cell for cell in cells}
     for path, result in finished.items():
-        cell = same_kind.get((result.contender, result.train_size, result.parsed_budget))
-        if path in folders or cell is None:
+        cell = same_kind.get((result.contender, result.train_size, str(result.budget)))
+        if path in folders or cell is None or not result.recipe:
             continue
-        try:
-            before = read_config(path / "config.yaml").get("identity")
-        except InputError:
-            continue
-        was, now = (_flat(identity) for identity in (before or {}, cell.identity))
+        own_fields = {"contender": result.recipe, "batch_size": result.batch_size, "scored_on": result.scores.scored_on}
+        was, now = _flat({**result.conditions, **own_fields}), _flat(cell.identity)
         for name in {**was, **now}:
             is_recipe = name.startswith("contender.") and not name.startswith("contender.model.")
             if was.get(name) == now.get(name) or (is_recipe and not are_recipes_final):

@@ -1,8 +1,9 @@
 """The grid of sizes, seeds and steps that fits into ``minutes``, with estimated times."""
 
+import itertools
 import math
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -45,6 +46,8 @@ _VALIDATIONS = 6  # of a run: five in the training and one at its end
 _PROCESS = 12.0  # seconds until a new process has read the images
 _MARGIN = 1.15  # other work on the machine, and the report
 
+#: Suffixes of the names of a pretrained contender and of the same network fine-tuned.
+_PRETRAINED, _FINETUNED = "_pretrained", "_finetuned"
 #: Time of a run without its steps and evaluations.
 STARTUP_SECONDS = 2.0
 
@@ -100,42 +103,35 @@ class GridTimeModel:
     times: Mapping[str, float]
 
     def of(self, grid: GridPlan) -> GridPlan:
-        """The grid with its number of runs and its time, including a search for recipes."""
-        times = [
-            self._run_seconds(name, size, steps)
-            for name in self.times
-            for size in grid.train_sizes
-            for steps in grid.steps
-            for _ in grid.seeds
-        ]
-        times += self._trials(grid)
+        """The grid with its number of runs and its time, including a search for recipes with the longest budget."""
+        largest, trials = max(grid.train_sizes), self.experiment.tuning.trials or 0
+        times: list[float] = []
+        for name in self.times:
+            for size, steps in itertools.product(grid.train_sizes, grid.steps):
+                times += [self._run_seconds(name, size, steps)] * len(grid.seeds)
+            if not self.experiment.contenders[name].finetune.head:
+                searched = trials * count_splits(self.experiment, largest)
+                times += [self._run_seconds(name, largest, max(grid.steps))] * searched
         at_a_time = runs_at_a_time(self.experiment, len(times))
         name = self.experiment.executor.name
         has_own_process = at_a_time > 1 if name == "auto" else name != "local"
         seconds = _MARGIN * max(sum(times) / at_a_time, *times) + _PROCESS * has_own_process
         return replace(grid, runs=len(times), seconds=seconds)
 
-    def _trials(self, grid: GridPlan) -> list[float]:
-        """Seconds of each run of the search for recipes, with the longest budget; none if none are searched for."""
-        tuning = self.experiment.tuning
-        if tuning.trials is None:
-            return []
-        size = max(grid.train_sizes)
-        return [
-            self._run_seconds(name, size, max(grid.steps))
-            for name in self.times
-            if not self.experiment.contenders[name].finetune.head
-            for _ in range(tuning.trials * count_splits(self.experiment, size))
-        ]
+    def with_runs_of(self, experiment: Experiment) -> "GridTimeModel":
+        """The estimate for an experiment with other runs. A step of fine-tuning takes as long as one of the probe."""
+        times = {name: self.times[name.replace(_FINETUNED, _PRETRAINED)] for name in experiment.contenders}
+        return replace(self, experiment=experiment, times=times)
 
     def _run_seconds(self, contender: str, train_size: int, steps: int) -> float:
         """Time of a run with its evaluations. A forward pass takes a third of a step."""
         step, protocol = self.times[contender], self.experiment.protocol
+        evaluated = self.pool.test_count if protocol.scored_on == "test" else 0.0
         if self.experiment.contenders[contender].finetune.head:
-            return (train_size + self.pool.test_count) * step / (3 * protocol.batch_size) + STARTUP_SECONDS
-        validation = _VALIDATIONS * self.experiment.data.validation_fraction * train_size
-        test = self.pool.test_count if protocol.scored_on == "test" else 0
-        return steps * step + (validation + test) * step / (3 * protocol.batch_size) + STARTUP_SECONDS
+            evaluated, steps = evaluated + train_size, 0
+        else:
+            evaluated += _VALIDATIONS * self.experiment.data.validation_fraction * train_size
+        return steps * step + evaluated * step / (3 * protocol.batch_size) + STARTUP_SECONDS
 
 
 def free_settings(fixed: Collection[str]) -> list[str]:
@@ -155,16 +151,16 @@ def candidate_grids(costs: GridTimeModel, fixed: Collection[str] = ()) -> list[G
     """
     protocol, pool, free = costs.experiment.protocol, costs.pool, free_settings(fixed)
     base = budget_steps(protocol.budget) or (STEPS,)
-    named_sizes = tuple(sorted({pool.resolve(size) for size in protocol.train_sizes}))
+    sizes, seeds, steps = tuple(sorted({pool.resolve(size) for size in protocol.train_sizes})), protocol.seeds, base
     grids = []
     for size_count, seed_count, share in GRID_CANDIDATES:
-        seeds, sizes = tuple(protocol.seeds), named_sizes
         if "seeds" in free:
-            seeds = tuple(range(seed_count))
+            seeds = range(seed_count)
         if "train_sizes" in free:
             sizes = tuple(spread_sizes(pool, size_count))
-        steps = tuple(sorted({max(1, round(step_count * share)) for step_count in base})) if "budget" in free else base
-        grids.append(GridPlan(sizes, seeds, steps))
+        if "budget" in free:
+            steps = tuple(sorted({max(1, round(step_count * share)) for step_count in base}))
+        grids.append(GridPlan(sizes, tuple(seeds), steps))
     return [costs.of(grid) for grid in dict.fromkeys(grids)]
 
 
@@ -192,13 +188,6 @@ def best_grid(grids: Sequence[GridPlan], minutes: float) -> GridPlan | None:
     return min(allowed, key=lambda grid: grid.seconds, default=fitting)
 
 
-def _least_size(pool: ExperimentData) -> float:
-    """Ten images of each class, and enough for two training images of the rarest class."""
-    counts = torch.bincount(pool.images.labels, minlength=pool.images.num_classes)
-    rarest = float(counts.min()) / len(pool.images) * (1 - pool.data.validation_fraction)
-    return float(max(PER_CLASS * len(counts), 2 / rarest if rarest else pool.largest))
-
-
 def spread_sizes(pool: ExperimentData, count: int) -> list[int]:
     """Training-set sizes with about equal ratios, from all images down to ten of each class or a hundredth of all.
 
@@ -206,8 +195,10 @@ def spread_sizes(pool: ExperimentData, count: int) -> list[int]:
     rounded to two digits. There are fewer sizes than ``count`` if the ratio would be below 1.5, or if the rarest class
     would have fewer than two training images.
     """
-    largest = pool.largest
-    smallest = max(_least_size(pool), largest / SPAN, largest / MOST_RATIO ** (count - 1))
+    largest, counts = pool.largest, torch.bincount(pool.images.labels, minlength=pool.images.num_classes)
+    rarest = float(counts.min()) / len(pool.images) * (1 - pool.data.validation_fraction)
+    least = max(PER_CLASS * len(counts), 2 / rarest if rarest else largest)
+    smallest = max(least, largest / SPAN, largest / MOST_RATIO ** (count - 1))
     while count > 1 and (largest / smallest) ** (1 / (count - 1)) < LEAST_RATIO:
         count -= 1
     below = [largest * (smallest / largest) ** (place / (count - 1)) for place in range(1, count)]
@@ -246,54 +237,48 @@ def plan_for_time(
     pool = pool or ExperimentData.from_experiment(experiment)
     experiment = choose_precision(experiment)
     if started is not None:
-        if any(name.endswith(_FINETUNED) for name in started.contenders.keys() - experiment.contenders.keys()):
-            experiment = _finetuned_too(experiment)
-        experiment = _with_searched_recipes(experiment, started, fixed)
         return _continue_plan(experiment, started, pool, fixed=fixed, console=console)
     costs = GridTimeModel(experiment, pool, _time_steps(experiment, pool, console))
     candidates = candidate_grids(costs, fixed)
-    chosen = choose_grid(candidates, minutes)
+    chosen = base = choose_grid(candidates, minutes)
     finetuned = _finetuned_too(experiment)
-    if finetuned is not experiment:
-        times = {name: costs.times[name.replace(_FINETUNED, _PRETRAINED)] for name in finetuned.contenders}
-        there = replace(costs, experiment=finetuned, times=times)
-        grids, fitting = _grids_allowing(chosen, there, fixed)
-        if fitting is not None:
-            costs, candidates, chosen = there, grids, fitting
-        else:
-            least = min(grids, key=lambda plan: plan.seconds)
-            console.print(f"Pretrained models are not fine-tuned: that needs {_minutes_option(least)}", soft_wrap=True)
-    for trials in SEARCH_TRIALS if _may_search(costs.experiment, fixed) else ():
-        tuning = replace(costs.experiment.tuning, trials=trials)
-        there = replace(costs, experiment=replace(costs.experiment, tuning=tuning))
-        grids, fitting = _grids_allowing(chosen, there, fixed)
-        if fitting is not None and fitting.seconds - costs.of(fitting).seconds <= MAX_SEARCH_SHARE * 60 * minutes:
-            costs, candidates, chosen = there, grids, fitting
-            console.print(f"First a search for recipes with {trials} trials of each model", soft_wrap=True)
+    for larger in _with_more_runs(experiment, finetuned, fixed):
+        more = costs.with_runs_of(larger)
+        plans = _plans_allowing(base, more, fixed)
+        plan = next((plan for plan in plans if plan.seconds <= 60 * minutes), None)
+        if plan is None:
+            continue
+        without_search = more.with_runs_of(replace(larger, tuning=experiment.tuning)).of(plan)
+        if plan.seconds - without_search.seconds <= MAX_SEARCH_SHARE * 60 * minutes:
+            costs, candidates, chosen = more, plans, plan
             break
+    if costs.experiment.contenders.keys() != finetuned.contenders.keys():
+        least = min(_plans_allowing(base, costs.with_runs_of(finetuned), fixed), key=lambda plan: plan.seconds)
+        console.print(f"Pretrained models are not fine-tuned: that needs {_minutes_option(least)}", soft_wrap=True)
+    if (tuning := costs.experiment.tuning) != experiment.tuning:
+        console.print(f"First a search for recipes with {tuning.trials} trials of each model", soft_wrap=True)
     console.print(f"Chosen: {chosen.text}. {chosen.runs_text}", soft_wrap=True)
     for line in _answers(chosen, candidates, costs):
         console.print(line, soft_wrap=True)
     return _with_grid(costs.experiment, chosen, fixed)
 
 
-#: Suffixes of the names of a pretrained contender and of the same network fine-tuned.
-_PRETRAINED, _FINETUNED = "_pretrained", "_finetuned"
-
-
-def _grids_allowing(
-    without: GridPlan, costs: GridTimeModel, fixed: Collection[str]
-) -> tuple[list[GridPlan], GridPlan | None]:
-    """Candidate grids of an experiment with additional runs, and the first that fits into its minutes, or None.
-
-    If ``without``, the grid without these runs, allows a conclusion or a trend, so does every candidate.
-    """
-    grids = [
+def _plans_allowing(least: GridPlan, costs: GridTimeModel, fixed: Collection[str]) -> list[GridPlan]:
+    """Candidate grids with a conclusion and a trend, as far as the grid ``least`` allows them."""
+    return [
         plan
         for plan in candidate_grids(costs, fixed)
-        if plan.allows_conclusion >= without.allows_conclusion and plan.allows_trend >= without.allows_trend
+        if plan.allows_conclusion >= least.allows_conclusion and plan.allows_trend >= least.allows_trend
     ]
-    return grids, next((plan for plan in grids if plan.seconds <= 60 * (costs.experiment.minutes or 0.0)), None)
+
+
+def _with_more_runs(experiment: Experiment, finetuned: Experiment, fixed: Collection[str]) -> Iterator[Experiment]:
+    """The experiment with fine-tuned networks and a search for recipes, or one of both, the most runs first."""
+    for larger in [experiment] if finetuned is experiment else [finetuned, experiment]:
+        for trials in SEARCH_TRIALS if _may_search(larger, fixed) else ():
+            yield replace(larger, tuning=replace(larger.tuning, trials=trials))
+        if larger is not experiment:
+            yield larger
 
 
 def _finetuned_too(experiment: Experiment) -> Experiment:
@@ -407,6 +392,9 @@ def _continue_plan(
 
     Once an analysis was possible, the budget stays, because conclusions are about the longest budget.
     """
+    if any(name.endswith(_FINETUNED) for name in started.contenders.keys() - experiment.contenders.keys()):
+        experiment = _finetuned_too(experiment)
+    experiment = _with_searched_recipes(experiment, started, fixed)
     minutes, before = experiment.minutes or 0.0, started.minutes or 0.0
     protocol = replace(experiment.protocol, **{name: getattr(started.protocol, name) for name in free_settings(fixed)})
     same = replace(experiment, protocol=protocol, minutes=max(minutes, before))

@@ -5,6 +5,7 @@ import statistics
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import torch
 from lightning.fabric import Fabric
@@ -26,7 +27,6 @@ from vit_vs_cnn.workers.trainer import trains_on_cpu, uses_channels_last
 
 #: Steps before and of the timing of a step, and its longest time in seconds.
 _WARM_UP, _TIMED, _SECONDS = 2, 8, 6.0
-SINGLE_PRECISION, HALF_PRECISION = "32-true", "bf16-mixed"
 
 
 def runs_at_a_time(experiment: Experiment, cells: int) -> float:
@@ -46,8 +46,6 @@ def runs_at_a_time(experiment: Experiment, cells: int) -> float:
 def seconds_per_step(experiment: Experiment, contender: str, pool: ExperimentData) -> float:
     """Median time of a training step with its batch, with the number of threads of a run.
 
-    A linear probe makes three forward passes instead of a step.
-
     Raises:
         InputError: a network that cannot be built or that fails, or a missing device.
     """
@@ -59,17 +57,12 @@ def seconds_per_step(experiment: Experiment, contender: str, pool: ExperimentDat
     is_channels_last = uses_channels_last(experiment, network)
     if is_channels_last:
         network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    trainer = experiment.trainer
-    accelerator, precision = trainer.get("accelerator", "auto"), trainer.get("precision", SINGLE_PRECISION)
+    settings = {name: experiment.trainer[name] for name in ("accelerator", "precision") if name in experiment.trainer}
     try:
-        fabric = Fabric(accelerator=accelerator, devices=1, precision=precision)
+        fabric = Fabric(devices=1, **settings)
     except (MisconfigurationException, ValueError, RuntimeError) as error:
         raise InputError(f"trainer: {one_line(error)}") from error
-    optimizer = None
-    if recipe.finetune.head:
-        model = fabric.setup(network)
-    else:
-        model, optimizer = fabric.setup(network, recipe.optimizer.build(network, trust=experiment.trusted))
+    model, optimizer = fabric.setup(network, recipe.optimizer.build(network, trust=experiment.trusted))
     augmentation = experiment.augmentation(recipe)
     data = TrainingData(
         images.training,
@@ -84,13 +77,9 @@ def seconds_per_step(experiment: Experiment, contender: str, pool: ExperimentDat
 
     def take_step(position: int) -> None:
         inputs, targets = batches.batch(position)
-        if optimizer is None:
-            with torch.no_grad():
-                model(inputs)
-        else:
-            fabric.backward(F.cross_entropy(model(inputs), targets))
-            optimizer.step()
-            optimizer.zero_grad()
+        fabric.backward(F.cross_entropy(model(inputs), targets))
+        optimizer.step()
+        optimizer.zero_grad()
         synchronize(fabric.device)
 
     times: list[float] = []
@@ -103,7 +92,7 @@ def seconds_per_step(experiment: Experiment, contender: str, pool: ExperimentDat
                 raise
             except Exception as error:  # raised by user code
                 raise InputError(f"contenders.{contender}: a step of training fails: {one_line(error)}") from error
-            times.append((time.perf_counter() - start) * (3 if optimizer is None else 1))
+            times.append(time.perf_counter() - start)
             if len(times) > _WARM_UP and sum(times) > _SECONDS:
                 break
     return statistics.median(times[_WARM_UP:])
@@ -123,13 +112,11 @@ def choose_precision(experiment: Experiment) -> Experiment:
     has_units = (
         bool(bfloat16_units()) if trains_on_cpu(experiment) else torch.cuda.is_bf16_supported(including_emulation=False)
     )
-    precision = HALF_PRECISION if has_units else SINGLE_PRECISION
+    chosen: Mapping[str, Any] = {"precision": "bf16-mixed"} if has_units else {}
     for path in (experiment.folder / "experiment.yaml", experiment.folder / "tuning" / "experiment.yaml"):
         if path.exists():
             before = read_config(path).get("trainer")
-            precision = before.get("precision", SINGLE_PRECISION) if isinstance(before, Mapping) else SINGLE_PRECISION
+            chosen = before if isinstance(before, Mapping) else {}
             break
-    trainer = {name: value for name, value in experiment.trainer.items() if name != "precision"}
-    if precision != SINGLE_PRECISION:  # which is the default, and not written
-        trainer["precision"] = precision
-    return replace(experiment, trainer=trainer)
+    precision = {name: value for name, value in chosen.items() if name == "precision"}
+    return replace(experiment, trainer={k: v for k, v in experiment.trainer.items() if k != "precision"} | precision)

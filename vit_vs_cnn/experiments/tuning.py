@@ -129,11 +129,9 @@ def _with_sampled(own: Contender, sampled: Mapping[str, Any], shared: Augmentati
     if any(name.startswith("augmentation.") for name in sampled):
         own = replace(own, augmentation=own.augmentation or shared)
     optimizer = sampled.get("optimizer")
-    if not (isinstance(optimizer, Mapping) and "name" in optimizer):
-        return apply_values(own, sampled, location="tuning.space") if sampled else own
-    rest = {name: value for name, value in sampled.items() if name != "optimizer"}
-    recipe = apply_values(own, rest, location="tuning.space") if rest else own
-    return replace(recipe, optimizer=Optimizer(**optimizer))
+    if isinstance(optimizer, Mapping) and "name" in optimizer:  # it is replaced as a whole
+        own = replace(own, optimizer=Optimizer())
+    return apply_values(own, sampled, location="tuning.space")
 
 
 def _run(runs: Sequence[Run], pool: ExperimentData, console: Console) -> None:

@@ -18,7 +18,7 @@ from vit_vs_cnn.comparison.corruptions import CORRUPTIONS, LEVELS, CorruptionAcc
 from vit_vs_cnn.comparison.cost import PEAK_BATCH
 from vit_vs_cnn.comparison.differences import ABSENT
 from vit_vs_cnn.comparison.entries import TestedEntry
-from vit_vs_cnn.console import format_count, join_names
+from vit_vs_cnn.console import join_names
 from vit_vs_cnn.files import write_text
 from vit_vs_cnn.reporting.figures.comparison import comparison_figures
 from vit_vs_cnn.reporting.page import Page
@@ -32,7 +32,7 @@ from vit_vs_cnn.reporting.style import (
     format_points,
     format_value,
 )
-from vit_vs_cnn.reporting.table import Cell, Table, print_lines, print_tables
+from vit_vs_cnn.reporting.table import Cell, Table, print_tables
 from vit_vs_cnn.runs.evaluation import MIN_VALIDATION_IMAGES
 from vit_vs_cnn.runs.record import MAJORITY
 from vit_vs_cnn.statistics.intervals import format_interval, format_p_value
@@ -63,7 +63,7 @@ CAPTIONS = {
 
 def comparison_page(comparison: NetworkComparison, figures: Mapping[str, Figure] | None = None) -> Page:
     """Page of a comparison: conclusions, warnings, and the tables and figures of each part."""
-    page = Page(join_names(comparison.groups), _lead(comparison), styles=_styles(comparison))
+    page = Page(join_names(comparison.groups), comparison.summary, styles=_styles(comparison))
     page.heading("Before you read on")
     page.bullets(comparison.warnings)
     tables = comparison_tables(comparison)
@@ -90,21 +90,11 @@ def write_comparison_page(comparison: NetworkComparison, entries: Sequence[Teste
 
 
 def print_comparison(comparison: NetworkComparison, console: Console) -> None:
-    """Print the most important tables, the conclusions, and the warnings in a terminal."""
+    """Print the most important tables in a terminal."""
     tables = [table for of_part in comparison_tables(comparison).values() for table in of_part]
     hidden = PAGE_ONLY_TABLES | ({"settings"} if len(comparison.differences or ()) > MAX_PRINTED_SETTINGS else set())
     shown = [table for table in tables if table.name not in hidden]
     print_tables(shown, console, _styles(comparison))
-    if shown:
-        console.print()
-    print_lines(_lead(comparison), console, "bold")
-    print_lines([f"warning: {text}" for text in comparison.warnings], console, "yellow")
-    print_lines([f"note: {text}" for text in comparison.notes], console)
-
-
-def _lead(comparison: NetworkComparison) -> list[str]:
-    count = format_count(len(comparison.networks), "network")
-    return comparison.conclusions or [f"{count} on {comparison.images:,} test images."]
 
 
 def _styles(comparison: NetworkComparison) -> dict[str, ModelStyle]:

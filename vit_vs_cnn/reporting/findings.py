@@ -62,6 +62,10 @@ class Findings(CommandResult):
         return str(write_answer(add_leak_caveat(self.analysis, self.duplicates)))
 
     @property
+    def lines(self) -> list[str]:
+        return self.answer.splitlines()
+
+    @property
     def recommendation(self) -> str:
         """Model to train. The first access searches for near-duplicates between test and training images."""
         analysis = add_leak_caveat(self.analysis, self.duplicates)

@@ -20,6 +20,7 @@ from vit_vs_cnn.counter_random import derive_seed
 from vit_vs_cnn.data.decoding import InputImage, Resize, decode_batches, parse_input_images
 from vit_vs_cnn.data.images import UNKNOWN, LabelledImages
 from vit_vs_cnn.errors import InputError, MissingImages
+from vit_vs_cnn.files import CommandResult
 from vit_vs_cnn.models.features import find_classifier
 from vit_vs_cnn.models.input_wrappers import unwrap
 from vit_vs_cnn.models.presets import TIMM_PREFIX
@@ -49,7 +50,7 @@ MAX_SHOWN_ROWS, MAX_COUNTED_CLASSES = 20, 10
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ImagePredictions:
+class ImagePredictions(CommandResult):
     """Predicted classes of images.
 
     Arguments:

@@ -21,7 +21,6 @@ from vit_vs_cnn.config.experiment import Executor, Experiment
 from vit_vs_cnn.console import format_count, one_line_warnings, open_console
 from vit_vs_cnn.errors import InputError, Interrupted, ProcessLost, import_optional, one_line
 from vit_vs_cnn.process import (
-    frozen_garbage_collection,
     keep_freed_memory,
     on_termination,
     quiet_lightning,
@@ -50,25 +49,24 @@ def take_runs(request: WorkRequest, data: ExperimentData, *, console: Console, w
     """
     waiting = request.unfinished()
     start, own_runs = time.monotonic(), 0
-    with frozen_garbage_collection():
-        while waiting:
-            busy = []
-            for number, run in enumerate(waiting, 1):
-                if _take(run, request, data, console):
-                    own_runs += 1
-                    if (left := len(busy) + len(waiting) - number) and not is_helper_process():
-                        time_left = duration((time.monotonic() - start) / own_runs * left)
-                        done = f"{len(request.runs) - left} of {len(request.runs)} runs done"
-                        console.print(f"{done}, about {time_left} left", soft_wrap=True)
-                else:
-                    busy.append(run)
-            if is_helper_process():
+    while waiting:
+        busy = []
+        for number, run in enumerate(waiting, 1):
+            if _take(run, request, data, console):
+                own_runs += 1
+                if (left := len(busy) + len(waiting) - number) and not is_helper_process():
+                    time_left = duration((time.monotonic() - start) / own_runs * left)
+                    done = f"{len(request.runs) - left} of {len(request.runs)} runs done"
+                    console.print(f"{done}, about {time_left} left", soft_wrap=True)
+            else:
+                busy.append(run)
+        if is_helper_process():
+            return
+        if len(busy) == len(waiting):
+            if not wait_for_others and all(is_locked(run.folder) for run in busy):
                 return
-            if len(busy) == len(waiting):
-                if not wait_for_others and all(is_locked(run.folder) for run in busy):
-                    return
-                time.sleep(POLL_SECONDS)
-            waiting = request.unfinished(busy)
+            time.sleep(POLL_SECONDS)
+        waiting = request.unfinished(busy)
 
 
 def _take(run: Run, request: WorkRequest, data: ExperimentData, console: Console) -> bool:
@@ -95,6 +93,7 @@ def work(request: WorkRequest) -> InputError | Interrupted | None:
     sys.path[:] = [*request.sys_path, *(path for path in sys.path if path not in request.sys_path)]
     quiet_lightning()
     keep_freed_memory()
+    gc.freeze()  # imported libraries have half a million objects
     try:
         with contextlib.chdir(request.folder), one_line_warnings():
             if runs := request.unfinished():
@@ -120,8 +119,6 @@ START_SECONDS = 120.0
 
 class LocalProcesses:
     """Workers that are processes on this machine. If each run uses one of several GPUs, each process gets its own.
-
-    Arguments:
 
     Attributes:
         size: largest number of workers at a time.
