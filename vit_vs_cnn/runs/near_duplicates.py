@@ -87,7 +87,8 @@ def find_near_duplicates(
         test, subsets = pool.test(group[0].seed), _subsets(pool, group)
         used = torch.cat(list(subsets.values())).unique()
         parts = (test, pool.images.subset(used))
-        near = near_duplicate_pairs(*(resize_for_comparison(p.batches()) if p.is_large else p.images for p in parts))
+        queries, others = (resize_for_comparison(p.batches()) if p.is_large else p.images for p in parts)
+        near = near_duplicate_pairs(queries, others)
         pairs = DuplicatePairs(near.test, used[near.train], near.similarity)
         for name, indices in subsets.items():
             by_subset[name] = pairs.test[torch.isin(pairs.train, indices)].unique().tolist()

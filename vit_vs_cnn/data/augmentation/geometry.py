@@ -51,8 +51,8 @@ def crop_and_resize(images: ImageBytes, boxes: Float32[Tensor, "4 batch"]) -> Im
     num_rows, num_cols = images.shape[2:]
     above, below, rows = _between(boxes[0], boxes[1], num_rows)
     left, right, cols = _between(boxes[2], boxes[3], num_cols)
-    lines = torch.lerp(*(_gathered(images, 2, row).float() for row in (above, below)), rows[:, None, :, None])
-    return torch.lerp(*(_gathered(lines, 3, col) for col in (left, right)), cols[:, None, None, :]).round_().byte()
+    lines = _gathered(images, 2, above).float().lerp(_gathered(images, 2, below).float(), rows[:, None, :, None])
+    return _gathered(lines, 3, left).lerp(_gathered(lines, 3, right), cols[:, None, None, :]).round_().byte()
 
 
 def _gathered(images: Tensor, dim: int, indices: Int64[Tensor, "batch side"]) -> Tensor:
