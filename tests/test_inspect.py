@@ -155,6 +155,31 @@ def test_what_was_compiled_from_a_run_stands_beside_it_under_a_name_of_its_own(e
     assert default_folder(experiment, trained.path) == experiment / "report" / "inspection"
 
 
+@pytest.mark.parametrize("options", [{"num_heads": 4}, {"num_heads": 9, "head_dim": 2}])
+def test_errors_of_fitted_heads_are_those_of_the_outputs_of_their_layers(experiment, tmp_path, options):
+    trained = open_network(_cell(experiment, "resnet-n60-s3"))
+    training = trained.pool().draw(60, 3).training
+    found = convert_to_attention(
+        trained, options, tmp_path / "attention.ckpt", training.subset(torch.arange(1)), training
+    )
+    converted = dict(open_network(found.path).network.named_modules())
+    errors = []
+
+    def compare(name, conv, inputs):
+        layer = converted[f"network.{name}"]
+        expected = conv._conv_forward(inputs, conv.weight, None)
+        bias = 0 if layer.output_bias is None else layer.output_bias[:, None, None]
+        errors.append(((layer(inputs) - bias - expected).square().sum() / expected.square().sum()).item())
+
+    for name, module in trained.network.named_modules():
+        if isinstance(module, nn.Conv2d) and module.kernel_size != (1, 1):
+            module.register_forward_pre_hook(lambda conv, inputs, name=name: compare(name, conv, *inputs))
+    with torch.no_grad():
+        trained.network(trained.normalise(training.images))
+    assert found.heads.outputs == pytest.approx(np.mean(errors), rel=1e-3)
+    assert (found.heads.kernel > found.heads.bound + 0.05) == ("head_dim" in options)
+
+
 class Mixing(nn.Module):
     """Looks like a Vision Transformer, and mixes its tokens by other means than torch's attention."""
 

@@ -39,8 +39,8 @@ class HeadErrors:
 
     Arguments:
         layers: number of layers.
-        kernel: error of the kernel, with the heads that fit it best.
-        bound: lower bound of that error (``rank_bound``).
+        kernel: error of the kernel, with the heads that fit it best, of width ``head_dim``.
+        bound: lower bound of that error for heads of any width (``rank_bound``).
         outputs: error of the layer's outputs, with the heads of the new network; NaN if no layer was fitted to them.
     """
 
@@ -134,13 +134,18 @@ def _fit_to_outputs(converted: nn.Module, trained: TrainedNetwork, training: Lab
     kernel_errors, bounds, output_errors = [], [], []
     for name, layer in layers.items():
         kernel = convolutions[name].weight.detach()
-        plain = layer.fit(kernel)
-        kernel_errors.append(plain.error)
-        bounds.append(rank_bound(rearrange(kernel, "(g o) c y x -> (y x) g o c", g=layer.groups), layer.num_heads))
+        target, fit = layer.kernel_in_window(kernel), layer.fit(kernel)
+        layer.set_fit(fit)
+        kernel_errors.append(float((layer.window_kernel() - target).square().sum() / target.square().sum()))
+        bounds.append(rank_bound(target, layer.num_heads))
         if layer.geometry.positions * layer.in_channels // layer.groups <= MAX_WINDOW_INPUTS:
-            fit = layer.refine(plain, kernel, _second_moments(trained.network, convolutions[name], layer, batches))
-            layer.set_fit(fit)
-            output_errors.append(fit.error)
+            moments = _second_moments(trained.network, convolutions[name], layer, batches)
+            layer.set_fit(layer.refine(fit, kernel, moments))
+            missed, whole = (
+                torch.einsum("pgoc,gpcqd,qgod->", part, moments, part)
+                for part in (layer.window_kernel() - target, target)
+            )
+            output_errors.append(float(missed / whole))
     _shift_batch_norms(converted, trained.network, batches)
     means = [sum(values) / len(values) if values else float("nan") for values in (kernel_errors, bounds, output_errors)]
     return HeadErrors(len(layers), *means)

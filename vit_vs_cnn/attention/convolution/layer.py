@@ -199,17 +199,27 @@ class ConvolutionalAttention(nn.Module):
 
     def fit(self, kernel: Tensor) -> HeadFit:
         """Best heads for a kernel ``(out_channels, group_channels, rows, cols)``, by ``fit_heads``."""
-        return fit_heads(self._in_window(kernel), self.geometry.coordinates(kernel.device), self.num_heads)
+        return fit_heads(self.kernel_in_window(kernel), self.geometry.coordinates(kernel.device), self.num_heads)
 
     def refine(self, fit: HeadFit, kernel: Tensor, moments: Tensor) -> HeadFit:
         """Fit of the heads to the outputs of a kernel, from a fit to the kernel; see ``refine_heads``."""
-        return refine_heads(fit, self._in_window(kernel), self.geometry.coordinates(kernel.device), moments)
+        return refine_heads(fit, self.kernel_in_window(kernel), self.geometry.coordinates(kernel.device), moments)
 
-    def _in_window(self, kernel: Tensor) -> Float[Tensor, "positions groups out channels"]:
+    def kernel_in_window(self, kernel: Tensor) -> Float[Tensor, "positions groups out channels"]:
+        """Kernel ``(out_channels, group_channels, rows, cols)`` with zeros at the other positions of the window."""
         matrices = rearrange(kernel, "(g o) c y x -> (y x) g o c", g=self.groups).double()
         padded = matrices.new_zeros(self.geometry.positions, *matrices.shape[1:])
         padded[self.geometry.targets(kernel.device)] = matrices
         return padded
+
+    @torch.no_grad()
+    def window_kernel(self) -> Float[Tensor, "positions groups out channels"]:
+        """Kernel that the heads compute, ``sum_h w_h[s] W_V^h W_O^h`` at each position s of the window."""
+        matrices = rearrange(self.output_weight, "g o h r -> h g o r").double()
+        if self.value_weight is not None:
+            matrices = matrices @ self.value_weight.double()
+        weights = self.fixed_position_scores().double().softmax(dim=-1)
+        return torch.einsum("hs,hgoc->sgoc", weights, matrices)
 
     @torch.no_grad()
     def set_fit(self, fit: HeadFit) -> None:
