@@ -16,16 +16,16 @@ EXACT = {"rtol": 0.0, "atol": 1e-12}
 
 def gradient_rollout(weights, gradients, residual=0.5):
     """All rows of the matrix."""
-    tokens = range(weights[0].shape[-1])
+    tokens = torch.eye(weights[0].shape[-1]).split(1)
     rows = [gradient_rollout_map(weights, gradients, query=token, residual=residual) for token in tokens]
     return torch.stack(rows, dim=1)
 
 
 def relevance(weights, gradients):
     """All rows of the matrix, the identity included."""
-    tokens = weights[0].shape[-1]
-    rows = [relevance_map(weights, gradients, query=token) for token in range(tokens)]
-    return torch.eye(tokens) + torch.stack(rows, dim=1)
+    tokens = torch.eye(weights[0].shape[-1])
+    rows = [relevance_map(weights, gradients, query=token) for token in tokens.split(1)]
+    return tokens + torch.stack(rows, dim=1)
 
 
 class Nudged(nn.Module):

@@ -14,7 +14,7 @@ from tests.browser import DESK, PHONE, assert_readable, look_at, open_browser
 from tests.reporting.inspected import CLASSES, COUNT, GRID, inspection, looked, resnet, shown, vit
 from vit_vs_cnn.inspection.attention_weights import attention_maps
 from vit_vs_cnn.inspection.inspect import read_attention
-from vit_vs_cnn.inspection.rollout import attention_rollout, normalized_fusion
+from vit_vs_cnn.inspection.rollout import attention_rollout
 from vit_vs_cnn.reporting.inspection_page import (
     MAX_PAGE_BYTES,
     WEIGHT_STEPS,
@@ -189,7 +189,7 @@ def test_hovering_a_patch_shows_the_numbers_of_python(reader, written):
             assert (reader.numbers() - exact).abs().max() <= 0.5 / WEIGHT_STEPS + 1e-7
         for fusion in ("max", "min", "mean"):
             reader.press(fusion)
-            expected = _row(normalized_fusion(reader.weights[2], fusion), row, col)
+            expected = _row(attention_rollout(reader.weights[2:], fusion, residual=0.0), row, col)
             torch.testing.assert_close(reader.numbers(), expected, atol=1e-12, rtol=0)
 
 

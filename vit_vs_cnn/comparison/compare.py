@@ -50,16 +50,14 @@ class NetworkComparison(CommandResult):
 
     Arguments:
         networks: one row for each network: ``network``, ``group``, ``seed``, ``parameters`` and ``macs`` of its group,
-            number of its test ``images``, hash of its ``weights``, ``is_reused`` (whether its predictions were saved
-            when it was first tested; None if it was not tested), and the columns of the requested parts, such as
+            number of its test ``images``, hash of its ``weights``, and the columns of the requested parts, such as
             ``accuracy`` and ``test_evaluations``, the number of times that the weights have been tested.
         images: number of test images of all folds together.
         fingerprint: of the test images, for each fold.
         notes: automatic choices, one sentence each.
         warnings: reasons why the comparison is unfair, one sentence each.
         calibration: scores of each network, without and with a temperature.
-        similarity: see ``similarity.compare_similarity``; on ``similarity_images`` images.
-        cost: see ``cost.measure_cost``; of one network of each group.
+        cost: of one network of each group.
         differences: by dotted name of a setting, the value of each group; and the source of the recipes.
         examples: numbers of example images, by kind.
     """
@@ -239,8 +237,7 @@ def _describe_networks(
         if "cost" in results:
             cost = results["cost"].loc[group]
             row |= {"latency_ms": 1000 * cost["latency_p50"], "images_per_second": max(cost["throughput"].values())}
-        row |= {"images": len(entry.test), "weights": hash_weights(trained.network)}
-        rows.append(row | {"is_reused": tested[name].is_reused if name in tested else None})
+        rows.append(row | {"images": len(entry.test), "weights": hash_weights(trained.network)})
     return rows
 
 

@@ -31,11 +31,9 @@ class ComparisonEntry:
     Arguments:
         group: name of its row; networks of one group differ by the seed alone.
         test: its test images. Another seed may have another fold.
-        log: log of these test images.
         seed: of its subset and its initialization; None if not known.
         subset: hash of its training images; None if not known.
         config: settings that decide the result, as plain values.
-        result: of its run; None if not known.
         validation: images for neither training nor testing, or None.
         stored: file with the predictions of its first test, or None.
         objection: reason in the test-set log against a conclusion, or None.
@@ -69,12 +67,10 @@ class TestedEntry(ComparisonEntry):
 
     Arguments:
         evaluations: number of times that its weights have been tested, this comparison included.
-        is_reused: whether the predictions were saved when it was first tested.
     """
 
     predictions: Predictions
     evaluations: int
-    is_reused: bool
 
 
 class RunPredictions(NamedTuple):
@@ -96,7 +92,6 @@ def predict_once(entry: ComparisonEntry) -> TestedEntry:
     """Load the saved predictions if they are of these weights and images; otherwise evaluate, which is logged."""
     trained, weights = entry.trained, hash_weights(entry.trained.network)
     predictions = entry.stored and Predictions.load_matching(entry.stored, f"{weights} {entry.test.fingerprint()}")
-    is_reused = predictions is not None
     if predictions is None:
         label = f"{entry.name} (compare)"
         predictions, _ = evaluate_once(
@@ -107,8 +102,7 @@ def predict_once(entry: ComparisonEntry) -> TestedEntry:
             label=label,
             run=trained.origin,
         )
-    evaluations = max(1, entry.log.count(weights))
-    return TestedEntry(**vars(entry), predictions=predictions, evaluations=evaluations, is_reused=is_reused)
+    return TestedEntry(**vars(entry), predictions=predictions, evaluations=max(1, entry.log.count(weights)))
 
 
 def group_entries(entries: Iterable[Network]) -> dict[str, list[Network]]:
@@ -179,7 +173,7 @@ def load_entries(
     device: str = "cpu",
     trust: bool = False,
 ) -> tuple[list[ComparisonEntry], list[str]]:
-    """Open all networks and check that they can be compared. Gives the entries, and notes on defaults that were used.
+    """Open all networks and check that they can be compared. Returns the entries, and notes on defaults that were used.
 
     Raises:
         InputError: a network cannot be opened, or its classes, test images or image size differ from the others'.
@@ -384,14 +378,11 @@ def _settings(cell: Run) -> dict[str, Any]:
 
 def _check_distinct(entries: Sequence[ComparisonEntry]) -> None:
     """Raises InputError: one network is given twice, or two copies of one run's."""
-    files = [(entry.trained.path.resolve(), entry.trained.about.model.get("name")) for entry in entries]
-    if twice := [entry.trained.path for entry, file in zip(entries, files, strict=True) if files.count(file) > 1]:
-        raise InputError(f"{twice[0]} is named twice; each network can be compared once")
     counts = Counter(entry.name for entry in entries)
     if copies := [entry for entry in entries if counts[entry.name] > 1]:
         raise InputError(
-            f"{copies[0].trained.path}: there is another copy of {copies[0].name}, of the same recipe and seed; leave "
-            "one out, or give it a label (LABEL=PATH)"
+            f"{copies[0].trained.path} is named twice, or there is another copy of {copies[0].name}; leave one out, or "
+            "give it a label (LABEL=PATH)"
         )
 
 
@@ -412,10 +403,6 @@ def _entry_of_run(trained: TrainedNetwork, names: tuple[str, str], data: _TestIm
     objection, warnings = data.objection(trained), []
     if result is None:
         warnings.append(f"{path} has no result.json beside it: it may not have finished training")
-    elif result.cost.ended_early:
-        warnings.append(
-            f"{path} ended after {result.cost.steps} of {result.cost.planned_steps} steps, before its budget"
-        )
     if objection is not None:
         warnings.append(objection.text)
     if duplicates := trained.training_hashes.count_in(test_hashes):

@@ -20,7 +20,6 @@ class AccuracyPoint:
     Arguments:
         accuracy: mean over seeds. The interval covers new seeds and new test images; with one seed only new images.
         by_seed: accuracy of each seed.
-        failed_runs: number of runs that learned nothing (``failed_to_learn``).
     """
 
     model: str
@@ -28,7 +27,6 @@ class AccuracyPoint:
     budget: str
     accuracy: Estimate
     by_seed: tuple[float, ...]
-    failed_runs: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,8 +105,7 @@ class Measurements:
                 if seeds := self.shared_seeds(size, model):
                     scores = self.scores(model, size, seeds)
                     interval = accuracy_interval(scores, test_train_ratio=self.test_train_ratio)
-                    by_seed = tuple(scores.accuracies.tolist())
-                    results.append(AccuracyPoint(model, size, budget, interval, by_seed, self.count_failed(scores)))
+                    results.append(AccuracyPoint(model, size, budget, interval, tuple(scores.accuracies.tolist())))
         return results
 
 

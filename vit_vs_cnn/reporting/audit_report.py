@@ -23,15 +23,6 @@ HEADINGS = {
     DuplicateKind.TWO_SPLITS: "Similar images in two splits",
     DuplicateKind.REPEATED: "Similar images in one class and split",
 }
-METHOD_DESCRIPTION = (
-    "Images are compared at training size. Two images count as similar if all pixels are equal, or if one is the other "
-    "one re-encoded, shifted by up to two pixels of 32, slightly cropped, mirrored, brighter or darker. Similarity is "
-    "the correlation of their details. Pairs below 0.8 may show two scenes: of 40 such pairs of photographs (CIFAR), "
-    "39 were one scene; of 11 pairs among 1,000 synthetic images, with similarities of 0.66 to 0.81, none was "
-    "(results/near_duplicates). Of several copies in one class and split, each is paired with the first. A blank image "
-    f"differs from one color by at most {MAX_BLANK_DEVIATION:g} gray levels (standard deviation); blank images are not "
-    "compared. Nothing was trained, and the folder of images was not changed."
-)
 
 
 def images_line(audit: Audit) -> str:
@@ -55,7 +46,7 @@ def audit_page(audit: Audit) -> Page:
     problems = [[problem.kind, visible(problem.name), visible(problem.reason)] for problem in audit.problems]
     page.table(_long_table("Files and classes", ["kind", "name", "reason"], problems, "unusable"))
     page.heading("How it was measured")
-    page.text(METHOD_DESCRIPTION)
+    page.template("about_audit.html", deviation=MAX_BLANK_DEVIATION)
     return page
 
 

@@ -11,7 +11,7 @@ import pandas
 from matplotlib.figure import Figure
 from rich.console import Console
 
-from vit_vs_cnn.comparison.accuracy import AccuracyComparison
+from vit_vs_cnn.comparison.accuracy import AccuracyComparison, ClassAccuracy
 from vit_vs_cnn.comparison.calibration import CalibrationScores
 from vit_vs_cnn.comparison.compare import NetworkComparison, Part
 from vit_vs_cnn.comparison.corruptions import CORRUPTIONS, LEVELS, CorruptionAccuracy
@@ -25,7 +25,6 @@ from vit_vs_cnn.reporting.page import Page
 from vit_vs_cnn.reporting.style import (
     ModelStyle,
     assign_styles,
-    format_bytes,
     format_estimate,
     format_millions,
     format_percent,
@@ -111,10 +110,6 @@ def _method(comparison: NetworkComparison) -> dict[str, Cell]:
     }
     if comparison.corruptions is not None:
         facts["corruptions"] = f"of {comparison.corruptions.images:,} of these images; CIFAR-10-C has other corruptions"
-    for network in comparison.networks.to_dict("records"):
-        if network["is_reused"] is not None:
-            source = "saved by its run" if network["is_reused"] else "computed now"
-            facts[network["network"]] = f"weights {network['weights']}, predictions {source}"
     return facts
 
 
@@ -123,7 +118,7 @@ def comparison_tables(comparison: NetworkComparison) -> dict[Part, list[Table]]:
     tables: dict[Part, list[Table]] = {}
     if (accuracy := comparison.accuracy) is not None:
         pairs = [_pairs(accuracy)] if accuracy.pairs else []
-        tables[Part.ACCURACY] = [_groups(comparison, accuracy), *pairs, _classes(accuracy)]
+        tables[Part.ACCURACY] = [_groups(comparison, accuracy), *pairs, classes_table(accuracy.classes, "By class")]
     if comparison.calibration is not None:
         tables[Part.CALIBRATION] = [_calibration(comparison.calibration)]
     if comparison.corruptions is not None:
@@ -170,20 +165,15 @@ def _pairs(accuracy: AccuracyComparison) -> Table:
     return Table(title, columns, rows, "pairs", note, frozenset({"conclusion", "test"}))
 
 
-def _classes(accuracy: AccuracyComparison) -> Table:
-    columns, title = ["class", "images", *(f"{name} %" for name in accuracy.top1)], "By class"
+def classes_table(classes: Sequence[ClassAccuracy], title: str) -> Table:
+    """Accuracy of each class, with a p-value for two groups on one test set."""
+    names = list(classes[0].accuracy)
     rows = [
-        [result.name, result.images, *(format_percent(result.accuracy[name]) for name in accuracy.top1)]
-        for result in accuracy.classes
+        [c.name, c.images, *(format_percent(c.accuracy[name]) for name in names), format_p_value(c.p_corrected)]
+        for c in classes
     ]
-    if len(accuracy.top1) == 2:
-        first, second = accuracy.pairs[0].leader, accuracy.pairs[0].follower
-        columns += [f"{first} - {second}", "p"]
-        title += "; p is adjusted for the number of classes (Holm)"
-        for row, result in zip(rows, accuracy.classes, strict=True):
-            difference = result.accuracy[first] - result.accuracy[second]
-            row += [format_points(difference), format_p_value(result.p_corrected)]
-    return Table(title, columns, rows, "classes")
+    title = f"{title}. p is adjusted for the number of classes (Holm)"
+    return Table(title, ["class", "images", *(f"{name} %" for name in names), "p"], rows, "classes")
 
 
 def _calibration(calibration: Mapping[str, Sequence[CalibrationScores]]) -> Table:
@@ -236,11 +226,11 @@ def _cost(cost: pandas.DataFrame) -> Table:
         sizes = [format_millions(row["parameters"]), format_millions(row["macs"])]
         times = [f"{1000 * row['latency_p50']:.2f}", f"{1000 * row['latency_p95']:.2f}"]
         speed = [round(row["throughput"][row["best_batch"]]), row["best_batch"]]
-        memory = [format_bytes(row[kind]) for kind in ("peak_bytes", "weight_bytes", "file_bytes")]
-        rows.append([name, *sizes, *times, *speed, *memory])
-    columns = ["", "params", "MACs", "p50 ms", "p95 ms", "images/s", "at batch", "memory", "weights", "file"]
+        memory = "-" if row["peak_bytes"] is None else f"{row['peak_bytes'] / 1e6:.1f} MB"
+        rows.append([name, *sizes, *times, *speed, memory])
+    columns = ["", "params", "MACs", "p50 ms", "p95 ms", "images/s", "at batch", "memory"]
     note = (
         "Timed in turns. p50, p95: one image; images/s: at the best batch; memory: of a pass over "
         f"{PEAK_BATCH} images on a GPU. MACs with attention."
     )
-    return Table(f"Cost on {cost['device'].iloc[0]}", columns, rows, "cost", note, frozenset({"weights", "at batch"}))
+    return Table(f"Cost on {cost['device'].iloc[0]}", columns, rows, "cost", note)

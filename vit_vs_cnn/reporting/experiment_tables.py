@@ -91,43 +91,30 @@ def _conclusion(comparison: PairComparison) -> str:
 
 
 def gains_table(analysis: Analysis) -> Table:
-    """Gain of each budget over the next shorter one, in percentage points."""
-    rows = [
-        {SIZE_COLUMN: gain.train_size, "model": analysis.display_names[gain.models[0]]}
-        | {"budgets": f"{gain.shorter} to {gain.longer}", **_points(gain.change, "gain")}
-        for gain in sorted(analysis.gains, key=lambda gain: gain.train_size)
-    ]
-    return _table("Points gained with the longer budget, paired by seed", rows, "gains")
-
-
-def interactions_table(analysis: Analysis) -> Table:
-    """Change of the difference of two models between the shortest and the longest budget."""
+    """Gain of each budget over the next shorter one, and change of the difference of two models, in points."""
     names = analysis.display_names
     rows = [
-        {SIZE_COLUMN: result.train_size, "first": names[result.models[0]], "second": names[result.models[1]]}
-        | {"budgets": f"{result.shorter} to {result.longer}", **_points(result.change, "change")}
-        | {"adjusted p": format_p_value(result.adjusted_p_value)}
-        for result in sorted(analysis.interactions, key=lambda result: result.train_size)
+        {SIZE_COLUMN: effect.train_size, "model": " - ".join(names[key] for key in effect.models)}
+        | {"budgets": f"{effect.shorter} to {effect.longer}", **_points(effect.change, "gain")}
+        | {"adjusted p": format_p_value(effect.adjusted_p_value)}
+        for effect in sorted((*analysis.gains, *analysis.interactions), key=lambda effect: effect.train_size)
     ]
-    title = "Change of the difference, first minus second, in points. The adjusted p allows for the number of sizes"
-    return _table(title, rows, "interactions")
+    note = "A - B: change of the difference of two models. The adjusted p allows for the number of sizes."
+    return _table("Points gained with the longer budget, paired by seed", rows, "gains", note)
 
 
 def equal_cost_table(analysis: Analysis) -> Table:
-    """Differences at equal steps and at equal training FLOPs, for pairs with different costs."""
-    names, rows = analysis.display_names, []
-    for result in sorted(analysis.equal_cost, key=lambda result: result.train_size):
-        if not result.is_unequal:
-            continue
-        numbers, source = {"points": "unknown", "from": "", "to": ""}, "no run is short enough"
-        if result.difference is not None:
-            numbers = _points(result.difference, "points")
-            source = "between two budgets" if result.is_interpolated else "runs"
-        row = {SIZE_COLUMN: result.train_size, "first": names[result.first], "second": names[result.second]}
-        row |= {"equal": str(result.cost), "cost ratio": f"{result.ratio:.2f}"}
-        rows.append(row | numbers | {"source": source})
-    note = "Cost ratio: first divided by second, with the longest budgets. Ratios up to 1.25 count as equal."
-    return _table("First minus second model at equal cost of training", rows, "equal_cost", note)
+    """Differences at equal training FLOPs, for pairs with different FLOPs."""
+    names = analysis.display_names
+    unknown = {"points": "no run is short enough", "from": "", "to": ""}
+    rows = [
+        {SIZE_COLUMN: result.train_size, "first": names[result.first], "second": names[result.second]}
+        | {"FLOPs ratio": f"{result.ratio:.2f}"}
+        | (unknown if result.difference is None else _points(result.difference, "points"))
+        for result in sorted(analysis.equal_cost, key=lambda result: result.train_size)
+    ]
+    note = "FLOPs ratio: first divided by second, with the longest budgets. Ratios up to 1.25 count as equal."
+    return _table("First minus second model at equal training FLOPs", rows, "equal_cost", note)
 
 
 def forecasts_table(analysis: Analysis) -> Table:
@@ -182,7 +169,7 @@ def runs_table(cells: Sequence[RunStatus], results: Sequence[RunResult]) -> Tabl
         "The interval (from, to) is Wilson's and covers other test images. Tested: number of evaluations of these "
         "weights on the test images. vit-vs-cnn status prints the errors of failed runs."
     )
-    return _table("All runs", rows, "runs", note, group_by="")
+    return _table("All runs", rows, "runs", note)
 
 
 def duplicates_table(
@@ -235,12 +222,9 @@ def trials_table(trials: Sequence[Trial]) -> Table:
     return _table("All trials, by validation accuracy", rows, "trials")
 
 
-def _table(
-    title: str, rows: Sequence[Mapping[str, Cell]], name: str, note: str = "", group_by: str = SIZE_COLUMN
-) -> Table:
+def _table(title: str, rows: Sequence[Mapping[str, Cell]], name: str, note: str = "") -> Table:
     columns = list(rows[0]) if rows else []
-    group_by = group_by if group_by in columns else ""
-    return Table(title, columns, [list(row.values()) for row in rows], name, note, group_by=group_by, max_rows=MAX_ROWS)
+    return Table(title, columns, [list(row.values()) for row in rows], name, note, max_rows=MAX_ROWS)
 
 
 def _percent(accuracy: Estimate, digits: int = 1) -> dict[str, str]:

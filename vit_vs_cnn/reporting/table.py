@@ -27,7 +27,6 @@ class Table:
     Arguments:
         name: name of the CSV file; no file if empty.
         page_only_columns: columns that only the page shows.
-        group_by: column whose values separate groups of rows.
         max_rows: number of rows that are shown; the CSV file has all rows.
     """
 
@@ -37,7 +36,6 @@ class Table:
     name: str = ""
     note: str = ""
     page_only_columns: frozenset[str] = frozenset()
-    group_by: str = ""
     max_rows: int | None = None
 
     @property
@@ -48,14 +46,6 @@ class Table:
     def right_aligned(self) -> list[bool]:
         columns = zip(*self.rows, strict=True) if self.rows else [["text"] for _ in self.columns]
         return [all(cell is None or _BEGINS_WITH_NUMBER.match(str(cell)) for cell in column) for column in columns]
-
-    @property
-    def starts_group(self) -> list[bool]:
-        if not self.group_by:
-            return [False for _ in self.rows]
-        column = list(self.columns).index(self.group_by)
-        keys = [row[column] for row in self.rows]
-        return [number > 0 and key != keys[number - 1] for number, key in enumerate(keys)]
 
     def to_csv(self) -> str:
         """Columns and all rows."""
@@ -101,9 +91,7 @@ def _rich_table(table: Table, styles: "ModelStyles") -> "RichTable":
             overflow="fold",
             min_width=width if is_number else min(_MIN_NAME_WIDTH, width),
         )
-    for row, is_separated in zip(table.shown_rows, table.starts_group, strict=False):
-        if is_separated:
-            rich_table.add_section()
+    for row in table.shown_rows:
         texts = [_text(row[number]) for number in shown]
         rich_table.add_row(*(Text(text, style=styles[text].colour if text in styles else "") for text in texts))
     return rich_table

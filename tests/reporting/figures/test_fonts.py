@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 
 from tests.reporting.inspected import looked, shown, vit
 from vit_vs_cnn.reporting.figures import drawing
-from vit_vs_cnn.reporting.figures.attention import overlay_figure
 from vit_vs_cnn.reporting.figures.drawing import save_figure
+from vit_vs_cnn.reporting.figures.heatmaps import overlay_figure
 from vit_vs_cnn.reporting.page import Page
 
 pytestmark = pytest.mark.usefixtures("real_figures")
@@ -37,9 +37,9 @@ def only_dejavu(monkeypatch):
     """A machine with no other fonts than matplotlib's own."""
     own = [font for font in font_manager.fontManager.ttflist if font.name.startswith("DejaVu")]
     monkeypatch.setattr(font_manager.fontManager, "ttflist", own)
-    drawing._fallback_fonts.cache_clear()
+    drawing._installed_fallbacks.cache_clear()
     yield
-    drawing._fallback_fonts.cache_clear()
+    drawing._installed_fallbacks.cache_clear()
 
 
 def named_figure():
