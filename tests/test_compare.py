@@ -316,16 +316,10 @@ def _elsewhere(experiment: Path, tmp_path: Path, **objects) -> Path:
     return target
 
 
-@pytest.mark.parametrize(
-    ("objects", "says"),
-    [
-        ({"image_size": 40}, "images of different sizes: 32 x 32 and 40 x 40 pixels"),
-        ({"seed": 9}, "different test images"),
-    ],
-)
-def test_networks_of_other_test_images_are_not_compared(refused, experiment, tmp_path, objects, says):
+@pytest.mark.parametrize("objects", [{"image_size": 40}, {"seed": 9}])
+def test_networks_of_other_test_images_are_not_compared(refused, experiment, tmp_path, objects):
     other = _elsewhere(experiment, tmp_path, **objects)
-    assert says in refused(_cell(experiment, "vit-n120-s3"), other)
+    assert "different test images" in refused(_cell(experiment, "vit-n120-s3"), other)
 
 
 def test_a_network_that_was_trained_on_the_test_images_is_not_compared(refused, experiment):

@@ -7,7 +7,7 @@ from scipy import optimize
 from sklearn.metrics import brier_score_loss, log_loss
 from torch.nn import functional as F
 
-from vit_vs_cnn.comparison.calibration import calibration_scores, compare_calibration
+from vit_vs_cnn.comparison.compare import calibration_scores, compare_calibration
 from vit_vs_cnn.runs.evaluation import fit_temperature, reliability
 
 

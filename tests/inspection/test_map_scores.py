@@ -187,7 +187,6 @@ def test_rollout_of_a_vision_transformer_says_that_it_is_class_agnostic(monkeypa
     [
         ({"methods": ["rolout"]}, 'no method "rolout"'),
         ({"methods": ["rollout"]}, "Template has no attention weights"),
-        ({"images": _images().subset(torch.arange(0))}, "images: at least one is needed"),
     ],
 )
 def test_a_mistake_of_the_user_is_one_line(change, message):

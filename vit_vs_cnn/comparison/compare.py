@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pandas
+from jaxtyping import Float, Int64
+from torch import Tensor
+from torch.nn import functional as F
 
 from vit_vs_cnn.comparison.accuracy import AccuracyComparison, choose_examples, compare_accuracy
-from vit_vs_cnn.comparison.calibration import CalibrationScores, compare_calibration
 from vit_vs_cnn.comparison.corruptions import (
     CORRUPTIONS,
     LEVELS,
@@ -28,9 +30,39 @@ from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.files import CommandResult
 from vit_vs_cnn.models.cost import count_macs, count_parameters
 from vit_vs_cnn.regimes.answer import describe_comparison
-from vit_vs_cnn.runs.evaluation import hash_weights, predict
+from vit_vs_cnn.runs.evaluation import (
+    MIN_VALIDATION_IMAGES,
+    calibration_error,
+    fit_temperature,
+    hash_weights,
+    predict,
+    reliability,
+)
 from vit_vs_cnn.statistics.intervals import wilson_interval
 from vit_vs_cnn.strict_yaml import to_json_values
+
+
+@dataclass(frozen=True)
+class CalibrationScores:
+    """Distance of confidence from accuracy.
+
+    Arguments:
+        ece: expected calibration error over 15 bins of equal mass.
+        nll: mean cross entropy in nats.
+        brier: mean squared distance of the probabilities from the one-hot label, summed over classes (0 to 2).
+        confidence, accuracy, counts: the reliability diagram, of each bin.
+        temperature: divisor of the logits; None if they are scored as they are.
+        fitted_on: number of validation images that the temperature was fitted on.
+    """
+
+    ece: float
+    nll: float
+    brier: float
+    confidence: list[float]
+    accuracy: list[float]
+    counts: list[int]
+    temperature: float | None = None
+    fitted_on: int = 0
 
 
 class Part(StrEnum):
@@ -108,7 +140,7 @@ class NetworkComparison(CommandResult):
         - calibration: ``ece``, ``nll`` and ``brier``, without a temperature;
         - cost: median ``latency_ms`` of one image, and ``images_per_second``, of one network of the group.
         """
-        others = ("images", "weights", "is_reused", "test_evaluations")
+        others = ("images", "weights", "test_evaluations")
         return self.networks.drop(columns=[name for name in others if name in self.networks])
 
     def to_dict(self) -> dict[str, Any]:
@@ -198,7 +230,6 @@ def compare_entries(
         warnings += results["accuracy"].few_classes
     if Part.DIFFERENCES in parts:
         times = {row["network"]: e.log.count(row["weights"]) for e, row in zip(entries, networks, strict=True)}
-        times |= {entry.name: max(entry.evaluations, times[entry.name]) for entry in scored}
         networks = [row | {"test_evaluations": times[row["network"]]} for row in networks]
         results["differences"] = list_differences(entries)
         warnings += unfair_differences(entries, times)
@@ -251,6 +282,44 @@ def _calibration(entry: TestedEntry, report_progress: Callable[[str], None]) -> 
         return compare_calibration(predictions.logits, predictions.labels)
     validation = predict(trained.network, entry.validation, trained.normalise, what=entry.name)
     return compare_calibration(predictions.logits, predictions.labels, validation.logits, validation.labels)
+
+
+def calibration_scores(
+    logits: Float[Tensor, "count classes"],
+    labels: Int64[Tensor, "count"],
+    temperature: float | None = None,
+    fitted_on: int = 0,
+) -> CalibrationScores:
+    """All measures of calibration, in float64. Brier score: ``1/N sum_i sum_c (p_ic - [c = y_i])^2``.
+
+    Reference: Brier, "Verification of forecasts expressed in terms of probability", 1950.
+    """
+    logits = logits.double() / (temperature or 1.0)
+    probabilities, truth = logits.softmax(1), F.one_hot(labels, logits.shape[1]).double()
+    confidence, predicted = probabilities.max(1)
+    right, nll = predicted.eq(labels), float(F.cross_entropy(logits, labels))
+    brier = float((probabilities - truth).square().sum(1).mean())
+    ece, bins = calibration_error(confidence, right), reliability(confidence, right)
+    return CalibrationScores(ece, nll, brier, *bins, temperature, fitted_on)
+
+
+def compare_calibration(
+    logits: Float[Tensor, "count classes"],
+    labels: Int64[Tensor, "count"],
+    validation_logits: Float[Tensor, "held classes"] | None = None,
+    validation_labels: Int64[Tensor, "held"] | None = None,
+) -> list[CalibrationScores]:
+    """Scores on test images without a temperature, and with one that is fitted on validation images alone.
+
+    Arguments:
+        validation_logits, validation_labels: of images that were neither trained nor tested on, or None. Fewer than
+            ``MIN_VALIDATION_IMAGES`` fit no temperature, so there is one score only.
+    """
+    scores = [calibration_scores(logits, labels)]
+    if validation_logits is None or validation_labels is None or len(validation_labels) < MIN_VALIDATION_IMAGES:
+        return scores
+    temperature = fit_temperature(validation_logits, validation_labels)
+    return [*scores, calibration_scores(logits, labels, temperature, len(validation_labels))]
 
 
 def _corruptions(

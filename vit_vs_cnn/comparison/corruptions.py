@@ -192,7 +192,6 @@ class CorruptionAccuracy:
     """Accuracy on corrupted images; groups are means over their networks.
 
     Arguments:
-        clean: accuracy of each group on the original images.
         accuracy: by group and corruption, one for each level.
         mean: of each group over all corruptions and levels, with an interval that covers other test images.
         by_network: mean of each network over all corruptions and levels.

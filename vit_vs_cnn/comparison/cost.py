@@ -46,10 +46,9 @@ def measure_cost(
     batch_rounds: int = 5,
     report_progress: Callable[[str], None] = lambda _: None,
 ) -> pandas.DataFrame:
-    """Measure all networks in turns, on their device.
+    """Measure networks for images of one shape in turns, on their device.
 
     Arguments:
-        trained: networks for images of one shape, on one device.
         batch_sizes: for the throughput, in rising order, until one takes too long or memory runs out.
 
     Returns:
@@ -58,8 +57,7 @@ def measure_cost(
         - ``parameters``; ``macs`` of one image, attention products included;
         - ``latency_p50``, ``latency_p95``: seconds for one image, median and 95th percentile;
         - ``throughput``: images per second by batch size, median of the rounds; ``best_batch``: batch size of the most;
-        - ``peak_bytes``: memory of one pass over ``PEAK_BATCH`` images on a GPU, weights excluded; None on a CPU;
-        - ``device``.
+        - ``peak_bytes``: memory of one pass over ``PEAK_BATCH`` images on a GPU, weights excluded; None on a CPU.
     """
     shape = next(iter(trained.values())).image_shape
     networks = {name: model.network for name, model in trained.items()}

@@ -15,7 +15,7 @@ from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.models.presets import TIMM_PREFIX
 from vit_vs_cnn.runs.evaluation import Predictions, evaluate_once, hash_weights, predict
 from vit_vs_cnn.runs.experiment_data import ExperimentData
-from vit_vs_cnn.runs.experiment_folder import longest_budget, read_finished_results, read_run_names
+from vit_vs_cnn.runs.experiment_folder import read_finished_results
 from vit_vs_cnn.runs.networks import check_logits
 from vit_vs_cnn.runs.result import RunResult, read_result
 from vit_vs_cnn.runs.run import Run
@@ -63,14 +63,9 @@ class ComparisonEntry:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class TestedEntry(ComparisonEntry):
-    """An entry with its predictions.
-
-    Arguments:
-        evaluations: number of times that its weights have been tested, this comparison included.
-    """
+    """An entry with its predictions."""
 
     predictions: Predictions
-    evaluations: int
 
 
 class RunPredictions(NamedTuple):
@@ -102,7 +97,7 @@ def predict_once(entry: ComparisonEntry) -> TestedEntry:
             label=label,
             run=trained.origin,
         )
-    return TestedEntry(**vars(entry), predictions=predictions, evaluations=max(1, entry.log.count(weights)))
+    return TestedEntry(**vars(entry), predictions=predictions)
 
 
 def group_entries(entries: Iterable[Network]) -> dict[str, list[Network]]:
@@ -256,17 +251,16 @@ def select_cells(experiment: Path, train_size: int | None) -> tuple[list[Path], 
 
     The default is the largest size at which every contender has a finished cell.
     """
-    grid, finished = read_run_names(experiment), read_finished_results(experiment)
-    longest = longest_budget(grid, finished)
-    results = {folder: result for folder, result in finished.items() if grid[folder.name] == longest}
+    results = read_finished_results(experiment, longest=True)
     pairs = {(result.contender, result.train_size) for result in results.values()}
     sizes = {size for _, size in pairs}
     complete = [size for size in sizes if all((contender, size) in pairs for contender, _ in pairs)]
     size = train_size or max(complete or sizes)
     if size not in sizes:
         raise InputError(f"{experiment}: no finished run of {size} images; there are {sorted(sizes)}")
-    budget = f" and {longest.text}" if longest is not None and len(results) < len(finished) else ""
-    return [folder for folder, result in results.items() if result.train_size == size], f"{size:,} images{budget}"
+    chosen = {folder: result for folder, result in results.items() if result.train_size == size}
+    budgets = {budget.text for result in chosen.values() if (budget := result.parsed_budget) is not None}
+    return [*chosen], " and ".join([f"{size:,} images", *sorted(budgets)])
 
 
 class _TestImages:
@@ -320,12 +314,6 @@ def _check_test_images(runs: dict[str, TrainedNetwork], data: _TestImages, open_
         _check_classes(trained, test, path, first.path)
         check_logits(trained.network, trained.image_shape, num_classes=test.num_classes, location=path)
         images = data.pool(trained)
-        if images is pool:
-            continue
-        shape = images.test(trained.cell.seed).image_shape
-        if shape != test.image_shape:
-            sizes = " and ".join(" x ".join(map(str, sides[1:])) for sides in (test.image_shape, shape))
-            raise InputError(f"{first.path} and {trained.path} are for images of different sizes: {sizes} pixels")
         if images.test_set(first.cell.seed) != pool.test_set(first.cell.seed):
             raise InputError(f"{first.path} and {trained.path} belong to different test images and cannot be compared")
     return first

@@ -40,12 +40,7 @@ MAX_IMAGES_WITH_WEIGHTS = 64
 
 
 class InspectedImages(NamedTuple):
-    """The images that are shown.
-
-    Arguments:
-        data: as bytes; the label of an image of unknown class is ``UNKNOWN``.
-        source: where they come from, in words.
-    """
+    """The images that are shown, and their source in words. The label of an image of unknown class is ``UNKNOWN``."""
 
     data: LabelledImages
     source: str
@@ -61,7 +56,6 @@ class MethodMaps:
     """Maps of one method, with a score of each.
 
     Arguments:
-        maps: map of each image, on the grid of the method.
         deletion: area under the probability curve while regions are removed, the most important first.
         random_deletion: mean of the same area for several random maps.
     """
@@ -254,14 +248,8 @@ def images_for(trained: TrainedNetwork, images: UInt8[Tensor, "batch channels ro
 
 def read_attention(network: TrainedNetwork, pixels: Tensor) -> tuple[AttentionMaps | None, str | None]:
     """The weights on these images, or the reason why they are unavailable."""
-    if not has_attention(network.network):
-        return None, None
     try:
-        parts = pixels.split(BATCH_SIZE)
-        maps = [attention_maps(network.network, part, verify=part is parts[0]) for part in parts]
-        weights = [torch.cat(layer) for layer in zip(*(part.weights for part in maps), strict=True)]
-        logits, query = torch.cat([part.logits for part in maps]), torch.cat([part.query for part in maps])
-        return replace(maps[0], logits=logits, weights=weights, query=query), None
+        return (attention_maps(network.network, pixels) if has_attention(network.network) else None), None
     except InputError as error:
         return None, str(error)
 
@@ -331,12 +319,9 @@ def open_networks(paths: Sequence[Path], *, trust: bool = False) -> list[Trained
         results += _of_experiment(path, trust) if is_experiment else [open_network(path, trust=trust)]
     first = results[0]
     for trained in results:
-        pair = f"{first.path} and {trained.path}"
-        if first.class_names != trained.class_names:
-            raise InputError(f"{pair} have different classes and cannot be inspected on the same images")
-        if first.image_shape != trained.image_shape:
-            shapes = f"{first.image_shape}, {trained.image_shape}"
-            raise InputError(f"{pair} are for images of different shapes: {shapes}")
+        if (first.class_names, first.image_shape) != (trained.class_names, trained.image_shape):
+            pair = f"{first.path} and {trained.path}"
+            raise InputError(f"{pair} are for different classes or shapes of images and cannot be inspected together")
     networks = [*{trained.path.resolve(): trained for trained in results}.values()]
     if len({network.name for network in networks}) < len(networks):
         return [replace(network, name=str(network.path)) for network in networks]

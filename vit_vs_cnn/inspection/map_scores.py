@@ -13,7 +13,6 @@ from scipy import stats
 from torch import Tensor, nn
 
 from vit_vs_cnn.data.images import LabelledImages
-from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.inspection.attention_weights import Images
 from vit_vs_cnn.inspection.deletion import FILLS, DeletionTest, deletion_grid
 from vit_vs_cnn.inspection.randomized_weights import is_constant_map, weight_randomization_test
@@ -75,9 +74,7 @@ def score_methods(
     over images, for pointing against chance the binomial test; the larger of both p-values), adjusted by Holm.
 
     Arguments:
-        network: ViT or CNN; it is evaluated without dropout, in any mode.
         images: bytes; images with an empty mask are left out of the agreement with masks.
-        methods: names of ``list_methods(network)``, or custom methods.
         normalise: from bytes to what the network takes, such as ``Augmenter.normalise``.
         grid_size: (rows, cols) of the tokens that are deleted. Default: the network's own, or (8, 8) for one without.
             Networks that are compared need the same.
@@ -94,10 +91,8 @@ def score_methods(
           shuffles, their standard deviation ``_sd`` and the largest absolute value ``_max``.
 
     Raises:
-        InputError: an unknown method, no image, or a method that the network does not support.
+        InputError: an unknown method, or one that the network does not support.
     """
-    if not len(images):
-        raise InputError("images: at least one is needed to score methods")
     chosen_methods = list({method.name: method for method in map(get_method, (*methods, *BASELINE_METHODS))}.values())
     grid_size = grid_size or deletion_grid([network], (images.images.shape[2], images.images.shape[3]))
     with evaluation_mode(network):

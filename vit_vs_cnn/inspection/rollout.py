@@ -104,7 +104,6 @@ def gradient_rollout_map(
     Arguments:
         gradients: of the class's logit with respect to each of the weights, in the same order.
     """
-    _check_gradients(weights, gradients)
     layers = map(positive_attention, reversed(weights), reversed(gradients))
     return propagate_rows(_query_row(query, weights), residual, layers)[:, 0, extra_tokens:]
 
@@ -121,7 +120,6 @@ def relevance_map(
     Reference: Chefer et al. 2021b ("Generic attention-model explainability"), equations 5 and 6.
     Differs: none; no relevance is propagated within a layer, so no rule is needed for it.
     """
-    _check_gradients(weights, gradients)
     row = _query_row(query, weights)
     added = torch.zeros_like(row)  # without the row itself, beside which half precision would lose it
     for layer, gradient in zip(reversed(weights), reversed(gradients), strict=True):
@@ -192,9 +190,3 @@ def _fuse_heads(
             ranks = order.argsort(dim=-1)
             fused = fused.masked_fill(ranks < count[:, None], 0.0)
         yield fused
-
-
-def _check_gradients(weights: Sequence[Tensor], gradients: Sequence[Tensor]) -> None:
-    if [layer.shape for layer in weights] != [gradient.shape for gradient in gradients]:
-        shapes = [[tuple(layer.shape) for layer in layers] for layers in (weights, gradients)]
-        raise InputError(f"gradients have shapes {shapes[1]}; needed: the shapes of the weights, {shapes[0]}")

@@ -39,10 +39,7 @@ class Answer:
     Arguments:
         title: models and data, as a question if models are compared.
         heading: models with their sizes, data, start, budget and seeds.
-        columns: header of the table.
         rows: one row for each training-set size.
-        more_images: effect of more training images.
-        more_training: effect of a longer budget.
         further: sentences on comparisons outside the table.
         warnings: the most severe caveats.
         alerts: sentences that come first: caveats that make all conclusions invalid, and missing pretrained weights.
@@ -439,10 +436,11 @@ def describe_comparison(comparison: PairComparison, names: Mapping[str, str] | N
         details.insert(0, f"{100 * (1 - comparison.error_rate):.0f} % CI {format_interval(comparison.lead)}")
         if points == "0.0 points":
             difference = f"{leader} and {follower} are equally accurate"
-    return f"{difference} ({', '.join(details)}): {_conclusion_text(comparison)}"
+    return f"{difference} ({', '.join(details)}): {conclusion_text(comparison)}"
 
 
-def _conclusion_text(comparison: PairComparison) -> str:
+def conclusion_text(comparison: PairComparison) -> str:
+    """The conclusion with its margin, its reason, or the minimum detectable difference."""
     match comparison.conclusion:
         case Conclusion.EQUIVALENT:
             return f"equivalent within {format_margin(comparison.margin)}"

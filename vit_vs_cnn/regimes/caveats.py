@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 
 from vit_vs_cnn.console import join_names
-from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.regimes.measurements import Measurements
 from vit_vs_cnn.regimes.model_summaries import ModelSummary, display_name, macs_ratio, millions
 from vit_vs_cnn.runs.analysis_plan import MAX_EQUAL_MACS_RATIO, AnalysisPlan, missing_weights_texts
@@ -115,12 +114,7 @@ def find_caveats(
 
     Arguments:
         few_classes: sentences on networks that predict few classes.
-
-    Raises:
-        InputError: some results are scored on test images and others on validation images.
     """
-    if len({r.scores.scored_on for r in results}) > 1:
-        raise InputError("results: some are scored on test images, others on validation images")
     caveats = [
         *_plan_caveats(results, plan, log_objections),
         *_score_caveats(results, few_classes),
@@ -155,11 +149,7 @@ def _score_caveats(results: Sequence[RunResult], few_classes: Sequence[str]) -> 
         text = "Accuracies are measured on validation images, which were used to choose recipes: no conclusion."
         yield Caveat(CaveatKind.VALIDATION_SCORES, _BLOCKS, text)
     if stopped := [r for r in results if r.cost.ended_early]:
-        runs = [
-            f"{display_name(r.contender)} with {r.train_size:,} images, seed {r.seed}" for r in stopped[:_MAX_NAMED]
-        ]
-        steps = f"the first after {stopped[0].cost.steps} of {stopped[0].cost.planned_steps} steps"
-        text = f"{len(stopped)} of {len(results)} runs stopped before their budget ended ({'; '.join(runs)}; {steps})."
+        text = f"{len(stopped)} of {len(results)} runs stopped before their budget ended."
         yield Caveat(CaveatKind.STOPPED_EARLY, _BLOCKS, text)
     for text in few_classes:
         yield Caveat(CaveatKind.FEW_CLASSES_PREDICTED, _WEAKENS, f"{text}.")

@@ -39,7 +39,6 @@ class Measurements:
         accuracy: NaN for a missing run.
         images: number of test images; 0 for a missing run.
         correct: mask of correctly classified test images for each (model, size, seed); None if unknown.
-        uses_folds: whether seeds hold out different folds of the images.
         chance: accuracy of always predicting the most frequent class; None if unknown.
     """
 
@@ -151,11 +150,7 @@ def measure(
             raise InputError(f"results: {' '.join(map(str, result.coordinates))} occurs twice")
         accuracy[index], images[index] = result.accuracy, result.scores.scored_images
         if correct is not None:
-            row = correct.get(result.run)
-            if row is None:
-                raise InputError(
-                    f"predictions of {result.run}: missing; provide the predictions of all results or of none"
-                )
+            row = correct[result.run]
             if row.shape != (result.scores.scored_images,) or abs(float(row.mean()) - result.accuracy) > 1e-6:
                 raise InputError(f"predictions of {result.run} do not agree with its recorded accuracy")
             rows[index] = row

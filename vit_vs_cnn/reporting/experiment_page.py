@@ -33,26 +33,19 @@ from vit_vs_cnn.runs.result import RunResult, RunState, ScoredOn
 from vit_vs_cnn.runs.status import ExperimentStatus, read_status
 from vit_vs_cnn.runs.test_set_log import summarize_log
 
-#: Caption and alternative text of each figure.
+#: Caption of each figure.
 _CAPTIONS = {
-    "differences": (
-        "Differences from one model, in points. Hollow: no conclusion, or not enough evidence. Crossovers are shaded.",
-        "difference in test accuracy from one model against the number of training images",
-    ),
-    "behind_the_best": (
-        "Points by which each model is worse than the best one. Hollow: no conclusion, or not enough evidence.",
-        "difference in test accuracy between the best model and each other one, by number of training images",
-    ),
-    "more_training": (
-        "Mean accuracy with each budget, with 95 % intervals.",
-        "test accuracy of each model against the number of training images, one panel for each budget",
-    ),
+    "differences": "Differences in test accuracy from one model, in points. Hollow: no conclusion, or not enough "
+    "evidence. Crossovers are shaded.",
+    "behind_the_best": "Points by which each model is worse than the best one. Hollow: no conclusion, or not enough "
+    "evidence.",
+    "more_training": "Mean test accuracy with each budget, with 95 % intervals.",
 }
 #: Largest number of classes for which a confusion matrix is drawn.
 MAX_CLASSES = 40
 NOT_AVAILABLE = (
-    "Classes and example images are not shown, because the test images or the predictions were not available when this "
-    "page was written. Run report again on a machine that has them."
+    "Classes and example images are not shown, because the test images or predictions of them were not available when "
+    "this page was written."
 )
 #: Predictions of the models in the answer, and the test images of each test set.
 TestImages = tuple[list[RunPredictions], dict[str | None, LabelledImages]]
@@ -82,7 +75,7 @@ def write_experiment_page(findings: Findings, target: Path | None = None) -> lis
     reasons = [NOT_AVAILABLE] * (images is None) + ([duplicates] if isinstance(duplicates, str) else [])
     _add_results(page, analysis, results, urgent, reasons)
     page.heading("Classes and examples")
-    if images:
+    if images is not None:
         _add_images(page, findings, images)
     page.heading("Search for recipes")
     page.table(tables.trials_table(findings.trials))
@@ -103,12 +96,11 @@ def write_table_page(path: Path, results: Sequence[RunResult], analysis: Analysi
     """Write the page of a table of results, which contains neither images nor predictions.
 
     Arguments:
-        path: results.csv as ``write_experiment_page`` writes it. An experiment.yaml in the same folder is shown, too.
-        analysis: analysis of the results.
+        path: results.csv as ``write_experiment_page`` writes it.
     """
-    config, page = path.with_name("experiment.yaml"), answer_page(analysis)
+    page = answer_page(analysis)
     _add_results(page, analysis, results, [], [f"{ACCURACIES_ALONE}."])
-    _add_protocol(page, analysis, results, read_config(config) if config.exists() else {}, {})
+    _add_protocol(page, analysis, results, {}, {})
     _add_links(page, audit=False)
     return _write(page, path.read_text(encoding="utf-8"), analysis, target)
 
@@ -123,11 +115,11 @@ def _add_results(
     page.bullets([*notes, *(text for text in analysis.warnings() if text not in shown)])
     page.heading("Accuracies and differences")
     for name in ("behind_the_best", "differences"):
-        page.picture(figures.get(name), *_CAPTIONS[name], name)
+        page.picture(figures.get(name), _CAPTIONS[name], name)
     page.table(tables.accuracy_table(analysis, results))
     page.table(tables.comparison_table(analysis))
     page.heading("More training")
-    page.picture(figures.get("more_training"), *_CAPTIONS["more_training"], "more_training")
+    page.picture(figures.get("more_training"), _CAPTIONS["more_training"], "more_training")
     page.table(tables.gains_table(analysis))
     page.heading("Equal compute")
     page.table(tables.equal_cost_table(analysis))
@@ -171,15 +163,14 @@ def _write(page: Page, results: str, analysis: Analysis, target: Path) -> list[P
     return [*(target / name for name in texts), *page.write(target)]
 
 
-def _read_test_images(findings: Findings) -> TestImages | tuple[()] | None:
+def _read_test_images(findings: Findings) -> TestImages | None:
     """Predictions and test images of the models in the answer, at the largest training-set size.
 
-    Returns:
-        nothing if accuracies are on validation images; None if predictions or images are missing or have changed.
+    None if accuracies are on validation images, or if predictions or images are missing or have changed.
     """
     results = _answer_results(findings)
     if any(result.scores.scored_on is not ScoredOn.TEST for result in results):
-        return ()
+        return None
     cells, tests = list[RunPredictions](), dict[str | None, LabelledImages]()
     try:
         pool = open_experiment_data(findings.folder, results[0].data)
@@ -206,15 +197,14 @@ def _add_images(page: Page, findings: Findings, images: TestImages) -> None:
     first_members = [members[0] for members in group_entries(shown).values()]
     if examples := choose_examples(first_members):
         caption = f"Randomly chosen test images that only one model, or none, classifies correctly; {size}, first seed."
-        alt = "test images with their class and the prediction of each model"
-        page.picture(examples_figure(examples, first_members, test), caption, alt, "pictures", ("png", "svg"))
+        page.picture(examples_figure(examples, first_members, test), caption, "pictures", ("png", "svg"))
     caption = f"Accuracy by class with {size}, mean over seeds. The class with the largest difference is on top."
-    page.picture(classes_figure(classes, page.styles), caption, "accuracy of each model by class", "classes")
+    page.picture(classes_figure(classes, page.styles), caption, "classes")
     if len(test.class_names) <= MAX_CLASSES:
         counts = {name: confusion(members, len(test.class_names)) for name, members in groups.items()}
         caption = f"Confusion matrices with {size}, in percent of the true class, over all seeds."
         figure = confusion_figure(counts, test.class_names)
-        page.picture(figure, caption, "confusion matrix of each model", "confusion")
+        page.picture(figure, caption, "confusion")
     page.table(classes_table(classes, f"Accuracy by class with {size}, mean over seeds"))
 
 

@@ -146,13 +146,12 @@ def answer_page(analysis: Analysis, urgent: Sequence[str] = ()) -> Page:
     lead = [*answer.alerts[:1], recommendation, *answer.alerts[1:]]  # the details of an alert after the recommendation
     page = Page(answer.title, lead, styles=styles, assets=["experiment.css"])
     page.template("answer.html", answer=answer)
-    caption = "Mean accuracy with 95 % intervals. Small dots are single seeds, failed runs included."
+    caption = "Mean test accuracy with 95 % intervals. Small dots are single seeds, failed runs included."
     if len(analysis.models) > MAX_CURVES_WITH_INTERVALS and len(analysis.sizes) > 1:
         caption = "Mean accuracy. The two models of the table have 95 % intervals, and small dots for single seeds."
     if shows_chance(analysis):
         caption += " Dashed: the accuracy of always predicting the most frequent class."
-    alt = "test accuracy of each model against the number of training images"
-    page.picture(accuracy_curves(analysis), caption, alt, "learning_curves")
+    page.picture(accuracy_curves(analysis), caption, "learning_curves")
     page.template("outlook.html", answer=answer, warnings=[*urgent, *answer.warnings][:MAX_WARNINGS])
     return page
 

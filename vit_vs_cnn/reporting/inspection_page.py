@@ -97,7 +97,7 @@ def write_inspection_page(
         _add_scores(page, inspection.scores)
     page.heading("Maps side by side")
     caption = "Maps over images: blue for the smallest value of a map, yellow for the largest."
-    page.picture(overlay_figure(inspection.images, networks), caption, caption, "sheet_0", ["png"])
+    page.picture(overlay_figure(inspection.images, networks), caption, "sheet_0", ["png"])
     return page.write(folder)
 
 

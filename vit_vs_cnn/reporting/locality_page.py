@@ -44,7 +44,7 @@ def locality_page(locality: Locality) -> Page:
     page.table(layer_table(locality))
     page.heading("Figures")
     caption = "Mean attention distance of every head by depth, with that of uniform attention."
-    page.picture(attention_distances(locality.layers, heads), caption, caption, "attention_distances")
+    page.picture(attention_distances(locality.layers, heads), caption, "attention_distances")
     values = {"images": locality.images[0], "held_out": locality.images[1], **locality.to_dict()}
     page.files["locality.json"] = json.dumps(values, indent=1) + "\n"
     return page
@@ -139,16 +139,13 @@ def study_page(analysis: Analysis, study: Locality, order: Sequence[str]) -> Pag
     page = Page(study.title, [lead], styles=assign_styles(order))
     page.heading("Accuracy")
     caption = "Accuracy on the test images with 95 % intervals."
-    page.picture(accuracy_curves(analysis), caption, "Accuracy of every contender", "accuracy")
+    page.picture(accuracy_curves(analysis), caption, "accuracy")
     page.heading("Before and after training")
     page.bullets([f"{name}: {meaning}" for name, meaning in SUMMARY_MEASURES.items()])
     page.table(study_table(study.layers, order))
     for measure, meaning in SUMMARY_MEASURES.items():
-        figure, alt = (
-            before_and_after_figure(study.layers, order, measure),
-            f"{measure} by layer, before and after training",
-        )
-        page.picture(figure, f"{measure}: {meaning}.", alt, f"layers_{measure}")
+        figure = before_and_after_figure(study.layers, order, measure)
+        page.picture(figure, f"{measure} by layer, before and after training: {meaning}.", f"layers_{measure}")
     page.files["locality.json"] = json.dumps(study.to_dict(), indent=1) + "\n"
     return page
 

@@ -78,19 +78,19 @@ class Page:
         markup = _draw("table", table, self.styles)
         if rows > _MAX_OPEN_ROWS:
             markup = _draw("details", f"{table.title}: {rows} rows", markup)
-        if table.note:
-            markup += _draw("text", table.note, True)
+        more = f"The first {rows} of {len(table.rows):,} rows; all are in tables/{table.name}.csv."
+        for note in filter(None, (table.note, more if rows < len(table.rows) else "")):
+            markup += _draw("text", note, True)
         self._add(markup)
         if table.name:
             self.files[f"tables/{table.name}.csv"] = table.to_csv()
 
     def picture(
-        self, figure: "Figure | None", caption: str, alt: str, name: str, formats: Sequence[str] = ("svg", "png")
+        self, figure: "Figure | None", caption: str, name: str, formats: Sequence[str] = ("svg", "png")
     ) -> None:
         """Add a figure, if there is one, and its files.
 
         Arguments:
-            alt: alternative text.
             formats: formats of the files; the page shows the first one, an SVG with inverted colours in dark mode.
         """
         if figure is not None:
@@ -99,7 +99,7 @@ class Page:
             contents = render_figure(figure, name, formats)
             self.files |= {f"figures/{name}.{suffix}": data for suffix, data in contents.items()}
             width, height = (round(96 * inches) for inches in figure.get_size_inches())  # in CSS pixels
-            self._add(_picture(contents[formats[0]], (width, height), caption, alt))
+            self._add(_picture(contents[formats[0]], (width, height), caption, caption))
 
     def gallery(self, pictures: Sequence[tuple[bytes, str, str]], width: int) -> None:
         """Add pictures side by side: PNG, caption and alternative text of each; ``width`` is the smallest in pixels."""

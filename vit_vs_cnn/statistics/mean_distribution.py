@@ -247,12 +247,7 @@ def difference_over_seeds(
         seed_variance: variance of a single seed's difference, for example pooled over training-set sizes; by default
             estimated from these seeds.
         test_train_ratio: see ``mean_over_seeds``.
-
-    Raises:
-        ValueError: the models are paired and have different numbers of seeds.
     """
-    if paired and len(first) != len(second):
-        raise ValueError(f"paired seeds: expected equal numbers, got {len(first)} and {len(second)}")
     accuracies = (first.accuracy, second.accuracy)
     mean, images = accuracies[0] - accuracies[1], min(first.image_count, second.image_count)
     differences = first - second if paired else None

@@ -45,7 +45,8 @@ class ConvolutionFit:
     """
 
     def __init__(self, kernel_size: int, *, padding: Padding = "valid") -> None:
-        self.kernel_size, self.padding = kernel_size, padding
+        self.kernel_size = kernel_size
+        self.padding: Padding = padding
         self.sums: list[Tensor] = []
         self.rows, self.in_channels = 0, 0
 

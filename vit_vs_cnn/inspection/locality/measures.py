@@ -6,25 +6,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from vit_vs_cnn.errors import InputError
-
 Weights = Float[Tensor, "batch heads tokens tokens"]
 
 
 def patch_weights(
     weights: Weights, grid_size: tuple[int, int], extra_tokens: int
 ) -> Float[Tensor, "batch heads patches patches"]:
-    """Weights between patches in float64. Rows sum to one; a row that attends to extra tokens alone is zero.
-
-    Raises:
-        InputError: weights of another number of tokens.
-    """
-    tokens = extra_tokens + grid_size[0] * grid_size[1]
-    if weights.shape[-2:] != (tokens, tokens):
-        raise InputError(
-            f"weights must be {tokens} x {tokens} for a grid of {grid_size[0]} x {grid_size[1]} and {extra_tokens} "
-            f"extra tokens, but are {weights.shape[-2]} x {weights.shape[-1]}"
-        )
+    """Weights between patches in float64. Rows sum to one; a row that attends to extra tokens alone is zero."""
     patches = weights[:, :, extra_tokens:, extra_tokens:].double()
     total = patches.sum(dim=-1, keepdim=True)
     return patches / total.masked_fill(total == 0, 1.0)

@@ -76,14 +76,12 @@ def measure_locality(
         - ``accuracy_lost_3``: accuracy that the network loses by that convolution in place of the layer.
 
     Raises:
-        InputError: a network without attention layers, or no images.
+        InputError: a network without attention layers.
     """
     if not (layers := find_attention_layers(network)):
         raise InputError(
             f"{type(network).__name__} is not a VisionTransformer, so it has no attention layers to measure"
         )
-    if not len(images) or not len(held_out):
-        raise InputError("images: at least one is needed to measure on, and one held out")
     like = next(network.parameters())
     data, truth = (images.to(like).split(BATCH_SIZE), held_out.to(like).split(BATCH_SIZE)), labels.to(like.device)
     with evaluation_mode(network):
@@ -200,14 +198,6 @@ def measure_network(
     return measure_locality(unwrap(wrapped), fitted, held_out, images[1].labels, summary_only=summary_only)
 
 
-def restore_initial_network(trained: TrainedNetwork, pool: ExperimentData) -> nn.Module:
-    """The network before its first step: initialised from its seed, or from its start weights."""
-    cell = trained.cell
-    network = prepare_network(cell, pool.draw(cell.train_size, cell.seed)).network
-    load_start_weights(cell, network)
-    return network.eval()
-
-
 def study_locality(
     folder: Path, *, count: int, held_out: int, root: Path | None = None, trust: bool = False
 ) -> Iterator[list[Row]]:
@@ -221,7 +211,9 @@ def study_locality(
             continue
         cell, images = trained.cell, select_images(trained.cell, pool, count=count, held_out=held_out)
         after, _ = measure_network(trained, images, summary_only=True)
-        before, _ = measure_network(trained, images, restore_initial_network(trained, pool), summary_only=True)
+        initial = prepare_network(cell, pool.draw(cell.train_size, cell.seed)).network
+        load_start_weights(cell, initial)
+        before, _ = measure_network(trained, images, initial.eval(), summary_only=True)
         rows = [
             {"contender": cell.contender, "train_size": cell.train_size, "seed": cell.seed, "layer": n}
             for n in after["layer"]

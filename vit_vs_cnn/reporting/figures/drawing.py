@@ -18,7 +18,7 @@ from matplotlib.category import StrCategoryFormatter
 from matplotlib.figure import Figure
 from matplotlib.font_manager import fontManager
 from matplotlib.text import Text
-from matplotlib.ticker import AutoLocator, FixedFormatter, FuncFormatter
+from matplotlib.ticker import FixedFormatter, FuncFormatter
 
 from vit_vs_cnn.files import atomic_write
 from vit_vs_cnn.reporting.style import DPI
@@ -32,17 +32,6 @@ FALLBACK_FONTS = (
     *("Noto Sans Arabic", "Noto Sans Devanagari", "Noto Sans Thai", "Noto Sans Hebrew", "Nirmala UI", "Leelawadee UI"),
     *("Segoe UI Emoji", "Noto Emoji", "Arial Unicode MS", "Unifont"),
 )
-
-
-class PercentLocator(AutoLocator):
-    """Tick locator for percentages: the axis extends at most a little beyond 0 and 100."""
-
-    def view_limits(self, dmin: float, dmax: float) -> tuple[float, float]:
-        low, high = super().view_limits(dmin, dmax)
-        if high - low < 2:  # less than two percentage points: all values are about the same
-            low, high = low - 1, high + 1
-        room = 0.03 * (min(high, 100) - max(low, 0))
-        return max(low, -room), min(high, 100 + room)
 
 
 class Drawing(Figure):
@@ -110,22 +99,14 @@ def error_bars_in_percent(estimates: Sequence[Estimate]) -> tuple[np.ndarray, np
 def render_figure(
     figure: Figure, name: str = "page", formats: Sequence[str] = ("svg",), *, dpi: int = DPI
 ) -> dict[str, bytes]:
-    """Render a figure in some formats with one layout. The same figure and name give the same bytes."""
+    """Render a figure in some formats. The same figure and name give the same bytes."""
     set_fallback_fonts(figure)
-    engine, contents = figure.get_layout_engine(), {}
-    with ignore_glyph_warnings():
-        if engine is not None:
-            engine.execute(figure)
-        with mpl.rc_context({"figure.autolayout": False, "figure.constrained_layout.use": False}):
-            figure.set_layout_engine(None)
-    try:
-        for suffix in formats:
-            file, metadata = io.BytesIO(), {"Date": None} if suffix == "svg" else None
-            with ignore_glyph_warnings(), mpl.rc_context({"svg.hashsalt": name}):
-                figure.savefig(file, format=suffix, dpi=dpi, metadata=metadata, facecolor="white")
-            contents[suffix] = file.getvalue()
-    finally:
-        figure.set_layout_engine(engine)
+    contents = {}
+    for suffix in formats:
+        file, metadata = io.BytesIO(), {"Date": None} if suffix == "svg" else None
+        with ignore_glyph_warnings(), mpl.rc_context({"svg.hashsalt": name}):
+            figure.savefig(file, format=suffix, dpi=dpi, metadata=metadata, facecolor="white")
+        contents[suffix] = file.getvalue()
     return contents
 
 
