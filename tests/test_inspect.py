@@ -28,7 +28,7 @@ from vit_vs_cnn.inspection.inspect import (
     select_images,
     select_methods,
 )
-from vit_vs_cnn.reporting.figures.heatmaps import describe_prediction
+from vit_vs_cnn.reporting.inspection_page import describe_prediction
 from vit_vs_cnn.runs.trained_network import open_network
 from vit_vs_cnn.training.checkpoints import CheckpointInfo
 

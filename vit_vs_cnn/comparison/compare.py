@@ -278,10 +278,11 @@ def _calibration(entry: TestedEntry, report_progress: Callable[[str], None]) -> 
     predictions, trained = entry.predictions, entry.trained
     if predictions.computed_logits is None:
         predictions = predict(trained.network, entry.test, trained.normalise, what=entry.name)
-    if entry.validation is None:
-        return compare_calibration(predictions.logits, predictions.labels)
-    validation = predict(trained.network, entry.validation, trained.normalise, what=entry.name)
-    return compare_calibration(predictions.logits, predictions.labels, validation.logits, validation.labels)
+    held_out = None
+    if entry.validation is not None:
+        validation = predict(trained.network, entry.validation, trained.normalise, what=entry.name)
+        held_out = validation.logits, validation.labels
+    return compare_calibration(predictions.logits, predictions.labels, held_out)
 
 
 def calibration_scores(
@@ -306,20 +307,19 @@ def calibration_scores(
 def compare_calibration(
     logits: Float[Tensor, "count classes"],
     labels: Int64[Tensor, "count"],
-    validation_logits: Float[Tensor, "held classes"] | None = None,
-    validation_labels: Int64[Tensor, "held"] | None = None,
+    held_out: tuple[Float[Tensor, "held classes"], Int64[Tensor, "held"]] | None = None,
 ) -> list[CalibrationScores]:
     """Scores on test images without a temperature, and with one that is fitted on validation images alone.
 
+    Fewer validation images than ``MIN_VALIDATION_IMAGES`` fit no temperature, so there is one score only.
+
     Arguments:
-        validation_logits, validation_labels: of images that were neither trained nor tested on, or None. Fewer than
-            ``MIN_VALIDATION_IMAGES`` fit no temperature, so there is one score only.
+        held_out: logits and labels of images that were neither trained nor tested on.
     """
     scores = [calibration_scores(logits, labels)]
-    if validation_logits is None or validation_labels is None or len(validation_labels) < MIN_VALIDATION_IMAGES:
+    if held_out is None or len(held_out[1]) < MIN_VALIDATION_IMAGES:
         return scores
-    temperature = fit_temperature(validation_logits, validation_labels)
-    return [*scores, calibration_scores(logits, labels, temperature, len(validation_labels))]
+    return [*scores, calibration_scores(logits, labels, fit_temperature(*held_out), len(held_out[1]))]
 
 
 def _corruptions(

@@ -14,12 +14,13 @@ import numpy as np
 import pandas
 import torch
 from jaxtyping import Float, UInt8
+from matplotlib.figure import Figure
 from PIL import Image
 from rich.console import Console
 from torch import Tensor
 
 from vit_vs_cnn.console import format_count, join_names
-from vit_vs_cnn.inspection.inspect import Inspection, NetworkInspection
+from vit_vs_cnn.inspection.inspect import InspectedImages, Inspection, NetworkInspection
 from vit_vs_cnn.inspection.map_scores import (
     BASELINE_METHODS,
     MAX_RANDOMIZATION_IMAGES,
@@ -29,10 +30,9 @@ from vit_vs_cnn.inspection.map_scores import (
 from vit_vs_cnn.inspection.randomized_weights import NUM_SHUFFLES, STAGE_ALL_WEIGHTS
 from vit_vs_cnn.inspection.saliency import resize_maps
 from vit_vs_cnn.models.input_wrappers import has_center_crop
-from vit_vs_cnn.reporting.figures.drawing import as_rgb
-from vit_vs_cnn.reporting.figures.heatmaps import overlay_figure
+from vit_vs_cnn.reporting.figures.drawing import as_rgb, make_axes, wrap_text
 from vit_vs_cnn.reporting.page import Page
-from vit_vs_cnn.reporting.style import assign_styles
+from vit_vs_cnn.reporting.style import COLOUR_MAP, assign_styles
 from vit_vs_cnn.reporting.table import Table, print_lines, print_tables
 
 #: Largest size of the page without figures, and the share of it for weights, images and maps.
@@ -42,6 +42,10 @@ WEIGHT_STEPS, SCALE_STEPS = 255, 65535
 #: Largest number of rows and of columns of a map; larger maps are reduced by averaging.
 MAX_MAP_SIZE = 56
 COLOUR_MAPS = ("viridis", "cividis")
+#: Number of images side by side.
+COLUMNS = 8
+#: Opacity of a map over an image at the smallest and at the largest value of the map.
+OVERLAY_OPACITY_RANGE = (0.2, 0.75)
 #: Absolute rank correlation after a shuffle from which on a map counts as unchanged.
 MAX_CORRELATION_OF_SENSITIVE_MAP = 0.5
 #: Methods that the page computes in the browser, for any token.
@@ -323,3 +327,39 @@ def _page_limits(inspection: Inspection, count: int, max_error: float) -> str:
             f"The patches of {join_names(cropped)} cover the middle of an image, but are drawn over all of it."
         )
     return " ".join(sentences)
+
+
+def overlay_figure(images: InspectedImages, networks: Sequence[NetworkInspection]) -> Figure:
+    """Figure of the first images side by side; below each image the maps of all networks, with their scores."""
+    rows = [(network, maps) for network in networks for maps in network.methods]
+    count = min(COLUMNS, len(images.data))
+    figure, axes = make_axes(1.4 * count + 0.8, 1.85 * (1 + len(rows)) + 0.2, count, 1 + len(rows), has_axes=False)
+    for column, image in enumerate(images.data.images[:count]):
+        pixels = as_rgb(image) / 255
+        axes[column].imshow(pixels, interpolation="nearest")
+        axes[column].set_title(wrap_text(images.label(column) or "class not known"), fontsize=7)
+        for axis, (network, maps) in zip(axes[count + column :: count], rows, strict=True):
+            axis.imshow(overlay(pixels, maps.maps[column]), interpolation="nearest")
+            score = f"deletion {float(maps.deletion[column]):.2f} ({maps.relative_deletion(column):+.0%})"
+            axis.set_title(f"{wrap_text(describe_prediction(images, network, column))}\n{score}", fontsize=6.5)
+    for axis, (network, maps) in zip(axes[count::count], rows, strict=True):
+        axis.set_ylabel(f"{wrap_text(network.name)}\n{wrap_text(maps.label)}", fontsize=7)
+    return figure
+
+
+def describe_prediction(images: InspectedImages, network: NetworkInspection, index: int) -> str:
+    """Text with the predicted class, its probability, and whether it is right."""
+    predicted, label = int(network.predicted[index]), images.label(index)
+    name = images.data.class_names[predicted]
+    right = "" if label is None else " (right)" if label == name else " (wrong)"
+    return f"{name} {network.probabilities[index, predicted]:.0%}{right}"
+
+
+def overlay(pixels: Float[np.ndarray, "rows cols 3"], values: Tensor) -> Float[np.ndarray, "rows cols 3"]:
+    """Map over the grey image, scaled from its smallest to its largest value; larger values are more opaque."""
+    heat = resize_maps(values[None].float(), (pixels.shape[0], pixels.shape[1]))[0].cpu().numpy()
+    heat = (heat - heat.min()) / max(heat.max() - heat.min(), 1e-30)
+    grey = np.repeat(pixels @ np.array([[0.299], [0.587], [0.114]]), 3, axis=2)
+    low, high = OVERLAY_OPACITY_RANGE
+    opacity = (low + (high - low) * heat)[..., None]
+    return np.clip((1 - opacity) * grey + opacity * mpl.colormaps[COLOUR_MAP](heat)[..., :3], 0, 1)

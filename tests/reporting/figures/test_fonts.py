@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from tests.reporting.inspected import looked, shown, vit
 from vit_vs_cnn.reporting.figures import drawing
 from vit_vs_cnn.reporting.figures.drawing import save_figure
-from vit_vs_cnn.reporting.figures.heatmaps import overlay_figure
+from vit_vs_cnn.reporting.inspection_page import overlay_figure
 from vit_vs_cnn.reporting.page import Page
 
 pytestmark = pytest.mark.usefixtures("real_figures")

@@ -1,24 +1,14 @@
-"""Heat maps: grids of attention matrices, and maps over images."""
+"""Grids of heat maps of attention matrices."""
 
 from collections.abc import Sequence
 
-import matplotlib as mpl
 import numpy as np
 import torch
-from jaxtyping import Float
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from torch import Tensor
 
-from vit_vs_cnn.inspection.inspect import InspectedImages, NetworkInspection
-from vit_vs_cnn.inspection.saliency import resize_maps
-from vit_vs_cnn.reporting.figures.drawing import Drawing, as_rgb, make_axes, wrap_text
+from vit_vs_cnn.reporting.figures.drawing import Drawing
 from vit_vs_cnn.reporting.style import COLOUR_MAP
-
-#: Number of images side by side.
-COLUMNS = 8
-#: Opacity of a map over an image at the smallest and at the largest value of the map.
-OVERLAY_OPACITY_RANGE = (0.2, 0.75)
 
 
 def attention_heatmaps(
@@ -69,39 +59,3 @@ def attention_heatmaps(
     if title is not None:
         figure.suptitle(title, fontsize=11)
     return figure
-
-
-def overlay_figure(images: InspectedImages, networks: Sequence[NetworkInspection]) -> Figure:
-    """Figure of the first images side by side; below each image the maps of all networks, with their scores."""
-    rows = [(network, maps) for network in networks for maps in network.methods]
-    count = min(COLUMNS, len(images.data))
-    figure, axes = make_axes(1.4 * count + 0.8, 1.85 * (1 + len(rows)) + 0.2, count, 1 + len(rows), has_axes=False)
-    for column, image in enumerate(images.data.images[:count]):
-        pixels = as_rgb(image) / 255
-        axes[column].imshow(pixels, interpolation="nearest")
-        axes[column].set_title(wrap_text(images.label(column) or "class not known"), fontsize=7)
-        for axis, (network, maps) in zip(axes[count + column :: count], rows, strict=True):
-            axis.imshow(overlay(pixels, maps.maps[column]), interpolation="nearest")
-            score = f"deletion {float(maps.deletion[column]):.2f} ({maps.relative_deletion(column):+.0%})"
-            axis.set_title(f"{wrap_text(describe_prediction(images, network, column))}\n{score}", fontsize=6.5)
-    for axis, (network, maps) in zip(axes[count::count], rows, strict=True):
-        axis.set_ylabel(f"{wrap_text(network.name)}\n{wrap_text(maps.label)}", fontsize=7)
-    return figure
-
-
-def describe_prediction(images: InspectedImages, network: NetworkInspection, index: int) -> str:
-    """Text with the predicted class, its probability, and whether it is right."""
-    predicted, label = int(network.predicted[index]), images.label(index)
-    name = images.data.class_names[predicted]
-    right = "" if label is None else " (right)" if label == name else " (wrong)"
-    return f"{name} {network.probabilities[index, predicted]:.0%}{right}"
-
-
-def overlay(pixels: Float[np.ndarray, "rows cols 3"], values: Tensor) -> Float[np.ndarray, "rows cols 3"]:
-    """Map over the grey image, scaled from its smallest to its largest value; larger values are more opaque."""
-    heat = resize_maps(values[None].float(), (pixels.shape[0], pixels.shape[1]))[0].cpu().numpy()
-    heat = (heat - heat.min()) / max(heat.max() - heat.min(), 1e-30)
-    grey = np.repeat(pixels @ np.array([[0.299], [0.587], [0.114]]), 3, axis=2)
-    low, high = OVERLAY_OPACITY_RANGE
-    opacity = (low + (high - low) * heat)[..., None]
-    return np.clip((1 - opacity) * grey + opacity * mpl.colormaps[COLOUR_MAP](heat)[..., :3], 0, 1)
