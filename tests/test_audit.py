@@ -18,7 +18,7 @@ from vit_vs_cnn.cli import main
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.data.near_duplicates import find_copies
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.reporting.audit_report import METHOD_DESCRIPTION
+from vit_vs_cnn.reporting.page import read_asset
 from vit_vs_cnn.runs.audit import Audit
 
 NASTY = "copy <script>alert(1)<_script>\n\x1b[31m.png"
@@ -115,13 +115,13 @@ def test_what_the_page_says_of_pairs_is_what_was_measured():
     record = (Path(__file__).parents[1] / "results" / "near_duplicates" / "near_duplicates.txt").read_text()
     unsure = re.findall(r"below a similarity of 0\.8: .*, (\d+) of (\d+)", record)
     same, judged = (sum(map(int, column)) for column in zip(*unsure, strict=True))
-    assert f"of {judged} such pairs of photographs (CIFAR), {same} were one scene" in METHOD_DESCRIPTION
+    description = read_asset("about_audit.html")
+    assert f"of {judged} such pairs of photographs (CIFAR), {same} were one scene" in description
     drawn = re.search(r"([\d,]+) drawn images: (\d+) pairs, all false, similarity (\S+) to (\S+)", record)
     assert drawn is not None
     images, pairs, low, high = drawn.groups()
     assert (
-        f"of {pairs} pairs among {images} synthetic images, with similarities of {low} to {high}, none"
-        in METHOD_DESCRIPTION
+        f"of {pairs} pairs among {images} synthetic images, with similarities of {low} to {high}, none" in description
     )
 
 

@@ -24,7 +24,7 @@ SMALL = {
 #: What these show is shown by others, too.
 SLOW = {"05_vision_transformer", "06_attention_is_convolution", "07_how_much_data", "08_where_does_it_look"}
 #: What writes pages and figures: tested elsewhere, and more than half of a small notebook's time.
-PAGES = (*("experiment_page.write_experiment_page", "page.Page.write", "inspection_page._add_figures"),)
+PAGES = (*("experiment_page.write_experiment_page", "page.Page.write", "page.Page.picture"),)
 
 
 @pytest.fixture(params=sources(), ids=lambda path: path.stem)

@@ -519,8 +519,8 @@ def locality(
 ) -> "Locality":
     """Measure how similar the attention layers of a network are to convolutions.
 
-    Reports where and how far each head attends, how much of each layer a fitted convolution explains, and the
-    accuracy with the convolution in its place. Test images are not used.
+    Reports how far each head attends, how much of each layer a fitted convolution explains, and the accuracy with the
+    convolution in its place. Test images are not used.
 
     Arguments:
         path: a checkpoint, the folder of a run, or of an experiment: all its networks, before and after training.

@@ -221,10 +221,9 @@ def _print_findings(findings: Any) -> None:
 
 def _print_accuracies(results: Any, analysis: Any) -> None:
     from vit_vs_cnn.reporting.experiment_tables import accuracy_table
-    from vit_vs_cnn.reporting.style import assign_styles
     from vit_vs_cnn.reporting.table import print_tables
 
-    print_tables([accuracy_table(analysis, results)], _console(), assign_styles(analysis.display_names))
+    print_tables([accuracy_table(analysis, results)], _console())
 
 
 def _print_tune(experiment: Any) -> None:

@@ -79,4 +79,4 @@ def given_answers(
     what = {"seed": seed, "network": nn.Identity(), "subset": subset, "config": {}}
     one = entry(Path("nowhere"), group, result=make_result(trials=trials), **what)
     predictions = Predictions.from_logits(logits, labels, [str(i) for i in range(len(labels))])
-    return TestedEntry(**vars(one), predictions=predictions, evaluations=1, is_reused=False)
+    return TestedEntry(**vars(one), predictions=predictions)

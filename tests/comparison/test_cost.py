@@ -25,7 +25,6 @@ def test_peak_memory_is_that_of_a_gpu_and_not_known_on_a_cpu():
 
 
 def test_cost_counts_and_times_every_network(tmp_path):
-    (tmp_path / "a.ckpt").write_bytes(bytes(1234))
     networks = {
         name: entry(tmp_path, seed=seed, path=tmp_path / f"{name}.ckpt").trained for seed, name in enumerate("ab")
     }
@@ -34,8 +33,6 @@ def test_cost_counts_and_times_every_network(tmp_path):
     one = costs.loc["a"]
     assert one.parameters == 5 * 27 + 5 + 11 * 45 + 11 + 22 + 77 + 7
     assert one.macs == 16 * 24 * 5 * 27 + 8 * 12 * 11 * 45 + 77
-    assert one.weight_bytes == 4 * (one.parameters + 22) + 8
-    assert [*costs["file_bytes"]] == [1234, None]
     assert 0 < one.latency_p50 <= one.latency_p95
     assert list(one.throughput) == [1, 4]
     assert one.throughput[one.best_batch] == max(one.throughput.values())

@@ -34,20 +34,19 @@ def test_only_settings_that_differ_are_listed_with_every_value():
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"train_size": 1000}, "different numbers of images: train_size (a 500, b 1000)"),
-        ({"budget": {"steps": 800, "epochs": None}}, "different budgets: budget.steps (a 400, b 800)"),
-        ({"trainer": {"precision": "bf16-mixed"}}, "different precision"),
-        ({"contender": {**BASE["contender"], "ema_half_life": 0.02}}, "averaging of weights"),
+        ({"train_size": 1000}, "their training differs in train_size (a 500, b 1000)"),
+        ({"budget": {"steps": 800, "epochs": None}}, "budget.steps (a 400, b 800)"),
+        ({"trainer": {"precision": "bf16-mixed"}}, "trainer.precision (a -, b bf16-mixed)"),
+        ({"contender": {**BASE["contender"], "ema_half_life": 0.02}}, "ema_half_life (a None, b 0.02)"),
         (
             {"contender": {**BASE["contender"], "augmentation": {"flip": True, "mixup": 0.8}}},
-            "augmentations differ: contender.augmentation.mixup (a 0.0, b 0.8)",
+            "contender.augmentation.mixup (a 0.0, b 0.8)",
         ),
     ],
 )
 def test_what_makes_a_comparison_unfair_is_said(tmp_path, changes, says):
     entries = [entry(tmp_path, "a", config=BASE), entry(tmp_path, "b", config=_with(**changes))]
-    (warning,) = unfair_differences(entries, {})
-    assert says in warning
+    assert says in "; ".join(unfair_differences(entries, {}))
 
 
 def test_another_model_is_a_difference_and_no_warning(tmp_path):
@@ -57,17 +56,14 @@ def test_another_model_is_a_difference_and_no_warning(tmp_path):
     assert list(list_differences(entries)) == ["contender.model.name", "recipe"]
 
 
-def test_unequal_trials_seeds_subsets_and_repeated_tests_are_said(tmp_path):
+def test_unequal_trials_and_repeated_tests_are_said(tmp_path):
     entries = [entry(tmp_path, "a"), entry(tmp_path, "b", result=make_result(trials=7), subset="other")]
     warnings = unfair_differences(entries, {"a-s0": 1, "b-s0": 3})
     assert any(
         "unequal care (a one trial; b best of 7 trials), so the models allow no conclusion" in w for w in warnings
     )
-    assert any("different subsets" in w for w in warnings)
     (repeated,) = [w for w in warnings if "tested" in w]
     assert repeated.endswith("included: b-s0 3 times")
-    others = [entry(tmp_path, "a"), entry(tmp_path, "b", seed=1)]
-    assert any("different seeds" in w for w in unfair_differences(others, {}))
 
 
 def test_a_network_of_unknown_origin_is_said_to_be(tmp_path):

@@ -169,7 +169,7 @@ class Grouped(nn.Module):
         (timm.create_model("resnet10t", num_classes=3), "ResNet has no attention weights"),
         (timm.create_model("convnext_atto", num_classes=3), "ConvNeXt has no attention weights"),
         (timm.create_model("mixer_s32_224", img_size=32, num_classes=3), "MlpMixer has no attention weights"),
-        (Windowed(), "Windowed attends within windows"),
+        (Windowed(), "Windowed does not state its numbers of rows"),
         (Grouped(), "without heads"),
         (Sequence(), "is not a supported Vision Transformer"),
         (timm_vit(global_pool="max").float(), "pools its tokens by 'max'"),

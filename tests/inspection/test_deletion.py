@@ -4,7 +4,6 @@ import pytest
 import torch
 from torch import nn
 
-from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.inspection.deletion import FILLS, DeletionTest, area_under_curve, replacement_images
 from vit_vs_cnn.inspection.saliency import descending_ranks, image_noise
 
@@ -60,14 +59,6 @@ def test_a_fill_keeps_the_mean_and_is_a_function_of_the_image(fill):
         assert (background.std(dim=(2, 3)) < 0.4 * images.std(dim=(2, 3))).all()
     if fill == "noise":
         torch.testing.assert_close(background.std(dim=(2, 3)), images.std(dim=(2, 3)), rtol=0.2, atol=0.0)
-
-
-def test_fills_and_grids_that_there_are_not_are_refused():
-    zeros = torch.zeros(3, dtype=torch.long)
-    with pytest.raises(InputError, match='fill is "grey"; allowed: mean, blur, noise'):
-        replacement_images(_images(), "grey")
-    with pytest.raises(InputError, match=r"grid_size is \(16, 16\); allowed: no finer than the images"):
-        DeletionTest(nn.Flatten(), torch.rand(3, 3, 8, 8), zeros, grid_size=(16, 16))
 
 
 def test_ranks_are_those_of_a_sort_and_ties_fall_where_the_noise_says():

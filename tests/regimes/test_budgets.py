@@ -8,7 +8,7 @@ import pytest
 from tests.regimes.tables import PLAN, budget_grid, with_predictions
 from tests.results import changed
 from vit_vs_cnn.regimes.analysis import analyze
-from vit_vs_cnn.regimes.budgets import BudgetResults, CostKind
+from vit_vs_cnn.regimes.budgets import BudgetResults
 from vit_vs_cnn.statistics.mean_distribution import SeedScores, difference_over_seeds
 from vit_vs_cnn.statistics.pair_comparison import Conclusion, ObstacleKind
 from vit_vs_cnn.statistics.significance import holm
@@ -17,8 +17,8 @@ MACS = {"resnet": 400, "vit": 100}
 FOUR_TIMES = budget_grid({("resnet", 100): 0.5, ("resnet", 400): 0.7, ("vit", 100): 0.4, ("vit", 400): 0.6}, macs=MACS)
 
 
-def at_equal_cost(results, correct=None, *, cost=CostKind.FLOPS):
-    (found,) = (one for one in BudgetResults(results, correct).equal_cost("resnet", "vit") if one.cost is cost)
+def at_equal_cost(results, correct=None):
+    (found,) = BudgetResults(results, correct).equal_cost("resnet", "vit")
     return found
 
 
@@ -61,13 +61,11 @@ def test_budget_interacts_with_the_model_where_their_difference_changed(late, is
 
 
 def test_at_equal_flops_the_short_runs_of_the_costlier_model_are_compared():
-    steps, flops = (at_equal_cost(FOUR_TIMES, cost=cost) for cost in CostKind)
-    assert (steps.ratio, steps.is_unequal, steps.is_interpolated) == (1.0, False, False)
-    assert (flops.ratio, flops.is_unequal) == (4.0, True)
-    assert flops.difference is not None and steps.difference is not None
+    flops = at_equal_cost(FOUR_TIMES)
+    assert flops.ratio == 4.0 and flops.difference is not None
     expected = accuracies(FOUR_TIMES, "resnet", 100) - accuracies(FOUR_TIMES, "vit", 400)
     assert flops.difference.value == pytest.approx(expected.mean())
-    assert flops.difference.high < 0 < steps.difference.low
+    assert flops.difference.high < 0
 
 
 def test_between_two_budgets_scores_are_interpolated_by_the_logarithm_of_the_cost():
@@ -79,7 +77,7 @@ def test_between_two_budgets_scores_are_interpolated_by_the_logarithm_of_the_cos
     }
     share = np.log(3) / np.log(9)  # 300 steps
     mixed = (1 - share) * rows["resnet-100"] + share * rows["resnet-900"]
-    assert one.is_interpolated and one.difference is not None
+    assert one.difference is not None
     expected = difference_over_seeds(
         SeedScores.from_correct(mixed), SeedScores.from_correct(rows["vit-900"])
     ).interval()
@@ -94,22 +92,19 @@ def test_two_budgets_of_equal_cost_are_no_division_by_zero():
     assert difference is not None and difference.value == pytest.approx(-0.1, abs=0.005)
 
 
-@pytest.mark.parametrize(
-    ("macs", "is_known"), [({"resnet": 400, "vit": 100}, False), ({"resnet": 124, "vit": 100}, True)]
-)
-def test_without_shorter_runs_only_nearly_equal_compute_is_compared(macs, is_known):
-    one = at_equal_cost(budget_grid({("resnet", 400): 0.7, ("vit", 400): 0.6}, macs=macs))
-    assert ((one.difference is not None), one.is_unequal) == (is_known, not is_known)
+def test_without_shorter_runs_the_difference_is_unknown_and_nearly_equal_compute_is_not_listed():
+    table = {("resnet", 400): 0.7, ("vit", 400): 0.6}
+    assert at_equal_cost(budget_grid(table, macs=MACS)).difference is None
+    assert BudgetResults(budget_grid(table, macs={"resnet": 124, "vit": 100})).equal_cost("resnet", "vit") == []
 
 
-def test_difference_at_equal_steps_has_the_interval_of_the_comparison():
-    """Both have the seeds and the error rate of the plan."""
+def test_difference_at_equal_flops_has_the_seeds_and_the_error_rate_of_the_plan():
     names = ("resnet", "vit")
     plan = replace(PLAN, contenders=names, train_sizes=(1009,), size=1009, pair=names, added_seeds=((3, 4),))
     found = analyze(FOUR_TIMES, plan=plan)
-    steps = next(one for one in found.equal_cost if one.cost is CostKind.STEPS)
+    (equal,) = found.equal_cost
     assert found.primary is not None and found.primary.error_rate == 0.01
-    assert steps.difference == found.primary.difference
+    assert equal == BudgetResults(FOUR_TIMES).equal_cost("resnet", "vit", confidence=0.99)[0]
 
 
 def test_runs_of_another_budget_than_planned_allow_no_conclusion():

@@ -16,7 +16,7 @@ def points(accuracies: dict[int, float], error: float = 0.001, rng=None) -> list
     for size, accuracy in accuracies.items():
         value = accuracy + (rng.normal(0, error) if rng else 0.0)
         interval = Estimate(value, value - 1.96 * error, value + 1.96 * error)
-        found.append(AccuracyPoint("a", size, "", interval, (value,), 0))
+        found.append(AccuracyPoint("a", size, "", interval, (value,)))
     return found
 
 

@@ -12,9 +12,7 @@ import torch
 
 from tests.browser import DESK, PHONE, assert_readable, look_at, open_browser
 from tests.reporting.inspected import CLASSES, COUNT, GRID, inspection, looked, resnet, shown, vit
-from vit_vs_cnn.inspection.attention_weights import attention_maps
-from vit_vs_cnn.inspection.inspect import read_attention
-from vit_vs_cnn.inspection.rollout import attention_rollout, normalized_fusion
+from vit_vs_cnn.inspection.rollout import attention_rollout
 from vit_vs_cnn.reporting.inspection_page import (
     MAX_PAGE_BYTES,
     WEIGHT_STEPS,
@@ -65,16 +63,6 @@ def test_less_room_makes_images_fewer(tmp_path):
         assert 1 <= len(data["images"]) <= count
         assert ("more did not fit" in html) == (len(data["images"]) < 11)
     assert len(data["images"]) == 1
-
-
-def test_weights_of_batches_are_those_of_all_images_at_once(tmp_path):
-    images, one = shown(71), vit(tmp_path)
-    pixels = one.normalise(images.data.images)
-    together, found = attention_maps(one.network, pixels), read_attention(one, pixels)[0]
-    assert found.grid_size == GRID and len(found.logits) == 71
-    torch.testing.assert_close(found.query, together.query)
-    for ours, theirs in zip(found.weights, together.weights, strict=True):
-        torch.testing.assert_close(ours, theirs)
 
 
 def test_the_page_loads_nothing_and_no_name_of_a_user_becomes_markup(written):
@@ -189,7 +177,7 @@ def test_hovering_a_patch_shows_the_numbers_of_python(reader, written):
             assert (reader.numbers() - exact).abs().max() <= 0.5 / WEIGHT_STEPS + 1e-7
         for fusion in ("max", "min", "mean"):
             reader.press(fusion)
-            expected = _row(normalized_fusion(reader.weights[2], fusion), row, col)
+            expected = _row(attention_rollout(reader.weights[2:], fusion, residual=0.0), row, col)
             torch.testing.assert_close(reader.numbers(), expected, atol=1e-12, rtol=0)
 
 

@@ -47,7 +47,7 @@ def page() -> Page:
     page.heading("Empty part")
     page.table(Table("nothing", [], []))
     page.heading("Second part")
-    page.picture(_plot(), f"A plot {NASTY}", f"grey {NASTY}", "plot")
+    page.picture(_plot(), f"A plot {NASTY}", "plot")
     page.gallery([(_png(5, 3), str(i), f"tile {i}") for i in range(6)], width=40)
     return page
 
@@ -152,7 +152,7 @@ def test_a_terminal_leaves_columns_of_the_page_out_folds_names_and_keeps_numbers
 
 def test_files_hold_plain_numbers_and_every_picture_in_every_format(tmp_path):
     page = Page("t")
-    page.picture(_plot(), "c", "a", "plot")
+    page.picture(_plot(), "c", "plot")
     page.table(Table("T", ["n", "m", "t"], [[1234, "-0.5", "1,5"], [5000, None, "x"]], "numbers"))
     written = page.write(tmp_path / "made")
     names = [str(path.relative_to(tmp_path / "made")) for path in written]

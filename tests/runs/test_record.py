@@ -28,7 +28,6 @@ def recorded(trained_once, tmp_path) -> Path:
 def test_a_record_says_what_the_grid_says(trained_once, recorded):
     there, kept = read_findings(trained_once), read_findings(recorded)
     assert kept.analysis == there.analysis
-    assert kept.notes == there.notes == ()
     assert kept.answers is not None and there.answers is not None
     correct = [{name: row.tolist() for name, row in (one.answers.correct or {}).items()} for one in (kept, there)]
     assert correct[0] == correct[1]
@@ -163,7 +162,6 @@ def test_looks_of_two_machines_become_one_ledger(trained_once, tmp_path):
         assert [e.values["weights"] for e in after[1:]] == [e.values["weights"] for e in before]
     named = {result.scores.log_entry for result in read_finished_results(kept).values()}
     assert named == {e.hash for e in after[1:]}
-    assert read_findings(kept).notes == ()
 
 
 def test_a_ledger_that_was_edited_is_joined_with_nothing(trained_once, recorded, capsys):

@@ -47,9 +47,3 @@ def test_a_feature_that_does_not_vary_counts_for_nothing():
     assert 0 < features[:, 7].std() < 1e-4
     assert not fit.weight[:, [4, 7]].any()
     assert np.isfinite(fit.bias).all()
-
-
-def test_nothing_held_out_is_refused():
-    features, labels = _examples(7, 3, 2)
-    with pytest.raises(ValueError, match="7 examples and 0 held out"):
-        fit_logistic_regression(features, labels, (features[:0], labels[:0]), num_classes=2)

@@ -14,9 +14,8 @@ from vit_vs_cnn.statistics.mean_distribution import (
     SeedScores,
     accuracy_interval,
     difference_over_seeds,
-    images_needed,
     mean_over_seeds,
-    seeds_needed,
+    numbers_needed,
 )
 from vit_vs_cnn.statistics.variance import SeedVariance
 
@@ -70,8 +69,8 @@ def test_interval_excludes_zero_exactly_where_the_p_value_is_below_the_error_rat
     found = MeanDistribution(0.05, parts, 0.01)
     p = found.p_value
     assert 1e-7 < p < 0.5
-    assert not found.interval(1 - 0.99 * p).excludes_zero
-    assert found.interval(1 - 1.01 * p).excludes_zero
+    assert found.interval(1 - 0.99 * p).low <= 0 <= found.interval(1 - 0.99 * p).high
+    assert not found.interval(1 - 1.01 * p).low <= 0 <= found.interval(1 - 1.01 * p).high
 
 
 @pytest.mark.parametrize(("seeds", "level"), [(3, 0.05), (5, 0.01), (10, 0.05)])
@@ -99,23 +98,23 @@ def test_minimum_detectable_difference_has_satterthwaites_degrees_of_freedom(par
 
 def test_more_seeds_are_needed_for_smaller_differences_and_their_number_is_the_smallest_that_is_enough():
     found = MeanDistribution(0.01, ((0.01, 2.0),), 0.002)
-    counts = [seeds_needed(found, 3, difference, level=0.05) for difference in (0.05, 0.02, 0.012)]
+    counts = [numbers_needed(found, 3, 99, difference, level=0.05)[0] for difference in (0.05, 0.02, 0.012)]
     assert None not in counts and counts == sorted(counts) and counts[0] < counts[-1]
 
     def detectable(seeds):
         return MeanDistribution(0.0, ((0.01 * math.sqrt(3 / seeds), seeds - 1.0),), 0.002).minimum_detectable()
 
     assert detectable(counts[-1]) <= 0.012 < detectable(counts[-1] - 1)
-    assert seeds_needed(found, 3, 0.001, level=0.05) is None
-    assert seeds_needed(MeanDistribution(0.0, (), 0.01), 3, 0.01, level=0.05) is None  # images alone decide
+    assert numbers_needed(found, 3, 99, 0.001, level=0.05)[0] is None
+    assert numbers_needed(MeanDistribution(0.0, (), 0.01), 3, 99, 0.01, level=0.05)[0] is None  # images alone decide
     assert detectable(MAX_SEEDS) > 0.001
 
 
 def test_more_images_are_needed_for_smaller_differences_and_none_reduce_the_seed_part():
     found = MeanDistribution(0.01, ((0.002, 2.0),), 0.01)
-    counts = [images_needed(found, 200, difference, level=0.05) for difference in (0.03, 0.02)]
+    counts = [numbers_needed(found, 3, 200, difference, level=0.05)[1] for difference in (0.03, 0.02)]
     assert None not in counts and 200 < counts[0] < counts[1]
-    assert images_needed(found, 200, 0.004, level=0.05) is None
+    assert numbers_needed(found, 3, 200, 0.004, level=0.05)[1] is None
 
 
 def test_with_endless_test_images_the_interval_is_that_of_the_t_test():

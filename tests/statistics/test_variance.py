@@ -74,9 +74,3 @@ def test_models_of_unequal_variance_are_reported():
     values[0] += np.random.default_rng(2).normal(0, 0.2, 8)
     assert two_way_anova(values)[1] < 0.05 < two_way_anova(accuracies(seeds=8))[1]
     assert two_way_anova(np.full((5, 3), 0.5)) == ((0.0, 8), 1.0)
-
-
-@pytest.mark.parametrize("shape", [(1, 3), (3, 1)])
-def test_two_way_anova_needs_two_models_and_two_seeds(shape):
-    with pytest.raises(ValueError, match=f"at least two models and two seeds, got {shape[0]} and {shape[1]}"):
-        two_way_anova(np.ones(shape))

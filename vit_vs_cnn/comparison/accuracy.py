@@ -58,13 +58,12 @@ class AccuracyComparison:
 
     Arguments:
         majority: share of the most frequent class.
-        few_classes: sentences on networks that predict one class only, or less than half of the classes.
         top1, top5: accuracy of each group with a 95 % interval, which covers other test images and, with several
             networks, other seeds. No top5 with five classes or fewer.
         pairs: comparison of every two groups; for runs of one experiment as in its report.
         only_one_correct: for each pair the number of images that only the first and only the second group classifies
             correctly, mean over seeds.
-        confusion: of each group, summed over its seeds: rows are true classes, columns predicted ones.
+        confusion: counts of each group over its seeds: rows are true classes, columns predicted ones.
     """
 
     majority: float
@@ -79,12 +78,9 @@ class AccuracyComparison:
 
 @dataclass(frozen=True)
 class ExperimentComparisons:
-    """The plan and the comparisons of the experiment that all networks come from.
+    """The plan and the comparisons of the experiment that all networks come from; empty without one.
 
     Arguments:
-        plan: None if the networks come from no common experiment.
-        size: training-set size of all networks; 0 without a common experiment.
-        comparisons: of the experiment's longest budget, adjusted for each other.
         models: model of the experiment for each group of networks.
     """
 

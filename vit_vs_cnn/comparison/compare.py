@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pandas
+from jaxtyping import Float, Int64
+from torch import Tensor
+from torch.nn import functional as F
 
 from vit_vs_cnn.comparison.accuracy import AccuracyComparison, choose_examples, compare_accuracy
-from vit_vs_cnn.comparison.calibration import CalibrationScores, compare_calibration
 from vit_vs_cnn.comparison.corruptions import (
     CORRUPTIONS,
     LEVELS,
@@ -28,9 +30,39 @@ from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.files import CommandResult
 from vit_vs_cnn.models.cost import count_macs, count_parameters
 from vit_vs_cnn.regimes.answer import describe_comparison
-from vit_vs_cnn.runs.evaluation import hash_weights, predict
+from vit_vs_cnn.runs.evaluation import (
+    MIN_VALIDATION_IMAGES,
+    calibration_error,
+    fit_temperature,
+    hash_weights,
+    predict,
+    reliability,
+)
 from vit_vs_cnn.statistics.intervals import wilson_interval
 from vit_vs_cnn.strict_yaml import to_json_values
+
+
+@dataclass(frozen=True)
+class CalibrationScores:
+    """Distance of confidence from accuracy.
+
+    Arguments:
+        ece: expected calibration error over 15 bins of equal mass.
+        nll: mean cross entropy in nats.
+        brier: mean squared distance of the probabilities from the one-hot label, summed over classes (0 to 2).
+        confidence, accuracy, counts: the reliability diagram, of each bin.
+        temperature: divisor of the logits; None if they are scored as they are.
+        fitted_on: number of validation images that the temperature was fitted on.
+    """
+
+    ece: float
+    nll: float
+    brier: float
+    confidence: list[float]
+    accuracy: list[float]
+    counts: list[int]
+    temperature: float | None = None
+    fitted_on: int = 0
 
 
 class Part(StrEnum):
@@ -50,16 +82,14 @@ class NetworkComparison(CommandResult):
 
     Arguments:
         networks: one row for each network: ``network``, ``group``, ``seed``, ``parameters`` and ``macs`` of its group,
-            number of its test ``images``, hash of its ``weights``, ``is_reused`` (whether its predictions were saved
-            when it was first tested; None if it was not tested), and the columns of the requested parts, such as
+            number of its test ``images``, hash of its ``weights``, and the columns of the requested parts, such as
             ``accuracy`` and ``test_evaluations``, the number of times that the weights have been tested.
         images: number of test images of all folds together.
         fingerprint: of the test images, for each fold.
         notes: automatic choices, one sentence each.
         warnings: reasons why the comparison is unfair, one sentence each.
         calibration: scores of each network, without and with a temperature.
-        similarity: see ``similarity.compare_similarity``; on ``similarity_images`` images.
-        cost: see ``cost.measure_cost``; of one network of each group.
+        cost: of one network of each group.
         differences: by dotted name of a setting, the value of each group; and the source of the recipes.
         examples: numbers of example images, by kind.
     """
@@ -110,7 +140,7 @@ class NetworkComparison(CommandResult):
         - calibration: ``ece``, ``nll`` and ``brier``, without a temperature;
         - cost: median ``latency_ms`` of one image, and ``images_per_second``, of one network of the group.
         """
-        others = ("images", "weights", "is_reused", "test_evaluations")
+        others = ("images", "weights", "test_evaluations")
         return self.networks.drop(columns=[name for name in others if name in self.networks])
 
     def to_dict(self) -> dict[str, Any]:
@@ -200,7 +230,6 @@ def compare_entries(
         warnings += results["accuracy"].few_classes
     if Part.DIFFERENCES in parts:
         times = {row["network"]: e.log.count(row["weights"]) for e, row in zip(entries, networks, strict=True)}
-        times |= {entry.name: max(entry.evaluations, times[entry.name]) for entry in scored}
         networks = [row | {"test_evaluations": times[row["network"]]} for row in networks]
         results["differences"] = list_differences(entries)
         warnings += unfair_differences(entries, times)
@@ -239,8 +268,7 @@ def _describe_networks(
         if "cost" in results:
             cost = results["cost"].loc[group]
             row |= {"latency_ms": 1000 * cost["latency_p50"], "images_per_second": max(cost["throughput"].values())}
-        row |= {"images": len(entry.test), "weights": hash_weights(trained.network)}
-        rows.append(row | {"is_reused": tested[name].is_reused if name in tested else None})
+        rows.append(row | {"images": len(entry.test), "weights": hash_weights(trained.network)})
     return rows
 
 
@@ -250,10 +278,48 @@ def _calibration(entry: TestedEntry, report_progress: Callable[[str], None]) -> 
     predictions, trained = entry.predictions, entry.trained
     if predictions.computed_logits is None:
         predictions = predict(trained.network, entry.test, trained.normalise, what=entry.name)
-    if entry.validation is None:
-        return compare_calibration(predictions.logits, predictions.labels)
-    validation = predict(trained.network, entry.validation, trained.normalise, what=entry.name)
-    return compare_calibration(predictions.logits, predictions.labels, validation.logits, validation.labels)
+    held_out = None
+    if entry.validation is not None:
+        validation = predict(trained.network, entry.validation, trained.normalise, what=entry.name)
+        held_out = validation.logits, validation.labels
+    return compare_calibration(predictions.logits, predictions.labels, held_out)
+
+
+def calibration_scores(
+    logits: Float[Tensor, "count classes"],
+    labels: Int64[Tensor, "count"],
+    temperature: float | None = None,
+    fitted_on: int = 0,
+) -> CalibrationScores:
+    """All measures of calibration, in float64. Brier score: ``1/N sum_i sum_c (p_ic - [c = y_i])^2``.
+
+    Reference: Brier, "Verification of forecasts expressed in terms of probability", 1950.
+    """
+    logits = logits.double() / (temperature or 1.0)
+    probabilities, truth = logits.softmax(1), F.one_hot(labels, logits.shape[1]).double()
+    confidence, predicted = probabilities.max(1)
+    right, nll = predicted.eq(labels), float(F.cross_entropy(logits, labels))
+    brier = float((probabilities - truth).square().sum(1).mean())
+    ece, bins = calibration_error(confidence, right), reliability(confidence, right)
+    return CalibrationScores(ece, nll, brier, *bins, temperature, fitted_on)
+
+
+def compare_calibration(
+    logits: Float[Tensor, "count classes"],
+    labels: Int64[Tensor, "count"],
+    held_out: tuple[Float[Tensor, "held classes"], Int64[Tensor, "held"]] | None = None,
+) -> list[CalibrationScores]:
+    """Scores on test images without a temperature, and with one that is fitted on validation images alone.
+
+    Fewer validation images than ``MIN_VALIDATION_IMAGES`` fit no temperature, so there is one score only.
+
+    Arguments:
+        held_out: logits and labels of images that were neither trained nor tested on.
+    """
+    scores = [calibration_scores(logits, labels)]
+    if held_out is None or len(held_out[1]) < MIN_VALIDATION_IMAGES:
+        return scores
+    return [*scores, calibration_scores(logits, labels, fit_temperature(*held_out), len(held_out[1]))]
 
 
 def _corruptions(

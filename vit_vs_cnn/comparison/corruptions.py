@@ -13,7 +13,6 @@ out.
 import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -35,11 +34,8 @@ LEVELS = (1, 2, 3, 4, 5)
 CHUNK = 50
 
 
-class Corruption(NamedTuple):
-    """A function of images, strength and generator, and its strengths at five levels."""
-
-    function: Callable[[Tensor, float, Generator], Tensor]
-    strengths: tuple[float, ...]
+#: A function of images, strength and generator, and its strengths at five levels.
+Corruption = tuple[Callable[[Tensor, float, Generator], Tensor], tuple[float, ...]]
 
 
 def gaussian_noise(images: Tensor, sigma: float, generator: Generator) -> Tensor:
@@ -162,33 +158,32 @@ def pixelate(images: Tensor, share: float, generator: Generator) -> Tensor:
 def jpeg(images: Tensor, quality: float, generator: Generator) -> Tensor:
     """JPEG compression by Pillow; each channel separately unless there are one or three."""
     pixels = _to_bytes(images)
-    if images.shape[1] not in (1, 3):
-        pixels = pixels.flatten(0, 1)[:, None]
+    parts = pixels if images.shape[1] in (1, 3) else pixels.flatten(0, 1)[:, None]
     decoded = []
-    for image in pixels:
-        values, file = image.movedim(0, 2).squeeze(2).numpy(), io.BytesIO()  # one channel has no third axis in Pillow
-        Image.fromarray(values).save(file, "JPEG", quality=int(quality))
-        decoded.append(torch.from_numpy(np.array(Image.open(file))).view(*image.shape[1:], len(image)).movedim(2, 0))
-    return torch.stack(decoded).view(images.shape).float() / 255
+    for part in parts.movedim(1, 3):
+        file = io.BytesIO()
+        Image.fromarray(part.squeeze(2).numpy()).save(file, "JPEG", quality=int(quality))
+        decoded.append(torch.from_numpy(np.array(Image.open(file))).view(part.shape))
+    return torch.stack(decoded).movedim(3, 1).reshape(images.shape).float() / 255
 
 
 CORRUPTIONS: Mapping[str, Corruption] = {
-    "gaussian_noise": Corruption(gaussian_noise, (0.04, 0.06, 0.08, 0.10, 0.14)),
-    "shot_noise": Corruption(shot_noise, (250.0, 120.0, 70.0, 45.0, 28.0)),
-    "impulse_noise": Corruption(impulse_noise, (0.01, 0.02, 0.04, 0.07, 0.11)),
-    "speckle_noise": Corruption(speckle_noise, (0.08, 0.12, 0.17, 0.23, 0.30)),
-    "gaussian_blur": Corruption(gaussian_blur, (0.45, 0.6, 0.8, 1.1, 1.5)),
-    "defocus_blur": Corruption(defocus_blur, (0.7, 0.95, 1.3, 1.7, 2.2)),
-    "glass_blur": Corruption(glass_blur, (0.7, 0.9, 1.2, 1.6, 2.1)),
-    "motion_blur": Corruption(motion_blur, (1.5, 2.5, 3.5, 5.0, 7.0)),
-    "zoom_blur": Corruption(zoom_blur, (1.08, 1.14, 1.20, 1.28, 1.40)),
-    "fog": Corruption(fog, (0.2, 0.3, 0.4, 0.5, 0.62)),
-    "brightness": Corruption(brightness, (0.06, 0.12, 0.18, 0.25, 0.35)),
-    "contrast": Corruption(contrast, (0.75, 0.55, 0.4, 0.28, 0.18)),
-    "saturate": Corruption(saturate, (0.7, 0.5, 0.3, 0.15, 0.0)),
-    "elastic": Corruption(elastic, (0.4, 0.6, 0.85, 1.2, 1.6)),
-    "pixelate": Corruption(pixelate, (0.75, 0.6, 0.5, 0.4, 0.3)),
-    "jpeg": Corruption(jpeg, (75.0, 50.0, 30.0, 18.0, 10.0)),
+    "gaussian_noise": (gaussian_noise, (0.04, 0.06, 0.08, 0.10, 0.14)),
+    "shot_noise": (shot_noise, (250.0, 120.0, 70.0, 45.0, 28.0)),
+    "impulse_noise": (impulse_noise, (0.01, 0.02, 0.04, 0.07, 0.11)),
+    "speckle_noise": (speckle_noise, (0.08, 0.12, 0.17, 0.23, 0.30)),
+    "gaussian_blur": (gaussian_blur, (0.45, 0.6, 0.8, 1.1, 1.5)),
+    "defocus_blur": (defocus_blur, (0.7, 0.95, 1.3, 1.7, 2.2)),
+    "glass_blur": (glass_blur, (0.7, 0.9, 1.2, 1.6, 2.1)),
+    "motion_blur": (motion_blur, (1.5, 2.5, 3.5, 5.0, 7.0)),
+    "zoom_blur": (zoom_blur, (1.08, 1.14, 1.20, 1.28, 1.40)),
+    "fog": (fog, (0.2, 0.3, 0.4, 0.5, 0.62)),
+    "brightness": (brightness, (0.06, 0.12, 0.18, 0.25, 0.35)),
+    "contrast": (contrast, (0.75, 0.55, 0.4, 0.28, 0.18)),
+    "saturate": (saturate, (0.7, 0.5, 0.3, 0.15, 0.0)),
+    "elastic": (elastic, (0.4, 0.6, 0.85, 1.2, 1.6)),
+    "pixelate": (pixelate, (0.75, 0.6, 0.5, 0.4, 0.3)),
+    "jpeg": (jpeg, (75.0, 50.0, 30.0, 18.0, 10.0)),
 }
 
 
@@ -197,7 +192,6 @@ class CorruptionAccuracy:
     """Accuracy on corrupted images; groups are means over their networks.
 
     Arguments:
-        clean: accuracy of each group on the original images.
         accuracy: by group and corruption, one for each level.
         mean: of each group over all corruptions and levels, with an interval that covers other test images.
         by_network: mean of each network over all corruptions and levels.
@@ -235,12 +229,8 @@ def compare_corruptions(
         name: mean_over_seeds(SeedScores.from_correct(values)).interval(bounds=(0.0, 1.0))
         for name, values in by_image.items()
     }
-    by_network = {
-        member.name: float(share)
-        for name, members in groups.items()
-        for member, share in zip(members, by_image[name].mean(1), strict=True)
-    }
-    return CorruptionAccuracy(len(test), clean, accuracy, mean, by_network)
+    pairs = [pair for name in groups for pair in zip(groups[name], by_image[name].mean(1).tolist(), strict=True)]
+    return CorruptionAccuracy(len(test), clean, accuracy, mean, {member.name: share for member, share in pairs})
 
 
 def spread_subset(test: LabelledImages, count: int) -> LabelledImages:
@@ -252,14 +242,12 @@ def spread_subset(test: LabelledImages, count: int) -> LabelledImages:
 
 def _correct_answers(groups: Mapping[str, Sequence[ComparisonEntry]], images: LabelledImages) -> dict[str, np.ndarray]:
     """Correctness of the prediction for each image, ``(networks, images)`` of each group."""
-    trained = {name: [member.trained for member in members] for name, members in groups.items()}
-    logits = {
-        name: torch.stack(
-            [predict(member.network, images, member.normalise, what=member.name).logits for member in members]
-        )
-        for name, members in trained.items()
-    }
-    return {name: (scores.argmax(2) == images.labels).numpy() for name, scores in logits.items()}
+    results = {}
+    for name, members in groups.items():
+        trained = [member.trained for member in members]
+        tested = [predict(one.network, images, one.normalise, what=one.name) for one in trained]
+        results[name] = np.stack([predictions.correct.numpy() for predictions in tested])
+    return results
 
 
 def corrupt(images: Bytes, name: str, level: int, *, seed: int = 0) -> Bytes:

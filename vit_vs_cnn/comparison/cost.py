@@ -1,4 +1,4 @@
-"""Latency, throughput, memory and size of networks, timed in turns so that a slow moment affects all of them."""
+"""Latency, throughput and memory of networks, timed in turns so that a slow moment affects all of them."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -46,10 +46,9 @@ def measure_cost(
     batch_rounds: int = 5,
     report_progress: Callable[[str], None] = lambda _: None,
 ) -> pandas.DataFrame:
-    """Measure all networks in turns, on their device.
+    """Measure networks for images of one shape in turns, on their device.
 
     Arguments:
-        trained: networks for images of one shape, on one device.
         batch_sizes: for the throughput, in rising order, until one takes too long or memory runs out.
 
     Returns:
@@ -58,9 +57,7 @@ def measure_cost(
         - ``parameters``; ``macs`` of one image, attention products included;
         - ``latency_p50``, ``latency_p95``: seconds for one image, median and 95th percentile;
         - ``throughput``: images per second by batch size, median of the rounds; ``best_batch``: batch size of the most;
-        - ``peak_bytes``: memory of one pass over ``PEAK_BATCH`` images on a GPU, weights excluded; None on a CPU;
-        - ``weight_bytes`` of parameters and buffers; ``file_bytes`` of the file, which may contain an optimizer's
-          state, None without a file; ``device``.
+        - ``peak_bytes``: memory of one pass over ``PEAK_BATCH`` images on a GPU, weights excluded; None on a CPU.
     """
     shape = next(iter(trained.values())).image_shape
     networks = {name: model.network for name, model in trained.items()}
@@ -94,8 +91,6 @@ def measure_cost(
             "throughput": throughput[name],
             "best_batch": max(throughput[name], key=throughput[name].__getitem__),
             "peak_bytes": peak_bytes(model.network, torch.zeros(PEAK_BATCH, *shape, device=device)),
-            "weight_bytes": sum(t.numel() * t.element_size() for t in model.network.state_dict().values()),
-            "file_bytes": model.file_bytes,
             "device": device,
         }
     return pandas.DataFrame(rows).T

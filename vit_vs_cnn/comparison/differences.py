@@ -1,6 +1,5 @@
 """Differences between the training of networks: settings side by side, and what makes a comparison unfair."""
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,17 +8,9 @@ from vit_vs_cnn.runs.recipe_care import describe_recipe_source, recipe_obstacle
 
 #: Value of a setting that a network does not have.
 ABSENT = "-"
-#: Sentence for a difference in a part of the config that must be equal in a comparison of two models.
-UNFAIR_DIFFERENCES = {
-    "train_size": "they were trained on different numbers of images",
-    "data": "they were trained on different images",
-    "budget": "they had different budgets",
-    "batch_size": "they were trained with different batch sizes",
-    "contender.augmentation": "their augmentations differ",
-    "contender.ema_half_life": "they differ in the averaging of weights",
-    "trainer": "they were trained with different precision, clipping or accumulation",
-    "scored_on": "one was chosen on test images and the other was not",
-}
+#: Beginnings of the names of settings that must be equal in a comparison of two models.
+FAIR_SETTINGS = ("train_size", "data", "budget", "batch_size", "contender.augmentation", "contender.ema_half_life")
+FAIR_SETTINGS += ("trainer", "scored_on")
 
 
 def list_differences(entries: Sequence[ComparisonEntry]) -> dict[str, dict[str, Any]]:
@@ -50,7 +41,7 @@ def unfair_differences(entries: Sequence[ComparisonEntry], test_evaluations: Map
         warnings.append(
             f"it is not known on which images {', '.join(unrecorded)} was trained: test images may be among them"
         )
-    warnings += _unfair_settings(differing_settings(configs)) + _seed_warnings(groups)
+    warnings += _unfair_settings(differing_settings(configs))
     if obstacle := recipe_obstacle({name: [member.result for member in group] for name, group in groups.items()}):
         warnings.append(f"{obstacle.text}, so the models allow no conclusion")
     if repeated := [f"{name} {times} times" for name, times in test_evaluations.items() if times > 1]:
@@ -85,27 +76,8 @@ def flatten_settings(values: Mapping[str, Any], prefix: str = "") -> dict[str, A
 
 
 def _unfair_settings(settings: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    sentences = []
-    for start, sentence in UNFAIR_DIFFERENCES.items():
-        results = [
-            f"{setting} ({', '.join(f'{name} {value}' for name, value in values.items())})"
-            for setting, values in settings.items()
-            if f"{setting}.".startswith(f"{start}.")
-        ]
-        sentences += [f"{sentence}: {'; '.join(results)}"] if results else []
-    return sentences
-
-
-def _seed_warnings(groups: Mapping[str, Sequence[ComparisonEntry]]) -> list[str]:
-    seeds = {
-        name: sorted("unknown" if member.seed is None else str(member.seed) for member in members)
-        for name, members in groups.items()
-    }
-    if len({*map(tuple, seeds.values())}) > 1:
-        by_group = "; ".join(f"{name} {', '.join(numbers)}" for name, numbers in seeds.items())
-        return [f"they were trained with different seeds, so they are not paired: {by_group}"]
-    subsets = {
-        (member.seed, member.subset) for members in groups.values() for member in members if member.subset is not None
-    }
-    differing = sorted(str(seed) for seed, times in Counter(seed for seed, _ in subsets).items() if times > 1)
-    return [f"with seed {', '.join(differing)} they were trained on different subsets"] if differing else []
+    return [
+        f"their training differs in {setting} ({', '.join(f'{name} {value}' for name, value in values.items())})"
+        for setting, values in settings.items()
+        if any(f"{setting}.".startswith(f"{start}.") for start in FAIR_SETTINGS)
+    ]

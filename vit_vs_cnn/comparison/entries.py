@@ -15,7 +15,7 @@ from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.models.presets import TIMM_PREFIX
 from vit_vs_cnn.runs.evaluation import Predictions, evaluate_once, hash_weights, predict
 from vit_vs_cnn.runs.experiment_data import ExperimentData
-from vit_vs_cnn.runs.experiment_folder import longest_budget, read_finished_results, read_run_names
+from vit_vs_cnn.runs.experiment_folder import read_finished_results
 from vit_vs_cnn.runs.networks import check_logits
 from vit_vs_cnn.runs.result import RunResult, read_result
 from vit_vs_cnn.runs.run import Run
@@ -31,11 +31,9 @@ class ComparisonEntry:
     Arguments:
         group: name of its row; networks of one group differ by the seed alone.
         test: its test images. Another seed may have another fold.
-        log: log of these test images.
         seed: of its subset and its initialization; None if not known.
         subset: hash of its training images; None if not known.
         config: settings that decide the result, as plain values.
-        result: of its run; None if not known.
         validation: images for neither training nor testing, or None.
         stored: file with the predictions of its first test, or None.
         objection: reason in the test-set log against a conclusion, or None.
@@ -65,16 +63,9 @@ class ComparisonEntry:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class TestedEntry(ComparisonEntry):
-    """An entry with its predictions.
-
-    Arguments:
-        evaluations: number of times that its weights have been tested, this comparison included.
-        is_reused: whether the predictions were saved when it was first tested.
-    """
+    """An entry with its predictions."""
 
     predictions: Predictions
-    evaluations: int
-    is_reused: bool
 
 
 class RunPredictions(NamedTuple):
@@ -96,7 +87,6 @@ def predict_once(entry: ComparisonEntry) -> TestedEntry:
     """Load the saved predictions if they are of these weights and images; otherwise evaluate, which is logged."""
     trained, weights = entry.trained, hash_weights(entry.trained.network)
     predictions = entry.stored and Predictions.load_matching(entry.stored, f"{weights} {entry.test.fingerprint()}")
-    is_reused = predictions is not None
     if predictions is None:
         label = f"{entry.name} (compare)"
         predictions, _ = evaluate_once(
@@ -107,8 +97,7 @@ def predict_once(entry: ComparisonEntry) -> TestedEntry:
             label=label,
             run=trained.origin,
         )
-    evaluations = max(1, entry.log.count(weights))
-    return TestedEntry(**vars(entry), predictions=predictions, evaluations=evaluations, is_reused=is_reused)
+    return TestedEntry(**vars(entry), predictions=predictions)
 
 
 def group_entries(entries: Iterable[Network]) -> dict[str, list[Network]]:
@@ -179,7 +168,7 @@ def load_entries(
     device: str = "cpu",
     trust: bool = False,
 ) -> tuple[list[ComparisonEntry], list[str]]:
-    """Open all networks and check that they can be compared. Gives the entries, and notes on defaults that were used.
+    """Open all networks and check that they can be compared. Returns the entries, and notes on defaults that were used.
 
     Raises:
         InputError: a network cannot be opened, or its classes, test images or image size differ from the others'.
@@ -262,17 +251,16 @@ def select_cells(experiment: Path, train_size: int | None) -> tuple[list[Path], 
 
     The default is the largest size at which every contender has a finished cell.
     """
-    grid, finished = read_run_names(experiment), read_finished_results(experiment)
-    longest = longest_budget(grid, finished)
-    results = {folder: result for folder, result in finished.items() if grid[folder.name] == longest}
+    results = read_finished_results(experiment, longest=True)
     pairs = {(result.contender, result.train_size) for result in results.values()}
     sizes = {size for _, size in pairs}
     complete = [size for size in sizes if all((contender, size) in pairs for contender, _ in pairs)]
     size = train_size or max(complete or sizes)
     if size not in sizes:
         raise InputError(f"{experiment}: no finished run of {size} images; there are {sorted(sizes)}")
-    budget = f" and {longest.text}" if longest is not None and len(results) < len(finished) else ""
-    return [folder for folder, result in results.items() if result.train_size == size], f"{size:,} images{budget}"
+    chosen = {folder: result for folder, result in results.items() if result.train_size == size}
+    budgets = {budget.text for result in chosen.values() if (budget := result.parsed_budget) is not None}
+    return [*chosen], " and ".join([f"{size:,} images", *sorted(budgets)])
 
 
 class _TestImages:
@@ -326,12 +314,6 @@ def _check_test_images(runs: dict[str, TrainedNetwork], data: _TestImages, open_
         _check_classes(trained, test, path, first.path)
         check_logits(trained.network, trained.image_shape, num_classes=test.num_classes, location=path)
         images = data.pool(trained)
-        if images is pool:
-            continue
-        shape = images.test(trained.cell.seed).image_shape
-        if shape != test.image_shape:
-            sizes = " and ".join(" x ".join(map(str, sides[1:])) for sides in (test.image_shape, shape))
-            raise InputError(f"{first.path} and {trained.path} are for images of different sizes: {sizes} pixels")
         if images.test_set(first.cell.seed) != pool.test_set(first.cell.seed):
             raise InputError(f"{first.path} and {trained.path} belong to different test images and cannot be compared")
     return first
@@ -384,14 +366,11 @@ def _settings(cell: Run) -> dict[str, Any]:
 
 def _check_distinct(entries: Sequence[ComparisonEntry]) -> None:
     """Raises InputError: one network is given twice, or two copies of one run's."""
-    files = [(entry.trained.path.resolve(), entry.trained.about.model.get("name")) for entry in entries]
-    if twice := [entry.trained.path for entry, file in zip(entries, files, strict=True) if files.count(file) > 1]:
-        raise InputError(f"{twice[0]} is named twice; each network can be compared once")
     counts = Counter(entry.name for entry in entries)
     if copies := [entry for entry in entries if counts[entry.name] > 1]:
         raise InputError(
-            f"{copies[0].trained.path}: there is another copy of {copies[0].name}, of the same recipe and seed; leave "
-            "one out, or give it a label (LABEL=PATH)"
+            f"{copies[0].trained.path} is named twice, or there is another copy of {copies[0].name}; leave one out, or "
+            "give it a label (LABEL=PATH)"
         )
 
 
@@ -412,10 +391,6 @@ def _entry_of_run(trained: TrainedNetwork, names: tuple[str, str], data: _TestIm
     objection, warnings = data.objection(trained), []
     if result is None:
         warnings.append(f"{path} has no result.json beside it: it may not have finished training")
-    elif result.cost.ended_early:
-        warnings.append(
-            f"{path} ended after {result.cost.steps} of {result.cost.planned_steps} steps, before its budget"
-        )
     if objection is not None:
         warnings.append(objection.text)
     if duplicates := trained.training_hashes.count_in(test_hashes):

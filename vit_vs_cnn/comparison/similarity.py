@@ -86,8 +86,7 @@ def compare_similarity(
         entries: one of each group. A network without layers is left out.
 
     Returns:
-        for every two groups, or twice the same, a table of CKA with a row for each layer of the first and a column for
-        each layer of the second; and the number of images.
+        for every two groups, or twice the same, a table of CKA with the layers of both; and the number of images.
     """
     layers = {name: names for name, entry in entries.items() if (names := _layers_with_features(entry, test))}
     networks = {name: entries[name].trained for name in layers}

@@ -79,8 +79,7 @@ class AttentionMaps:
     Arguments:
         weights: of each layer, the first layer first, ``(batch, heads, tokens, tokens)``; rows are queries.
         query: weight of each token in the pooled features, ``(batch, tokens)``; the start of the maps of ``rollout``.
-        classes: class of each image whose logit the gradients are of; None without gradients.
-        gradients: of that logit with respect to each of ``weights``, in the same order; None if not requested.
+        gradients: of a class's logit with respect to each of ``weights``, in the same order; None if not requested.
     """
 
     logits: Float[Tensor, "batch classes"]
@@ -88,7 +87,6 @@ class AttentionMaps:
     query: Float[Tensor, "batch tokens"]
     grid_size: tuple[int, int]
     extra_tokens: int
-    classes: Classes | None = None
     gradients: list[Float[Tensor, "batch heads tokens tokens"]] | None = None
 
     def to_grid(self, patches: Float[Tensor, "batch patches"]) -> Float[Tensor, "batch rows cols"]:
@@ -109,7 +107,6 @@ def attention_maps(
 
     Arguments:
         network: our or timm's Vision Transformer. It is evaluated without dropout, in any mode.
-        images: normalised, as the network takes them.
         verify: for recorded weights, compare the logits with the logits of the fused kernels.
         average_heads: keep the mean of each layer's heads, as one head. Without windows it is taken as soon as they are
             computed: about the time of the forward pass alone, and a fraction of the memory.
@@ -157,7 +154,6 @@ def attention_gradients(
         logits=maps.logits.detach(),
         weights=[layer.detach() for layer in maps.weights],
         query=maps.query.detach(),
-        classes=classes,
         gradients=[gradient for gradient in gradients if gradient is not None],
     )
 
@@ -248,12 +244,6 @@ def _recorded_weights(
         raise InputError(
             f"{kind} has {len(blocks)} blocks, but {len(square)} of its attentions go from all tokens to all tokens "
             "by torch's function; needed: one for each block"
-        )
-    if len({layer.shape[2] for layer in square}) != 1 or any(len(layer) != len(images) for layer in square):
-        shapes = sorted({tuple(layer.shape) for layer in recorder.weights})
-        raise InputError(
-            f"{kind} attends within windows or on several grids, in shapes {shapes} (batch, heads, queries, keys); "
-            f"needed: from all to all of the same tokens of each of {len(images)} images in every layer"
         )
     return logits, square, other
 

@@ -22,8 +22,6 @@ def replacement_images(images: Images, fill: str) -> Images:
         fill: "mean" colour of the image; the image under a Gaussian "blur" of an eighth of its shorter side; or "noise"
             of the mean and standard deviation of each channel, the same at every call for the same image.
     """
-    if fill not in FILLS:
-        raise InputError(f'fill is "{fill}"; allowed: {", ".join(FILLS)}')
     if fill == "blur":
         from torchvision.transforms.v2.functional import gaussian_blur  # imports torch's compiler: a second
 
@@ -48,9 +46,6 @@ class DeletionTest:
         network: in evaluation mode.
         grid_size: (rows, cols) of the tokens that are replaced as one.
         steps: number of equal parts; at most as many as there are tokens.
-
-    Raises:
-        InputError: a grid finer than the images.
     """
 
     def __init__(
@@ -64,8 +59,6 @@ class DeletionTest:
     ) -> None:
         self.tokens = grid_size[0] * grid_size[1]
         size = (images.shape[2], images.shape[3])
-        if limit_grid_size(grid_size, size) != grid_size:
-            raise InputError(f"grid_size is {grid_size}; allowed: no finer than the images, which are {size}")
         self.network, self.images, self.classes, self.grid_size = network, images, classes, grid_size
         self.counts = token_counts(self.tokens, min(steps, self.tokens))
         self._ties = image_noise(images, "ties").flatten(1)[:, : self.tokens]
@@ -77,11 +70,7 @@ class DeletionTest:
         self._ends: dict[str, Tensor] = {"": self._probability(images)}
 
     def curves(self, maps: Maps, fill: str = "mean", *, insert: bool = False) -> Float[Tensor, "batch points"]:
-        """Probabilities after each step. Maps may have any grid and are averaged over each token.
-
-        Arguments:
-            fill: as of ``replacement_images``.
-        """
+        """Probabilities after each step. Maps may have any grid and are averaged over each token."""
         if fill not in self._fills:
             self._fills[fill] = replacement_images(self.images, fill)
             self._ends[fill] = self._probability(self._fills[fill])
@@ -106,8 +95,7 @@ class DeletionTest:
 def area_under_curve(curves: Float[Tensor, "batch points"], tokens: int) -> Float[Tensor, "batch"]:
     """Mean height of each curve over the share of the tokens that were replaced, by the trapezoidal rule.
 
-    Arguments:
-        tokens: number of tokens. A step replaces whole tokens, so steps differ if their number does not divide this.
+    A step replaces whole tokens, so steps differ if their number does not divide the number of tokens.
     """
     shares = torch.tensor(token_counts(tokens, curves.shape[1] - 1), dtype=curves.dtype, device=curves.device) / tokens
     return torch.trapezoid(curves, shares, dim=1)

@@ -23,11 +23,6 @@ def grad_cam(
     output of ``find_feature_layer``.
 
     Reference: Selvaraju et al. 2017, equations 1 and 2.
-    Differs: none.
-
-    Arguments:
-        network: a CNN; it is evaluated without dropout, in any mode.
-        classes: one for each image; the predicted one if None.
 
     Raises:
         InputError: an unknown class, or no feature map.

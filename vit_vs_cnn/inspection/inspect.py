@@ -25,7 +25,7 @@ from vit_vs_cnn.inspection.attention_weights import (
 )
 from vit_vs_cnn.inspection.deletion import DeletionTest, deletion_grid
 from vit_vs_cnn.inspection.map_scores import adjust_scores, random_maps, score_methods
-from vit_vs_cnn.inspection.saliency import get_method, list_methods, saliency_maps
+from vit_vs_cnn.inspection.saliency import SaliencyMethod, get_method, list_methods, saliency_maps
 from vit_vs_cnn.runs.evaluation import check_finite
 from vit_vs_cnn.runs.experiment_folder import read_finished_results
 from vit_vs_cnn.runs.trained_network import UNKNOWN, TrainedNetwork, open_network, run_folder
@@ -40,12 +40,7 @@ MAX_IMAGES_WITH_WEIGHTS = 64
 
 
 class InspectedImages(NamedTuple):
-    """The images that are shown.
-
-    Arguments:
-        data: as bytes; the label of an image of unknown class is ``UNKNOWN``.
-        source: where they come from, in words.
-    """
+    """The images that are shown, and their source in words. The label of an image of unknown class is ``UNKNOWN``."""
 
     data: LabelledImages
     source: str
@@ -61,14 +56,11 @@ class MethodMaps:
     """Maps of one method, with a score of each.
 
     Arguments:
-        maps: map of each image, on the grid of the method.
         deletion: area under the probability curve while regions are removed, the most important first.
         random_deletion: mean of the same area for several random maps.
     """
 
-    method: str
-    description: str
-    class_specific: bool
+    method: SaliencyMethod
     maps: Float[Tensor, "images map_rows map_cols"]
     deletion: Float[Tensor, "images"]
     random_deletion: Float[Tensor, "images"]
@@ -76,7 +68,7 @@ class MethodMaps:
     @property
     def label(self) -> str:
         """The name, with "class-agnostic" for a method that is."""
-        return self.method if self.class_specific else f"{self.method} (class-agnostic)"
+        return self.method.name if self.method.class_specific else f"{self.method.name} (class-agnostic)"
 
     def relative_deletion(self, index: int) -> float:
         """Relative difference from random maps, larger is better: ``(AUC_random - AUC) / AUC_random``."""
@@ -144,7 +136,7 @@ class Inspection(CommandResult):
         under deletion, ``deletion``, and that of random maps, ``chance``.
         """
         rows = [
-            {"network": network.name, "method": maps.method}
+            {"network": network.name, "method": maps.method.name}
             | {"deletion": float(maps.deletion.mean()), "chance": float(maps.random_deletion.mean())}
             for network in self.networks
             for maps in network.methods
@@ -165,20 +157,13 @@ def inspect_networks(
 ) -> Inspection:
     """Compute predictions, maps and their scores of networks on the same images.
 
-    Arguments:
-        methods: names; the defaults for each network if empty.
-        target_class: class of the maps; the predicted one if None.
-
     Raises:
         InputError: an unknown method or class.
     """
     chosen = [select_methods(network, methods) for network in networks]
     target = None if target_class is None else class_number(target_class, networks[0].class_names)
-    options: dict[str, Any] = {
-        "grid_size": _shared_grid(networks),
-        "target_class": target,
-        "report_progress": report_progress,
-    }
+    options: dict[str, Any] = {"grid_size": _shared_grid(networks), "target_class": target}
+    options["report_progress"] = report_progress
     pairs = zip(networks, chosen, strict=True)
     return Inspection(images, tuple(inspect_network(network, images, names, **options) for network, names in pairs))
 
@@ -227,7 +212,6 @@ def inspect_network(
     """Predictions, maps and their scores, and the attention of one network. No label is used.
 
     Arguments:
-        grid_size: (rows, cols) of the grid of regions that deletion removes.
         target_class: class of the maps and of deletion; the predicted one if None.
 
     Raises:
@@ -250,8 +234,7 @@ def inspect_network(
         report_progress(f"{network.name}: {method.name} ({number} of {len(methods)})")
         maps = [saliency_maps(network.network, test.images, method, classes=test.classes) for test in tests]
         areas = torch.cat([test.areas(of_images) for test, of_images in zip(tests, maps, strict=True)])
-        about = (method.name, method.description, method.class_specific)
-        results.append(MethodMaps(*about, torch.cat(maps), areas, torch.cat(by_chance)))
+        results.append(MethodMaps(method, torch.cat(maps), areas, torch.cat(by_chance)))
     report_progress(f"{network.name}: attention weights")
     attention, reason = read_attention(network, pixels[:MAX_IMAGES_WITH_WEIGHTS])
     return NetworkInspection(network, probabilities, classes, results, attention, reason)
@@ -265,14 +248,8 @@ def images_for(trained: TrainedNetwork, images: UInt8[Tensor, "batch channels ro
 
 def read_attention(network: TrainedNetwork, pixels: Tensor) -> tuple[AttentionMaps | None, str | None]:
     """The weights on these images, or the reason why they are unavailable."""
-    if not has_attention(network.network):
-        return None, None
     try:
-        parts = pixels.split(BATCH_SIZE)
-        maps = [attention_maps(network.network, part, verify=part is parts[0]) for part in parts]
-        weights = [torch.cat(layer) for layer in zip(*(part.weights for part in maps), strict=True)]
-        logits, query = torch.cat([part.logits for part in maps]), torch.cat([part.query for part in maps])
-        return replace(maps[0], logits=logits, weights=weights, query=query), None
+        return (attention_maps(network.network, pixels) if has_attention(network.network) else None), None
     except InputError as error:
         return None, str(error)
 
@@ -286,13 +263,7 @@ def score_networks(
     root: Path | None = None,
     report_progress: Callable[[str], None] = lambda _: None,
 ) -> Inspection:
-    """Inspection with scores of the methods on other test images.
-
-    Arguments:
-        methods: names; all methods of each network if empty.
-        count: number of images.
-        root: folder of the data, if it has moved.
-    """
+    """Inspection with scores of the methods on ``count`` other test images, by default of all methods."""
     networks, frames, skipped = [inspected.network for inspected in inspection.networks], [], {}
     grid_size = _shared_grid(networks)
     for network in networks:
@@ -348,12 +319,9 @@ def open_networks(paths: Sequence[Path], *, trust: bool = False) -> list[Trained
         results += _of_experiment(path, trust) if is_experiment else [open_network(path, trust=trust)]
     first = results[0]
     for trained in results:
-        pair = f"{first.path} and {trained.path}"
-        if first.class_names != trained.class_names:
-            raise InputError(f"{pair} have different classes and cannot be inspected on the same images")
-        if first.image_shape != trained.image_shape:
-            shapes = f"{first.image_shape}, {trained.image_shape}"
-            raise InputError(f"{pair} are for images of different shapes: {shapes}")
+        if (first.class_names, first.image_shape) != (trained.class_names, trained.image_shape):
+            pair = f"{first.path} and {trained.path}"
+            raise InputError(f"{pair} are for different classes or shapes of images and cannot be inspected together")
     networks = [*{trained.path.resolve(): trained for trained in results}.values()]
     if len({network.name for network in networks}) < len(networks):
         return [replace(network, name=str(network.path)) for network in networks]
@@ -378,7 +346,6 @@ def select_images(
         words: files and folders of images, or numbers of test images. A file in a folder named like a class has that
             class.
         count: number of images that are chosen, or taken of a folder at most.
-        others: further networks that are inspected on these images.
 
     Raises:
         InputError: a missing image, or networks tested on different folds.

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from enum import StrEnum
 from statistics import fmean, stdev
 from typing import Any, NamedTuple
 
@@ -14,7 +13,6 @@ from scipy import stats
 from torch import Tensor, nn
 
 from vit_vs_cnn.data.images import LabelledImages
-from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.inspection.attention_weights import Images
 from vit_vs_cnn.inspection.deletion import FILLS, DeletionTest, deletion_grid
 from vit_vs_cnn.inspection.randomized_weights import is_constant_map, weight_randomization_test
@@ -39,21 +37,8 @@ BATCH_SIZE = 64
 MAX_RANDOMIZATION_IMAGES = 64
 #: Family-wise error rate of the significance marks (*) in one table.
 SCORE_ERROR_RATE = 0.05
-#: Absolute rank correlation after a shuffle from which on a map counts as unchanged.
-MAX_CORRELATION_OF_SENSITIVE_MAP = 0.5
 #: Methods that all others are compared with; they are not tested.
 BASELINE_METHODS = ("random", "centre")
-
-
-class MapNote(StrEnum):
-    """Limits of a method, in words."""
-
-    BASELINE = "baseline: it does not depend on the network"
-    AGNOSTIC = "class-agnostic: it depends neither on the class nor on the classifier head"
-    CONSTANT = "constant on some of the images: it shows nothing there"
-    HEAD_UNCHANGED = "rank correlation of 0.5 or more after some shuffle of the head: much of it is not about the class"
-    UNCHANGED = "rank correlation of 0.5 or more after some shuffle of all weights: it may not show what was learned"
-    UNKNOWN = "constant with shuffled weights: it is not known whether it depends on the weights"
 
 
 class MaskAgreement(NamedTuple):
@@ -89,9 +74,7 @@ def score_methods(
     over images, for pointing against chance the binomial test; the larger of both p-values), adjusted by Holm.
 
     Arguments:
-        network: ViT or CNN; it is evaluated without dropout, in any mode.
         images: bytes; images with an empty mask are left out of the agreement with masks.
-        methods: names of ``list_methods(network)``, or custom methods.
         normalise: from bytes to what the network takes, such as ``Augmenter.normalise``.
         grid_size: (rows, cols) of the tokens that are deleted. Default: the network's own, or (8, 8) for one without.
             Networks that are compared need the same.
@@ -100,19 +83,16 @@ def score_methods(
         one row for each ``method``:
 
         - ``class_specific``; number of ``images``; ``mask_area``, mean area of the masks, which is chance for pointing,
-          mass and rank; ``constant``, share of the images with a constant map; ``notes``, see ``MapNote``;
+          mass and rank; ``constant``, share of the images with a constant map;
         - for each measure ("deletion_mean", "insertion_blur" and so on for each fill; with masks "pointing", "mass" and
           "rank") the value, larger is better, its 95 % interval ``_low`` to ``_high``, the p-value ``_p`` and the
           adjusted one ``_p_holm``, which baselines do not have;
         - for each stage of shuffled weights, from "sanity_head" to "sanity_all", the mean of the rank correlations over
-          shuffles, their standard deviation ``_sd`` and the largest absolute value ``_max``; ``moves``: whether the map
-          changes when all weights are shuffled, None if it is constant then.
+          shuffles, their standard deviation ``_sd`` and the largest absolute value ``_max``.
 
     Raises:
-        InputError: an unknown method, no image, or a method that the network does not support.
+        InputError: an unknown method, or one that the network does not support.
     """
-    if not len(images):
-        raise InputError("images: at least one is needed to score methods")
     chosen_methods = list({method.name: method for method in map(get_method, (*methods, *BASELINE_METHODS))}.values())
     grid_size = grid_size or deletion_grid([network], (images.images.shape[2], images.images.shape[3]))
     with evaluation_mode(network):
@@ -214,38 +194,24 @@ def _score(
     stages: Mapping[str, Sequence[float]],
 ) -> dict[str, Any]:
     """Row of the table of scores."""
-    constant = float(values[f"{method.name}/constant"].mean())
-    area = values.get(f"{method.name}/area", np.full(1, np.nan))
+    constant, area = values[f"{method.name}/constant"], values.get(f"{method.name}/area", np.full(1, np.nan))
     has_mask = ~np.isnan(area)
-    row: dict[str, Any] = {"method": method.name, "class_specific": method.class_specific}
-    row |= {"images": len(values[f"{method.name}/constant"])}
-    row |= {"mask_area": float(area[has_mask].mean()) if has_mask.any() else None}
+    row: dict[str, Any] = {"method": method.name, "class_specific": method.class_specific, "images": len(constant)}
+    row |= {"mask_area": float(area[has_mask].mean()) if has_mask.any() else None, "constant": float(constant.mean())}
     for sign, kind in ((-1, "deletion"), (1, "insertion")):
         for fill in FILLS:
             own, random, centre = (values[f"{of}/{kind}_{fill}"] for of in (method.name, "chance", "centre"))
-            row |= _measure(f"{kind}_{fill}", *_relative_to_random(own, random, centre, sign, seed))
+            p_value = max(one_sided_p_value(sign * (own - baseline)) for baseline in (random, centre))
+            row |= _measure(f"{kind}_{fill}", _relative_area(own, random, sign, seed), p_value)
     for kind in ("pointing", "mass", "rank") if has_mask.any() else ():
         own, centre = (values[f"{of}/{kind}"][has_mask] for of in (method.name, "centre"))
-        row |= _measure(kind, *_relative_to_area(own, centre, area[has_mask], seed, binary=kind == "pointing"))
-    row["constant"] = constant
-    largest = []
+        value, p_value = _agreement(own, area[has_mask], seed, binary=kind == "pointing")
+        row |= _measure(kind, value, max(p_value, one_sided_p_value(own - centre)))
     for stage, correlations in stages.items():
         numbers, name = [value for value in correlations if not math.isnan(value)], f"sanity_{stage.replace(' ', '_')}"
-        largest.append(max(map(abs, numbers), default=None))
         row |= {name: fmean(numbers) if numbers else None, f"{name}_sd": stdev(numbers) if len(numbers) > 1 else None}
-        row[f"{name}_max"] = largest[-1]
-    moves = None if largest[-1] is None else largest[-1] < MAX_CORRELATION_OF_SENSITIVE_MAP
-    notes = {
-        MapNote.AGNOSTIC: not method.class_specific,
-        MapNote.CONSTANT: constant > 0,
-        MapNote.HEAD_UNCHANGED: method.class_specific
-        and len(stages) > 1
-        and (largest[0] or 0) >= MAX_CORRELATION_OF_SENSITIVE_MAP,
-        MapNote.UNCHANGED: moves is False,
-        MapNote.UNKNOWN: moves is None,
-    }
-    texts = [note for note, holds in notes.items() if holds]
-    return row | {"moves": moves, "notes": "; ".join([MapNote.BASELINE] if method.name in BASELINE_METHODS else texts)}
+        row[f"{name}_max"] = max(map(abs, numbers), default=None)
+    return row
 
 
 def _measure(name: str, value: Estimate, p_value: float) -> dict[str, float | None]:
@@ -254,24 +220,16 @@ def _measure(name: str, value: Estimate, p_value: float) -> dict[str, float | No
     return {**estimate, f"{name}_p": p_value, f"{name}_p_holm": None}
 
 
-def _relative_to_random(
-    own: np.ndarray, random: np.ndarray, centre: np.ndarray, sign: int, seed: int
-) -> tuple[Estimate, float]:
-    """Areas relative to the areas of random maps, the sign makes larger better; and the larger of both p-values."""
+def _relative_area(own: np.ndarray, random: np.ndarray, sign: int, seed: int) -> Estimate:
+    """Areas relative to the areas of random maps; the sign makes larger better."""
     stacked = np.stack([own, random], axis=1)
-    value = bootstrap_interval(stacked, lambda means: sign * (means[:, 0] - means[:, 1]) / means[:, 1], seed=seed)
-    return value, max(one_sided_p_value(sign * (own - baseline)) for baseline in (random, centre))
+    return bootstrap_interval(stacked, lambda means: sign * (means[:, 0] - means[:, 1]) / means[:, 1], seed=seed)
 
 
-def _relative_to_area(
-    own: np.ndarray, centre: np.ndarray, area: np.ndarray, seed: int, *, binary: bool
-) -> tuple[Estimate, float]:
-    """Agreement with masks, chance is their area; and the larger of both p-values."""
+def _agreement(own: np.ndarray, area: np.ndarray, seed: int, *, binary: bool) -> tuple[Estimate, float]:
+    """Agreement with masks, and the p-value of their area, which is chance."""
     hits, count = round(float(own.sum())), len(own)
     if binary:
-        value = wilson_interval(hits, count)
         by_chance = float(stats.binomtest(hits, count, float(area.mean()), alternative="greater").pvalue)
-    else:
-        value = bootstrap_interval(own[:, None], lambda means: means[:, 0], seed=seed)
-        by_chance = one_sided_p_value(own - area)
-    return value, max(by_chance, one_sided_p_value(own - centre))
+        return wilson_interval(hits, count), by_chance
+    return bootstrap_interval(own[:, None], lambda means: means[:, 0], seed=seed), one_sided_p_value(own - area)

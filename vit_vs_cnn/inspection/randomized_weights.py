@@ -41,7 +41,6 @@ def weight_randomization_test(
 
     Arguments:
         network: in evaluation mode.
-        batches: of images, as the network takes them.
         redraws: number of shuffles of each stage.
 
     Returns:

@@ -1,7 +1,7 @@
 """Attention rollout, gradient rollout and relevance."""
 
-from collections.abc import Iterable, Sequence
-from typing import Literal, TypeAlias
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeAlias
 
 import torch
 from jaxtyping import Float
@@ -15,8 +15,8 @@ Weights: TypeAlias = Float[Tensor, "batch heads tokens tokens"]
 Matrices: TypeAlias = Float[Tensor, "batch tokens tokens"]
 #: Rows that are multiplied by the layers.
 Rows: TypeAlias = Float[Tensor, "batch rows tokens"]
-#: Where a map starts: the class token, the mean of the patches, the token of that number, or any mix of the tokens.
-Query: TypeAlias = Literal["class", "mean"] | int | Float[Tensor, "#batch tokens"]
+#: Start of a map: the share of each token, such as ``AttentionMaps.query``.
+Query: TypeAlias = Float[Tensor, "#batch tokens"]
 
 
 def attention_rollout(
@@ -29,9 +29,10 @@ def attention_rollout(
 ) -> Matrices:
     """Share of each input token in each token after the last layer; rows sum to one.
 
-    ``R = M_L ... M_1``, ``M_l = residual I + (1 - residual) F(A_l)``, with F of ``normalized_fusion``. The map of a
-    class token is the row ``R[0, 1:]``, that of a mean over the patches ``1^T R / N``; ``rollout_map`` computes either
-    without R. Rollout is class-agnostic: it uses neither a class nor the classifier.
+    ``R = M_L ... M_1``, ``M_l = residual I + (1 - residual) F(A_l)``. F(A) are the fused heads, with rows that sum to
+    one; a row of zeros becomes that of the identity. The map of a class token is the row ``R[0, 1:]``, that of a mean
+    over the patches ``1^T R / N``; ``rollout_map`` computes either without R. Rollout is class-agnostic: it uses
+    neither a class nor the classifier.
 
     Reference: Abnar & Zuidema 2020, section 3, equation 1.
     Differs: the fused heads are normalised before the identity is added, so that ``residual`` is exact.
@@ -48,7 +49,7 @@ def attention_rollout(
         InputError: weights are missing, their shapes differ, or an option is outside its range.
     """
     check_weights(weights)
-    fused = _fusions(weights, head_fusion, discard_ratio, extra_tokens)
+    fused = _fuse_heads(weights, head_fusion, discard_ratio, extra_tokens)
     identity = torch.eye(weights[0].shape[-1]).to(weights[0]).expand(len(weights[0]), -1, -1)
     return propagate_rows(identity, residual, fused)
 
@@ -59,30 +60,27 @@ def rollout_map(weights: Sequence[Weights], *, query: Query, extra_tokens: int =
     ``r^T = q^T M_L ... M_1``, multiplied from the left: O(N^2) per layer, not O(N^3).
 
     Arguments:
-        query: q; "class" for the first token, "mean" for the mean over the patches, the number of a token, or
-            ``(batch, tokens)``.
+        query: q, the share of each token, for each image or for all.
         weights, extra_tokens: see ``attention_rollout``.
 
     Raises:
-        InputError: as ``attention_rollout``; or an unknown token.
+        InputError: as ``attention_rollout``.
     """
-    fused = _fusions(weights, "mean", 0.0, extra_tokens)
-    return propagate_rows(query_row(query, weights, extra_tokens), 0.5, fused)[:, 0, extra_tokens:]
+    fused = _fuse_heads(weights, "mean", 0.0, extra_tokens)
+    return propagate_rows(_query_row(query, weights), 0.5, fused)[:, 0, extra_tokens:]
 
 
 def raw_attention_map(
     weights: Sequence[Weights], *, query: Query, extra_tokens: int = 0
 ) -> Float[Tensor, "batch patches"]:
     """Attention of the last layer alone: ``q^T F(A_L)`` over the patches."""
-    row = query_row(query, weights, extra_tokens)
-    return torch.bmm(row, normalized_fusion(weights[-1]))[:, 0, extra_tokens:]
+    return propagate_rows(_query_row(query, weights), 0.0, [weights[-1].mean(dim=1)])[:, 0, extra_tokens:]
 
 
 def positive_attention(weights: Weights, gradients: Weights) -> Matrices:
     """The part of a layer's attention that raises the class's logit: ``E_h[(dy/dA * A)+]``.
 
     Reference: Chefer et al. 2021b, equation 5.
-    Differs: none.
     """
     return (gradients * weights).clamp_min(0.0).mean(dim=1)
 
@@ -104,12 +102,10 @@ def gradient_rollout_map(
     Differs: rows are normalised, so that ``residual`` is exact.
 
     Arguments:
-        weights: of each layer, the first layer first, ``(batch, heads, tokens, tokens)``.
-        gradients: of the class's logit with respect to each of them, in the same order.
+        gradients: of the class's logit with respect to each of the weights, in the same order.
     """
-    _check_gradients(weights, gradients)
     layers = map(positive_attention, reversed(weights), reversed(gradients))
-    return propagate_rows(query_row(query, weights, extra_tokens), residual, layers)[:, 0, extra_tokens:]
+    return propagate_rows(_query_row(query, weights), residual, layers)[:, 0, extra_tokens:]
 
 
 def relevance_map(
@@ -123,36 +119,12 @@ def relevance_map(
 
     Reference: Chefer et al. 2021b ("Generic attention-model explainability"), equations 5 and 6.
     Differs: none; no relevance is propagated within a layer, so no rule is needed for it.
-
-    Arguments: as ``gradient_rollout_map``.
     """
-    _check_gradients(weights, gradients)
-    row = query_row(query, weights, extra_tokens)
+    row = _query_row(query, weights)
     added = torch.zeros_like(row)  # without the row itself, beside which half precision would lose it
     for layer, gradient in zip(reversed(weights), reversed(gradients), strict=True):
         added = added + torch.bmm(row + added, positive_attention(layer, gradient))
     return added[:, 0, extra_tokens:]
-
-
-def normalized_fusion(weights: Weights, head_fusion: str = "mean") -> Matrices:
-    """One matrix for all heads, its rows summing to one.
-
-    ``F(A)[i, j] = f_h(A[h, i, j]) / sum_k f_h(A[h, i, k])``. A row of zeros becomes that of the identity: such a token
-    keeps its content.
-
-    Reference: Abnar & Zuidema 2020, section 3 (mean).
-    Differs: other fusions than the mean.
-
-    Arguments:
-        head_fusion: f, "mean", "max" or "min".
-
-    Raises:
-        InputError: an unknown fusion.
-    """
-    fused = _fusion(weights, head_fusion, 0.0, 0)
-    sums = fused.sum(dim=-1, keepdim=True)  # keepdim: without it the columns are divided
-    empty = sums == 0
-    return torch.where(empty, torch.eye(fused.shape[-1]).to(fused), fused / sums.masked_fill(empty, 1.0))
 
 
 def propagate_rows(rows: Rows, residual: float, fused: Iterable[Matrices]) -> Rows:
@@ -168,43 +140,23 @@ def propagate_rows(rows: Rows, residual: float, fused: Iterable[Matrices]) -> Ro
     for narrow in fused:
         matrices = narrow.to(wide)
         moving, sums = (1 - residual) * rows, matrices.sum(dim=-1)[:, None]
-        empty = sums == 0  # as in ``normalized_fusion``
+        empty = sums == 0  # such a token keeps its content
         moved = torch.bmm((moving / sums).masked_fill(empty, 0.0), matrices)
         rows = residual * rows + moved + moving * empty
     return rows.to(kind)
 
 
-def query_row(query: Query, weights: Sequence[Weights], extra_tokens: int) -> Float[Tensor, "batch 1 tokens"]:
-    """The mix of tokens of a query, in the type and on the device of the weights."""
+def _query_row(query: Query, weights: Sequence[Weights]) -> Float[Tensor, "batch 1 tokens"]:
+    """The query as a row for each image, in the type and on the device of the weights."""
     check_weights(weights)
-    batch, _, tokens, _ = weights[0].shape
-    if not 0 <= extra_tokens < tokens:
-        raise InputError(f"extra_tokens is {extra_tokens}; allowed: 0 to {tokens - 1}, as there are {tokens} tokens")
-    if isinstance(query, Tensor):
-        if query.shape not in ((batch, tokens), (1, tokens)):
-            raise InputError(f"query has shape {tuple(query.shape)}; allowed: ({batch}, {tokens}) or (1, {tokens})")
-        return query.to(weights[0]).expand(batch, -1)[:, None]
-    row = weights[0].new_zeros(batch, 1, tokens)
-    if query == "mean":
-        row[..., extra_tokens:] = 1 / (tokens - extra_tokens)
-        return row
-    if query == "class" and not extra_tokens:
-        raise InputError('query is "class", but extra_tokens is 0; allowed: "mean", or extra_tokens of 1 or more')
-    token = 0 if query == "class" else query
-    if not isinstance(token, int) or not 0 <= token < tokens:
-        raise InputError(f'query is {query!r}; allowed: "class", "mean", a token from 0 to {tokens - 1}, or a tensor')
-    row[..., token] = 1.0
-    return row
+    return query.to(weights[0]).expand(len(weights[0]), -1)[:, None]
 
 
 def check_weights(weights: object) -> None:
     """Raises InputError: weights are missing, no tensors, not square, or differ in the number of images or tokens."""
-    is_sequence = isinstance(weights, Sequence | Tensor)
-    wrong = [(i, layer) for i, layer in enumerate(weights) if not isinstance(layer, Tensor)] if is_sequence else []
-    if not is_sequence or wrong:
-        name, value = (f"weights[{wrong[0][0]}]", wrong[0][1]) if wrong else ("weights", weights)
+    if not isinstance(weights, Sequence | Tensor) or not all(isinstance(layer, Tensor) for layer in weights):
         raise InputError(
-            f"{name} is a {type(value).__name__}; needed: the attention weights of every layer, as in "
+            f"weights is a {type(weights).__name__}; needed: a list of the attention weights of every layer, as in "
             "logits, weights = model(images, return_attention=True); for a model and images there is "
             'vit_vs_cnn.inspection.saliency_maps(model, images, "rollout")'
         )
@@ -219,35 +171,22 @@ def check_weights(weights: object) -> None:
             )
 
 
-def _fusions(
+def _fuse_heads(
     weights: Sequence[Weights], head_fusion: str, discard_ratio: float, extra_tokens: int
-) -> Iterable[Matrices]:
-    """The fused heads of each layer, the last layer first, one layer at a time."""
-    return (_fusion(layer, head_fusion, discard_ratio, extra_tokens) for layer in reversed(weights))
-
-
-def _fusion(weights: Weights, head_fusion: str, discard_ratio: float, extra_tokens: int) -> Matrices:
-    """``normalized_fusion`` before its rows are normalised."""
+) -> Iterator[Matrices]:
+    """The fused heads of each layer, the last layer first, one layer at a time; rows are not normalized."""
     if not 0.0 <= discard_ratio < 1.0:
         raise InputError(f"discard_ratio is {discard_ratio}; allowed: 0 up to, but not, 1")
     fusions = {"mean": torch.mean, "max": torch.amax, "min": torch.amin}
     if head_fusion not in fusions:
         raise InputError(f'head_fusion is "{head_fusion}"; allowed: {", ".join(fusions)}')
-    fused = fusions[head_fusion](weights, dim=1)
-    if not discard_ratio:
-        return fused
-    tokens = fused.shape[-1]
-    protected = torch.eye(tokens, dtype=torch.bool, device=fused.device)
-    protected[:, :extra_tokens] = True
-    count = (discard_ratio * (~protected).sum(dim=-1)).long()  # of each row
-    order = fused.masked_fill(protected, torch.inf).argsort(dim=-1, stable=True)
-    is_discarded = torch.arange(tokens, device=fused.device) < count[:, None]
-    return fused.masked_fill(
-        torch.zeros_like(order, dtype=torch.bool).scatter(-1, order, is_discarded.expand_as(order)), 0.0
-    )
-
-
-def _check_gradients(weights: Sequence[Tensor], gradients: Sequence[Tensor]) -> None:
-    if [layer.shape for layer in weights] != [gradient.shape for gradient in gradients]:
-        shapes = [[tuple(layer.shape) for layer in layers] for layers in (weights, gradients)]
-        raise InputError(f"gradients have shapes {shapes[1]}; needed: the shapes of the weights, {shapes[0]}")
+    for layer in reversed(weights):
+        fused = fusions[head_fusion](layer, dim=1)
+        if discard_ratio:
+            protected = torch.eye(fused.shape[-1], dtype=torch.bool, device=fused.device)
+            protected[:, :extra_tokens] = True
+            count = (discard_ratio * (~protected).sum(dim=-1)).long()  # of each row
+            order = fused.masked_fill(protected, torch.inf).argsort(dim=-1, stable=True)
+            ranks = order.argsort(dim=-1)
+            fused = fused.masked_fill(ranks < count[:, None], 0.0)
+        yield fused

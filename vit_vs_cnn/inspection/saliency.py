@@ -61,7 +61,6 @@ def saliency_maps(
     """A map for each image: the larger the value, the more important the place.
 
     Arguments:
-        network: ViT or CNN; it is evaluated without dropout, in any mode.
         method: one of ``list_methods(network)``, or a custom ``SaliencyMethod``.
         classes: class of each map; the predicted one if None. Class-agnostic methods ignore it.
         size: (rows, cols) of the maps; the method's own grid (tokens, feature maps, pixels) if None. For a network that

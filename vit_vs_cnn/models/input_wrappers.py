@@ -81,14 +81,6 @@ def has_center_crop(network: nn.Module) -> TypeGuard[ResizedInput]:
     return isinstance(network, ResizedInput) and network.resize_size != network.image_size
 
 
-def visible_size(network: nn.Module, size: tuple[int, int]) -> tuple[float, float]:
-    """(rows, cols) inside the crop of images of this size, in pixels of the images."""
-    if not has_center_crop(network):
-        return float(size[0]), float(size[1])
-    (rows, cols), (all_rows, all_cols) = network.image_size, network.resize_size
-    return size[0] * rows / all_rows, size[1] * cols / all_cols
-
-
 class PermutedInput(nn.Module):
     """Network whose input images have their blocks of pixels permuted, in the same order for all images.
 

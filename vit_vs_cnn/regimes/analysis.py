@@ -1,7 +1,6 @@
 """Analysis of an experiment, computed from its results and predictions."""
 
 import dataclasses
-import itertools
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +15,6 @@ from vit_vs_cnn.regimes.caveats import (
     CaveatSeverity,
     LogObjections,
     blocking_obstacle,
-    budget_obstacle,
     find_caveats,
 )
 from vit_vs_cnn.regimes.comparisons import Crossover, compare_all, find_crossovers
@@ -44,10 +42,8 @@ class Analysis:
         test_images: number of test images of a run; the smallest number if it differs between runs.
         chance: accuracy of always predicting the most frequent class; None if unknown.
         accuracies: accuracy of every model at every size with every budget.
-        gains: accuracy gained with longer budgets.
         interactions: changes of the difference of two models with the budget.
-        equal_cost: differences of two models at equal steps and at equal training FLOPs.
-        has_predictions: whether predictions for single images are available. Without them, intervals are wider.
+        equal_cost: differences of two models at equal training FLOPs, where these differ.
     """
 
     data_source: str | None
@@ -66,7 +62,6 @@ class Analysis:
     forecasts: tuple[Forecast, ...]
     caveats: tuple[Caveat, ...]
     recommendation: Recommendation
-    has_predictions: bool
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, to be written as JSON."""
@@ -113,7 +108,6 @@ def analyze(
     Arguments:
         answers: predictions of the runs (``load_predictions``); None if they are unknown.
         plan: rules that were fixed in advance; None if none were recorded.
-        log_objections: reasons in the test-set log against a conclusion on a model, by its key.
 
     Raises:
         InputError: there are no results or two results of one run, or the predictions are of other runs.
@@ -128,8 +122,7 @@ def analyze(
     runs = group_results(longest)
 
     def find_obstacle(first: str, second: str, size: int) -> Obstacle | None:
-        both = runs[first, size], runs[second, size]
-        return budget_obstacle(plan, itertools.chain(*both)) or blocking_obstacle(*both, objections)
+        return blocking_obstacle([*runs[first, size], *runs[second, size]], plan, objections)
 
     comparisons = compare_all(measured, plan, find_obstacle)
     pairs = {(comparison.first, comparison.second): 1 - comparison.error_rate for comparison in comparisons}
@@ -170,7 +163,6 @@ def analyze(
             )
         ),
         recommendation=recommend(models, points, comparisons, equal_cost, chance=chance, test_images=test_images),
-        has_predictions=correct is not None,
     )
 
 

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 
 from vit_vs_cnn.console import format_count
 from vit_vs_cnn.regimes.analysis import Analysis
-from vit_vs_cnn.regimes.budgets import CostKind
 from vit_vs_cnn.regimes.caveats import CaveatKind, CaveatSeverity
 from vit_vs_cnn.regimes.model_summaries import ModelSummary, macs_ratio
-from vit_vs_cnn.regimes.recommendation import Recommendation, RecommendationKind
+from vit_vs_cnn.regimes.recommendation import Recommendation, RecommendationKind, find_equal_cost
 from vit_vs_cnn.runs.analysis_plan import MAX_EQUAL_MACS_RATIO
 from vit_vs_cnn.runs.result import StartKind
 from vit_vs_cnn.statistics.intervals import Estimate, format_interval, format_p_value
@@ -29,8 +28,6 @@ MAX_MODELS_IN_TITLE = 3
 MAX_WARNINGS = 3
 #: Proposed longer budget, relative to the longest one that was run.
 _LONGER_BUDGET_FACTOR = 4
-#: Minimum share of the most frequent class at which class weights in the loss are proposed.
-_MIN_IMBALANCED_SHARE = 0.7
 #: Width of a line of text in characters, and width of the label before it.
 _LINE_WIDTH, _LABEL_WIDTH = 118, 16
 
@@ -42,10 +39,7 @@ class Answer:
     Arguments:
         title: models and data, as a question if models are compared.
         heading: models with their sizes, data, start, budget and seeds.
-        columns: header of the table.
         rows: one row for each training-set size.
-        more_images: effect of more training images.
-        more_training: effect of a longer budget.
         further: sentences on comparisons outside the table.
         warnings: the most severe caveats.
         alerts: sentences that come first: caveats that make all conclusions invalid, and missing pretrained weights.
@@ -215,11 +209,8 @@ def _conclusion(analysis: Analysis, comparison: PairComparison) -> str:
 
 def _lead_at_equal_compute(analysis: Analysis, comparison: PairComparison) -> Estimate | None:
     """Lead at equal training FLOPs; None if the models have equal FLOPs, or if it is unknown."""
-    for result in analysis.equal_cost:
-        is_same = {result.first, result.second} == comparison.names and result.train_size == comparison.train_size
-        if is_same and result.cost is CostKind.FLOPS and result.is_unequal and result.difference is not None:
-            return result.difference if result.first == comparison.leader else -result.difference
-    return None
+    result = find_equal_cost(comparison, analysis.equal_cost)
+    return None if result is None else result.difference
 
 
 def recommendation_text(analysis: Analysis) -> str:
@@ -230,7 +221,8 @@ def recommendation_text(analysis: Analysis) -> str:
         return f"none, as no other model is compared with the {best}."
     match advice.kind:
         case RecommendationKind.NOTHING_LEARNED:
-            text = _nothing_learned_text(analysis)
+            text = "none, as no model is clearly better than always predicting the most frequent class. "
+            text += "Try more training, other learning rates, or more images."
         case RecommendationKind.NO_CONCLUSION:
             option = " (--protocol.seeds '[0, 1, 2]')" * _needs_seeds(advice)
             single = " The interval of one seed covers other test images only." * (comparison.seeds == 1)
@@ -248,17 +240,6 @@ def recommendation_text(analysis: Analysis) -> str:
             evidence = _missing_evidence_text(analysis)
             text = f"not enough evidence to prefer the {best} or the {names[advice.rival]}. {evidence}"
     return text
-
-
-def _nothing_learned_text(analysis: Analysis) -> str:
-    text = "none, as no model is clearly better than always predicting the most frequent class"
-    if analysis.chance is None or analysis.chance < _MIN_IMBALANCED_SHARE:
-        return f"{text}. Try more training, other learning rates, or more images."
-    options = " ".join(f"--contenders.{model.key}.class_weights balanced" for model in analysis.models)
-    return (
-        f"{text} ({100 * analysis.chance:.1f} %). Weight rare classes more in the loss (--name balanced {options}), "
-        "and compare the per-class accuracies in the report."
-    )
 
 
 def _needs_seeds(advice: Recommendation) -> bool:
@@ -455,10 +436,11 @@ def describe_comparison(comparison: PairComparison, names: Mapping[str, str] | N
         details.insert(0, f"{100 * (1 - comparison.error_rate):.0f} % CI {format_interval(comparison.lead)}")
         if points == "0.0 points":
             difference = f"{leader} and {follower} are equally accurate"
-    return f"{difference} ({', '.join(details)}): {_conclusion_text(comparison)}"
+    return f"{difference} ({', '.join(details)}): {conclusion_text(comparison)}"
 
 
-def _conclusion_text(comparison: PairComparison) -> str:
+def conclusion_text(comparison: PairComparison) -> str:
+    """The conclusion with its margin, its reason, or the minimum detectable difference."""
     match comparison.conclusion:
         case Conclusion.EQUIVALENT:
             return f"equivalent within {format_margin(comparison.margin)}"

@@ -1,10 +1,9 @@
-"""Training budgets: gains of longer budgets, their effect on a difference, and comparisons at equal cost."""
+"""Training budgets: gains of longer budgets, their effect on a difference, and comparisons at equal FLOPs."""
 
 import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from itertools import pairwise
 from statistics import fmean
 
@@ -20,13 +19,6 @@ from vit_vs_cnn.statistics.variance import SeedVariance, binomial_variance, pool
 
 #: Costs whose ratio is at most this are treated as equal.
 _MAX_SAME_COST_RATIO = 1.01
-
-
-class CostKind(StrEnum):
-    """Kind of training cost; the value is its name in sentences."""
-
-    STEPS = "steps"
-    FLOPS = "training FLOPs"
 
 
 @dataclass(frozen=True)
@@ -51,37 +43,26 @@ class BudgetEffect:
 
 @dataclass(frozen=True)
 class EqualCostDifference:
-    """Difference of two models at equal training cost, which is the cost of the cheaper model.
+    """Difference of two models at equal training FLOPs, those of the cheaper model.
 
     Arguments:
-        ratio: cost of ``first`` divided by the cost of ``second``, with the longest budget.
+        ratio: FLOPs of ``first`` divided by those of ``second``, with the longest budget.
         difference: accuracy of ``first`` minus accuracy of ``second``; None if no run of the costlier model is short
             enough.
-        is_interpolated: whether accuracies between two budgets were interpolated.
     """
 
     first: str
     second: str
     train_size: int
-    cost: CostKind
     ratio: float
     difference: Estimate | None
-    is_interpolated: bool
-
-    @property
-    def is_unequal(self) -> bool:
-        """True if the models have different costs with the longest budget."""
-        limit = _MAX_SAME_COST_RATIO if self.is_interpolated else MAX_EQUAL_MACS_RATIO
-        return max(self.ratio, 1 / self.ratio) > limit
 
 
 class BudgetResults:
     """Results of an experiment by training budget, the longest last.
 
     Arguments:
-        results: results of finished runs.
         correct: mask of correctly classified test images for each run, by its name; None if unknown.
-        chance: accuracy of always predicting the most frequent class; None if unknown.
 
     Raises:
         InputError: see ``measure``.
@@ -131,27 +112,25 @@ class BudgetResults:
         return steps[1] / steps[0]
 
     def equal_cost(self, first: str, second: str, *, confidence: float = 0.95) -> list[EqualCostDifference]:
-        """Compare two models at equal steps and at equal training FLOPs, at every training-set size.
+        """Compare two models at equal training FLOPs, at every training-set size at which their FLOPs differ.
 
         Between two budgets, the score of each seed on each image is interpolated linearly in the logarithm of the cost.
         This underestimates the accuracy in between if each doubling of the cost gains less than the one before.
         """
-        results = []
-        for cost, size in itertools.product(CostKind, self.longest.sizes):
-            names = (first, second)
+        results, names, runs = [], (first, second), self._runs[self.names[-1]]
+        for size in self.longest.sizes:
             shared = self.longest.shared_seeds(size, *names)
-            runs = self._runs[self.names[-1]]
-            costs = [[_cost(runs[name, size, seed], cost) for seed in shared] for name in names]
+            costs = [[float(runs[name, size, seed].cost.flops) for seed in shared] for name in names]
             if not shared or 0 in (*costs[0], *costs[1]):
                 continue
             ratio = fmean(costs[0]) / fmean(costs[1])
             limits = [min(pair) for pair in zip(*costs, strict=True)]
-            scores = [self._scores_at_cost(name, size, shared, cost, limits) for name in names]
-            is_measured = None not in scores
-            if not is_measured and max(ratio, 1 / ratio) <= MAX_EQUAL_MACS_RATIO:
-                scores = [self.longest.scores(name, size, shared) for name in names]
+            a, b = (self._scores_at_cost(name, size, shared, limits) for name in names)
+            is_known = a is not None and b is not None
+            if max(ratio, 1 / ratio) <= (_MAX_SAME_COST_RATIO if is_known else MAX_EQUAL_MACS_RATIO):
+                continue
             difference = None
-            if (a := scores[0]) is not None and (b := scores[1]) is not None:
+            if a is not None and b is not None:
                 by_size = self.longest.differences(*names, shared) | {size: a.accuracies - b.accuracies}
                 difference = difference_over_seeds(
                     a,
@@ -159,8 +138,7 @@ class BudgetResults:
                     seed_variance=pool_seed_variance(by_size, size),
                     test_train_ratio=self.longest.test_train_ratio,
                 ).interval(confidence)
-            is_interpolated = is_measured and max(ratio, 1 / ratio) > _MAX_SAME_COST_RATIO
-            results.append(EqualCostDifference(first, second, size, cost, ratio, difference, is_interpolated))
+            results.append(EqualCostDifference(first, second, size, ratio, difference))
         return results
 
     def _shared_seeds(self, budgets: Sequence[str], size: int, *models: str) -> list[int]:
@@ -171,21 +149,20 @@ class BudgetResults:
         return sorted(set.intersection(*({*table.shared_seeds(size, *models)} for table in tables)))
 
     def _scores_at_cost(
-        self, model: str, size: int, seeds: Sequence[int], cost: CostKind, limits: Sequence[float]
+        self, model: str, size: int, seeds: Sequence[int], limits: Sequence[float]
     ) -> SeedScores | None:
-        """Scores of a model at a given cost for each seed; None if no run of a seed is short enough."""
+        """Scores of a model at given FLOPs for each seed; None if no run of a seed is short enough."""
         rows = []
         for seed, limit in zip(seeds, limits, strict=True):
-            score = self._score_at_cost((model, size, seed), cost, limit)
-            if score is None:
+            if (score := self._score_at_cost((model, size, seed), limit)) is None:
                 return None
             rows.append(score)
         correct = [row.correct[0] for row in rows if row.correct is not None]
         accuracies, images = (np.concatenate([getattr(row, name) for row in rows]) for name in ("accuracies", "images"))
         return SeedScores(accuracies, images, correct if len(correct) == len(rows) else None)
 
-    def _score_at_cost(self, run: tuple[str, int, int], cost: CostKind, limit: float) -> SeedScores | None:
-        costs = {text: _cost(runs[run], cost) for text, runs in self._runs.items() if run in runs}
+    def _score_at_cost(self, run: tuple[str, int, int], limit: float) -> SeedScores | None:
+        costs = {text: float(runs[run].cost.flops) for text, runs in self._runs.items() if run in runs}
         ordered = sorted((amount, text) for text, amount in costs.items() if amount)
         scores = [(amount, self.measured[text].scores(run[0], run[1], [run[2]])) for amount, text in ordered]
         if scores[-1][0] <= _MAX_SAME_COST_RATIO * limit:
@@ -235,7 +212,3 @@ def _mixture(shorter: SeedScores, longer: SeedScores, share: float) -> SeedScore
         return SeedScores(accuracies, longer.images)
     rows = zip(shorter.correct, longer.correct, strict=True)
     return SeedScores(accuracies, longer.images, [(1 - share) * short + share * long for short, long in rows])
-
-
-def _cost(result: RunResult, cost: CostKind) -> float:
-    return float(result.cost.steps if cost is CostKind.STEPS else result.cost.flops)

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 
 from vit_vs_cnn.console import join_names
-from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.regimes.measurements import Measurements
 from vit_vs_cnn.regimes.model_summaries import ModelSummary, display_name, macs_ratio, millions
 from vit_vs_cnn.runs.analysis_plan import MAX_EQUAL_MACS_RATIO, AnalysisPlan, missing_weights_texts
@@ -53,17 +52,12 @@ class CaveatKind(StrEnum):
     STOPPED_EARLY = "stopped before the budget"
     DIFFERENT_AUGMENTATION = "different augmentation"
     FEW_EPOCHS = "few epochs"
-    SAME_STEPS_AT_ALL_SIZES = "same steps at all sizes"
     PREDICTIONS_UNREADABLE = "predictions unreadable"
 
 
 @dataclass(frozen=True)
 class Caveat:
-    """Reason to doubt a comparison.
-
-    Arguments:
-        text: sentence for the report.
-    """
+    """Reason to doubt a comparison; ``text`` is a sentence for the report."""
 
     kind: CaveatKind
     severity: CaveatSeverity
@@ -71,16 +65,19 @@ class Caveat:
 
 
 def blocking_obstacle(
-    first: Sequence[RunResult], second: Sequence[RunResult], log_objections: LogObjections
+    results: Sequence[RunResult], plan: AnalysisPlan | None, log_objections: LogObjections
 ) -> Obstacle | None:
-    """Reason why the runs of two models at one training-set size allow no conclusion; None if there is none."""
-    both = [*first, *second]
-    objections = (log_objections.get(r.contender) for r in both)
-    if (obstacle := shared_obstacle(objections, _group_by_model(both), (r.cost.ended_early for r in both))) is not None:
-        return obstacle
-    if any(r.scores.scored_on is not ScoredOn.TEST for r in both):
+    """Reason why these runs of two models at one training-set size allow no conclusion; None if there is none."""
+    if plan is not None and plan.budget:
+        budgets = {budget.text for r in results if (budget := r.parsed_budget) is not None}
+        if unplanned := sorted(budgets - {plan.budget}):
+            text = f"some of their runs had {' or '.join(unplanned)}, and {plan.budget} were planned"
+            return Obstacle(ObstacleKind.UNPLANNED_BUDGET, text)
+    objections = (log_objections.get(r.contender) for r in results)
+    obstacle = shared_obstacle(objections, _group_by_model(results), (r.cost.ended_early for r in results))
+    if obstacle is None and any(r.scores.scored_on is not ScoredOn.TEST for r in results):
         return Obstacle(ObstacleKind.VALIDATION_IMAGES, "they were scored on validation images")
-    return None
+    return obstacle
 
 
 def shared_obstacle(
@@ -91,7 +88,6 @@ def shared_obstacle(
     """Reason why two models allow no conclusion, in an experiment or in ``compare``; None if there is none.
 
     Arguments:
-        log_objections: reason in the test-set log against a conclusion, for each run.
         runs: results of each model; None for a network without a recorded result.
         ended_early: for each run, whether it stopped before the end of its budget; None if unknown.
     """
@@ -102,17 +98,6 @@ def shared_obstacle(
     if any(ended_early):
         return Obstacle(ObstacleKind.ENDED_EARLY, "some of their runs stopped before their budget ended")
     return None
-
-
-def budget_obstacle(plan: AnalysisPlan | None, results: Iterable[RunResult]) -> Obstacle | None:
-    """Obstacle if some runs had a budget other than the planned one; otherwise None."""
-    if plan is None or not plan.budget:
-        return None
-    unplanned = sorted({b.text for r in results if (b := r.parsed_budget) is not None} - {plan.budget})
-    if not unplanned:
-        return None
-    text = f"some of their runs had {' or '.join(unplanned)}, and {plan.budget} were planned"
-    return Obstacle(ObstacleKind.UNPLANNED_BUDGET, text)
 
 
 def find_caveats(
@@ -128,15 +113,8 @@ def find_caveats(
     """All caveats of an experiment, the most severe first.
 
     Arguments:
-        results: results with the longest budget.
-        pairs: pairs of models that are compared.
         few_classes: sentences on networks that predict few classes.
-
-    Raises:
-        InputError: some results are scored on test images and others on validation images.
     """
-    if len({r.scores.scored_on for r in results}) > 1:
-        raise InputError("results: some are scored on test images, others on validation images")
     caveats = [
         *_plan_caveats(results, plan, log_objections),
         *_score_caveats(results, few_classes),
@@ -171,11 +149,7 @@ def _score_caveats(results: Sequence[RunResult], few_classes: Sequence[str]) -> 
         text = "Accuracies are measured on validation images, which were used to choose recipes: no conclusion."
         yield Caveat(CaveatKind.VALIDATION_SCORES, _BLOCKS, text)
     if stopped := [r for r in results if r.cost.ended_early]:
-        runs = [
-            f"{display_name(r.contender)} with {r.train_size:,} images, seed {r.seed}" for r in stopped[:_MAX_NAMED]
-        ]
-        steps = f"the first after {stopped[0].cost.steps} of {stopped[0].cost.planned_steps} steps"
-        text = f"{len(stopped)} of {len(results)} runs stopped before their budget ended ({'; '.join(runs)}; {steps})."
+        text = f"{len(stopped)} of {len(results)} runs stopped before their budget ended."
         yield Caveat(CaveatKind.STOPPED_EARLY, _BLOCKS, text)
     for text in few_classes:
         yield Caveat(CaveatKind.FEW_CLASSES_PREDICTED, _WEAKENS, f"{text}.")
@@ -301,22 +275,16 @@ def _seed_caveats(measured: Measurements) -> Iterator[Caveat]:
 
 
 def _epoch_caveats(results: Sequence[RunResult]) -> Iterator[Caveat]:
-    """Caveats if models from scratch had few epochs at the largest size, or if all sizes have equal steps."""
-    sizes = sorted({r.train_size for r in results})
-    scratch = [r for r in results if r.train_size == sizes[-1] and r.start.start_kind is StartKind.SCRATCH]
+    """Caveat if models from scratch had few epochs at the largest size."""
+    size = max(r.train_size for r in results)
+    scratch = [r for r in results if r.train_size == size and r.start.start_kind is StartKind.SCRATCH]
     epochs = min((r.epochs for r in scratch), default=MIN_EPOCHS)
     if epochs < MIN_EPOCHS:
         text = (
-            f"With {sizes[-1]:,} images training had only {epochs:.2g} epochs. More may change the accuracies and "
-            "their order"
+            f"With {size:,} images training had only {epochs:.2g} epochs. More may change the accuracies and their "
+            "order"
         )
         if all(r.parsed_budget is not None and r.parsed_budget.unit == "steps" for r in scratch):
             steps = float(f"{max(r.cost.steps for r in scratch) * _USUAL_EPOCHS / epochs:.2g}")
             text += f"; for about {_USUAL_EPOCHS}, use --name longer --protocol.budget.steps {steps:.0f}"
         yield Caveat(CaveatKind.FEW_EPOCHS, _WEAKENS, f"{text}.")
-    steps = [{r.cost.planned_steps or r.cost.steps for r in runs} for runs in _group_by_model(results).values()]
-    if len(sizes) > 1 and all(len(of_model) == 1 for of_model in steps):  # then more images also mean fewer epochs
-        ends = [max(r.epochs for r in results if r.train_size == size) for size in (sizes[0], sizes[-1])]
-        passes = f"{ends[0]:.3g} epochs with {sizes[0]:,} images, {ends[1]:.3g} with {sizes[-1]:,}"
-        text = f"All sizes have the same steps ({passes}): a curve that flattens may need more steps, not more images."
-        yield Caveat(CaveatKind.SAME_STEPS_AT_ALL_SIZES, _INFORMS, text)

@@ -67,11 +67,9 @@ def extrapolate(points: Sequence[AccuracyPoint], train_size: int) -> Forecast:
     law = PowerLaw(*(float(values[0]) for values in fits))
     predicted = fits[0] * train_size ** -fits[1] + fits[2]
     low, high = np.quantile(predicted[1:], [0.025, 0.975])
-    drift = 0.0
-    if len(points) > 2:
-        shorter = PowerLaw(*(float(v[0]) for v in _fit(sizes[:-1], errors[None, :-1], deviations[:-1])))
-        distance = np.log(train_size / sizes[-1]) / np.log(sizes[-1] / sizes[-2])
-        drift = abs(shorter.error_at(sizes[-1]) - errors[-1]) * float(distance)
+    shorter = PowerLaw(*(float(v[0]) for v in _fit(sizes[:-1], errors[None, :-1], deviations[:-1])))
+    distance = np.log(train_size / sizes[-1]) / np.log(sizes[-1] / sizes[-2])
+    drift = abs(shorter.error_at(sizes[-1]) - errors[-1]) * float(distance)
     expected = 1 - law.error_at(train_size)
     below, above = np.hypot(max(0.0, expected - (1 - high)), drift), np.hypot(max(0.0, 1 - low - expected), drift)
     lowest = min(float(expected - below), points[-1].accuracy.value)

@@ -20,7 +20,6 @@ class AccuracyPoint:
     Arguments:
         accuracy: mean over seeds. The interval covers new seeds and new test images; with one seed only new images.
         by_seed: accuracy of each seed.
-        failed_runs: number of runs that learned nothing (``failed_to_learn``).
     """
 
     model: str
@@ -28,7 +27,6 @@ class AccuracyPoint:
     budget: str
     accuracy: Estimate
     by_seed: tuple[float, ...]
-    failed_runs: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +39,6 @@ class Measurements:
         accuracy: NaN for a missing run.
         images: number of test images; 0 for a missing run.
         correct: mask of correctly classified test images for each (model, size, seed); None if unknown.
-        uses_folds: whether seeds hold out different folds of the images.
         chance: accuracy of always predicting the most frequent class; None if unknown.
     """
 
@@ -107,8 +104,7 @@ class Measurements:
                 if seeds := self.shared_seeds(size, model):
                     scores = self.scores(model, size, seeds)
                     interval = accuracy_interval(scores, test_train_ratio=self.test_train_ratio)
-                    by_seed = tuple(scores.accuracies.tolist())
-                    results.append(AccuracyPoint(model, size, budget, interval, by_seed, self.count_failed(scores)))
+                    results.append(AccuracyPoint(model, size, budget, interval, tuple(scores.accuracies.tolist())))
         return results
 
 
@@ -154,11 +150,7 @@ def measure(
             raise InputError(f"results: {' '.join(map(str, result.coordinates))} occurs twice")
         accuracy[index], images[index] = result.accuracy, result.scores.scored_images
         if correct is not None:
-            row = correct.get(result.run)
-            if row is None:
-                raise InputError(
-                    f"predictions of {result.run}: missing; provide the predictions of all results or of none"
-                )
+            row = correct[result.run]
             if row.shape != (result.scores.scored_images,) or abs(float(row.mean()) - result.accuracy) > 1e-6:
                 raise InputError(f"predictions of {result.run} do not agree with its recorded accuracy")
             rows[index] = row

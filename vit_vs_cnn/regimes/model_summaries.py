@@ -19,14 +19,11 @@ class ModelSummary:
 
     Arguments:
         key: name in the config.
-        display_name: name in reports.
         model_name: name of the network, such as ``ResNet-8``; the key if it is not recorded.
         network: hash of the settings that define the network. Models that differ only in their start have the same one.
             None if not recorded.
-        parameters: number of trained parameters.
         macs: multiply-accumulates of the forward pass of one image.
         start: start of training in words, such as ``fine-tuned from FILE``; None if unknown.
-        budget: budget in words, such as ``400 steps``.
     """
 
     key: str

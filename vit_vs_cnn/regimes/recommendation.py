@@ -1,7 +1,7 @@
 """Recommendation of an experiment: the model to train, or the number of seeds or images needed to decide."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
@@ -10,7 +10,7 @@ from vit_vs_cnn.regimes.budgets import EqualCostDifference
 from vit_vs_cnn.regimes.measurements import AccuracyPoint, failed_to_learn
 from vit_vs_cnn.regimes.model_summaries import ModelSummary
 from vit_vs_cnn.runs.result import StartKind
-from vit_vs_cnn.statistics.mean_distribution import images_needed, seeds_needed
+from vit_vs_cnn.statistics.mean_distribution import numbers_needed
 from vit_vs_cnn.statistics.pair_comparison import Conclusion, PairComparison
 
 #: Kinds of start for which a recommendation names the best model.
@@ -91,7 +91,7 @@ def recommend(
         return Recommendation(RecommendationKind.NOTHING_LEARNED, leader, follower, comparison, rest)
     match comparison.conclusion:
         case Conclusion.SIGNIFICANTLY_BETTER:
-            holds = holds_at_equal_cost(comparison, equal_cost)
+            holds = _holds_at_equal_cost(comparison, equal_cost)
             kind = RecommendationKind.TRAIN if holds else RecommendationKind.TRAIN_AT_EQUAL_STEPS
             return Recommendation(kind, leader, follower, comparison, rest)
         case Conclusion.EQUIVALENT:
@@ -101,8 +101,8 @@ def recommend(
     goal = max(abs(comparison.difference.value), comparison.margin)
     seeds = images = None
     if comparison.minimum_detectable is None or comparison.minimum_detectable > goal:
-        seeds = seeds_needed(comparison.distribution, comparison.seeds, goal, level=comparison.level)
-        images = images_needed(comparison.distribution, comparison.images, goal, level=comparison.level)
+        numbers = comparison.seeds, comparison.images
+        seeds, images = numbers_needed(comparison.distribution, *numbers, goal, level=comparison.level)
     return Recommendation(RecommendationKind.NOT_ENOUGH_EVIDENCE, leader, follower, comparison, rest, seeds, images)
 
 
@@ -126,19 +126,23 @@ def _deciding_comparison(
     return min(different, key=order, default=None)
 
 
-def holds_at_equal_cost(comparison: PairComparison, equal_cost: Sequence[EqualCostDifference]) -> bool:
-    """True if the better model is also better at equal steps and at equal training FLOPs.
-
-    If the better model is the cheaper one, no further comparison is needed.
-    """
+def find_equal_cost(
+    comparison: PairComparison, equal_cost: Sequence[EqualCostDifference]
+) -> EqualCostDifference | None:
+    """The same comparison at equal training FLOPs, with the leader first; None if both have the same FLOPs."""
     for result in equal_cost:
-        is_same = {result.first, result.second} == comparison.names and result.train_size == comparison.train_size
-        if not is_same or not result.is_unequal:
-            continue
-        is_first = result.first == comparison.leader
-        if result.difference is None:
-            if (result.ratio if is_first else 1 / result.ratio) > 1:
-                return False
-        elif (result.difference if is_first else -result.difference).low <= 0:
-            return False
-    return True
+        if {result.first, result.second} == comparison.names and result.train_size == comparison.train_size:
+            if result.first == comparison.leader:
+                return result
+            difference = None if result.difference is None else -result.difference
+            return replace(
+                result, first=result.second, second=result.first, ratio=1 / result.ratio, difference=difference
+            )
+    return None
+
+
+def _holds_at_equal_cost(comparison: PairComparison, equal_cost: Sequence[EqualCostDifference]) -> bool:
+    """True if the better model is also better at equal training FLOPs, or is known to be the cheaper one."""
+    if (result := find_equal_cost(comparison, equal_cost)) is None:
+        return True
+    return result.ratio < 1 if result.difference is None else result.difference.low > 0

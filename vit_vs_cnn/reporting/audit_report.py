@@ -1,7 +1,6 @@
 """Report of an audit: findings, classes, sizes and similar images, as a page with tables and as text."""
 
 import io
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +13,6 @@ from vit_vs_cnn.reporting.page import Page
 from vit_vs_cnn.reporting.table import Cell, Table
 from vit_vs_cnn.runs.audit import Audit, DuplicateKind, DuplicatePair
 
-#: Largest number of rows of a table on the page.
-MAX_ROWS = 40
 #: Height of the images of a pair in pixels.
 IMAGE_HEIGHT = 96
 HEADINGS = {
@@ -23,15 +20,6 @@ HEADINGS = {
     DuplicateKind.TWO_SPLITS: "Similar images in two splits",
     DuplicateKind.REPEATED: "Similar images in one class and split",
 }
-METHOD_DESCRIPTION = (
-    "Images are compared at training size. Two images count as similar if all pixels are equal, or if one is the other "
-    "one re-encoded, shifted by up to two pixels of 32, slightly cropped, mirrored, brighter or darker. Similarity is "
-    "the correlation of their details. Pairs below 0.8 may show two scenes: of 40 such pairs of photographs (CIFAR), "
-    "39 were one scene; of 11 pairs among 1,000 synthetic images, with similarities of 0.66 to 0.81, none was "
-    "(results/near_duplicates). Of several copies in one class and split, each is paired with the first. A blank image "
-    f"differs from one color by at most {MAX_BLANK_DEVIATION:g} gray levels (standard deviation); blank images are not "
-    "compared. Nothing was trained, and the folder of images was not changed."
-)
 
 
 def images_line(audit: Audit) -> str:
@@ -50,12 +38,12 @@ def audit_page(audit: Audit) -> Page:
     page.text(f"Baseline: always predicting {visible(name)} gives {100 * accuracy:.1f} % accuracy on the test images.")
     _add_pairs(page, audit)
     page.heading("Blank images")
-    page.table(_long_table("Images of one color", ["image"], [[visible(name)] for name in audit.blank], "blank"))
+    page.table(Table("Images of one color", ["image"], [[visible(name)] for name in audit.blank], "blank"))
     page.heading("Unusable files and classes")
     problems = [[problem.kind, visible(problem.name), visible(problem.reason)] for problem in audit.problems]
-    page.table(_long_table("Files and classes", ["kind", "name", "reason"], problems, "unusable"))
+    page.table(Table("Files and classes", ["kind", "name", "reason"], problems, "unusable"))
     page.heading("How it was measured")
-    page.text(METHOD_DESCRIPTION)
+    page.template("about_audit.html", deviation=MAX_BLANK_DEVIATION)
     return page
 
 
@@ -117,7 +105,7 @@ def _add_pairs(page: Page, audit: Audit) -> None:
         for pair in audit.pairs
     ]
     page.heading("All pairs")
-    page.table(_long_table("Similar images", columns, rows, "pairs"))
+    page.table(Table("Similar images", columns, rows, "pairs"))
 
 
 def _pair_image(pair: DuplicatePair, side: int) -> tuple[str, str, str]:
@@ -132,9 +120,3 @@ def _pair_picture(pair: DuplicatePair, pixels: UInt8[np.ndarray, "_ _ _"]) -> tu
     file = io.BytesIO()
     image.save(file, "PNG")
     return file.getvalue(), f"{sides[0]} | {sides[1]}: {similarity}", f"{sides[0]} and {sides[1]}"
-
-
-def _long_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Cell]], name: str) -> Table:
-    """Table that shows its first ``MAX_ROWS`` rows; ``tables/{name}.csv`` contains all rows."""
-    note = f"The first {MAX_ROWS} of {len(rows):,}; all are in tables/{name}.csv." if len(rows) > MAX_ROWS else ""
-    return Table(title, columns, rows, name, note, max_rows=MAX_ROWS)

@@ -11,21 +11,20 @@ import pandas
 from matplotlib.figure import Figure
 from rich.console import Console
 
-from vit_vs_cnn.comparison.accuracy import AccuracyComparison
-from vit_vs_cnn.comparison.calibration import CalibrationScores
-from vit_vs_cnn.comparison.compare import NetworkComparison, Part
+from vit_vs_cnn.comparison.accuracy import AccuracyComparison, ClassAccuracy
+from vit_vs_cnn.comparison.compare import CalibrationScores, NetworkComparison, Part
 from vit_vs_cnn.comparison.corruptions import CORRUPTIONS, LEVELS, CorruptionAccuracy
 from vit_vs_cnn.comparison.cost import PEAK_BATCH
 from vit_vs_cnn.comparison.differences import ABSENT
 from vit_vs_cnn.comparison.entries import TestedEntry
 from vit_vs_cnn.console import join_names
 from vit_vs_cnn.files import write_text
+from vit_vs_cnn.regimes.answer import conclusion_text
 from vit_vs_cnn.reporting.figures.comparison import comparison_figures
 from vit_vs_cnn.reporting.page import Page
 from vit_vs_cnn.reporting.style import (
     ModelStyle,
     assign_styles,
-    format_bytes,
     format_estimate,
     format_millions,
     format_percent,
@@ -37,25 +36,14 @@ from vit_vs_cnn.runs.evaluation import MIN_VALIDATION_IMAGES
 from vit_vs_cnn.runs.record import MAJORITY
 from vit_vs_cnn.statistics.intervals import format_interval, format_p_value
 
-HEADINGS = {
-    Part.ACCURACY: "Accuracy",
-    Part.CALIBRATION: "Calibration",
-    Part.CORRUPTIONS: "Corruptions",
-    Part.SIMILARITY: "Similarity of the layers",
-    Part.COST: "Cost",
-    Part.DIFFERENCES: "Differences between the configs",
-}
-#: Tables that a terminal does not print, and largest number of settings that it prints.
-PAGE_ONLY_TABLES, MAX_PRINTED_SETTINGS = {"classes", "corruptions", "similarity"}, 13
+#: Tables that a terminal does not print.
+PAGE_ONLY_TABLES = ("classes", "corruptions", "similarity")
 #: For each figure: the part of the comparison that it belongs to, and the caption.
 CAPTIONS = {
     "classes": (Part.ACCURACY, "Accuracy by class. The class with the largest difference is on top."),
     "confusion": (Part.ACCURACY, "Confusion in percent of the true class."),
     "pictures": (Part.ACCURACY, "Randomly chosen images that only one network, or none, classifies correctly."),
-    "reliability": (
-        Part.CALIBRATION,
-        "Accuracy over confidence, 15 bins of equal mass. On the dotted line both agree.",
-    ),
+    "reliability": (Part.CALIBRATION, "Accuracy over confidence, 15 bins of equal mass. Dotted: perfect calibration."),
     "corruptions": (Part.CORRUPTIONS, "Accuracy by level of corruption."),
     "cka": (Part.SIMILARITY, "Centred kernel alignment between layers, unbiased, over minibatches."),
 }
@@ -67,18 +55,19 @@ def comparison_page(comparison: NetworkComparison, figures: Mapping[str, Figure]
     page.heading("Before you read on")
     page.bullets(comparison.warnings)
     tables = comparison_tables(comparison)
-    for part, heading in HEADINGS.items():
-        page.heading(heading)
+    for part in Part:
+        page.heading(part.capitalize())
         for table in tables.get(part, []):
             page.table(table)
         for name, figure in (figures or {}).items():
             of_part, caption = CAPTIONS[name]
             if of_part == part:
-                alt = f"{caption} Of {page.title}; the numbers are in the tables of this section."
-                page.picture(figure, caption, alt, name, ("png", "svg") if name == "pictures" else ("svg", "png"))
+                page.picture(figure, caption, name, ("png", "svg") if name == "pictures" else ("svg", "png"))
     page.heading("How it was done")
-    page.bullets(comparison.notes)
-    page.facts(_method(comparison))
+    images = f"{comparison.images:,} test images of {len(comparison.class_names)} classes"
+    log = "every evaluation is in the log of the networks' experiment"
+    facts = f"{images}, fingerprint {comparison.fingerprint}; {log}; random choices by seed {comparison.seed}"
+    page.bullets([*comparison.notes, facts])
     return page
 
 
@@ -92,9 +81,7 @@ def write_comparison_page(comparison: NetworkComparison, entries: Sequence[Teste
 def print_comparison(comparison: NetworkComparison, console: Console) -> None:
     """Print the most important tables in a terminal."""
     tables = [table for of_part in comparison_tables(comparison).values() for table in of_part]
-    hidden = PAGE_ONLY_TABLES | ({"settings"} if len(comparison.differences or ()) > MAX_PRINTED_SETTINGS else set())
-    shown = [table for table in tables if table.name not in hidden]
-    print_tables(shown, console, _styles(comparison))
+    print_tables([table for table in tables if table.name not in PAGE_ONLY_TABLES], console)
 
 
 def _styles(comparison: NetworkComparison) -> dict[str, ModelStyle]:
@@ -103,27 +90,12 @@ def _styles(comparison: NetworkComparison) -> dict[str, ModelStyle]:
     return styles | {name: styles[group] for name, group in zip(networks["network"], networks["group"], strict=True)}
 
 
-def _method(comparison: NetworkComparison) -> dict[str, Cell]:
-    facts: dict[str, Cell] = {
-        "test images": f"{comparison.images:,} of {len(comparison.class_names)} classes, fingerprint "
-        f"{comparison.fingerprint}; every evaluation is in the log of the networks' experiment",
-        "seed": f"{comparison.seed}, of all random choices",
-    }
-    if comparison.corruptions is not None:
-        facts["corruptions"] = f"of {comparison.corruptions.images:,} of these images; CIFAR-10-C has other corruptions"
-    for network in comparison.networks.to_dict("records"):
-        if network["is_reused"] is not None:
-            source = "saved by its run" if network["is_reused"] else "computed now"
-            facts[network["network"]] = f"weights {network['weights']}, predictions {source}"
-    return facts
-
-
 def comparison_tables(comparison: NetworkComparison) -> dict[Part, list[Table]]:
     """Tables of every requested part, the most important first."""
     tables: dict[Part, list[Table]] = {}
     if (accuracy := comparison.accuracy) is not None:
         pairs = [_pairs(accuracy)] if accuracy.pairs else []
-        tables[Part.ACCURACY] = [_groups(comparison, accuracy), *pairs, _classes(accuracy)]
+        tables[Part.ACCURACY] = [_groups(comparison, accuracy), *pairs, classes_table(accuracy.classes, "By class")]
     if comparison.calibration is not None:
         tables[Part.CALIBRATION] = [_calibration(comparison.calibration)]
     if comparison.corruptions is not None:
@@ -162,28 +134,22 @@ def _pairs(accuracy: AccuracyComparison) -> Table:
         alone = " / ".join(f"{count:,.0f}" for count in (counts if pair.leader == pair.first else counts[::-1]))
         p = format_p_value(pair.adjusted_p_value)
         results = [format_points(pair.lead.value), format_interval(pair.lead, sign=True), alone, p]
-        conclusion = str(pair.conclusion) if pair.obstacle is None else f"{pair.conclusion}: {pair.obstacle}"
-        rows.append([f"{pair.leader} - {pair.follower}", *results, conclusion, str(pair.test)])
+        rows.append([f"{pair.leader} - {pair.follower}", *results, conclusion_text(pair), str(pair.test)])
     columns = ["pair", "points", "95 %", "only one correct", "p", "conclusion", "test"]
     note = "p is adjusted for the number of comparisons (Holm), except for the primary one." * (len(accuracy.pairs) > 1)
     title = "Differences on the same images, paired"
     return Table(title, columns, rows, "pairs", note, frozenset({"conclusion", "test"}))
 
 
-def _classes(accuracy: AccuracyComparison) -> Table:
-    columns, title = ["class", "images", *(f"{name} %" for name in accuracy.top1)], "By class"
+def classes_table(classes: Sequence[ClassAccuracy], title: str) -> Table:
+    """Accuracy of each class, with a p-value for two groups on one test set."""
+    names = list(classes[0].accuracy)
     rows = [
-        [result.name, result.images, *(format_percent(result.accuracy[name]) for name in accuracy.top1)]
-        for result in accuracy.classes
+        [c.name, c.images, *(format_percent(c.accuracy[name]) for name in names), format_p_value(c.p_corrected)]
+        for c in classes
     ]
-    if len(accuracy.top1) == 2:
-        first, second = accuracy.pairs[0].leader, accuracy.pairs[0].follower
-        columns += [f"{first} - {second}", "p"]
-        title += "; p is adjusted for the number of classes (Holm)"
-        for row, result in zip(rows, accuracy.classes, strict=True):
-            difference = result.accuracy[first] - result.accuracy[second]
-            row += [format_points(difference), format_p_value(result.p_corrected)]
-    return Table(title, columns, rows, "classes")
+    title = f"{title}. p is adjusted for the number of classes (Holm)"
+    return Table(title, ["class", "images", *(f"{name} %" for name in names), "p"], rows, "classes")
 
 
 def _calibration(calibration: Mapping[str, Sequence[CalibrationScores]]) -> Table:
@@ -211,7 +177,7 @@ def _corruptions(corruptions: CorruptionAccuracy) -> list[Table]:
         for corruption in CORRUPTIONS
     ]
     title = f"Accuracy on {corruptions.images:,} test images, original and corrupted"
-    note = f"Corrupted: mean over {len(CORRUPTIONS)} corruptions at {len(LEVELS)} levels."
+    note = f"Corrupted: mean over {len(CORRUPTIONS)} corruptions at {len(LEVELS)} levels, not those of CIFAR-10-C."
     columns = ["corruption", *(f"{name} %" for name in accuracy)]
     return [
         Table(title, ["", "original %", "corrupted %", "95 %"], means, "corrupted", note),
@@ -236,11 +202,11 @@ def _cost(cost: pandas.DataFrame) -> Table:
         sizes = [format_millions(row["parameters"]), format_millions(row["macs"])]
         times = [f"{1000 * row['latency_p50']:.2f}", f"{1000 * row['latency_p95']:.2f}"]
         speed = [round(row["throughput"][row["best_batch"]]), row["best_batch"]]
-        memory = [format_bytes(row[kind]) for kind in ("peak_bytes", "weight_bytes", "file_bytes")]
-        rows.append([name, *sizes, *times, *speed, *memory])
-    columns = ["", "params", "MACs", "p50 ms", "p95 ms", "images/s", "at batch", "memory", "weights", "file"]
+        memory = "-" if row["peak_bytes"] is None else f"{row['peak_bytes'] / 1e6:.1f} MB"
+        rows.append([name, *sizes, *times, *speed, memory])
+    columns = ["", "params", "MACs", "p50 ms", "p95 ms", "images/s", "at batch", "memory"]
     note = (
         "Timed in turns. p50, p95: one image; images/s: at the best batch; memory: of a pass over "
         f"{PEAK_BATCH} images on a GPU. MACs with attention."
     )
-    return Table(f"Cost on {cost['device'].iloc[0]}", columns, rows, "cost", note, frozenset({"weights", "at batch"}))
+    return Table(f"Cost on {cost['device'].iloc[0]}", columns, rows, "cost", note)

@@ -9,7 +9,7 @@ import yaml
 
 from vit_vs_cnn.comparison.accuracy import choose_examples, class_accuracies, confusion
 from vit_vs_cnn.comparison.entries import RunPredictions, group_entries, select_one_fold
-from vit_vs_cnn.config.experiment import Budget, read_config
+from vit_vs_cnn.config.experiment import read_config
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.data.listing import format_counts
 from vit_vs_cnn.errors import InputError
@@ -19,12 +19,12 @@ from vit_vs_cnn.regimes.answer import MAX_WARNINGS, write_answer
 from vit_vs_cnn.regimes.budgets import longest_results
 from vit_vs_cnn.regimes.model_summaries import display_name
 from vit_vs_cnn.reporting import experiment_tables as tables
+from vit_vs_cnn.reporting.comparison_page import classes_table
 from vit_vs_cnn.reporting.figures.comparison import classes_figure, confusion_figure, examples_figure
 from vit_vs_cnn.reporting.figures.experiment import experiment_figures
 from vit_vs_cnn.reporting.findings import Findings, add_leak_caveat, answer_page
 from vit_vs_cnn.reporting.page import Page
-from vit_vs_cnn.reporting.style import format_percent
-from vit_vs_cnn.reporting.table import Cell, Table
+from vit_vs_cnn.reporting.table import Cell
 from vit_vs_cnn.runs.audit import AUDIT_FOLDER
 from vit_vs_cnn.runs.evaluation import Predictions
 from vit_vs_cnn.runs.experiment_data import open_experiment_data
@@ -32,39 +32,20 @@ from vit_vs_cnn.runs.record import load_run_predictions, table_text
 from vit_vs_cnn.runs.result import RunResult, RunState, ScoredOn
 from vit_vs_cnn.runs.status import ExperimentStatus, read_status
 from vit_vs_cnn.runs.test_set_log import summarize_log
-from vit_vs_cnn.statistics.intervals import format_p_value
-from vit_vs_cnn.typed_values import build
 
-#: Caption and alternative text of each figure.
+#: Caption of each figure.
 _CAPTIONS = {
-    "difference": (
-        "Difference of the two models with its interval. Hollow: no conclusion, or not enough evidence. A crossover is "
-        "shaded.",
-        "difference in test accuracy of the two models against the number of training images",
-    ),
-    "differences": (
-        "Difference of each model from the one that all are compared with, in points. Hollow: no conclusion, or not "
-        "enough evidence.",
-        "difference in test accuracy of each model from one model against the number of training images",
-    ),
-    "behind_the_best": (
-        "Points by which each model is worse than the best one. Hollow: no conclusion, or not enough evidence.",
-        "difference in test accuracy between the best model and each other one, by number of training images",
-    ),
-    "more_training": (
-        "Mean accuracy with each budget, with 95 % intervals.",
-        "test accuracy of each model against the number of training images, one panel for each budget",
-    ),
-    "fits": (
-        "Dotted: the law fitted to the measured sizes. The last points are forecasts.",
-        "fitted accuracy of each model against the number of training images",
-    ),
+    "differences": "Differences in test accuracy from one model, in points. Hollow: no conclusion, or not enough "
+    "evidence. Crossovers are shaded.",
+    "behind_the_best": "Points by which each model is worse than the best one. Hollow: no conclusion, or not enough "
+    "evidence.",
+    "more_training": "Mean test accuracy with each budget, with 95 % intervals.",
 }
 #: Largest number of classes for which a confusion matrix is drawn.
 MAX_CLASSES = 40
 NOT_AVAILABLE = (
-    "Classes and example images are not shown, because the test images or the predictions were not available when this "
-    "page was written. Run report again on a machine that has them."
+    "Classes and example images are not shown, because the test images or predictions of them were not available when "
+    "this page was written."
 )
 #: Predictions of the models in the answer, and the test images of each test set.
 TestImages = tuple[list[RunPredictions], dict[str | None, LabelledImages]]
@@ -92,9 +73,9 @@ def write_experiment_page(findings: Findings, target: Path | None = None) -> lis
     analysis, urgent = add_leak_caveat(findings.analysis, duplicates), describe_unfinished_runs(status)
     page = answer_page(analysis, urgent)
     reasons = [NOT_AVAILABLE] * (images is None) + ([duplicates] if isinstance(duplicates, str) else [])
-    _add_results(page, analysis, results, urgent, [*findings.notes, *reasons])
+    _add_results(page, analysis, results, urgent, reasons)
     page.heading("Classes and examples")
-    if images:
+    if images is not None:
         _add_images(page, findings, images)
     page.heading("Search for recipes")
     page.table(tables.trials_table(findings.trials))
@@ -115,12 +96,11 @@ def write_table_page(path: Path, results: Sequence[RunResult], analysis: Analysi
     """Write the page of a table of results, which contains neither images nor predictions.
 
     Arguments:
-        path: results.csv as ``write_experiment_page`` writes it. An experiment.yaml in the same folder is shown, too.
-        analysis: analysis of the results.
+        path: results.csv as ``write_experiment_page`` writes it.
     """
-    config, page = path.with_name("experiment.yaml"), answer_page(analysis)
+    page = answer_page(analysis)
     _add_results(page, analysis, results, [], [f"{ACCURACIES_ALONE}."])
-    _add_protocol(page, analysis, results, read_config(config) if config.exists() else {}, {})
+    _add_protocol(page, analysis, results, {}, {})
     _add_links(page, audit=False)
     return _write(page, path.read_text(encoding="utf-8"), analysis, target)
 
@@ -134,18 +114,16 @@ def _add_results(
     page.heading("Further limits")
     page.bullets([*notes, *(text for text in analysis.warnings() if text not in shown)])
     page.heading("Accuracies and differences")
-    for name in ("behind_the_best", "differences", "difference"):
-        page.picture(figures.get(name), *_CAPTIONS[name], name)
+    for name in ("behind_the_best", "differences"):
+        page.picture(figures.get(name), _CAPTIONS[name], name)
     page.table(tables.accuracy_table(analysis, results))
     page.table(tables.comparison_table(analysis))
     page.heading("More training")
-    page.picture(figures.get("more_training"), *_CAPTIONS["more_training"], "more_training")
+    page.picture(figures.get("more_training"), _CAPTIONS["more_training"], "more_training")
     page.table(tables.gains_table(analysis))
-    page.table(tables.interactions_table(analysis))
     page.heading("Equal compute")
     page.table(tables.equal_cost_table(analysis))
-    page.heading("Fits")
-    page.picture(figures.get("fits"), *_CAPTIONS["fits"], "fits")
+    page.heading("Forecast")
     page.table(tables.forecasts_table(analysis))
 
 
@@ -185,15 +163,14 @@ def _write(page: Page, results: str, analysis: Analysis, target: Path) -> list[P
     return [*(target / name for name in texts), *page.write(target)]
 
 
-def _read_test_images(findings: Findings) -> TestImages | tuple[()] | None:
+def _read_test_images(findings: Findings) -> TestImages | None:
     """Predictions and test images of the models in the answer, at the largest training-set size.
 
-    Returns:
-        nothing if accuracies are on validation images; None if predictions or images are missing or have changed.
+    None if accuracies are on validation images, or if predictions or images are missing or have changed.
     """
     results = _answer_results(findings)
     if any(result.scores.scored_on is not ScoredOn.TEST for result in results):
-        return ()
+        return None
     cells, tests = list[RunPredictions](), dict[str | None, LabelledImages]()
     try:
         pool = open_experiment_data(findings.folder, results[0].data)
@@ -220,22 +197,15 @@ def _add_images(page: Page, findings: Findings, images: TestImages) -> None:
     first_members = [members[0] for members in group_entries(shown).values()]
     if examples := choose_examples(first_members):
         caption = f"Randomly chosen test images that only one model, or none, classifies correctly; {size}, first seed."
-        alt = "test images with their class and the prediction of each model"
-        page.picture(examples_figure(examples, first_members, test), caption, alt, "pictures", ("png", "svg"))
+        page.picture(examples_figure(examples, first_members, test), caption, "pictures", ("png", "svg"))
     caption = f"Accuracy by class with {size}, mean over seeds. The class with the largest difference is on top."
-    page.picture(classes_figure(classes, page.styles), caption, "accuracy of each model by class", "classes")
+    page.picture(classes_figure(classes, page.styles), caption, "classes")
     if len(test.class_names) <= MAX_CLASSES:
         counts = {name: confusion(members, len(test.class_names)) for name, members in groups.items()}
         caption = f"Confusion matrices with {size}, in percent of the true class, over all seeds."
         figure = confusion_figure(counts, test.class_names)
-        page.picture(figure, caption, "confusion matrix of each model", "confusion")
-    names = list(classes[0].accuracy)
-    rows = [
-        [c.name, c.images, *(format_percent(c.accuracy[name]) for name in names), format_p_value(c.p_corrected)]
-        for c in classes
-    ]
-    title = f"Accuracy by class with {size}, mean over seeds. p is adjusted for the number of classes (Holm)"
-    page.table(Table(title, ["class", "images", *(f"{name}, %" for name in names), "p"], rows, "classes"))
+        page.picture(figure, caption, "confusion")
+    page.table(classes_table(classes, f"Accuracy by class with {size}, mean over seeds"))
 
 
 def _answer_results(findings: Findings) -> list[RunResult]:
@@ -257,20 +227,14 @@ def describe_unfinished_runs(status: ExperimentStatus) -> list[str]:
 
 
 def _protocol(config: Mapping[str, Any], findings: Findings) -> dict[str, Cell]:
-    data, protocol, first = config["data"], config["protocol"], findings.results[0]
+    data, first = config["data"], findings.results[0]
     source = f"{data['source']}, {first.data.fingerprint}"
     details = [result.data.data_details.get("skipped") or {} for result in findings.results]
     skipped = [of_run["counts"] for of_run in details if "counts" in of_run]
     return {
-        "experiment": config["name"],
         "images": source if data["source"] == "synthetic" else f"{source}, in {data['root']}",
         **({"files left out": format_counts(skipped[0])} if skipped else {}),
-        "training-set sizes": ", ".join(f"{size:,}" for size in findings.analysis.sizes),
-        "seeds": ", ".join(map(str, sorted({result.seed for result in findings.results}))),
-        "budget of a run": build(Budget, protocol["budget"], location="protocol.budget").text,
-        "batch size": protocol["batch_size"],
         "scored on": f"{first.scores.scored_images:,} {first.scores.scored_on} images",
-        "for validation": f"{data['validation_fraction']:g} of the training images",
     }
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from vit_vs_cnn.comparison.differences import flatten_settings
 from vit_vs_cnn.regimes.analysis import Analysis
-from vit_vs_cnn.regimes.answer import format_margin
+from vit_vs_cnn.regimes.answer import conclusion_text
 from vit_vs_cnn.regimes.budgets import longest_results
 from vit_vs_cnn.regimes.model_summaries import display_name
 from vit_vs_cnn.reporting.style import format_millions, format_percent, format_points, format_value
@@ -16,16 +16,13 @@ from vit_vs_cnn.reporting.table import Cell, Table
 from vit_vs_cnn.runs.near_duplicates import NearDuplicates
 from vit_vs_cnn.runs.recipe_care import describe_recipe_source
 from vit_vs_cnn.runs.record import MAJORITY
-from vit_vs_cnn.runs.result import RunResult, RunState, StartKind, group_results
+from vit_vs_cnn.runs.result import RunResult, RunState, group_results
 from vit_vs_cnn.runs.status import RunStatus
 from vit_vs_cnn.runs.trials import Trial, rank_trials
 from vit_vs_cnn.statistics.intervals import Estimate, format_p_value
-from vit_vs_cnn.statistics.pair_comparison import Conclusion, PairComparison
 
 #: Header of the column with the training-set size, validation images included.
 SIZE_COLUMN = "training images"
-#: Largest number of rows of a table on the page; the CSV file has all rows.
-MAX_ROWS = 500
 
 
 def accuracy_table(analysis: Analysis, results: Sequence[RunResult]) -> Table:
@@ -34,11 +31,8 @@ def accuracy_table(analysis: Analysis, results: Sequence[RunResult]) -> Table:
     points = [point for model in analysis.models for point in analysis.curve(model.key)]
     for p in sorted(points, key=lambda point: point.train_size):
         of_point = runs[p.model, p.train_size]
-        fewest = min((r.cost for r in of_point), key=lambda cost: cost.steps)
-        ended_early = any(r.cost.ended_early for r in of_point)
         row = {SIZE_COLUMN: p.train_size, "model": analysis.display_names[p.model], **_percent(p.accuracy)}
-        steps = f"{fewest.steps:,} of {fewest.planned_steps:,}" if ended_early else fewest.steps
-        row |= {"seeds": len(p.by_seed), "steps": steps}
+        row |= {"seeds": len(p.by_seed), "steps": min(r.cost.steps for r in of_point)}
         rows.append(row | {"epochs": f"{of_point[0].epochs:.1f}", "FLOPs": f"{of_point[0].cost.flops:.3g}"})
     if analysis.chance is not None:
         chance: dict[str, Cell] = {"model": MAJORITY, "accuracy, %": format_percent(analysis.chance)}
@@ -57,7 +51,7 @@ def comparison_table(analysis: Analysis) -> Table:
     """Table of all comparisons of two models, with p-values and conclusions."""
     names, rows = analysis.display_names, []
     for comparison in sorted(analysis.comparisons, key=lambda comparison: comparison.train_size or 0):
-        has_limit = comparison.obstacle is None and comparison.minimum_detectable is not None
+        conclusion = conclusion_text(comparison) + ", primary" * comparison.is_primary
         rows.append(
             {
                 SIZE_COLUMN: comparison.train_size,
@@ -67,67 +61,42 @@ def comparison_table(analysis: Analysis) -> Table:
                 "p": format_p_value(comparison.p_value),
                 "adjusted p": format_p_value(comparison.adjusted_p_value),
                 "seeds": comparison.seeds,
-                "detectable": format_percent(comparison.minimum_detectable) if has_limit else "",
-                "conclusion": _conclusion(comparison),
+                "conclusion": conclusion + ", 99 % interval" * (comparison.error_rate < 0.05),
             }
         )
     note = (
         "Points: the better model minus the worse one. The interval (from, to) and p are of this comparison alone. The "
-        "adjusted p allows for the number of comparisons, except for the primary one, which was named in advance. "
-        "Detectable: the smallest difference that would be significant in 80 % of such experiments."
+        "adjusted p allows for the number of comparisons, except for the primary one, which was named in advance. The "
+        "minimum detectable difference would be significant in 80 % of such experiments."
     )
     return _table("Differences between two models", rows, "comparisons", note)
 
 
-def _conclusion(comparison: PairComparison) -> str:
-    match comparison.conclusion:
-        case Conclusion.NO_CONCLUSION:
-            text = f"no conclusion: {comparison.obstacle}"
-        case Conclusion.EQUIVALENT:
-            text = f"equivalent within {format_margin(comparison.margin)}"
-        case _:
-            text = str(comparison.conclusion)
-    return f"{text}{', primary' * comparison.is_primary}{', 99 % interval' * (comparison.error_rate < 0.05)}"
-
-
 def gains_table(analysis: Analysis) -> Table:
-    """Gain of each budget over the next shorter one, in percentage points."""
-    rows = [
-        {SIZE_COLUMN: gain.train_size, "model": analysis.display_names[gain.models[0]]}
-        | {"budgets": f"{gain.shorter} to {gain.longer}", **_points(gain.change, "gain")}
-        for gain in sorted(analysis.gains, key=lambda gain: gain.train_size)
-    ]
-    return _table("Points gained with the longer budget, paired by seed", rows, "gains")
-
-
-def interactions_table(analysis: Analysis) -> Table:
-    """Change of the difference of two models between the shortest and the longest budget."""
+    """Gain of each budget over the next shorter one, and change of the difference of two models, in points."""
     names = analysis.display_names
     rows = [
-        {SIZE_COLUMN: result.train_size, "first": names[result.models[0]], "second": names[result.models[1]]}
-        | {"budgets": f"{result.shorter} to {result.longer}", **_points(result.change, "change")}
-        | {"adjusted p": format_p_value(result.adjusted_p_value)}
-        for result in sorted(analysis.interactions, key=lambda result: result.train_size)
+        {SIZE_COLUMN: effect.train_size, "model": " - ".join(names[key] for key in effect.models)}
+        | {"budgets": f"{effect.shorter} to {effect.longer}", **_points(effect.change, "gain")}
+        | {"adjusted p": format_p_value(effect.adjusted_p_value)}
+        for effect in sorted((*analysis.gains, *analysis.interactions), key=lambda effect: effect.train_size)
     ]
-    title = "Change of the difference, first minus second, in points. The adjusted p allows for the number of sizes"
-    return _table(title, rows, "interactions")
+    note = "A - B: change of the difference of two models. The adjusted p allows for the number of sizes."
+    return _table("Points gained with the longer budget, paired by seed", rows, "gains", note)
 
 
 def equal_cost_table(analysis: Analysis) -> Table:
-    """Differences at equal steps and at equal training FLOPs, for pairs with different costs."""
-    names, rows = analysis.display_names, []
-    for result in sorted(analysis.equal_cost, key=lambda result: result.train_size):
-        if not result.is_unequal:
-            continue
-        numbers, source = {"points": "unknown", "from": "", "to": ""}, "no run is short enough"
-        if result.difference is not None:
-            numbers = _points(result.difference, "points")
-            source = "between two budgets" if result.is_interpolated else "runs"
-        row = {SIZE_COLUMN: result.train_size, "first": names[result.first], "second": names[result.second]}
-        row |= {"equal": str(result.cost), "cost ratio": f"{result.ratio:.2f}"}
-        rows.append(row | numbers | {"source": source})
-    note = "Cost ratio: first divided by second, with the longest budgets. Ratios up to 1.25 count as equal."
-    return _table("First minus second model at equal cost of training", rows, "equal_cost", note)
+    """Differences at equal training FLOPs, for pairs with different FLOPs."""
+    names = analysis.display_names
+    unknown = {"points": "no run is short enough", "from": "", "to": ""}
+    rows = [
+        {SIZE_COLUMN: result.train_size, "first": names[result.first], "second": names[result.second]}
+        | {"FLOPs ratio": f"{result.ratio:.2f}"}
+        | (unknown if result.difference is None else _points(result.difference, "points"))
+        for result in sorted(analysis.equal_cost, key=lambda result: result.train_size)
+    ]
+    note = "FLOPs ratio: first divided by second, with the longest budgets. Ratios up to 1.25 count as equal."
+    return _table("First minus second model at equal training FLOPs", rows, "equal_cost", note)
 
 
 def forecasts_table(analysis: Analysis) -> Table:
@@ -152,19 +121,11 @@ def models_table(analysis: Analysis, results: Sequence[RunResult]) -> Table:
         row = {"model": model.display_name, "network": model.model_name, "start": model.start or "-", **sizes}
         settings = flatten_settings({key: value for key, value in r.recipe.items() if key != "model"})
         texts = [f"{key} {format_value(value)}" for key, value in settings.items() if value != {}]
-        rows.append(row | {"recipe": _recipe_source(r), "settings": ", ".join(texts)})
+        is_recorded = r.recipe_source is not None or r.tuning is not None
+        recipe = describe_recipe_source(r.recipe_source, r.tuning) if is_recorded else "not recorded"
+        rows.append(row | {"recipe": recipe, "settings": ", ".join(texts)})
     note = "MACs are multiply-accumulates of one image. Settings are those that differ from the defaults."
     return _table("Models and recipes, with the most images", rows, "models", note)
-
-
-def _recipe_source(result: RunResult) -> str:
-    search = result.tuning
-    if result.start.start_kind is StartKind.LINEAR_PROBE:
-        return "fitted on features"
-    if result.recipe_source is None and search is None:
-        return "not recorded"
-    images = f" with {search.tuned_at:,} images" if search is not None and search.tuned_at is not None else ""
-    return describe_recipe_source(result.recipe_source, search) + images
 
 
 def runs_table(cells: Sequence[RunStatus], results: Sequence[RunResult]) -> Table:
@@ -182,7 +143,7 @@ def runs_table(cells: Sequence[RunStatus], results: Sequence[RunResult]) -> Tabl
         "The interval (from, to) is Wilson's and covers other test images. Tested: number of evaluations of these "
         "weights on the test images. vit-vs-cnn status prints the errors of failed runs."
     )
-    return _table("All runs", rows, "runs", note, group_by="")
+    return _table("All runs", rows, "runs", note)
 
 
 def duplicates_table(
@@ -235,12 +196,9 @@ def trials_table(trials: Sequence[Trial]) -> Table:
     return _table("All trials, by validation accuracy", rows, "trials")
 
 
-def _table(
-    title: str, rows: Sequence[Mapping[str, Cell]], name: str, note: str = "", group_by: str = SIZE_COLUMN
-) -> Table:
+def _table(title: str, rows: Sequence[Mapping[str, Cell]], name: str, note: str = "") -> Table:
     columns = list(rows[0]) if rows else []
-    group_by = group_by if group_by in columns else ""
-    return Table(title, columns, [list(row.values()) for row in rows], name, note, group_by=group_by, max_rows=MAX_ROWS)
+    return Table(title, columns, [list(row.values()) for row in rows], name, note)
 
 
 def _percent(accuracy: Estimate, digits: int = 1) -> dict[str, str]:

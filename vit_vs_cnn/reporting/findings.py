@@ -40,16 +40,14 @@ class Findings(CommandResult):
         folder: folder of the experiment.
         results: results of all finished runs.
         answers: predictions of the runs; None if they cannot be read.
-        notes: further warnings, one sentence each.
         trials: trials of the search for recipes; empty without a search in this experiment.
         written: files of the report.
     """
 
     folder: Path
-    results: list[RunResult]
     analysis: Analysis
+    results: list[RunResult]
     answers: Answers | None
-    notes: tuple[str, ...]
     trials: tuple[Trial, ...] = ()
     written: tuple[Path, ...] = ()
 
@@ -64,13 +62,6 @@ class Findings(CommandResult):
     @property
     def lines(self) -> list[str]:
         return self.answer.splitlines()
-
-    @property
-    def recommendation(self) -> str:
-        """Model to train. The first access searches for near-duplicates between test and training images."""
-        analysis = add_leak_caveat(self.analysis, self.duplicates)
-        text = write_answer(analysis).recommendation
-        return " ".join([*analysis.warnings(CaveatSeverity.INVALIDATES), f"{text[:1].upper()}{text[1:]}"])
 
     @cached_property
     def duplicates(self) -> "NearDuplicates | str":
@@ -155,13 +146,12 @@ def answer_page(analysis: Analysis, urgent: Sequence[str] = ()) -> Page:
     lead = [*answer.alerts[:1], recommendation, *answer.alerts[1:]]  # the details of an alert after the recommendation
     page = Page(answer.title, lead, styles=styles, assets=["experiment.css"])
     page.template("answer.html", answer=answer)
-    caption = "Mean accuracy with 95 % intervals. Small dots are single seeds, failed runs included."
+    caption = "Mean test accuracy with 95 % intervals. Small dots are single seeds, failed runs included."
     if len(analysis.models) > MAX_CURVES_WITH_INTERVALS and len(analysis.sizes) > 1:
         caption = "Mean accuracy. The two models of the table have 95 % intervals, and small dots for single seeds."
     if shows_chance(analysis):
         caption += " Dashed: the accuracy of always predicting the most frequent class."
-    alt = "test accuracy of each model against the number of training images"
-    page.picture(accuracy_curves(analysis), caption, alt, "learning_curves")
+    page.picture(accuracy_curves(analysis), caption, "learning_curves")
     page.template("outlook.html", answer=answer, warnings=[*urgent, *answer.warnings][:MAX_WARNINGS])
     return page
 
@@ -173,11 +163,5 @@ def read_findings(folder: Path) -> Findings:
         InputError: the folder has no experiment, or none of its runs is finished.
     """
     path = folder / TRIALS_FILE
-    trials, notes = (), ()
-    if path.exists():
-        try:
-            trials = tuple(read_trials(path))
-        except InputError:
-            notes = (f"The trials of the search for recipes are not listed, because {path.name} cannot be read.",)
-    analysis, results, answers = read_analysis(folder)
-    return Findings(folder, results, analysis, answers, notes, trials)
+    trials = tuple(read_trials(path)) if path.exists() else ()
+    return Findings(folder, *read_analysis(folder), trials)

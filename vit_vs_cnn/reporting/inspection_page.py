@@ -20,23 +20,20 @@ from rich.console import Console
 from torch import Tensor
 
 from vit_vs_cnn.console import format_count, join_names
-from vit_vs_cnn.inspection.inspect import Inspection, NetworkInspection
+from vit_vs_cnn.inspection.inspect import InspectedImages, Inspection, NetworkInspection
 from vit_vs_cnn.inspection.map_scores import (
     BASELINE_METHODS,
-    MAX_CORRELATION_OF_SENSITIVE_MAP,
     MAX_RANDOMIZATION_IMAGES,
     NUM_RANDOM_MAPS,
     SCORE_ERROR_RATE,
 )
 from vit_vs_cnn.inspection.randomized_weights import NUM_SHUFFLES, STAGE_ALL_WEIGHTS
-from vit_vs_cnn.inspection.saliency import METHODS, resize_maps
+from vit_vs_cnn.inspection.saliency import resize_maps
 from vit_vs_cnn.models.input_wrappers import has_center_crop
-from vit_vs_cnn.reporting.figures import attention as figures
-from vit_vs_cnn.reporting.figures.drawing import as_rgb
+from vit_vs_cnn.reporting.figures.drawing import as_rgb, make_axes, wrap_text
 from vit_vs_cnn.reporting.page import Page
-from vit_vs_cnn.reporting.style import assign_styles
+from vit_vs_cnn.reporting.style import COLOUR_MAP, assign_styles
 from vit_vs_cnn.reporting.table import Table, print_lines, print_tables
-from vit_vs_cnn.strict_yaml import to_json_values
 
 #: Largest size of the page without figures, and the share of it for weights, images and maps.
 MAX_PAGE_BYTES, CONTENT_SHARE = 10_000_000, 0.94
@@ -45,18 +42,17 @@ WEIGHT_STEPS, SCALE_STEPS = 255, 65535
 #: Largest number of rows and of columns of a map; larger maps are reduced by averaging.
 MAX_MAP_SIZE = 56
 COLOUR_MAPS = ("viridis", "cividis")
+#: Number of images side by side.
+COLUMNS = 8
+#: Opacity of a map over an image at the smallest and at the largest value of the map.
+OVERLAY_OPACITY_RANGE = (0.2, 0.75)
+#: Absolute rank correlation after a shuffle from which on a map counts as unchanged.
+MAX_CORRELATION_OF_SENSITIVE_MAP = 0.5
 #: Methods that the page computes in the browser, for any token.
 METHODS_COMPUTED_ON_PAGE = {"raw_attention", "rollout"}
 #: For each network, by its number: its weights for one image, encoded as text, and their largest rounding error.
 _Packed: TypeAlias = dict[int, tuple[str, float]]
 
-ABOUT_LABELS = "Maps and their scores are for {classes}. Labels are not used. Nothing is added to the test-set log."
-ABOUT_DELETION = (
-    "Deletion: area under the curve of the class probability while pixels are replaced by the mean colour of the "
-    "image, the most important ones first. In brackets: how much lower it is than the mean of four random maps; larger "
-    "is better."
-)
-ABOUT_AGNOSTIC = "Class-agnostic maps, such as rollout, depend neither on the class nor on the classifier head."
 SCORE_LEGEND = (
     "Deletion, insertion: relative to the mean of {maps} random maps (the row random is another random map); larger is "
     "better. Pointing, mass, rank: share on the object; chance is the area of the object. Intervals are 95 %. * "
@@ -66,8 +62,8 @@ SCORE_LEGEND = (
 RANDOMIZATION_LEGEND = (
     "Rank correlation (Spearman) with the maps of the same network with shuffled weights, from the head to the input: "
     "mean and standard deviation over {redraws} shuffles of the weights, on {images} images. Values near 0 are good; "
-    "! marks 0.5 or more in any shuffle. class-agnostic: the map does not depend on the head. constant: the map has "
-    "one value everywhere."
+    "! marks 0.5 or more in any shuffle: the map may not show what was learned. class-agnostic: the map does not "
+    "depend on the head. constant: the map has one value everywhere."
 )
 
 
@@ -99,15 +95,13 @@ def write_inspection_page(
     classes = "the predicted class"
     if any(bool((network.target_classes != network.predicted).any()) for network in networks):
         classes = f"the class {inspection.images.data.class_names[int(networks[0].target_classes[0])]}"
-    about_labels = ABOUT_LABELS.format(classes=classes)
-    for note in (_page_limits(inspection, len(packed), max_error), about_labels, ABOUT_DELETION, ABOUT_AGNOSTIC):
-        page.text(note, note=True)
+    page.text(_page_limits(inspection, len(packed), max_error), note=True)
+    page.template("about_maps.html", classes=classes)
     if not inspection.scores.empty:
         _add_scores(page, inspection.scores)
-    _add_figures(page, inspection)
-    rows, title = _prediction_rows(inspection), "Predictions and deletion scores"
-    table = Table(title, list(rows[0]), [list(row.values()) for row in rows], "predictions")
-    page.table(table, summary=f"{title} of every image")
+    page.heading("Maps side by side")
+    caption = "Maps over images: blue for the smallest value of a map, yellow for the largest."
+    page.picture(overlay_figure(inspection.images, networks), caption, "sheet_0", ["png"])
     return page.write(folder)
 
 
@@ -117,11 +111,9 @@ def _add_scores(page: Page, scores: pandas.DataFrame) -> None:
     for name, rows in _by_network(scores):
         page.table(score_table(name, rows))
         page.table(randomization_table(name, rows))
-        page.bullets(score_notes(rows))
     for legend in score_legends(scores):
         page.text(legend, note=True)
     page.files["scores.csv"] = scores.to_csv(index=False, lineterminator="\n")
-    page.files["scores.json"] = json.dumps(to_json_values(scores.to_dict("records")), indent=1) + "\n"
 
 
 def print_scores(scores: pandas.DataFrame, console: Console) -> None:
@@ -130,7 +122,6 @@ def print_scores(scores: pandas.DataFrame, console: Console) -> None:
         if number:
             console.print()
         print_tables([score_table(name, rows), randomization_table(name, rows)], console)
-        print_lines(score_notes(rows), console)
     print_lines(score_legends(scores), console, "dim")
 
 
@@ -192,67 +183,6 @@ def _score(row: Mapping[Hashable, Any], measure: str) -> str:
 def _two_digits(number: float) -> str:
     """Number with two digits, and without a minus sign before zero."""
     return f"{round(number, 2) + 0.0:.2f}"
-
-
-def score_notes(rows: pandas.DataFrame) -> list[str]:
-    """Notes on the limits of each method, and on the methods that point at the object."""
-    by_note: dict[str, list[str]] = {}
-    for method, notes in zip(rows["method"], rows["notes"], strict=True):
-        for note in filter(None, notes.split("; ")):
-            by_note.setdefault(note, []).append(method)
-    lines = [f"{', '.join(methods)}: {note}" for note, methods in by_note.items()]
-    if "mask_area" in rows:
-        beats = rows["method"][rows["pointing_p_holm"] < SCORE_ERROR_RATE].tolist()
-        area = rows["mask_area"].iloc[0]
-        line = f"Pointing significantly above chance ({area:.2f}) and the centre: {', '.join(beats) or 'no method'}."
-        attending = {name for name in rows["method"] if name in METHODS and METHODS[name].needs == "attention"}
-        if beats and attending and not attending & {*beats}:
-            line += " No method of attention is."
-        lines.insert(0, line)
-    return lines
-
-
-def _add_figures(page: Page, inspection: Inspection) -> None:
-    images, networks = inspection.images, inspection.networks
-    size = (images.data.images.shape[2], images.data.images.shape[3])
-
-    def add(file: str, figure: Figure, heading: str, caption: str, formats: Sequence[str] = ("png", "svg")) -> None:
-        page.heading(heading)
-        page.picture(figure, caption, f"{heading}: {caption}", file, formats)
-
-    caption = "Maps over images: blue for the smallest value of a map, yellow for the largest."
-    add("sheet_0", figures.overlay_figure(images, networks), "Maps side by side", caption, ["png"])
-    attending = [network for network in networks if network.attention is not None]
-    first = f"the first image ({images.label(0) or images.data.sample_ids[0]})"
-    for network in attending:
-        caption = f"Attention of each head of each layer to the patches of {first}, averaged over the pooled tokens."
-        figure = figures.head_grid(network, f"{network.name}: heads by layers on {first}")
-        slug = "".join(letter if letter.isalnum() or letter in "-_" else "-" for letter in network.name)
-        add(f"heads_{slug}", figure, f"Heads of {network.name}", caption)
-    if attending:
-        caption = "Mean attention distance of every head by layer. Dashed: uniform attention."
-        add("attention_distance", figures.distances_by_depth(attending, size), "Attention distance", caption)
-
-
-def _prediction_rows(inspection: Inspection) -> list[dict[str, str | None]]:
-    data = inspection.images.data
-    return [
-        {
-            "image": data.sample_ids[index],
-            "label": inspection.images.label(index),
-            "network": network.name,
-            "says": data.class_names[int(network.predicted[index])],
-            "confidence": f"{float(network.probabilities[index].max()):.3f}",
-            "method": maps.label,
-            "for class": data.class_names[int(network.target_classes[index])] if maps.class_specific else None,
-            "deletion": f"{float(maps.deletion[index]):.3f}",
-            "random": f"{float(maps.random_deletion[index]):.3f}",
-            "better by": f"{maps.relative_deletion(index):+.3f}",
-        }
-        for index in range(len(data))
-        for network in inspection.networks
-        for maps in network.methods
-    ]
 
 
 def compress_weights(weights: Sequence[Float[Tensor, "heads tokens tokens"]]) -> tuple[bytes, float]:
@@ -332,10 +262,11 @@ def _network_data(
             for index in range(count)
         ]
         scores = [[round(value, 3) for value in of_image] for of_image in numbers]
-        if attention is not None and maps.method in METHODS_COMPUTED_ON_PAGE:
-            computed[maps.method] = scores
+        method = maps.method
+        if attention is not None and method.name in METHODS_COMPUTED_ON_PAGE:
+            computed[method.name] = scores
             continue
-        of_method = {"method": maps.method, "about": maps.description, "specific": maps.class_specific}
+        of_method = {"method": method.name, "about": method.description, "specific": method.class_specific}
         classes = [class_names[number] for number in network.target_classes[:count].tolist()]
         stored.append({**of_method, "classes": classes, "score": scores, **_quantize(maps.maps[:count])})
     return {
@@ -396,3 +327,39 @@ def _page_limits(inspection: Inspection, count: int, max_error: float) -> str:
             f"The patches of {join_names(cropped)} cover the middle of an image, but are drawn over all of it."
         )
     return " ".join(sentences)
+
+
+def overlay_figure(images: InspectedImages, networks: Sequence[NetworkInspection]) -> Figure:
+    """Figure of the first images side by side; below each image the maps of all networks, with their scores."""
+    rows = [(network, maps) for network in networks for maps in network.methods]
+    count = min(COLUMNS, len(images.data))
+    figure, axes = make_axes(1.4 * count + 0.8, 1.85 * (1 + len(rows)) + 0.2, count, 1 + len(rows), has_axes=False)
+    for column, image in enumerate(images.data.images[:count]):
+        pixels = as_rgb(image) / 255
+        axes[column].imshow(pixels, interpolation="nearest")
+        axes[column].set_title(wrap_text(images.label(column) or "class not known"), fontsize=7)
+        for axis, (network, maps) in zip(axes[count + column :: count], rows, strict=True):
+            axis.imshow(overlay(pixels, maps.maps[column]), interpolation="nearest")
+            score = f"deletion {float(maps.deletion[column]):.2f} ({maps.relative_deletion(column):+.0%})"
+            axis.set_title(f"{wrap_text(describe_prediction(images, network, column))}\n{score}", fontsize=6.5)
+    for axis, (network, maps) in zip(axes[count::count], rows, strict=True):
+        axis.set_ylabel(f"{wrap_text(network.name)}\n{wrap_text(maps.label)}", fontsize=7)
+    return figure
+
+
+def describe_prediction(images: InspectedImages, network: NetworkInspection, index: int) -> str:
+    """Text with the predicted class, its probability, and whether it is right."""
+    predicted, label = int(network.predicted[index]), images.label(index)
+    name = images.data.class_names[predicted]
+    right = "" if label is None else " (right)" if label == name else " (wrong)"
+    return f"{name} {network.probabilities[index, predicted]:.0%}{right}"
+
+
+def overlay(pixels: Float[np.ndarray, "rows cols 3"], values: Tensor) -> Float[np.ndarray, "rows cols 3"]:
+    """Map over the grey image, scaled from its smallest to its largest value; larger values are more opaque."""
+    heat = resize_maps(values[None].float(), (pixels.shape[0], pixels.shape[1]))[0].cpu().numpy()
+    heat = (heat - heat.min()) / max(heat.max() - heat.min(), 1e-30)
+    grey = np.repeat(pixels @ np.array([[0.299], [0.587], [0.114]]), 3, axis=2)
+    low, high = OVERLAY_OPACITY_RANGE
+    opacity = (low + (high - low) * heat)[..., None]
+    return np.clip((1 - opacity) * grey + opacity * mpl.colormaps[COLOUR_MAP](heat)[..., :3], 0, 1)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 from vit_vs_cnn.files import atomic_write, write_text
 from vit_vs_cnn.reporting.style import ModelStyles
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
 #: Largest number of rows of a table that is not folded.
 _MAX_OPEN_ROWS = 20
 _PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
-#: Command-line option in escaped text, with an optional quoted value and an opening parenthesis.
-_OPTION = re.compile(r"\(?--[a-z][\w.-]*\w(?: &#39;[^&<]*&#39;)?")
-_VIEW = re.compile(rb'viewBox="0 0 ([\d.]+) ([\d.]+)"')
 
 
 class Page:
@@ -36,7 +33,6 @@ class Page:
 
     Arguments:
         lead: paragraphs below the title, with the main result.
-        styles: colours and markers of models in tables, by name.
         assets: file names of additional style sheets and scripts.
     """
 
@@ -74,31 +70,27 @@ class Page:
         """Add preformatted text, such as a config, which is hidden until the reader clicks on the summary."""
         self._add(_draw("details", summary, _draw("code", text)))
 
-    def table(self, table: Table, summary: str = "") -> None:
-        """Add a table and its CSV file, if it has rows.
-
-        Arguments:
-            summary: text that the reader clicks on to see the table.
-        """
+    def table(self, table: Table) -> None:
+        """Add a table and its CSV file, if it has rows. A long table is hidden until the reader clicks on its title."""
         if not table.rows:
             return
         rows = len(table.shown_rows)
         markup = _draw("table", table, self.styles)
         if rows > _MAX_OPEN_ROWS:
             markup = _draw("details", f"{table.title}: {rows} rows", markup)
-        if table.note:
-            markup += _draw("text", table.note, True)
-        self._add(_draw("details", summary, markup) if summary else markup)
+        more = f"The first {rows} of {len(table.rows):,} rows; all are in tables/{table.name}.csv."
+        for note in filter(None, (table.note, more if rows < len(table.rows) else "")):
+            markup += _draw("text", note, True)
+        self._add(markup)
         if table.name:
             self.files[f"tables/{table.name}.csv"] = table.to_csv()
 
     def picture(
-        self, figure: "Figure | None", caption: str, alt: str, name: str, formats: Sequence[str] = ("svg", "png")
+        self, figure: "Figure | None", caption: str, name: str, formats: Sequence[str] = ("svg", "png")
     ) -> None:
         """Add a figure, if there is one, and its files.
 
         Arguments:
-            alt: alternative text.
             formats: formats of the files; the page shows the first one, an SVG with inverted colours in dark mode.
         """
         if figure is not None:
@@ -106,11 +98,14 @@ class Page:
 
             contents = render_figure(figure, name, formats)
             self.files |= {f"figures/{name}.{suffix}": data for suffix, data in contents.items()}
-            self._add(_picture(contents[formats[0]], caption, alt))
+            width, height = (round(96 * inches) for inches in figure.get_size_inches())  # in CSS pixels
+            self._add(_picture(contents[formats[0]], (width, height), caption, caption))
 
     def gallery(self, pictures: Sequence[tuple[bytes, str, str]], width: int) -> None:
         """Add pictures side by side: PNG, caption and alternative text of each; ``width`` is the smallest in pixels."""
-        self._add(_draw("gallery", [_picture(*picture) for picture in pictures], width))
+        sizes = [struct.unpack(">II", data[16:24]) for data, *_ in pictures]
+        tiles = [_picture(data, size, *texts) for (data, *texts), size in zip(pictures, sizes, strict=True)]
+        self._add(_draw("gallery", tiles, width))
 
     def template(self, name: str, **values: Any) -> None:
         """Add an HTML template with its values, which are escaped."""
@@ -176,27 +171,11 @@ def _templates() -> Environment:
     )
     environment.policies["json.dumps_kwargs"] = {"sort_keys": False}
     environment.globals["read_asset"] = read_asset
-    environment.filters["whole_options"] = _whole_options
     return environment
 
 
-def _whole_options(text: str) -> Markup:
-    """Escape a sentence, and mark its options (``--protocol.seeds '[0, 1, 2]'``) to prevent line breaks in them."""
-    return Markup(_OPTION.sub(r'<span class="option">\g<0></span>', str(escape(text))))
-
-
-def _picture(data: bytes, caption: str, alt: str) -> Markup:
-    """``<figure>`` of a PNG or of an SVG from matplotlib."""
+def _picture(data: bytes, size: tuple[int, int], caption: str, alt: str) -> Markup:
+    """``<figure>`` of a PNG or an SVG with a width and a height in CSS pixels."""
     is_png = data.startswith(_PNG_MAGIC)
-    width, height = struct.unpack(">II", data[16:24]) if is_png else _svg_size(data)
     source = f"data:image/{'png' if is_png else 'svg+xml'};base64,{base64.b64encode(data).decode()}"
-    return _draw("picture", source, (width, height), not is_png, caption, alt)
-
-
-def _svg_size(data: bytes) -> tuple[int, int]:
-    """Size in CSS pixels of an SVG from matplotlib, which has 72 units an inch."""
-    match = _VIEW.search(data[:2000])
-    if match is None:
-        raise ValueError("a figure must be PNG or matplotlib's SVG")
-    width, height = (round(float(length) * 96 / 72) for length in match.groups())
-    return width, height
+    return _draw("picture", source, size, not is_png, caption, alt)

@@ -25,14 +25,10 @@ def predictions_table(predictions: ImagePredictions) -> Table:
     title = f"{len(rows)} of {count:,} images" if count > len(rows) else "Images"
     return Table(
         f"{title} in {folder}" if folder else title,
-        [_HEADS.get(name, name.replace("_", " ")) for name in columns],
+        [name.replace("_", " ").replace("ood", "OOD") for name in columns],
         [[_cell(name, row.get(name)) for name in columns] for row in rows],
         note="All rows: --output FILE.csv" if count > len(rows) else "",
     )
-
-
-#: Column names in the terminal that differ from those in files.
-_HEADS = {"ood_score": "OOD score", "is_out_of_distribution": "out of distribution"}
 
 
 def _common_folder(names: Sequence[str]) -> str:

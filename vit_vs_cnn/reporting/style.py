@@ -1,6 +1,6 @@
 """Colours and markers of models, and how numbers are written."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -84,19 +84,7 @@ def format_millions(count: int | None) -> str:
     """Count in millions or billions; "-" for None."""
     if count is None:
         return "-"
-    return "".join(_scaled(count, (("G", 1e9), ("M", 1e6))))
-
-
-def format_bytes(count: int | None) -> str:
-    if count is None:
-        return "-"
-    return " ".join(_scaled(count, (("GB", 1e9), ("MB", 1e6), ("kB", 1e3))))
-
-
-def _scaled(value: int | float, units: Sequence[tuple[str, float]]) -> tuple[str, str]:
-    """Value with three digits, and its unit: the largest that is not above the value, otherwise the last one."""
-    unit, size = next(((unit, size) for unit, size in units if value >= 0.9995 * size), units[-1])
-    return f"{value / size:.3g}", unit
+    return f"{count / 1e9:.3g}G" if count >= 0.9995e9 else f"{count / 1e6:.3g}M"
 
 
 def format_value(value: Any) -> str:

@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table as RichTable
 
-    from vit_vs_cnn.reporting.style import ModelStyles
-
 #: Value of a cell. Whole numbers have thousands separators, but not in a CSV file.
 Cell = str | int | None
 _BEGINS_WITH_NUMBER = re.compile(r"([-+<>~x]\s?)*[\d.,]+(?![\d.,]*[A-Za-z_]{2})|(-|none|never)?$")
+#: Largest number of rows that are shown; the CSV file has all rows.
+MAX_ROWS = 500
 #: Smallest width of a column of names in a terminal.
 _MIN_NAME_WIDTH = 10
 
@@ -27,8 +27,6 @@ class Table:
     Arguments:
         name: name of the CSV file; no file if empty.
         page_only_columns: columns that only the page shows.
-        group_by: column whose values separate groups of rows.
-        max_rows: number of rows that are shown; the CSV file has all rows.
     """
 
     title: str
@@ -37,25 +35,15 @@ class Table:
     name: str = ""
     note: str = ""
     page_only_columns: frozenset[str] = frozenset()
-    group_by: str = ""
-    max_rows: int | None = None
 
     @property
     def shown_rows(self) -> Sequence[Sequence[Cell]]:
-        return self.rows[: self.max_rows]
+        return self.rows[:MAX_ROWS]
 
     @property
     def right_aligned(self) -> list[bool]:
         columns = zip(*self.rows, strict=True) if self.rows else [["text"] for _ in self.columns]
         return [all(cell is None or _BEGINS_WITH_NUMBER.match(str(cell)) for cell in column) for column in columns]
-
-    @property
-    def starts_group(self) -> list[bool]:
-        if not self.group_by:
-            return [False for _ in self.rows]
-        column = list(self.columns).index(self.group_by)
-        keys = [row[column] for row in self.rows]
-        return [number > 0 and key != keys[number - 1] for number, key in enumerate(keys)]
 
     def to_csv(self) -> str:
         """Columns and all rows."""
@@ -64,7 +52,7 @@ class Table:
         return text.getvalue()
 
 
-def print_tables(tables: Sequence[Table], console: "Console", styles: "ModelStyles | None" = None) -> None:
+def print_tables(tables: Sequence[Table], console: "Console") -> None:
     """Print tables in a terminal, with their notes and an empty line between them."""
     from rich.text import Text
 
@@ -72,7 +60,7 @@ def print_tables(tables: Sequence[Table], console: "Console", styles: "ModelStyl
         if number:
             console.print()
         console.print(Text(table.title, style="italic"))
-        console.print(_rich_table(table, styles or {}), crop=False)  # a terminal breaks lines that are too long
+        console.print(_rich_table(table), crop=False)  # a terminal breaks lines that are too long
         if table.note:
             console.print(table.note, style="dim", markup=False, highlight=False)
 
@@ -83,7 +71,7 @@ def print_lines(lines: Sequence[str], console: "Console", style: str = "") -> No
         console.print(line, soft_wrap=True, style=style, markup=False, highlight=False)
 
 
-def _rich_table(table: Table, styles: "ModelStyles") -> "RichTable":
+def _rich_table(table: Table) -> "RichTable":
     """Table whose columns wrap between words if the terminal is narrow; long names are also broken."""
     from rich import box
     from rich.table import Table as RichTable
@@ -101,11 +89,8 @@ def _rich_table(table: Table, styles: "ModelStyles") -> "RichTable":
             overflow="fold",
             min_width=width if is_number else min(_MIN_NAME_WIDTH, width),
         )
-    for row, is_separated in zip(table.shown_rows, table.starts_group, strict=False):
-        if is_separated:
-            rich_table.add_section()
-        texts = [_text(row[number]) for number in shown]
-        rich_table.add_row(*(Text(text, style=styles[text].colour if text in styles else "") for text in texts))
+    for row in table.shown_rows:
+        rich_table.add_row(*(Text(_text(row[number])) for number in shown))
     return rich_table
 
 

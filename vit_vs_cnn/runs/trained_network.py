@@ -255,11 +255,6 @@ class TrainedNetwork:
         return self.about.image_shape
 
     @property
-    def file_bytes(self) -> int | None:
-        """Size of the file; None without one."""
-        return self.path.stat().st_size if self.path.is_file() else None
-
-    @property
     def cell(self) -> Run:
         """The run that trained it. Raises InputError: no run of this package did."""
         if self.origin is None:

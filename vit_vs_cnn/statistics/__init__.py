@@ -1,4 +1,1 @@
-"""Statistics of accuracies: intervals, significance tests, variances, and conclusions of comparisons.
-
-The functions take arrays and numbers only. They do not depend on files or networks.
-"""
+"""Statistics of accuracies: intervals, significance tests, variances, and conclusions; of arrays and numbers only."""

@@ -10,8 +10,6 @@ from scipy import stats
 from vit_vs_cnn.counter_random import derive_seed
 
 BOOTSTRAP_SAMPLES = 2000
-#: Number of bootstrap samples in memory at a time.
-_CHUNK = 100
 
 
 @dataclass(frozen=True)
@@ -25,10 +23,6 @@ class Estimate:
     def __neg__(self) -> "Estimate":
         """The difference in the opposite order."""
         return Estimate(-self.value, -self.high, -self.low)
-
-    @property
-    def excludes_zero(self) -> bool:
-        return self.low > 0 or self.high < 0
 
 
 def wilson_interval(correct: int, count: int, confidence: float = 0.95) -> Estimate:
@@ -58,11 +52,8 @@ def bootstrap_interval(
     """
     count = len(values)
     generator = np.random.default_rng(derive_seed(seed, "bootstrap"))
-    means = []
-    for _ in range(BOOTSTRAP_SAMPLES // _CHUNK):
-        weights = generator.multinomial(count, np.full(count, 1 / count), size=_CHUNK)
-        means.append(weights @ values / count)
-    sampled = statistic(np.concatenate(means))
+    weights = generator.multinomial(count, np.full(count, 1 / count), size=BOOTSTRAP_SAMPLES)
+    sampled = statistic(weights @ values / count)
     low, high = np.quantile(sampled, [(1 - confidence) / 2, (1 + confidence) / 2])
     return Estimate(float(statistic(values.mean(axis=0, keepdims=True))[0]), float(low), float(high))
 

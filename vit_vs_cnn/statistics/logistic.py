@@ -42,13 +42,8 @@ def fit_logistic_regression(
     ``z`` are the standardized features. The returned W and b apply to the original features. Constant features have no
     weight. With more features than examples, the minimum is searched for in the span of the examples, which contains
     the minimum.
-
-    Raises:
-        ValueError: no examples, or none held out.
     """
     held_features, held_labels = held_out
-    if not len(features) or not len(held_features):
-        raise ValueError(f"{len(features)} examples and {len(held_features)} held out; both must be at least 1")
     mean, std = features.mean(0, dtype=np.float64), features.std(0, dtype=np.float64)
     varies = std > np.maximum(1e-6 * np.abs(features).max(0), 1e-12)  # float32 rounds at 6e-8
     scale = np.where(varies, 1 / np.where(varies, std, 1), 0.0)

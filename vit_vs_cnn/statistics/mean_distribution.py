@@ -18,7 +18,7 @@ QUADRATURE_NODES = 200
 Z_975 = float(special.ndtri(0.975))
 #: Number of degrees of freedom from which Student's distribution is replaced by the normal one.
 MAX_DEGREES_OF_FREEDOM = 1e5
-#: Largest numbers of seeds and of test images that ``seeds_needed`` and ``images_needed`` return.
+#: Largest numbers of seeds and of test images that ``numbers_needed`` returns.
 MAX_SEEDS, MAX_IMAGES = 100, 1_000_000
 
 
@@ -159,11 +159,15 @@ def _inverse_chi_square(df: int | float) -> tuple[Float[np.ndarray, "nodes"], Fl
     return df / r**2, probability / probability.sum()
 
 
-def seeds_needed(distribution: MeanDistribution, seeds: int, difference: float, *, level: float) -> int | None:
-    """Number of seeds for a power of 80 % at a true difference; None if no number is enough.
+def numbers_needed(
+    distribution: MeanDistribution, seeds: int, images: int, difference: float, *, level: float
+) -> tuple[int | None, int | None]:
+    """Number of seeds, and number of test images, each for a power of 80 % at a true difference.
+
+    None if no number of them alone is enough.
 
     Arguments:
-        seeds: number of seeds of ``distribution``.
+        seeds, images: numbers of ``distribution``.
     """
 
     def with_seeds(count: int) -> MeanDistribution:
@@ -173,20 +177,13 @@ def seeds_needed(distribution: MeanDistribution, seeds: int, difference: float, 
         )
         return replace(distribution, seed_parts=parts)
 
-    return _smallest_number(lambda count: with_seeds(count).minimum_detectable(level), difference, seeds, MAX_SEEDS)
-
-
-def images_needed(distribution: MeanDistribution, images: int, difference: float, *, level: float) -> int | None:
-    """Number of test images for a power of 80 % at a true difference; None if no number is enough.
-
-    Arguments:
-        images: number of test images of ``distribution``.
-    """
-
     def with_images(count: int) -> MeanDistribution:
         return replace(distribution, image_error=distribution.image_error * math.sqrt(images / count))
 
-    return _smallest_number(lambda count: with_images(count).minimum_detectable(level), difference, images, MAX_IMAGES)
+    return (
+        _smallest_number(lambda count: with_seeds(count).minimum_detectable(level), difference, seeds, MAX_SEEDS),
+        _smallest_number(lambda count: with_images(count).minimum_detectable(level), difference, images, MAX_IMAGES),
+    )
 
 
 def _smallest_number(detectable: Callable[[int], float], difference: float, low: int, high: int) -> int | None:
@@ -250,12 +247,7 @@ def difference_over_seeds(
         seed_variance: variance of a single seed's difference, for example pooled over training-set sizes; by default
             estimated from these seeds.
         test_train_ratio: see ``mean_over_seeds``.
-
-    Raises:
-        ValueError: the models are paired and have different numbers of seeds.
     """
-    if paired and len(first) != len(second):
-        raise ValueError(f"paired seeds: expected equal numbers, got {len(first)} and {len(second)}")
     accuracies = (first.accuracy, second.accuracy)
     mean, images = accuracies[0] - accuracies[1], min(first.image_count, second.image_count)
     differences = first - second if paired else None

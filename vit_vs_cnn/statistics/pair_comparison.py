@@ -98,11 +98,9 @@ class PairComparison:
         seeds: number of seeds of each model; the smaller number if they differ.
         images: number of test images of a seed; the smallest number if they differ.
         p_value: two-sided, of equal accuracy, not adjusted.
-        adjusted_p_value: adjusted for multiple comparisons (Holm); equal to ``p_value`` for the primary comparison.
-        adjusted_for: number of comparisons it was adjusted for.
+        adjusted_p_value: adjusted for ``adjusted_for`` comparisons (Holm).
         level: significance level for the unadjusted p-value. For the primary comparison and for significant ones it is
             the error rate, for others the error rate divided by the number of comparisons that are not significant.
-        obstacle: reason against a conclusion, or None.
         train_size: number of training images; None for comparisons outside of an experiment.
     """
 

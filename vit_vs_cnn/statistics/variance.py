@@ -47,14 +47,10 @@ def pool_seed_variance(
 
     The result is the larger of the variance at ``size`` and the variance pooled over all sizes, ``size`` included. The
     pooled variance has the degrees of freedom of all sizes. The variance at ``size`` has those of ``size``, plus
-    ``freedom_share`` of the others.
+    ``freedom_share`` of the others. None if ``size`` has fewer than two seeds.
 
     Arguments:
         differences: paired difference of each seed, by training-set size.
-        freedom_share: share of the other sizes' degrees of freedom that is added if the variance at ``size`` is larger.
-
-    Returns:
-        the variance; None if ``size`` has fewer than two seeds.
     """
     own, own_freedom = _sum_of_squares(differences.get(size, np.empty(0)))
     if not own_freedom:
@@ -83,13 +79,8 @@ def two_way_anova(accuracies: Float[np.ndarray, "models seeds"]) -> tuple[SeedVa
 
     Returns:
         the variance, and the p-value of Bartlett's test that the residuals of all models have equal variance.
-
-    Raises:
-        ValueError: fewer than two models or two seeds.
     """
     models, seeds = accuracies.shape
-    if models < 2 or seeds < 2:
-        raise ValueError(f"accuracies: expected at least two models and two seeds, got {models} and {seeds}")
     residuals = accuracies - accuracies.mean(0) - accuracies.mean(1, keepdims=True) + accuracies.mean()
     freedom = (models - 1) * (seeds - 1)
     spread = np.ptp(residuals, axis=1)

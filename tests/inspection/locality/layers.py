@@ -1,7 +1,6 @@
 """Layers whose locality is known: attention that is a convolution, and attention that is all content."""
 
 import torch
-from torch import nn
 
 from vit_vs_cnn.attention.multihead import MultiHeadAttention
 from vit_vs_cnn.attention.relative import QuadraticBias
@@ -25,21 +24,6 @@ def convolving(
         if offsets is not None:
             attention.relative_position.centres.copy_(offsets)
     return attention
-
-
-def convolution_layer(grid_size: tuple[int, int], embed_dim: int, heads: int = 9) -> MultiHeadAttention:
-    torch.manual_seed(3)
-    relative = QuadraticBias(grid_size, heads)
-    return convolving(MultiHeadAttention(embed_dim, heads, relative_position=relative).double())
-
-
-def content_layer(embed_dim: int, heads: int = 9) -> MultiHeadAttention:
-    """Sharp attention by content alone."""
-    torch.manual_seed(4)
-    layer = MultiHeadAttention(embed_dim, heads).double()
-    for projection in (layer.query_projection, layer.key_projection):
-        nn.init.normal_(projection.weight, std=1.0)
-    return layer
 
 
 def tiny_vit(**options: object) -> VisionTransformer:

@@ -42,16 +42,3 @@ def test_matrices_may_differ_in_size_and_carry_gradients():
     figure = attention_heatmaps([[first, torch.rand(2, 7)]], limits=(0.0, 0.5))
     assert [image.get_array().shape for image in matrices(figure)] == [(3, 5), (2, 7)]
     assert matrices(figure)[0].get_clim() == (0.0, 0.5)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"weights": []}, "at least one matrix"),
-        ({"weights": [[]]}, "at least one matrix"),
-        ({"weights": [[torch.zeros(2, 3)], [torch.zeros(2, 3)] * 2]}, "rows of one length"),
-    ],
-)
-def test_what_does_not_fit_raises(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        attention_heatmaps(**arguments)

@@ -1,11 +1,9 @@
 """Locality of a network: measures of its layers and heads, and a study of networks before and after training."""
 
-import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
 from typing import Any, TypeAlias
 
 import pandas
@@ -16,11 +14,10 @@ from torch import Tensor, nn
 
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.files import CommandResult, write_text
+from vit_vs_cnn.files import CommandResult
 from vit_vs_cnn.inspection.locality.layers import (
     AttentionLayer,
     ConvolutionFit,
-    ExplainedVariance,
     LayerPass,
     crop_map,
     find_attention_layers,
@@ -28,7 +25,7 @@ from vit_vs_cnn.inspection.locality.layers import (
     replace_attention,
     to_map,
 )
-from vit_vs_cnn.inspection.locality.measures import HeadMeasures, uniform_distance
+from vit_vs_cnn.inspection.locality.measures import ExplainedVariance, attention_distance, uniform_distance
 from vit_vs_cnn.models.input_wrappers import resize_for, unwrap
 from vit_vs_cnn.models.recording import evaluation_mode
 from vit_vs_cnn.runs.experiment_data import ExperimentData
@@ -36,7 +33,7 @@ from vit_vs_cnn.runs.experiment_folder import read_finished_results
 from vit_vs_cnn.runs.preparation import load_start_weights, prepare_network
 from vit_vs_cnn.runs.run import Run
 from vit_vs_cnn.runs.trained_network import TrainedNetwork, open_network
-from vit_vs_cnn.strict_yaml import frame_records, to_json_values
+from vit_vs_cnn.strict_yaml import frame_records
 
 #: Measures of a layer in the study, with their meaning.
 SUMMARY_MEASURES = {
@@ -45,8 +42,8 @@ SUMMARY_MEASURES = {
     "distance_ratio": "mean attention distance over that of uniform attention",
 }
 Row: TypeAlias = dict[str, Any]
-#: Sizes of the fitted convolutions, as far as they fit on the grid, and the largest size that replaces a layer.
-KERNEL_SIZES, MAX_REPLACEMENT_SIZE = (1, 3, 5), 3
+#: Size of the fitted convolution; 1 on a grid that is smaller.
+KERNEL_SIZE = 3
 BATCH_SIZE = 64
 
 
@@ -63,31 +60,28 @@ def measure_locality(
     Arguments:
         network: a ``VisionTransformer``, evaluated without dropout, in any mode.
         images: for measuring weights and fitting convolutions, normalised as the network takes them. A fit needs more
-            images than (channels K^2) / (interior patches).
+            images than (9 channels) / (interior patches).
         held_out: others like them, on which the fits are tested, with their ``labels``.
         summary_only: only ``SUMMARY_MEASURES`` are needed, which takes a fraction of the time.
 
     Returns:
         one row for each layer, and one row for each head. Unknown values are not a number.
 
-        - Measures of ``HeadMeasures``; of a layer the means over its heads. ``uniform_distance``: attention distance of
-          uniform attention, in pixels.
-        - ``r2_K``: R^2 on held-out images of the K x K convolution fitted to the layer, from inputs (after the norm) to
+        - ``distance``: ``attention_distance`` in pixels, of a layer the mean over its heads; ``distance_ratio``: the
+          same over ``uniform_distance``, that of uniform attention.
+        - ``r2_3``: R^2 on held-out images of the 3 x 3 convolution fitted to the layer, from inputs (after the norm) to
           outputs (before the residual) of interior patches; not a number with too few images.
         - ``r2_mean_weights``: R^2 with the layer's weights replaced by their mean over the images fitted. It is 1 for a
           layer whose weights do not depend on the image; ``content_share`` is the rest.
-        - ``accuracy_lost_K``: accuracy that the network loses by that convolution in place of the layer;
-          ``agreement_K``: share of equal predictions.
+        - ``accuracy_lost_3``: accuracy that the network loses by that convolution in place of the layer.
 
     Raises:
-        InputError: a network without attention layers, or no images.
+        InputError: a network without attention layers.
     """
     if not (layers := find_attention_layers(network)):
         raise InputError(
             f"{type(network).__name__} is not a VisionTransformer, so it has no attention layers to measure"
         )
-    if not len(images) or not len(held_out):
-        raise InputError("images: at least one is needed to measure on, and one held out")
     like = next(network.parameters())
     data, truth = (images.to(like).split(BATCH_SIZE), held_out.to(like).split(BATCH_SIZE)), labels.to(like.device)
     with evaluation_mode(network):
@@ -97,9 +91,9 @@ def measure_locality(
         ]
     rows = [{"layer": index, **row} for index, (row, _) in enumerate(results)]
     heads = [
-        {"layer": index, "head": head, **row}
-        for index, (_, all_) in enumerate(results)
-        for head, row in enumerate(all_)
+        {"layer": index, "head": head, "distance": distance, "distance_ratio": distance / row["uniform_distance"]}
+        for index, (row, distances) in enumerate(results)
+        for head, distance in enumerate(distances)
     ]
     return pandas.DataFrame(rows), pandas.DataFrame(heads)
 
@@ -111,59 +105,47 @@ def _measure_layer(
     predictions: tuple[Tensor, Tensor],
     *,
     summary_only: bool,
-) -> tuple[Row, list[Row]]:
-    """A pass over the images to measure and fit, one over those held out, and one with the layer replaced.
+) -> tuple[Row, list[float]]:
+    """The layer's row, and the attention distance of each head.
 
     Arguments:
         predictions: of the network on the held-out images, and their labels.
     """
-    kernel_sizes = [size for size in KERNEL_SIZES if size <= min(layer.grid_size)]
-    replaced_by = max(size for size in kernel_sizes if size <= MAX_REPLACEMENT_SIZE)
-    kernel_sizes = [replaced_by] if summary_only else kernel_sizes
-    measures = HeadMeasures(layer.grid_size, layer.extra_tokens, layer.patch_size)
-    fit = ConvolutionFit(kernel_sizes)
-    replacement = None if summary_only else ConvolutionFit([replaced_by], padding=layer.padding)
+    grid_size, extra = layer.grid_size, layer.extra_tokens
+    size = KERNEL_SIZE if min(grid_size) >= KERNEL_SIZE else 1
+    fits = [ConvolutionFit(size)]
+    fits += [] if summary_only else [ConvolutionFit(size, padding="replicate")]
 
     def as_map(of: Tensor) -> Tensor:
-        return to_map(of, layer.grid_size, layer.extra_tokens)
+        return to_map(of, grid_size, extra)
 
+    weights, distances, count = torch.zeros(()), torch.zeros(()), sum(map(len, data[0]))
     for batch in data[0]:
         passed = pass_layer(network, layer, batch)
-        measures.update(passed.weights)
-        for accumulator in (fit, replacement):
-            if accumulator is not None:
-                accumulator.update(as_map(passed.inputs), as_map(passed.outputs))
-    mean_weights = measures.mean_weights()
-    convolutions, explained, margin = fit.compute(), ExplainedVariance(), max(kernel_sizes) // 2
+        weights = weights.to(passed.weights) + passed.weights.sum(dim=0, dtype=torch.float64) / count
+        distance = attention_distance(passed.weights, grid_size, layer.patch_size, extra_tokens=extra)
+        distances = distances.to(distance) + distance * len(batch) / count
+        for fit in fits:
+            fit.update(as_map(passed.inputs), as_map(passed.outputs))
+    convolution, explained, margin = fits[0].compute(), ExplainedVariance(), size // 2
     for batch in data[1]:
         passed = pass_layer(network, layer, batch)
         outputs = crop_map(as_map(passed.outputs), margin)
-        with_means = _with_mean_weights(layer, passed, mean_weights)
-        outcomes = {"mean_weights": crop_map(as_map(with_means), margin)}
-        for size, convolution in convolutions.items():
-            inputs = crop_map(as_map(passed.inputs), margin - size // 2).double()
-            undefined = torch.full_like(outputs, torch.nan)
-            outcomes[str(size)] = undefined if convolution is None else convolution(inputs)
+        outcomes = {"mean_weights": crop_map(as_map(_with_mean_weights(layer, passed, weights)), margin)}
+        undefined = torch.full_like(outputs, torch.nan)
+        outcomes[str(size)] = undefined if convolution is None else convolution(as_map(passed.inputs).double())
         explained.update(outputs, outcomes)
-    columns: dict[str, Any] = {}
-    for name, values in measures.compute().items():  # pairs (rows, cols) are two columns
-        parts = {f"{name}_rows": values[:, 0], f"{name}_cols": values[:, 1]} if values.ndim > 1 else {name: values}
-        columns |= {part: of_heads.tolist() for part, of_heads in parts.items()}
-    heads: list[Row] = pandas.DataFrame(columns).to_dict("records")
-    names = ("relative", "positional", "content", "width", "distance", "distance_ratio")
-    row: Row = {"name": layer.name} | {name: fmean(head[name] for head in heads) for name in names}
-    row["uniform_distance"] = uniform_distance(layer.grid_size, layer.patch_size)
-    shares = explained.compute()
-    row |= {f"r2_{size}": shares[str(size)] for size in kernel_sizes}
-    row |= {"r2_mean_weights": shares["mean_weights"], "content_share": 1 - shares["mean_weights"]}
-    predicted, labels = predictions
-    for size, convolution in ({} if replacement is None else replacement.compute()).items():
-        if convolution is not None:
-            instead = _predict(replace_attention(network, layer, convolution), data[1])
-            accuracy_lost = ((predicted == labels).double() - (instead == labels).double()).mean()
-            row |= {f"accuracy_lost_{size}": float(accuracy_lost)}
-            row |= {f"agreement_{size}": float((instead == predicted).double().mean())}
-    return row, heads
+    uniform = uniform_distance(grid_size, layer.patch_size) or math.nan
+    row: Row = {"name": layer.name, "distance": float(distances.mean()), "uniform_distance": uniform}
+    row |= {"distance_ratio": row["distance"] / uniform}
+    row |= {f"r2_{name}": share for name, share in explained.compute().items()}
+    row["content_share"] = 1 - row["r2_mean_weights"]
+    if not summary_only and (replacement := fits[1].compute()) is not None:
+        predicted, labels = predictions
+        instead = _predict(replace_attention(network, layer, replacement), data[1])
+        lost = (predicted == labels).double() - (instead == labels).double()
+        row[f"accuracy_lost_{size}"] = float(lost.mean())
+    return row, distances.tolist()
 
 
 def _with_mean_weights(
@@ -185,13 +167,9 @@ def _predict(network: nn.Module, batches: Sequence[Tensor]) -> Int64[Tensor, "im
 def select_images(
     cell: Run, pool: ExperimentData, *, count: int, held_out: int
 ) -> tuple[LabelledImages, LabelledImages]:
-    """Images of a run for ``measure_network``: some of its training images, and images that it was not trained on.
+    """Images of a run: at most ``count`` training images, and at most ``held_out`` that it was not trained on.
 
     The second part may contain validation images. Neither part contains test images.
-
-    Arguments:
-        count: number of training images, at most.
-        held_out: number of images that the run was not trained on, at most.
 
     Raises:
         InputError: the run was trained on all images.
@@ -214,68 +192,36 @@ def measure_network(
     *,
     summary_only: bool = False,
 ) -> tuple[pandas.DataFrame, pandas.DataFrame]:
-    """All measures of a trained network, or of another one in its place, such as its initial state.
-
-    Arguments:
-        images: to fit on, and held out; see ``select_images``.
-        network: measured in place of the trained one.
-        summary_only: as of ``measure_locality``.
-    """
+    """All measures of a trained network, or of another one in its place, such as its initial state."""
     wrapped = network or trained.network
     fitted, held_out = (resize_for(wrapped, trained.normalise(part.images)) for part in images)
     return measure_locality(unwrap(wrapped), fitted, held_out, images[1].labels, summary_only=summary_only)
 
 
-def restore_initial_network(trained: TrainedNetwork, pool: ExperimentData) -> nn.Module:
-    """The network before its first step: initialised from its seed, or from its start weights."""
-    cell = trained.cell
-    network = prepare_network(cell, pool.draw(cell.train_size, cell.seed)).network
-    load_start_weights(cell, network)
-    return network.eval()
-
-
 def study_locality(
     folder: Path, *, count: int, held_out: int, root: Path | None = None, trust: bool = False
 ) -> Iterator[list[Row]]:
-    """``SUMMARY_MEASURES`` of each layer of each finished run with the longest budget, before and after training.
-
-    The measures of a run are saved in the report (``report/locality/<run>.json``) and not computed again.
-    """
+    """``SUMMARY_MEASURES`` of each layer of each finished run with the longest budget, before and after training."""
     pool = None
-    for cell_folder, result in read_finished_results(folder, longest=True).items():
-        path = folder / "report" / "locality" / f"{cell_folder.name}.json"
-        settings = {"images": count, "held_out": held_out, "weights": result.weights}
-        if (rows := _read_saved(path, settings)) is None:
-            trained = open_network(cell_folder, trust=trust)
-            pool = pool or trained.pool(root)
-            rows = _study_run(trained, pool, count=count, held_out=held_out)
-            write_text(path, json.dumps({"settings": settings, "layers": rows}, indent=1) + "\n")
-        yield [{name: math.nan if value is None else value for name, value in row.items()} for row in rows]
-
-
-def _study_run(trained: TrainedNetwork, pool: ExperimentData, *, count: int, held_out: int) -> list[Row]:
-    if not find_attention_layers(unwrap(trained.network)):
-        return []
-    cell = trained.cell
-    images, initial = select_images(cell, pool, count=count, held_out=held_out), restore_initial_network(trained, pool)
-    after, _ = measure_network(trained, images, summary_only=True)
-    before, _ = measure_network(trained, images, initial, summary_only=True)
-    rows = [
-        {"contender": cell.contender, "train_size": cell.train_size, "seed": cell.seed, "layer": n}
-        for n in after["layer"]
-    ]
-    for when, frame in (("before", before), ("after", after)):
-        measures = frame.reindex(columns=[*SUMMARY_MEASURES]).add_suffix(f"_{when}").to_dict("records")
-        rows = [row | of_layer for row, of_layer in zip(rows, measures, strict=True)]
-    return to_json_values(rows)
-
-
-def _read_saved(path: Path, settings: Row) -> list[Row] | None:
-    try:
-        saved = json.loads(path.read_text(encoding="utf-8"))
-        return saved["layers"] if saved["settings"] == settings else None
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+    for cell_folder in read_finished_results(folder, longest=True):
+        trained = open_network(cell_folder, trust=trust)
+        pool = pool or trained.pool(root)
+        if not find_attention_layers(unwrap(trained.network)):
+            yield []
+            continue
+        cell, images = trained.cell, select_images(trained.cell, pool, count=count, held_out=held_out)
+        after, _ = measure_network(trained, images, summary_only=True)
+        initial = prepare_network(cell, pool.draw(cell.train_size, cell.seed)).network
+        load_start_weights(cell, initial)
+        before, _ = measure_network(trained, images, initial.eval(), summary_only=True)
+        rows = [
+            {"contender": cell.contender, "train_size": cell.train_size, "seed": cell.seed, "layer": n}
+            for n in after["layer"]
+        ]
+        for when, frame in (("before", before), ("after", after)):
+            measures = frame.reindex(columns=[*SUMMARY_MEASURES]).add_suffix(f"_{when}").to_dict("records")
+            rows = [row | of_layer for row, of_layer in zip(rows, measures, strict=True)]
+        yield rows
 
 
 @dataclass(frozen=True, eq=False, repr=False)

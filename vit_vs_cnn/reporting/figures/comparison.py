@@ -7,13 +7,11 @@ import pandas
 from matplotlib.figure import Figure
 
 from vit_vs_cnn.comparison.accuracy import ClassAccuracy
-from vit_vs_cnn.comparison.calibration import CalibrationScores
-from vit_vs_cnn.comparison.compare import NetworkComparison
+from vit_vs_cnn.comparison.compare import CalibrationScores, NetworkComparison
 from vit_vs_cnn.comparison.corruptions import CorruptionAccuracy
 from vit_vs_cnn.comparison.entries import ScoredNetwork, TestedEntry, group_entries, select_one_fold
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.reporting.figures.drawing import (
-    PercentLocator,
     as_rgb,
     make_axes,
     make_panels,
@@ -59,7 +57,6 @@ def classes_figure(classes: Sequence[ClassAccuracy], styles: ModelStyles) -> Fig
     ordered = sorted(classes, key=lambda c: max(c.accuracy.values()) - min(c.accuracy.values()), reverse=True)
     shown = ordered[:30]
     figure, (axis,) = make_axes(6.4, 1.2 + 0.27 * len(shown))
-    axis.xaxis.set_major_locator(PercentLocator())
     for name in classes[0].accuracy:
         values = [100 * result.accuracy[name] for result in shown]
         axis.plot(values, range(len(shown)), ls="none", label=name, ms=5, **styles[name].line)
@@ -155,7 +152,6 @@ def corruptions_figure(corruptions: CorruptionAccuracy, styles: ModelStyles) -> 
     names = list(next(iter(accuracy.values())))
     figure, axes = make_panels(len(names), 4, 1.9, 1.55, extra=0.5, share=True)
     for axis, name in zip(axes, names, strict=True):
-        axis.yaxis.set_major_locator(PercentLocator())
         for group, by_name in accuracy.items():
             shares = 100 * np.array([corruptions.clean[group], *by_name[name]])
             axis.plot(range(len(shares)), shares, label=group, ms=3, lw=1.2, **styles[group].line)

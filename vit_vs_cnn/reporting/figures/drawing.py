@@ -5,9 +5,8 @@ import textwrap
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import matplotlib as mpl
@@ -17,30 +16,22 @@ from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.category import StrCategoryFormatter
 from matplotlib.figure import Figure
-from matplotlib.font_manager import FontProperties, findfont, fontManager
-from matplotlib.ft2font import FT2Font
+from matplotlib.font_manager import fontManager
 from matplotlib.text import Text
-from matplotlib.ticker import AutoLocator, FixedFormatter, FuncFormatter, MaxNLocator
+from matplotlib.ticker import FixedFormatter, FuncFormatter
 
 from vit_vs_cnn.files import atomic_write
-from vit_vs_cnn.reporting.style import DPI, ModelStyle
+from vit_vs_cnn.reporting.style import DPI
 from vit_vs_cnn.statistics.intervals import Estimate
 
 #: Formatters whose tick labels are names. Other formatters write numbers, possibly as formulas.
 _NAME_FORMATTERS = (FixedFormatter, FuncFormatter, StrCategoryFormatter)
-#: Names of fonts that draw a box for every character.
-_LAST_RESORT = ("Last Resort", "LastResort")
-
-
-class PercentLocator(AutoLocator):
-    """Tick locator for percentages: the axis extends at most a little beyond 0 and 100."""
-
-    def view_limits(self, dmin: float, dmax: float) -> tuple[float, float]:
-        low, high = super().view_limits(dmin, dmax)
-        if high - low < 2:  # less than two percentage points: all values are about the same
-            low, high = low - 1, high + 1
-        room = 0.03 * (min(high, 100) - max(low, 0))
-        return max(low, -room), min(high, 100 + room)
+#: Fonts for other scripts, of Linux, macOS and Windows.
+FALLBACK_FONTS = (
+    *("Noto Sans CJK SC", "Noto Sans CJK JP", "WenQuanYi Zen Hei", "PingFang SC", "Microsoft YaHei", "SimHei"),
+    *("Noto Sans Arabic", "Noto Sans Devanagari", "Noto Sans Thai", "Noto Sans Hebrew", "Nirmala UI", "Leelawadee UI"),
+    *("Segoe UI Emoji", "Noto Emoji", "Arial Unicode MS", "Unifont"),
+)
 
 
 class Drawing(Figure):
@@ -93,15 +84,6 @@ def make_panels(
     return figure, axes[:count]
 
 
-def plot_distances(axis: Axes, heads: Sequence[Sequence[float]], style: ModelStyle, label: str) -> None:
-    """Plot the attention distance of every head by layer, and the mean of each layer."""
-    for layer, distances in enumerate(heads, start=1):
-        axis.plot([layer] * len(distances), distances, ls="none", alpha=0.45, ms=4, **style.line)
-    axis.plot(range(1, len(heads) + 1), [fmean(distances) for distances in heads], color=style.colour, label=label)
-    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axis.set(xlabel="layer", ylabel="mean attention distance in pixels")
-
-
 def as_rgb(image: Any) -> UInt8[np.ndarray, "rows cols 3"]:
     """First three channels of an image, or its first channel as grey if it has fewer."""
     colours = image[:3] if len(image) >= 3 else image[:1].expand(3, -1, -1)
@@ -117,22 +99,14 @@ def error_bars_in_percent(estimates: Sequence[Estimate]) -> tuple[np.ndarray, np
 def render_figure(
     figure: Figure, name: str = "page", formats: Sequence[str] = ("svg",), *, dpi: int = DPI
 ) -> dict[str, bytes]:
-    """Render a figure in some formats with one layout. The same figure and name give the same bytes."""
+    """Render a figure in some formats. The same figure and name give the same bytes."""
     set_fallback_fonts(figure)
-    engine, contents = figure.get_layout_engine(), {}
-    with ignore_glyph_warnings():
-        if engine is not None:
-            engine.execute(figure)
-        with mpl.rc_context({"figure.autolayout": False, "figure.constrained_layout.use": False}):
-            figure.set_layout_engine(None)
-    try:
-        for suffix in formats:
-            file, metadata = io.BytesIO(), {"Date": None} if suffix == "svg" else None
-            with ignore_glyph_warnings(), mpl.rc_context({"svg.hashsalt": name}):
-                figure.savefig(file, format=suffix, dpi=dpi, metadata=metadata, facecolor="white")
-            contents[suffix] = file.getvalue()
-    finally:
-        figure.set_layout_engine(engine)
+    contents = {}
+    for suffix in formats:
+        file, metadata = io.BytesIO(), {"Date": None} if suffix == "svg" else None
+        with ignore_glyph_warnings(), mpl.rc_context({"svg.hashsalt": name}):
+            figure.savefig(file, format=suffix, dpi=dpi, metadata=metadata, facecolor="white")
+        contents[suffix] = file.getvalue()
     return contents
 
 
@@ -158,12 +132,12 @@ def set_fallback_fonts(figure: Figure) -> None:
     texts = figure.findobj(Text)
     for text in texts:
         text.set_parse_math(text in numbers)
-    characters = frozenset(ord(sign) for text in texts for sign in text.get_text() if sign > "\x7f")
-    if fallbacks := _fallback_fonts(characters):
+    if any(not text.get_text().isascii() for text in texts):
+        families = ["sans-serif", *_installed_fallbacks()]
         for axis in axes:  # tick labels are recreated each time the figure is drawn
-            axis.set_tick_params(which="both", labelfontfamily=["sans-serif", *fallbacks])
+            axis.set_tick_params(which="both", labelfontfamily=families)
         for text in texts:
-            text.set_fontfamily([*dict.fromkeys([*text.get_fontfamily(), *fallbacks])])
+            text.set_fontfamily(families)
 
 
 @contextmanager
@@ -175,23 +149,8 @@ def ignore_glyph_warnings() -> Iterator[None]:
         yield
 
 
-@lru_cache(maxsize=256)
-def _fallback_fonts(characters: frozenset[int]) -> tuple[str, ...]:
-    """Installed font families that have the characters missing in the default font."""
-    results, missing = [], characters - _characters_of(findfont(FontProperties()))
-    plain = (font for font in fontManager.ttflist if font.style == "normal" and font.weight in (400, "normal"))
-    for name, path in sorted((font.name, font.fname) for font in plain if not font.name.startswith(_LAST_RESORT)):
-        if characters := missing and missing & _characters_of(path):
-            results.append(name)
-            missing -= characters
-    return tuple(results)
-
-
-@lru_cache(maxsize=512)
-def _characters_of(path: str) -> frozenset[int]:
-    """Characters of a scalable font; empty if it cannot be read."""
-    try:
-        font = FT2Font(path)
-        return frozenset(font.get_charmap()) if font.scalable else frozenset()
-    except (OSError, RuntimeError):
-        return frozenset()
+@cache
+def _installed_fallbacks() -> list[str]:
+    """Installed font families for scripts that the default font does not have, the most common ones first."""
+    installed = {font.name for font in fontManager.ttflist}
+    return [name for name in FALLBACK_FONTS if name in installed]

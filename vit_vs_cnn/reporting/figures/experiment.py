@@ -1,6 +1,5 @@
 """Figures of an experiment: accuracy against training images, and differences between models."""
 
-import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -9,7 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from vit_vs_cnn.regimes.analysis import Analysis
-from vit_vs_cnn.reporting.figures.drawing import PercentLocator, error_bars_in_percent, make_axes
+from vit_vs_cnn.reporting.figures.drawing import error_bars_in_percent, make_axes
 from vit_vs_cnn.reporting.style import DIFFERENCE_COLOUR, NEUTRAL_COLOUR, ModelStyle, assign_styles
 from vit_vs_cnn.statistics.intervals import Estimate
 from vit_vs_cnn.statistics.pair_comparison import CONCLUSIVE, PairComparison
@@ -18,8 +17,6 @@ from vit_vs_cnn.statistics.pair_comparison import CONCLUSIVE, PairComparison
 FIGURE_SIZE_INCHES = (6.4, 3.0)
 #: With more models, only the two models of the recommendation have intervals.
 MAX_CURVES_WITH_INTERVALS = 5
-#: Style of differences between models.
-_DIFFERENCE = ModelStyle(DIFFERENCE_COLOUR, "o")
 
 
 def experiment_figures(analysis: Analysis) -> dict[str, Figure]:
@@ -27,27 +24,21 @@ def experiment_figures(analysis: Analysis) -> dict[str, Figure]:
     figures = {}
     if len(analysis.budgets) > 1:
         figures["more_training"] = accuracy_curves(analysis, analysis.budgets)
-    reference = reference_model(analysis)
-    if reference is not None and len(analysis.sizes) > 1:
-        figures["differences"] = difference_curves(analysis, reference)
-    elif len(_recommended_pair(analysis)) > 1:
-        figures["difference"] = difference_curve(analysis)
+    if analysis.recommendation.rival is not None and len(analysis.sizes) > 1:
+        figures["differences"] = difference_curves(analysis)
     compared = frozenset[str]().union(*(pair.names for pair in analysis.comparisons if _best(analysis) in pair.names))
     if len(compared) == len(analysis.models) > 2:
         figures["behind_the_best"] = gaps_to_best(analysis)
-    if analysis.forecasts:
-        figures["fits"] = accuracy_curves(analysis, fits=True)
     return figures
 
 
-def accuracy_curves(analysis: Analysis, budgets: Sequence[str] = (), *, fits: bool = False) -> Figure:
+def accuracy_curves(analysis: Analysis, budgets: Sequence[str] = ()) -> Figure:
     """Accuracy against training images: means with 95 % intervals joined by lines, and single seeds as dots.
 
     All models are in one panel. With a single training-set size, each model is a row.
 
     Arguments:
         budgets: budgets to show, each in a panel; only the longest by default.
-        fits: whether the fitted laws of the forecasts are drawn instead of lines between the means.
     """
     shown = [*(budgets or analysis.budgets[-1:])]
     sizes = sorted({point.train_size for point in analysis.accuracies if point.budget in shown})
@@ -58,16 +49,13 @@ def accuracy_curves(analysis: Analysis, budgets: Sequence[str] = (), *, fits: bo
         if rows:
             _draw_rows(axis, analysis, budget)
         else:
-            _draw_curves(axis, analysis, budget, fits=fits)
-            _set_log_axis(axis, [*sizes, *(forecast.train_size for forecast in analysis.forecasts if fits)])
+            _draw_curves(axis, analysis, budget)
+            _set_log_axis(axis, sizes)
         axis.set_title(budget if len(shown) > 1 else "", fontsize=10, loc="left")
         axis.tick_params(labelsize=9)
     if not rows:
         axes[0].set_ylabel("test accuracy, %", fontsize=10)
-        curves = {model.key: analysis.curve(model.key, shown[-1]) for model in analysis.models}
-        ends = {key: 100 * curve[-1].accuracy.value for key, curve in curves.items() if curve}
-        chance = {"": 100 * (analysis.chance or 0)} if shows_chance(analysis) and not fits else {}
-        _write_names(axes[-1], analysis, ends | chance)
+    _add_legend(figure, axes[-1])
     figure.supxlabel(f"test accuracy with {sizes[0]:,} training images, %" if rows else "training images", fontsize=10)
     return figure
 
@@ -75,7 +63,6 @@ def accuracy_curves(analysis: Analysis, budgets: Sequence[str] = (), *, fits: bo
 def _draw_rows(axis: Axes, analysis: Analysis, budget: str) -> None:
     styles = assign_styles(analysis.display_names)
     points = [point for model in analysis.models for point in analysis.curve(model.key, budget)]
-    axis.xaxis.set_major_locator(PercentLocator())
     for row, point in enumerate(points):
         style, (value, error) = styles[point.model], error_bars_in_percent([point.accuracy])
         axis.errorbar(value, row, xerr=error, ls="none", ms=7, elinewidth=1.5, **style.line)
@@ -85,31 +72,22 @@ def _draw_rows(axis: Axes, analysis: Analysis, budget: str) -> None:
     axis.set_yticks(range(len(points)), [analysis.display_names[point.model] for point in points])
     axis.set_ylim(len(points) - 0.5, -0.5)
     if shows_chance(analysis):
-        axis.axvline(100 * (analysis.chance or 0), color=NEUTRAL_COLOUR, lw=1, ls="--")
-        layout = {"xytext": (3, -2), "xycoords": ("data", "axes fraction"), "textcoords": "offset points", "va": "top"}
-        axis.annotate("majority class", (100 * (analysis.chance or 0), 1), color=NEUTRAL_COLOUR, fontsize=8.5, **layout)
+        axis.axvline(100 * (analysis.chance or 0), color=NEUTRAL_COLOUR, lw=1, ls="--", label="majority class")
 
 
-def _draw_curves(axis: Axes, analysis: Analysis, budget: str, *, fits: bool) -> None:
-    axis.yaxis.set_major_locator(PercentLocator())
+def _draw_curves(axis: Axes, analysis: Analysis, budget: str) -> None:
     styles, advice = assign_styles(analysis.display_names), analysis.recommendation
     for key, style in styles.items():
         curve = analysis.curve(key, budget)
         sizes, values = [p.train_size for p in curve], [100 * p.accuracy.value for p in curve]
-        axis.plot(sizes, values, lw=0 if fits else 1.5, ms=6, **style.line)
+        axis.plot(sizes, values, lw=1.5, ms=6, label=analysis.display_names[key], **style.line)
         if len(styles) <= MAX_CURVES_WITH_INTERVALS or key in (advice.best, advice.rival):
             _draw_intervals(axis, sizes, [p.accuracy for p in curve], style)
-            for point in () if fits else curve:
+            for point in curve:
                 values = 100 * np.array(point.by_seed)
                 axis.plot([point.train_size] * len(values), values, ".", color=style.colour, ms=4, alpha=0.5)
-    if fits:
-        for forecast in analysis.forecasts:
-            sizes = np.geomspace(analysis.curve(forecast.model)[0].train_size, forecast.train_size, 100)
-            errors = np.array([forecast.law.error_at(float(size)) for size in sizes])
-            axis.plot(sizes, 100 * (1 - errors), ":", color=styles[forecast.model].colour, lw=1.5)
-            _draw_intervals(axis, [forecast.train_size], [forecast.accuracy], styles[forecast.model])
-    elif shows_chance(analysis):
-        axis.axhline(100 * (analysis.chance or 0), color=NEUTRAL_COLOUR, lw=1, ls="--")
+    if shows_chance(analysis):
+        axis.axhline(100 * (analysis.chance or 0), color=NEUTRAL_COLOUR, lw=1, ls="--", label="majority class")
 
 
 def shows_chance(analysis: Analysis) -> bool:
@@ -124,20 +102,8 @@ def _draw_intervals(axis: Axes, sizes: Sequence[int], estimates: Sequence[Estima
     axis.errorbar(sizes, values, spans, ms=6, lw=0, elinewidth=1.5, capsize=3, **style.line)
 
 
-def _write_names(axis: Axes, analysis: Analysis, ends: dict[str, float]) -> None:
-    """Write display names to the right of an axis near given heights, without overlap; "" is the majority class."""
-    styles, names = assign_styles(analysis.display_names), analysis.display_names | {"": "majority class"}
-    order = sorted(ends, key=lambda key: (ends[key], key))
-    low, high = axis.get_ylim()
-    gap = (high - low) * 0.075
-    raised = [*itertools.accumulate((ends[key] for key in order), lambda last, end: max(end, last + gap))]
-    heights = [*itertools.accumulate([high, *raised[::-1]], lambda last, height: min(height, last - gap))][:0:-1]
-    for key, height in zip(order, heights, strict=True):
-        if key:
-            axis.plot(1.04, height, transform=axis.get_yaxis_transform(), ms=6, clip_on=False, lw=0, **styles[key].line)
-        layout = {"xycoords": ("axes fraction", "data"), "va": "center", "fontsize": 9.5 if key else 8.5}
-        x, colour = (1.07, DIFFERENCE_COLOUR) if key else (1.02, NEUTRAL_COLOUR)
-        axis.annotate(names[key], (x, height), annotation_clip=False, color=colour, **layout)
+def _add_legend(figure: Figure, axis: Axes) -> None:
+    figure.legend(*axis.get_legend_handles_labels(), loc="outside right upper", fontsize=9, frameon=False)
 
 
 def _signed_difference(comparison: PairComparison, first: str) -> Estimate:
@@ -147,60 +113,38 @@ def _signed_difference(comparison: PairComparison, first: str) -> Estimate:
     return difference if difference.low > -1 and difference.high < 1 else Estimate(value, value, value)
 
 
-def difference_curve(analysis: Analysis) -> Figure:
-    """Difference of the two models in the recommendation against training images, with the crossover shaded."""
-    advice, names = analysis.recommendation, analysis.display_names
-    assert advice.rival is not None
-    figure, (axis,) = make_axes(FIGURE_SIZE_INCHES[0], 2.8)
-    sizes = _draw_differences(axis, _recommended_pair(analysis), advice.best, _DIFFERENCE)
-    axis.yaxis.set_major_locator(MaxNLocator(5))
-    for crossover in analysis.crossovers:
-        if {crossover.below, crossover.above} == {advice.best, advice.rival}:
-            axis.axvspan(crossover.low, crossover.high, color="#eeeeee", zorder=0)
-    axis.set_ylabel(f"{names[advice.best]} - {names[advice.rival]}, points", fontsize=10)
-    _set_log_axis(axis, sizes)
-    return figure
+def difference_curves(analysis: Analysis) -> Figure:
+    """Difference of each model from the one that is part of every comparison, or of the recommended pair.
 
-
-def reference_model(analysis: Analysis) -> str | None:
-    """Model that is part of every comparison; None if there is none, or if there are too many pairs for one figure."""
-    pairs = {comparison.names for comparison in analysis.comparisons}
-    if not 1 < len(pairs) <= MAX_CURVES_WITH_INTERVALS:
-        return None
-    return next(iter(frozenset.intersection(*pairs)), None)
-
-
-def difference_curves(analysis: Analysis, reference: str) -> Figure:
-    """Difference of each model from the reference against training images."""
+    Differences without a conclusion are hollow, and crossovers are shaded.
+    """
+    advice, styles = analysis.recommendation, assign_styles(analysis.display_names)
     figure, (axis,) = make_axes(*FIGURE_SIZE_INCHES)
-    ends = {}
-    for key, style in assign_styles(analysis.display_names).items():
-        if key != reference and (comparisons := analysis.pair_comparisons(key, reference)):
-            sizes, values = zip(
-                *((c.train_size, 100 * _signed_difference(c, key).value) for c in comparisons), strict=True
-            )
-            axis.plot(sizes, values, lw=1.5, color=style.colour)
-            _draw_differences(axis, comparisons, key, style)
-            ends[key] = values[-1]
+    reference, others, pairs = advice.rival or "", [advice.best], {pair.names for pair in analysis.comparisons}
+    if 1 < len(pairs) <= MAX_CURVES_WITH_INTERVALS and (shared := frozenset.intersection(*pairs)):
+        reference, others = next(iter(shared)), [*styles]
+    for key in others:
+        if not (comparisons := analysis.pair_comparisons(key, reference)):
+            continue
+        style, sizes = styles[key], [comparison.train_size or 0 for comparison in comparisons]
+        differences = [_signed_difference(comparison, key) for comparison in comparisons]
+        values = [100 * difference.value for difference in differences]
+        axis.plot(sizes, values, lw=1.5, label=analysis.display_names[key], **style.line)
+        _draw_intervals(axis, sizes, differences, style)
+        for comparison, size, difference in zip(comparisons, sizes, differences, strict=True):
+            if comparison.conclusion not in CONCLUSIVE:
+                axis.plot(size, 100 * difference.value, style.marker, mfc="white", mec=style.colour, ms=6, zorder=4)
+        for crossover in analysis.crossovers:
+            if {crossover.below, crossover.above} == {key, reference}:
+                axis.axvspan(crossover.low, crossover.high, color="#eeeeee", zorder=0)
+    axis.axhline(0, color=NEUTRAL_COLOUR, lw=1)
     axis.yaxis.set_major_locator(MaxNLocator(6))
+    axis.tick_params(labelsize=9)
+    axis.set_xlabel("training images", fontsize=10)
     axis.set_ylabel(f"points above the {analysis.display_names[reference]}", fontsize=10)
     _set_log_axis(axis, analysis.sizes)
-    _write_names(axis, analysis, ends)
+    _add_legend(figure, axis)
     return figure
-
-
-def _draw_differences(axis: Axes, comparisons: Sequence[PairComparison], first: str, style: ModelStyle) -> list[int]:
-    """Draw differences with their intervals, hollow without a conclusion, and a line at zero. Returns the sizes."""
-    sizes = [comparison.train_size or 0 for comparison in comparisons]
-    differences = [_signed_difference(comparison, first) for comparison in comparisons]
-    _draw_intervals(axis, sizes, differences, style)
-    for comparison, size, difference in zip(comparisons, sizes, differences, strict=True):
-        if comparison.conclusion not in CONCLUSIVE:
-            axis.plot(size, 100 * difference.value, style.marker, mfc="white", mec=style.colour, ms=6, zorder=4)
-    axis.axhline(0, color=NEUTRAL_COLOUR, lw=1)
-    axis.set_xlabel("training images", fontsize=10)
-    axis.tick_params(labelsize=9)
-    return sizes
 
 
 def gaps_to_best(analysis: Analysis) -> Figure:
@@ -217,7 +161,8 @@ def gaps_to_best(analysis: Analysis) -> Figure:
             for comparison in (comparison for comparison in gaps[key] if comparison.train_size == size):
                 (value,), span = error_bars_in_percent([_signed_difference(comparison, best)])
                 face = DIFFERENCE_COLOUR if comparison.conclusion in CONCLUSIVE else "white"
-                axis.errorbar(value, row, xerr=span, ms=6, lw=0, elinewidth=1.5, mfc=face, **_DIFFERENCE.line)
+                style = {"color": DIFFERENCE_COLOUR, "marker": "o", "ms": 6, "lw": 0, "elinewidth": 1.5}
+                axis.errorbar(value, row, xerr=span, mfc=face, **style)
         axis.axvline(0, color=NEUTRAL_COLOUR, lw=1)
         axis.set_title(f"{size:,} images", fontsize=10, loc="left")
         axis.grid(axis="x", alpha=0.3)
@@ -225,12 +170,6 @@ def gaps_to_best(analysis: Analysis) -> Figure:
     axes[0].set_ylim(len(order) - 0.5, -0.5)
     figure.supxlabel(f"points below the {names[best]}", fontsize=10)
     return figure
-
-
-def _recommended_pair(analysis: Analysis) -> list[PairComparison]:
-    """Comparisons of the two models in the recommendation, by size."""
-    advice = analysis.recommendation
-    return [] if advice.rival is None else analysis.pair_comparisons(advice.best, advice.rival)
 
 
 def _best(analysis: Analysis) -> str:

@@ -30,14 +30,9 @@ def attention_heatmaps(
         axis_labels: labels of the query axis and of the key axis.
         limits: limits of the colour scale; from zero (or the smallest value if negative) to the largest value if None.
         cell_size: size of a matrix in inches.
-
-    Raises:
-        ValueError: if the grid is empty, or its rows differ in length.
     """
     grid = [[np.asarray(torch.as_tensor(matrix).detach().cpu().float()) for matrix in row] for row in weights]
-    rows, columns = len(grid), len(grid[0]) if grid else 0
-    if not columns or {len(row) for row in grid} != {columns}:
-        raise ValueError("weights must have at least one matrix, and rows of one length")
+    rows, columns = len(grid), len(grid[0])
     if limits is None:
         low, high = (end([float(end(matrix)) for row in grid for matrix in row]) for end in (np.min, np.max))
         low = min(low, 0.0)
