@@ -94,6 +94,11 @@ def _train_on(root: Path, tmp_path: Path, *more: str) -> list[str]:
             "0.5 of the validation batches",
         ),
         (["train", "--trainer.accumulate_grad_batches", "0"], "trainer"),
+        (["train", "--contenders.vit.model", "{class_path: no.such.Network}"], "contenders.vit.model"),
+        (
+            ["train", "--contenders.vit.model", "{class_path: vit_vs_cnn.models.ResNet, init_args: {num_classes: 7}}"],
+            "gives logits of shape (2, 7) for 2 images of 10 classes",
+        ),
         (["train", "--trainer.accelerator", "tpu"], "trainer: "),
         (["train", "--trainer.strategy", "ddp_spawn", "--trainer.devices", "2"], "'ddp_spawn' forks; use ddp"),
         (["train", "--trainer.devices", "2", "--protocol.batch_size", "7"], "batch_size 7 must be a multiple of"),
@@ -212,17 +217,6 @@ def test_a_checkpoint_that_is_not_ours_runs_nothing_and_is_left_as_it_was(
 def test_a_place_that_cannot_be_written_to(refused, tmp_path):
     (tmp_path / "file").write_text("")
     assert "file" in refused("train", *FEW, "--output", tmp_path / "file")
-
-
-def test_a_network_with_another_number_of_classes(refused, tmp_path):
-    model = "{class_path: vit_vs_cnn.models.ResNet, init_args: {depth: 8, num_classes: 7}}"
-    says = refused("train", *FEW, "--output", tmp_path, "--contenders.vit.model", model)
-    assert "gives logits of shape (2, 7) for 2 images of 10 classes" in says
-
-
-def test_a_network_of_a_class_that_cannot_be_imported(refused, tmp_path):
-    words = [*FEW, "--output", tmp_path, "--contenders.vit.model", "{class_path: no.such.Network}"]
-    assert "contenders.vit.model" in refused("train", *words)
 
 
 def test_the_program_itself_ends_with_code_2_and_one_line(tmp_path):
