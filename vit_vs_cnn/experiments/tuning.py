@@ -14,7 +14,7 @@ from vit_vs_cnn.config.experiment import Contender, Experiment
 from vit_vs_cnn.config.identity import default_options
 from vit_vs_cnn.config.overrides import apply_values
 from vit_vs_cnn.config.recipes import RECIPE_SETTINGS, recipe_hash
-from vit_vs_cnn.config.schema import Recipe, TuningProvenance
+from vit_vs_cnn.config.schema import Recipe, RecipeSource, TuningProvenance
 from vit_vs_cnn.config.search_space import DEFAULT_SPACE, sample_recipe
 from vit_vs_cnn.data.options import Augmentation
 from vit_vs_cnn.errors import InputError
@@ -210,7 +210,7 @@ def _with_best(
         trial_images=sum(len(pool.draw(size, cell.seed).validation) for cell in cells),
     )
     contender = experiment.contenders[name]
-    recipe = Recipe(contender.recipe.name, "searched", recipe_hash(searched), search)
+    recipe = Recipe(contender.recipe.name, RecipeSource.SEARCHED, recipe_hash(searched), search)
     chosen = {setting: getattr(searched, setting) for setting in ("model", *RECIPE_SETTINGS)}
     changed = replace(contender, **chosen, recipe=recipe, by_size={}, by_budget={})
     return replace(experiment, contenders={**experiment.contenders, name: changed})
