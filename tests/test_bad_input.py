@@ -1,20 +1,14 @@
 """Whatever a user gets wrong: one clear line, exit code 2, no traceback, nothing damaged."""
 
-import contextlib
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
-import yaml
 from PIL import Image
 
-from tests.experiments.tiny import run_quietly, tiny_config
 from vit_vs_cnn.cli import main
-from vit_vs_cnn.config.experiment import experiment_from_dict
 
 CIFAR10 = "cifar-10-batches-py"
 FEW = (
@@ -35,20 +29,6 @@ def refused(capsys, tmp_path):
         assert lines[0].startswith("error: ")
         assert "Traceback" not in printed.err + printed.out
         return lines[0]
-
-    return run
-
-
-@pytest.fixture
-def fails(capsys):
-    """Run a command line of which one cell fails, and give the line that it prints of it."""
-
-    def run(*words: str) -> str:
-        assert main([str(word) for word in words]) == 1
-        *_, first, last = capsys.readouterr().err.strip().splitlines()
-        assert last == "Run the same command again to retry the failed runs."
-        assert first.startswith("failed: ")
-        return first
 
     return run
 
@@ -94,6 +74,11 @@ def _train_on(root: Path, tmp_path: Path, *more: str) -> list[str]:
             "0.5 of the validation batches",
         ),
         (["train", "--trainer.accumulate_grad_batches", "0"], "trainer"),
+        (["train", "--contenders.vit.model", "{class_path: no.such.Network}"], "contenders.vit.model"),
+        (
+            ["train", "--contenders.vit.model", "{class_path: vit_vs_cnn.models.ResNet, init_args: {num_classes: 7}}"],
+            "gives logits of shape (2, 7) for 2 images of 10 classes",
+        ),
         (["train", "--trainer.accelerator", "tpu"], "trainer: "),
         (["train", "--trainer.strategy", "ddp_spawn", "--trainer.devices", "2"], "'ddp_spawn' forks; use ddp"),
         (["train", "--trainer.devices", "2", "--protocol.batch_size", "7"], "batch_size 7 must be a multiple of"),
@@ -168,61 +153,9 @@ def test_an_image_that_cannot_be_read(refused, photos, tmp_path):
     assert "--data.folder.skip_unreadable true" in says
 
 
-class _Evil:
-    def __reduce__(self):
-        import os
-
-        return os.system, ("touch executed",)
-
-
-@pytest.fixture(scope="module")
-def unfinished(tmp_path_factory) -> Path:
-    """A run without its result, so that it goes on from its checkpoint; its config lies beside it."""
-    root = tmp_path_factory.mktemp("unfinished")
-    values = tiny_config(Path("runs"), protocol={"budget": {"steps": 2}, "batch_size": 14})
-    values["contenders"].pop("vit")
-    (root / "tiny.yaml").write_text(yaml.safe_dump(values))
-    with contextlib.chdir(root):
-        run_quietly(experiment_from_dict(values))
-    next(root.rglob("result.json")).unlink()
-    return root
-
-
-@pytest.mark.parametrize("kind", ["code", "foreign", "truncated", "text"])
-def test_a_checkpoint_that_is_not_ours_runs_nothing_and_is_left_as_it_was(
-    fails, unfinished, tmp_path, monkeypatch, kind
-):
-    shutil.copytree(unfinished, tmp_path, dirs_exist_ok=True)
-    monkeypatch.chdir(tmp_path)
-    (checkpoint,) = tmp_path.rglob("last.ckpt")
-    if kind == "code":
-        torch.save({"vit_vs_cnn": {}, "state_dict": _Evil()}, checkpoint)
-    elif kind == "foreign":
-        torch.save({"weights": torch.zeros(3)}, checkpoint)
-    elif kind == "truncated":
-        checkpoint.write_bytes(checkpoint.read_bytes()[:1000])
-    else:
-        checkpoint.write_text("not a checkpoint")
-    before = checkpoint.read_bytes()
-    assert "last.ckpt" in fails("train", "--config", tmp_path / "tiny.yaml")
-    assert checkpoint.read_bytes() == before
-    assert not (tmp_path / "executed").exists()
-
-
 def test_a_place_that_cannot_be_written_to(refused, tmp_path):
     (tmp_path / "file").write_text("")
     assert "file" in refused("train", *FEW, "--output", tmp_path / "file")
-
-
-def test_a_network_with_another_number_of_classes(refused, tmp_path):
-    model = "{class_path: vit_vs_cnn.models.ResNet, init_args: {depth: 8, num_classes: 7}}"
-    says = refused("train", *FEW, "--output", tmp_path, "--contenders.vit.model", model)
-    assert "gives logits of shape (2, 7) for 2 images of 10 classes" in says
-
-
-def test_a_network_of_a_class_that_cannot_be_imported(refused, tmp_path):
-    words = [*FEW, "--output", tmp_path, "--contenders.vit.model", "{class_path: no.such.Network}"]
-    assert "contenders.vit.model" in refused("train", *words)
 
 
 def test_the_program_itself_ends_with_code_2_and_one_line(tmp_path):

@@ -55,7 +55,7 @@ def test_a_call_from_python_leaves_the_process_as_it_was(tmp_path, trained_once,
 
 
 def test_a_call_that_raises_restores_the_state_too():
-    @process.preserve_process_state
+    @process.preserve_process_state()
     def fail() -> None:
         torch.manual_seed(0)
         random.seed(0)
@@ -73,7 +73,7 @@ def test_a_call_that_imports_torch_leaves_it_unseeded():
     code = """
 from vit_vs_cnn.process import preserve_process_state
 
-@preserve_process_state
+@preserve_process_state()
 def seed():
     import numpy, torch
     torch.manual_seed(7)

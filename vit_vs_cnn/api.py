@@ -47,7 +47,7 @@ Place = str | os.PathLike[str]
 Config = Place | Mapping[str, Any] | Experiment
 
 
-@preserve_process_state
+@preserve_process_state()
 def train(
     config: Config | Sequence[Config] | None = None,
     overrides: Mapping[str, Any] | None = None,
@@ -103,7 +103,7 @@ def train(
     return report(experiment.folder, quiet=quiet) if results else None
 
 
-@preserve_process_state
+@preserve_process_state()
 def tune(
     config: Config | Sequence[Config] | None = None,
     overrides: Mapping[str, Any] | None = None,
@@ -188,7 +188,7 @@ def _drop_missing_weights(experiment: Experiment, console: "Console") -> tuple[E
     return remaining, missing
 
 
-@preserve_process_state
+@preserve_process_state()
 def audit(
     config: Config | Sequence[Config] | None = None,
     overrides: Mapping[str, Any] | None = None,
@@ -246,7 +246,7 @@ def _audit_first(experiment: Experiment, quiet: bool) -> None:
     console.print(f"Report on the images: {audit.page}", soft_wrap=True)
 
 
-@preserve_process_state
+@preserve_process_state()
 def status(folder: Place | None = None) -> "ExperimentStatus | list[ExperimentStatus]":
     """Count the finished, running, failed and waiting runs of an experiment, with the time left.
 
@@ -261,7 +261,7 @@ def status(folder: Place | None = None) -> "ExperimentStatus | list[ExperimentSt
     return read_all(Path("runs")) if folder is None else read_status(_existing_path(folder))
 
 
-@preserve_process_state
+@preserve_process_state()
 def report(folder: Place, output: Place | None = None, *, quiet: bool = False) -> "Findings":
     """Analyze the finished runs of an experiment, and write a page, tables and figures.
 
@@ -290,7 +290,7 @@ def report(folder: Place, output: Place | None = None, *, quiet: bool = False) -
     return dataclasses.replace(findings, written=tuple(experiment_page))
 
 
-@preserve_process_state
+@preserve_process_state()
 def compare(
     *paths: Place,
     parts: Sequence[str] | None = None,
@@ -358,7 +358,7 @@ def compare(
     return dataclasses.replace(comparison, written=tuple(written))
 
 
-@preserve_process_state
+@preserve_process_state()
 def inspect(
     *paths: Place,
     images: Sequence[Place | int] | None = None,
@@ -420,7 +420,7 @@ def inspect(
     return dataclasses.replace(inspection, written=tuple(written))
 
 
-@preserve_process_state
+@preserve_process_state()
 def predict(
     checkpoint: Place,
     *paths: Place,
@@ -506,7 +506,7 @@ def _most_accurate(place: Place, quiet: bool) -> str | None:
     return best.key
 
 
-@preserve_process_state
+@preserve_process_state()
 def locality(
     path: Place,
     *,
@@ -568,7 +568,7 @@ def locality(
     return dataclasses.replace(measured, written=tuple(written))
 
 
-@preserve_process_state
+@preserve_process_state()
 def to_attention(
     path: Place,
     *,
@@ -632,7 +632,7 @@ def to_attention(
         return convert_to_attention(network, options, target, images, training)
 
 
-@preserve_process_state
+@preserve_process_state()
 def export(
     path: Place,
     *,
@@ -668,7 +668,7 @@ def export(
         return write(network, formats, network.folder / "export" if output is None else Path(output))
 
 
-@preserve_process_state
+@preserve_process_state()
 def models(pattern: str = "*") -> list[dict[str, Any]]:
     """List models with parameters and multiply-accumulates (MACs) at 32 x 32 pixels, and their recommended recipes.
 
@@ -701,7 +701,7 @@ def models(pattern: str = "*") -> list[dict[str, Any]]:
     ]
 
 
-@preserve_process_state
+@preserve_process_state()
 def load(
     path: Place,
     contender: str | None = None,

@@ -2,7 +2,6 @@
 
 import contextlib
 import ctypes
-import functools
 import logging
 import os
 import random
@@ -11,10 +10,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
-from typing import Any, ParamSpec, TypeVar
-
-Arguments = ParamSpec("Arguments")
-Returned = TypeVar("Returned")
+from typing import Any
 
 #: What glibc's ``mallopt`` calls its thresholds, and the largest that it takes for blocks of their own: 32 MiB.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _LARGEST_MMAP_THRESHOLD = -1, -3, 2**25
@@ -41,32 +37,28 @@ def quiet_lightning() -> None:
     warnings.filterwarnings("ignore", module="lightning")
 
 
-def preserve_process_state(function: Callable[Arguments, Returned]) -> Callable[Arguments, Returned]:
-    """Decorate a function so that it restores global state after each call, also after an exception.
+@contextlib.contextmanager
+def preserve_process_state() -> Iterator[None]:
+    """Restore global state after a block or a decorated function, also after an exception.
 
-    It restores the random generators of Python, NumPy and PyTorch, the warnings filters, the levels of Lightning's
-    loggers, the environment, and PyTorch's number of threads and switches for deterministic algorithms. If the call
+    Restored are the random generators of Python, NumPy and PyTorch, the warnings filters, the levels of Lightning's
+    loggers, the environment, and PyTorch's number of threads and switches for deterministic algorithms. If the block
     is the first to import NumPy or PyTorch, the library gets a new random seed.
     """
+    with contextlib.ExitStack() as after:
+        after.enter_context(warnings.catch_warnings())
+        after.enter_context(_restore_environment())
+        after.callback(random.setstate, random.getstate())
+        for name in _LOGGERS:
+            after.callback(logging.getLogger(name).setLevel, logging.getLogger(name).level)
+        if "numpy" in sys.modules:
+            import numpy as np
 
-    @functools.wraps(function)
-    def call(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Returned:
-        with contextlib.ExitStack() as after:
-            after.enter_context(warnings.catch_warnings())
-            after.enter_context(_restore_environment())
-            after.callback(random.setstate, random.getstate())
-            for name in _LOGGERS:
-                after.callback(logging.getLogger(name).setLevel, logging.getLogger(name).level)
-            if "numpy" in sys.modules:
-                import numpy as np
-
-                after.callback(np.random.set_state, np.random.get_state())
-            if "torch" in sys.modules:
-                after.enter_context(_restore_torch())
-            after.callback(_reset_imported, {"numpy", "torch"} - sys.modules.keys())
-            return function(*args, **kwargs)
-
-    return call
+            after.callback(np.random.set_state, np.random.get_state())
+        if "torch" in sys.modules:
+            after.enter_context(_restore_torch())
+        after.callback(_reset_imported, {"numpy", "torch"} - sys.modules.keys())
+        yield
 
 
 @contextlib.contextmanager

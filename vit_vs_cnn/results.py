@@ -1,7 +1,5 @@
 """Trained networks that explain their predictions."""
 
-import base64
-import html
 import io
 import sys
 from dataclasses import dataclass
@@ -59,10 +57,6 @@ class Explanation:
 
     def _repr_png_(self) -> bytes:
         return self.plot()._repr_png_()
-
-    def _repr_html_(self) -> str:
-        alt = html.escape(f"{self.method}: {self.class_name} {self.probability:.0%}")
-        return f'<img alt="{alt}" src="data:image/png;base64,{base64.b64encode(self._repr_png_()).decode()}">'
 
 
 class LoadedNetwork(TrainedNetwork):

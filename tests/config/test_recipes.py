@@ -24,21 +24,13 @@ def read(contender, **changes):
     return experiment(contender, **changes).contenders["a"]
 
 
-def test_a_name_alone_gets_the_recommended_recipe():
-    contender = read({"model": {"name": "resnet8"}})
-    recommended = find_recipe({"name": "resnet8"}, is_pretrained=False)
-    assert contender.recipe.name == recommended.name
-    assert contender.optimizer.name == recommended.settings["optimizer"]["name"]
-    assert contender.model["zero_init_residual"] is recommended.settings["model"]["zero_init_residual"]
-    assert recipe_source(contender) is RecipeSource.RECOMMENDED
-
-
 @pytest.mark.parametrize("entry", recommended_recipes(), ids=lambda entry: entry.name)
 def test_every_recipe_can_be_used_and_names_its_source(entry):
     name = entry.models[0].replace("*", "x")
     start = {"weights": {"file": "weights.safetensors"}} if entry.start == "pretrained" else {}
     contender = read({"model": {"name": name}, **start}, batch_size=entry.batch_size)
-    assert contender.optimizer.lr == entry.settings["optimizer"]["lr"]
+    assert (contender.recipe.name, contender.optimizer.lr) == (entry.name, entry.settings["optimizer"]["lr"])
+    assert contender.model.items() >= entry.settings.get("model", {}).items()
     assert entry.source
     assert recipe_source(contender) is (RecipeSource.FALLBACK if entry.is_fallback else RecipeSource.RECOMMENDED)
 
@@ -88,16 +80,11 @@ def test_single_settings_override_the_recommended_ones_and_make_the_recipe_one_b
     assert recipe_source(contender) is RecipeSource.GIVEN
 
 
-@pytest.mark.parametrize("name", ["lion", "muon"])
-def test_a_contender_that_names_its_optimizer_gets_nothing_of_the_recommended_recipe(name):
-    contender = read({"model": {"name": "resnet8"}, "optimizer": {"name": name}})
+@pytest.mark.parametrize("more", [{"optimizer": {"name": "lion"}}, {"optimizer": {"name": "muon"}}, {"recipe": "none"}])
+def test_a_contender_that_names_its_optimizer_or_no_recipe_has_plain_defaults(more):
+    contender = read({"model": {"name": "resnet8"}, **more})
     assert (contender.optimizer.lr, contender.schedule.warmup) == (1e-3, 0.05)
     assert "zero_init_residual" not in contender.model
-
-
-def test_the_plain_defaults_can_be_asked_for():
-    contender = read({"model": {"name": "resnet8"}, "recipe": "none"})
-    assert (contender.optimizer.name, contender.optimizer.lr) == ("adamw", 1e-3)
     assert recipe_source(contender) is RecipeSource.GIVEN
 
 

@@ -104,20 +104,6 @@ def test_where_the_test_images_can_show_nothing_that_is_all_that_is_told(monkeyp
     assert "These runs allow" not in text
 
 
-def test_five_seeds_come_after_the_sizes_and_steps_of_a_plan_with_three(pool):
-    """A plan has as long runs as it would have with at most three seeds."""
-    costs = GridTimeModel(_experiment(Path("runs")), pool, {"vit": 0.01, "resnet": 0.03})
-    grids = candidate_grids(costs)
-    three = [grid for grid in grids if len(grid.seeds) <= 3]
-    for minutes in (1.0, 2.0, 4.0, 6.0, 8.0, 10.0, 500.0):
-        chosen, reference = choose_grid(grids, minutes), choose_grid(three, minutes)
-        assert chosen.steps >= reference.steps
-        assert len(chosen.seeds) == 3 or (len(chosen.seeds), len(chosen.train_sizes)) == (5, 5)
-    cheapest_of_five = min((grid for grid in grids if len(grid.seeds) == 5), key=lambda grid: grid.seconds)
-    assert (len(cheapest_of_five.train_sizes), cheapest_of_five.steps) == (5, (100,))
-    assert choose_grid(grids, cheapest_of_five.seconds / 60) == cheapest_of_five
-
-
 def test_three_seeds_may_overrun_the_minutes_by_less_than_a_quarter(pool, monkeypatch, tmp_path):
     grids = candidate_grids(GridTimeModel(_experiment(Path("runs")), pool, {"vit": 0.01, "resnet": 0.01}))
     cheapest = min((grid for grid in grids if grid.allows_conclusion), key=lambda grid: grid.seconds)
@@ -134,19 +120,6 @@ def test_too_few_minutes_are_refused_with_what_it_takes(pool):
         InputError, match=r"minutes 0\.01: the smallest plan \(1,300 images, 1 seed, 25 steps each\) takes about"
     ):
         _grid(pool, 0.01)
-
-
-def _seconds(pool: ExperimentData, **changes) -> float:
-    experiment = _experiment(Path("runs"), minutes=500.0, **changes)
-    fixed = ["protocol.seeds", "protocol.train_sizes", "protocol.budget.steps"]
-    return _chosen(experiment, pool, {"vit": 0.4, "resnet": 1.2}, fixed=fixed).seconds
-
-
-def test_the_runs_that_choose_recipes_take_their_time(pool):
-    protocol = {"seeds": [1, 2, 3], "budget": {"steps": 100}, "batch_size": 14}
-    once = _seconds(pool, protocol=protocol)
-    assert _seconds(pool, protocol=protocol, tuning={"trials": 6, "splits": 1}) == pytest.approx(3 * once)
-    assert _seconds(pool, protocol=protocol, tuning={"trials": 6, "splits": 2}) == pytest.approx(5 * once)
 
 
 def test_what_the_user_named_is_kept(pool):

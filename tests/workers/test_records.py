@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from tests import children
 from tests.experiments.tiny import run_quietly, tiny_config, tiny_experiment
@@ -160,28 +161,38 @@ def test_a_damaged_result_fails_its_cell_and_no_other(tmp_path, pair, kind):
     assert [cell.state for cell in read_status(tmp_path / "runs" / "tiny").cells] == ["failed", "done"]
 
 
+class _Evil:
+    def __reduce__(self):
+        return os.system, ("touch executed",)
+
+
 @pytest.mark.parametrize(
     ("kind", "why"),
     [
         ("foreign", "is of another run"),
         ("cut short", "damaged file"),
+        ("code", "damaged file"),
     ],
 )
-def test_a_damaged_checkpoint_fails_its_cell_and_no_other(tmp_path, pair, kind, why, capsys):
+def test_a_damaged_checkpoint_fails_its_cell_and_no_other_and_runs_nothing(tmp_path, pair, kind, why, capsys):
     vit, resnet = (next(tmp_path.glob(f"runs/tiny/cells/{name}-*")) for name in ("vit", "resnet"))
     for cell in (vit, resnet):
         (cell / "result.json").unlink()
     checkpoint = vit / "checkpoints" / "last.ckpt"
     if kind == "foreign":
         checkpoint.write_bytes((resnet / "checkpoints" / "last.ckpt").read_bytes())
+    elif kind == "code":
+        torch.save({"vit_vs_cnn": {}, "state_dict": _Evil()}, checkpoint)
     else:
         _damage(checkpoint, kind)
+    before = checkpoint.read_bytes()
     write_text(tmp_path / "pair.yaml", json.dumps(pair))
     assert main(["train", "--config", str(tmp_path / "pair.yaml")]) == 1
     said = capsys.readouterr().err.splitlines()
     assert said[0].startswith("failed: vit-n120-s0: damaged file: checkpoint")
     assert why in said[0] and "move it away to start this run again" in said[0]
     assert (resnet / "result.json").exists()
+    assert checkpoint.read_bytes() == before and not (tmp_path / "executed").exists()
     assert [cell.state for cell in read_status(tmp_path / "runs" / "tiny").cells] == ["failed", "done"]
     checkpoint.unlink()
     assert len(run_quietly(experiment_from_dict(pair))) == 2

@@ -117,7 +117,7 @@ def fill_in_recommended(
     if not by_hand:
         contender = build(Contender, settings, location=location.removesuffix(".recipe"))
         source = RecipeSource.FALLBACK if recipe.is_fallback else RecipeSource.RECOMMENDED
-        settings["recipe"] |= {"source": source.value, "settings": recipe_hash(contender)}
+        settings["recipe"] |= {"source": source, "settings": recipe_hash(contender)}
     return settings
 
 
@@ -132,9 +132,8 @@ def recipe_source(contender: Contender) -> RecipeSource | None:
     if contender.finetune.head:
         return None
     recipe = contender.recipe
-    if recipe.source is None or recipe.settings != recipe_hash(contender):
-        return RecipeSource.GIVEN
-    return RecipeSource(recipe.source)
+    is_unchanged = recipe.source is not None and recipe.settings == recipe_hash(contender)
+    return recipe.source if is_unchanged else RecipeSource.GIVEN
 
 
 def recipe_search(contender: Contender) -> TuningProvenance | None:

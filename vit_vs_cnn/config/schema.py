@@ -321,7 +321,7 @@ class Recipe:
     """
 
     name: str = "default"
-    source: Literal["searched", "recommended", "given", "fallback"] | None = None
+    source: RecipeSource | None = None
     settings: str | None = None
     search: TuningProvenance | None = None
 

@@ -120,7 +120,8 @@ class GridTimeModel:
 
     def with_runs_of(self, experiment: Experiment) -> "GridTimeModel":
         """The estimate for an experiment with other runs. A step of fine-tuning takes as long as one of the probe."""
-        times = {name: self.times[name.replace(_FINETUNED, _PRETRAINED)] for name in experiment.contenders}
+        probes = {name: name.replace(_FINETUNED, _PRETRAINED) for name in experiment.contenders}
+        times = {name: self.times[name if name in self.times else probe] for name, probe in probes.items()}
         return replace(self, experiment=experiment, times=times)
 
     def _run_seconds(self, contender: str, train_size: int, steps: int) -> float:

@@ -14,7 +14,7 @@ from vit_vs_cnn.config.experiment import Contender, Experiment
 from vit_vs_cnn.config.identity import default_options
 from vit_vs_cnn.config.overrides import apply_values
 from vit_vs_cnn.config.recipes import RECIPE_SETTINGS, recipe_hash
-from vit_vs_cnn.config.schema import Recipe, TuningProvenance
+from vit_vs_cnn.config.schema import Recipe, RecipeSource, TuningProvenance
 from vit_vs_cnn.config.search_space import DEFAULT_SPACE, sample_recipe
 from vit_vs_cnn.data.options import Augmentation
 from vit_vs_cnn.errors import InputError
@@ -23,7 +23,7 @@ from vit_vs_cnn.files import write_text
 from vit_vs_cnn.process import quiet_lightning
 from vit_vs_cnn.runs.experiment_data import ExperimentData
 from vit_vs_cnn.runs.experiment_folder import FailureKind, raise_failures, read_failure, write_experiment
-from vit_vs_cnn.runs.preparation import check_validation_batches, prepare_network
+from vit_vs_cnn.runs.preparation import check_validation_batches
 from vit_vs_cnn.runs.pretrained import weights_identities
 from vit_vs_cnn.runs.result import read_result
 from vit_vs_cnn.runs.run import Run
@@ -62,10 +62,10 @@ def tune(experiment: Experiment, *, console: Console) -> Experiment:
             continue
         runs = _trial_runs(tuned, name, size, pool)
         _run([cell for _, cells in runs for cell in cells], pool, console)
-        own = [_trial(number, values, cells, pool) for number, (values, cells) in enumerate(runs)]
+        own = [_trial(number, values, cells) for number, (values, cells) in enumerate(runs)]
         trials += own
         write_trials(experiment.folder / TRIALS_FILE, trials)
-        tuned = _with_best(tuned, own, runs, pool, console)
+        tuned = _with_best(tuned, own, runs, console)
     tuned = replace(tuned, tuning=replace(tuned.tuning, trials=None))
     head = (
         f"# Recipes with the best validation accuracy; all trials are in {experiment.folder / TRIALS_FILE}.\n"
@@ -160,21 +160,19 @@ def _with_starts(run: Run) -> list[Run]:
     return [*_with_starts(run.start), run] if run.start is not None else [run]
 
 
-def _trial(number: int, values: Mapping[str, Any], cells: Sequence[Run], pool: ExperimentData) -> Trial:
-    train_size = cells[0].train_size
-    plan = prepare_network(cells[0], pool.draw(train_size, cells[0].seed))
-    batch_size = cells[0].experiment.protocol.batch_size
+def _trial(number: int, values: Mapping[str, Any], cells: Sequence[Run]) -> Trial:
+    """The trial with the results of its runs. Runs that diverged count no steps and FLOPs."""
     results = [read_result(cell.folder / "result.json") for cell in cells if cell.is_finished]
     is_complete = len(results) == len(cells)
     losses = [result.scores.loss for result in results if result.scores.loss is not None]
     return Trial(
         contender=cells[0].contender,
-        train_size=train_size,
+        train_size=cells[0].train_size,
         trial=number,
         state="complete" if is_complete else "diverged",
         budget=cells[0].budget.short,
-        steps=plan.steps,
-        flops=float(len(cells) * 3 * 2 * plan.macs * batch_size * plan.steps),  # a backward pass costs two forward ones
+        steps=max((result.cost.steps for result in results), default=0),
+        flops=float(sum(result.cost.flops for result in results)),
         validation_accuracy=fmean(result.accuracy for result in results) if is_complete else None,
         validation_loss=fmean(losses) if is_complete and len(losses) == len(cells) else None,
         seeds=tuple(cell.seed for cell in cells),
@@ -187,7 +185,6 @@ def _with_best(
     experiment: Experiment,
     trials: Sequence[Trial],
     runs: Sequence[tuple[dict[str, Any], list[Run]]],
-    pool: ExperimentData,
     console: Console,
 ) -> Experiment:
     order = rank_trials(trials)
@@ -207,10 +204,10 @@ def _with_best(
         trial_rank=1,
         tuning_flops=sum(trial.flops for trial in order),
         trial_accuracies=tuple(trial.validation_accuracy or 0.0 for trial in order if trial.is_complete),
-        trial_images=sum(len(pool.draw(size, cell.seed).validation) for cell in cells),
+        trial_images=sum(read_result(cell.folder / "result.json").data.validation_images for cell in cells),
     )
     contender = experiment.contenders[name]
-    recipe = Recipe(contender.recipe.name, "searched", recipe_hash(searched), search)
+    recipe = Recipe(contender.recipe.name, RecipeSource.SEARCHED, recipe_hash(searched), search)
     chosen = {setting: getattr(searched, setting) for setting in ("model", *RECIPE_SETTINGS)}
     changed = replace(contender, **chosen, recipe=recipe, by_size={}, by_budget={})
     return replace(experiment, contenders={**experiment.contenders, name: changed})
