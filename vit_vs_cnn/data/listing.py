@@ -32,12 +32,7 @@ SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", 
 ENDINGS = " ".join(sorted(SUFFIXES))
 #: Problems of a whole class, which remain when files are left out.
 CLASS_PROBLEMS = frozenset(
-    {
-        "class with too few images",
-        "class that is not in train/",
-        "class name that is not UTF-8",
-        "split without images",
-    }
+    {"class with too few images", "class that is not in train/", "class name that is not UTF-8", "split without images"}
 )
 _SHOWN_PROBLEMS = 3
 
