@@ -33,12 +33,9 @@ MAX_WINDOW_INPUTS = 4_096
 
 @dataclass(frozen=True)
 class HeadErrors:
-    """Relative squared errors of heads that are fitted to convolutions.
-
-    The errors are means over the layers with kernels larger than 1 x 1.
+    """Relative squared errors of fitted heads: means over the ``layers`` with kernels larger than 1 x 1.
 
     Arguments:
-        layers: number of layers.
         kernel: error of the kernel, with the heads that fit it best.
         bound: lower bound of that error (``rank_bound``).
         outputs: error of the layer's outputs, with the heads of the new network; NaN if no layer was fitted to them.

@@ -51,9 +51,6 @@ class CachedImages:
     Arguments:
         list_images: returns the listing of all images.
         read: returns the listing of the images that can be read, and their pixels.
-
-    Raises:
-        InputError: from the methods, if the images cannot be used.
     """
 
     def __init__(

@@ -60,9 +60,6 @@ class Optimizer:
 
         With ``layer_decay`` there are two groups for each layer, as timm groups them.
 
-        Arguments:
-            trust: True if a custom class may be imported.
-
         Raises:
             InputError: if timm does not know the name or an option, a class is custom without ``trust``, or
                 ``layer_decay`` is set for a network of one layer.
@@ -157,11 +154,7 @@ class Schedule:
 
 
 def import_class(path: str, *, location: str, trust: bool) -> Any:
-    """Import a class or function by its dotted path.
-
-    Arguments:
-        location: name of the setting that contains the path, for error messages.
-        trust: True if the user allows the import, which runs code.
+    """Import a class or function by its dotted path, which runs code.
 
     Raises:
         InputError: without ``trust``, or if the class or function is missing.

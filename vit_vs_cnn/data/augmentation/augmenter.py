@@ -91,8 +91,7 @@ class Augmenter:
     Order: crop and flip, policy, custom transform, ``(x / 255 - mean) / std``, erasing, mixing.
 
     Arguments:
-        mean: per-channel mean, in [0, 1].
-        std: per-channel standard deviation, in units of 0 to 1.
+        mean, std: mean and standard deviation of each channel, in [0, 1].
 
     Raises:
         InputError: mean and std do not fit each other, or the policy is not defined for that number of channels.
