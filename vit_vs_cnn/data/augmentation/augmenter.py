@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float32, Int64
-from lightning.pytorch.utilities.seed import isolate_rng
 from torch import Tensor
 
 from vit_vs_cnn.data.augmentation.geometry import (
@@ -63,8 +62,13 @@ class CustomTransform:
 
     def __call__(self, images: ImageBytes, seeds: Sequence[int]) -> ImageBytes:
         """The transformed images, each with its seed. Raises InputError: it fails, or returns no such image."""
-        with isolate_rng(include_cuda=False):
-            return torch.stack([self._transform(image, seed) for image, seed in zip(images, seeds, strict=True)])
+        python_state, numpy_state = random.getstate(), np.random.get_state()
+        try:
+            with torch.random.fork_rng(devices=[]):
+                return torch.stack([self._transform(image, seed) for image, seed in zip(images, seeds, strict=True)])
+        finally:
+            random.setstate(python_state)
+            np.random.set_state(numpy_state)
 
     def _transform(self, image: Tensor, seed: int) -> Tensor:
         torch.default_generator.manual_seed(seed)
