@@ -246,7 +246,6 @@ def _load_files(
     with contextlib.suppress(Exception):  # missing, or damaged in any way
         readable, pixels = _read_pair(stem)
         return replace(readable, problems=[*listing.problems, *readable.problems]), pixels
-    assert options.image_size is not None
     shape = (len(listing.names), 3, *to_rows_and_cols(options.image_size))
     try:
         with create_image_file(stem.with_suffix(".npy"), shape) as pixels:

@@ -200,12 +200,8 @@ class FileOptions(ImageOptions):
         skip_unreadable: leave out files that cannot be used, with a warning and a list, instead of stopping.
     """
 
+    image_size: int | tuple[int, int] = 64
     skip_unreadable: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.image_size is None:
-            raise InputError("image_size: null; files need rows and columns")
 
 
 @dataclass(frozen=True)
