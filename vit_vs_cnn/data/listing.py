@@ -286,7 +286,7 @@ def _image_names(folder: Path, root: Path, linked: set[str], problems: list[File
     except OSError as error:
         problems.append(FileProblem("folder that cannot be listed", name, str(error.strerror)))
         return []
-    folders = dict.fromkeys(path for path in paths if path.is_dir())
+    folders = dict.fromkeys(path for path in paths if os.path.isdir(path))  # False for a link to itself
     names = [f"{name}/{path.name}" for path in paths if path.suffix.lower() in SUFFIXES and path not in folders]
     return names + [file for path in folders for file in _image_names(path, root, linked, problems) or ()]
 
