@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from vit_vs_cnn.bounds import AT_LEAST_0, SHARE_ABOVE_0, Bounds, check_numbers
+from vit_vs_cnn.bounds import AT_LEAST_0, SHARE, SHARE_ABOVE_0, Bounds, check_numbers
 from vit_vs_cnn.errors import InputError, one_line
 
 if TYPE_CHECKING:
@@ -126,11 +126,7 @@ class Schedule:
     def __post_init__(self) -> None:
         if self.name not in get_args(DecayShape):
             raise InputError(f"schedule is {self.name!r}; allowed: {', '.join(get_args(DecayShape))}")
-        for setting, value in (("warmup", self.warmup), ("final", self.final)):
-            if not 0 <= value <= 1:
-                raise InputError(
-                    f"{setting} {value} must be a share of the run or of the peak learning rate, from 0 to 1"
-                )
+        check_numbers(vars(self), warmup=SHARE, final=SHARE)
 
     def factor(self, step: int, steps: int) -> float:
         """Learning rate of optimizer step ``step`` (from 0) in a run of ``steps``, as a share of the peak.
