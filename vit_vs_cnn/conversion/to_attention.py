@@ -33,12 +33,9 @@ MAX_WINDOW_INPUTS = 4_096
 
 @dataclass(frozen=True)
 class HeadErrors:
-    """Relative squared errors of heads that are fitted to convolutions.
-
-    The errors are means over the layers with kernels larger than 1 x 1.
+    """Relative squared errors of fitted heads: means over the ``layers`` with kernels larger than 1 x 1.
 
     Arguments:
-        layers: number of layers.
         kernel: error of the kernel, with the heads that fit it best, of width ``head_dim``.
         bound: lower bound of that error for heads of any width (``rank_bound``).
         outputs: error of the layer's outputs, with the heads of the new network; NaN if no layer was fitted to them.
@@ -97,8 +94,6 @@ def convert_to_attention(
     if not name or name.startswith(ATTENTION_PREFIX):
         raise InputError(f"{location}: conversion needs a convolutional network with a name, not {name or 'a class'}")
     model = {**trained.about.model, "name": f"{ATTENTION_PREFIX}{name}", **options}
-    if not any(isinstance(module, nn.Conv2d) for module in trained.network.modules()):
-        raise InputError(f"{trained.path}: {type(trained.network).__name__} has no convolution to write as attention")
     converted = build_network(model, num_classes=len(trained.class_names), image_shape=shape, location=location).eval()
     start_from(converted, trained.network, location=location)
     errors = None
@@ -159,25 +154,19 @@ def _shift_batch_norms(converted: nn.Module, original: nn.Module, batches: list[
     them. Statistics of these few images alone would replace them by inexact ones.
     """
     before = copy.deepcopy(original)
-    running = _running_statistics(original)
     update_bn(batches, before)
     update_bn(batches, converted)
     converted.eval()
-    old = _running_statistics(before)
-    for name, (mean, variance) in _running_statistics(converted).items():
-        trained_mean, trained_variance = running[name]
-        mean.add_(trained_mean - old[name][0])
-        variance.mul_(trained_variance / old[name][1])
+    trained_norms, old_norms = _batch_norms(original), _batch_norms(before)
+    for name, norm in _batch_norms(converted).items():
+        norm.running_mean.add_(trained_norms[name].running_mean - old_norms[name].running_mean)
+        norm.running_var.mul_(trained_norms[name].running_var / old_norms[name].running_var)
 
 
-def _running_statistics(network: nn.Module) -> dict[str, tuple[Tensor, Tensor]]:
-    """Running mean and variance of each batch norm, by its name in the convolutional network."""
+def _batch_norms(network: nn.Module) -> dict[str, Any]:
+    """Batch norms with running statistics, by their names in the convolutional network."""
     norms = {n: m for n, m in network.named_modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)}
-    return {
-        name.removeprefix("network."): (norm.running_mean, norm.running_var)
-        for name, norm in norms.items()
-        if norm.running_mean is not None and norm.running_var is not None
-    }
+    return {name.removeprefix("network."): norm for name, norm in norms.items() if norm.running_mean is not None}
 
 
 @torch.no_grad()

@@ -152,9 +152,7 @@ def _to_device_if_it_fits(data: LabelledImages, device: torch.device) -> Labelle
 
 
 class TrainingData(lightning.LightningDataModule):
-    """Training and validation batches of one run, for a Trainer with ``max_steps=steps``.
-
-    More steps continue the same stream. A run of an experiment has no test images here: only evaluation reads those.
+    """Training and validation batches of a run, for a Trainer with ``max_steps=steps``. More steps continue the stream.
 
     Arguments:
         training: images to train on. Channel statistics are measured on these images alone.

@@ -42,8 +42,7 @@ class CifarSource:
             inner folder.
 
     Raises:
-        InputError: from ``train`` and ``test``: data that is missing and cannot be downloaded, that is damaged, or that
-            differs from the published data while ``options.verify_checksum`` is set.
+        InputError: from ``train`` and ``test``: missing, damaged or changed data.
     """
 
     def __init__(
@@ -208,8 +207,8 @@ def download(url: str, path: Path, md5: str | None = None) -> None:
     process at a time: the caller holds a lock.
 
     Raises:
-        InputError: an invalid URL, an error of the server, a transfer that ends early, a wrong checksum (then nothing
-            is kept), or a file that cannot be written.
+        InputError: the transfer fails or ends early, the checksum is wrong (then nothing is kept), or the file cannot
+            be written.
     """
     partial = path.with_name(f"{path.name}.part")
     try:

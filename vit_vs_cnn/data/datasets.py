@@ -3,7 +3,7 @@
 import os
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -220,9 +220,10 @@ def _plain(value: Any) -> Any:
 
 def _write_pixels(parts: Mapping[str, DatasetSplit], options: ArraysOptions, path: Path) -> list[int | str]:
     """Write the pixels of all parts into one file. Returns their labels."""
-    first, labels = _read_item(parts["train"], "train", 0, options)[0], []
+    first, labels = _read_item("train", parts["train"], 0, options)[0], []
+    items = (_read_item(split, part, i, options) for split, part in parts.items() for i in range(part.count))
     with create_image_file(path, (sum(part.count for part in parts.values()), *first.shape)) as stored:
-        for index, (pixels, label) in enumerate(track_writing(stored, _read_parts(parts, options), "Reading images")):
+        for index, (pixels, label) in enumerate(track_writing(stored, items, "Reading images")):
             if pixels.shape != first.shape:
                 shapes = " and ".join(" x ".join(map(str, shape)) for shape in (first.shape, pixels.shape))
                 raise InputError(
@@ -234,28 +235,22 @@ def _write_pixels(parts: Mapping[str, DatasetSplit], options: ArraysOptions, pat
     return labels
 
 
-def _read_parts(parts: Mapping[str, DatasetSplit], options: ArraysOptions) -> Iterator[tuple[np.ndarray, int | str]]:
-    for split, part in parts.items():
-        for index in range(part.count):
-            pixels, label = _read_item(part, split, index, options)
-            if index < IMAGES_READ_TWICE:
-                pixels_again, label_again = _read_item(part, split, index, options)
-                if label != label_again or not np.array_equal(pixels, pixels_again):
-                    raise InputError(
-                        f"{part.description}, {split} image {index} differs when it is read again; give the dataset "
-                        "deterministic transforms (Resize, CenterCrop) and set random ones by data.augmentation"
-                    )
-            yield pixels, label
-
-
-def _read_item(part: DatasetSplit, split: str, index: int, options: ArraysOptions) -> tuple[np.ndarray, int | str]:
+def _read_item(split: str, part: DatasetSplit, index: int, options: ArraysOptions) -> tuple[np.ndarray, int | str]:
     """The pixels and the label at an index. Raises InputError: the user's code fails, or gives something else."""
-    try:
-        image, label = part.read_pair(index)
-        return to_pixels(image, options.image_size, options.resize), _parse_label(label)
-    except Exception as error:  # code of the user
-        reason = str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {one_line(error)}"
-        raise InputError(f"{part.description}, {split} image {index}: {reason}") from error
+    pairs = []
+    for _ in range(2 if index < IMAGES_READ_TWICE else 1):
+        try:
+            image, label = part.read_pair(index)
+            pairs.append((to_pixels(image, options.image_size, options.resize), _parse_label(label)))
+        except Exception as error:  # code of the user
+            reason = str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {one_line(error)}"
+            raise InputError(f"{part.description}, {split} image {index}: {reason}") from error
+    if pairs[0][1] != pairs[-1][1] or not np.array_equal(pairs[0][0], pairs[-1][0]):
+        raise InputError(
+            f"{part.description}, {split} image {index} differs when it is read again; give the dataset "
+            "deterministic transforms (Resize, CenterCrop) and set random ones by data.augmentation"
+        )
+    return pairs[0]
 
 
 def _list_parts(parts: Mapping[str, DatasetSplit], labels: list[int | str], options: ArraysOptions) -> ImageListing:

@@ -51,9 +51,6 @@ class CachedImages:
     Arguments:
         list_images: returns the listing of all images.
         read: returns the listing of the images that can be read, and their pixels.
-
-    Raises:
-        InputError: from the methods, if the images cannot be used.
     """
 
     def __init__(
@@ -249,7 +246,6 @@ def _load_files(
     with contextlib.suppress(Exception):  # missing, or damaged in any way
         readable, pixels = _read_pair(stem)
         return replace(readable, problems=[*listing.problems, *readable.problems]), pixels
-    assert options.image_size is not None
     shape = (len(listing.names), 3, *to_rows_and_cols(options.image_size))
     try:
         with create_image_file(stem.with_suffix(".npy"), shape) as pixels:

@@ -32,12 +32,7 @@ SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", 
 ENDINGS = " ".join(sorted(SUFFIXES))
 #: Problems of a whole class, which remain when files are left out.
 CLASS_PROBLEMS = frozenset(
-    {
-        "class with too few images",
-        "class that is not in train/",
-        "class name that is not UTF-8",
-        "split without images",
-    }
+    {"class with too few images", "class that is not in train/", "class name that is not UTF-8", "split without images"}
 )
 _SHOWN_PROBLEMS = 3
 
@@ -291,7 +286,7 @@ def _image_names(folder: Path, root: Path, linked: set[str], problems: list[File
     except OSError as error:
         problems.append(FileProblem("folder that cannot be listed", name, str(error.strerror)))
         return []
-    folders = dict.fromkeys(path for path in paths if path.is_dir())
+    folders = dict.fromkeys(path for path in paths if os.path.isdir(path))  # False for a link to itself
     names = [f"{name}/{path.name}" for path in paths if path.suffix.lower() in SUFFIXES and path not in folders]
     return names + [file for path in folders for file in _image_names(path, root, linked, problems) or ()]
 

@@ -37,6 +37,11 @@ _CHUNK = 500
 Images = UInt8[Tensor, "_ _ _ _"]
 Grey = Float32[Tensor, "_ 32 32"]
 Planes = Float32[Tensor, "_ _ _ _"]
+Hashes = Float32[Tensor, "_ 63"]
+Indices = Int64[Tensor, "_"]
+Scores = Float32[Tensor, "_"]
+Mask = Bool[Tensor, "_"]
+Report = Callable[[str], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +60,7 @@ class DuplicatePairs:
 
 
 def near_duplicate_pairs(
-    test: Images, train: Images | None = None, report_progress: Callable[[str], None] = lambda text: None
+    test: Images, train: Images | None = None, report_progress: Report = lambda text: None
 ) -> DuplicatePairs:
     """All pairs of a test and a training image that show one scene; without ``train``, all pairs within one set.
 
@@ -111,7 +116,7 @@ def resize_for_comparison(batches: Iterable[Images]) -> Images:
     return torch.cat([_planes(batch).round().to(torch.uint8) for batch in batches])
 
 
-def find_blank_images(images: LabelledImages) -> Bool[Tensor, "count"]:
+def find_blank_images(images: LabelledImages) -> Mask:
     """Mask of the images of one colour: all channels deviate by at most ``MAX_BLANK_DEVIATION``."""
     planes = (batch.float().flatten(2) for batch in images.batches(_CHUNK) if len(batch))
     masks = [part.std(2, correction=0).amax(1) <= MAX_BLANK_DEVIATION for part in planes]
@@ -119,11 +124,8 @@ def find_blank_images(images: LabelledImages) -> Bool[Tensor, "count"]:
 
 
 def find_copies(
-    images: LabelledImages,
-    splits: Sequence[str],
-    blank: Bool[Tensor, "count"],
-    report_progress: Callable[[str], None] = lambda text: None,
-) -> tuple[DuplicatePairs, Bool[Tensor, "pairs"]]:
+    images: LabelledImages, splits: Sequence[str], blank: Mask, report_progress: Report = lambda text: None
+) -> tuple[DuplicatePairs, Mask]:
     """Pairs of images that show one scene: near-duplicates and exact copies, blank images left out.
 
     Of images with the same pixels, class and split, only the first is compared with other images, and each copy is
@@ -162,7 +164,7 @@ def _grey(images: Images) -> Grey:
     return torch.cat([_scaled(part.float().mean(1, keepdim=True), _SIDE)[:, 0] for part in images.split(_CHUNK)])
 
 
-def _hashes(grey: Grey) -> Float32[Tensor, "_ 63"]:
+def _hashes(grey: Grey) -> Hashes:
     """Lowest coefficients as a unit vector, zero for an image of one colour."""
     spectrum = torch.from_numpy(fft.dctn(grey.numpy(), axes=(1, 2), norm="ortho"))
     lowest = spectrum[:, :_FREQUENCIES, :_FREQUENCIES].flatten(1)[:, 1:]
@@ -170,9 +172,7 @@ def _hashes(grey: Grey) -> Float32[Tensor, "_ 63"]:
     return torch.where(length > 1, lowest / length.clamp_min(1), 0.0)
 
 
-def _candidates(
-    queries: Float32[Tensor, "n 63"], hashes: Float32[Tensor, "m 63"]
-) -> Iterator[tuple[Int64[Tensor, "pairs"], Int64[Tensor, "pairs"]]]:
+def _candidates(queries: Hashes, hashes: Hashes) -> Iterator[tuple[Indices, Indices]]:
     for start in range(0, len(queries), _CHUNK):
         cosines = queries[start : start + _CHUNK] @ hashes.T
         has_many = (cosines > _MIN_HASH_COSINE).sum(1) > _MAX_CANDIDATES
@@ -183,7 +183,7 @@ def _candidates(
         yield first + start, second
 
 
-def _compare(first: Images, second: Images) -> tuple[Int64[Tensor, "kept"], Float32[Tensor, "kept"]]:
+def _compare(first: Images, second: Images) -> tuple[Indices, Scores]:
     """Indices of the pairs that are duplicates, and the correlation of their detail."""
     indices, first, second = _align(_planes(first), _planes(second))
     if not len(indices):
@@ -216,7 +216,7 @@ def _scaled(planes: Planes, side: int) -> Planes:
     return F.interpolate(planes, (side, side), mode="bilinear", antialias=True)
 
 
-def _align(first: Planes, second: Planes) -> tuple[Int64[Tensor, "kept"], Planes, Planes]:
+def _align(first: Planes, second: Planes) -> tuple[Indices, Planes, Planes]:
     """Indices of pairs whose grey pixels correlate, and the inner 28 x 28 pixels of both at their best alignment."""
     grey = first.mean(1, keepdim=True), second.mean(1, keepdim=True)
     results = [_best_place(template[:, 0], image[:, 0]) for template, image in _alignments(*grey)]
@@ -241,9 +241,7 @@ def _alignments(first: Planes, second: Planes) -> list[tuple[Planes, Planes]]:
     return [(first[:, :, _REACH:-_REACH, _REACH:-_REACH], second), *crops]
 
 
-def _best_place(
-    template: Float32[Tensor, "n side side"], image: Float32[Tensor, "n 32 32"]
-) -> tuple[Float32[Tensor, "n"], Int64[Tensor, "n"]]:
+def _best_place(template: Float32[Tensor, "n side side"], image: Grey) -> tuple[Scores, Indices]:
     """Pearson's correlation of ``template`` with the most similar part of ``image``, and the place of that part."""
     if not len(template):
         return template.new_zeros(0), torch.zeros(0, dtype=torch.int64)
@@ -272,14 +270,14 @@ def _blurred(planes: Planes) -> Planes:
     return F.avg_pool2d(planes, _BLUR, 1, _BLUR // 2, count_include_pad=False)
 
 
-def _correlation(first: Planes, second: Planes) -> Float32[Tensor, "_"]:
+def _correlation(first: Planes, second: Planes) -> Scores:
     """Pearson's correlation; every plane has its own mean."""
     first, second = (planes - planes.mean((2, 3), keepdim=True) for planes in (first, second))
     length = first.flatten(1).norm(dim=1) * second.flatten(1).norm(dim=1)
     return (first * second).sum((1, 2, 3)) / length.clamp_min(1e-3)
 
 
-def _min_structure(first: Planes, second: Planes) -> Float32[Tensor, "_"]:
+def _min_structure(first: Planes, second: Planes) -> Scores:
     def mean(planes: Planes) -> Planes:
         return F.avg_pool2d(planes, _BLOCK, _STEP)
 
@@ -292,11 +290,11 @@ def _chroma(planes: Planes) -> Planes:
     return F.avg_pool2d(planes - planes.mean(1, keepdim=True), _COLOUR_BLOCK)
 
 
-def _strength(chroma: Planes) -> Float32[Tensor, "_"]:
+def _strength(chroma: Planes) -> Scores:
     return chroma.square().sum(1).mean((1, 2)).sqrt()
 
 
-def _unique(test: Int64[Tensor, "n"], train: Int64[Tensor, "n"], similarity: Float32[Tensor, "n"]) -> DuplicatePairs:
+def _unique(test: Indices, train: Indices, similarity: Scores) -> DuplicatePairs:
     """Pairs in the order of the indices, each once with its highest similarity."""
     count = int(train.max()) + 1 if len(train) else 1
     codes, place = (test * count + train).unique(return_inverse=True)

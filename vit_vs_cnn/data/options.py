@@ -128,8 +128,6 @@ class SyntheticOptions:
             **dict.fromkeys(("shape_agreement", "texture_agreement", "test_texture_agreement", "difficulty"), SHARE),
             distance=Bounds(at_least=MIN_PAIR_DISTANCE, at_most=1),
         )
-        if self.task not in get_args(Task):
-            raise InputError(f"task is {self.task!r}; allowed: {', '.join(get_args(Task))}")
         agreements = (self.shape_agreement, self.texture_agreement, self.test_texture_agreement)
         if self.task != "shape" and agreements != (1.0, 0.1, None):
             raise InputError(f"task {self.task} has no shape_agreement and texture_agreement; they need task shape")
@@ -187,8 +185,6 @@ class ImageOptions:
         size = self.image_size
         if size is not None and min(to_rows_and_cols(size)) < 1:
             raise InputError(f"image_size: {size} pixels; it must be at least 1")
-        if self.resize not in get_args(Resize):
-            raise InputError(f"resize: {self.resize!r} is not known; it must be one of crop, squash, pad")
         check_numbers(vars(self), "{name}: {value}; it must be {bounds}", test_fraction=Bounds(above=0, below=1))
 
 
@@ -200,12 +196,8 @@ class FileOptions(ImageOptions):
         skip_unreadable: leave out files that cannot be used, with a warning and a list, instead of stopping.
     """
 
+    image_size: int | tuple[int, int] = 64
     skip_unreadable: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.image_size is None:
-            raise InputError("image_size: null; files need rows and columns")
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,8 @@ _UNREADABLE = (
     *(IndexError, AttributeError, TypeError, AssertionError, OverflowError, MemoryError),
 )
 
-#: Largest number of channels, and of rows or columns, of the images of a checkpoint.
-MAX_CHANNELS, MAX_IMAGE_SIDE = 64, 16_384
+#: Largest numbers of channels, rows and columns of the images of a checkpoint.
+MAX_IMAGE_SHAPE = 64, 16_384, 16_384
 #: Options of timm models that read files or download weights.
 DOWNLOAD_OPTIONS = {"pretrained", "pretrained_cfg", "pretrained_cfg_overlay", "checkpoint_path", "cache_dir"}
 
@@ -36,10 +36,8 @@ class CheckpointInfo:
 
     Arguments:
         model: ``model`` block of the config, without options that download weights.
-        class_names: names of the classes.
         image_shape: (channels, rows, cols).
-        mean: per-channel mean, in [0, 1].
-        std: per-channel standard deviation, in the same units.
+        mean, std: mean and standard deviation of each channel, in [0, 1].
     """
 
     model: dict[str, Any]
@@ -63,16 +61,18 @@ def read_checkpoint_info(checkpoint: Mapping[str, Any], path: Path) -> Checkpoin
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"{location}: its network cannot be rebuilt: {error!r}") from error
     check_plain({"model": model, "class_names": names, "mean": mean, "std": std}, location=location)
-    is_valid_shape = all(isinstance(value, int) and value > 0 for value in shape)
-    if not is_valid_shape or channels > MAX_CHANNELS or max(rows, cols) > MAX_IMAGE_SIDE:
-        limits = f"{MAX_CHANNELS} channels, {MAX_IMAGE_SIDE} rows and columns"
-        raise InputError(f"{location}: image_shape {shape} must be whole numbers up to {limits}")
-    if not names or not all(isinstance(name, str) for name in names):
-        raise InputError(f"{location}: class_names must be a list of one or more strings")
-    if not len(mean) == len(std) == channels or min(std) <= 0:
-        raise InputError(f"{location}: mean and std must be numbers for each of {channels} channels, std above 0")
-    if not isinstance(model.get("name", model.get("class_path")), str):
-        raise InputError(f"{location}: its network cannot be rebuilt, as the name of the model is missing")
+    requirements = {
+        f"image_shape {shape} must be whole numbers up to {MAX_IMAGE_SHAPE}": all(
+            isinstance(value, int) and 0 < value <= limit for value, limit in zip(shape, MAX_IMAGE_SHAPE, strict=True)
+        ),
+        "class_names must be a list of one or more strings": names and all(isinstance(name, str) for name in names),
+        "mean and std must be one number for each channel, std above 0": len(mean) == len(std) == channels
+        and min(std, default=1) > 0,
+        "the name of the model is missing": isinstance(model.get("name", model.get("class_path")), str),
+    }
+    for rule, is_met in requirements.items():
+        if not is_met:
+            raise InputError(f"{location}: its network cannot be rebuilt: {rule}")
     model = {name: value for name, value in model.items() if name not in DOWNLOAD_OPTIONS}
     return CheckpointInfo(model, names, (channels, rows, cols), mean, std)
 

@@ -38,18 +38,13 @@ class Classifier(lightning.LightningModule):
     weights are the exponential moving average ``w <- d w + (1 - d) w_step``, ``d = 2^(-1 / half-life)``; otherwise they
     are the last weights.
 
-    All random numbers of the network (dropout, stochastic depth) are seeded by the number of the batch, so a resumed
-    run uses the same numbers as an uninterrupted one.
-
-    The class trains the runs of experiments, and works with any Lightning Trainer. ``Classifier.load_from_checkpoint(
-    path, network=...)`` loads the checkpoints of such a Trainer. To continue training, pass optimizer and schedule
-    again.
+    Random numbers of the network (dropout, stochastic depth) are seeded by the number of the batch, for exact resumes.
+    The class works with any Lightning Trainer. ``Classifier.load_from_checkpoint(path, network=...)`` loads the
+    checkpoints of such a Trainer. To continue training, pass optimizer and schedule again.
 
     Arguments:
         network: maps images (batch, channels, rows, cols) to logits (batch, classes).
         num_classes: number of classes C.
-        optimizer: optimizer; None for ``Optimizer()``.
-        schedule: learning-rate schedule; None for ``Schedule()``.
         steps: number of optimizer steps of the whole run; ``max_steps`` of the Trainer if None.
         label_smoothing: s, from 0 to 1.
         ema_half_life: half-life of the average as a share of ``steps``; None for no average.
@@ -61,9 +56,8 @@ class Classifier(lightning.LightningModule):
         trust: whether an optimizer that is a custom class may be imported by its path.
 
     Raises:
-        InputError: if ``loss`` is combined with ``label_smoothing`` or ``class_weights``, there is not one weight for
-            each class, or a setting is out of range; in training, if neither ``steps`` nor the Trainer bounds the run,
-            or the network has another number of classes.
+        InputError: settings that exclude each other or are out of range; in training, if neither ``steps`` nor the
+            Trainer bounds the run, or the network has another number of classes.
         TrainingDiverged: in training, at the first loss that is not finite.
     """
 

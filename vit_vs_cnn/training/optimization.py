@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from vit_vs_cnn.bounds import AT_LEAST_0, SHARE_ABOVE_0, Bounds, check_numbers
+from vit_vs_cnn.bounds import AT_LEAST_0, SHARE, SHARE_ABOVE_0, Bounds, check_numbers
 from vit_vs_cnn.errors import InputError, one_line
 
 if TYPE_CHECKING:
@@ -59,9 +59,6 @@ class Optimizer:
         """Optimizer of the network's trainable parameters, in a group with weight decay and one without.
 
         With ``layer_decay`` there are two groups for each layer, as timm groups them.
-
-        Arguments:
-            trust: True if a custom class may be imported.
 
         Raises:
             InputError: if timm does not know the name or an option, a class is custom without ``trust``, or
@@ -129,11 +126,7 @@ class Schedule:
     def __post_init__(self) -> None:
         if self.name not in get_args(DecayShape):
             raise InputError(f"schedule is {self.name!r}; allowed: {', '.join(get_args(DecayShape))}")
-        for setting, value in (("warmup", self.warmup), ("final", self.final)):
-            if not 0 <= value <= 1:
-                raise InputError(
-                    f"{setting} {value} must be a share of the run or of the peak learning rate, from 0 to 1"
-                )
+        check_numbers(vars(self), warmup=SHARE, final=SHARE)
 
     def factor(self, step: int, steps: int) -> float:
         """Learning rate of optimizer step ``step`` (from 0) in a run of ``steps``, as a share of the peak.
@@ -157,11 +150,7 @@ class Schedule:
 
 
 def import_class(path: str, *, location: str, trust: bool) -> Any:
-    """Import a class or function by its dotted path.
-
-    Arguments:
-        location: name of the setting that contains the path, for error messages.
-        trust: True if the user allows the import, which runs code.
+    """Import a class or function by its dotted path, which runs code.
 
     Raises:
         InputError: without ``trust``, or if the class or function is missing.

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float32, Int64
-from lightning.pytorch.utilities.seed import isolate_rng
 from torch import Tensor
 
 from vit_vs_cnn.data.augmentation.geometry import (
@@ -63,8 +62,13 @@ class CustomTransform:
 
     def __call__(self, images: ImageBytes, seeds: Sequence[int]) -> ImageBytes:
         """The transformed images, each with its seed. Raises InputError: it fails, or returns no such image."""
-        with isolate_rng(include_cuda=False):
-            return torch.stack([self._transform(image, seed) for image, seed in zip(images, seeds, strict=True)])
+        python_state, numpy_state = random.getstate(), np.random.get_state()
+        try:
+            with torch.random.fork_rng(devices=[]):
+                return torch.stack([self._transform(image, seed) for image, seed in zip(images, seeds, strict=True)])
+        finally:
+            random.setstate(python_state)
+            np.random.set_state(numpy_state)
 
     def _transform(self, image: Tensor, seed: int) -> Tensor:
         torch.default_generator.manual_seed(seed)
@@ -91,8 +95,7 @@ class Augmenter:
     Order: crop and flip, policy, custom transform, ``(x / 255 - mean) / std``, erasing, mixing.
 
     Arguments:
-        mean: per-channel mean, in [0, 1].
-        std: per-channel standard deviation, in units of 0 to 1.
+        mean, std: mean and standard deviation of each channel, in [0, 1].
 
     Raises:
         InputError: mean and std do not fit each other, or the policy is not defined for that number of channels.

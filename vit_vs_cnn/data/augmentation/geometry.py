@@ -220,12 +220,11 @@ def mixing_plan(
 ) -> Float64[Tensor, "6 batch"]:
     """Parameters of mixing: CutMix's box (4 rows), mixup's weight, the share of the partner in the label.
 
-    An image takes part in one of the two at most: a mixup has an empty box, a CutMix the weight zero.
+    An image takes part in one of the two, each with probability 1/2: a mixup has an empty box, a CutMix the weight 0.
 
     Arguments:
         draws: uniform numbers: one that is unused, then for the choice between the two, share, row and column.
-        mixup: alpha of mixup; 0 = none.
-        cutmix: alpha of CutMix; 0 = none. With both, each image takes one of them with probability 1/2.
+        mixup, cutmix: alpha; 0 = none.
     """
     _, choice, share, *centre = draws
     boxed = (choice < 0.5) if mixup > 0 and cutmix > 0 else torch.full_like(choice, cutmix > 0, dtype=torch.bool)

@@ -15,7 +15,6 @@ from typing import NamedTuple
 import torch
 from jaxtyping import Float32, Int32, Int64
 from torch import Tensor
-from torchvision.transforms.v2 import functional
 
 from vit_vs_cnn.data.augmentation.geometry import affine, affine_coefficients
 from vit_vs_cnn.data.images import ImageBytes
@@ -84,6 +83,17 @@ def _blended(images: Tensor, references: Tensor, levels: Tensor) -> Tensor:
     return images.mul(levels).add_(references * (1 - levels)).clamp_(0, 255).byte()
 
 
+def _without_level(name: str) -> Callable[[Tensor, Tensor], Tensor]:
+    """An operation of torchvision, which is imported at its first use."""
+
+    def operation(images: Tensor, levels: Tensor) -> Tensor:
+        from torchvision.transforms.v2 import functional
+
+        return getattr(functional, name)(images)
+
+    return operation
+
+
 GEOMETRIC = ("ShearX", "ShearY", "TranslateX", "TranslateY", "Rotate")
 PHOTOMETRIC: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "Brightness": brightness,
@@ -92,8 +102,8 @@ PHOTOMETRIC: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "Sharpness": sharpness,
     "Posterize": posterize,
     "Solarize": solarize,
-    "AutoContrast": lambda images, _: functional.autocontrast(images),
-    "Equalize": lambda images, _: functional.equalize(images),
+    "AutoContrast": _without_level("autocontrast"),
+    "Equalize": _without_level("equalize"),
 }
 OPERATIONS = ("Identity", *GEOMETRIC, *PHOTOMETRIC)
 """In the order of a sorted batch: geometric operations are neighbours, so one look-up does them all."""

@@ -107,20 +107,12 @@ class Placement:
         return total
 
 
-class Purpose(IntEnum):
-    """Quantities that random numbers decide. Each has its own stream, so that other quantities do not depend on it."""
-
-    SHAPE = 0
-    TEXTURE = 1
-    PLACE = 2
-    COLOUR = 3
-    SURFACE = 4
-    BACKGROUND = 5
-    BACKGROUND_NOISE = 6
-    FRAGMENTS = 7
-    LIGHT = 8
-    NOISE = 9
-    PAIR = 10
+#: Quantities that random numbers decide. Each has its own stream, so that other quantities do not depend on it.
+Purpose = IntEnum(
+    "Purpose",
+    "SHAPE TEXTURE PLACE COLOUR SURFACE BACKGROUND BACKGROUND_NOISE FRAGMENTS LIGHT NOISE PAIR",
+    start=0,
+)
 
 
 def sample_words(keys: Keys, purpose: Purpose, number: int) -> Words:

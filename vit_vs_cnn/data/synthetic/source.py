@@ -13,6 +13,7 @@ from vit_vs_cnn.counter_random import balanced_labels, counter_key, split_keys, 
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.data.options import Split, SyntheticOptions, to_rows_and_cols
 from vit_vs_cnn.data.synthetic.scenes import (
+    Keys,
     Purpose,
     RenderedScenes,
     Words,
@@ -27,6 +28,8 @@ _SPLITS: tuple[Split, ...] = ("train", "test")
 #: Shapes of a pair, which differ clearly where they are small.
 PAIR_SHAPES = ("disc", "triangle", "cross", "ring")
 PAIR_CLASSES = ("different", "same")
+Key = UInt64[np.ndarray, "1"]
+Numbers = Int64[np.ndarray, "count"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,7 +117,7 @@ def render_objects(
 def _rendered(
     render: Callable[[slice], RenderedScenes],
     image_size: tuple[int, int],
-    labels: Int64[np.ndarray, "count"],
+    labels: Numbers,
     class_names: tuple[str, ...],
     names: list[str],
 ) -> LabelledImages:
@@ -129,7 +132,7 @@ def _rendered(
     return LabelledImages(images, of_class, class_names, names, objects)
 
 
-def _agreeing(words: Words, labels: Int64[np.ndarray, "count"], probability: float) -> Int64[np.ndarray, "count"]:
+def _agreeing(words: Words, labels: Numbers, probability: float) -> Numbers:
     """Sample for each image its label with the given probability, otherwise one of the nine other classes."""
     classes = len(SHAPE_NAMES)
     # A product with a power of two is exact, so the threshold is the same everywhere.
@@ -137,9 +140,7 @@ def _agreeing(words: Words, labels: Int64[np.ndarray, "count"], probability: flo
     return np.where(agrees, labels, (labels + to_integers(words[:, 1], 1, classes - 1)) % classes)
 
 
-def sample_pairs(
-    count: int, key: UInt64[np.ndarray, "1"]
-) -> tuple[UInt64[np.ndarray, "count"], Int64[np.ndarray, "count"], Int64[np.ndarray, "count 2"]]:
+def sample_pairs(count: int, key: Key) -> tuple[Keys, Numbers, Int64[np.ndarray, "count 2"]]:
     """Random keys of the images of ``render_pairs``, their labels, and their two shapes (indices in ``PAIR_SHAPES``).
 
     Each shape alone is uniformly distributed for both labels. A network that adds evidence g of places with one object
@@ -156,13 +157,7 @@ def sample_pairs(
 
 
 def render_pairs(
-    count: int,
-    *,
-    key: UInt64[np.ndarray, "1"],
-    prefix: str,
-    image_size: int = 32,
-    difficulty: float = 0.5,
-    distance: float = 1.0,
+    count: int, *, key: Key, prefix: str, image_size: int = 32, difficulty: float = 0.5, distance: float = 1.0
 ) -> LabelledImages:
     """The first ``count`` images of two objects in opposite quarters. The label is whether their shapes are equal.
 
