@@ -75,7 +75,7 @@ def test_a_network_of_few_heads_is_nearer_with_more_of_them(experiment, tmp_path
 
 def test_what_has_no_convolution_is_refused_in_one_line(experiment, capsys):
     assert main(["to-attention", str(_cell(experiment, "vit"))]) == 2
-    assert "VisionTransformer has no convolution" in capsys.readouterr().err
+    assert "VisionTransformer has no torch.nn.Conv2d" in capsys.readouterr().err
     assert main(["to-attention", str(_cell(experiment, "released"))]) == 2
     assert "not attention/resnet8" in capsys.readouterr().err
 
