@@ -2,60 +2,46 @@
 
     python -m benchmarks.reruns RUN OTHER
 
-RUN and OTHER are folders of experiments, or their tables of accuracies (results.csv). They may differ only in settings
-that change rounding, such as ``protocol.threads``, the precision or the machine.
-
-The table has a line for each contender, size and number of steps, and for all together. The standard deviation of one
-rerun is sqrt(sum d^2 / 2k) over k differences, with a 95 % interval by chi^2 with k degrees of freedom. For folders
-there is also the share of test images with different predicted classes.
+RUN and OTHER are folders of experiments, or their tables of runs (results.csv). They may differ only in settings that
+change rounding, such as ``protocol.threads``, the precision or the machine. The standard deviation of one rerun is
+sqrt(sum d^2 / 2k) over k differences, with a 95 % interval by chi^2 with k degrees of freedom.
 """
 
 import sys
-from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import pandas
 from scipy import stats
 
 from benchmarks import command_line, markdown_table
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.runs.experiment_folder import read_finished_results
-from vit_vs_cnn.runs.record import load_run_predictions, read_result_table
-from vit_vs_cnn.runs.result import RunResult
+from vit_vs_cnn.runs.record import read_result_table
 
-#: Contender, training size and steps.
-Place = tuple[str, int, int]
+PLACE = ["contender", "n", "steps"]
 
 
-def select_pairs(run: Path, rerun: Path) -> dict[Place, list[tuple[float, float]]]:
-    """Difference of accuracies and share of different predictions (NaN if unknown) of each seed in both, by place.
+def read_accuracies(run: Path) -> pandas.Series:
+    """Accuracy by contender, training size, steps and seed."""
+    results = read_result_table(run) if run.is_file() else read_finished_results(run).values()
+    rows = [(r.contender, r.train_size, r.cost.steps, r.seed, r.accuracy) for r in results]
+    return pandas.DataFrame(rows, columns=[*PLACE, "seed", "accuracy"]).set_index([*PLACE, "seed"])["accuracy"]
+
+
+def paired_differences(run: Path, rerun: Path) -> pandas.Series:
+    """Difference of the accuracies of each run that both experiments have.
 
     Raises:
-        InputError: no experiment or table, the same one twice, or no run with the same place and seed.
+        InputError: no experiment or table, the same one twice, or no common run.
     """
     if run.resolve() == rerun.resolve():
         raise InputError(f"{run} and {rerun} are the same experiment: nothing was rerun")
-    cells, pairs = _cells(rerun), defaultdict(list)
-    for (place, seed), (answers, accuracy) in _cells(run).items():
-        if (place, seed) in cells:
-            again, its = cells[place, seed]
-            share = np.nan if answers is None or again is None else float(np.mean(answers != again))
-            pairs[place].append((accuracy - its, share))
-    if not pairs:
+    differences = (read_accuracies(run) - read_accuracies(rerun)).dropna()
+    if differences.empty:
         raise InputError(f"{run} and {rerun} have no run with the same contender, size, steps and seed")
-    return dict(pairs)
-
-
-def _cells(run: Path) -> dict[tuple[Place, int], tuple[np.ndarray | None, float]]:
-    """Predicted classes and accuracy, by place and seed."""
-    results = read_result_table(run) if run.is_file() else list(read_finished_results(run).values())
-    return {((r.contender, r.train_size, r.cost.steps), r.seed): (_classes(run, r), r.accuracy) for r in results}
-
-
-def _classes(run: Path, result: RunResult) -> np.ndarray | None:
-    """Predicted class of each image; None if only the accuracy is recorded."""
-    return None if run.is_file() else load_run_predictions(run, result.run)["classes"]
+    return differences
 
 
 def spread(differences: Sequence[float]) -> tuple[float, float, float]:
@@ -71,26 +57,16 @@ def main() -> None:
     parser.add_argument("other", type=Path)
     args = parser.parse_args()
     try:
-        pairs_by_place = select_pairs(args.run, args.other)
+        differences = 100 * paired_differences(args.run, args.other)
     except InputError as error:
         sys.exit(f"error: {error}")
-    rows: dict[tuple[str, str, str], list[tuple[float, float]]] = {}
-    for (name, size, steps), pairs in sorted(pairs_by_place.items()):
-        rows[name, f"{size:,}", str(steps)] = pairs
-    for name in sorted({name for name, _, _ in pairs_by_place}):
-        rows[f"all of {name}", "", ""] = [
-            pair for place, pairs in pairs_by_place.items() if place[0] == name for pair in pairs
-        ]
-    rows["all", "", ""] = [pair for pairs in pairs_by_place.values() for pair in pairs]
+    groups = [*differences.groupby(PLACE), *differences.groupby("contender"), (("all",), differences)]
     lines = []
-    for place, pairs in rows.items():
-        differences, shares = zip(*pairs, strict=True)
-        sd, low, high = (100 * value for value in spread(differences))
-        most, other = 100 * np.abs(differences).max(), 100 * np.mean(shares)
-        line = [*place, len(pairs), f"{sd:.2f}", f"{low:.2f} to {high:.2f}", f"{most:.2f}"]
-        lines.append([*line, "" if np.isnan(other) else f"{other:.1f} %"])
-    spreads = ["sd of a rerun, points", "95 % interval", "largest", "other answers"]
-    print(markdown_table(["contender", "n", "steps", "pairs", *spreads], lines))
+    for place, values in groups:
+        names = [place, "", ""] if isinstance(place, str) else [*place, "", ""][:3]
+        sd, low, high = spread(values.tolist())
+        lines.append([*names, len(values), f"{sd:.2f}", f"{low:.2f} to {high:.2f}", f"{values.abs().max():.2f}"])
+    print(markdown_table([*PLACE, "pairs", "sd of a rerun, points", "95 % interval", "largest"], lines))
 
 
 if __name__ == "__main__":

@@ -1,25 +1,20 @@
-"""Rollout maps of many images: streamed in batches, beside the forward pass alone and one image at a time by hooks.
+"""Time of attention rollout over many images, compared with the forward pass and with one image at a time.
 
     python -m benchmarks.rollout --images 1000 --threads 2
 
-The same network with the same weights, the same images, maps that agree to 1e-4 (checked), all ways in turns in one
-process, so that a busy machine slows all.
+Three methods on the same weights and images, in turns in one process. The maps of the last two must agree.
 
-* "forward pass": the network that "streamed" asks, on the same batch, by fused kernels and without any weights. What
-  counts is the ratio of "streamed" to it: the median over batches.
-* "per image": the common way. timm's network with its fused kernels off, a forward hook on the dropout of every layer's
-  attention collects the weights of one image; heads are averaged, the identity is added, rows are normalised, and the
-  N x N matrices are multiplied layer by layer; the map is one row of the product.
-* "streamed": ``saliency_maps`` of each batch: no hooks, a vector that goes through the layers.
-  For the small networks the same weights in our Vision Transformer, for ViT-Ti timm's own network.
+* "forward pass": the network alone, by fused kernels. The figure is the ratio of "streamed" to it.
+* "streamed": ``saliency_maps`` of each batch, in which one vector is passed through the layers, without hooks.
+* "per image": timm's network without fused kernels. Hooks collect the attention weights of one image. Heads are
+  averaged, the identity is added, rows are normalized, and the matrices of all layers are multiplied.
 
-Peak memory is what torch's allocator hands out at once while so many images are streamed, the network aside (on a
-processor as its profiler records every allocation); given for ``--images`` and for a quarter of them.
+Peak memory is that of streaming ``--images`` images, or a quarter of them, without the network.
 """
 
 import copy
-import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,24 +24,37 @@ from timm.models.vision_transformer import VisionTransformer as TimmVisionTransf
 from torch import Tensor, nn
 
 from benchmarks import timing
-from benchmarks.timing import Row, parser, ratio, report_rows
+from benchmarks.timing import Row, in_turns, parser, ratio, report_rows
 from vit_vs_cnn.devices import synchronize
 from vit_vs_cnn.inspection import saliency_maps
 from vit_vs_cnn.models import VisionTransformer
 
-PER_IMAGE, STREAMED, FORWARD = "per image", "streamed", "forward pass"
-AGREE = 1e-4
+#: Largest difference of the maps, relative to their largest value.
+MAX_DIFFERENCE = 1e-4
 SMALL = {"img_size": 32, "patch_size": 4, "num_classes": 10, "global_pool": "avg", "class_token": False}
 
 
 class Network(NamedTuple):
-    """timm's network, ours or the same, and the images that they take."""
+    """timm's network, the same weights in ours (or timm's again), and its images."""
 
     theirs: Any
     ours: nn.Module
     image_size: int
     batch_size: int
     device: str
+
+    def rollout(self, images: Tensor) -> Tensor:
+        return saliency_maps(self.ours, images, "rollout", verify=False).flatten(1)
+
+    def batches(self, count: int) -> Iterator[Tensor]:
+        """Images of noise."""
+        generator = torch.Generator().manual_seed(0)
+        for first in range(0, count, self.batch_size):
+            shape = (min(self.batch_size, count - first), 3, self.image_size, self.image_size)
+            yield torch.randn(shape, generator=generator).to(self.device)
+
+    def stream(self, count: int) -> None:
+        assert all(bool(self.rollout(images).isfinite().all()) for images in self.batches(count))
 
 
 def build(name: str, device: str) -> Network:
@@ -61,7 +69,7 @@ def build(name: str, device: str) -> Network:
 
 
 class PerImage:
-    """Weights by hooks, one image at a time, and their product."""
+    """Rollout of one image at a time, from attention weights that hooks collect."""
 
     def __init__(self, network: Any) -> None:
         self.network, self.weights = network, []
@@ -69,80 +77,54 @@ class PerImage:
             block.attn.fused_attn = False
             block.attn.attn_drop.register_forward_hook(lambda _, __, weights: self.weights.append(weights))
 
+    @torch.no_grad()
     def __call__(self, images: Tensor) -> Tensor:
-        maps = []
-        with torch.no_grad():
-            for image in images:
-                self.weights.clear()
-                self.network(image.unsqueeze(0))
-                maps.append(self.read(self.weights))
-        return torch.stack(maps)
+        return torch.stack([self._rollout(image) for image in images])
 
-    def read(self, weights: list[Tensor]) -> Tensor:
-        """From the weights of one image to its map."""
-        tokens = weights[0].shape[-1]
-        result = torch.eye(tokens, device=weights[0].device)
-        for layer in weights:
-            mixed = layer.mean(dim=1)[0] + torch.eye(tokens, device=layer.device)
+    def _rollout(self, image: Tensor) -> Tensor:
+        self.weights.clear()
+        self.network(image[None])
+        identity = torch.eye(self.weights[0].shape[-1], device=image.device)
+        result = identity
+        for layer in self.weights:
+            mixed = layer.mean(dim=1)[0] + identity
             result = (mixed / mixed.sum(dim=-1, keepdim=True)) @ result
-        extra = self.network.num_prefix_tokens
-        return result[0, extra:] if self.network.global_pool == "token" else result.mean(dim=0)
-
-
-def batches(network: Network, count: int) -> Iterator[Tensor]:
-    """Images of noise, made when they are asked for."""
-    generator = torch.Generator().manual_seed(0)
-    size = network.image_size
-    for first in range(0, count, network.batch_size):
-        images = torch.randn(min(network.batch_size, count - first), 3, size, size, generator=generator)
-        yield images.to(network.device)
+        prefix = self.network.num_prefix_tokens
+        return result[0, prefix:] if self.network.global_pool == "token" else result.mean(dim=0)
 
 
 def compare(network: Network, name: str, count: int) -> list[Row]:
-    """All ways in turns, batch by batch; the first batch warms up and is not counted."""
-    common = PerImage(network.theirs)
-    seconds: dict[str, list[float]] = {FORWARD: [], STREAMED: [], PER_IMAGE: []}
-    ways = {
-        FORWARD: torch.no_grad()(network.ours),
-        STREAMED: lambda images: _rollout(network, images).flatten(1),
-        PER_IMAGE: common,
+    """Ratios of the times, batch by batch."""
+    methods = {
+        "forward": torch.no_grad()(network.ours),
+        "streamed": network.rollout,
+        "per image": PerImage(network.theirs),
     }
-    for number, images in enumerate(batches(network, count + network.batch_size)):
-        results = {}
-        for way, run in ways.items():
-            start = time.perf_counter()
-            results[way] = run(images)
-            synchronize(network.device)
-            if number:
-                seconds[way].append(time.perf_counter() - start)
-        ours, theirs = results[STREAMED], results[PER_IMAGE]
-        assert float((ours - theirs).abs().max()) < AGREE * float(theirs.abs().max()), "the two ways disagree"
-    times = {way: np.array(values) for way, values in seconds.items()}
+
+    def run(method: str, images: Tensor) -> Tensor:
+        result = methods[method](images)
+        synchronize(network.device)
+        return result
+
+    parts = []
+    for images in network.batches(count):
+        ours, theirs = run("streamed", images), run("per image", images)
+        assert float((ours - theirs).abs().max()) < MAX_DIFFERENCE * float(theirs.abs().max()), "the maps differ"
+        parts.append(in_turns({method: partial(run, method, images) for method in methods}, 1, warm_up=not parts))
+    times = {method: np.concatenate([part[method] for part in parts]) for method in methods}
     return [
-        ratio(f"rollout of {name} over its forward pass", times[STREAMED], times[FORWARD], goal=1.15, at_most=True),
-        ratio(f"rollout of {name} beside one image at a time", times[PER_IMAGE], times[STREAMED]),
+        ratio(f"rollout of {name} over its forward pass", times["streamed"], times["forward"], goal=1.15, at_most=True),
+        ratio(f"rollout of {name} beside one image at a time", times["per image"], times["streamed"]),
     ]
 
 
 def peak_megabytes(network: Network, count: int) -> float:
-    """The most that is allocated at once while so many images are streamed, above what was before."""
-    if network.device == "cuda":
-        torch.cuda.reset_peak_memory_stats()
-        before = torch.cuda.memory_allocated()
-        _stream(network, count)
-        return (torch.cuda.max_memory_allocated() - before) / 1e6
-    return timing.peak_megabytes(lambda: _stream(network, count))
-
-
-def _stream(network: Network, count: int) -> None:
-    total = torch.zeros((), device=network.device)
-    for images in batches(network, count):
-        total += _rollout(network, images).sum()
-    assert bool(total.isfinite())
-
-
-def _rollout(network: Network, images: torch.Tensor) -> torch.Tensor:
-    return saliency_maps(network.ours, images, "rollout", verify=False)
+    if network.device != "cuda":
+        return timing.peak_megabytes(lambda: network.stream(count))
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    network.stream(count)
+    return (torch.cuda.max_memory_allocated() - before) / 1e6
 
 
 def main() -> None:
@@ -150,16 +132,16 @@ def main() -> None:
     options.add_argument("--images", type=int, default=1000)
     options.add_argument("--networks", nargs="+", default=["vit_nano", "vit_medium", "vit_ti16_224"])
     options.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    arguments = options.parse_args()
-    torch.set_num_threads(arguments.threads)
+    args = options.parse_args()
+    torch.set_num_threads(args.threads)
     rows = []
-    for name in arguments.networks:
-        network = build(name, arguments.device)
-        rows += compare(network, name, arguments.images)
-        for count in (arguments.images // 4, arguments.images):
+    for name in args.networks:
+        network = build(name, args.device)
+        rows += compare(network, name, args.images)
+        for count in (args.images // 4, args.images):
             memory = peak_megabytes(network, count)
             rows.append(Row(f"rollout of {name}, memory for {count} images", memory, unit="MB"))
-    report_rows(rows, arguments.json)
+    report_rows(rows, args.json)
 
 
 if __name__ == "__main__":

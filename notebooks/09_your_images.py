@@ -206,7 +206,7 @@ vit.explain(picture, method="relevance")
 
 # %%
 network = vc.load(extended.folder, "resnet_probe")  # the run with the largest size and the first seed
-for file in vc.export(network.path, format=["safetensors"], output="export"):
+for file in vc.export(network.path, format=["safetensors"], output="export", quiet=True):
     print(file.path, f"({file.path.stat().st_size / 1000:.0f} kB), largest difference of a logit {file.difference:.0e}")
 
 same = vc.load("export/model.safetensors").predict("new").frame()["predicted"]

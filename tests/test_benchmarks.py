@@ -36,12 +36,10 @@ def test_reruns_are_paired_by_place_and_seed_and_their_spread_is_that_of_one(tmp
     tables = tmp_path / "first.csv", tmp_path / "second.csv"
     tables[0].write_text(table_text([result.to_row() for result in results]))
     tables[1].write_text(table_text([changed(one, accuracy=one.accuracy - 0.01).to_row() for one in results]))
-    pairs = reruns.select_pairs(*tables)
-    assert {(name, n) for name, n, _ in pairs} == {(name, n) for name in "ab" for n in (11, 23)}
-    for difference, share in [pair for of_place in pairs.values() for pair in of_place]:
-        assert difference == pytest.approx(0.01) and np.isnan(share)
+    differences = reruns.paired_differences(*tables)
+    assert len(differences) == 8 and differences.tolist() == pytest.approx([0.01] * 8)
     with pytest.raises(InputError, match="same experiment"):
-        reruns.select_pairs(tables[0], tables[0])
+        reruns.paired_differences(tables[0], tables[0])
 
 
 def test_answers_are_counted_by_the_cue_that_they_name(tmp_path):

@@ -16,7 +16,7 @@ from vit_vs_cnn.reporting.table import Cell, Table
 from vit_vs_cnn.runs.near_duplicates import NearDuplicates
 from vit_vs_cnn.runs.recipe_care import describe_recipe_source
 from vit_vs_cnn.runs.record import MAJORITY
-from vit_vs_cnn.runs.result import RunResult, RunState, group_results
+from vit_vs_cnn.runs.result import RunResult, RunState, StartKind, group_results
 from vit_vs_cnn.runs.status import RunStatus
 from vit_vs_cnn.runs.trials import Trial, rank_trials
 from vit_vs_cnn.statistics.intervals import Estimate, format_p_value
@@ -121,11 +121,19 @@ def models_table(analysis: Analysis, results: Sequence[RunResult]) -> Table:
         row = {"model": model.display_name, "network": model.model_name, "start": model.start or "-", **sizes}
         settings = flatten_settings({key: value for key, value in r.recipe.items() if key != "model"})
         texts = [f"{key} {format_value(value)}" for key, value in settings.items() if value != {}]
-        is_recorded = r.recipe_source is not None or r.tuning is not None
-        recipe = describe_recipe_source(r.recipe_source, r.tuning) if is_recorded else "not recorded"
-        rows.append(row | {"recipe": recipe, "settings": ", ".join(texts)})
+        rows.append(row | {"recipe": _recipe_source(r), "settings": ", ".join(texts)})
     note = "MACs are multiply-accumulates of one image. Settings are those that differ from the defaults."
     return _table("Models and recipes, with the most images", rows, "models", note)
+
+
+def _recipe_source(result: RunResult) -> str:
+    search = result.tuning
+    if result.start.start_kind is StartKind.LINEAR_PROBE:
+        return "fitted on features"
+    if result.recipe_source is None and search is None:
+        return "not recorded"
+    images = f" with {search.tuned_at:,} images" if search is not None and search.tuned_at is not None else ""
+    return describe_recipe_source(result.recipe_source, search) + images
 
 
 def runs_table(cells: Sequence[RunStatus], results: Sequence[RunResult]) -> Table:

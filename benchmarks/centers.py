@@ -1,0 +1,100 @@
+"""Positions that attention heads learn to attend to: their centers over training, from random starts.
+
+    python -m benchmarks.centers --data data --output results/locality_cpu/figures
+
+ResNet-8 with attention in place of its convolutions is trained on CIFAR-10: nine heads in a window of 3 x 3, with the
+scores ``-alpha_h |s - c_h|^2`` for each position s. Centers c_h start from a normal distribution, alpha_h starts at 1.
+A head is a shift if one position has 90 % of its weight. Writes ``centers.png``, and prints a table. Test images are not
+used.
+"""
+
+from pathlib import Path
+
+import lightning
+import numpy as np
+import torch
+from lightning.pytorch.callbacks import LambdaCallback
+from matplotlib.figure import Figure
+
+from benchmarks import command_line, markdown_table, range_text
+from vit_vs_cnn.attention.convolution import ConvolutionalAttention
+from vit_vs_cnn.data.batches import TrainingData
+from vit_vs_cnn.data.cifar import CifarSource
+from vit_vs_cnn.data.options import CifarOptions
+from vit_vs_cnn.models import create_model
+from vit_vs_cnn.training.classifier import Classifier
+from vit_vs_cnn.training.optimization import Optimizer, Schedule
+
+BATCH_SIZE, SHIFT_WEIGHT = 64, 0.9
+
+
+def train(images: CifarSource, seed: int, shown_steps: list[int], precision: str) -> dict[int, list[np.ndarray]]:
+    """Row, column and largest weight of each head of each layer, ``(heads, 3)``, at some steps."""
+    lightning.seed_everything(seed, verbose=False)
+    network = create_model("attention/resnet8", num_classes=10, image_size=32, num_heads=9, zero_init_residual=False)
+    modules = [module for module in network.modules() if isinstance(module, ConvolutionalAttention)]
+    for module in modules:
+        module.init_weights()
+        torch.nn.init.normal_(module.centers)
+    layers, states = [module for module in modules if module.geometry.positions > 1], {}
+
+    def record(trainer: lightning.Trainer, *_: object) -> None:
+        if trainer.global_step in shown_steps:
+            weights = [layer.fixed_position_scores().softmax(-1).amax(-1, keepdim=True) for layer in layers]
+            states[trainer.global_step] = [
+                torch.cat([layer.centers, top], dim=1).detach().numpy().copy()
+                for layer, top in zip(layers, weights, strict=True)
+            ]
+
+    optimizer, schedule = Optimizer("adamw", lr=3e-3, weight_decay=0.05), Schedule(warmup=0.1)
+    steps = shown_steps[-1]
+    trainer = lightning.Trainer(
+        max_steps=steps,
+        precision=precision,  # pyright: ignore[reportArgumentType]
+        callbacks=[LambdaCallback(on_train_start=record, on_train_batch_end=record)],
+        logger=False,
+        enable_checkpointing=False,
+    )
+    data = TrainingData(images.train(), None, batch_size=BATCH_SIZE, steps=steps, seed=seed)
+    trainer.fit(Classifier(network, num_classes=10, optimizer=optimizer, schedule=schedule), datamodule=data)
+    return states
+
+
+def draw(states: dict[int, list[np.ndarray]]) -> Figure:
+    """A row for each step and a column for each layer: the window, and a dot for each head, larger with its weight."""
+    figure = Figure(figsize=(1.5 * len(states[0]), 1.6 * len(states)), layout="constrained")
+    axes = figure.subplots(len(states), len(states[0]), sharex=True, sharey=True, squeeze=False)
+    for row, (step, layers) in zip(axes, states.items(), strict=True):
+        row[0].set_ylabel(f"step {step:,}")
+        for number, (axis, heads) in enumerate(zip(row, layers, strict=True), start=1):
+            axis.scatter(heads[:, 1], heads[:, 0], s=80 * heads[:, 2] ** 2, c=heads[:, 2], vmin=0, vmax=1, alpha=0.8)
+            axis.set(xlim=(-3, 3), ylim=(3, -3), xticks=(-1, 0, 1), yticks=(-1, 0, 1), aspect="equal")
+            axis.grid(alpha=0.4)
+            if row is axes[0]:
+                axis.set_title(f"layer {number}", fontsize=9)
+    return figure
+
+
+def main() -> None:
+    parser = command_line(__doc__)
+    parser.add_argument("--data", default="data", help="folder of CIFAR-10 (default: data)")
+    parser.add_argument("--unverified", action="store_true", help="read CIFAR-10 without checking its checksum")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
+    parser.add_argument("--steps", type=int, nargs="+", default=[0, 400, 1600], help="steps that are shown")
+    parser.add_argument("--precision", default="bf16-mixed", help="of Lightning's Trainer")
+    parser.add_argument("--output", type=Path, default=Path("runs"), help="folder of the figure")
+    args = parser.parse_args()
+    images = CifarSource("cifar10", args.data, CifarOptions(verify_checksum=not args.unverified, download=False))
+    by_seed = [train(images, seed, sorted(args.steps), args.precision) for seed in args.seeds]
+    args.output.mkdir(parents=True, exist_ok=True)
+    draw(by_seed[0]).savefig(args.output / "centers.png", dpi=100)
+    rows = []
+    for step in sorted(args.steps):
+        weights = [np.concatenate(states[step])[:, 2] for states in by_seed]
+        shifts = [100 * float((top >= SHIFT_WEIGHT).mean()) for top in weights]
+        rows.append([f"{step:,}", range_text(shifts, digits=0), range_text([float(np.median(top)) for top in weights])])
+    print(markdown_table(["step", "heads that are a shift, %", "median of the largest weight"], rows))
+
+
+if __name__ == "__main__":
+    main()
