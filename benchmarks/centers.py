@@ -4,8 +4,8 @@
 
 ResNet-8 with attention in place of its convolutions is trained on CIFAR-10: nine heads in a window of 3 x 3, with the
 scores ``-alpha_h |s - c_h|^2`` for each position s. Centers c_h start from a normal distribution, alpha_h starts at 1.
-A head is a shift if one position has 90 % of its weight. Writes ``centers.png``, and prints a table. Test images are not
-used.
+A head is a shift if one position has 90 % of its weight. Writes ``centers.png`` and prints a table; test images are
+not used.
 """
 
 from pathlib import Path
@@ -70,8 +70,7 @@ def draw(states: dict[int, list[np.ndarray]]) -> Figure:
             axis.scatter(heads[:, 1], heads[:, 0], s=80 * heads[:, 2] ** 2, c=heads[:, 2], vmin=0, vmax=1, alpha=0.8)
             axis.set(xlim=(-3, 3), ylim=(3, -3), xticks=(-1, 0, 1), yticks=(-1, 0, 1), aspect="equal")
             axis.grid(alpha=0.4)
-            if row is axes[0]:
-                axis.set_title(f"layer {number}", fontsize=9)
+            axis.set_title(f"layer {number}" if step == min(states) else "", fontsize=9)
     return figure
 
 

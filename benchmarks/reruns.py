@@ -18,16 +18,21 @@ from scipy import stats
 from benchmarks import command_line, markdown_table
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.runs.experiment_folder import read_finished_results
-from vit_vs_cnn.runs.record import read_result_table
+from vit_vs_cnn.runs.record import TABLE, is_record
 
-PLACE = ["contender", "n", "steps"]
+COLUMNS = ["contender", "train_size", "steps", "seed"]
 
 
-def read_accuracies(run: Path) -> pandas.Series:
+def read_accuracies(path: Path) -> pandas.Series:
     """Accuracy by contender, training size, steps and seed."""
-    results = read_result_table(run) if run.is_file() else read_finished_results(run).values()
-    rows = [(r.contender, r.train_size, r.cost.steps, r.seed, r.accuracy) for r in results]
-    return pandas.DataFrame(rows, columns=[*PLACE, "seed", "accuracy"]).set_index([*PLACE, "seed"])["accuracy"]
+    table = path / TABLE if is_record(path) else path
+    if table.is_dir():
+        results = read_finished_results(path).values()
+        rows = [(r.contender, r.train_size, r.cost.steps, r.seed, r.accuracy) for r in results]
+        accuracies = pandas.DataFrame(rows, columns=[*COLUMNS, "accuracy"])
+    else:
+        accuracies = pandas.read_csv(table)
+    return pandas.Series(accuracies.set_index(COLUMNS)["accuracy"])
 
 
 def paired_differences(run: Path, rerun: Path) -> pandas.Series:
@@ -38,7 +43,8 @@ def paired_differences(run: Path, rerun: Path) -> pandas.Series:
     """
     if run.resolve() == rerun.resolve():
         raise InputError(f"{run} and {rerun} are the same experiment: nothing was rerun")
-    differences = (read_accuracies(run) - read_accuracies(rerun)).dropna()
+    first, second = (read_accuracies(path) for path in (run, rerun))
+    differences = pandas.Series(first - second).dropna()
     if differences.empty:
         raise InputError(f"{run} and {rerun} have no run with the same contender, size, steps and seed")
     return differences
@@ -60,13 +66,14 @@ def main() -> None:
         differences = 100 * paired_differences(args.run, args.other)
     except InputError as error:
         sys.exit(f"error: {error}")
-    groups = [*differences.groupby(PLACE), *differences.groupby("contender"), (("all",), differences)]
+    places = differences.groupby(COLUMNS[:3])
+    groups = [*places, *differences.groupby("contender"), ("all", differences)]
     lines = []
     for place, values in groups:
         names = [place, "", ""] if isinstance(place, str) else [*place, "", ""][:3]
         sd, low, high = spread(values.tolist())
         lines.append([*names, len(values), f"{sd:.2f}", f"{low:.2f} to {high:.2f}", f"{values.abs().max():.2f}"])
-    print(markdown_table([*PLACE, "pairs", "sd of a rerun, points", "95 % interval", "largest"], lines))
+    print(markdown_table([*COLUMNS[:3], "pairs", "sd of a rerun, points", "95 % interval", "largest"], lines))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """Waiting times: imports, help, status, the first training step, and the whole quickstart.
 
     python -m benchmarks.start
-    python -m benchmarks.start --runs 1 --skip quickstart
 
 Every figure is the wall time of a new process, start included: the shortest of ``--runs``, because other programs only
 add time. Images per second are all training images of both networks over the time of the whole quickstart. For
@@ -59,7 +58,6 @@ def until_first_step(output: Path) -> float:
 def main() -> None:
     parser = command_line(__doc__)
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--skip", nargs="*", default=[], choices=("first step", "quickstart"))
     parser.add_argument("--json", type=Path, help="write the rows there, too")
     args = parser.parse_args()
     about = {"unit": "s", "at_most": True}
@@ -70,11 +68,9 @@ def main() -> None:
     rows.append(Row(f"the slowest --help of {len(COMMANDS)} commands", slowest, goal=0.3, **about))
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder)
-        if "first step" not in args.skip:
-            took = min(until_first_step(output / str(run)) for run in range(args.runs))
-            rows.append(Row("train.py to its first step", took, goal=6, **about))
-        if "quickstart" not in args.skip:
-            rows += of_quickstart(output)
+        took = min(until_first_step(output / str(run)) for run in range(args.runs))
+        rows.append(Row("train.py to its first step", took, goal=6, **about))
+        rows += of_quickstart(output)
     print(f"{os.cpu_count()} cores")
     report_rows(rows, args.json)
 

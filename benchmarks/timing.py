@@ -18,6 +18,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from benchmarks import command_line
 from vit_vs_cnn.devices import bfloat16_units
+from vit_vs_cnn.runs.result import describe_hardware
 
 
 @dataclass(frozen=True)
@@ -99,19 +100,11 @@ def ratio(name: str, slow: np.ndarray, fast: np.ndarray, **about: float | bool |
     return Row(name, float(middle), float(low), float(high), **about)  # type: ignore[arg-type]
 
 
-def processor() -> str:
-    """Name of the processor, from Linux or else from Python."""
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
-
-
 def kind_of_machine() -> str:
     """Name of the GPU, or of the processor with its bfloat16 units and number of cores."""
     if torch.cuda.is_available():
         return torch.cuda.get_device_name()
-    return f"{processor()} (bfloat16 units: {', '.join(bfloat16_units()) or 'none'}), {os.cpu_count()} cores"
+    return f"{describe_hardware()['cpu']} (bfloat16 units: {', '.join(bfloat16_units()) or 'none'}), {os.cpu_count()} cores"
 
 
 def machine() -> str:

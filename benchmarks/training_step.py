@@ -14,7 +14,6 @@ import contextlib
 import copy
 import importlib
 import importlib.util
-from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -41,31 +40,24 @@ class Step:
     def __init__(self, network: nn.Module, args: argparse.Namespace, precision: str, *, last: bool = False) -> None:
         layout = torch.channels_last if last else torch.contiguous_format
         self.network = network.to(args.device, memory_format=layout).train()  # type: ignore[call-overload]
-        if args.compile is not None:
-            self.network.compile(**args.compile)
         self.optimizer = torch.optim.AdamW(self.network.parameters(), lr=1e-3)
         self.device, self.is_half = torch.device(args.device), precision == "bf16"
         self.images = torch.randn(args.batch_size, 3, 32, 32, device=self.device).to(memory_format=layout)
         self.labels = torch.randint(0, 10, (args.batch_size,), device=self.device)
 
     def __call__(self) -> None:
-        self.ask()
-        synchronize(self.device)
-
-    def ask(self) -> None:
-        """One step, without waiting for a device that queues its work."""
         autocast = torch.autocast(self.device.type, torch.bfloat16) if self.is_half else contextlib.nullcontext()
         with autocast:
             loss = F.cross_entropy(self.network(self.images), self.labels)
         loss.backward()
         self.optimizer.step()
         self.optimizer.zero_grad()
+        synchronize(self.device)
 
 
-def vits(args: argparse.Namespace, size: str, precision: str, *, most_layers: int | None = None) -> dict[str, Step]:
-    """Our ViT and those of others, of the same shape, or of its first layers."""
+def vits(args: argparse.Namespace, size: str, precision: str) -> dict[str, Step]:
+    """Our ViT and those of others, of the same shape."""
     embed_dim, depth, num_heads, mlp_ratio = SIZES[size]
-    depth = min(depth, most_layers or depth)
     shape = {"embed_dim": embed_dim, "depth": depth, "num_heads": num_heads, "mlp_ratio": mlp_ratio}
     ours = VisionTransformer(image_size=32, patch_size=4, num_classes=10, **shape)
     timms = TimmVisionTransformer(
@@ -143,19 +135,9 @@ def of_muon(args: argparse.Namespace) -> list[Row]:
             "ours": StackedMuon(networks["ours"].parameters(), lr=1e-3),
             "timm": Muon(networks["timm"].parameters(), lr=1e-3),
         }
-        times = in_turns(
-            {kind: _waited(optimizer.step, args.device) for kind, optimizer in optimizers.items()}, args.repeats
-        )
+        times = in_turns({kind: optimizer.step for kind, optimizer in optimizers.items()}, args.repeats)
         rows.append(ratio(f"Muon, {name}, beside timm's", times["timm"], times["ours"]))
     return rows
-
-
-def _waited(call: Callable[[], object], device: str) -> Callable[[], None]:
-    def waited() -> None:
-        call()
-        synchronize(device)
-
-    return waited
 
 
 def main() -> None:
@@ -164,7 +146,6 @@ def main() -> None:
     arguments.add_argument("--sizes", nargs="+", choices=SIZES, default=[*SIZES])
     arguments.add_argument("--precision", nargs="+", choices=GOALS, default=[*GOALS])
     arguments.add_argument("--device", default="cpu")
-    arguments.add_argument("--compile", action="store_const", const={}, help="by torch.compile")
     args = arguments.parse_args()
     torch.manual_seed(0)
     torch.set_num_threads(args.threads)

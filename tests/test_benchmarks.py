@@ -40,6 +40,9 @@ def test_reruns_are_paired_by_place_and_seed_and_their_spread_is_that_of_one(tmp
     assert len(differences) == 8 and differences.tolist() == pytest.approx([0.01] * 8)
     with pytest.raises(InputError, match="same experiment"):
         reruns.paired_differences(tables[0], tables[0])
+    for name in ("regimes_cpu", "regimes_cifar100_cpu"):
+        record = Path(__file__).parents[1] / "results" / name
+        assert len(reruns.paired_differences(record, record / "single_precision.csv")) == 30
 
 
 def test_answers_are_counted_by_the_cue_that_they_name(tmp_path):
