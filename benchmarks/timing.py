@@ -104,7 +104,8 @@ def kind_of_machine() -> str:
     """Name of the GPU, or of the processor with its bfloat16 units and number of cores."""
     if torch.cuda.is_available():
         return torch.cuda.get_device_name()
-    return f"{describe_hardware()['cpu']} (bfloat16 units: {', '.join(bfloat16_units()) or 'none'}), {os.cpu_count()} cores"
+    units = ", ".join(bfloat16_units()) or "none"
+    return f"{describe_hardware()['cpu']} (bfloat16 units: {units}), {os.cpu_count()} cores"
 
 
 def machine() -> str:

@@ -167,7 +167,7 @@ def test_errors_of_fitted_heads_are_those_of_the_outputs_of_their_layers(experim
     with torch.no_grad():
         trained.network(trained.normalise(training.images))
     assert found.heads.outputs == pytest.approx(np.mean(errors), rel=1e-3)
-    assert (found.heads.kernel > found.heads.bound + 0.05) == ("head_dim" in options)
+    assert (found.heads.kernel > found.heads.bound + 0.2) == ("head_dim" in options)
 
 
 class Mixing(nn.Module):

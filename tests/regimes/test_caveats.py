@@ -6,6 +6,7 @@ import pytest
 
 from tests.regimes.tables import PLAN, seeded
 from tests.results import changed
+from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.regimes.analysis import analyze
 from vit_vs_cnn.regimes.caveats import (
     Caveat,
@@ -58,7 +59,7 @@ def test_fair_comparison_has_no_caveat_and_no_obstacle():
             "With 7, 11 images the recipes were chosen with unequal care (a one trial; b best of 12 trials)",
             "TUNING",
         ),
-        ({"planned_steps": 50}, "STOPPED_EARLY", "6 of 12 runs stopped before their budget ended.", "ENDED_EARLY"),
+        ({"planned_steps": 50}, "STOPPED_EARLY", "6 of 12 runs stopped before their budget ended (b ", "ENDED_EARLY"),
         ({"recipe": {"augmentation": {"flip": False}}}, "DIFFERENT_AUGMENTATION", "Augmentation differs", None),
         ({"macs": 400_012}, "UNEQUAL_COMPUTE", "b uses 4 times the compute of a (0.40M vs 0.10M mult", None),
         (
@@ -140,3 +141,17 @@ def test_worst_caveat_is_first_also_where_one_is_added():
 def test_seeds_without_a_failure_leave_a_failure_rate_possible():
     assert max_unseen_failure_rate(3) == pytest.approx(0.632, abs=1e-3)
     assert (1 - max_unseen_failure_rate(10)) ** 10 == pytest.approx(0.05)
+
+
+def test_equal_steps_at_all_sizes_do_not_separate_images_from_epochs():
+    results = [changed(r, steps=400, images_processed=4000, training_images=r.train_size) for r in both()]
+    (found,) = caveats(results)
+    assert found.text == (
+        "All sizes have the same steps (571 epochs with 7 images, 364 with 11): a curve that flattens may need more "
+        "steps, not more images."
+    )
+
+
+def test_test_and_validation_scores_are_not_mixed():
+    with pytest.raises(InputError, match="some are scored on test images, others on validation images"):
+        analyze(both(scored_on="validation"))

@@ -44,7 +44,7 @@ def test_each_model_has_one_row_with_its_recipe():
     ]
     resnet, vit = columns_of(models_table(analyze(results), results))
     assert (vit["recipe"], vit["settings"]) == ("by hand", "optimizer.lr 0.1")
-    assert resnet["recipe"] == "not the best of 4 trials"
+    assert resnet["recipe"] == "not the best of 4 trials with 500 images"
 
 
 def four_models() -> Analysis:

@@ -42,6 +42,9 @@ def unfair_differences(entries: Sequence[ComparisonEntry], test_evaluations: Map
             f"it is not known on which images {', '.join(unrecorded)} was trained: test images may be among them"
         )
     warnings += _unfair_settings(differing_settings(configs))
+    pairs = {name: {(m.seed, m.subset) for m in group} for name, group in groups.items() if name in configs}
+    if any(of_group != next(iter(pairs.values())) for of_group in pairs.values()):
+        warnings.append("their seeds or training images differ, so that only equal ones are paired")
     if obstacle := recipe_obstacle({name: [member.result for member in group] for name, group in groups.items()}):
         warnings.append(f"{obstacle.text}, so the models allow no conclusion")
     if repeated := [f"{name} {times} times" for name, times in test_evaluations.items() if times > 1]:

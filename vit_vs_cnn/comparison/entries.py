@@ -391,6 +391,10 @@ def _entry_of_run(trained: TrainedNetwork, names: tuple[str, str], data: _TestIm
     objection, warnings = data.objection(trained), []
     if result is None:
         warnings.append(f"{path} has no result.json beside it: it may not have finished training")
+    elif result.cost.ended_early:
+        warnings.append(
+            f"{path} ended after {result.cost.steps} of {result.cost.planned_steps} steps, before its budget"
+        )
     if objection is not None:
         warnings.append(objection.text)
     if duplicates := trained.training_hashes.count_in(test_hashes):

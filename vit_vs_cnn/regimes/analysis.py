@@ -110,8 +110,11 @@ def analyze(
         plan: rules that were fixed in advance; None if none were recorded.
 
     Raises:
-        InputError: there are no results or two results of one run, or the predictions are of other runs.
+        InputError: there are no results or two results of one run, some are scored on test images and others on
+            validation images, or the predictions are of other runs.
     """
+    if len({r.scores.scored_on for r in results}) > 1:
+        raise InputError("results: some are scored on test images, others on validation images")
     objections = log_objections or {}
     planned = [r for r in results if plan is not None and r.seed in plan.analysed_seeds]
     ordered = sorted(planned or results, key=lambda result: result.coordinates)

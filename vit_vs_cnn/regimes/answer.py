@@ -28,6 +28,8 @@ MAX_MODELS_IN_TITLE = 3
 MAX_WARNINGS = 3
 #: Proposed longer budget, relative to the longest one that was run.
 _LONGER_BUDGET_FACTOR = 4
+#: Minimum share of the most frequent class at which class weights in the loss are proposed.
+_MIN_IMBALANCED_SHARE = 0.7
 #: Width of a line of text in characters, and width of the label before it.
 _LINE_WIDTH, _LABEL_WIDTH = 118, 16
 
@@ -221,8 +223,7 @@ def recommendation_text(analysis: Analysis) -> str:
         return f"none, as no other model is compared with the {best}."
     match advice.kind:
         case RecommendationKind.NOTHING_LEARNED:
-            text = "none, as no model is clearly better than always predicting the most frequent class. "
-            text += "Try more training, other learning rates, or more images."
+            text = _nothing_learned_text(analysis)
         case RecommendationKind.NO_CONCLUSION:
             option = " (--protocol.seeds '[0, 1, 2]')" * _needs_seeds(advice)
             single = " The interval of one seed covers other test images only." * (comparison.seeds == 1)
@@ -240,6 +241,17 @@ def recommendation_text(analysis: Analysis) -> str:
             evidence = _missing_evidence_text(analysis)
             text = f"not enough evidence to prefer the {best} or the {names[advice.rival]}. {evidence}"
     return text
+
+
+def _nothing_learned_text(analysis: Analysis) -> str:
+    text = "none, as no model is clearly better than always predicting the most frequent class"
+    if analysis.chance is None or analysis.chance < _MIN_IMBALANCED_SHARE:
+        return f"{text}. Try more training, other learning rates, or more images."
+    options = " ".join(f"--contenders.{model.key}.class_weights balanced" for model in analysis.models)
+    return (
+        f"{text} ({100 * analysis.chance:.1f} %). Weight rare classes more in the loss (--name balanced {options}), "
+        "and compare the per-class accuracies in the report."
+    )
 
 
 def _needs_seeds(advice: Recommendation) -> bool:

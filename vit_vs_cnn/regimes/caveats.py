@@ -52,6 +52,7 @@ class CaveatKind(StrEnum):
     STOPPED_EARLY = "stopped before the budget"
     DIFFERENT_AUGMENTATION = "different augmentation"
     FEW_EPOCHS = "few epochs"
+    SAME_STEPS_AT_ALL_SIZES = "same steps at all sizes"
     PREDICTIONS_UNREADABLE = "predictions unreadable"
 
 
@@ -149,7 +150,12 @@ def _score_caveats(results: Sequence[RunResult], few_classes: Sequence[str]) -> 
         text = "Accuracies are measured on validation images, which were used to choose recipes: no conclusion."
         yield Caveat(CaveatKind.VALIDATION_SCORES, _BLOCKS, text)
     if stopped := [r for r in results if r.cost.ended_early]:
-        text = f"{len(stopped)} of {len(results)} runs stopped before their budget ended."
+        runs = "; ".join(
+            f"{display_name(r.contender)} with {r.train_size:,} images, seed {r.seed}, after {r.cost.steps} of "
+            f"{r.cost.planned_steps} steps"
+            for r in stopped[:_MAX_NAMED]
+        )
+        text = f"{len(stopped)} of {len(results)} runs stopped before their budget ended ({runs})."
         yield Caveat(CaveatKind.STOPPED_EARLY, _BLOCKS, text)
     for text in few_classes:
         yield Caveat(CaveatKind.FEW_CLASSES_PREDICTED, _WEAKENS, f"{text}.")
@@ -275,8 +281,9 @@ def _seed_caveats(measured: Measurements) -> Iterator[Caveat]:
 
 
 def _epoch_caveats(results: Sequence[RunResult]) -> Iterator[Caveat]:
-    """Caveat if models from scratch had few epochs at the largest size."""
-    size = max(r.train_size for r in results)
+    """Caveats if models from scratch had few epochs at the largest size, or if all sizes have equal steps."""
+    sizes = sorted({r.train_size for r in results})
+    size = sizes[-1]
     scratch = [r for r in results if r.train_size == size and r.start.start_kind is StartKind.SCRATCH]
     epochs = min((r.epochs for r in scratch), default=MIN_EPOCHS)
     if epochs < MIN_EPOCHS:
@@ -288,3 +295,9 @@ def _epoch_caveats(results: Sequence[RunResult]) -> Iterator[Caveat]:
             steps = float(f"{max(r.cost.steps for r in scratch) * _USUAL_EPOCHS / epochs:.2g}")
             text += f"; for about {_USUAL_EPOCHS}, use --name longer --protocol.budget.steps {steps:.0f}"
         yield Caveat(CaveatKind.FEW_EPOCHS, _WEAKENS, f"{text}.")
+    steps = [{r.cost.planned_steps or r.cost.steps for r in runs} for runs in _group_by_model(results).values()]
+    if len(sizes) > 1 and all(len(of_model) == 1 for of_model in steps):  # then more images also mean fewer epochs
+        ends = [max(r.epochs for r in results if r.train_size == end) for end in (sizes[0], size)]
+        passes = f"{ends[0]:.3g} epochs with {sizes[0]:,} images, {ends[1]:.3g} with {size:,}"
+        text = f"All sizes have the same steps ({passes}): a curve that flattens may need more steps, not more images."
+        yield Caveat(CaveatKind.SAME_STEPS_AT_ALL_SIZES, _INFORMS, text)

@@ -35,11 +35,12 @@ from vit_vs_cnn.runs.test_set_log import summarize_log
 
 #: Caption of each figure.
 _CAPTIONS = {
-    "differences": "Differences in test accuracy from one model, in points. Hollow: no conclusion, or not enough "
-    "evidence. Crossovers are shaded.",
+    "differences": "Differences in test accuracy from one model, in points, by number of training images. Hollow: no "
+    "conclusion, or not enough evidence. Crossovers are shaded.",
     "behind_the_best": "Points by which each model is worse than the best one. Hollow: no conclusion, or not enough "
     "evidence.",
-    "more_training": "Mean test accuracy with each budget, with 95 % intervals.",
+    "more_training": "Mean test accuracy of each model by training budget, for each number of training images, with "
+    "95 % intervals.",
 }
 #: Largest number of classes for which a confusion matrix is drawn.
 MAX_CLASSES = 40

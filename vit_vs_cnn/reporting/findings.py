@@ -1,5 +1,6 @@
 """Findings of an experiment: its results, their analysis, and the answer in words."""
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -162,6 +163,9 @@ def read_findings(folder: Path) -> Findings:
     Raises:
         InputError: the folder has no experiment, or none of its runs is finished.
     """
-    path = folder / TRIALS_FILE
-    trials = tuple(read_trials(path)) if path.exists() else ()
-    return Findings(folder, *read_analysis(folder), trials)
+    path, trials = folder / TRIALS_FILE, []
+    try:
+        trials = read_trials(path) if path.exists() else []
+    except InputError as error:
+        warnings.warn(f"{error}; the report does not list the trials", stacklevel=2)
+    return Findings(folder, *read_analysis(folder), tuple(trials))

@@ -69,7 +69,7 @@ def layer_table(locality: Locality) -> Table:
     rows = [
         [_text(key, row.get(key), form) for key, form in COLUMNS.values()] for row in locality.layers.to_dict("records")
     ]
-    return Table(locality.title, list(COLUMNS), rows, "layers", LEGEND)
+    return Table("Layers of attention", list(COLUMNS), rows, "layers", LEGEND)
 
 
 def _text(name: str, value: float | int | str | None, form: str) -> str | int:

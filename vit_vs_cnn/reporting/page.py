@@ -14,7 +14,7 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
 from vit_vs_cnn.files import atomic_write, write_text
-from vit_vs_cnn.reporting.style import ModelStyles
+from vit_vs_cnn.reporting.style import DPI, ModelStyles
 from vit_vs_cnn.reporting.table import Cell, Table
 
 if TYPE_CHECKING:
@@ -98,7 +98,8 @@ class Page:
 
             contents = render_figure(figure, name, formats)
             self.files |= {f"figures/{name}.{suffix}": data for suffix, data in contents.items()}
-            width, height = (round(96 * inches) for inches in figure.get_size_inches())  # in CSS pixels
+            scale = DPI if formats[0] == "png" else 96  # CSS pixels of an inch; styles enlarge an SVG
+            width, height = (round(scale * inches) for inches in figure.get_size_inches())
             self._add(_picture(contents[formats[0]], (width, height), caption, caption))
 
     def gallery(self, pictures: Sequence[tuple[bytes, str, str]], width: int) -> None:

@@ -15,7 +15,7 @@ from vit_vs_cnn.inspection.attention_weights import Images
 from vit_vs_cnn.models.recording import record_calls
 from vit_vs_cnn.models.vit import VisionTransformer
 
-Padding: TypeAlias = Literal["valid", "replicate"]
+Padding: TypeAlias = Literal["valid", "replicate", "zeros"]
 #: Share of the mean square of an input that is added to the diagonal: the solution is unique for layer-normed tokens,
 #: whose channels sum to zero, without visible shrinkage.
 RIDGE = 1e-10
@@ -28,8 +28,8 @@ def fixed_convolution(
 ) -> nn.Conv2d:
     """A convolution of stride 1 with these weights, which are not trained."""
     channels, size = (weight.shape[1], weight.shape[0]), weight.shape[-1]
-    margin = 0 if padding == "valid" else size // 2
-    convolution = nn.Conv2d(*channels, size, padding=margin, padding_mode="replicate", device="meta")
+    margin, mode = (0, "zeros") if padding == "valid" else (size // 2, padding)
+    convolution = nn.Conv2d(*channels, size, padding=margin, padding_mode=mode, device="meta")
     convolution.weight, convolution.bias = nn.Parameter(weight), nn.Parameter(bias)
     return convolution.requires_grad_(False)
 
@@ -41,7 +41,7 @@ class ConvolutionFit:
 
     Arguments:
         kernel_size: an odd number.
-        padding: "replicate" the edge of a map; "valid": only outputs that need no padding are fitted.
+        padding: "replicate" the edge of a map, or "zeros"; "valid": only outputs that need no padding are fitted.
     """
 
     def __init__(self, kernel_size: int, *, padding: Padding = "valid") -> None:
@@ -80,7 +80,7 @@ def patches_and_targets(inputs: Tensor, outputs: Tensor, kernel_size: int, paddi
     if padding == "valid":
         outputs = crop_map(outputs, margin)
     elif margin:
-        inputs = F.pad(inputs, (margin,) * 4, mode="replicate")
+        inputs = F.pad(inputs, (margin,) * 4, mode="replicate" if padding == "replicate" else "constant")
     patches = F.unfold(inputs, kernel_size)
     return patches.transpose(1, 2).flatten(0, 1), outputs.double().flatten(2).transpose(1, 2).flatten(0, 1)
 
@@ -100,6 +100,11 @@ class AttentionLayer:
     grid_size: tuple[int, int]
     extra_tokens: int
     patch_size: tuple[int, int]
+
+    @property
+    def padding(self) -> Padding:
+        """Padding of a convolution that treats the edge of the grid as this layer does."""
+        return "zeros" if getattr(self.module.window, "boundary", None) == "zero" else "replicate"
 
 
 class LayerPass(NamedTuple):

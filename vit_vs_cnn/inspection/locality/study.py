@@ -1,5 +1,6 @@
 """Locality of a network: measures of its layers and heads, and a study of networks before and after training."""
 
+import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.files import CommandResult
+from vit_vs_cnn.files import CommandResult, read_mapping, write_text
 from vit_vs_cnn.inspection.locality.layers import (
     AttentionLayer,
     ConvolutionFit,
@@ -33,7 +34,7 @@ from vit_vs_cnn.runs.experiment_folder import read_finished_results
 from vit_vs_cnn.runs.preparation import load_start_weights, prepare_network
 from vit_vs_cnn.runs.run import Run
 from vit_vs_cnn.runs.trained_network import TrainedNetwork, open_network
-from vit_vs_cnn.strict_yaml import frame_records
+from vit_vs_cnn.strict_yaml import frame_records, to_json_values
 
 #: Measures of a layer in the study, with their meaning.
 SUMMARY_MEASURES = {
@@ -114,7 +115,7 @@ def _measure_layer(
     grid_size, extra = layer.grid_size, layer.extra_tokens
     size = KERNEL_SIZE if min(grid_size) >= KERNEL_SIZE else 1
     fits = [ConvolutionFit(size)]
-    fits += [] if summary_only else [ConvolutionFit(size, padding="replicate")]
+    fits += [] if summary_only else [ConvolutionFit(size, padding=layer.padding)]
 
     def as_map(of: Tensor) -> Tensor:
         return to_map(of, grid_size, extra)
@@ -201,27 +202,40 @@ def measure_network(
 def study_locality(
     folder: Path, *, count: int, held_out: int, root: Path | None = None, trust: bool = False
 ) -> Iterator[list[Row]]:
-    """``SUMMARY_MEASURES`` of each layer of each finished run with the longest budget, before and after training."""
+    """``SUMMARY_MEASURES`` of each layer of each finished run with the longest budget, before and after training.
+
+    The measures of a run are saved in the report (``report/locality/<run>.json``) and not computed again.
+    """
     pool = None
-    for cell_folder in read_finished_results(folder, longest=True):
-        trained = open_network(cell_folder, trust=trust)
-        pool = pool or trained.pool(root)
-        if not find_attention_layers(unwrap(trained.network)):
-            yield []
-            continue
-        cell, images = trained.cell, select_images(trained.cell, pool, count=count, held_out=held_out)
-        after, _ = measure_network(trained, images, summary_only=True)
-        initial = prepare_network(cell, pool.draw(cell.train_size, cell.seed)).network
-        load_start_weights(cell, initial)
-        before, _ = measure_network(trained, images, initial.eval(), summary_only=True)
-        rows = [
-            {"contender": cell.contender, "train_size": cell.train_size, "seed": cell.seed, "layer": n}
-            for n in after["layer"]
-        ]
-        for when, frame in (("before", before), ("after", after)):
-            measures = frame.reindex(columns=[*SUMMARY_MEASURES]).add_suffix(f"_{when}").to_dict("records")
-            rows = [row | of_layer for row, of_layer in zip(rows, measures, strict=True)]
-        yield rows
+    for cell_folder, result in read_finished_results(folder, longest=True).items():
+        path = folder / "report" / "locality" / f"{cell_folder.name}.json"
+        settings = {"images": count, "held_out": held_out, "weights": result.weights}
+        saved = read_mapping(path)
+        if saved.get("settings") != settings:
+            trained = open_network(cell_folder, trust=trust)
+            pool = pool or trained.pool(root)
+            layers = _study_run(trained, pool, count=count, held_out=held_out)
+            saved = {"settings": settings, "layers": to_json_values(layers)}
+            write_text(path, json.dumps(saved, indent=1) + "\n")
+        yield [{name: math.nan if value is None else value for name, value in row.items()} for row in saved["layers"]]
+
+
+def _study_run(trained: TrainedNetwork, pool: ExperimentData, *, count: int, held_out: int) -> list[Row]:
+    if not find_attention_layers(unwrap(trained.network)):
+        return []
+    cell, images = trained.cell, select_images(trained.cell, pool, count=count, held_out=held_out)
+    after, _ = measure_network(trained, images, summary_only=True)
+    initial = prepare_network(cell, pool.draw(cell.train_size, cell.seed)).network
+    load_start_weights(cell, initial)
+    before, _ = measure_network(trained, images, initial.eval(), summary_only=True)
+    rows: list[Row] = [
+        {"contender": cell.contender, "train_size": cell.train_size, "seed": cell.seed, "layer": n}
+        for n in after["layer"]
+    ]
+    for when, frame in (("before", before), ("after", after)):
+        measures = frame.reindex(columns=[*SUMMARY_MEASURES]).add_suffix(f"_{when}").to_dict("records")
+        rows = [row | of_layer for row, of_layer in zip(rows, measures, strict=True)]
+    return rows
 
 
 @dataclass(frozen=True, eq=False, repr=False)
