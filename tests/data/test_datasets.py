@@ -295,3 +295,23 @@ def test_random_labels_are_refused(options):
 
     with pytest.raises(InputError, match="differs when it is read again"):
         open_dataset(RandomLabels(), options())
+
+
+class Around:
+    """A dataset around one of Hugging Face, with items of other names."""
+
+    dataset, classes = Columns(), NAMES
+
+    def __len__(self):
+        return COUNT
+
+    def __getitem__(self, index):
+        return {"image": Image.fromarray(PIXELS[index]), "label": int(LABELS[index])}
+
+
+def test_columns_are_those_of_the_items_also_where_datasets_are_nested(tmp_path):
+    inner = Subset(Columns(), range(COUNT))
+    inner.classes = NAMES
+    for value in (Around(), inner):
+        images = open_dataset(value, ArraysOptions(cache=tmp_path, test_fraction=0.5)).train()
+        assert images.class_names == NAMES and len(images) > 0

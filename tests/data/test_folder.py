@@ -402,6 +402,15 @@ def test_a_class_that_skipping_empties_is_named(root, options):
     assert "add what is missing, or remove these classes" in message
 
 
+def test_a_validation_split_that_skipping_empties_is_named(root, options):
+    for split in ("train", "validation", "test"):
+        classes(root / split, count=4)
+    for path in (root / "validation").rglob("*.png"):
+        path.write_bytes(b"")
+    message = message_of(open_folder(root, options(skip_unreadable=True)).train)
+    assert "none of the validation images can be read" in message
+
+
 @pytest.fixture
 def decoded(monkeypatch):
     """The names of the files that are decoded."""

@@ -159,3 +159,12 @@ class StopAt(lightning.Callback):
     def on_train_batch_end(self, trainer, *_):
         if trainer.global_step == self.step:
             raise KeyboardInterrupt
+
+
+def test_a_norm_without_parameters_goes_with_what_is_around_it():
+    network = torch.nn.Sequential()
+    for _ in range(2):
+        network.append(torch.nn.Sequential(torch.nn.Conv2d(3, 3, 3), torch.nn.BatchNorm2d(3, affine=False)))
+    network.append(torch.nn.Linear(3, 2))
+    (still,) = FrozenLayers(network, last=1)._norms
+    assert still is network[0][1]

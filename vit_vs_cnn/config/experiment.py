@@ -61,6 +61,8 @@ class Experiment:
                 f"name: expected a text that can name a folder, got {self.name!r}; allowed are letters, digits, "
                 "underscores, and after the first of these dots and dashes"
             )
+        if not self.output:
+            raise InputError("output: expected the path of a folder, got an empty text")
         check_numbers(vars(self), "{name}: expected a number {bounds}, got {value!r}", minutes=Bounds(above=0))
 
     @property

@@ -295,7 +295,7 @@ class TuningProvenance:
         trials: Number of recipes that were tried.
         tuned_at: Training-set size of the trials; null if not recorded.
         trial_rank: Rank of the recipe by validation accuracy, 1 for the best; null if it is not one of the trials.
-        tuning_flops: Training FLOPs of all trials; null if not recorded.
+        tuning_flops: Training FLOPs of all finished runs of the trials; null if not recorded.
         trial_accuracies: Validation accuracy of each finished trial, the best first; null if not recorded.
         trial_images: Validation images that each of these accuracies was measured on; null if not recorded.
     """

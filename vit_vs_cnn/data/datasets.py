@@ -91,9 +91,14 @@ def _find_parts(value: Any) -> dict[str, DatasetSplit]:
 
 def _part(value: Any) -> DatasetSplit:
     name = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
-    if isinstance(value, LabelledImages):
-        names = ("images", "labels", "groups", "class_names")
-        return _part_of_columns({column: getattr(value, column) for column in names}, name)
+    if isinstance(value, LabelledImages):  # one image at a time, as large sets are not in memory
+        return DatasetSplit(
+            len(value),
+            lambda index: (value.take(torch.tensor([index]))[0], int(value.labels[index])),
+            value.class_names,
+            None if value.groups is None else _as_texts(value.groups, len(value)),
+            name,
+        )
     if isinstance(value, Mapping):
         return _part_of_columns(value, name)
     if name.startswith("pandas."):
@@ -107,9 +112,10 @@ def _part(value: Any) -> DatasetSplit:
     if not is_sequence or isinstance(value, str | Tensor | np.ndarray):
         raise InputError(f"data: expected {DATASET_FORMS}; got {name}")
     columns, class_names, inner = None, None, value
-    while inner is not None and class_names is None:  # also of a dataset inside of a Subset
-        if hasattr(inner, "features") and hasattr(inner, "column_names"):
-            columns, class_names = _find_columns(inner)
+    while inner is not None and (columns is None or class_names is None):  # also of a dataset inside of a Subset
+        if columns is None and hasattr(inner, "features") and hasattr(inner, "column_names"):
+            columns, names = _find_columns(inner)
+            class_names = names if class_names is None else class_names
         class_names = _class_names(inner) if class_names is None else class_names
         inner = getattr(inner, "dataset", None)
     groups = getattr(value, "groups", None)
@@ -176,7 +182,9 @@ def _choose_column(content: str, usual: Sequence[str], columns: Sequence[str], t
 def _pair_of(item: Any, columns: tuple[str, str] | None) -> tuple[Any, Any]:
     if isinstance(item, Mapping):
         usual = (("images", IMAGE_COLUMNS), ("labels", LABEL_COLUMNS))
-        image, label = columns or (_choose_column(content, names, [*item]) for content, names in usual)
+        if columns is None or not {*columns} <= item.keys():  # a dataset around that of the columns has its own names
+            columns = _choose_column(*usual[0], [*item]), _choose_column(*usual[1], [*item])
+        image, label = columns
         return item[image], item[label]
     if isinstance(item, tuple | list) and len(item) == 2:
         return item[0], item[1]

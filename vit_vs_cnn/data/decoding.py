@@ -88,9 +88,10 @@ def to_pixels(image: Any, image_size: int | tuple[int, int] | None = None, resiz
             copy = image.copy()  # it is turned upright in place
             copy.format = image.format
             return resize_image(copy, image_size, resize)
+        except InputError:
+            raise
         except Exception as error:  # readers fail in many ways on damaged files, with SyntaxError among them
-            is_known = isinstance(error, InputError)
-            raise error if is_known else InputError(f"cannot be read: {one_line(error, 80)}") from error
+            raise InputError(f"cannot be read: {one_line(error, 80)}") from error
     if not isinstance(image, np.ndarray | Tensor):
         raise InputError(f"an image is a {type(image).__name__}; expected a path, a Pillow image, an array or a tensor")
     pixels = channels_first(image)
@@ -291,8 +292,10 @@ class InputImage:
             )
         try:
             pixels = to_pixels(content, (rows, cols), resize)
+        except UnreadableImage:
+            raise
         except InputError as error:
-            raise error if isinstance(error, UnreadableImage) else InputError(f"image {self.name} {error}") from error
+            raise InputError(f"image {self.name} {error}") from error
         if channels == 1 and len(pixels) == 3:
             # Luminance is (299 R + 587 G + 114 B) / 1000 (ITU-R BT.601), as Pillow rounds it: grey keeps its values.
             pixels = np.array(array_to_image(pixels).convert("L"))[None]

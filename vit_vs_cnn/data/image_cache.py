@@ -306,4 +306,6 @@ def _decode_files(
         FileProblem("split without images", f"fold {fold}", f"no image of test fold {fold} can be read")
         for fold in sorted({*(listing.folds or ())} - {*(readable.folds or ())})
     ]
+    if "validation" in {*listing.splits} - {*readable.splits}:
+        problems.append(FileProblem("split without images", "validation", "none of the validation images can be read"))
     return replace(readable, problems=problems)

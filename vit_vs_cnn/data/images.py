@@ -141,6 +141,8 @@ class LazySubset(LabelledImages):
 
     def take(self, indices: Int64[Tensor, "chosen"]) -> UInt8[Tensor, "chosen channels rows cols"]:
         positions, first = self.indices[indices], 0
+        if len(self.parents) == 1:
+            return self.parents[0].take(positions)
         pixels = torch.empty((len(positions), *self.image_shape), dtype=torch.uint8)
         for parent in self.parents:
             is_here = (positions >= first) & (positions < first + len(parent))
@@ -157,8 +159,10 @@ def concatenate(first: LabelledImages, second: LabelledImages) -> LabelledImages
     masks = None if first.masks is None or second.masks is None else torch.cat([first.masks, second.masks])
     groups = None if first.groups is None or second.groups is None else [*first.groups, *second.groups]
     labels, names = torch.cat([first.labels, second.labels]), [*first.sample_ids, *second.sample_ids]
-    both = LazySubset((first, second), torch.arange(len(labels)), labels, first.class_names, names, masks, groups)
-    return both if first.is_large or second.is_large else both.copied()
+    fields = labels, first.class_names, names, masks, groups
+    if first.is_large or second.is_large:
+        return LazySubset((first, second), torch.arange(len(labels)), *fields)
+    return LabelledImages(torch.cat([first.images, second.images]), *fields)
 
 
 def fingerprint_with_groups(images: LabelledImages, folds: Sequence[int] | None = None) -> str:

@@ -77,9 +77,13 @@ def seconds_per_step(experiment: Experiment, contender: str, pool: ExperimentDat
 
     def take_step(position: int) -> None:
         inputs, targets = batches.batch(position)
-        fabric.backward(F.cross_entropy(model(inputs), targets))
-        optimizer.step()
-        optimizer.zero_grad()
+        if recipe.finetune.head:
+            with torch.no_grad():
+                model(inputs)
+        else:
+            fabric.backward(F.cross_entropy(model(inputs), targets))
+            optimizer.step()
+            optimizer.zero_grad()
         synchronize(fabric.device)
 
     times: list[float] = []
@@ -92,7 +96,7 @@ def seconds_per_step(experiment: Experiment, contender: str, pool: ExperimentDat
                 raise
             except Exception as error:  # raised by user code
                 raise InputError(f"contenders.{contender}: a step of training fails: {one_line(error)}") from error
-            times.append(time.perf_counter() - start)
+            times.append((time.perf_counter() - start) * (3 if recipe.finetune.head else 1))
             if len(times) > _WARM_UP and sum(times) > _SECONDS:
                 break
     return statistics.median(times[_WARM_UP:])

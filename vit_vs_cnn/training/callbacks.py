@@ -182,9 +182,18 @@ class FrozenLayers(Callback):
             raise InputError(f"finetune.last: {last} is more than the {len(layers) - 1} layers before the head")
         for name in itertools.chain(*([] if last is None else layers[: len(layers) - 1 - last])):
             network.get_parameter(name).requires_grad_(False)
-        norms = [module for module in network.modules() if hasattr(module, "running_mean")]
-        self._norms = [norm for norm in norms if {p.requires_grad for p in norm.parameters()} == {False}]
+        norms = {name: module for name, module in network.named_modules() if hasattr(module, "running_mean")}
+        self._norms = [norm for name, norm in norms.items() if _is_frozen(network, name)]
 
     def on_train_batch_start(self, trainer: lightning.Trainer, *_: Any) -> None:
         for norm in self._norms:
             norm.eval()
+
+
+def _is_frozen(network: nn.Module, name: str) -> bool:
+    """True if the parameters of a module are frozen; for a norm without parameters, those of its parent module."""
+    while name:
+        if trains := {parameter.requires_grad for parameter in network.get_submodule(name).parameters()}:
+            return trains == {False}
+        name = name.rpartition(".")[0]
+    return False

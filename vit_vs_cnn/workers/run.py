@@ -53,6 +53,8 @@ from vit_vs_cnn.workers.trainer import is_helper_process, is_launched_from_outsi
 TENSORBOARD_FOLDER = "tensorboard"
 #: Columns of a result that loggers of the config get.
 LOGGED_COLUMNS = ("accuracy", "loss", "calibration_error", "validation_accuracy", "steps", "train_seconds")
+#: Methods that end a run of a service.
+END_METHODS = ("finish", "end", "stop")
 #: Parts of the identity of a run that are separate fields of its result.
 _OWN_FIELDS = ("contender", "budget", "batch_size", "train_size", "seed", "scored_on")
 
@@ -262,9 +264,9 @@ def _log_result(logger: Logger, result: RunResult | None) -> None:
 
 
 def _end_run(logger: Logger) -> None:
-    finish = getattr(getattr(logger, "experiment", None), "finish", None)
-    if callable(finish):
-        finish()
+    run = getattr(logger, "experiment", None)
+    if end := next((method for name in END_METHODS if callable(method := getattr(run, name, None))), None):
+        end()
 
 
 def score(prepared: PreparedRun, fitted: FittedNetwork, data: ExperimentData, began: str) -> RunResult:

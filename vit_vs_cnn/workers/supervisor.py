@@ -47,6 +47,16 @@ def take_runs(request: WorkRequest, data: ExperimentData, *, console: Console, w
     Raises:
         InputError, OSError, Interrupted: as ``run_one``.
     """
+    was_frozen = gc.get_freeze_count() > 0
+    gc.freeze()  # the collection after each run need not search imported libraries, half a million objects
+    try:
+        _take_all(request, data, console, wait_for_others)
+    finally:
+        if not was_frozen:
+            gc.unfreeze()
+
+
+def _take_all(request: WorkRequest, data: ExperimentData, console: Console, wait_for_others: bool) -> None:
     waiting = request.unfinished()
     start, own_runs = time.monotonic(), 0
     while waiting:
@@ -93,7 +103,6 @@ def work(request: WorkRequest) -> InputError | Interrupted | None:
     sys.path[:] = [*request.sys_path, *(path for path in sys.path if path not in request.sys_path)]
     quiet_lightning()
     keep_freed_memory()
-    gc.freeze()  # imported libraries have half a million objects
     try:
         with contextlib.chdir(request.folder), one_line_warnings():
             if runs := request.unfinished():
