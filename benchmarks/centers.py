@@ -28,15 +28,15 @@ from vit_vs_cnn.training.optimization import Optimizer, Schedule
 BATCH_SIZE, SHIFT_WEIGHT = 64, 0.9
 
 
-def train(images: CifarSource, seed: int, shown_steps: list[int], precision: str) -> dict[int, list[np.ndarray]]:
+def train(images: CifarSource, seed: int, shown_steps: list[int]) -> dict[int, list[np.ndarray]]:
     """Row, column and largest weight of each head of each layer, ``(heads, 3)``, at some steps."""
     lightning.seed_everything(seed, verbose=False)
     network = create_model("attention/resnet8", num_classes=10, image_size=32, num_heads=9, zero_init_residual=False)
-    modules = [module for module in network.modules() if isinstance(module, ConvolutionalAttention)]
-    for module in modules:
-        module.init_weights()
-        torch.nn.init.normal_(module.centers)
-    layers, states = [module for module in modules if module.geometry.positions > 1], {}
+    layers, states = [module for module in network.modules() if isinstance(module, ConvolutionalAttention)], {}
+    for layer in layers:
+        layer.init_weights()
+        torch.nn.init.normal_(layer.centers)
+    layers = [layer for layer in layers if layer.geometry.positions > 1]
 
     def record(trainer: lightning.Trainer, *_: object) -> None:
         if trainer.global_step in shown_steps:
@@ -46,11 +46,10 @@ def train(images: CifarSource, seed: int, shown_steps: list[int], precision: str
                 for layer, top in zip(layers, weights, strict=True)
             ]
 
-    optimizer, schedule = Optimizer("adamw", lr=3e-3, weight_decay=0.05), Schedule(warmup=0.1)
-    steps = shown_steps[-1]
+    optimizer, schedule, steps = Optimizer("adamw", lr=3e-3, weight_decay=0.05), Schedule(warmup=0.1), shown_steps[-1]
     trainer = lightning.Trainer(
         max_steps=steps,
-        precision=precision,  # pyright: ignore[reportArgumentType]
+        precision="bf16-mixed",
         callbacks=[LambdaCallback(on_train_start=record, on_train_batch_end=record)],
         logger=False,
         enable_checkpointing=False,
@@ -80,11 +79,10 @@ def main() -> None:
     parser.add_argument("--unverified", action="store_true", help="read CIFAR-10 without checking its checksum")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
     parser.add_argument("--steps", type=int, nargs="+", default=[0, 400, 1600], help="steps that are shown")
-    parser.add_argument("--precision", default="bf16-mixed", help="of Lightning's Trainer")
     parser.add_argument("--output", type=Path, default=Path("runs"), help="folder of the figure")
     args = parser.parse_args()
     images = CifarSource("cifar10", args.data, CifarOptions(verify_checksum=not args.unverified, download=False))
-    by_seed = [train(images, seed, sorted(args.steps), args.precision) for seed in args.seeds]
+    by_seed = [train(images, seed, sorted(args.steps)) for seed in args.seeds]
     args.output.mkdir(parents=True, exist_ok=True)
     draw(by_seed[0]).savefig(args.output / "centers.png", dpi=100)
     rows = []

@@ -1,6 +1,6 @@
 """Near-duplicates: how many planted copies are found in CIFAR, and how many of the pairs found are the same picture.
 
-    python -m benchmarks.near_duplicates --root FOLDER                                        # recall, time, memory
+    python -m benchmarks.near_duplicates --root FOLDER                                        # recall and time
     python -m benchmarks.near_duplicates --root FOLDER --verdicts results/near_duplicates    # precision
 
 * Recall: copies of training images are searched for among all 50,000. A copy is found if one of its pairs is with its
@@ -18,20 +18,17 @@ All results are for the second half, except the time of the whole search. Interv
 import argparse
 import csv
 import io
-import platform
-import resource
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
-import PIL
 import torch
 from PIL import Image
 from torch import Tensor
 
-from benchmarks import command_line
+from benchmarks import command_line, environment
 from vit_vs_cnn.data.cifar import CifarOptions, CifarSource
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.data.near_duplicates import (
@@ -126,24 +123,18 @@ def count_false_pairs(count: int, seed: int) -> None:
     """Count the pairs among synthetic images of 64 pixels, all of them false."""
     images = render_objects(count, image_size=64, seed=seed).images
     pairs_within = near_duplicate_pairs(resize_for_comparison(images.batches()))
-    similarity_text = (
-        f", similarity {pairs_within.similarity.min():.2f} to {pairs_within.similarity.max():.2f}"
-        if len(pairs_within.test)
-        else ""
-    )
-    print(f"{count:,} drawn images: {len(pairs_within.test)} pairs, all false{similarity_text}")
+    similarities = ", ".join(f"{value:.2f}" for value in sorted(pairs_within.similarity.tolist()))
+    print(f"{count:,} drawn images: {len(pairs_within.test)} pairs, all false; similarities: {similarities or 'none'}")
 
 
 def measure(source: Literal["cifar10", "cifar100"], options: argparse.Namespace) -> None:
     reader = CifarSource(source, options.root, CifarOptions(download=False, verify_checksum=False))
     train, test = reader.train(), reader.test()
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     start = time.perf_counter()
     duplicate_pairs = near_duplicate_pairs(test.images, train.images)
     seconds = time.perf_counter() - start
-    memory = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
     share = 100 * len(duplicate_pairs.test.unique()) / len(test)
-    print(f"{source}: {len(test):,} x {len(train):,} images in {seconds:.0f} s, {memory:.0f} MiB more memory at most")
+    print(f"{source}: {len(test):,} x {len(train):,} images in {seconds:.0f} s")
     differ = int((test.labels[duplicate_pairs.test] != train.labels[duplicate_pairs.train]).sum())
     print(f"  {len(duplicate_pairs.test)} pairs, {share:.2f} % of the test images; labels differ in {differ} pairs")
     if options.verdicts:
@@ -156,16 +147,13 @@ def measure(source: Literal["cifar10", "cifar100"], options: argparse.Namespace)
 def main() -> None:
     parser = command_line(__doc__)
     parser.add_argument("--root", type=Path, required=True, help="the folder that holds the official CIFAR folders")
-    parser.add_argument("--sources", nargs="+", default=["cifar10", "cifar100"])
     parser.add_argument("--copies", type=int, default=1000, help="of each kind; 0: none")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--verdicts", type=Path, help="folder of the judged CSV files")
     options = parser.parse_args()
-    versions = f"Python {platform.python_version()}, torch {torch.__version__}, Pillow {PIL.__version__}"
-    print(f"{versions}, {torch.get_num_threads()} threads, method {ALGORITHM_VERSION}")
-    for source in ("cifar10", "cifar100"):
-        if source in options.sources:
-            measure(source, options)
+    print(f"{environment('torch', 'Pillow')}, {torch.get_num_threads()} threads, method {ALGORITHM_VERSION}")
+    measure("cifar10", options)
+    measure("cifar100", options)
     count_false_pairs(1000, options.seed)
 
 
