@@ -116,11 +116,10 @@ def main() -> None:
     print(f"true difference {100 * true:.2f} points; {args.draws} draws of {IMAGES} images, {SEEDS} seeds\n")
     lines = []
     for rotating, comparisons in results.items():
-        covered = np.mean(
-            [comparison.difference.low <= true <= comparison.difference.high for comparison in comparisons]
-        )
+        intervals = [comparison.difference for comparison in comparisons]
+        covered = np.mean([interval.low <= true <= interval.high for interval in intervals])
         significant = np.mean([comparison.conclusion is Conclusion.SIGNIFICANTLY_BETTER for comparison in comparisons])
-        width = np.mean([comparison.difference.high - comparison.difference.low for comparison in comparisons])
+        width = np.mean([interval.high - interval.low for interval in intervals])
         name = "rotating folds, 3 x 60" if rotating else "fixed split, 60"
         lines.append([name, f"{100 * covered:.1f} %", f"{100 * significant:.1f} %", f"{100 * width:.1f}"])
     print(markdown_table(["test images", "coverage of 95 % intervals", "significant", "mean width, points"], lines))
