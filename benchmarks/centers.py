@@ -1,10 +1,10 @@
-"""Positions that attention heads learn to attend to: their centers over training, from random starts.
+"""Where attention heads learn to attend: their centers over training, from random starts.
 
     python -m benchmarks.centers --data data --output results/locality_cpu/figures
 
 ResNet-8 with attention in place of its convolutions is trained on CIFAR-10: nine heads in a window of 3 x 3, with the
 scores ``-alpha_h |s - c_h|^2`` for position s. Centers start from a normal distribution, each alpha_h at 1. A head
-with 90 % of its weight at one position is a shift. Writes ``centers.png`` and prints a table. No test images are used.
+with at least 90 % of its weight at one position is a shift. Writes ``centers.png``; uses no test images.
 """
 
 from pathlib import Path
