@@ -9,9 +9,7 @@ from torch import Tensor
 Weights = Float[Tensor, "batch heads tokens tokens"]
 
 
-def patch_weights(
-    weights: Weights, grid_size: tuple[int, int], extra_tokens: int
-) -> Float[Tensor, "batch heads patches patches"]:
+def patch_weights(weights: Weights, extra_tokens: int) -> Float[Tensor, "batch heads patches patches"]:
     """Weights between patches in float64. Rows sum to one; a row that attends to extra tokens alone is zero."""
     patches = weights[:, :, extra_tokens:, extra_tokens:].double()
     total = patches.sum(dim=-1, keepdim=True)
@@ -43,7 +41,7 @@ def attention_distance(
     Differs: the class token is left out, and rows are renormalised.
     """
     distances = patch_distances(grid_size, patch_size).to(weights.device)
-    patches = patch_weights(weights, grid_size, extra_tokens)
+    patches = patch_weights(weights, extra_tokens)
     return torch.einsum("bhqk,qk->bhq", patches, distances).mean(dim=(0, 2))
 
 
