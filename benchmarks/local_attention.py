@@ -3,10 +3,9 @@
     python -m benchmarks.local_attention --batch-size 1 --threads 2
 
 ``local_attention`` and ``F.scaled_dot_product_attention`` with a ready boolean mask give the same outputs and
-gradients.
-They are timed in turns in one process: the forward pass without gradients, and the forward and backward pass, on square
-grids of 64, 1,024 and 4,096 tokens. Up to 65,536 tokens, the time of local attention is compared with its time at 4,096
-tokens, multiplied by the ratio of tokens.
+gradients. They are timed in turns in one process: the forward pass without gradients, and the forward and backward
+pass, on square grids of 64, 1,024 and 4,096 tokens. Up to 65,536 tokens, the time of local attention is compared with
+its time at 4,096 tokens, multiplied by the ratio of tokens.
 
 Peak memory is that of a forward and backward pass, outputs and gradients included, inputs and mask excluded.
 
