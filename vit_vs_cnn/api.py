@@ -636,7 +636,7 @@ def to_attention(
 def export(
     path: Place,
     *,
-    format: Sequence[str] = ("safetensors",),
+    format: str | Sequence[str] = "safetensors",
     contender: str | None = None,
     output: Place | None = None,
     quiet: bool = False,
