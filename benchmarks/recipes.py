@@ -4,8 +4,8 @@
     python -m benchmarks.recipes scan --seeds 3
     python -m benchmarks.recipes names --source cifar100 --size 2000 --steps 200
 
-``rank`` reads the trials of several searches in which every model had the same recipes (configs/recipes.yaml). For each
-model it prints the validation accuracy of each recipe on each task, the one with the best mean first.
+``rank`` reads the trials of searches in which every model had the same recipes (configs/recipes.yaml). For each model
+it prints the validation accuracy of each recipe on each task (folder and number of images), the best mean first.
 
 ``scan`` trains models by name alone, with the recommended learning rate times 1/9, 1/3, 1, 3 and 9, and with the plain
 defaults (``recipe: none``). ``names`` trains models by name alone, with the Muon of configs/quickstart.yaml, and with
@@ -33,11 +33,7 @@ MODELS = ("resnet8", "vit_nano", "resnet20", "vit_tiny")
 
 
 def rank_table(tasks: Mapping[str, Sequence[Trial]]) -> list[str]:
-    """Lines of a table for each model: its recipes, the best mean accuracy over all tasks first.
-
-    Raises:
-        InputError: the tasks have no recipe in common.
-    """
+    """Lines of a table for each model: its recipes, the best mean accuracy first. InputError without common recipes."""
     accuracies = {
         (trial.contender, trial.trial, task): trial.validation_accuracy or 0.0
         for task, trials in tasks.items()
@@ -152,7 +148,11 @@ def main(words: Sequence[str] | None = None) -> int:
     options = parser.parse_args(words)
     try:
         if options.command == "rank":
-            lines = rank_table({path.name: read_trials(path / TRIALS_FILE) for path in options.folders})
+            tasks: dict[str, list[Trial]] = {}
+            for path in options.folders:
+                for trial in read_trials(path / TRIALS_FILE):
+                    tasks.setdefault(f"{path.name}:{trial.train_size}", []).append(trial)
+            lines = rank_table(tasks)
         else:
             experiment = scan_experiment(options) if options.command == "scan" else names_experiment(options)
             lines = accuracy_table(experiment, Console(stderr=True))
