@@ -88,7 +88,7 @@ def test_whole_experiment_has_caveats():
     validation = [changed(r, scored_on="validation") for r in both()]
     assert [one.kind for one in caveats(validation)] == [CaveatKind.VALIDATION_SCORES]
     assert obstacle(validation).kind is ObstacleKind.VALIDATION_IMAGES
-    by_hand = [changed(r, trials=None) for r in both()]
+    by_hand = [changed(r, trials=None, images_processed=70, training_images=7) for r in both()]
     assert [one.text for one in caveats(by_hand)] == ["Recipes were set by hand."]
     assert obstacle(by_hand) is None
     deviation = Deviation("pair", "a, b", "b, c")
@@ -118,6 +118,17 @@ def test_few_epochs_concern_models_from_scratch_with_the_most_images():
     assert texts[CaveatKind.FEW_EPOCHS].startswith("With 11 images training had only 1.3 epochs. ")
     fine_tuned = [changed(r, start_kind="fine-tuned", start_name="in1k") for r in results]
     assert CaveatKind.FEW_EPOCHS not in {caveat.kind for caveat in caveats(fine_tuned)}
+
+
+def test_many_epochs_without_strong_augmentation_are_mentioned_unless_a_search_chose_them():
+    def many_epochs(**values):
+        results = [changed(r, images_processed=50 * 7, training_images=7, **values) for r in both()]
+        return [one.text for one in caveats(results) if one.kind is CaveatKind.MANY_EPOCHS_WEAK_AUGMENTATION]
+
+    assert "was trained for 50 epochs without RandAugment or TrivialAugment" in many_epochs(trials=None)[0]
+    assert many_epochs() == []
+    assert many_epochs(trials=None, recipe={"augmentation": {"policy": "trivialaugment"}}) == []
+    assert many_epochs(trials=None, start_kind="fine-tuned", start_name="in1k") == []
 
 
 def test_unequal_compute_concerns_compared_models_with_the_same_start_and_budgets_other_than_flops():
