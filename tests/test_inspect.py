@@ -16,6 +16,7 @@ from torch import nn
 from tests.experiments.tiny import run_quietly, tiny_experiment
 from tests.reporting.inspected import run as inspected_run
 from tests.reporting.inspected import shown
+from vit_vs_cnn.attention.convolution import head_fit
 from vit_vs_cnn.cli import main
 from vit_vs_cnn.conversion.to_attention import convert_to_attention
 from vit_vs_cnn.errors import InputError
@@ -146,7 +147,9 @@ def test_what_was_compiled_from_a_run_stands_beside_it_under_a_name_of_its_own(e
 
 
 @pytest.mark.parametrize("options", [{"num_heads": 4}, {"num_heads": 9, "head_dim": 2}])
-def test_errors_of_fitted_heads_are_those_of_the_outputs_of_their_layers(experiment, tmp_path, options):
+def test_errors_of_fitted_heads_are_those_of_the_outputs_of_their_layers(experiment, tmp_path, options, monkeypatch):
+    monkeypatch.setattr(head_fit, "NUM_STEPS", 60)
+    monkeypatch.setattr(head_fit, "NUM_REFINING_STEPS", 3)
     trained = open_network(_cell(experiment, "resnet-n60-s3"))
     training = trained.pool().draw(60, 3).training
     found = convert_to_attention(

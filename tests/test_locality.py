@@ -9,6 +9,7 @@ import torch
 import yaml
 
 from tests.experiments.tiny import tiny_config
+from vit_vs_cnn.attention.convolution import head_fit
 from vit_vs_cnn.cli import main
 from vit_vs_cnn.inspection.locality.study import select_images
 from vit_vs_cnn.runs.result import StartKind, read_result
@@ -55,9 +56,11 @@ def test_a_compiled_network_says_the_same_and_is_a_checkpoint(experiment, capsys
     assert main(["export", str(compiled.path), "--format", "safetensors", "--output", str(cell / "out")]) == 0
 
 
-def test_a_network_of_few_heads_is_nearer_with_more_of_them(experiment, tmp_path, capsys):
-    cell, agreement = _cell(experiment, "resnet"), {}
-    for heads in (1, 9):
+def test_a_network_with_more_heads_is_closer_to_the_cnn(experiment, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(head_fit, "NUM_REFINING_STEPS", 3)
+    monkeypatch.setattr(head_fit, "NUM_STEPS", 60)
+    cell, errors = _cell(experiment, "resnet"), {}
+    for heads in (1, 3):
         path = tmp_path / f"heads_{heads}.ckpt"
         assert main(["to-attention", str(cell), "--num-heads", str(heads), "--output", str(path)]) == 0
         printed = capsys.readouterr().out
@@ -65,12 +68,10 @@ def test_a_network_of_few_heads_is_nearer_with_more_of_them(experiment, tmp_path
             float,
             re.search(r"error of the kernels +([\d.]+) % of their energy \(at least ([\d.]+) %\)", printed).groups(),
         )
-        outputs = float(re.search(r"error of the outputs +([\d.]+) %", printed)[1])
-        agreement[heads] = outputs, float(re.search(r"same class +([\d.]+) %", printed)[1])
+        errors[heads] = float(re.search(r"error of the outputs +([\d.]+) %", printed)[1])
         assert bound - 0.1 <= error <= bound + 12
         assert open_network(path).network(torch.zeros(1, 3, 16, 16)).shape == (1, 10)
-    assert agreement[9] == (0.0, 100.0)
-    assert agreement[1][0] > 1
+    assert 0 < errors[3] < errors[1]
 
 
 def test_what_has_no_convolution_is_refused_in_one_line(experiment, capsys):
