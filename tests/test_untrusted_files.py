@@ -230,7 +230,6 @@ def test_nothing_in_a_file_says_where_to_write_or_what_to_fetch(trained, tmp_pat
     experiment |= {"output": str(elsewhere)}
     experiment["data"]["cifar"] |= {"download": True, "mirror": f"file://{tmp_path}"}
     experiment["data"]["folder"] |= {"cache": str(elsewhere / "cache")}
-    contents["vit_vs_cnn"]["model"] |= {"pretrained": True, "checkpoint_path": str(tmp_path / "other.pth")}
     (tmp_path / "here").mkdir()
     torch.save(contents, tmp_path / "here" / "changed.ckpt")
     trained = open_network(tmp_path / "here" / "changed.ckpt")
@@ -249,9 +248,10 @@ def test_nothing_in_a_file_says_where_to_write_or_what_to_fetch(trained, tmp_pat
         ({"image_shape": "abc"}, "image_shape"),
         ({"class_names": []}, "class_names"),
         ({"class_names": [1] * 10}, "class_names"),
-        ({"std": [0.0, 1.0, 1.0]}, "mean and std"),
-        ({"mean": [float("nan")] * 3}, "not a finite number"),
+        ({"std": [0.0, 1.0, 1.0]}, "mean and std must be"),
+        ({"mean": [float("nan")] * 3}, "mean: expected a number, got NaN"),
         ({"model": {"name": ["vit_nano"]}}, "the name of the model"),
+        ({"model": {"name": "vit_nano", "pretrained": True}}, "pretrained: load pretrained weights"),
         ({"model": {"name": "vit_nano", "depth": 10**6}}, "depth: 1000000 must be at most 2000"),
         ({"model": {"name": "vit_nano", "embed_dim": 2**20, "num_heads": 1}}, "the file contains only"),
         ({"model": {"name": "resnet8", "width": 10**7}}, "the file contains only"),

@@ -99,9 +99,9 @@ def test_torchvisions_weights_fit_torchvisions_network():
     assert network.fc.weight.shape == (7, 512)
 
 
-def test_what_does_not_fit_is_counted_and_named():
+def test_what_does_not_fit_is_named():
     given, network = ResNet(8, 4, num_classes=5), ResNet(8, 6, num_classes=3)
-    with pytest.raises(InputError, match=r"of \d+ tensors \d+ of another shape \(stem.0.weight: \[4, 3, 3, 3\] for"):
+    with pytest.raises(InputError, match=r"size mismatch for stem.0.weight: .*\[4, 3, 3, 3\]"):
         fit_weights(network, PretrainedWeights("it", "here", given.state_dict()), num_classes=3)
 
 
