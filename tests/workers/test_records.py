@@ -16,7 +16,6 @@ import torch
 
 from tests import children
 from tests.experiments.tiny import run_quietly, tiny_config, tiny_experiment
-from tests.results import make_result
 from vit_vs_cnn.cli import main
 from vit_vs_cnn.config.experiment import experiment_from_dict
 from vit_vs_cnn.errors import RunsFailed
@@ -27,7 +26,6 @@ from vit_vs_cnn.runs.status import read_status
 from vit_vs_cnn.training.checkpoints import read_checkpoint
 from vit_vs_cnn.training.metrics_csv import MetricsCsv, read_rows
 from vit_vs_cnn.workers import fit, run
-from vit_vs_cnn.workers.run import close_services
 from vit_vs_cnn.workers.trainer import trainer_arguments
 
 SHORT = {"budget": {"steps": 2}, "batch_size": 14}
@@ -265,20 +263,17 @@ def test_a_services_run_is_named_told_and_ended_before_the_next_cell(tmp_path, m
     assert all(run.is_over for run in services.RUNS)
 
 
-def test_a_logger_that_fails_does_not_leave_the_runs_of_others_open(monkeypatch):
+def test_a_logger_that_fails_does_not_leave_the_runs_of_others_open(tmp_path, monkeypatch):
     from tests.workers import services
-
-    def fail(*_, **__):
-        raise OSError("no connection")
 
     for name in ("RUNS", "ACTIVE"):
         monkeypatch.setattr(services, name, [])
-    broken, other = services.Service(), services.WandbLogger(name="vit", id="1")
-    monkeypatch.setattr(broken, "finalize", fail)
-    run = other.experiment
-    with pytest.raises(OSError, match="no connection"):
-        close_services([other, broken, other], make_result())
-    assert run.is_over
+    monkeypatch.setattr(services.Service, "finalize", lambda *_: 1 / 0)
+    values = _resnet(tmp_path, steps=2)
+    values["trainer"]["logger"] = [{"class_path": f"tests.workers.services.{n}"} for n in ("Service", "WandbLogger")]
+    with pytest.raises(RunsFailed, match="ZeroDivisionError"):
+        _run(values)
+    assert [run.is_over for run in services.RUNS] == [True]
 
 
 def _run_and_die_before_it_logs(values: dict[str, Any], step: int) -> None:

@@ -25,7 +25,7 @@ from vit_vs_cnn.files import write_text
 from vit_vs_cnn.runs.experiment_data import ExperimentData
 from vit_vs_cnn.runs.experiment_folder import FailureKind, read_failure
 from vit_vs_cnn.runs.preparation import grid
-from vit_vs_cnn.runs.result import read_result
+from vit_vs_cnn.runs.result import RunState, read_result
 from vit_vs_cnn.runs.run import Run
 from vit_vs_cnn.runs.status import LiveStatus
 from vit_vs_cnn.workers import supervisor
@@ -234,10 +234,11 @@ def _finish(cell):
     place = {"contender": cell.contender, "train_size": cell.train_size, "seed": cell.seed, "run": cell.folder.name}
     cell.folder.mkdir(parents=True, exist_ok=True)
     cell.write_result(make_result(**place))
+    return RunState.FINISHED
 
 
 def test_each_run_but_the_last_is_followed_by_the_progress_of_the_experiment(tmp_path, monkeypatch):
-    monkeypatch.setattr("vit_vs_cnn.workers.supervisor._take", lambda run, *_: _finish(run) is None)
+    monkeypatch.setattr("vit_vs_cnn.workers.supervisor._take", lambda run, *_: _finish(run))
     request, output = _request(tmp_path), io.StringIO()
     take_runs(request, ExperimentData(request.runs[0].experiment.data), console=Console(file=output))
     assert [line.split(", about")[0] for line in output.getvalue().splitlines()] == [
@@ -249,7 +250,7 @@ def test_each_run_but_the_last_is_followed_by_the_progress_of_the_experiment(tmp
 
 def test_a_lost_worker_is_replaced_and_workers_that_only_die_end_the_run(tmp_path):
     deaths = iter([True, False, False, False, False])
-    view, stub = _View(), _Stub(lambda cell: ProcessLost("signal 9") if next(deaths) else _finish(cell))
+    view, stub = _View(), _Stub(lambda cell: ProcessLost("signal 9") if next(deaths) else _finish(cell) and None)
     supervise(_request(tmp_path / "once"), stub, view)
     assert stub.taken.count("resnet-n120-s3") == 2
     assert view.notes == ["a worker was lost (signal 9); another one resumes its run"]

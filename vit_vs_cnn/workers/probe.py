@@ -90,9 +90,7 @@ def fit_head(prepared: PreparedRun, console: Console) -> FittedNetwork:
         precision="32-true",
         planned_steps=steps,
     )
-    return FittedNetwork(
-        network, normalise, cost, classifier, run.name, cached_predict=cache.predict, penalty=fitted.penalty
-    )
+    return FittedNetwork(network, cache.predict, cost, penalty=fitted.penalty)
 
 
 @dataclass(frozen=True, eq=False)
