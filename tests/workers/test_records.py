@@ -26,7 +26,6 @@ from vit_vs_cnn.runs.status import read_status
 from vit_vs_cnn.training.checkpoints import read_checkpoint
 from vit_vs_cnn.training.metrics_csv import MetricsCsv, read_rows
 from vit_vs_cnn.workers import fit, run
-from vit_vs_cnn.workers.trainer import trainer_arguments
 
 SHORT = {"budget": {"steps": 2}, "batch_size": 14}
 STOPPING = {
@@ -79,29 +78,6 @@ def test_a_run_that_stopped_early_and_was_killed_behind_it_is_not_trained_on(sto
 
 
 @pytest.mark.parametrize(
-    ("trainer", "decides"),
-    [
-        ({"callbacks": {"class_path": "LearningRateMonitor"}}, False),
-        ({"callbacks": ["lightning.pytorch.callbacks.ModelCheckpoint"]}, False),
-        ({"callbacks": [{"class_path": "LearningRateMonitor"}, STOPPING]}, True),
-        ({"callbacks": {"class_path": "StochasticWeightAveraging", "init_args": {"swa_lrs": 0.01}}}, True),
-        ({"strategy": "ddp"}, False),
-        ({"strategy": "deepspeed_stage_2"}, True),
-        ({"plugins": {"class_path": "lightning.pytorch.plugins.environments.SLURMEnvironment"}}, False),
-        ({"plugins": {"class_path": "lightning.pytorch.plugins.DoublePrecision"}}, True),
-    ],
-)
-def test_what_can_change_training_is_part_of_a_cells_identity(tmp_path, trainer, decides):
-    def identity(more: dict[str, Any]) -> dict[str, Any]:
-        experiment = experiment_from_dict(_resnet(tmp_path, trainer=more))
-        return experiment.run_settings("resnet", 120, 3, fingerprint="f")["trainer"]
-
-    assert (identity(trainer) != identity({})) is decides
-    if decides:  # a short name and a full one are the same class
-        assert all("." in str(spec) or "strategy" in trainer for spec in identity(trainer).values())
-
-
-@pytest.mark.parametrize(
     "how", [{"execution": {"validation_interval": 2}}, {"trainer": {"limit_val_batches": 1}}], ids=["interval", "share"]
 )
 def test_how_runs_are_validated_is_part_of_the_identity_where_callbacks_act_by_it(tmp_path, how):
@@ -111,16 +87,6 @@ def test_how_runs_are_validated_is_part_of_the_identity_where_callbacks_act_by_i
 
     assert identity(how, callbacks=STOPPING) != identity({}, callbacks=STOPPING)
     assert identity(how) == identity({})
-
-
-def test_passive_callbacks_leave_the_identity_as_it_is(tmp_path):
-    watcher = {"class_path": "tests.workers.killer.KillAtStep", "init_args": {"step": 99, "hook": "none"}}
-    watched = experiment_from_dict(_resnet(tmp_path, execution={"passive_callbacks": [watcher]}))
-    assert len(trainer_arguments(watched)["callbacks"]) == 1
-    plain = experiment_from_dict(_resnet(tmp_path))
-    assert plain.run_settings("resnet", 120, 3, fingerprint="f") == watched.run_settings(
-        "resnet", 120, 3, fingerprint="f"
-    )
 
 
 def _damage(path: Path, kind: str) -> None:

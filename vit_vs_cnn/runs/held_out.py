@@ -227,8 +227,7 @@ def read_held_out(path: Path, network: nn.Module) -> HeldOut:
 
     Values of other weights, such as for a checkpoint in the middle of a run, and unreadable ones are left out.
     """
-    weights, values = hash_weights(network), {}
-    folder = path.parent
+    weights, values, folder = hash_weights(network), {}, path.parent
     if path.suffix == ".ckpt":
         folder = folder.parent if folder.name == "checkpoints" else folder
         with contextlib.suppress(DamagedFile):

@@ -54,6 +54,11 @@ class PretrainedWeights:
     crop_pct: float = 1.0
     training_hashes: TrainingImageHashes = UNKNOWN_TRAINING_IMAGES
 
+    @property
+    def moments(self) -> tuple[list[float], list[float]] | None:
+        """Mean and deviation of each channel; None if unknown."""
+        return None if self.mean is None or self.std is None else (self.mean, self.std)
+
     @cached_property
     def identity(self) -> dict[str, Any]:
         """Part of the identity of a run: hash of the weights, and preprocessing of the images."""

@@ -26,7 +26,7 @@ from vit_vs_cnn.models.input_wrappers import unwrap
 from vit_vs_cnn.models.presets import TIMM_PREFIX
 from vit_vs_cnn.runs.evaluation import MIN_VALIDATION_IMAGES, predict
 from vit_vs_cnn.runs.experiment_data import ExperimentData
-from vit_vs_cnn.runs.experiment_folder import read_finished_results, read_run_names
+from vit_vs_cnn.runs.experiment_folder import read_finished_results
 from vit_vs_cnn.runs.held_out import MAX_FALSE_ALARM_RATE, HeldOut, read_held_out
 from vit_vs_cnn.runs.networks import (
     UNKNOWN_TRAINING_IMAGES,
@@ -172,7 +172,6 @@ class TrainedNetwork:
 
     Arguments:
         path: file of the network; the name of a timm model if there is no file.
-        step: optimizer step of the checkpoint; None for a converted or exported network.
         origin: the run that trained it; None if no run of this package did.
     """
 
@@ -181,21 +180,9 @@ class TrainedNetwork:
     network: nn.Module
     about: CheckpointInfo
     resize: Resize = "crop"
-    step: int | None = None
     origin: Run | None = None
     training_hashes: TrainingImageHashes = UNKNOWN_TRAINING_IMAGES
     warnings: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        """Set the ``pretrained_cfg`` of the network, which ``timm.data.resolve_data_config`` reads."""
-        modes = {"crop": "center", "squash": "squash", "pad": "border"}
-        config = {"input_size": self.image_shape, "mean": tuple(self.about.mean), "std": tuple(self.about.std)}
-        config |= {"interpolation": "bicubic", "crop_pct": 1.0, "crop_mode": modes[self.resize]}
-        network: Any = self.network
-        if hasattr(network, "data_config"):
-            network.data_config = config
-        else:
-            network.pretrained_cfg = {**(getattr(network, "pretrained_cfg", None) or {}), **config}
 
     def __fspath__(self) -> str:
         """Path of the file, so that a network can be given where a path is expected."""
@@ -303,11 +290,7 @@ class TrainedNetwork:
         return ImagePredictions(names, self.class_names, all_probabilities, all_scores, errors, self.held_out, top)
 
     def decode_images(self, images: list[InputImage]) -> UInt8[Tensor, "count channels rows cols"]:
-        """Images as bytes in the shape of the input.
-
-        Raises:
-            InputError: an image that cannot be read or brought to that shape.
-        """
+        """Images as bytes in the shape of the input. Raises InputError: an image that cannot be read."""
         return torch.stack([image.decode(self.image_shape, self.resize) for image in images])
 
     def pool(self, root: Path | None = None) -> ExperimentData:
@@ -405,7 +388,7 @@ def _open_run(path: Path, trust: bool | str) -> TrainedNetwork:
     contents, location = read_checkpoint(checkpoint), f"checkpoint {checkpoint}"
     about = read_checkpoint_info(contents, checkpoint)
     network = rebuild_network(about, contents["state_dict"], location, trust=trust)
-    metadata, step = contents["vit_vs_cnn"], contents.get("global_step")
+    metadata = contents["vit_vs_cnn"]
     if "origin" not in metadata:
         raise InputError(f"{location} does not name its run")
     run = run_from_dict(metadata["origin"], location=location, trusted=trust is True)
@@ -417,22 +400,19 @@ def _open_run(path: Path, trust: bool | str) -> TrainedNetwork:
         network=network,
         about=about,
         resize=resize.get(data.kind, data.own.resize),
-        step=step if isinstance(step, int) else None,
         origin=run,
         training_hashes=read_training_hashes(metadata),
     )
 
 
 def _choose_run(experiment: Path, contender: str | None) -> Path:
-    """Folder of a contender's finished run with the largest training size, the longest budget and the first seed."""
-    results = read_finished_results(experiment)
+    """Folder of a contender's finished run with the longest budget, the largest training size and the first seed."""
+    results = read_finished_results(experiment, longest=True)
     names = list(dict.fromkeys(result.contender for result in results.values()))
     if contender is None and len(names) > 1:
         options = " or ".join(f"--contender {name}" for name in names)
         raise InputError(f"{experiment} has several contenders; name one ({options}), or the folder of a run")
-    name = names[0] if contender is None else contender
-    runs = {folder: result for folder, result in results.items() if result.contender == name}
+    runs = [folder for folder, result in results.items() if result.contender == (contender or names[0])]
     if not runs:
-        raise InputError(f"{experiment} has no finished run of contender {name!r}; there are {', '.join(names)}")
-    budgets = {name: budget.amounts[0] if budget else 0 for name, budget in read_run_names(experiment).items()}
-    return min(runs, key=lambda folder: (-runs[folder].train_size, -budgets[folder.name], runs[folder].seed))
+        raise InputError(f"{experiment} has no finished run of contender {contender!r}; there are {', '.join(names)}")
+    return min(runs, key=lambda folder: (-results[folder].train_size, results[folder].seed))

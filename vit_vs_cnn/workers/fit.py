@@ -125,7 +125,7 @@ def fit(prepared: PreparedRun, services: Sequence[Logger], console: Console) -> 
         accumulate=experiment.trainer.get("accumulate_grad_batches", 1),
         seed=derive_seed(run.seed, "batches"),
         channels_last=is_channels_last,
-        normalisation=prepared.normalisation,
+        normalisation=prepared.pretrained and prepared.pretrained.moments,
         transform=make_transform(experiment.augmentation(recipe), trust=experiment.trusted),
     )
     module = Classifier(
