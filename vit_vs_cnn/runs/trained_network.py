@@ -4,7 +4,7 @@ import os
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +29,7 @@ from vit_vs_cnn.runs.experiment_data import ExperimentData
 from vit_vs_cnn.runs.experiment_folder import read_finished_results
 from vit_vs_cnn.runs.held_out import MAX_FALSE_ALARM_RATE, HeldOut, read_held_out
 from vit_vs_cnn.runs.networks import (
+    CHECKPOINT_KEY_TRAINING_HASHES,
     UNKNOWN_TRAINING_IMAGES,
     TrainingImageHashes,
     build_network,
@@ -202,6 +203,12 @@ class TrainedNetwork:
     def image_shape(self) -> tuple[int, int, int]:
         """Channels, rows and columns of the input."""
         return self.about.image_shape
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """Plain values for a file of this network or of one that is made from it. Raises InputError: as ``cell``."""
+        hashes = self.training_hashes.to_dict()
+        return {**asdict(self.about), "origin": self.cell.to_dict(), CHECKPOINT_KEY_TRAINING_HASHES: hashes}
 
     @property
     def cell(self) -> Run:
