@@ -141,9 +141,9 @@ def test_what_was_compiled_from_a_run_stands_beside_it_under_a_name_of_its_own(e
     runs = open_networks([trained.path, path])
     assert [run.name for run in runs] == ["resnet-n60-s3", "resnet-n60-s3 (attention)"]
     assert select_methods(runs[1]) == ["grad_cam"]
-    folders = [default_folder(path, run.path) for run in runs]
+    folders = [default_folder(path, run) for run in runs]
     assert folders == [trained.path.parents[1] / "inspection", tmp_path / "inspection"]
-    assert default_folder(experiment, trained.path) == experiment / "report" / "inspection"
+    assert default_folder(experiment, trained) == experiment / "report" / "inspection"
 
 
 @pytest.mark.parametrize("options", [{"num_heads": 4}, {"num_heads": 9, "head_dim": 2}])

@@ -230,7 +230,6 @@ def test_nothing_in_a_file_says_where_to_write_or_what_to_fetch(trained, tmp_pat
     experiment |= {"output": str(elsewhere)}
     experiment["data"]["cifar"] |= {"download": True, "mirror": f"file://{tmp_path}"}
     experiment["data"]["folder"] |= {"cache": str(elsewhere / "cache")}
-    contents["vit_vs_cnn"]["model"] |= {"pretrained": True, "checkpoint_path": str(tmp_path / "other.pth")}
     (tmp_path / "here").mkdir()
     torch.save(contents, tmp_path / "here" / "changed.ckpt")
     trained = open_network(tmp_path / "here" / "changed.ckpt")
@@ -248,10 +247,14 @@ def test_nothing_in_a_file_says_where_to_write_or_what_to_fetch(trained, tmp_pat
         ({"image_shape": [0, 32, 32]}, "image_shape"),
         ({"image_shape": "abc"}, "image_shape"),
         ({"class_names": []}, "class_names"),
+        ({"class_names": ["a", "b"]}, "does not fit its own model"),
+        ({"model": {"name": "vit_giga"}}, "there is no model"),
+        ({"image_shape": [3, 33, 32]}, "patch_size"),
         ({"class_names": [1] * 10}, "class_names"),
-        ({"std": [0.0, 1.0, 1.0]}, "mean and std"),
-        ({"mean": [float("nan")] * 3}, "not a finite number"),
+        ({"std": [0.0, 1.0, 1.0]}, "mean and std must be"),
+        ({"mean": [float("nan")] * 3}, "mean: expected a number, got NaN"),
         ({"model": {"name": ["vit_nano"]}}, "the name of the model"),
+        ({"model": {"name": "vit_nano", "pretrained": True}}, "pretrained: load pretrained weights"),
         ({"model": {"name": "vit_nano", "depth": 10**6}}, "depth: 1000000 must be at most 2000"),
         ({"model": {"name": "vit_nano", "embed_dim": 2**20, "num_heads": 1}}, "the file contains only"),
         ({"model": {"name": "resnet8", "width": 10**7}}, "the file contains only"),
@@ -280,13 +283,9 @@ def test_a_checkpoint_without_weights_or_description_is_told_from_one(tmp_path, 
 def _altered(contents: dict[str, Any], how: str) -> dict[str, Any]:
     about, state = contents["vit_vs_cnn"], contents["state_dict"]
     match how:
-        case "an image shape of text":
-            about["image_shape"] = ["3", "32", "32"]
         case "a weight of another kind":
             name = next(name for name in state if name.startswith("average.network."))
             state[name] = state[name].to(torch.int64)[..., :1]
-        case "an origin of another shape":
-            about["origin"] = {"experiment": [], "cell": {"contender": 3}}
         case "an unknown contender":
             about["origin"]["cell"]["contender"] = "nobody"
         case "weights of NaN":
@@ -298,7 +297,7 @@ def _altered(contents: dict[str, Any], how: str) -> dict[str, Any]:
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize(
     "how",
-    ["an image shape of text", "a weight of another kind", "an origin of another shape", "an unknown contender"],
+    ["a weight of another kind", "an unknown contender", "weights of NaN"],
 )
 def test_every_command_tells_what_is_wrong_with_an_altered_checkpoint(trained, tmp_path, capsys, command, how):
     contents = _altered(read_checkpoint(trained / "checkpoints" / "last.ckpt"), how)
@@ -308,12 +307,3 @@ def test_every_command_tells_what_is_wrong_with_an_altered_checkpoint(trained, t
     said = capsys.readouterr().err
     assert "Traceback" not in said
     assert "altered.ckpt" in said.splitlines()[-1]
-
-
-@pytest.mark.parametrize("command", ["compare", "inspect", "locality"])
-def test_a_network_that_gives_no_numbers_is_refused(trained, tmp_path, capsys, command):
-    contents = _altered(read_checkpoint(trained / "checkpoints" / "last.ckpt"), "weights of NaN")
-    (tmp_path / "run").mkdir()
-    torch.save(contents, tmp_path / "run" / "altered.ckpt")
-    assert main([command, str(tmp_path / "run" / "altered.ckpt")]) == 2
-    assert "Traceback" not in capsys.readouterr().err

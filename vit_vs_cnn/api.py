@@ -24,7 +24,6 @@ from vit_vs_cnn.console import open_console
 from vit_vs_cnn.errors import InputError, RunsFailed
 from vit_vs_cnn.process import preserve_process_state
 from vit_vs_cnn.strict_yaml import field_values, to_plain
-from vit_vs_cnn.workers import start_early
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -81,7 +80,6 @@ def train(
     overrides = _check_overrides(overrides)
     experiment = _with_images(load_experiment(config, overrides), data)
     _check_early(experiment)
-    start_early(experiment)
     with _progress(quiet):
         from vit_vs_cnn.experiments.runner import run_experiment
         from vit_vs_cnn.experiments.time_plan import plan_for_time
@@ -415,7 +413,7 @@ def inspect(
         if score:
             scored = {"count": score_images, "report_progress": report_progress, **options}
             inspection = inspection_module.score_networks(inspection, _as_tuple(methods), **scored)
-        folder = inspection_module.default_folder(folders[0], first.path) if output is None else Path(output)
+        folder = inspection_module.default_folder(folders[0], first) if output is None else Path(output)
         written = write_inspection_page(inspection, folder, report_progress=report_progress)
     return dataclasses.replace(inspection, written=tuple(written))
 
@@ -457,7 +455,6 @@ def predict(
         from vit_vs_cnn.data.decoding import find_input_files
         from vit_vs_cnn.devices import usable_device
         from vit_vs_cnn.reporting.predictions import check_suffix, write_predictions
-        from vit_vs_cnn.runs.trained_network import ImagePredictions
 
         places = [str(_existing_path(place)) for place in _paths(paths, "predict")]
         if not places:
@@ -470,17 +467,17 @@ def predict(
         network = load(checkpoint, contender or _most_accurate(checkpoint, quiet), trust, classes_from=classes)
         network.network.to(usable_device(device))
         report_progress("predicting: the first images")
-        batches, count = [], 0
-        for batch in network.predict_batches(find_input_files(places), top=top):
-            batches.append(batch)
-            count += len(batch)
-            report_progress(f"predicting: {count:,} images")
-        predictions = ImagePredictions.concatenate(batches, ", ".join(places))
+        files = find_input_files(places)
+        if not files:
+            raise InputError(f"{', '.join(places)}: there are no images")
+        predictions = network.predict_inputs(files, top=top, report_progress=report_progress)
         if output is not None:
             write_predictions(predictions, Path(output))
             predictions = dataclasses.replace(predictions, written=(Path(output),))
     if errors := predictions.errors:
-        message = f"{len(errors):,} of {count:,} images could not be read, the first {predictions.first_error}"
+        message = (
+            f"{len(errors):,} of {len(predictions):,} images could not be read, the first {predictions.first_error}"
+        )
         warnings.warn(message, stacklevel=3)
     return predictions
 

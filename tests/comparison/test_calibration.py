@@ -7,7 +7,7 @@ from scipy import optimize
 from sklearn.metrics import brier_score_loss, log_loss
 from torch.nn import functional as F
 
-from vit_vs_cnn.comparison.compare import calibration_scores, compare_calibration
+from vit_vs_cnn.comparison.compare import calibration_scores
 from vit_vs_cnn.runs.evaluation import fit_temperature, reliability
 
 
@@ -56,20 +56,3 @@ def test_where_all_is_right_or_all_is_wrong_the_temperature_stays_finite():
     logits = torch.eye(5).double()
     assert fit_temperature(logits, torch.arange(5)) == pytest.approx(1e-3)
     assert fit_temperature(logits, (torch.arange(5) + 1) % 5) == pytest.approx(1e3)
-
-
-def test_the_temperature_comes_from_validation_images_alone_and_leaves_every_answer():
-    test, held = _random(seed=1), _random(seed=2, sharp=5.0)
-    before, after = compare_calibration(*test, held)
-    assert (after.temperature, after.fitted_on) == (pytest.approx(fit_temperature(*held)), 1005)
-    scaled = calibration_scores(test[0] / after.temperature, test[1])
-    assert (after.ece, after.nll, after.brier) == (scaled.ece, scaled.nll, scaled.brier)
-    assert before == calibration_scores(*test)
-
-
-def test_of_no_validation_images_or_few_nothing_is_fitted():
-    logits, labels = _random()
-    assert compare_calibration(logits, labels, (logits[:30], labels[:30]))[1].fitted_on == 30
-    for held in (None, (logits[:0], labels[:0]), (logits[:29], labels[:29])):
-        (found,) = compare_calibration(logits, labels, held)
-        assert (found.temperature, found.fitted_on) == (None, 0)

@@ -194,6 +194,15 @@ def _hash(values, **place):
         ("tuning.space", {"optimizer.lr": [0.1]}, False),
         ("tuning.trials", 7, False),
         ("execution.checkpoint_interval", 1, False),
+        ("execution.passive_callbacks", [{"class_path": "tests.workers.killer.CountBatches"}], False),
+        ("trainer.callbacks", {"class_path": "LearningRateMonitor"}, False),
+        ("trainer.callbacks", ["lightning.pytorch.callbacks.ModelCheckpoint"], False),
+        ("trainer.callbacks", {"class_path": "EarlyStopping", "init_args": {"monitor": "val/accuracy"}}, True),
+        ("trainer.callbacks", {"class_path": "StochasticWeightAveraging", "init_args": {"swa_lrs": 0.01}}, True),
+        ("trainer.strategy", "ddp", False),
+        ("trainer.strategy", "deepspeed_stage_2", True),
+        ("trainer.plugins", {"class_path": "lightning.pytorch.plugins.environments.SLURMEnvironment"}, False),
+        ("trainer.plugins", {"class_path": "lightning.pytorch.plugins.DoublePrecision"}, True),
     ],
 )
 def test_what_decides_a_result_and_nothing_else_renames_the_cell(tmp_path, key, value, decides):

@@ -3,7 +3,6 @@
 import pytest
 import torch
 from netcal.metrics import ECE
-from torchmetrics.functional.classification import multiclass_calibration_error
 
 from vit_vs_cnn.runs.evaluation import calibration_error, equal_mass_bins
 
@@ -17,12 +16,6 @@ def _random(count: int = 997):
     generator = torch.Generator().manual_seed(4)
     probabilities = torch.randn(count, 7, generator=generator).double().softmax(1)
     return probabilities, torch.randint(0, 7, (count,), generator=generator)
-
-
-def test_with_one_bin_calibration_error_is_that_of_torchmetrics():
-    probabilities, labels = _random()
-    theirs = multiclass_calibration_error(probabilities, labels, num_classes=7, n_bins=1)
-    assert error_of(probabilities, labels, bins=1) == pytest.approx(float(theirs), abs=1e-6)
 
 
 @pytest.mark.parametrize("count", [15 * 67, 30])
@@ -40,11 +33,3 @@ def test_some_ties_give_the_bins_and_the_error_that_one_finds_by_hand():
     labels = torch.tensor([0, 0, 1, 1, 0, 1, 1])  # right: .9, one of the .5, .8
     by_hand = (4 * abs(0.25 - 0.5) + 1 * abs(0 - 0.7) + 2 * abs(1 - 0.85)) / 7
     assert error_of(probabilities, labels, bins=3) == pytest.approx(by_hand)
-
-
-def test_shuffled_images_have_the_same_error_with_ties_and_without():
-    probabilities, labels = _random()
-    order = torch.randperm(997, generator=torch.Generator().manual_seed(1))
-    for given in (probabilities, (probabilities * 20).round() / 20):
-        one, other = (error_of(given[i], labels[i]) for i in (torch.arange(997), order))
-        assert one == pytest.approx(other, abs=1e-12)

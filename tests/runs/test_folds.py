@@ -21,7 +21,6 @@ from vit_vs_cnn.runs.near_duplicates import find_near_duplicates
 from vit_vs_cnn.runs.record import load_run_predictions
 from vit_vs_cnn.runs.result import RunResult
 from vit_vs_cnn.runs.test_set_log import TestSetLog, summarize_log
-from vit_vs_cnn.runs.trained_network import open_network
 
 CLASSES = {"ant": 31, "bee": 23, "cat": 17}
 SEEDS = (0, 1, 7)
@@ -145,14 +144,6 @@ def test_runs_of_one_seed_share_a_fold_and_all_share_a_fingerprint(trained, phot
     for result in results:
         assert load_run_predictions(trained, result.run)["sample_ids"].tolist() == pool.test(result.seed).sample_ids
         assert RunResult.from_row(result.to_row(), "row") == result
-
-
-def test_no_network_is_scored_on_an_image_that_it_was_trained_or_validated_on(trained, photos):
-    for cell, result in read_finished_results(trained).items():
-        network = open_network(cell)
-        drawn = network.pool().draw(result.train_size, result.seed)
-        scored = {*load_run_predictions(trained, result.run)["sample_ids"].tolist()}
-        assert not scored & _names(drawn.training, drawn.validation)
 
 
 def test_each_fold_has_a_log_and_the_report_counts_all(trained):

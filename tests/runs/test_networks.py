@@ -5,7 +5,6 @@ import json
 import os
 
 import pytest
-import timm
 import torch
 from safetensors import SafetensorError
 
@@ -25,33 +24,11 @@ def test_a_loaded_network_gives_the_logits_of_the_result(trained_once, contender
     (cell,) = trained_once.glob(f"cells/{contender}-*-s3-*")
     loaded = open_network(cell / "checkpoints" / "last.ckpt")
     assert hash_weights(loaded.network) == json.loads((cell / "result.json").read_text())["weights"]
-    config = timm.data.resolve_data_config(model=loaded.network)
-    assert (config["input_size"], config["crop_pct"], config["crop_mode"]) == (loaded.image_shape, 1.0, "center")
-    assert (config["mean"], config["std"]) == (tuple(loaded.about.mean), tuple(loaded.about.std))
     predictions = predict(loaded.network, ExperimentData(tiny_experiment(trained_once).data).test(0), loaded.normalise)
     kept = Predictions.load(cell / "predictions.npz")
     torch.testing.assert_close(predictions.label_log_probability, kept.label_log_probability, atol=1e-6, rtol=1e-5)
     assert torch.equal(predictions.classes, kept.classes)
     assert len(loaded.about.class_names) == predictions.logits.shape[1]
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"class_names": ["a", "b"]}, "does not fit its own model"),
-        ({"model": {"class_path": "os.system"}}, "os.system is not imported without --trust"),
-        ({"model": {"name": "vit_giga"}}, "there is no model"),
-        ({"image_shape": [3, 33, 32]}, "patch_size"),
-        ({"mean": None}, "its network cannot be rebuilt"),
-    ],
-)
-def test_a_checkpoint_that_does_not_fit_is_named(trained_once, tmp_path, change, message):
-    contents = read_checkpoint(next(trained_once.glob("cells/vit-*/checkpoints/last.ckpt")))
-    contents["vit_vs_cnn"] |= change
-    torch.save(contents, tmp_path / "changed.ckpt")
-    with pytest.raises(InputError, match=message) as caught:
-        open_network(tmp_path / "changed.ckpt")
-    assert "changed.ckpt" in str(caught.value)
 
 
 def test_a_checkpoint_of_a_registered_model_opens_where_it_is_registered(trained_once, tmp_path, monkeypatch):
@@ -72,9 +49,8 @@ def test_a_checkpoint_of_a_registered_model_opens_where_it_is_registered(trained
         (lambda value: value.to("meta"), "has no values"),
         (lambda value: value.to(torch.complex64), "has torch.complex64 values"),
         (lambda value: value.to_sparse(), r"has torch.float32 values \(torch.sparse_coo\)"),
-        (lambda value: value.to(torch.int8), r"of another type \(head.weight: torch.int8 for torch.float32\)"),
     ],
-    ids=["meta", "complex", "sparse", "int8"],
+    ids=["meta", "complex", "sparse"],
 )
 def test_weights_without_usable_values_are_refused(trained_once, tmp_path, spoil, says):
     (cell,) = trained_once.glob("cells/resnet-*-s3-*")

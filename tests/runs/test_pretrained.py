@@ -1,7 +1,5 @@
 """Pretrained weights fit as timm and we ourselves would load them, whatever the image size."""
 
-import json
-
 import pytest
 import timm
 import torch
@@ -99,9 +97,9 @@ def test_torchvisions_weights_fit_torchvisions_network():
     assert network.fc.weight.shape == (7, 512)
 
 
-def test_what_does_not_fit_is_counted_and_named():
+def test_what_does_not_fit_is_named():
     given, network = ResNet(8, 4, num_classes=5), ResNet(8, 6, num_classes=3)
-    with pytest.raises(InputError, match=r"of \d+ tensors \d+ of another shape \(stem.0.weight: \[4, 3, 3, 3\] for"):
+    with pytest.raises(InputError, match=r"size mismatch for stem.0.weight: .*\[4, 3, 3, 3\]"):
         fit_weights(network, PretrainedWeights("it", "here", given.state_dict()), num_classes=3)
 
 
@@ -219,19 +217,6 @@ def _folder_of(experiment, folder):
         place.mkdir(parents=True, exist_ok=True)
         Image.fromarray(image.permute(1, 2, 0).numpy()).save(place / f"{number}.png")
     return folder
-
-
-def test_which_images_the_weights_of_a_file_have_seen_is_not_known(tmp_path):
-    path = _saved(
-        _drawn(create_model("resnet8", width=4, num_classes=5, image_size=32)), tmp_path / "given.safetensors"
-    )
-    values = tiny_config(tmp_path)
-    values["protocol"]["budget"] = {"steps": 2}
-    values["contenders"] = {"tuned": {**values["contenders"]["resnet"], "weights": {"file": str(path)}}}
-    (result,) = run_quietly(experiment_from_dict(values))
-    assert result.start.start_history_known is False
-    assert result.start.start_source == str(path)
-    assert json.dumps(result.conditions["weights"])
 
 
 def test_timms_weights_without_a_network_are_refused_in_one_line(tmp_path, monkeypatch):

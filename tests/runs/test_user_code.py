@@ -15,7 +15,6 @@ from vit_vs_cnn.models import create_model
 from vit_vs_cnn.runs.evaluation import Predictions
 from vit_vs_cnn.runs.networks import build_network
 from vit_vs_cnn.runs.result import read_result
-from vit_vs_cnn.runs.trained_network import open_network
 from vit_vs_cnn.runs.user_code import make_object, make_transform
 from vit_vs_cnn.training.classifier import Classifier, balanced_weights
 from vit_vs_cnn.training.optimization import Optimizer
@@ -144,13 +143,6 @@ def test_a_loss_an_optimizer_and_metrics_of_ones_own_train_and_are_recorded(trai
     assert mine["loss"] == {"class_path": f"{OWN}.Focal", "init_args": {"gamma": 1.5}}
     assert mine["optimizer"]["name"] == f"{OWN}.SignDescent"
     assert "metrics" not in mine
-
-
-def test_a_trusted_network_of_ones_own_predicts(trained):
-    cell, _ = trained
-    answers = open_network(cell, trust=True).predict(torch.zeros(2, 3, 32, 32, dtype=torch.uint8))
-    assert len(answers) == 2
-    assert open_network(cell, trust=True).cell.recipe.optimizer.is_custom
 
 
 @pytest.mark.parametrize(

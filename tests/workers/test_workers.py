@@ -25,7 +25,7 @@ from vit_vs_cnn.files import write_text
 from vit_vs_cnn.runs.experiment_data import ExperimentData
 from vit_vs_cnn.runs.experiment_folder import FailureKind, read_failure
 from vit_vs_cnn.runs.preparation import grid
-from vit_vs_cnn.runs.result import read_result
+from vit_vs_cnn.runs.result import RunState, read_result
 from vit_vs_cnn.runs.run import Run
 from vit_vs_cnn.runs.status import LiveStatus
 from vit_vs_cnn.workers import supervisor
@@ -177,11 +177,8 @@ def test_a_ray_cluster_that_does_not_start_is_waited_for_until_a_limit(monkeypat
     never.set()
     assert "Waiting for a Ray cluster on this machine, for 0.1 s at most" in told.getvalue()
     supervisor._connect(_Ray(lambda: None), "local", Console(quiet=True))
-    for error, raised in ((ConnectionError, InputError), (KeyError, KeyError)):
-        with pytest.raises(raised):
-            supervisor._connect(
-                _Ray(lambda error=error: (_ for _ in ()).throw(error("nobody"))), "auto", Console(quiet=True)
-            )
+    with pytest.raises(InputError, match="executor.address auto: no connection to the Ray cluster at auto: nobody"):
+        supervisor._connect(_Ray(lambda: (_ for _ in ()).throw(ConnectionError("nobody"))), "auto", Console(quiet=True))
 
 
 class _Stub(LocalProcesses):
@@ -234,10 +231,11 @@ def _finish(cell):
     place = {"contender": cell.contender, "train_size": cell.train_size, "seed": cell.seed, "run": cell.folder.name}
     cell.folder.mkdir(parents=True, exist_ok=True)
     cell.write_result(make_result(**place))
+    return RunState.FINISHED
 
 
 def test_each_run_but_the_last_is_followed_by_the_progress_of_the_experiment(tmp_path, monkeypatch):
-    monkeypatch.setattr("vit_vs_cnn.workers.supervisor._take", lambda run, *_: _finish(run) is None)
+    monkeypatch.setattr("vit_vs_cnn.workers.supervisor._take", lambda run, *_: _finish(run))
     request, output = _request(tmp_path), io.StringIO()
     take_runs(request, ExperimentData(request.runs[0].experiment.data), console=Console(file=output))
     assert [line.split(", about")[0] for line in output.getvalue().splitlines()] == [
@@ -249,7 +247,7 @@ def test_each_run_but_the_last_is_followed_by_the_progress_of_the_experiment(tmp
 
 def test_a_lost_worker_is_replaced_and_workers_that_only_die_end_the_run(tmp_path):
     deaths = iter([True, False, False, False, False])
-    view, stub = _View(), _Stub(lambda cell: ProcessLost("signal 9") if next(deaths) else _finish(cell))
+    view, stub = _View(), _Stub(lambda cell: ProcessLost("signal 9") if next(deaths) else _finish(cell) and None)
     supervise(_request(tmp_path / "once"), stub, view)
     assert stub.taken.count("resnet-n120-s3") == 2
     assert view.notes == ["a worker was lost (signal 9); another one resumes its run"]

@@ -31,9 +31,7 @@ from vit_vs_cnn.files import CommandResult
 from vit_vs_cnn.models.cost import count_macs, count_parameters
 from vit_vs_cnn.regimes.answer import describe_comparison
 from vit_vs_cnn.runs.evaluation import (
-    MIN_VALIDATION_IMAGES,
     calibration_error,
-    fit_temperature,
     hash_weights,
     predict,
     reliability,
@@ -273,16 +271,18 @@ def _describe_networks(
 
 
 def _calibration(entry: TestedEntry, report_progress: Callable[[str], None]) -> list[CalibrationScores]:
-    """Calibration from the logits of the test, which are computed again if they were not saved."""
+    """Scores on test images without a temperature, and with the temperature of the network's run if it has one.
+
+    The logits of the test are computed again if they were not saved.
+    """
     report_progress(f"calibration: {entry.name}")
-    predictions, trained = entry.predictions, entry.trained
+    predictions, trained, held_out = entry.predictions, entry.trained, entry.trained.held_out
     if predictions.computed_logits is None:
         predictions = predict(trained.network, entry.test, trained.normalise, what=entry.name)
-    held_out = None
-    if entry.validation is not None:
-        validation = predict(trained.network, entry.validation, trained.normalise, what=entry.name)
-        held_out = validation.logits, validation.labels
-    return compare_calibration(predictions.logits, predictions.labels, held_out)
+    scores = [calibration_scores(predictions.logits, predictions.labels)]
+    if held_out.temperature is None:
+        return scores
+    return [*scores, calibration_scores(predictions.logits, predictions.labels, held_out.temperature, held_out.images)]
 
 
 def calibration_scores(
@@ -302,24 +302,6 @@ def calibration_scores(
     brier = float((probabilities - truth).square().sum(1).mean())
     ece, bins = calibration_error(confidence, right), reliability(confidence, right)
     return CalibrationScores(ece, nll, brier, *bins, temperature, fitted_on)
-
-
-def compare_calibration(
-    logits: Float[Tensor, "count classes"],
-    labels: Int64[Tensor, "count"],
-    held_out: tuple[Float[Tensor, "held classes"], Int64[Tensor, "held"]] | None = None,
-) -> list[CalibrationScores]:
-    """Scores on test images without a temperature, and with one that is fitted on validation images alone.
-
-    Fewer validation images than ``MIN_VALIDATION_IMAGES`` fit no temperature, so there is one score only.
-
-    Arguments:
-        held_out: logits and labels of images that were neither trained nor tested on.
-    """
-    scores = [calibration_scores(logits, labels)]
-    if held_out is None or len(held_out[1]) < MIN_VALIDATION_IMAGES:
-        return scores
-    return [*scores, calibration_scores(logits, labels, fit_temperature(*held_out), len(held_out[1]))]
 
 
 def _corruptions(

@@ -34,7 +34,6 @@ class ComparisonEntry:
         seed: of its subset and its initialization; None if not known.
         subset: hash of its training images; None if not known.
         config: settings that decide the result, as plain values.
-        validation: images for neither training nor testing, or None.
         stored: file with the predictions of its first test, or None.
         objection: reason in the test-set log against a conclusion, or None.
     """
@@ -47,7 +46,6 @@ class ComparisonEntry:
     subset: str | None = None
     config: dict[str, Any] = field(default_factory=dict)
     result: RunResult | None = None
-    validation: LabelledImages | None = None
     stored: Path | None = None
     objection: Obstacle | None = None
 
@@ -193,16 +191,7 @@ def load_entries(
         if network.name in groups:
             raise InputError(f"{path}: {network.name} is the name of another row; give it another (LABEL={path})")
         groups.add(network.name)
-        validation = data.pool(first).draw(first.cell.train_size, first.cell.seed).validation
-        entries.append(
-            ComparisonEntry(
-                trained=network,
-                group=network.name,
-                test=test,
-                log=data.log(first),
-                validation=validation if len(validation) else None,
-            )
-        )
+        entries.append(ComparisonEntry(trained=network, group=network.name, test=test, log=data.log(first)))
     _check_distinct(entries)
     for entry in entries:
         entry.trained.network.to(device)
@@ -383,7 +372,7 @@ def _entry_of_run(trained: TrainedNetwork, names: tuple[str, str], data: _TestIm
     cell, pool = trained.cell, data.pool(trained)
     is_in_its_folder = folder.name == cell.folder.name and (folder / "result.json").exists()
     result = read_result(folder / "result.json") if is_in_its_folder else None
-    subset, test_hashes = pool.draw(cell.train_size, cell.seed), pool.test_hashes(cell.seed)
+    test_hashes = pool.test_hashes(cell.seed)
     if leaked := trained.training_hashes.count_in(test_hashes, except_for=pool.trainable_hashes(cell.seed)):
         raise InputError(
             f"{path} was trained on {leaked:,} of the {len(test_hashes):,} test images: it is not compared"
@@ -408,9 +397,8 @@ def _entry_of_run(trained: TrainedNetwork, names: tuple[str, str], data: _TestIm
         log=data.log(trained),
         objection=objection,
         seed=cell.seed,
-        subset=subset.subset_hash,
+        subset=pool.draw(cell.train_size, cell.seed).subset_hash,
         config=cell.settings,
         result=result,
-        validation=subset.validation if len(subset.validation) else None,
         stored=folder / "predictions.npz" if result else None,
     )

@@ -4,7 +4,7 @@ import copy
 import json
 import warnings
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,6 @@ from vit_vs_cnn.models.timm_conversion import convert_to_timm
 from vit_vs_cnn.models.vit import VisionTransformer
 from vit_vs_cnn.runs.evaluation import hash_weights
 from vit_vs_cnn.runs.held_out import OUT_OF_DISTRIBUTION_FILE
-from vit_vs_cnn.runs.networks import CHECKPOINT_KEY_TRAINING_HASHES
 from vit_vs_cnn.runs.trained_network import TrainedNetwork
 
 #: Largest difference of the logits of a file, relative to the largest logit or 1: rounding errors of float32.
@@ -66,12 +65,7 @@ def _write(trained: TrainedNetwork, formats: list[str], folder: Path) -> list[Ex
     images = torch.rand(CHECKED_IMAGES, *about.image_shape, generator=generator)
     with torch.no_grad():
         expected = normalized(images)
-    config = {
-        **asdict(about),
-        "origin": trained.cell.to_dict(),
-        CHECKPOINT_KEY_TRAINING_HASHES: trained.training_hashes.to_dict(),
-        **held_out.to_dict(),
-    }
+    config = trained.metadata | held_out.to_dict()
     (folder / "config.json").write_text(json.dumps({"vit_vs_cnn": config}, indent=1) + "\n", encoding="utf-8")
     if held_out.out_of_distribution is not None:
         held_out.out_of_distribution.save(folder / OUT_OF_DISTRIBUTION_FILE, of=hash_weights(network))

@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.models.cost import count_macs, count_parameters
 from vit_vs_cnn.models.presets import ATTENTION_PREFIX
 from vit_vs_cnn.runs.evaluation import hash_weights, predict
-from vit_vs_cnn.runs.networks import CHECKPOINT_KEY_TRAINING_HASHES, build_network, start_from
+from vit_vs_cnn.runs.networks import build_network, start_from
 from vit_vs_cnn.runs.trained_network import TrainedNetwork
 from vit_vs_cnn.training.checkpoints import write_checkpoint
 
@@ -99,11 +99,10 @@ def convert_to_attention(
     errors = None
     if options.get("num_heads") is not None and training is not None:
         errors = _fit_to_outputs(converted, trained, training)
-    origin = {"origin": trained.cell.to_dict(), CHECKPOINT_KEY_TRAINING_HASHES: trained.training_hashes.to_dict()}
-    origin |= {"converted_from": hash_weights(trained.network)}
+    metadata = trained.metadata | {"model": model, "converted_from": hash_weights(trained.network)}
     normalise = trained.normalise
     before, after = (predict(network, images, normalise).logits for network in (trained.network, converted))
-    write_checkpoint(output, {**asdict(trained.about), **origin, "model": model}, converted)
+    write_checkpoint(output, metadata, converted)
     return AttentionConversion(
         path=output,
         images=len(images),

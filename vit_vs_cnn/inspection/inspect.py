@@ -28,7 +28,7 @@ from vit_vs_cnn.inspection.map_scores import adjust_scores, random_maps, score_m
 from vit_vs_cnn.inspection.saliency import SaliencyMethod, get_method, list_methods, saliency_maps
 from vit_vs_cnn.runs.evaluation import check_finite
 from vit_vs_cnn.runs.experiment_folder import read_finished_results
-from vit_vs_cnn.runs.trained_network import UNKNOWN, TrainedNetwork, open_network, run_folder
+from vit_vs_cnn.runs.trained_network import UNKNOWN, TrainedNetwork, open_network
 from vit_vs_cnn.strict_yaml import frame_records
 
 #: Methods if none is named: with attention, of a CNN, and of a network without feature maps.
@@ -286,11 +286,11 @@ def score_networks(
     return replace(inspection, scores=adjust_scores(pandas.concat(frames, ignore_index=True)), skipped=skipped)
 
 
-def default_folder(path: Path, checkpoint: Path) -> Path:
+def default_folder(path: Path, trained: TrainedNetwork) -> Path:
     """Folder of the page: in the experiment's report, in the run's folder, or next to a checkpoint elsewhere."""
     if (path / "grid.json").exists():
         return path / "report" / "inspection"
-    return run_folder(checkpoint) / "inspection"
+    return trained.folder / "inspection"
 
 
 def find_error(trained: TrainedNetwork, method: str) -> str | None:

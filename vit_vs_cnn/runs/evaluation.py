@@ -218,14 +218,13 @@ def evaluate_once(
         TrainingDiverged: a logit is not a finite number. Then nothing is saved or entered.
     """
     key = f"{weights} {test.fingerprint()}"
-    saved = None if path is None else Predictions.load_matching(path, key)
-    if saved is not None and (entry := log.find(weights=weights, label=label, run=run)) is not None:
-        return saved, entry
-    predictions = saved
+    predictions = None if path is None else Predictions.load_matching(path, key)
     if predictions is None:
-        predictions = computed = predict_images(test)
+        predictions = predict_images(test)
         if path is not None:
-            computed.save(path, of=key)
+            predictions.save(path, of=key)
+    elif (entry := log.find(weights=weights, label=label, run=run)) is not None:
+        return predictions, entry
     return predictions, log.record(weights=weights, accuracy=predictions.accuracy, label=label, run=run)
 
 

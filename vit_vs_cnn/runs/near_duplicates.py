@@ -8,15 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from jaxtyping import Bool
+from jaxtyping import Bool, Int64
 from torch import Tensor
 
-from vit_vs_cnn.data.near_duplicates import (
-    ALGORITHM_VERSION,
-    DuplicatePairs,
-    near_duplicate_pairs,
-    resize_for_comparison,
-)
+from vit_vs_cnn.data.near_duplicates import ALGORITHM_VERSION, near_duplicate_pairs, resize_for_comparison
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.files import write_text
 from vit_vs_cnn.runs.experiment_data import ExperimentData, open_experiment_data
@@ -48,15 +43,6 @@ class NearDuplicates:
     method: int
     pairs: list[PairRow]
 
-    def covers(self, results: Sequence[RunResult]) -> bool:
-        """True if the search included the images and all subsets of these results."""
-        fingerprints = {result.data.fingerprint for result in results}
-        return (
-            self.method == ALGORITHM_VERSION
-            and fingerprints == {self.fingerprint}
-            and {_subset_name(result) for result in results} <= self.by_subset.keys()
-        )
-
     def clean(self, result: RunResult) -> Bool[np.ndarray, "test_images"]:
         """Mask of the test images of a run without a near-duplicate in its subset."""
         mask = np.ones(result.scores.scored_images, dtype=bool)
@@ -79,26 +65,27 @@ def find_near_duplicates(
     pool = open_experiment_data(folder, results[0].data) if pool is None else pool
     by_subset: dict[str, list[int]] = {}
     pair_rows: list[PairRow] = []
-    test_images = 0
     by_test_set: dict[str | None, list[RunResult]] = {}
     for result in results:
         by_test_set.setdefault(result.test_set, []).append(result)
     for group in by_test_set.values():
-        test, subsets = pool.test(group[0].seed), _subsets(pool, group)
+        test, subsets = pool.test(group[0].seed), {_subset_name(result): _subset(pool, result) for result in group}
         used = torch.cat(list(subsets.values())).unique()
         parts = (test, pool.images.subset(used))
-        queries, others = (resize_for_comparison(p.batches()) if p.is_large else p.images for p in parts)
-        near = near_duplicate_pairs(queries, others)
-        pairs = DuplicatePairs(near.test, used[near.train], near.similarity)
+        near = near_duplicate_pairs(*(resize_for_comparison(p.batches()) if p.is_large else p.images for p in parts))
+        train = used[near.train]
         for name, indices in subsets.items():
-            by_subset[name] = pairs.test[torch.isin(pairs.train, indices)].unique().tolist()
-        for first, second, similarity in zip(*map(Tensor.tolist, vars(pairs).values()), strict=True):
+            by_subset[name] = near.test[torch.isin(train, indices)].unique().tolist()
+        for first, second, similarity in zip(near.test.tolist(), train.tolist(), near.similarity.tolist(), strict=True):
             names = str(test.sample_ids[first]), str(pool.images.sample_ids[second])
             classes = [test.class_names[int(part.labels[row])] for part, row in ((test, first), (pool.images, second))]
             pair_rows.append((*names, round(float(similarity), 3), classes[0], classes[1]))
-        test_images = max(test_images, len(test))
     near_duplicates = NearDuplicates(
-        pool.fingerprint, test_images, dict(sorted(by_subset.items())), ALGORITHM_VERSION, pair_rows
+        fingerprint=pool.fingerprint,
+        test_images=max(len(pool.test(group[0].seed)) for group in by_test_set.values()),
+        by_subset=dict(sorted(by_subset.items())),
+        method=ALGORITHM_VERSION,
+        pairs=pair_rows,
     )
     with contextlib.suppress(OSError):  # a read-only disk
         write_text(folder / FILE_NAME, json.dumps(asdict(near_duplicates)) + "\n")
@@ -115,13 +102,16 @@ def reason_not_searched(results: Sequence[RunResult]) -> str | None:
 
 
 def read_near_duplicates(folder: Path, results: Sequence[RunResult]) -> NearDuplicates | None:
-    """Stored result of an earlier search for these results, or None."""
+    """Stored result of an earlier search for these images and all these subsets, or None."""
     try:
         values = json.loads((folder / FILE_NAME).read_text(encoding="utf-8"))
         stored = NearDuplicates(**values | {"pairs": [tuple(pair) for pair in values["pairs"]]})
     except (OSError, ValueError, TypeError, KeyError):
         return None
-    return stored if stored.covers(results) else None
+    is_same = stored.method == ALGORITHM_VERSION and {result.data.fingerprint for result in results} == {
+        stored.fingerprint
+    }
+    return stored if is_same and {_subset_name(result) for result in results} <= stored.by_subset.keys() else None
 
 
 def _subset_name(result: RunResult) -> str:
@@ -130,16 +120,11 @@ def _subset_name(result: RunResult) -> str:
     return subset if fold is None else fold_name(subset, fold)
 
 
-def _subsets(pool: ExperimentData, results: Sequence[RunResult]) -> dict[str, torch.Tensor]:
-    """Indices of the images that runs used, by the name of their subset.
-
-    Raises:
-        InputError: a subset differs from the recorded one.
-    """
-    subsets: dict[str, torch.Tensor] = {}
-    for (size, seed, subset), result in sorted({(r.train_size, r.seed, r.data.subset): r for r in results}.items()):
-        images = pool.draw(size, seed)
-        if images.subset_hash != subset:
-            raise InputError(f"the runs were trained on another subset of {size} images with seed {seed}")
-        subsets[_subset_name(result)] = images.places
-    return subsets
+def _subset(pool: ExperimentData, result: RunResult) -> Int64[Tensor, "used"]:
+    """Indices of the images that a run used. Raises InputError: they differ from the recorded ones."""
+    images = pool.draw(result.train_size, result.seed)
+    if images.subset_hash != result.data.subset:
+        raise InputError(
+            f"the runs were trained on another subset of {result.train_size} images with seed {result.seed}"
+        )
+    return images.places

@@ -3,7 +3,6 @@
 import base64
 import binascii
 import math
-import os
 import pickle
 import sys
 from collections.abc import Callable, Collection, Mapping
@@ -14,7 +13,6 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import UInt64
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from vit_vs_cnn.attention.arguments import as_rows_and_cols
@@ -26,7 +24,7 @@ from vit_vs_cnn.models.cost import run_on_meta_device
 from vit_vs_cnn.models.input_wrappers import PermutedInput, ResizedInput, unwrap
 from vit_vs_cnn.models.presets import ATTENTION_PREFIX, PRESETS
 from vit_vs_cnn.runs.user_code import make_object
-from vit_vs_cnn.training.checkpoints import DOWNLOAD_OPTIONS, CheckpointInfo, read_checkpoint_info
+from vit_vs_cnn.training.checkpoints import CheckpointInfo
 from vit_vs_cnn.typed_values import convert, list_settings, refuse_unknown
 
 #: Largest number of layers.
@@ -35,8 +33,8 @@ MAX_LAYERS = 2000
 SMALL_NUMBER = 256
 #: Options that follow from the data set.
 GIVEN_BY_THE_DATA = {"image_size", "in_channels", "num_classes"}
-#: Keys under which programs store the weights of a network in a checkpoint.
-NESTED_KEYS = ("state_dict", "model", "model_state_dict")
+#: Options of timm's models that read files or download weights.
+DOWNLOAD_OPTIONS = {"pretrained", "pretrained_cfg", "pretrained_cfg_overlay", "checkpoint_path", "cache_dir"}
 #: Options of any model: the size to which images are resized, and the method.
 RESIZE_OPTIONS = {"input_size", "interpolation", "crop_pct"}
 #: Options of any model: side of the permuted blocks of pixels, and seed of the permutation.
@@ -60,7 +58,7 @@ def build_network(
 
     Raises:
         InputError: an unknown name or option, a value that the network refuses, a class without ``trust``, or weights
-            larger than ``max_bytes`` or the memory.
+            larger than ``max_bytes``.
     """
     resizing, permuting = ({k: model[k] for k in model.keys() & names} for names in (RESIZE_OPTIONS, PERMUTE_OPTIONS))
     rest = {name: value for name, value in model.items() if name not in RESIZE_OPTIONS | PERMUTE_OPTIONS}
@@ -109,7 +107,7 @@ def _build_named(model: Mapping[str, Any], shape: dict[str, Any], location: str,
 
 
 def _check_size(name: str, options: dict[str, Any], location: str, max_bytes: float) -> None:
-    """Refuse thousands of layers, and weights larger than ``max_bytes`` or the memory of the machine.
+    """Refuse thousands of layers, and weights larger than ``max_bytes``.
 
     Weights are counted on the meta device, where they need no memory, but only if an option is large or if a file
     describes a model of another package.
@@ -118,8 +116,7 @@ def _check_size(name: str, options: dict[str, Any], location: str, max_bytes: fl
     for option, number in numbers:
         if ("depth" in option or "layers" in option) and number > MAX_LAYERS:
             raise InputError(f"{location}.{option}: {options[option]} must be at most {MAX_LAYERS}")
-    is_known = max_bytes == math.inf or name in PRESETS
-    if is_known and all(number <= SMALL_NUMBER for _, number in numbers):
+    if max_bytes == math.inf or (name in PRESETS and all(number <= SMALL_NUMBER for _, number in numbers)):
         return
     try:
         with torch.device("meta"):
@@ -130,12 +127,6 @@ def _check_size(name: str, options: dict[str, Any], location: str, max_bytes: fl
         raise InputError(
             f"{location}: the model that the file describes has weights of {size / 1e6:,.1f} MB, but the file contains "
             f"only {max_bytes / 1e6:,.1f} MB of weights; the file is damaged or was edited, use another one"
-        )
-    memory = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")) if hasattr(os, "sysconf") else math.inf
-    if size > memory:
-        raise InputError(
-            f"{location}: the weights of the model take {size / 1e9:,.0f} GB, but the machine has "
-            f"{memory / 1e9:,.0f} GB of memory; choose a smaller model"
         )
 
 
@@ -199,57 +190,26 @@ def load_weights(
         without: names of weights that keep their values, such as those of a new head.
 
     Raises:
-        InputError: they do not fit. The message counts the mismatches, and names the first of each kind.
+        InputError: they do not fit. The message begins with ``message``.
     """
-    expected, state = (
-        {name: value for name, value in values.items() if name not in without}
-        for values in (network.state_dict(), weights)
-    )
-    if mismatch := _describe_mismatch(expected, state):
-        raise InputError(f"{message}: {mismatch}")
+    head = {name: value for name, value in network.state_dict().items() if name in without}
     try:
-        network.load_state_dict(state, strict=False)
+        network.load_state_dict({name: value for name, value in weights.items() if name not in without} | head)
     except RuntimeError as error:
         raise InputError(f"{message}: {one_line(error)}") from error
 
 
-def _describe_mismatch(expected: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> str:
-    """Differences in names, shapes and types; empty if all agree."""
-    pairs = {name: (weights[name], expected[name]) for name in expected if name in weights}
-    mismatches = {
-        "missing": [name for name in expected if name not in weights],
-        "unexpected": [name for name in weights if name not in expected],
-        "of another shape": [
-            f"{name}: {list(given.shape)} for {list(own.shape)}"
-            for name, (given, own) in pairs.items()
-            if given.shape != own.shape
-        ],
-        "of another type": [
-            f"{name}: {given.dtype} for {own.dtype}"
-            for name, (given, own) in pairs.items()
-            if given.is_floating_point() != own.is_floating_point()
-        ],
-    }
-    texts = [
-        f"{len(names)} {kind} ({names[0]}{', ...' * (len(names) > 1)})" for kind, names in mismatches.items() if names
-    ]
-    return f"of {len(expected)} tensors {', '.join(texts)}" if texts else ""
-
-
-def network_from_checkpoint(
-    checkpoint: Mapping[str, Any], path: Path, *, trust: bool | str = False
-) -> tuple[nn.Module, CheckpointInfo]:
-    """Build the network of a checkpoint, and read its metadata. No code in the file is executed.
+def rebuild_network(
+    about: CheckpointInfo, state: Mapping[str, Tensor], location: str, *, trust: bool | str = False
+) -> nn.Module:
+    """Rebuild the network of a checkpoint, in evaluation mode. No code in the file is executed.
 
     Arguments:
         trust: whether a user-defined class that the file names may be imported, which runs its code; or which one.
 
     Raises:
-        InputError: a damaged file, or a user-defined class without ``trust``.
+        InputError: weights that do not fit or contain NaN, or a user-defined class without ``trust``.
     """
-    about = read_checkpoint_info(checkpoint, path)
-    location, shape = f"checkpoint {path}", {"num_classes": len(about.class_names), "image_shape": about.image_shape}
-    state = checkpoint["state_dict"]
     prefix = "average.network." if any(name.startswith("average.network.") for name in state) else "network."
     weights = {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
     if names := [name for name, value in weights.items() if value.is_floating_point() and value.isnan().any()]:
@@ -257,10 +217,16 @@ def network_from_checkpoint(
             f"{location}: {len(names)} of {len(weights)} weights contain NaN ({names[0]}), as training diverged; "
             "use another checkpoint"
         )
-    size = float(sum(4 * weight.numel() for weight in weights.values()))
-    network = build_network(about.model, **shape, location=location, trust=trust, max_bytes=size)
+    network = build_network(
+        about.model,
+        num_classes=len(about.class_names),
+        image_shape=about.image_shape,
+        location=location,
+        trust=trust,
+        max_bytes=float(sum(4 * weight.numel() for weight in weights.values())),
+    )
     load_weights(network, weights, message=f"{location} does not fit its own model")
-    return network.eval(), about
+    return network.eval()
 
 
 def convert_for_timm(network: nn.Module, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -291,27 +257,22 @@ def convert_for_timm(network: nn.Module, weights: Mapping[str, Tensor]) -> dict[
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
-    """Read the weights of a .safetensors or .pth file by name, also from the nested mappings of other programs.
+    """Read the weights of a .safetensors or .pth file by name, as timm does: averaged weights if there are some.
 
     Raises:
         InputError: a missing or damaged file, or one with more than tensors and plain values.
     """
+    from timm.models import load_state_dict
+
     try:
-        if path.suffix == ".safetensors":
-            return load_file(path)
-        contents = torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        raise InputError(
-            f"weights {path} were not loaded, as the file contains objects other than tensors and plain values"
-        ) from error
+        weights = load_state_dict(str(path), weights_only=True)
     except Exception as error:  # torch's restricted unpickler raises errors of many types
-        raise InputError(f"weights {path} cannot be read: {one_line(error)}") from error
-    for _ in NESTED_KEYS:  # a limit, as a mapping may contain itself
-        inside = [key for key in NESTED_KEYS if isinstance(contents, dict) and isinstance(contents.get(key), dict)]
-        contents = contents[inside[0]] if inside else contents
-    if not isinstance(contents, dict) or not all(isinstance(value, Tensor) for value in contents.values()):
+        has_code = isinstance(error.__cause__, pickle.UnpicklingError)
+        reason = "it contains objects other than tensors and plain values" if has_code else one_line(error)
+        raise InputError(f"weights {path} cannot be read: {reason}") from error
+    if not all(isinstance(value, Tensor) for value in weights.values()):
         raise InputError(f"weights {path} contains no named tensors")
-    return contents
+    return weights
 
 
 #: Key of the hashes in the metadata of a checkpoint.

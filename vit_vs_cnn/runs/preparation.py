@@ -66,12 +66,6 @@ class PreparedRun:
     start_images: TrainingImageHashes = NO_TRAINING_IMAGES
     scored_images_in_start: int = 0
 
-    @property
-    def normalisation(self) -> tuple[list[float], list[float]] | None:
-        """Mean and deviation of the pretrained weights; None to use those of the training images."""
-        weights = self.pretrained
-        return None if weights is None or weights.mean is None or weights.std is None else (weights.mean, weights.std)
-
 
 def prepare(run: Run, data: ExperimentData) -> PreparedRun:
     """Sample the images of a run, check its start weights, and build its network with these weights.
@@ -148,16 +142,15 @@ def prepare_network(run: Run, images: RunImages) -> PreparedRun:
 
 def check_validation_batches(cell: Run, images: RunImages) -> None:
     """Refuse a share of the validation batches that is less than one batch, as Lightning does in every run."""
-    share = cell.experiment.trainer.get("limit_val_batches")
-    if not isinstance(share, float) or not 0 < share < 1:
+    share, count = cell.experiment.trainer.get("limit_val_batches"), len(images.validation)
+    if not isinstance(share, float) or not 0 < share < 1 or not count:
         return
-    accumulated = cell.experiment.trainer.get("accumulate_grad_batches") or 1
-    protocol, count = cell.experiment.protocol, len(images.validation)
-    batches = math.ceil(count / cell.world_size / max(protocol.batch_size // accumulated, EVALUATION_BATCH))
-    if count and int(batches * share) < 1:
+    batch_size = cell.experiment.protocol.batch_size // (cell.experiment.trainer.get("accumulate_grad_batches") or 1)
+    batches = math.ceil(count / cell.world_size / max(batch_size, EVALUATION_BATCH))
+    if int(batches * share) < 1:
         raise InputError(
-            f"trainer.limit_val_batches: {share} of the validation batches (there {'is' if batches == 1 else 'are'} "
-            f"{batches} with {count:,} images) is less than one; take {1 / batches:.2g} or more, or a whole number"
+            f"trainer.limit_val_batches: {share} of the validation batches (there are {batches}) is less than one; "
+            f"take {1 / batches:.2g} or more, or a whole number"
         )
 
 
@@ -192,18 +185,18 @@ def check_start_overlap(
     weights = read_pretrained(run.experiment, run.contender) or start
     if weights is None:
         return NO_TRAINING_IMAGES, 0
-    is_pretrained = isinstance(weights, PretrainedWeights)
-    setting, name = ("weights", weights.source) if is_pretrained else ("starts_from", weights.name)
-    allowed = 0 if run.recipe.weights is None else run.recipe.weights.max_known_overlap
+    setting, allowed, hint = "starts_from", 0, ""
+    if run.recipe.weights is not None:
+        setting, allowed = "weights", run.recipe.weights.max_known_overlap
+        hint = "; weights.max_known_overlap with that number allows it, and the report contains it"
     uses = {"validated with": (images.validation.hashes(), images.training.hashes())}
     if run.scored_on is ScoredOn.TEST:
         uses["tested on"] = (data.test_hashes(run.seed), data.trainable_hashes(run.seed))
     count = 0
     for use, (scored, own) in uses.items():  # the scored images are the last
         if (count := weights.training_hashes.count_in(scored, except_for=own)) > allowed:
-            hint = f"; weights.max_known_overlap: {count} allows it, and the report contains it"
             raise InputError(
-                f"contenders.{run.contender}.{setting}: the weights of {name} were trained on {count:,} of the "
-                f"{len(scored):,} images that {run.name} is {use}; it needs others{hint * (setting == 'weights')}"
+                f"contenders.{run.contender}.{setting}: the weights of {weights.name} were trained on {count:,} of the "
+                f"{len(scored):,} images that {run.name} is {use}; it needs others{hint}"
             )
     return weights.training_hashes, count

@@ -34,9 +34,6 @@ from vit_vs_cnn.runs.networks import (
 )
 from vit_vs_cnn.runs.trained_network import TrainedNetwork, open_network
 
-#: Prefixes that programs add to the names of weights.
-PREFIXES = ("module.", "_orig_mod.")
-
 
 @dataclass(frozen=True, eq=False)
 class PretrainedWeights:
@@ -56,6 +53,11 @@ class PretrainedWeights:
     interpolation: str = "bicubic"
     crop_pct: float = 1.0
     training_hashes: TrainingImageHashes = UNKNOWN_TRAINING_IMAGES
+
+    @property
+    def moments(self) -> tuple[list[float], list[float]] | None:
+        """Mean and deviation of each channel; None if unknown."""
+        return None if self.mean is None or self.std is None else (self.mean, self.std)
 
     @cached_property
     def identity(self) -> dict[str, Any]:
@@ -142,17 +144,14 @@ def _read(values: str, state: tuple[int, ...] | None, contender: str, location: 
 
 def _from_network(network: TrainedNetwork, source: str) -> PretrainedWeights:
     model, about = network.about.model, network.about
-    size = as_rows_and_cols("input_size", model.get("input_size", about.image_shape[1:]))
-    preprocessing = {name: model[name] for name in ("interpolation", "crop_pct") if name in model}
-    state = unwrap(network.network).state_dict()
     return PretrainedWeights(
         network.name,
         source,
-        state,
-        size,
+        unwrap(network.network).state_dict(),
+        as_rows_and_cols("input_size", model.get("input_size", about.image_shape[1:])),
         about.mean,
         about.std,
-        **preprocessing,
+        **{name: model[name] for name in ("interpolation", "crop_pct") if name in model},
         training_hashes=network.training_hashes,
     )
 
@@ -201,8 +200,6 @@ def _read_file(path: Path, model: Mapping[str, Any], location: str) -> Pretraine
     if path.suffix == ".ckpt" or isinstance(metadata.get("vit_vs_cnn"), Mapping):
         return _from_network(open_network(path, trust=model.get("class_path", False)), str(path))
     state = read_weights(path)
-    for prefix in PREFIXES:
-        state = {name.removeprefix(prefix): value for name, value in state.items()}
     if (config := metadata.get("pretrained_cfg")) is None and str(model.get("name", "")).startswith(TIMM_PREFIX):
         import timm
 
@@ -242,7 +239,7 @@ def fit_weights(
         num_classes: number of logits of the head, which is not loaded; None to load it, too.
 
     Raises:
-        InputError: weights outside the head do not fit. The message counts them, and names the first of each kind.
+        InputError: weights outside the head do not fit.
     """
     if isinstance(network, VisionTransformer) and "patch_embed.proj.weight" in pretrained.state:
         if isinstance(network.position, SinusoidalPosition):

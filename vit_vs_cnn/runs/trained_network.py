@@ -3,8 +3,8 @@
 import os
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,21 +26,22 @@ from vit_vs_cnn.models.input_wrappers import unwrap
 from vit_vs_cnn.models.presets import TIMM_PREFIX
 from vit_vs_cnn.runs.evaluation import MIN_VALIDATION_IMAGES, predict
 from vit_vs_cnn.runs.experiment_data import ExperimentData
-from vit_vs_cnn.runs.experiment_folder import read_finished_results, read_run_names
+from vit_vs_cnn.runs.experiment_folder import read_finished_results
 from vit_vs_cnn.runs.held_out import MAX_FALSE_ALARM_RATE, HeldOut, read_held_out
 from vit_vs_cnn.runs.networks import (
+    CHECKPOINT_KEY_TRAINING_HASHES,
     UNKNOWN_TRAINING_IMAGES,
     TrainingImageHashes,
     build_network,
     check_logits,
     convert_for_timm,
     load_weights,
-    network_from_checkpoint,
     read_training_hashes,
     read_weights,
+    rebuild_network,
 )
 from vit_vs_cnn.runs.run import Run, run_from_dict
-from vit_vs_cnn.training.checkpoints import CheckpointInfo, read_checkpoint
+from vit_vs_cnn.training.checkpoints import CheckpointInfo, read_checkpoint, read_checkpoint_info
 
 if TYPE_CHECKING:
     import pandas
@@ -67,35 +68,6 @@ class ImagePredictions(CommandResult):
     held_out: HeldOut = field(default_factory=HeldOut)
     top: int = 1
     written: tuple[Path, ...] = ()
-
-    @classmethod
-    def concatenate(cls, parts: Sequence["ImagePredictions"], location: str = "images") -> "ImagePredictions":
-        """Join the predictions of one network for successive batches.
-
-        Raises:
-            InputError: no images (the message names the ``location``), or none that can be read (the message names the
-                first).
-        """
-        if not parts:
-            raise InputError(f"{location}: there are no images")
-        first, errors, count = parts[0], {}, 0
-        for part in parts:
-            errors |= {count + index: reason for index, reason in part.errors.items()}
-            count += len(part)
-        scores = [part.ood_scores for part in parts if part.ood_scores is not None]
-        predictions = cls(
-            [name for part in parts for name in part.names],
-            first.class_names,
-            np.concatenate([part.probabilities for part in parts]),
-            np.concatenate(scores) if scores else None,
-            errors,
-            first.held_out,
-            first.top,
-        )
-        if len(errors) == count:
-            more = f", and {count - 1:,} more that cannot be read" * (count > 1)
-            raise InputError(f"{predictions.first_error}{more}")
-        return predictions
 
     def __len__(self) -> int:
         return len(self.names)
@@ -127,21 +99,21 @@ class ImagePredictions(CommandResult):
     @property
     def columns(self) -> list[str]:
         """Names of the columns of the table."""
-        classes = [name for rank in range(1, self.top + 1) for name in _column_names(rank)]
-        return ["image", *classes, "ood_score", "is_out_of_distribution", "error"]
+        classes = [f"{name}_{rank}" for rank in range(2, self.top + 1) for name in ("class", "probability")]
+        return ["image", "predicted", "probability", *classes, "ood_score", "is_out_of_distribution", "error"]
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Rows of the table as plain values by the name of the column; None for an empty one."""
         order = np.argsort(-self.probabilities, axis=1, kind="stable")[:, : self.top]
         flags = self.is_out_of_distribution
-        for index, name in enumerate(self.names):
+        for index, (name, ranked) in enumerate(zip(self.names, order, strict=True)):
             error = self.errors.get(index)
-            row: dict[str, Any] = {"image": name}
-            for rank, number in enumerate(order[index], start=1):
-                values = (None, None) if error else (self.class_names[number], float(self.probabilities[index, number]))
-                row |= dict(zip(_column_names(rank), values, strict=True))
+            classes: list[Any] = []
+            for number in ranked:
+                probability = float(self.probabilities[index, number])
+                classes += [None, None] if error else [self.class_names[number], probability]
             score = None if error or self.ood_scores is None else float(self.ood_scores[index])
-            yield row | {"ood_score": score, "is_out_of_distribution": flags[index], "error": error}
+            yield dict(zip(self.columns, [name, *classes, score, flags[index], error], strict=True))
 
     def frame(self) -> "pandas.DataFrame":
         """One row for each image.
@@ -173,12 +145,11 @@ class ImagePredictions(CommandResult):
         lines = [line + (f", and {rest} more classes" if rest > 0 else "")]
         if self.errors:
             lines.append(f"{len(self.errors):,} more could not be read, the first {self.first_error}")
-        scores, held_out = self.ood_scores, self.held_out
-        if scores is None:
+        held_out = self.held_out
+        if self.ood_scores is None:
             lines.append(
                 f"Out-of-distribution flags are not offered for this network: they need {MIN_VALIDATION_IMAGES} "
-                "validation images, a last linear layer, and a score that separates noise and blank images from "
-                "validation images"
+                "validation images and a last linear layer"
             )
         else:
             count = self.is_out_of_distribution.count(True)
@@ -187,21 +158,13 @@ class ImagePredictions(CommandResult):
                 f"the training images than {1 - MAX_FALSE_ALARM_RATE:.0%} of {held_out.images:,} validation images"
             )
         if held_out.temperature is None:
-            return [*lines, f"Probabilities are not calibrated: that needs {MIN_VALIDATION_IMAGES} validation images"]
-        return [
-            *lines,
-            f"Probabilities are calibrated: temperature {held_out.temperature:.3g}, found on "
-            f"{held_out.images:,} validation images",
-        ]
-
-
-def _column_names(rank: int) -> tuple[str, str]:
-    """Columns of the class with a rank, from 1 for the most probable."""
-    return ("predicted", "probability") if rank == 1 else (f"class_{rank}", f"probability_{rank}")
-
-
-#: Suffixes of files that contain programs, which loading would run.
-PROGRAMS = (".onnx", ".pt2", ".pt", ".ts")
+            lines.append(f"Probabilities are not calibrated: that needs {MIN_VALIDATION_IMAGES} validation images")
+        else:
+            lines.append(
+                f"Probabilities are calibrated: temperature {held_out.temperature:.3g}, found on "
+                f"{held_out.images:,} validation images"
+            )
+        return lines
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,7 +173,6 @@ class TrainedNetwork:
 
     Arguments:
         path: file of the network; the name of a timm model if there is no file.
-        step: optimizer step of the checkpoint; None for a converted or exported network.
         origin: the run that trained it; None if no run of this package did.
     """
 
@@ -219,21 +181,9 @@ class TrainedNetwork:
     network: nn.Module
     about: CheckpointInfo
     resize: Resize = "crop"
-    step: int | None = None
     origin: Run | None = None
     training_hashes: TrainingImageHashes = UNKNOWN_TRAINING_IMAGES
     warnings: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        """Set the ``pretrained_cfg`` of the network, which ``timm.data.resolve_data_config`` reads."""
-        modes = {"crop": "center", "squash": "squash", "pad": "border"}
-        config = {"input_size": self.image_shape, "mean": tuple(self.about.mean), "std": tuple(self.about.std)}
-        config |= {"interpolation": "bicubic", "crop_pct": 1.0, "crop_mode": modes[self.resize]}
-        network: Any = self.network
-        if hasattr(network, "data_config"):
-            network.data_config = config
-        else:
-            network.pretrained_cfg = {**(getattr(network, "pretrained_cfg", None) or {}), **config}
 
     def __fspath__(self) -> str:
         """Path of the file, so that a network can be given where a path is expected."""
@@ -255,6 +205,12 @@ class TrainedNetwork:
         return self.about.image_shape
 
     @property
+    def metadata(self) -> dict[str, Any]:
+        """Plain values for a file of this network or of one that is made from it. Raises InputError: as ``cell``."""
+        hashes = self.training_hashes.to_dict()
+        return {**asdict(self.about), "origin": self.cell.to_dict(), CHECKPOINT_KEY_TRAINING_HASHES: hashes}
+
+    @property
     def cell(self) -> Run:
         """The run that trained it. Raises InputError: no run of this package did."""
         if self.origin is None:
@@ -266,7 +222,8 @@ class TrainedNetwork:
     @property
     def folder(self) -> Path:
         """Folder for output on this network: that of its run, or that of a file elsewhere."""
-        return run_folder(self.path)
+        folder = self.path.parent
+        return folder.parent if folder.name == "checkpoints" else folder
 
     def normalise(self, images: UInt8[Tensor, "batch channels rows cols"]) -> Float[Tensor, "batch channels rows cols"]:
         """Input of the network from bytes: ``(x / 255 - mean) / std``."""
@@ -296,43 +253,51 @@ class TrainedNetwork:
         Raises:
             InputError: no image, none that can be read, values that are no bytes, another number of channels.
         """
-        inputs = parse_input_images(images, channels=self.image_shape[0])
-        return ImagePredictions.concatenate(list(self.predict_batches(inputs, top=top)))
+        return self.predict_inputs(parse_input_images(images, channels=self.image_shape[0]), top=top)
 
-    def predict_batches(self, images: Iterable[InputImage], *, top: int = 1) -> Iterator[ImagePredictions]:
-        """``predict`` in batches, of which one is in memory. Raises InputError: ``top`` is less than 1."""
+    def predict_inputs(
+        self,
+        images: Iterable[InputImage],
+        *,
+        top: int = 1,
+        report_progress: Callable[[str], None] = lambda text: None,
+    ) -> ImagePredictions:
+        """``predict`` for images that are decoded in batches, of which one is in memory.
+
+        Raises:
+            InputError: ``top`` is less than 1, or no image can be read.
+        """
         check_numbers({"top": top}, "{name}: {value}; it must be {bounds}", top=Bounds(at_least=1, is_whole=True))
-        top = min(top, len(self.class_names))
+        score, temperature = self.held_out.out_of_distribution, self.held_out.temperature or 1.0
+        classifier = None if score is None else find_classifier(self.network, len(self.class_names))
+        names, errors = list[str](), dict[int, str]()
+        probabilities, scores = list[np.ndarray](), list[np.ndarray]()
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", module="PIL")  # about unusual but readable files
             for batch in decode_batches(images, self.image_shape, self.resize):
-                yield self._predict_batch(batch, top)
-
-    def _predict_batch(self, batch: list[tuple[InputImage, Tensor | str]], top: int) -> ImagePredictions:
-        names = [image.name for image, _ in batch]
-        errors = {index: error for index, (_, error) in enumerate(batch) if isinstance(error, str)}
-        readable = [index for index in range(len(batch)) if index not in errors]
-        probabilities = np.full((len(batch), len(self.class_names)), np.nan)
-        score = self.held_out.out_of_distribution
-        scores = None if score is None else np.full(len(batch), np.nan)
-        if readable:
-            pixels = torch.stack([image for _, image in batch if isinstance(image, Tensor)])
-            labels = torch.full((len(pixels),), UNKNOWN)
-            data = LabelledImages(pixels, labels, self.class_names, [names[index] for index in readable])
-            classifier = None if score is None else find_classifier(self.network, len(self.class_names))
-            predictions = predict(self.network, data, self.normalise, what=self.name, classifier=classifier)
-            logits = predictions.logits.double() / (self.held_out.temperature or 1.0)
-            probabilities[readable] = logits.softmax(1).numpy()
-            if score is not None and scores is not None and predictions.features is not None:
-                scores[readable] = score.scores(pixels, predictions.features)
-        return ImagePredictions(names, self.class_names, probabilities, scores, errors, self.held_out, top)
+                errors |= {len(names) + i: pixels for i, (_, pixels) in enumerate(batch) if isinstance(pixels, str)}
+                names += [image.name for image, _ in batch]
+                if decoded := [pixels for _, pixels in batch if isinstance(pixels, Tensor)]:
+                    data = LabelledImages(torch.stack(decoded), torch.full((len(decoded),), UNKNOWN), self.class_names)
+                    part = predict(self.network, data, self.normalise, what=self.name, classifier=classifier)
+                    probabilities.append((part.logits.double() / temperature).softmax(1).numpy())
+                    if score is not None and part.features is not None:
+                        scores.append(score.scores(data.images, part.features))
+                report_progress(f"predicting: {len(names):,} images")
+        if not probabilities:
+            more = f", and {len(names) - 1:,} more that cannot be read" * (len(names) > 1)
+            raise InputError(f"{names[0]}: {errors[0]}{more}" if names else "images: there are none")
+        readable = [index for index in range(len(names)) if index not in errors]
+        all_probabilities = np.full((len(names), len(self.class_names)), np.nan)
+        all_probabilities[readable] = np.concatenate(probabilities)
+        all_scores = np.full(len(names), np.nan) if scores else None
+        if all_scores is not None:
+            all_scores[readable] = np.concatenate(scores)
+        top = min(top, len(self.class_names))
+        return ImagePredictions(names, self.class_names, all_probabilities, all_scores, errors, self.held_out, top)
 
     def decode_images(self, images: list[InputImage]) -> UInt8[Tensor, "count channels rows cols"]:
-        """Images as bytes in the shape of the input.
-
-        Raises:
-            InputError: an image that cannot be read or brought to that shape.
-        """
+        """Images as bytes in the shape of the input. Raises InputError: an image that cannot be read."""
         return torch.stack([image.decode(self.image_shape, self.resize) for image in images])
 
     def pool(self, root: Path | None = None) -> ExperimentData:
@@ -389,10 +354,6 @@ def open_network(
     word, path = os.fspath(place), Path(place)
     if word.startswith(TIMM_PREFIX):
         return _open_timm(word, classes_from)
-    if path.suffix in PROGRAMS and path.is_file():
-        raise InputError(
-            f"{word} contains a program, and loading it would run code; use the .ckpt or .safetensors file"
-        )
     network = _open_run(_choose_run(path, contender) if (path / "grid.json").exists() else path, trust)
     if contender not in (None, network.cell.contender):
         raise InputError(f"{place} is of contender {network.cell.contender!r}, not of {contender!r}")
@@ -427,21 +388,17 @@ def _open_timm(word: str, classes_from: TrainedNetwork | LabelledImages | None) 
     return TrainedNetwork(title, path, network.eval(), about, resize, warnings=untrained)
 
 
-def run_folder(checkpoint: Path) -> Path:
-    """Folder of the run of a checkpoint, or of the checkpoint itself if it is elsewhere."""
-    return checkpoint.parent.parent if checkpoint.parent.name == "checkpoints" else checkpoint.parent
-
-
 def _open_run(path: Path, trust: bool | str) -> TrainedNetwork:
     checkpoint = (path / "checkpoints" / "last.ckpt" if path.is_dir() else path).absolute()
     if path.is_dir() and not checkpoint.exists():
         raise InputError(f"{path} is not the folder of a trained run: it has no checkpoints/last.ckpt")
-    contents = read_checkpoint(checkpoint)
-    network, about = network_from_checkpoint(contents, checkpoint, trust=trust)
-    metadata, step = contents["vit_vs_cnn"], contents.get("global_step")
+    contents, location = read_checkpoint(checkpoint), f"checkpoint {checkpoint}"
+    about = read_checkpoint_info(contents, checkpoint)
+    network = rebuild_network(about, contents["state_dict"], location, trust=trust)
+    metadata = contents["vit_vs_cnn"]
     if "origin" not in metadata:
-        raise InputError(f"checkpoint {checkpoint} does not name its run")
-    run = run_from_dict(metadata["origin"], location=f"checkpoint {checkpoint}", trusted=trust is True)
+        raise InputError(f"{location} does not name its run")
+    run = run_from_dict(metadata["origin"], location=location, trusted=trust is True)
     data = run.experiment.data
     resize: dict[str, Resize] = {"folder": data.folder.resize, "table": data.table.resize}
     return TrainedNetwork(
@@ -450,22 +407,19 @@ def _open_run(path: Path, trust: bool | str) -> TrainedNetwork:
         network=network,
         about=about,
         resize=resize.get(data.kind, data.own.resize),
-        step=step if isinstance(step, int) else None,
         origin=run,
         training_hashes=read_training_hashes(metadata),
     )
 
 
 def _choose_run(experiment: Path, contender: str | None) -> Path:
-    """Folder of a contender's finished run with the largest training size, the longest budget and the first seed."""
-    results = read_finished_results(experiment)
+    """Folder of a contender's finished run with the longest budget, the largest training size and the first seed."""
+    results = read_finished_results(experiment, longest=True)
     names = list(dict.fromkeys(result.contender for result in results.values()))
     if contender is None and len(names) > 1:
         options = " or ".join(f"--contender {name}" for name in names)
         raise InputError(f"{experiment} has several contenders; name one ({options}), or the folder of a run")
-    name = names[0] if contender is None else contender
-    runs = {folder: result for folder, result in results.items() if result.contender == name}
+    runs = [folder for folder, result in results.items() if result.contender == (contender or names[0])]
     if not runs:
-        raise InputError(f"{experiment} has no finished run of contender {name!r}; there are {', '.join(names)}")
-    budgets = {name: budget.amounts[0] if budget else 0 for name, budget in read_run_names(experiment).items()}
-    return min(runs, key=lambda folder: (-runs[folder].train_size, -budgets[folder.name], runs[folder].seed))
+        raise InputError(f"{experiment} has no finished run of contender {contender!r}; there are {', '.join(names)}")
+    return min(runs, key=lambda folder: (-results[folder].train_size, results[folder].seed))

@@ -3,41 +3,35 @@
 import json
 import pickle
 import warnings
-import zipfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import nn
 
 from vit_vs_cnn.errors import InputError, one_line
 from vit_vs_cnn.files import atomic_write
 from vit_vs_cnn.strict_yaml import check_plain
-
-#: Errors that torch.load raises for files that are not checkpoints; its unpickler raises any of the last six.
-_UNREADABLE = (
-    *(OSError, RuntimeError, EOFError, ValueError, KeyError, zipfile.BadZipFile),
-    *(IndexError, AttributeError, TypeError, AssertionError, OverflowError, MemoryError),
-)
+from vit_vs_cnn.typed_values import build
 
 #: Largest numbers of channels, rows and columns of the images of a checkpoint.
 MAX_IMAGE_SHAPE = 64, 16_384, 16_384
-#: Options of timm models that read files or download weights.
-DOWNLOAD_OPTIONS = {"pretrained", "pretrained_cfg", "pretrained_cfg_overlay", "checkpoint_path", "cache_dir"}
 
 
 @dataclass(frozen=True)
 class CheckpointInfo:
-    """Checked metadata of a checkpoint, from which its network can be rebuilt.
+    """Metadata of a checkpoint, from which its network can be rebuilt.
 
     Arguments:
-        model: ``model`` block of the config, without options that download weights.
+        model: ``model`` block of the config.
         image_shape: (channels, rows, cols).
         mean, std: mean and standard deviation of each channel, in [0, 1].
+
+    Raises:
+        InputError: a value out of range.
     """
 
     model: dict[str, Any]
@@ -46,35 +40,30 @@ class CheckpointInfo:
     mean: list[float]
     std: list[float]
 
+    def __post_init__(self) -> None:
+        if not all(0 < size <= limit for size, limit in zip(self.image_shape, MAX_IMAGE_SHAPE, strict=True)):
+            raise InputError(f"image_shape {self.image_shape} must be from 1 to {MAX_IMAGE_SHAPE}")
+        if not self.class_names:
+            raise InputError("class_names must be one or more names")
+        if not len(self.mean) == len(self.std) == self.image_shape[0] or min(self.std) <= 0:
+            raise InputError("mean and std must be one number for each channel, std above 0")
+        if not isinstance(self.model.get("name", self.model.get("class_path")), str):
+            raise InputError("the name of the model is missing")
+        check_plain(self.model, location="model")
+
 
 def read_checkpoint_info(checkpoint: Mapping[str, Any], path: Path) -> CheckpointInfo:
-    """Checked metadata of a checkpoint that ``read_checkpoint`` returned.
+    """Metadata of a checkpoint that ``read_checkpoint`` returned.
 
     Raises:
-        InputError: if a value is missing, of a wrong type, or out of range.
+        InputError: a value that is missing, of a wrong type, or out of range.
     """
-    metadata, location = checkpoint["vit_vs_cnn"], f"checkpoint {path}"
+    names = {field.name for field in fields(CheckpointInfo)}
+    values = {name: value for name, value in checkpoint["vit_vs_cnn"].items() if name in names}
     try:
-        model, names = dict(metadata["model"]), tuple(metadata["class_names"])
-        channels, rows, cols = shape = tuple(metadata["image_shape"])
-        mean, std = ([float(value) for value in metadata[key]] for key in ("mean", "std"))
-    except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{location}: its network cannot be rebuilt: {error!r}") from error
-    check_plain({"model": model, "class_names": names, "mean": mean, "std": std}, location=location)
-    requirements = {
-        f"image_shape {shape} must be whole numbers up to {MAX_IMAGE_SHAPE}": all(
-            isinstance(value, int) and 0 < value <= limit for value, limit in zip(shape, MAX_IMAGE_SHAPE, strict=True)
-        ),
-        "class_names must be a list of one or more strings": names and all(isinstance(name, str) for name in names),
-        "mean and std must be one number for each channel, std above 0": len(mean) == len(std) == channels
-        and min(std, default=1) > 0,
-        "the name of the model is missing": isinstance(model.get("name", model.get("class_path")), str),
-    }
-    for rule, is_met in requirements.items():
-        if not is_met:
-            raise InputError(f"{location}: its network cannot be rebuilt: {rule}")
-    model = {name: value for name, value in model.items() if name not in DOWNLOAD_OPTIONS}
-    return CheckpointInfo(model, names, (channels, rows, cols), mean, std)
+        return build(CheckpointInfo, values)
+    except InputError as error:
+        raise InputError(f"checkpoint {path}: its network cannot be rebuilt: {error}") from error
 
 
 def write_checkpoint(path: Path, info: Mapping[str, Any], network: nn.Module) -> None:
@@ -104,7 +93,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
         raise InputError(
             f"checkpoint {path} was not loaded, as it contains objects other than tensors and plain values"
         ) from error
-    except _UNREADABLE as error:
+    except Exception as error:  # torch's restricted unpickler raises errors of many types
         reason = f"{type(error).__name__}: {one_line(error, 200)}"
         raise InputError(f"checkpoint {path} is damaged or not a checkpoint: {reason}") from error
     return _check_contents(contents, path)
@@ -121,11 +110,10 @@ def _check_contents(contents: Any, path: Path) -> dict[str, Any]:
             )
         raise InputError(f"checkpoint {path} was not written by vit_vs_cnn")
     state = contents.get("state_dict")
-    if not isinstance(contents["vit_vs_cnn"], dict) or not isinstance(state, dict):
+    is_state = isinstance(state, dict) and all(isinstance(value, torch.Tensor) for value in state.values())
+    if not isinstance(contents["vit_vs_cnn"], dict) or not is_state:
         raise InputError(f"{damaged}: its weights or its metadata are missing")
     for name, value in state.items():
-        if not isinstance(name, str) or not isinstance(value, torch.Tensor):
-            raise InputError(f"{damaged}: its weights or its metadata are missing")
         if value.is_meta or value.layout != torch.strided or value.is_complex() or value.is_quantized:
             kind = "no values (meta device)" if value.is_meta else f"{value.dtype} values ({value.layout})"
             raise InputError(f"{damaged}: {name} has {kind}")
@@ -140,10 +128,9 @@ def _read_exported(path: Path) -> dict[str, Any]:
         info = json.loads(config_file.read_text(encoding="utf-8"))["vit_vs_cnn"]
     except FileNotFoundError as error:
         raise InputError(f"weights {path}: no such file: {error.filename or path}") from error
-    except (SafetensorError, OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise InputError(
-            f"weights {path} or its {config_file.name} are damaged or from another program: {error}"
-        ) from error
+    except Exception as error:
+        message = f"weights {path} or its {config_file.name} are damaged or from another program: {error}"
+        raise InputError(message) from error
     return _check_contents(
         {"vit_vs_cnn": info, "state_dict": {f"network.{name}": value for name, value in weights.items()}}, path
     )

@@ -3,10 +3,11 @@
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
-from lightning.pytorch.loggers import Logger
+from lightning.pytorch.loggers import Logger, TensorBoardLogger
 from rich.console import Console
 from torch import nn
 
@@ -18,7 +19,7 @@ from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import DamagedFile, InputError, Interrupted
 from vit_vs_cnn.models.input_wrappers import unwrap
 from vit_vs_cnn.process import quiet_lightning
-from vit_vs_cnn.runs.evaluation import Normalise, Predictions, predict
+from vit_vs_cnn.runs.evaluation import Predictions, predict
 from vit_vs_cnn.runs.held_out import find_called_classifier
 from vit_vs_cnn.runs.networks import CHECKPOINT_KEY_TRAINING_HASHES, TrainingImageHashes
 from vit_vs_cnn.runs.preparation import PreparedRun
@@ -39,28 +40,25 @@ from vit_vs_cnn.training.metrics_csv import MetricsCsv
 from vit_vs_cnn.training.progress import RunProgress
 from vit_vs_cnn.workers.trainer import make_trainer, trainer_arguments, uses_channels_last
 
+#: Folder of the TensorBoard log of a run whose config names no logger.
+TENSORBOARD_FOLDER = "tensorboard"
 #: Parts of a checkpoint without which a run cannot be resumed exactly.
 REQUIRED_RESUME_KEYS = ("global_step", "optimizer_states", "lr_schedulers", "loops", "callbacks")
 
 
 @dataclass(frozen=True, eq=False)
 class FittedNetwork:
-    """A trained network, ready to be scored."""
+    """A trained network, ready to be scored.
+
+    Arguments:
+        predict: predictions of images, with the input of the last linear layer where there is one.
+        penalty: of a linear probe.
+    """
 
     network: nn.Module
-    normalise: Normalise
+    predict: Callable[[LabelledImages], Predictions]
     cost: TrainingCost
-    classifier: nn.Linear | None
-    label: str
-    cached_predict: Callable[[LabelledImages], Predictions] | None = None
     penalty: float | None = None
-
-    def predict(self, images: LabelledImages, *, with_features: bool = False) -> Predictions:
-        """Predictions of images, with the input of the last linear layer where there is one and it is requested."""
-        if self.cached_predict is not None:
-            return self.cached_predict(images)
-        classifier = self.classifier if with_features else None
-        return predict(self.network, images, self.normalise, what=self.label, classifier=classifier)
 
 
 def read_resume_point(run: Run) -> tuple[int, bool, dict[str, float] | None]:
@@ -101,8 +99,13 @@ def checkpoint_metadata(prepared: PreparedRun, mean: Sequence[float], std: Seque
     }
 
 
-def fit(prepared: PreparedRun, loggers: Sequence[Logger], console: Console) -> FittedNetwork:
+def fit(prepared: PreparedRun, services: Sequence[Logger], console: Console) -> FittedNetwork:
     """Train a run to its last step. An interrupted run is resumed from its checkpoint, and ends bit for bit the same.
+
+    Metrics are logged in the folder of the run: ``metrics.csv``, and TensorBoard if the config names no logger.
+
+    Arguments:
+        services: further loggers.
 
     Raises:
         InputError: Lightning or the optimizer refuses a setting.
@@ -122,7 +125,7 @@ def fit(prepared: PreparedRun, loggers: Sequence[Logger], console: Console) -> F
         accumulate=experiment.trainer.get("accumulate_grad_batches", 1),
         seed=derive_seed(run.seed, "batches"),
         channels_last=is_channels_last,
-        normalisation=prepared.normalisation,
+        normalisation=prepared.pretrained and prepared.pretrained.moments,
         transform=make_transform(experiment.augmentation(recipe), trust=experiment.trusted),
     )
     module = Classifier(
@@ -148,7 +151,10 @@ def fit(prepared: PreparedRun, loggers: Sequence[Logger], console: Console) -> F
     steps = step if ended_early else prepared.steps
     execution, arguments = experiment.execution, trainer_arguments(experiment, logger=None)
     interval = min(steps, execution.validation_interval or max(1, steps // 5))
-    metrics_csv = next(logger for logger in loggers if isinstance(logger, MetricsCsv))
+    metrics_csv = MetricsCsv(run.folder / "metrics.csv")
+    loggers: list[Logger] = [metrics_csv, *services]
+    if experiment.trainer.get("logger", True) is True:
+        loggers.append(TensorBoardLogger(run.folder, name=TENSORBOARD_FOLDER, version=""))
     meter = TrainingMeter()
     progress = RunProgress(
         run.name,
@@ -156,6 +162,8 @@ def fit(prepared: PreparedRun, loggers: Sequence[Logger], console: Console) -> F
         path=run.progress,
         console=console if arguments.get("enable_progress_bar", True) else None,
     )
+    is_whole = recipe.finetune == Finetuning()
+    frozen = [] if is_whole else [FrozenLayers(unwrap(network), last=recipe.finetune.last)]
     validation = ResumedValidation(interval)
     checkpoint = RunCheckpoint(
         run.checkpoint,
@@ -170,17 +178,13 @@ def fit(prepared: PreparedRun, loggers: Sequence[Logger], console: Console) -> F
             **arguments,
             "callbacks": [
                 meter,
-                *(
-                    []
-                    if recipe.finetune == Finetuning()
-                    else [FrozenLayers(unwrap(network), last=recipe.finetune.last)]
-                ),
+                *frozen,
                 progress,
                 validation,
                 *as_list(arguments.get("callbacks")),
                 checkpoint,  # at the end, so that it saves the state of all callbacks after the step
             ],
-            "logger": list(loggers),
+            "logger": loggers,
             "max_epochs": 1,
             "max_steps": steps,
             "check_val_every_n_epoch": None,
@@ -217,6 +221,7 @@ def fit(prepared: PreparedRun, loggers: Sequence[Logger], console: Console) -> F
         planned_steps=prepared.steps,
     )
     normalise = data.augmenter.normalise
+    classifier = find_called_classifier(trained, images.validation, normalise)
     return FittedNetwork(
-        trained, normalise, cost, find_called_classifier(trained, images.validation, normalise), label=run.name
+        trained, partial(predict, trained, normalise=normalise, what=run.name, classifier=classifier), cost
     )

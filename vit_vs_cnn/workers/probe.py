@@ -58,7 +58,8 @@ def fit_head(prepared: PreparedRun, console: Console) -> FittedNetwork:
         raise InputError(f"{location} needs a model whose last layer is linear, with a bias")
     device = usable_device("cpu" if run.experiment.trainer.get("accelerator") == "cpu" else "auto")
     network.float().to(device).eval().requires_grad_(False)
-    mean, std = prepared.normalisation or (values.tolist() for values in channel_statistics(images.training.batches()))
+    moments = prepared.pretrained and prepared.pretrained.moments
+    mean, std = moments or (values.tolist() for values in channel_statistics(images.training.batches()))
     normalise = Augmenter(Augmentation(), mean=mean, std=std, num_classes=num_classes).normalise
     start = time.perf_counter()
     head = {id(value) for value in classifier.state_dict(keep_vars=True).values()}
@@ -90,9 +91,7 @@ def fit_head(prepared: PreparedRun, console: Console) -> FittedNetwork:
         precision="32-true",
         planned_steps=steps,
     )
-    return FittedNetwork(
-        network, normalise, cost, classifier, run.name, cached_predict=cache.predict, penalty=fitted.penalty
-    )
+    return FittedNetwork(network, cache.predict, cost, penalty=fitted.penalty)
 
 
 @dataclass(frozen=True, eq=False)

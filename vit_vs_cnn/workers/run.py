@@ -6,16 +6,15 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
-from lightning.pytorch.loggers import Logger, TensorBoardLogger
+from lightning.pytorch.loggers import Logger
 from rich.console import Console
 
 from vit_vs_cnn.config.identity import hash_settings
@@ -44,13 +43,11 @@ from vit_vs_cnn.runs.result import (
 from vit_vs_cnn.runs.run import Run
 from vit_vs_cnn.runs.test_set_log import TestSetLog, output_folder
 from vit_vs_cnn.runs.user_code import compute_metrics
-from vit_vs_cnn.training.metrics_csv import MetricsCsv, validation_curve
+from vit_vs_cnn.training.metrics_csv import validation_curve
 from vit_vs_cnn.workers.fit import FittedNetwork, fit
 from vit_vs_cnn.workers.probe import fit_head
 from vit_vs_cnn.workers.trainer import is_helper_process, is_launched_from_outside
 
-#: Folder of the TensorBoard log of a run whose config names no logger.
-TENSORBOARD_FOLDER = "tensorboard"
 #: Columns of a result that loggers of the config get.
 LOGGED_COLUMNS = ("accuracy", "loss", "calibration_error", "validation_accuracy", "steps", "train_seconds")
 #: Methods that end a run of a service.
@@ -126,7 +123,8 @@ def run_one(run: Run, data: ExperimentData, *, console: Console, request: WorkRe
     """
     run.checkpoint.parent.mkdir(parents=True, exist_ok=True)
     if is_helper_process():  # the first process holds the lock, and writes everything
-        fit(prepare(run, data), [*own_loggers(run), *open_services(run)], console)
+        with open_services(run) as services:
+            fit(prepare(run, data), services, console)
         return RunState.RUNNING
     try:
         lock = FileLock(run.lock).acquire(timeout=-1 if request is None else 0)
@@ -136,27 +134,22 @@ def run_one(run: Run, data: ExperimentData, *, console: Console, request: WorkRe
         command_started = None if request is None else request.command_started
         if (state := _state_without_work(run, command_started)) is not None:
             return state
-        services: list[Logger] = []
-        result = None
         try:
             began = datetime.now(UTC).isoformat(timespec="seconds")
             if request is not None:
                 request.count_attempt(run)
             run.begin()
             prepared = prepare(run, data)
-            services = open_services(run)
-            for service in services:
-                service.log_hyperparams({"cell": run.to_dict()["cell"], **run.settings})
-            is_probe, loggers = run.recipe.finetune.head, [*own_loggers(run), *services]
-            fitted = fit_head(prepared, console) if is_probe else fit(prepared, loggers, console)
-            result = score(prepared, fitted, data, began)
-            close_services(services, result)
+            with open_services(run) as services:
+                for service in services:
+                    service.log_hyperparams({"cell": run.to_dict()["cell"], **run.settings})
+                is_probe = run.recipe.finetune.head
+                fitted = fit_head(prepared, console) if is_probe else fit(prepared, services, console)
+                result = score(prepared, fitted, data, began)
+                log_result(services, result)
             run.write_result(result)
             return RunState.FINISHED
         except BaseException as error:
-            if result is None:
-                with contextlib.suppress(Exception):  # the first error is the one to report
-                    close_services(services, None)
             kind = FailureKind.from_error(error)
             if kind is None:
                 raise
@@ -214,19 +207,27 @@ def run_in_own_process(run: Run) -> RunState:
     return RunState.FINISHED
 
 
-def own_loggers(run: Run) -> list[Logger]:
-    """``metrics.csv``, and TensorBoard if the config names no logger. They are in the folder of the run."""
-    metrics = MetricsCsv(run.folder / "metrics.csv")
-    if run.experiment.trainer.get("logger", True) is not True:
-        return [metrics]
-    return [metrics, TensorBoardLogger(run.folder, name=TENSORBOARD_FOLDER, version="")]
+@contextmanager
+def open_services(run: Run) -> Iterator[list[Logger]]:
+    """The loggers of the config. They end their runs of services after the block, so that the next run has its own.
 
-
-def open_services(run: Run) -> list[Logger]:
-    """The loggers of the config. Raises InputError: a logger that cannot be made."""
+    Raises:
+        InputError: a logger that cannot be made.
+    """
     value = run.experiment.trainer.get("logger", True)
     specs = [] if isinstance(value, bool) else [_named_after(run, spec) for spec in as_list(value)]
-    return read_value(trainer_settings()["logger"].hint, specs, "trainer.logger", make_objects=True)
+    services = read_value(trainer_settings()["logger"].hint, specs, "trainer.logger", make_objects=True)
+    status = "failed"
+    try:
+        yield services
+        status = "success"
+    finally:
+        for service in services:
+            with contextlib.suppress(Exception):  # of one service: the others end as well, and the result is not lost
+                service.finalize(status)
+            with contextlib.suppress(Exception):
+                active = service.experiment
+                next(getattr(active, name) for name in END_METHODS if callable(getattr(active, name, None)))()
 
 
 def _named_after(run: Run, spec: Any) -> Any:
@@ -246,27 +247,13 @@ def _named_after(run: Run, spec: Any) -> Any:
     return {**spec, "init_args": arguments}
 
 
-def close_services(services: Sequence[Logger], result: RunResult | None) -> None:
-    """Log the result of a run, None for a failure, and end its runs of services, so that the next run has its own."""
-    with ExitStack() as stack:  # an error of one logger does not leave the others open
-        for service in services:
-            stack.callback(_end_run, service)
-            stack.callback(_log_result, service, result)
-
-
-def _log_result(logger: Logger, result: RunResult | None) -> None:
-    if result is not None:
-        row = result.to_row()
-        metrics = {f"result/{name}": float(row[name]) for name in LOGGED_COLUMNS if row[name] is not None}
-        logger.log_metrics(metrics, step=result.cost.steps)
-        logger.save()
-    logger.finalize("failed" if result is None else "success")
-
-
-def _end_run(logger: Logger) -> None:
-    run = getattr(logger, "experiment", None)
-    if end := next((method for name in END_METHODS if callable(method := getattr(run, name, None))), None):
-        end()
+def log_result(services: Sequence[Logger], result: RunResult) -> None:
+    """Log the main values of a result."""
+    row = result.to_row()
+    metrics = {f"result/{name}": float(row[name]) for name in LOGGED_COLUMNS if row[name] is not None}
+    for service in services:
+        service.log_metrics(metrics, step=result.cost.steps)
+        service.save()
 
 
 def score(prepared: PreparedRun, fitted: FittedNetwork, data: ExperimentData, began: str) -> RunResult:
@@ -279,7 +266,7 @@ def score(prepared: PreparedRun, fitted: FittedNetwork, data: ExperimentData, be
     """
     run, images = prepared.run, prepared.images
     weights = hash_weights(fitted.network)
-    validation, held_out = fit_on_validation(partial(fitted.predict, with_features=True), images)
+    validation, held_out = fit_on_validation(fitted.predict, images)
     log_entry, test_evaluations = None, 0
     if run.scored_on is ScoredOn.TEST:
         log = TestSetLog(output_folder(run.experiment.folder), data.test_set(run.seed))

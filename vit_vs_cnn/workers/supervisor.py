@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from multiprocessing.connection import Connection, wait
+from multiprocessing.context import ForkServerContext, SpawnContext
 from multiprocessing.process import BaseProcess
 from types import ModuleType
 from typing import Any, cast
@@ -31,11 +32,21 @@ from vit_vs_cnn.runs.experiment_folder import is_locked, read_failure
 from vit_vs_cnn.runs.result import RunState
 from vit_vs_cnn.runs.run import Run
 from vit_vs_cnn.runs.status import LiveStatus, duration
-from vit_vs_cnn.workers import process_context
 from vit_vs_cnn.workers.run import WorkRequest, describe_command, run_in_own_process, run_one
 from vit_vs_cnn.workers.trainer import is_helper_process, is_launched_from_outside
 
 POLL_SECONDS = 0.5
+#: Modules that are imported by the server from which workers are forked.
+PRELOADED_MODULES = ["vit_vs_cnn.workers.supervisor"]
+
+
+def process_context() -> ForkServerContext | SpawnContext:
+    """On Linux, workers are forked from a server that has only imported the libraries; elsewhere each starts anew."""
+    if sys.platform != "linux":
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(PRELOADED_MODULES)
+    return context
 
 
 def take_runs(request: WorkRequest, data: ExperimentData, *, console: Console, wait_for_others: bool = False) -> None:
@@ -47,29 +58,20 @@ def take_runs(request: WorkRequest, data: ExperimentData, *, console: Console, w
     Raises:
         InputError, OSError, Interrupted: as ``run_one``.
     """
-    was_frozen = gc.get_freeze_count() > 0
-    gc.freeze()  # the collection after each run need not search imported libraries, half a million objects
-    try:
-        _take_all(request, data, console, wait_for_others)
-    finally:
-        if not was_frozen:
-            gc.unfreeze()
-
-
-def _take_all(request: WorkRequest, data: ExperimentData, console: Console, wait_for_others: bool) -> None:
     waiting = request.unfinished()
     start, own_runs = time.monotonic(), 0
     while waiting:
         busy = []
         for number, run in enumerate(waiting, 1):
-            if _take(run, request, data, console):
-                own_runs += 1
-                if (left := len(busy) + len(waiting) - number) and not is_helper_process():
-                    time_left = duration((time.monotonic() - start) / own_runs * left)
-                    done = f"{len(request.runs) - left} of {len(request.runs)} runs done"
-                    console.print(f"{done}, about {time_left} left", soft_wrap=True)
-            else:
+            state = _take(run, request, data, console)
+            if state not in (RunState.FINISHED, RunState.FAILED):
                 busy.append(run)
+                continue
+            own_runs += 1
+            if (left := len(busy) + len(waiting) - number) and not is_helper_process():
+                time_left = duration((time.monotonic() - start) / own_runs * left)
+                done = f"{len(request.runs) - left} of {len(request.runs)} runs done"
+                console.print(f"{done}, about {time_left} left", soft_wrap=True)
         if is_helper_process():
             return
         if len(busy) == len(waiting):
@@ -79,7 +81,7 @@ def _take_all(request: WorkRequest, data: ExperimentData, console: Console, wait
         waiting = request.unfinished(busy)
 
 
-def _take(run: Run, request: WorkRequest, data: ExperimentData, console: Console) -> bool:
+def _take(run: Run, request: WorkRequest, data: ExperimentData, console: Console) -> RunState:
     if run.world_size == 1 or is_launched_from_outside():
         state = run_one(run, data, console=console, request=request)
         gc.collect()
@@ -89,7 +91,7 @@ def _take(run: Run, request: WorkRequest, data: ExperimentData, console: Console
         state = run_in_own_process(run)
     if state is RunState.FAILED and (failure := read_failure(run.folder)):
         console.print(f"failed: {failure}", soft_wrap=True)
-    return state in (RunState.FINISHED, RunState.FAILED)
+    return state
 
 
 def work(request: WorkRequest) -> InputError | Interrupted | None:
@@ -232,7 +234,10 @@ class RayTasks:
         if self._is_ours:
             _connect(ray, executor.address, console)
         self.size = min(runs, executor.workers or runs)
-        options = _options(executor.resources)
+        custom = dict(executor.resources)
+        names = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory"}
+        standard = {option: custom.pop(name) for name, option in names.items() if name in custom}
+        options: dict[str, Any] = {"num_cpus": 0, **standard, "resources": custom}
         self._task = self._ray.remote(max_retries=0, scheduling_strategy="SPREAD", **options)(work)
         self._tasks: list[Any] = []
 
@@ -272,12 +277,12 @@ def _connect(ray: Any, address: str, console: Console) -> None:
     """
     cluster = "a Ray cluster on this machine" if address == "local" else f"the Ray cluster at {address}"
     console.print(f"Waiting for {cluster}, for {START_SECONDS:g} s at most ...", soft_wrap=True)
-    errors: list[BaseException] = []
+    errors: list[Exception] = []
 
     def begin() -> None:
         try:
             ray.init(address=address, log_to_driver=False, logging_level="ERROR")
-        except BaseException as error:
+        except Exception as error:
             errors.append(error)
 
     thread = threading.Thread(target=begin, daemon=True)  # Ray has no time limit for its start
@@ -288,18 +293,10 @@ def _connect(ray: Any, address: str, console: Console) -> None:
             f"executor.address {address}: {cluster} did not start within {START_SECONDS:g} s; see its logs in "
             "/tmp/ray/session_latest/logs, or use --executor processes"
         )
-    for error in errors:
-        if not isinstance(error, ConnectionError | ValueError | RuntimeError):
-            raise error
-        action = "started" if address == "local" else "joined"
-        raise InputError(f"executor.address {address}: {cluster} could not be {action}: {one_line(error)}") from error
-
-
-def _options(resources: Mapping[str, float]) -> dict[str, Any]:
-    names = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory"}
-    custom = {name: amount for name, amount in resources.items() if name not in names}
-    standard = {names[name]: amount for name, amount in resources.items() if name in names}
-    return {"num_cpus": 0, **standard, **({"resources": custom} if custom else {})}
+    if errors:
+        raise InputError(f"executor.address {address}: no connection to {cluster}: {one_line(errors[0])}") from errors[
+            0
+        ]
 
 
 #: Pixels that an experiment trains on, repeated images included, from which on more processes save time. On two cores
