@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F
-from scipy.stats import mannwhitneyu
 from torch import Tensor
 
 from benchmarks import command_line
@@ -24,18 +23,13 @@ from vit_vs_cnn.data.options import CifarOptions
 from vit_vs_cnn.data.synthetic.source import render_objects
 from vit_vs_cnn.models.features import find_classifier
 from vit_vs_cnn.runs.evaluation import Predictions, predict
-from vit_vs_cnn.runs.held_out import MAX_STORED_FEATURES, OutOfDistributionScore
+from vit_vs_cnn.runs.held_out import MAX_STORED_FEATURES, OutOfDistributionScore, auroc, unlike_images
 from vit_vs_cnn.runs.trained_network import TrainedNetwork, open_network
 
 
 def load_unlike_images(cifar: Path, count: int, shape: tuple[int, int, int]) -> dict[str, Tensor]:
     """Images of each kind as bytes, with CIFAR if its folder exists."""
-    generator = torch.Generator().manual_seed(0)
-    noise, colours = (
-        torch.randint(0, 256, (50, shape[0], *size), generator=generator, dtype=torch.uint8)
-        for size in (shape[1:], (1, 1))
-    )
-    images_by_kind = {"noise": noise, "blank": colours.expand(-1, *shape).contiguous()}
+    images_by_kind = unlike_images(shape)
     for name in ("cifar10", "cifar100") if cifar.exists() else ():
         source = CifarSource(name, cifar, CifarOptions(download=False, verify_checksum=False))
         images = source.test().images[:count].float()
@@ -99,9 +93,7 @@ def judge(trained: TrainedNetwork, cifar: Path, count: int) -> None:
         if kind == cell.experiment.data.source:
             continue
         unlike = scores(images)
-        pairs = len(usual["score"]) * len(unlike["score"])
-        aurocs = [mannwhitneyu(unlike[name], usual[name]).statistic / pairs for name in usual]
-        row = "".join(f"{value:>12.3f}" for value in aurocs)
+        row = "".join(f"{auroc(usual[name], unlike[name]):>12.3f}" for name in usual)
         print(f"{kind:10}{row}{np.mean(unlike['score'] > 1):>12.1%}")
 
 

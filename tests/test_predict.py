@@ -14,11 +14,13 @@ from PIL import Image
 
 import vit_vs_cnn as vc
 from tests.results import changed
-from tests.runs.test_out_of_distribution import unlike_images
 from vit_vs_cnn.cli import main
 from vit_vs_cnn.data.decoding import decode_batches, decode_image, find_input_files
+from vit_vs_cnn.models.features import find_classifier
 from vit_vs_cnn.regimes.analysis import read_analysis
+from vit_vs_cnn.runs import held_out
 from vit_vs_cnn.runs.evaluation import fit_temperature, predict
+from vit_vs_cnn.runs.held_out import fit_on_validation, unlike_images
 from vit_vs_cnn.runs.result import read_result
 from vit_vs_cnn.runs.trained_network import ImagePredictions
 
@@ -76,8 +78,20 @@ def test_few_usual_images_are_flagged_and_the_threshold_is_that_of_validation(vi
 @pytest.mark.parametrize("contender", ["vit", "resnet"])
 @pytest.mark.parametrize("kind", ["noise", "blank"])
 def test_noise_and_blank_images_are_flagged(trained_once, contender, kind):
-    images = unlike_images(kind, 32)
+    images = unlike_images((3, 32, 32))[kind]
     assert np.mean(vc.load(trained_once, contender).predict(images).is_out_of_distribution) > 0.9
+
+
+def test_score_that_does_not_separate_noise_is_not_offered(vit, monkeypatch):
+    drawn = vit.pool().draw(120, 3)
+    classifier = find_classifier(vit.network, 10)
+
+    def answers(images):
+        return predict(vit.network, images, vit.normalise, classifier=classifier)
+
+    assert fit_on_validation(answers, drawn)[1].out_of_distribution is not None
+    monkeypatch.setattr(held_out, "unlike_images", lambda _: {"usual": drawn.training.images[:40]})
+    assert fit_on_validation(answers, drawn)[1].out_of_distribution is None
 
 
 @pytest.mark.parametrize("other", ["checkpoint", "result", "none", "half"])

@@ -5,6 +5,7 @@ import json
 import os
 
 import pytest
+import timm
 import torch
 from safetensors import SafetensorError
 
@@ -24,6 +25,9 @@ def test_a_loaded_network_gives_the_logits_of_the_result(trained_once, contender
     (cell,) = trained_once.glob(f"cells/{contender}-*-s3-*")
     loaded = open_network(cell / "checkpoints" / "last.ckpt")
     assert hash_weights(loaded.network) == json.loads((cell / "result.json").read_text())["weights"]
+    config = timm.data.resolve_data_config(model=loaded.network)
+    assert (config["input_size"], config["crop_pct"], config["crop_mode"]) == (loaded.image_shape, 1.0, "center")
+    assert (config["mean"], config["std"]) == (tuple(loaded.about.mean), tuple(loaded.about.std))
     predictions = predict(loaded.network, ExperimentData(tiny_experiment(trained_once).data).test(0), loaded.normalise)
     kept = Predictions.load(cell / "predictions.npz")
     torch.testing.assert_close(predictions.label_log_probability, kept.label_log_probability, atol=1e-6, rtol=1e-5)
@@ -49,8 +53,9 @@ def test_a_checkpoint_of_a_registered_model_opens_where_it_is_registered(trained
         (lambda value: value.to("meta"), "has no values"),
         (lambda value: value.to(torch.complex64), "has torch.complex64 values"),
         (lambda value: value.to_sparse(), r"has torch.float32 values \(torch.sparse_coo\)"),
+        (lambda value: value.to(torch.int8), "head.weight has type torch.int8, and the network has torch.float32"),
     ],
-    ids=["meta", "complex", "sparse"],
+    ids=["meta", "complex", "sparse", "int8"],
 )
 def test_weights_without_usable_values_are_refused(trained_once, tmp_path, spoil, says):
     (cell,) = trained_once.glob("cells/resnet-*-s3-*")

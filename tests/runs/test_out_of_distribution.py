@@ -9,7 +9,14 @@ from sklearn.metrics import roc_auc_score
 from sklearn.neighbors import NearestNeighbors
 
 from vit_vs_cnn.data.synthetic.source import render_objects
-from vit_vs_cnn.runs.held_out import NEIGHBOURS, OutOfDistributionScore, log_contrast, read_held_out
+from vit_vs_cnn.runs.held_out import (
+    NEIGHBOURS,
+    OutOfDistributionScore,
+    auroc,
+    log_contrast,
+    read_held_out,
+    unlike_images,
+)
 
 
 def sampled(count, seed, width=11):
@@ -18,13 +25,6 @@ def sampled(count, seed, width=11):
     coarse = torch.rand(count, 3, 4, 4, generator=generator)
     images = F.interpolate(coarse, size=(8, 12), mode="bilinear").mul(255).byte()
     return images, torch.randn(count, width, generator=generator) + 1
-
-
-def unlike_images(kind, side):
-    """Noise, or images of one colour."""
-    size = (side, side) if kind == "noise" else (1, 1)
-    images = torch.randint(0, 256, (50, 3, *size), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
-    return images.expand(-1, -1, side, side).contiguous()
 
 
 def fitted(training=80, validation=40, seed=1):
@@ -61,9 +61,16 @@ def test_noise_and_blank_images_are_flagged_whatever_the_features(kind, side):
     images = render_objects(200, image_size=side, seed=3).images.images
     features = sampled(200, 0)[1]
     score = OutOfDistributionScore.fit((images[:100], features[:100]), (images[100:150], features[100:150]))
-    unlike, usual = unlike_images(kind, side), score.scores(images[150:], features[150:])
+    unlike = unlike_images((3, side, side))[kind]
     scores = score.scores(unlike, features[: len(unlike)])
-    assert roc_auc_score(np.repeat([0, 1], 50), [*usual, *scores]) > 0.95
+    assert auroc(score.scores(images[150:], features[150:]), scores) > 0.95
+
+
+def test_auroc_is_that_of_sklearn():
+    rng = np.random.default_rng(0)
+    lower, higher = rng.integers(0, 5, 30) * 1.0, rng.integers(2, 8, 20) * 1.0
+    truth = np.repeat([0, 1], [30, 20])
+    assert auroc(lower, higher) == pytest.approx(roc_auc_score(truth, [*lower, *higher]))
 
 
 def test_too_few_or_unusable_images_have_no_score():

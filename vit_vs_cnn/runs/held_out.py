@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Float16, Float64, UInt8
 from torch import Tensor, nn
 
-from vit_vs_cnn.data.images import LabelledImages
+from vit_vs_cnn.data.images import UNKNOWN, LabelledImages
 from vit_vs_cnn.errors import DamagedFile, InputError
 from vit_vs_cnn.files import atomic_write, read_mapping
 from vit_vs_cnn.models.features import find_classifier, logits_and_features
@@ -27,6 +27,10 @@ from vit_vs_cnn.runs.result import read_result
 NEIGHBOURS = 5
 #: Largest expected share of flags among images that are distributed like the validation images.
 MAX_FALSE_ALARM_RATE = 0.05
+#: The score is offered if it separates noise and blank images from validation images with this AUROC.
+MIN_AUROC = 0.95
+#: Number of noise images, and of blank images, for this check.
+_TESTED_IMAGES = 50
 #: Number of scales of the contrast, each half as large as the one before; contrast of a blank image.
 _SCALES, _BLANK = 6, 1e-6
 #: Images whose contrast is computed at a time.
@@ -134,15 +138,18 @@ class OutOfDistributionScore:
             with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
                 if arrays["of"].item() != of:
                     return None
-                values = [torch.from_numpy(arrays[name]) for name in ("features", "mean", "precision")]
-                first, second = map(float, arrays["thresholds"])
+                features, mean, precision = (
+                    torch.from_numpy(arrays[name]) for name in ("features", "mean", "precision")
+                )
+                first, second = arrays["thresholds"].tolist()
         except (*UNREADABLE_FILE_ERRORS, TypeError):
             return None
-        features, mean, precision = values
+        values = (features, mean, precision)
         has_types = [value.dtype for value in values] == [torch.float16, torch.float64, torch.float64]
         has_shapes = features.ndim == 2 and len(features) > 0 and precision.shape == (*mean.shape, *mean.shape)
-        is_finite = all(value.isfinite().all() for value in values) and 0 < first < math.inf and 0 < second < math.inf
-        return cls(features, mean, precision, (first, second)) if has_types and has_shapes and is_finite else None
+        is_finite = all(bool(value.isfinite().all()) for value in values)
+        are_thresholds = all(isinstance(value, float) and 0 < value < math.inf for value in (first, second))
+        return cls(*values, (first, second)) if has_types and has_shapes and is_finite and are_thresholds else None
 
 
 def log_contrast(images: Images) -> Float64[Tensor, "images scales"]:
@@ -158,6 +165,23 @@ def log_contrast(images: Images) -> Float64[Tensor, "images scales"]:
     return torch.cat(batches)
 
 
+def unlike_images(shape: tuple[int, int, int]) -> dict[str, Images]:
+    """Images of uniform noise and blank images of random colours, by kind, the same at each call."""
+    generator = torch.Generator().manual_seed(0)
+    channels, rows, cols = shape
+
+    def sampled(*size: int) -> Tensor:
+        return torch.randint(0, 256, (_TESTED_IMAGES, channels, *size), generator=generator, dtype=torch.uint8)
+
+    return {"noise": sampled(rows, cols), "blank": sampled(1, 1).expand(-1, -1, rows, cols).contiguous()}
+
+
+def auroc(lower: Float64[np.ndarray, "some"], higher: Float64[np.ndarray, "others"]) -> float:
+    """Probability that a value of the second sample is larger than one of the first; ties count half."""
+    larger, equal = higher[:, None] > lower, higher[:, None] == lower
+    return float(larger.mean() + equal.mean() / 2)
+
+
 #: Largest number of training images whose features are stored.
 MAX_STORED_FEATURES = 1000
 #: File in the folder of a run, and next to an exported network.
@@ -170,7 +194,8 @@ class HeldOut:
 
     Arguments:
         temperature: divisor of the logits; None if there were too few images.
-        out_of_distribution: None without a last linear layer or with too few images.
+        out_of_distribution: None without a last linear layer, with too few images, or if the score does not separate
+            noise and blank images from validation images.
     """
 
     images: int = 0
@@ -197,16 +222,32 @@ def fit_on_validation(
     predictions = predict_images(images.validation) if count else None
     if predictions is None or count < MIN_VALIDATION_IMAGES:
         return predictions, HeldOut(count)
-    score = None
-    if predictions.features is not None:
-        places = torch.linspace(0, len(images.training) - 1, min(MAX_STORED_FEATURES, len(images.training))).long()
-        training = images.training.subset(places)
-        features = predict_images(training).features
-        assert features is not None
-        score = OutOfDistributionScore.fit(
-            (training.images, features), (images.validation.images, predictions.features)
-        )
+    features = predictions.features
+    score = None if features is None else _fit_score(predict_images, images, features)
     return predictions, HeldOut(count, fit_temperature(predictions.logits, predictions.labels), score)
+
+
+def _fit_score(
+    predict_images: Callable[[LabelledImages], Predictions], images: RunImages, features: Tensor
+) -> OutOfDistributionScore | None:
+
+    def compute_features(data: LabelledImages) -> Tensor:
+        computed = predict_images(data).features
+        assert computed is not None
+        return computed
+
+    count = len(images.training)
+    training = images.training.subset(torch.linspace(0, count - 1, min(MAX_STORED_FEATURES, count)).long())
+    validation = images.validation
+    score = OutOfDistributionScore.fit((training.images, compute_features(training)), (validation.images, features))
+    if score is None:
+        return None
+    usual = score.scores(validation.images, features)
+    for pixels in unlike_images(validation.image_shape).values():
+        data = LabelledImages(pixels, torch.full((len(pixels),), UNKNOWN), validation.class_names)
+        if auroc(usual, score.scores(pixels, compute_features(data))) < MIN_AUROC:
+            return None
+    return score
 
 
 def find_called_classifier(network: nn.Module, images: LabelledImages, normalise: Normalise) -> nn.Linear | None:
@@ -227,7 +268,8 @@ def read_held_out(path: Path, network: nn.Module) -> HeldOut:
 
     Values of other weights, such as for a checkpoint in the middle of a run, and unreadable ones are left out.
     """
-    weights, values, folder = hash_weights(network), {}, path.parent
+    weights, values = hash_weights(network), {}
+    folder = path.parent
     if path.suffix == ".ckpt":
         folder = folder.parent if folder.name == "checkpoints" else folder
         with contextlib.suppress(DamagedFile):

@@ -185,6 +185,17 @@ class TrainedNetwork:
     training_hashes: TrainingImageHashes = UNKNOWN_TRAINING_IMAGES
     warnings: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        """Set the ``pretrained_cfg`` of the network, which ``timm.data.resolve_data_config`` reads."""
+        modes = {"crop": "center", "squash": "squash", "pad": "border"}
+        config = {"input_size": self.image_shape, "mean": tuple(self.about.mean), "std": tuple(self.about.std)}
+        config |= {"interpolation": "bicubic", "crop_pct": 1.0, "crop_mode": modes[self.resize]}
+        network: Any = self.network
+        if hasattr(network, "data_config"):
+            network.data_config = config
+        else:
+            network.pretrained_cfg = {**(getattr(network, "pretrained_cfg", None) or {}), **config}
+
     def __fspath__(self) -> str:
         """Path of the file, so that a network can be given where a path is expected."""
         return str(self.path)
