@@ -72,7 +72,8 @@ def find_near_duplicates(
         test, subsets = pool.test(group[0].seed), {_subset_name(result): _subset(pool, result) for result in group}
         used = torch.cat(list(subsets.values())).unique()
         parts = (test, pool.images.subset(used))
-        near = near_duplicate_pairs(*(resize_for_comparison(p.batches()) if p.is_large else p.images for p in parts))
+        queries, others = (resize_for_comparison(p.batches()) if p.is_large else p.images for p in parts)
+        near = near_duplicate_pairs(queries, others)
         train = used[near.train]
         for name, indices in subsets.items():
             by_subset[name] = near.test[torch.isin(train, indices)].unique().tolist()
