@@ -177,7 +177,7 @@ def test_a_ray_cluster_that_does_not_start_is_waited_for_until_a_limit(monkeypat
     never.set()
     assert "Waiting for a Ray cluster on this machine, for 0.1 s at most" in told.getvalue()
     supervisor._connect(_Ray(lambda: None), "local", Console(quiet=True))
-    with pytest.raises(InputError, match="executor.address auto: no connection to the Ray cluster at auto: nobody"):
+    with pytest.raises(InputError, match=r"executor.address auto: no connection to the Ray cluster at auto: nobody"):
         supervisor._connect(_Ray(lambda: (_ for _ in ()).throw(ConnectionError("nobody"))), "auto", Console(quiet=True))
 
 
