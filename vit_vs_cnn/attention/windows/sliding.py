@@ -13,8 +13,9 @@ from vit_vs_cnn.attention.windows.neighbourhood import (
     Neighbourhood,
     bias_index_matrix,
     cache_tables,
+    check_shapes,
     make_neighbourhood,
-    window_tables,
+    token_index,
 )
 from vit_vs_cnn.attention.windows.tiles import tiled_attention
 
@@ -65,7 +66,7 @@ def local_attention(
         ValueError: if a size is not positive, the boundary is unknown, or a shape does not fit.
     """
     neighbourhood = make_neighbourhood(grid_size, window_size, boundary)
-    neighbourhood.check_shapes(queries, bias)
+    check_shapes(queries, bias, neighbourhood.grid_size, neighbourhood.window_size)
     output, weights = _attend_in_windows(queries, keys, values, neighbourhood, bias=bias, return_weights=return_weights)
     return output if weights is None else (output, weights)
 
@@ -82,11 +83,11 @@ def local_attention_reference(
 ) -> tuple[HeadValues, TokenWeights]:
     """Output and weights of ``local_attention`` by its equation: keys and values are gathered for every window."""
     neighbourhood = make_neighbourhood(grid_size, window_size, boundary)
-    neighbourhood.check_shapes(queries, bias)
+    check_shapes(queries, bias, neighbourhood.grid_size, neighbourhood.window_size)
     output, weights = _gathered_attention(queries, keys, values, neighbourhood, bias)
-    tables = window_tables(neighbourhood, queries.device)
+    tokens = token_index(neighbourhood, queries.device)
     matrix = weights.new_zeros(*weights.shape[:3], neighbourhood.patches + 1)
-    matrix = matrix.scatter_add(-1, tables.keys.expand(*weights.shape[:2], -1, -1), weights)
+    matrix = matrix.scatter_add(-1, tokens.expand(*weights.shape[:2], -1, -1), weights)
     return output, matrix[..., :-1]
 
 
@@ -94,10 +95,10 @@ def _gathered_attention(
     queries: Tensor, keys: Tensor, values: Tensor, neighbourhood: Neighbourhood, bias: Tensor | None
 ) -> tuple[HeadValues, Float[Tensor, "batch heads queries positions"]]:
     """Output, and weights of the positions of each window."""
-    tables = window_tables(neighbourhood, queries.device)
-    keys, values = (F.pad(x, (0, 0, 0, 1))[:, :, tables.keys] for x in (keys, values))
+    tokens = token_index(neighbourhood, queries.device)
+    keys, values = (F.pad(x, (0, 0, 0, 1))[:, :, tokens] for x in (keys, values))
     scores = torch.einsum("bhnd,bhnpd->bhnp", queries * queries.shape[-1] ** -0.5, keys)
-    mask = torch.ones_like(tables.inside) if neighbourhood.boundary == "zero" else tables.inside
+    mask = (tokens < neighbourhood.patches) | (neighbourhood.boundary == "zero")
     if bias is not None:
         window_bias = bias.flatten(1).to(queries.dtype).unsqueeze(1)
         scores, mask = scores + window_bias, mask & (window_bias != -torch.inf)
@@ -166,8 +167,8 @@ def _token_bias_of_zeros(
 
 def _outside_scores(neighbourhood: Neighbourhood, table: Tensor) -> Float[Tensor, "bias_heads queries"]:
     """Log-sum-exp of the scores of the tokens outside the grid."""
-    tables = window_tables(neighbourhood, table.device)
-    scores = table[:, None, :-1].expand(-1, len(tables.inside), -1).masked_fill(tables.inside, -torch.inf)
+    tokens = token_index(neighbourhood, table.device)
+    scores = table[:, None, :-1].expand(-1, len(tokens), -1).masked_fill(tokens < neighbourhood.patches, -torch.inf)
     empty = (scores == -torch.inf).all(dim=-1)
     # Rows without a token outside bypass the logarithm, whose gradient there is not a number.
     return scores.masked_fill(empty.unsqueeze(-1), 0.0).logsumexp(dim=-1).masked_fill(empty, -torch.inf)

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from vit_vs_cnn.attention.arguments import Heads, HeadValues
-from vit_vs_cnn.attention.windows.neighbourhood import Neighbourhood, cache_tables, window_keys
+from vit_vs_cnn.attention.windows.neighbourhood import Neighbourhood, cache_tables, flat_index, window_keys
 
 #: Number of queries in a tile, about: smaller tiles score fewer keys outside the windows, larger ones make better
 #: matrix products.
@@ -152,20 +152,16 @@ class TileTables(NamedTuple):
 @cache_tables
 def tile_tables(neighbourhood: Neighbourhood, device: torch.device) -> TileTables:
     """Tables as products of those of the rows and those of the columns."""
-    indices, insides = [], []
-    for axis in tile_grid(neighbourhood):
-        index = torch.arange(axis.span) - torch.arange(axis.tile)[:, None]
-        indices.append(index.where((index >= 0) & (index < axis.window), -1))
-        key = torch.arange(axis.count)[:, None] * axis.tile + torch.arange(axis.span) - axis.key_padding[0]
-        insides.append((key >= 0) & (key < axis.size))
-    (row, col), (is_row, is_col) = indices, insides
-    row, col = row[:, None, :, None], col[None, :, None, :]
-    entries = neighbourhood.window_size[0] * neighbourhood.window_size[1]
-    index = (row * neighbourhood.window_size[1] + col).where((row >= 0) & (col >= 0), entries)
-    outside = ~(is_row[:, None, None, :, None] & is_col[None, :, None, None, :]).flatten(3)
+    grid = tile_grid(neighbourhood)
+    positions = (torch.arange(axis.span) - torch.arange(axis.tile)[:, None] for axis in grid)
+    keys = (
+        torch.arange(axis.count)[:, None] * axis.tile + torch.arange(axis.span) - axis.key_padding[0] for axis in grid
+    )
+    outside = flat_index(*keys, neighbourhood.grid_size) == neighbourhood.patches
     if neighbourhood.boundary == "zero":
         outside = torch.zeros_like(outside)
-    return TileTables(index.flatten(2).flatten(0, 1).to(device), outside.to(device))
+    outside = outside.view(grid.rows.count, grid.cols.count, 1, -1)
+    return TileTables(flat_index(*positions, neighbourhood.window_size).to(device), outside.to(device))
 
 
 class TiledAttention(torch.autograd.Function):
@@ -271,7 +267,9 @@ def tiled_attention(
 
 def _empty_queries(neighbourhood: Neighbourhood, bias: Tensor) -> Bool[Tensor, "heads queries 1"]:
     """True for queries that may attend to nothing."""
-    sizes = zip(neighbourhood.grid_size, neighbourhood.window_size, strict=True)
-    rows, cols = ((window_keys(*pair)[1] | (neighbourhood.boundary == "zero")).to(bias) for pair in sizes)
-    numbers = torch.einsum("hyx,ry,cx->hrc", (bias > -torch.inf).to(bias), rows, cols)
+    allowed = []
+    for size, window in zip(neighbourhood.grid_size, neighbourhood.window_size, strict=True):
+        keys = window_keys(size, window)
+        allowed.append(((keys >= 0) & (keys < size) | (neighbourhood.boundary == "zero")).to(bias))
+    numbers = torch.einsum("hyx,ry,cx->hrc", (bias > -torch.inf).to(bias), *allowed)
     return numbers.flatten(1)[..., None] == 0
