@@ -14,6 +14,7 @@ On a busy machine set ``OMP_WAIT_POLICY=passive``. Otherwise waiting threads tak
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -39,7 +40,7 @@ def make_passes(side: int, shape: tuple[int, int, int], window: int, *, dense: b
     """The forward pass, and the forward and backward pass, for ``shape`` (batch, heads, head_dim)."""
     size = (*shape[:2], side * side, shape[2])
     inputs, direction = [torch.randn(size, requires_grad=True) for _ in range(3)], torch.randn(size)
-    attend: Callable[[], Tensor] = partial(local_attention, *inputs, grid_size=(side, side), window_size=window)
+    attend: Callable[[], Any] = partial(local_attention, *inputs, grid_size=(side, side), window_size=window)
     if dense:
         attend = partial(F.scaled_dot_product_attention, *inputs, attn_mask=window_mask(side, window))
     return {FORWARD: torch.no_grad()(attend), BOTH: lambda: torch.autograd.grad(attend(), inputs, direction)}

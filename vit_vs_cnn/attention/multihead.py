@@ -40,8 +40,8 @@ class MultiHeadAttention(nn.Module):
         output_bias: add a bias in the output projection; as ``bias`` if None.
         qk_norm: layer norm over ``head_dim`` on queries and keys, before the scores.
         dropout: probability of dropping a weight in training.
-        rotary_position: module called as ``rotary_position(queries, keys, grid_size=...)`` on ``(batch, heads, tokens,
-            head_dim)`` after projection and norm; returns both, rotated.
+        rotary_position: module called as ``rotary_position(queries, keys)`` on ``(batch, heads, tokens, head_dim)``
+            after projection and norm; returns both, rotated.
         relative_position: bias of the scores of self-attention.
         window: local attention in place of ``scaled_dot_product_attention``; self-attention without a mask.
         inner_attention: attention with other scores, without a mask: a ``ScoredAttention``, a ``LinearAttention``, a

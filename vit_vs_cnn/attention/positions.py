@@ -16,7 +16,7 @@ class GridLayer(nn.Module):
     """Layer for the tokens of a grid, which can be resized to another grid.
 
     Arguments:
-        grid_size: (rows, cols) of the patches. A call with ``grid_size=...`` uses another grid for that call alone.
+        grid_size: (rows, cols) of the patches.
         num_prefix_tokens: number of tokens before the patches, such as the class token.
     """
 

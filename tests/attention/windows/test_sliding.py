@@ -204,26 +204,6 @@ def test_what_does_not_fit_says_which_argument_and_why(options, message):
         local_attention(*inputs(15), **({"grid_size": (3, 5), "window_size": 3} | options))
 
 
-@pytest.mark.parametrize("saved_bytes", [0, 10**9])
-def test_saving_weights_for_the_backward_pass_moves_no_number(monkeypatch, saved_bytes):
-    take("tiles", monkeypatch)
-    monkeypatch.setattr(tiles, "CHUNK_RANGE", (10**9, 10**9))
-    monkeypatch.setattr(tiles, "SAVED_BYTES", saved_bytes)
-    options = {"grid_size": (17, 13), "window_size": 9}
-    tensors = inputs(17 * 13)
-    sizes = []
-    with torch.autograd.graph.saved_tensors_hooks(lambda x: sizes.append(x.numel()) or x, lambda x: x):
-        output = local_attention(*tensors, **options)
-    grid = tiles.tile_grid(make_neighbourhood((17, 13), 9), output.device)
-    assert (BATCH * HEADS * grid.scores in sizes) == bool(saved_bytes)
-    direction = torch.randn_like(output)
-    expected, _ = local_attention_reference(*tensors, **options)
-    for ours, theirs in zip(
-        torch.autograd.grad(output, tensors, direction), torch.autograd.grad(expected, tensors, direction), strict=True
-    ):
-        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
-
-
 def test_tiles_are_taken_from_576_tokens_on(monkeypatch):
     monkeypatch.setattr(sliding, "tiled_attention", None)
     local_attention(*inputs(23 * 25), grid_size=(23, 25), window_size=3)

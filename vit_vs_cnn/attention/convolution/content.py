@@ -10,7 +10,8 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from vit_vs_cnn.attention.arguments import Images
-from vit_vs_cnn.attention.convolution.geometry import ConvolutionAxis, ConvolutionGeometry
+from vit_vs_cnn.attention.convolution.geometry import ConvolutionGeometry
+from vit_vs_cnn.attention.windows.neighbourhood import flat_index
 
 #: Queries in a tile along each axis. Larger tiles compute more scores outside the windows, smaller ones are slower.
 TILE = 2
@@ -123,14 +124,10 @@ def _bias_index(
     geometry: ConvolutionGeometry, tiles: tuple[int, int], device: torch.device
 ) -> Int[Tensor, "queries keys"]:
     """Window position of each pair of a query and a key of a tile; the number of positions for pairs without one."""
-    rows, cols = (_axis_index(axis, tile, device) for axis, tile in zip(geometry, tiles, strict=True))
-    rows, cols = rows[:, None, :, None], cols[None, :, None, :]
-    index = (rows * geometry.cols.window + cols).where((rows >= 0) & (cols >= 0), geometry.positions)
-    return index.flatten(2).flatten(0, 1)
-
-
-def _axis_index(axis: ConvolutionAxis, tile: int, device: torch.device) -> Tensor:
-    if axis.dilation != 1:
-        return torch.arange(axis.window, device=device)[None]
-    index = torch.arange(axis.span(tile), device=device) - torch.arange(tile, device=device)[:, None] * axis.stride
-    return index.where((index >= 0) & (index < axis.window), -1)
+    # A dilated axis has one query in a tile, whose keys are the positions of its window.
+    rows, cols = (
+        torch.arange(axis.span(tile) if axis.dilation == 1 else axis.window, device=device)
+        - torch.arange(tile, device=device)[:, None] * axis.stride
+        for axis, tile in zip(geometry, tiles, strict=True)
+    )
+    return flat_index(rows, cols, (geometry.rows.window, geometry.cols.window))

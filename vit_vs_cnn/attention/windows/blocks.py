@@ -12,7 +12,7 @@ from vit_vs_cnn.attention.arguments import Heads, HeadValues, Size2d, TokenWeigh
 from vit_vs_cnn.attention.functional import attend, attend_nonempty
 from vit_vs_cnn.attention.positions import GridLayer
 from vit_vs_cnn.attention.relative import RelativePosition, expand_offsets
-from vit_vs_cnn.attention.windows.neighbourhood import cache_tables
+from vit_vs_cnn.attention.windows.neighbourhood import cache_tables, check_shapes
 from vit_vs_cnn.attention.windows.sliding import OffsetBias
 
 
@@ -111,14 +111,7 @@ def _make_blocks(queries: Tensor, grid_size: Size2d, window_size: Size2d, shift:
     shifts = as_rows_and_cols("shift", shift, minimum=0)
     if shifts[0] >= window[0] or shifts[1] >= window[1]:
         raise ValueError(f"shift must be smaller than the window of {window}, but is {shift}")
-    if queries.shape[2] != grid[0] * grid[1]:
-        raise ValueError(
-            f"queries must have rows * cols = {grid[0] * grid[1]} tokens for grid_size={grid}, but have "
-            f"{queries.shape[2]}"
-        )
-    expected = (queries.shape[1], 2 * window[0] - 1, 2 * window[1] - 1)
-    if bias is not None and bias.shape != expected:
-        raise ValueError(f"bias must be (heads, offset_rows, offset_cols) = {expected}, but is {tuple(bias.shape)}")
+    check_shapes(queries, bias, grid, (2 * window[0] - 1, 2 * window[1] - 1))
     return Blocks(grid, window, shifts)
 
 

@@ -7,8 +7,7 @@ from typing import NamedTuple, ParamSpec, TypeVar
 
 import torch
 import torch.nn.functional as F
-from einops import rearrange
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from vit_vs_cnn.attention.arguments import Size2d, as_rows_and_cols, check_choice
@@ -67,68 +66,54 @@ class Neighbourhood(NamedTuple):
         entries = torch.zeros(1, math.prod(self.window_size), device=device) if bias is None else bias.flatten(1)
         return F.pad(entries.to(dtype), (0, 1), value=-torch.inf)
 
-    def check_shapes(self, queries: Tensor, bias: Tensor | None) -> None:
-        """Raise ValueError unless there is a query for each patch, and the bias has an entry for each offset."""
-        if queries.shape[2] != self.patches:
-            raise ValueError(
-                f"queries must have rows * cols = {self.patches} tokens for grid_size={self.grid_size}, but have "
-                f"{queries.shape[2]}"
-            )
-        expected = (queries.shape[1], *self.window_size)
-        if bias is not None and bias.shape != expected:
-            raise ValueError(f"bias must be (heads, offset_rows, offset_cols) = {expected}, but is {tuple(bias.shape)}")
+
+def check_shapes(queries: Tensor, bias: Tensor | None, grid_size: tuple[int, int], offsets: tuple[int, int]) -> None:
+    """Raise ValueError unless there is a query for each patch, and the bias has an entry for each offset."""
+    patches = grid_size[0] * grid_size[1]
+    if queries.shape[2] != patches:
+        raise ValueError(
+            f"queries must have rows * cols = {patches} tokens for grid_size={grid_size}, but have {queries.shape[2]}"
+        )
+    expected = (queries.shape[1], *offsets)
+    if bias is not None and bias.shape != expected:
+        raise ValueError(f"bias must be (heads, offset_rows, offset_cols) = {expected}, but is {tuple(bias.shape)}")
 
 
-def window_keys(size: int, window: int) -> tuple[Int[Tensor, "queries window"], Bool[Tensor, "queries window"]]:
-    """Keys that each query of one axis attends to, and a mask of those inside the axis.
+def window_keys(size: int, window: int) -> Int[Tensor, "queries window"]:
+    """Keys that each query of one axis attends to, those outside the axis included.
 
     ``key[q, s] = q + s - (window - 1) // 2``: the offsets of an odd window are symmetric, those of an even one extend
     one further to the right.
     """
-    keys = torch.arange(size)[:, None] - (window - 1) // 2 + torch.arange(window)
-    return keys, (keys >= 0) & (keys < size)
+    return torch.arange(size)[:, None] - (window - 1) // 2 + torch.arange(window)
 
 
-class WindowTables(NamedTuple):
-    """Tables of all windows of a grid, the positions of a window row by row.
-
-    Arguments:
-        keys: index of the token at each position of each window; the number of tokens outside the grid.
-        inside: True for positions inside the grid.
-    """
-
-    keys: Int[Tensor, "queries positions"]
-    inside: Bool[Tensor, "queries positions"]
+def flat_index(
+    rows: Int[Tensor, "query_rows key_rows"], cols: Int[Tensor, "query_cols key_cols"], shape: tuple[int, int]
+) -> Int[Tensor, "queries keys"]:
+    """Index into a flattened array, from the rows and columns of all pairs; the size of the array for those outside."""
+    is_row, is_col = (rows >= 0) & (rows < shape[0]), (cols >= 0) & (cols < shape[1])
+    index = rows[:, None, :, None] * shape[1] + cols[:, None, :]
+    index = index.where(is_row[:, None, :, None] & is_col[:, None, :], shape[0] * shape[1])
+    return index.flatten(2).flatten(0, 1)
 
 
 @cache_tables
-def window_tables(neighbourhood: Neighbourhood, device: torch.device) -> WindowTables:
-    """Windows of the grid, as the product of those of its rows and those of its columns."""
+def token_index(neighbourhood: Neighbourhood, device: torch.device) -> Int[Tensor, "queries positions"]:
+    """Token at each position of each window; the number of patches for positions outside the grid."""
     sizes = zip(neighbourhood.grid_size, neighbourhood.window_size, strict=True)
-    keys, inside = zip(*(window_keys(size, window) for size, window in sizes), strict=True)
-
-    def product(rows: Tensor, cols: Tensor) -> tuple[Tensor, Tensor]:
-        rows, cols = torch.broadcast_tensors(rows[:, None, :, None], cols[None, :, None, :])
-        return rearrange(rows, "r c y x -> (r c) (y x)"), rearrange(cols, "r c y x -> (r c) (y x)")
-
-    row_inside, col_inside = product(*inside)
-    row_keys, col_keys = product(*keys)
-    is_inside = row_inside & col_inside
-    tokens = (row_keys * neighbourhood.grid_size[1] + col_keys).where(is_inside, neighbourhood.patches)
-    return WindowTables(tokens.to(device), is_inside.to(device))
+    rows, cols = (window_keys(size, window) for size, window in sizes)
+    return flat_index(rows, cols, neighbourhood.grid_size).to(device)
 
 
 @cache_tables
 def bias_index_matrix(neighbourhood: Neighbourhood, device: torch.device) -> Int[Tensor, "queries keys"]:
     """Index into the flattened bias for each pair of patches; the number of biases for pairs outside a window."""
-    axes = []
-    for size, window in zip(neighbourhood.grid_size, neighbourhood.window_size, strict=True):
-        index = torch.arange(size) - torch.arange(size)[:, None] + (window - 1) // 2
-        axes.append(index.where((index >= 0) & (index < window), -1).to(device))
-    rows, cols = axes[0][:, None, :, None], axes[1][None, :, None, :]
-    entries = neighbourhood.window_size[0] * neighbourhood.window_size[1]
-    index = (rows * neighbourhood.window_size[1] + cols).where((rows >= 0) & (cols >= 0), entries)
-    return index.flatten(2).flatten(0, 1)
+    rows, cols = (
+        torch.arange(size) - torch.arange(size)[:, None] + (window - 1) // 2
+        for size, window in zip(neighbourhood.grid_size, neighbourhood.window_size, strict=True)
+    )
+    return flat_index(rows, cols, neighbourhood.window_size).to(device)
 
 
 def make_neighbourhood(grid_size: Size2d, window_size: Size2d, boundary: str = "mask") -> Neighbourhood:

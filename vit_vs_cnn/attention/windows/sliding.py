@@ -1,7 +1,5 @@
 """Attention within a sliding window: each token of a grid attends to its neighbourhood."""
 
-from typing import Literal, Required, TypedDict, Unpack, overload
-
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
@@ -15,8 +13,9 @@ from vit_vs_cnn.attention.windows.neighbourhood import (
     Neighbourhood,
     bias_index_matrix,
     cache_tables,
+    check_shapes,
     make_neighbourhood,
-    window_tables,
+    token_index,
 )
 from vit_vs_cnn.attention.windows.tiles import tiled_attention
 
@@ -28,32 +27,6 @@ MAX_DENSE_TOKENS_COMPILED = 256
 
 #: Number added to the scores for each head and each offset from query to key; minus infinity masks.
 OffsetBias = Float[Tensor, "heads offset_rows offset_cols"]
-
-
-class WindowOptions(TypedDict, total=False):
-    """Keyword arguments of ``local_attention``, for type checkers."""
-
-    grid_size: Required[Size2d]
-    window_size: Required[Size2d]
-    boundary: str
-    bias: OffsetBias | None
-
-
-@overload
-def local_attention(
-    queries: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    *,
-    return_weights: Literal[False] = False,
-    **options: Unpack[WindowOptions],
-) -> Tensor: ...
-
-
-@overload
-def local_attention(
-    queries: Tensor, keys: Tensor, values: Tensor, *, return_weights: Literal[True], **options: Unpack[WindowOptions]
-) -> tuple[Tensor, Tensor]: ...
 
 
 def local_attention(
@@ -93,17 +66,9 @@ def local_attention(
         ValueError: if a size is not positive, the boundary is unknown, or a shape does not fit.
     """
     neighbourhood = make_neighbourhood(grid_size, window_size, boundary)
-    neighbourhood.check_shapes(queries, bias)
-    if return_weights or neighbourhood.patches <= MAX_DENSE_TOKENS_COMPILED:
-        output, weights = masked_window_attention(
-            queries, keys, values, neighbourhood, bias=bias, return_weights=return_weights
-        )
-        return output if weights is None else (output, weights)
-    if torch.compiler.is_compiling():  # tiles are written into views, which compiled programs get wrong
-        return _gathered_attention(queries, keys, values, neighbourhood, bias)[0]
-    if neighbourhood.patches <= MAX_DENSE_TOKENS:
-        return masked_window_attention(queries, keys, values, neighbourhood, bias=bias)[0]
-    return tiled_attention(queries, keys, values, neighbourhood, bias)
+    check_shapes(queries, bias, neighbourhood.grid_size, neighbourhood.window_size)
+    output, weights = _attend_in_windows(queries, keys, values, neighbourhood, bias=bias, return_weights=return_weights)
+    return output if weights is None else (output, weights)
 
 
 def local_attention_reference(
@@ -118,11 +83,11 @@ def local_attention_reference(
 ) -> tuple[HeadValues, TokenWeights]:
     """Output and weights of ``local_attention`` by its equation: keys and values are gathered for every window."""
     neighbourhood = make_neighbourhood(grid_size, window_size, boundary)
-    neighbourhood.check_shapes(queries, bias)
+    check_shapes(queries, bias, neighbourhood.grid_size, neighbourhood.window_size)
     output, weights = _gathered_attention(queries, keys, values, neighbourhood, bias)
-    tables = window_tables(neighbourhood, queries.device)
+    tokens = token_index(neighbourhood, queries.device)
     matrix = weights.new_zeros(*weights.shape[:3], neighbourhood.patches + 1)
-    matrix = matrix.scatter_add(-1, tables.keys.expand(*weights.shape[:2], -1, -1), weights)
+    matrix = matrix.scatter_add(-1, tokens.expand(*weights.shape[:2], -1, -1), weights)
     return output, matrix[..., :-1]
 
 
@@ -130,10 +95,10 @@ def _gathered_attention(
     queries: Tensor, keys: Tensor, values: Tensor, neighbourhood: Neighbourhood, bias: Tensor | None
 ) -> tuple[HeadValues, Float[Tensor, "batch heads queries positions"]]:
     """Output, and weights of the positions of each window."""
-    tables = window_tables(neighbourhood, queries.device)
-    keys, values = (F.pad(x, (0, 0, 0, 1))[:, :, tables.keys] for x in (keys, values))
+    tokens = token_index(neighbourhood, queries.device)
+    keys, values = (F.pad(x, (0, 0, 0, 1))[:, :, tokens] for x in (keys, values))
     scores = torch.einsum("bhnd,bhnpd->bhnp", queries * queries.shape[-1] ** -0.5, keys)
-    mask = torch.ones_like(tables.inside) if neighbourhood.boundary == "zero" else tables.inside
+    mask = (tokens < neighbourhood.patches) | (neighbourhood.boundary == "zero")
     if bias is not None:
         window_bias = bias.flatten(1).to(queries.dtype).unsqueeze(1)
         scores, mask = scores + window_bias, mask & (window_bias != -torch.inf)
@@ -141,23 +106,28 @@ def _gathered_attention(
     return torch.einsum("bhnp,bhnpd->bhnd", weights, values), weights
 
 
-def masked_window_attention(
+def _attend_in_windows(
     queries: Heads,
     keys: Heads,
     values: HeadValues,
     neighbourhood: Neighbourhood,
     *,
-    bias: OffsetBias | None = None,
+    bias: OffsetBias | None,
     prefix_bias: Float[Tensor, "heads 3"] | None = None,
-    return_weights: bool = False,
+    return_weights: bool,
 ) -> tuple[HeadValues, TokenWeights | None]:
-    """Attention of all tokens to all, with the pairs outside the windows masked.
+    """Output, and the weights with ``return_weights``, else None.
 
     Prefix tokens attend to all tokens, and all tokens attend to them. With the boundary "zero" the tokens outside the
     grid are one more key and value, both zero. Its score is the log-sum-exp of their scores.
     """
     tokens = queries.shape[2]
     num_prefix_tokens = tokens - neighbourhood.patches
+    if not (num_prefix_tokens or return_weights or neighbourhood.patches <= MAX_DENSE_TOKENS_COMPILED):
+        if torch.compiler.is_compiling():  # tiles are written into views, which compiled programs get wrong
+            return _gathered_attention(queries, keys, values, neighbourhood, bias)[0], None
+        if neighbourhood.patches > MAX_DENSE_TOKENS:
+            return tiled_attention(queries, keys, values, neighbourhood, bias), None
     if neighbourhood.boundary == "zero":
         keys, values = F.pad(keys, (0, 0, 0, 1)), F.pad(values, (0, 0, 0, 1))
     if bias is None and prefix_bias is None:
@@ -197,8 +167,8 @@ def _token_bias_of_zeros(
 
 def _outside_scores(neighbourhood: Neighbourhood, table: Tensor) -> Float[Tensor, "bias_heads queries"]:
     """Log-sum-exp of the scores of the tokens outside the grid."""
-    tables = window_tables(neighbourhood, table.device)
-    scores = table[:, None, :-1].expand(-1, len(tables.inside), -1).masked_fill(tables.inside, -torch.inf)
+    tokens = token_index(neighbourhood, table.device)
+    scores = table[:, None, :-1].expand(-1, len(tokens), -1).masked_fill(tokens < neighbourhood.patches, -torch.inf)
     empty = (scores == -torch.inf).all(dim=-1)
     # Rows without a token outside bypass the logarithm, whose gradient there is not a number.
     return scores.masked_fill(empty.unsqueeze(-1), 0.0).logsumexp(dim=-1).masked_fill(empty, -torch.inf)
@@ -235,23 +205,11 @@ class SlidingWindow(GridLayer):
         return_weights: bool = False,
     ) -> tuple[HeadValues, TokenWeights | None]:
         """Output, and the weights ``(batch, heads, tokens, tokens)`` with ``return_weights``, else None."""
-        neighbourhood = make_neighbourhood(self.grid_size, self.window_size, self.boundary)
+        neighbourhood = Neighbourhood(self.grid_size, self.window_size, self.boundary)
         bias = prefix_bias = None
         if relative_position is not None:
             bias = relative_position.bias_at_offsets(*neighbourhood.offsets)
             prefix_bias = relative_position.prefix_bias()
-        if self.num_prefix_tokens or return_weights:
-            return masked_window_attention(
-                queries,
-                keys,
-                values,
-                neighbourhood,
-                bias=bias,
-                prefix_bias=prefix_bias,
-                return_weights=return_weights,
-            )
-        size, window = neighbourhood.grid_size, neighbourhood.window_size
-        output = local_attention(
-            queries, keys, values, grid_size=size, window_size=window, boundary=self.boundary, bias=bias
+        return _attend_in_windows(
+            queries, keys, values, neighbourhood, bias=bias, prefix_bias=prefix_bias, return_weights=return_weights
         )
-        return output, None

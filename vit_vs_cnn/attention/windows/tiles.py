@@ -2,262 +2,180 @@
 
 from collections.abc import Iterator
 from contextlib import nullcontext
-from functools import lru_cache
 from itertools import product
 from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from vit_vs_cnn.attention.arguments import Heads, HeadValues
-from vit_vs_cnn.attention.windows.neighbourhood import Neighbourhood, cache_tables
+from vit_vs_cnn.attention.windows.neighbourhood import Neighbourhood, cache_tables, flat_index, window_keys
 
 #: Number of queries in a tile, about: smaller tiles score fewer keys outside the windows, larger ones make better
 #: matrix products.
 TILE_QUERIES = 16
 #: Number of scores computed at once, relative to the number of elements of the queries. This keeps the working memory
 #: below the size of the output. The backward pass holds more tensors of that size.
-FORWARD_SHARE, BACKWARD_SHARE = 1.0, 0.25
+FORWARD_SHARE, BACKWARD_SHARE = 1.0, 0.2
 #: Smallest and largest number of scores computed at once: large enough for a call, small enough for CPU caches.
 CHUNK_RANGE = (2**16, 2**19)
-#: Bytes of weights that may always be saved for the backward pass.
-SAVED_BYTES = 2**22
+
+#: Images, heads and rows of tiles that are computed at once.
+Chunk = tuple[slice, slice, slice]
 
 
 class TiledAxis(NamedTuple):
-    """Axis of a grid in tiles.
+    """Axis of a grid in equal tiles of ``tile`` queries; the last ones of the last tile may be padding."""
 
-    Arguments:
-        tiles: number of tiles.
-        tile: number of queries in a tile; the last ones of the last tile may be padding.
-        span: number of keys in a tile.
-        before: number of keys of the first tile that would lie before the beginning of the axis, and are padding.
-        pattern_numbers: index into ``patterns`` for each tile.
-        patterns: ``(patterns, tile, span)``: place of the key in the window of the query along this axis, from 0; -1
-            outside the window.
-    """
-
-    tiles: int
+    size: int
+    window: int
     tile: int
-    span: int
-    before: int
-    pattern_numbers: tuple[int, ...]
-    patterns: tuple[tuple[tuple[int, ...], ...], ...]
 
-    def key_range(self, tiles: range, size: int) -> "KeyRange":
-        """Range of the keys of some tiles, on an axis of ``size`` keys."""
-        first = tiles.start * self.tile - self.before
-        last = (tiles.stop - 1) * self.tile + self.span - self.before
-        low, high = max(first, 0), min(last, size)
-        return KeyRange(low, high, low - first, last - high)
+    @property
+    def count(self) -> int:
+        """Number of tiles."""
+        return -(-self.size // self.tile)
 
+    @property
+    def span(self) -> int:
+        """Number of keys in a tile."""
+        return self.tile + self.window - 1
 
-class KeyRange(NamedTuple):
-    """Keys from ``low`` to ``high``, and the numbers of padding keys before and after them."""
+    @property
+    def query_padding(self) -> tuple[int, int]:
+        """Queries to add before and after the axis."""
+        return 0, self.count * self.tile - self.size
 
-    low: int
-    high: int
-    before: int
-    after: int
-
-
-@lru_cache
-def tile_axis(neighbourhood: Neighbourhood, axis: int, max_tile: int) -> TiledAxis:
-    """Axis in equal tiles of at most ``max_tile`` queries."""
-    size, window = neighbourhood.grid_size[axis], neighbourhood.window_size[axis]
-    tile = -(-size // -(-size // max_tile))
-    layouts = []
-    for first in range(0, size, tile):
-        # Padding queries attend as the last query does. Coordinates are relative to the first query of the tile.
-        queries = [min(query, size - 1) - first for query in range(first, first + tile)]
-        halo = neighbourhood.boundary == "zero"
-        starts = [query if halo else query - (window - 1) // 2 for query in queries]
-        low, high = starts[0], starts[-1] + window
-        if not halo:
-            low, high = max(low, -first), min(high, size - first)
-        layouts.append((tuple(starts), low, high))
-    distinct = list(dict.fromkeys(layouts))
-    low, high = min(layout[1] for layout in distinct), max(layout[2] for layout in distinct)
-    patterns = tuple(
-        tuple(
-            tuple(key - start if 0 <= key - start < window and first <= key < last else -1 for key in range(low, high))
-            for start in starts
-        )
-        for starts, first, last in distinct
-    )
-    pattern_numbers = tuple(distinct.index(layout) for layout in layouts)
-    return TiledAxis(len(layouts), tile, high - low, -low, pattern_numbers, patterns)
+    @property
+    def key_padding(self) -> tuple[int, int]:
+        """Keys to add before and after the axis."""
+        return (self.window - 1) // 2, self.window // 2 + self.query_padding[1]
 
 
 class TiledGrid(NamedTuple):
-    """Grid in tiles that all have the same size.
-
-    Arguments:
-        rows, cols: both axes.
-        pattern_numbers: index of the pattern of each tile.
-        bias_index: for each pattern, query and key, the index into the flattened bias; one more than the last index for
-            pairs outside the window.
-    """
+    """Both axes of a grid in tiles. Grids of queries have padding, grids of keys and values have none."""
 
     rows: TiledAxis
     cols: TiledAxis
-    pattern_numbers: Int[Tensor, "tile_rows tile_cols"]
-    bias_index: Int[Tensor, "patterns queries keys"]
 
-    @property
-    def row_scores(self) -> int:
-        """Number of scores in a row of tiles, of one image and head."""
-        return self.cols.tiles * self.bias_index[0].numel()
+    def query_tiles(self, grid: Tensor, chunk: Chunk) -> Float[Tensor, "tiles queries dim"]:
+        """Queries of a chunk, tile by tile."""
+        return self._view_queries(grid, chunk).reshape(-1, self.rows.tile * self.cols.tile, grid.shape[-1])
 
-    @property
-    def scores(self) -> int:
-        """Number of scores of one image and head."""
-        return self.rows.tiles * self.row_scores
-
-
-@cache_tables
-def tile_grid(neighbourhood: Neighbourhood, device: torch.device) -> TiledGrid:
-    """Grid in tiles of about ``TILE_QUERIES`` queries."""
-    max_tile = TILE_QUERIES if 1 in neighbourhood.grid_size else int(TILE_QUERIES**0.5)
-    rows, cols = (tile_axis(neighbourhood, axis, max_tile) for axis in (0, 1))
-    numbers = torch.tensor(rows.pattern_numbers)[:, None] * len(cols.patterns) + torch.tensor(cols.pattern_numbers)
-    row = torch.tensor(rows.patterns)[:, None, :, None, :, None]
-    col = torch.tensor(cols.patterns)[None, :, None, :, None, :]
-    entries = neighbourhood.window_size[0] * neighbourhood.window_size[1]
-    index = (row * neighbourhood.window_size[1] + col).where((row >= 0) & (col >= 0), entries)
-    return TiledGrid(rows, cols, numbers.to(device), index.flatten(4).flatten(2, 3).flatten(0, 1).to(device))
-
-
-class Chunk:
-    """Part of a tiled grid that is computed at once: some rows of tiles, for some images and heads.
-
-    Reshapes are explicit and products are fused with sums, because at this size calls cost as much as arithmetic.
-    """
-
-    def __init__(
-        self, grid: TiledGrid, images_and_heads: tuple[slice, slice], tile_rows: range, key_size: tuple[int, int]
-    ) -> None:
-        self.grid = grid
-        self.images_and_heads = images_and_heads
-        self.tile_rows = tile_rows
-        self.key_ranges = (
-            grid.rows.key_range(tile_rows, key_size[0]),
-            grid.cols.key_range(range(grid.cols.tiles), key_size[1]),
-        )
-        self.pattern_numbers = grid.pattern_numbers[tile_rows.start : tile_rows.stop].flatten()
-
-    def bias(self, patterns: Float[Tensor, "bias_heads patterns queries keys"]) -> Tensor:
-        """Bias of the scores, ``(bias_heads, tiles, queries, keys)``."""
-        heads = patterns[self.images_and_heads[1]] if len(patterns) > 1 else patterns
-        return heads.index_select(1, self.pattern_numbers)
-
-    def query_tiles(self, grid: Tensor) -> Tensor:
-        """Tiles of a grid of queries, ``(tiles, queries, dim)``."""
-        queries = self.grid.rows.tile * self.grid.cols.tile
-        return self._view_queries(grid).reshape(-1, queries, grid.shape[-1])
-
-    def write_queries(self, grid: Tensor, tiles: Tensor) -> None:
-        """Write values of queries, in tiles, to the positions of the queries in a grid, in place."""
-        positions = self._view_queries(grid)
+    def write_queries(self, grid: Tensor, chunk: Chunk, tiles: Tensor) -> None:
+        """Write values of the queries, in tiles, into a grid."""
+        positions = self._view_queries(grid, chunk)
         positions.copy_(tiles.view(positions.shape))
 
-    def key_tiles(self, grid: Tensor) -> Tensor:
-        """Tiles of a grid of keys, ``(tiles, keys, dim)``."""
-        rows, cols = self.key_ranges
-        strip = grid[(*self.images_and_heads, slice(rows.low, rows.high), slice(cols.low, cols.high))]
-        if any((*rows[2:], *cols[2:])):
-            strip = F.pad(strip, (0, 0, *cols[2:], *rows[2:]))
-        return self._view_keys(strip).reshape(-1, self.grid.rows.span * self.grid.cols.span, grid.shape[-1])
+    def key_tiles(self, grid: Tensor, chunk: Chunk) -> Float[Tensor, "tiles keys dim"]:
+        """Keys of a chunk, tile by tile, with zeros outside the grid."""
+        images, heads, tiles = chunk
+        low = tiles.start * self.rows.tile - self.rows.key_padding[0]
+        high = low + (tiles.stop - tiles.start - 1) * self.rows.tile + self.rows.span
+        strip = grid[images, heads, max(low, 0) : min(high, self.rows.size)]
+        strip = F.pad(strip, (0, 0, *self.cols.key_padding, max(-low, 0), max(high - self.rows.size, 0)))
+        return self._view_keys(strip).reshape(-1, self.rows.span * self.cols.span, grid.shape[-1])
 
-    def add_to_keys(self, grid: Tensor, tiles: Tensor) -> None:
-        """Add gradients of the keys, in tiles, to the gradients of the grid of keys, in place."""
-        rows, cols = self.key_ranges
-        target = grid[(*self.images_and_heads, slice(rows.low, rows.high), slice(cols.low, cols.high))]
-        height, width = (high - low + sum(padding) for low, high, *padding in (rows, cols))
-        strip = grid.new_zeros(*target.shape[:2], height, width, grid.shape[-1])
+    def padded_zeros(self, grid: Tensor) -> Tensor:
+        """Zeros for all keys of a grid and its padding."""
+        rows, cols = (axis.size + sum(axis.key_padding) for axis in self)
+        return grid.new_zeros(*grid.shape[:2], rows, cols, grid.shape[-1])
+
+    def add_to_keys(self, padded: Tensor, chunk: Chunk, tiles: Tensor) -> None:
+        """Add gradients of the keys, in tiles, to those of the padded grid, in place."""
+        images, heads, rows = chunk
+        strip = padded[images, heads, rows.start * self.rows.tile : rows.stop * self.rows.tile + self.rows.window - 1]
         positions = self._view_keys(strip)
         tiles = tiles.view(positions.shape)
         # Neighbours overlap: only tiles that are far enough apart are added at once.
-        row_step, col_step = (-(-axis.span // axis.tile) for axis in (self.grid.rows, self.grid.cols))
+        row_step, col_step = (-(-axis.span // axis.tile) for axis in self)
         for i, j in product(range(min(row_step, positions.shape[2])), range(min(col_step, positions.shape[3]))):
             positions[:, :, i::row_step, j::col_step].add_(tiles[:, :, i::row_step, j::col_step])
-        target.add_(strip[:, :, rows.before : height - rows.after, cols.before : width - cols.after])
 
-    def _view_queries(self, grid: Tensor) -> Tensor:
-        """View ``(batch, heads, tile_rows, tile_cols, rows, cols, dim)`` of a grid of queries."""
-        rows, cols = self.grid.rows, self.grid.cols
-        grid = grid[self.images_and_heads].narrow(2, rows.tile * self.tile_rows.start, rows.tile * len(self.tile_rows))
-        return grid.unflatten(3, (cols.tiles, cols.tile)).unflatten(2, (-1, rows.tile)).transpose(3, 4)
+    def crop(self, padded: Tensor) -> Tensor:
+        """Grid without the padding of the keys."""
+        (top, _), (left, _) = (axis.key_padding for axis in self)
+        return padded[:, :, top : top + self.rows.size, left : left + self.cols.size]
+
+    def chunks(self, queries: Tensor, share: float) -> Iterator[Chunk]:
+        """All tiles, a chunk at a time, with about ``share`` times as many scores as the queries have elements."""
+        (batch, heads), (minimum, maximum) = queries.shape[:2], CHUNK_RANGE
+        budget = min(max(int(share * queries.numel()), minimum), maximum)
+        row_scores = self.cols.count * self.rows.tile * self.cols.tile * self.rows.span * self.cols.span
+        row_step = min(max(budget // row_scores, 1), self.rows.count)
+        head_step = min(max(budget // (row_scores * row_step), 1), heads)
+        image_step = max(budget // (row_scores * row_step * head_step), 1)
+        steps = ((batch, image_step), (heads, head_step), (self.rows.count, row_step))
+        for starts in product(*(range(0, count, step) for count, step in steps)):
+            images, heads, rows = (
+                slice(start, min(start + step, count)) for start, (count, step) in zip(starts, steps, strict=True)
+            )
+            yield images, heads, rows
+
+    def _view_queries(self, grid: Tensor, chunk: Chunk) -> Tensor:
+        """View ``(images, heads, tile_rows, tile_cols, rows, cols, dim)`` of a grid of queries."""
+        images, heads, tiles = chunk
+        part = grid[images, heads, tiles.start * self.rows.tile : tiles.stop * self.rows.tile]
+        return part.unflatten(3, (-1, self.cols.tile)).unflatten(2, (-1, self.rows.tile)).transpose(3, 4)
 
     def _view_keys(self, strip: Tensor) -> Tensor:
-        """View of a grid of keys with the same dimensions, in which neighbours overlap."""
-        rows, cols = self.grid.rows, self.grid.cols
-        return strip.unfold(2, rows.span, rows.tile).unfold(3, cols.span, cols.tile).movedim(4, -1)
+        """View of a strip of keys with the same dimensions, in which neighbours overlap."""
+        return strip.unfold(2, self.rows.span, self.rows.tile).unfold(3, self.cols.span, self.cols.tile).movedim(4, -1)
 
 
-def iterate_chunks(grid: TiledGrid, queries: Tensor, keys: Tensor, share: float) -> Iterator[Chunk]:
-    """All tiles of the grid, a chunk at a time."""
-    batch, heads = queries.shape[:2]
-    minimum, maximum = CHUNK_RANGE
-    budget = min(max(int(share * queries.numel()), minimum), maximum)
-    row_step = min(max(budget // grid.row_scores, 1), grid.rows.tiles)
-    head_step = min(max(budget // (grid.row_scores * row_step), 1), heads)
-    image_step = max(budget // (grid.row_scores * row_step * head_step), 1)
-    starts = (range(0, batch, image_step), range(0, heads, head_step), range(0, grid.rows.tiles, row_step))
-    for image, head, row in product(*starts):
-        images_and_heads = slice(image, image + image_step), slice(head, head + head_step)
-        tile_rows = range(row, min(row + row_step, grid.rows.tiles))
-        yield Chunk(grid, images_and_heads, tile_rows, (keys.shape[2], keys.shape[3]))
+def tile_grid(neighbourhood: Neighbourhood) -> TiledGrid:
+    """Grid in tiles of about ``TILE_QUERIES`` queries."""
+    max_tile = TILE_QUERIES if 1 in neighbourhood.grid_size else int(TILE_QUERIES**0.5)
+    rows, cols = (
+        TiledAxis(size, window, -(-size // -(-size // max_tile)))
+        for size, window in zip(neighbourhood.grid_size, neighbourhood.window_size, strict=True)
+    )
+    return TiledGrid(rows, cols)
 
 
-def _pad_queries(grid: Tensor, tiled: TiledGrid) -> Tensor:
-    """Grid of queries with zeros that fill up the last tiles."""
-    rows = tiled.rows.tiles * tiled.rows.tile - grid.shape[2]
-    cols = tiled.cols.tiles * tiled.cols.tile - grid.shape[3]
-    return F.pad(grid, (0, 0, 0, cols, 0, rows)) if rows or cols else grid
+class TileTables(NamedTuple):
+    """Tables of the tiles of a grid.
+
+    Arguments:
+        bias_index: index into the flattened bias for each query and key of a tile; one more than the last index for
+            pairs outside the window.
+        outside: True for keys that are not attended to, as they are padding.
+    """
+
+    bias_index: Int[Tensor, "queries keys"]
+    outside: Bool[Tensor, "tile_rows tile_cols 1 keys"]
 
 
-def _weights(
-    chunk: Chunk, queries: Tensor, keys: Tensor, patterns: Tensor, biased: bool
-) -> tuple[Float[Tensor, "tiles queries keys"], Tensor | None]:
-    """Softmax of the scores, and a mask of the queries that may attend to nothing."""
-    bias = chunk.bias(patterns)
-    empty = _empty_rows(bias) if biased else None
-    if empty is not None:  # zeros keep the softmax of such a query finite; its output is set to zero later
-        bias = bias.masked_fill(empty, 0.0)
-    query_tiles = chunk.query_tiles(queries)
-    images = len(query_tiles) // bias.shape[1]
-    bias = bias.expand(-(-images // len(bias)), *bias.shape) if len(bias) > 1 else bias.expand(images, *bias.shape[1:])
-    scores = bias.reshape(-1, *bias.shape[-2:]).contiguous()  # by now a copy
-    return scores.baddbmm_(query_tiles, keys.mT, alpha=query_tiles.shape[-1] ** -0.5).softmax(dim=-1), empty
-
-
-def _empty_rows(bias: Tensor) -> Tensor:
-    return (bias == -torch.inf).all(dim=-1, keepdim=True)
-
-
-def _zero_empty(tiles: Tensor, empty: Tensor | None) -> Tensor:
-    """Tiles of queries, with zeros for those that may attend to nothing."""
-    if empty is None:
-        return tiles
-    return tiles.view(-1, *empty.shape[:3], tiles.shape[-1]).masked_fill(empty, 0.0).flatten(0, 2)
+@cache_tables
+def tile_tables(neighbourhood: Neighbourhood, device: torch.device) -> TileTables:
+    """Tables as products of those of the rows and those of the columns."""
+    grid = tile_grid(neighbourhood)
+    positions = (torch.arange(axis.span) - torch.arange(axis.tile)[:, None] for axis in grid)
+    keys = (
+        torch.arange(axis.count)[:, None] * axis.tile + torch.arange(axis.span) - axis.key_padding[0] for axis in grid
+    )
+    outside = flat_index(*keys, neighbourhood.grid_size) == neighbourhood.patches
+    if neighbourhood.boundary == "zero":
+        outside = torch.zeros_like(outside)
+    outside = outside.view(grid.rows.count, grid.cols.count, 1, -1)
+    return TileTables(flat_index(*positions, neighbourhood.window_size).to(device), outside.to(device))
 
 
 class TiledAttention(torch.autograd.Function):
     """Attention of each query to the keys of its window, a chunk of tiles at a time.
 
     ``P = softmax(scale Q K^T + bias)``, ``O = P V``. Backward: ``dV = P^T dO``,
-    ``dS = P * (dO V^T - rowsum(dO * O))``, ``dQ = scale dS K``, ``dK = scale dS^T Q``, with P saved or computed again.
+    ``dS = P * (dO V^T - rowsum(dO * O))``, ``dQ = scale dS K``, ``dK = scale dS^T Q``, with P computed again.
 
     Reference: Dao et al. 2022 (FlashAttention), algorithms 1 and 4.
     Differs: the scores of a chunk are stored while it is computed.
 
     Arguments:
-        biased: True if the bias may leave a query with nothing to attend to.
-        saves_weights: save the weights for the backward pass, instead of computing them again.
+        bias: bias of the pairs of a tile, very negative outside the window; one for all heads, or one for each.
+        outside: bias of the keys, very negative outside the grid.
     """
 
     @staticmethod
@@ -266,58 +184,61 @@ class TiledAttention(torch.autograd.Function):
         queries: Float[Tensor, "batch heads rows cols dim"],
         keys: Float[Tensor, "batch heads key_rows key_cols dim"],
         values: Float[Tensor, "batch heads key_rows key_cols value_dim"],
-        patterns: Float[Tensor, "bias_heads patterns queries keys"],
+        bias: Float[Tensor, "bias_heads queries keys"],
+        outside: Float[Tensor, "tile_rows tile_cols 1 keys"],
         grid: TiledGrid,
-        biased: bool,
-        saves_weights: bool,
     ) -> Float[Tensor, "batch heads rows cols value_dim"]:
-        rows, cols = queries.shape[2:4]
-        padded = _pad_queries(queries, grid)
-        output = values.new_empty(*padded.shape[:4], values.shape[-1])
-        saved = []
-        for chunk in iterate_chunks(grid, queries, keys, FORWARD_SHARE):
-            weights, empty = _weights(chunk, padded, chunk.key_tiles(keys), patterns, biased)
-            chunk.write_queries(output, _zero_empty(torch.bmm(weights, chunk.key_tiles(values)), empty))
-            if saves_weights:
-                saved.append(weights)
-        output = output[:, :, :rows, :cols]
-        ctx.grid, ctx.biased, ctx.saves_weights = grid, biased, saves_weights
-        ctx.save_for_backward(queries, keys, values, patterns, output, *saved)
+        output = values.new_empty(*queries.shape[:4], values.shape[-1])
+        for chunk in grid.chunks(queries, FORWARD_SHARE):
+            query_tiles, key_tiles = grid.query_tiles(queries, chunk), grid.key_tiles(keys, chunk)
+            weights = _weights(query_tiles, key_tiles, *_select(bias, outside, chunk))
+            grid.write_queries(output, chunk, torch.bmm(weights, grid.key_tiles(values, chunk)))
+        ctx.grid = grid
+        ctx.save_for_backward(queries, keys, values, bias, outside, output)
         return output
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         (direction,) = gradients
-        queries, keys, values, patterns, output, *saved = ctx.saved_tensors
-        saved_weights = iter(saved)
-        grid, biased = ctx.grid, ctx.biased
-        rows, cols = queries.shape[2:4]
-        scale = queries.shape[-1] ** -0.5
-        row_sums = _pad_queries((direction * output).sum(dim=-1, keepdim=True), grid)
-        padded, direction = _pad_queries(queries, grid), _pad_queries(direction, grid)
-        d_queries = torch.empty_like(padded)
-        d_keys, d_values, d_patterns = (torch.zeros_like(x) for x in (keys, values, patterns))
-        share = FORWARD_SHARE if ctx.saves_weights else BACKWARD_SHARE  # saved weights are in chunks
-        for chunk in iterate_chunks(grid, queries, keys, share):
-            key_tiles = chunk.key_tiles(keys)
-            if ctx.saves_weights:
-                weights, empty = next(saved_weights), _empty_rows(chunk.bias(patterns)) if biased else None
-            else:
-                weights, empty = _weights(chunk, padded, key_tiles, patterns, biased)
-            d_output = _zero_empty(chunk.query_tiles(direction), empty)
-            chunk.add_to_keys(d_values, torch.bmm(weights.mT, d_output))
-            sums = chunk.query_tiles(row_sums)
-            d_scores = torch.baddbmm(sums, d_output, chunk.key_tiles(values).mT, beta=-1).mul_(weights)
+        queries, keys, values, bias, outside, output = ctx.saved_tensors
+        grid, scale = ctx.grid, queries.shape[-1] ** -0.5
+        row_sums = (direction * output).sum(dim=-1, keepdim=True)
+        d_queries, d_bias = torch.empty_like(queries), torch.zeros_like(bias)
+        d_keys, d_values = grid.padded_zeros(keys), grid.padded_zeros(values)
+        for chunk in grid.chunks(queries, BACKWARD_SHARE):
+            query_tiles, d_output, sums = (grid.query_tiles(x, chunk) for x in (queries, direction, row_sums))
+            key_tiles = grid.key_tiles(keys, chunk)
+            weights = _weights(query_tiles, key_tiles, *_select(bias, outside, chunk))
+            grid.add_to_keys(d_values, chunk, torch.bmm(weights.mT, d_output))
+            d_scores = torch.baddbmm(sums, d_output, grid.key_tiles(values, chunk).mT, beta=-1).mul_(weights)
             del weights  # the largest tensor but one
             if ctx.needs_input_grad[3]:
-                heads = d_patterns[chunk.images_and_heads[1]] if len(d_patterns) > 1 else d_patterns
-                total = d_scores.view(-1, len(heads), len(chunk.pattern_numbers), *d_scores.shape[1:]).sum(dim=0)
-                heads.index_add_(1, chunk.pattern_numbers, total)
+                heads = d_bias[chunk[1]]
+                images = chunk[0].stop - chunk[0].start
+                heads += d_scores.view(images, len(heads), -1, *heads.shape[1:]).sum(dim=(0, 2))
             d_scores.mul_(scale)
-            chunk.write_queries(d_queries, torch.bmm(d_scores, key_tiles))
-            chunk.add_to_keys(d_keys, torch.bmm(d_scores.mT, chunk.query_tiles(padded)))
-        return d_queries[:, :, :rows, :cols], d_keys, d_values, d_patterns, None, None, None
+            grid.write_queries(d_queries, chunk, torch.bmm(d_scores, key_tiles))
+            grid.add_to_keys(d_keys, chunk, torch.bmm(d_scores.mT, query_tiles))
+        return d_queries, grid.crop(d_keys), grid.crop(d_values), d_bias, None, None
+
+
+def _select(bias: Tensor, outside: Tensor, chunk: Chunk) -> tuple[Tensor, Tensor]:
+    """Bias of the heads of a chunk, and the keys outside the grid in its tiles."""
+    return bias[chunk[1]] if len(bias) > 1 else bias, outside[chunk[2]].flatten(0, 1)
+
+
+def _weights(
+    queries: Float[Tensor, "tiles queries dim"],
+    keys: Float[Tensor, "tiles keys dim"],
+    bias: Float[Tensor, "bias_heads queries keys"],
+    outside: Float[Tensor, "image_tiles 1 keys"],
+) -> Float[Tensor, "tiles queries keys"]:
+    """Softmax of the scores."""
+    bias = bias[:, None] + outside
+    bias = bias.expand(len(queries) // bias[..., 0, 0].numel(), *bias.shape)
+    scores = bias.reshape(-1, *bias.shape[3:]).contiguous()  # by now a copy
+    return scores.baddbmm_(queries, keys.mT, alpha=queries.shape[-1] ** -0.5).softmax(dim=-1)
 
 
 def tiled_attention(
@@ -328,32 +249,27 @@ def tiled_attention(
     is_cast = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
     if is_cast:  # the backward pass is not under autocast: its inputs must be of one type
         queries, keys, values = (x.to(torch.get_autocast_dtype(device)) for x in (queries, keys, values))
-    grid = tile_grid(neighbourhood, queries.device)
-    patterns = (
-        neighbourhood.bias_table(bias, queries.dtype, queries.device)
-        .index_select(1, grid.bias_index.flatten())
-        .view(-1, *grid.bias_index.shape)
-    )
-    inputs = [x.unflatten(2, neighbourhood.grid_size) for x in (queries, keys, values)]
-    if neighbourhood.boundary == "zero":
-        inputs[1:] = (_add_halo(x, neighbourhood) for x in inputs[1:])
-    saves_weights = _saves_weights(grid, (queries, keys, values))
+    grid, tables = tile_grid(neighbourhood), tile_tables(neighbourhood, queries.device)
+    # Finite, so that the softmax is finite where a query may attend to nothing.
+    lowest = torch.finfo(queries.dtype).min / 2
+    table = neighbourhood.bias_table(bias, queries.dtype, queries.device).clamp(min=lowest)
+    tile_bias = table.index_select(1, tables.bias_index.flatten()).unflatten(1, tables.bias_index.shape)
+    outside = torch.zeros_like(tables.outside, dtype=queries.dtype).masked_fill(tables.outside, lowest)
+    grids = [x.unflatten(2, neighbourhood.grid_size) for x in (queries, keys, values)]
+    padding = [*grid.cols.query_padding, *grid.rows.query_padding]
+    grids[0] = F.pad(grids[0], (0, 0, *padding)) if any(padding) else grids[0]
     with torch.autocast(device, enabled=False) if is_cast else nullcontext():  # CUDA's would make softmax float32
-        output = TiledAttention.apply(*inputs, patterns, grid, bias is not None, saves_weights)
+        output = TiledAttention.apply(*grids, tile_bias, outside, grid)
     assert isinstance(output, Tensor)
-    return output.flatten(2, 3)
+    output = output[:, :, : grid.rows.size, : grid.cols.size].flatten(2, 3)
+    return output if bias is None else output.masked_fill(_empty_queries(neighbourhood, bias), 0.0)
 
 
-def _add_halo(grid: Tensor, neighbourhood: Neighbourhood) -> Tensor:
-    """Grid of keys, and the zeros around it in the windows of the outermost queries."""
-    rows, cols = (((window - 1) // 2, window // 2) for window in neighbourhood.window_size)
-    return F.pad(grid, (0, 0, *cols, *rows))
-
-
-def _saves_weights(grid: TiledGrid, inputs: tuple[Tensor, Tensor, Tensor]) -> bool:
-    """True if a backward pass may follow, and the weights take no more memory than the inputs, or little."""
-    if not torch.is_grad_enabled() or not any(x.requires_grad for x in inputs):
-        return False
-    batch, heads = inputs[0].shape[:2]
-    size = batch * heads * grid.scores * inputs[0].element_size()
-    return size <= max(SAVED_BYTES, sum(x.nbytes for x in inputs))
+def _empty_queries(neighbourhood: Neighbourhood, bias: Tensor) -> Bool[Tensor, "heads queries 1"]:
+    """True for queries that may attend to nothing."""
+    allowed = []
+    for size, window in zip(neighbourhood.grid_size, neighbourhood.window_size, strict=True):
+        keys = window_keys(size, window)
+        allowed.append(((keys >= 0) & (keys < size) | (neighbourhood.boundary == "zero")).to(bias))
+    numbers = torch.einsum("hyx,ry,cx->hrc", (bias > -torch.inf).to(bias), *allowed)
+    return numbers.flatten(1)[..., None] == 0
