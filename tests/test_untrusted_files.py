@@ -107,21 +107,15 @@ def _put(values: dict[str, Any], place: str, spec: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("place", PLACES)
-def test_what_a_checkpoint_names_is_not_made(trained, marked, tmp_path, place, kind):
+def test_what_a_checkpoint_or_the_config_of_a_cell_names_is_not_made(trained, marked, tmp_path, place, kind):
     contents = read_checkpoint(trained / "checkpoints" / "last.ckpt")
-    origin = contents["vit_vs_cnn"]["origin"]
-    origin["experiment"] = _put(origin["experiment"], place, marked.specs()[kind])
+    values = yaml.safe_load((trained / "config.yaml").read_text())
+    for origin in (contents["vit_vs_cnn"]["origin"], values):
+        origin["experiment"] = _put(origin["experiment"], place, marked.specs()[kind])
     torch.save(contents, tmp_path / "changed.ckpt")
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(values))
     with contextlib.suppress(InputError):
         assert open_network(tmp_path / "changed.ckpt").cell.recipe is not None
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("place", PLACES)
-def test_what_the_config_of_a_cell_names_is_not_made(trained, marked, tmp_path, place, kind):
-    values = yaml.safe_load((trained / "config.yaml").read_text())
-    values["experiment"] = _put(values["experiment"], place, marked.specs()[kind])
-    (tmp_path / "config.yaml").write_text(yaml.safe_dump(values))
     with contextlib.suppress(InputError):
         assert read_run(tmp_path).contender == "vit"
 

@@ -131,12 +131,13 @@ def execute_cell(words: list[str]) -> None:
     from vit_vs_cnn.runs.experiment_folder import raise_failures
     from vit_vs_cnn.runs.result import RunState
     from vit_vs_cnn.runs.run import read_run
-    from vit_vs_cnn.workers.run import run_one
+    from vit_vs_cnn.workers.run import WorkRequest, run_one
 
     keep_freed_memory()
     run = read_run(Path(folder), trusted=True)
     data = ExperimentData.from_experiment(run.experiment, fingerprint=run.fingerprint)
-    if run_one(run, data, console=open_console()) is RunState.WAITING:
+    request = WorkRequest([run], retries=0)
+    if run_one(run, data, console=open_console(), request=request) is RunState.WAITING:
         raise InputError(f"{run.name} starts from a run that is not finished; train runs both")
     raise_failures([run])
 

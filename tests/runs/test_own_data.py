@@ -205,15 +205,9 @@ def test_the_answer_begins_with_a_warning_of_test_images_that_were_trained_on(tm
     assert found.answer.startswith(warning)
     assert " on your images: " in found.answer
     assert repr(found) == found.answer
-    kept = {path: path.read_bytes() for path in found.folder.rglob("*") if path.is_file()}
-    anew = replace(found)
     monkeypatch.setattr(
         "vit_vs_cnn.runs.experiment_data.ExperimentData.images", property(lambda self: pytest.fail("images are read"))
     )
-    assert repr(anew).startswith(warning) and warning in anew._repr_html_()
-    assert {path: path.read_bytes() for path in found.folder.rglob("*") if path.is_file()} == kept
-    found.folder.rename(tmp_path / "moved")
-    assert " on your images: " in repr(replace(found)) and " on your images: " in replace(found)._repr_html_()
-    (tmp_path / "moved").rename(found.folder)
+    assert repr(replace(found)).startswith(warning) and warning in replace(found)._repr_html_()
     assert found.page.read_text().count(warning) == 1
     json.dumps([found.to_dict(), vc.audit(values, data=(pixels, labels), output=tmp_path / "a").to_dict()])

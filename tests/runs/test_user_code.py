@@ -146,23 +146,11 @@ def test_a_loss_an_optimizer_and_metrics_of_ones_own_train_and_are_recorded(trai
 
 
 @pytest.mark.parametrize(
-    ("loss", "message"),
-    [
-        ({"class_path": f"{OWN}.HardOnly"}, "HardOnly fails on logits and class probabilities"),
-        ({"class_path": f"{OWN}.PerImage"}, "PerImage must return one number"),
-        ({"class_path": f"{OWN}.Focal", "init_args": {"gamma": "x"}}, "gamma"),
-    ],
-)
-def test_a_loss_that_does_not_fit_is_refused_before_anything_trains(tmp_path, loss, message):
-    with pytest.raises(InputError, match=message) as caught:
-        run_quietly(_experiment(tmp_path, {"name": "resnet8", "width": 4}, {"loss": loss}))
-    assert str(caught.value).startswith("contenders.own.loss: ")
-    assert not [*tmp_path.glob("tiny/cells/*")]
-
-
-@pytest.mark.parametrize(
     ("contender", "message"),
     [
+        ({"loss": {"class_path": f"{OWN}.HardOnly"}}, "HardOnly fails on logits and class probabilities"),
+        ({"loss": {"class_path": f"{OWN}.PerImage"}}, "PerImage must return one number"),
+        ({"loss": {"class_path": f"{OWN}.Focal", "init_args": {"gamma": "x"}}}, "contenders.own.loss: .*gamma"),
         ({"loss": {"class_path": f"{OWN}.Focal"}, "label_smoothing": 0.1}, "label_smoothing and class_weights need"),
         ({"loss": {"class_path": f"{OWN}.Focal"}, "class_weights": "balanced"}, "label_smoothing and class_weights"),
         ({"loss": {"init_args": {}}}, "loss: expected {class_path: package.module.Name, init_args"),
@@ -172,27 +160,19 @@ def test_a_loss_that_does_not_fit_is_refused_before_anything_trains(tmp_path, lo
         ({"optimizer": {"name": f"{OWN}.Focal", "lr": 0.1}}, "optimizer tests.own_classes.Focal cannot be created"),
         ({"optimizer": {"name": "nowhere.Adam"}}, "nowhere.Adam cannot be imported"),
         ({"class_weights": [1.0, 2.0]}, "contenders.own.class_weights: has 2 numbers, and there are 10 classes"),
+        ({"metrics": {"loss": {"class_path": f"{OWN}.Named"}}}, "metrics.loss: a name is a word"),
+        ({"metrics": {"a/b": {"class_path": f"{OWN}.Named"}}}, "metrics.a/b: a name is a word"),
+        ({"metrics": {"f1": 3}}, "metrics.f1: expected {class_path: package.module.Name, init_args"),
+        ({"metrics": {"f1": {"class_path": f"{OWN}.Focal"}}}, "execution.metrics.f1: .*must be a torchmetrics.Metric"),
+        ({"metrics": {"class_path": f"{OWN}.Named"}}, "metrics.class_path: expected {class_path: package.module.Name"),
     ],
 )
-def test_what_cannot_be_is_refused_by_its_place(tmp_path, contender, message):
+def test_what_does_not_fit_is_refused_by_its_place_before_anything_trains(tmp_path, contender, message):
+    metrics = contender.pop("metrics", {})
     with pytest.raises(InputError, match=message) as caught:
-        run_quietly(_experiment(tmp_path, {"name": "resnet8", "width": 4}, contender))
-    assert str(caught.value).startswith("contenders.own")
-
-
-@pytest.mark.parametrize(
-    ("metrics", "message"),
-    [
-        ({"loss": {"class_path": f"{OWN}.Named"}}, "metrics.loss: a name is a word"),
-        ({"a/b": {"class_path": f"{OWN}.Named"}}, "metrics.a/b: a name is a word"),
-        ({"f1": 3}, "metrics.f1: expected {class_path: package.module.Name, init_args"),
-        ({"f1": {"class_path": f"{OWN}.Focal"}}, "execution.metrics.f1: .*must be a torchmetrics.Metric"),
-        ({"class_path": f"{OWN}.Named"}, "metrics.class_path: expected {class_path: package.module.Name"),
-    ],
-)
-def test_a_metric_that_is_none_is_refused(tmp_path, metrics, message):
-    with pytest.raises(InputError, match=message):
-        run_quietly(_experiment(tmp_path, {"name": "resnet8", "width": 4}, execution={"metrics": metrics}))
+        run_quietly(_experiment(tmp_path, {"name": "resnet8", "width": 4}, contender, execution={"metrics": metrics}))
+    assert str(caught.value).startswith("contenders.own" if contender else "execution")
+    assert not [*tmp_path.glob("tiny/cells/*")]
 
 
 def test_balanced_weights_make_every_class_count_the_same():

@@ -1,7 +1,7 @@
 """The images of an experiment, read once, and the images of each run."""
 
 import os
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -25,24 +25,25 @@ from vit_vs_cnn.runs.user_code import make_object
 from vit_vs_cnn.typed_values import build
 
 
+@dataclass(frozen=True, eq=False)
 class RunImages:
-    """Training and validation images of a run. Pixels are copied at the first access."""
+    """Training and validation images of a run, by their places in all images. Pixels are copied at the first access."""
 
-    def __init__(self, images: LabelledImages, places: tuple[Int64[Tensor, "n"], Int64[Tensor, "v"]]) -> None:
-        self._images, self._parts = images, places
+    images: LabelledImages
+    parts: tuple[Int64[Tensor, "n"], Int64[Tensor, "v"]]
 
     @cached_property
     def training(self) -> LabelledImages:
-        return self._images.subset(self._parts[0])
+        return self.images.subset(self.parts[0])
 
     @cached_property
     def validation(self) -> LabelledImages:
-        return self._images.subset(self._parts[1])
+        return self.images.subset(self.parts[1])
 
     @property
     def places(self) -> Int64[Tensor, "images"]:
         """Indices of the training images, then of the validation images."""
-        return torch.cat(self._parts)
+        return torch.cat(self.parts)
 
     @property
     def subset_hash(self) -> str:
@@ -236,10 +237,11 @@ class ExperimentData:
         most_training = len(self._training) - (0 if self._folds is None else int(self._fold_sizes.max()))
         if self._validation is None:
             return most_training
-        counts = {size: round(self.data.validation_fraction * size) for size in range(1, len(self.images) + 1)}
-        validation = len(self._validation)
-        fitting = (s for s, count in counts.items() if count <= validation and s - count <= most_training)
-        return max(fitting, default=0)
+        for size in range(len(self.images), 0, -1):
+            count = round(self.data.validation_fraction * size)
+            if count <= len(self._validation) and size - count <= most_training:
+                return size
+        return 0
 
     def resolve(self, train_size: int | str) -> int:
         """Training-set size as a number; raise InputError if the source has fewer images."""

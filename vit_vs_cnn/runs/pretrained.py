@@ -96,11 +96,11 @@ def drop_missing_weights(experiment: Experiment) -> tuple[Experiment, dict[str, 
     """Leave out contenders whose weights are optional and cannot be loaded. Raises InputError: no contender is left."""
     missing: dict[str, InputError] = {}
     for name, contender in experiment.contenders.items():
-        if contender.weights is not None and contender.weights.optional:
-            try:
+        try:
+            if contender.weights is not None and contender.weights.optional:
                 read_pretrained(experiment, name)
-            except InputError as error:
-                missing[name] = error
+        except InputError as error:
+            missing[name] = error
     if not missing:
         return experiment, {}
     contenders = {name: contender for name, contender in experiment.contenders.items() if name not in missing}

@@ -117,21 +117,21 @@ class FeatureCache:
             InputError: the logits are not linear in the features, so that a fitted head would not fit the network.
             TrainingDiverged: a feature is not a finite number.
         """
-        wanted = images.hashes()
+        wanted = images.hashes().tolist()
         self.folder.mkdir(parents=True, exist_ok=True)
         with FileLock(self.folder / ".lock"):
-            hashes, features = self._load()
-            missing = np.flatnonzero(~np.isin(wanted, hashes))
-            missing = missing[np.unique(wanted[missing], return_index=True)[1]]  # one of equal images
+            features = self._load()
+            missing = list({value: place for place, value in enumerate(wanted) if value not in features}.items())
             for start in range(0, len(missing), IMAGES_PER_FILE):
-                part = torch.from_numpy(missing[start : start + IMAGES_PER_FILE])
                 progress = f"{self.label}: features of {start:,} of {len(missing):,} images"
                 self.console.print(progress, soft_wrap=True)
-                self._save(wanted[part.numpy()], self._compute(images.take(part)))
-            if len(missing):
-                hashes, features = self._load()
-        order = np.argsort(hashes)
-        return features[order[np.searchsorted(hashes, wanted, sorter=order)]]
+                hashes, places = zip(*missing[start : start + IMAGES_PER_FILE], strict=True)
+                computed = self._compute(images.take(torch.tensor(places)))
+                path = self.folder / f"{hash_settings({'images': hashes})}.npz"
+                with atomic_write(path) as partial, partial.open("wb") as file:
+                    np.savez(file, images=np.array(hashes, dtype=np.uint64), features=computed)
+                features |= zip(hashes, computed, strict=True)
+        return np.stack([features[value] for value in wanted])
 
     @torch.no_grad()
     def _compute(self, images: Tensor) -> np.ndarray:
@@ -149,19 +149,13 @@ class FeatureCache:
         check_finite(features, self.label)
         return features.numpy()
 
-    def _load(self) -> tuple[np.ndarray, np.ndarray]:
-        width = self.classifier.in_features
-        hashes, features = [np.zeros(0, dtype=np.uint64)], [np.zeros((0, width), dtype=np.float32)]
+    def _load(self) -> dict[int, np.ndarray]:
+        """The stored features, by the hash of the image."""
+        features: dict[int, np.ndarray] = {}
         for path in sorted(self.folder.glob("*.npz")):
             try:
                 with np.load(path, allow_pickle=False) as part:
-                    hashes.append(part["images"])
-                    features.append(part["features"].reshape(len(hashes[-1]), width))
+                    features |= zip(part["images"].tolist(), part["features"], strict=True)
             except UNREADABLE_FILE_ERRORS as error:
                 raise InputError(f"features {path}: {error}; delete the file to have them computed again") from error
-        return np.concatenate(hashes), np.concatenate(features)
-
-    def _save(self, hashes: np.ndarray, features: np.ndarray) -> None:
-        path = self.folder / f"{hash_settings({'images': hashes.tolist()})}.npz"
-        with atomic_write(path) as partial, partial.open("wb") as file:
-            np.savez(file, images=hashes, features=features)
+        return features

@@ -104,14 +104,10 @@ def describe_command(run: Run) -> str:
         return "process unknown"
 
 
-def run_one(run: Run, data: ExperimentData, *, console: Console, request: WorkRequest | None = None) -> RunState:
+def run_one(run: Run, data: ExperimentData, *, console: Console, request: WorkRequest) -> RunState:
     """Complete one run: start it, or resume it if it was interrupted. A finished run is not repeated.
 
     A failure of this run alone is recorded and returned. All other errors are raised.
-
-    Arguments:
-        request: for a worker: it skips a run that another process works on, or that failed since the command started.
-            If None, the function waits for the other process and repeats a failed run.
 
     Returns:
         running: another process works on it, or this one only helps; waiting: the run that it starts from has no
@@ -127,17 +123,15 @@ def run_one(run: Run, data: ExperimentData, *, console: Console, request: WorkRe
             fit(prepare(run, data), services, console)
         return RunState.RUNNING
     try:
-        lock = FileLock(run.lock).acquire(timeout=-1 if request is None else 0)
+        lock = FileLock(run.lock).acquire(timeout=0)
     except Timeout:
         return RunState.RUNNING
     with lock:
-        command_started = None if request is None else request.command_started
-        if (state := _state_without_work(run, command_started)) is not None:
+        if (state := _state_without_work(run, request.command_started)) is not None:
             return state
         try:
             began = datetime.now(UTC).isoformat(timespec="seconds")
-            if request is not None:
-                request.count_attempt(run)
+            request.count_attempt(run)
             run.begin()
             prepared = prepare(run, data)
             with open_services(run) as services:
@@ -153,16 +147,15 @@ def run_one(run: Run, data: ExperimentData, *, console: Console, request: WorkRe
             kind = FailureKind.from_error(error)
             if kind is None:
                 raise
-            write_failure(run, kind, error, command_started)
+            write_failure(run, kind, error, request.command_started)
             if kind in (FailureKind.ERROR, FailureKind.OUT_OF_MEMORY) and is_launched_from_outside():
                 raise  # the other processes of this run wait for this one: the launcher has to end them
             return RunState.FAILED
         finally:
-            if request is not None:
-                run.attempts.unlink(missing_ok=True)
+            run.attempts.unlink(missing_ok=True)
 
 
-def _state_without_work(run: Run, command_started: datetime | None) -> RunState | None:
+def _state_without_work(run: Run, command_started: datetime) -> RunState | None:
     """The state of a run that is not to be executed now; None for one that is. Its lock is held.
 
     Raises:
@@ -170,11 +163,11 @@ def _state_without_work(run: Run, command_started: datetime | None) -> RunState 
     """
     if run.is_finished:
         return RunState.FINISHED
-    if command_started is not None and has_failed_since(run, command_started):
+    if has_failed_since(run, command_started):
         return RunState.FAILED
     if run.start is None or run.start.is_finished:
         return None
-    if command_started is None or not has_failed_since(run.start, command_started):
+    if not has_failed_since(run.start, command_started):
         return RunState.WAITING
     reason = f"{run.start.name}, which it starts from, failed"
     write_failure(run, FailureKind.PARENT_FAILED, reason, command_started)
@@ -202,9 +195,9 @@ def run_in_own_process(run: Run) -> RunState:
         raise Interrupted(f"stopped in {run.name}")
     if program.returncode == EXIT_RUNS_FAILED and run.failure.exists():
         return RunState.FAILED
-    if program.returncode or not (run.is_finished or is_helper_process()):
+    if program.returncode:
         raise InputError(f"run {run.folder} ended with exit code {program.returncode}; its error is printed above")
-    return RunState.FINISHED
+    return RunState.FINISHED if run.is_finished else RunState.RUNNING
 
 
 @contextmanager
