@@ -4,15 +4,16 @@ from collections.abc import Callable
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from vit_vs_cnn.workers import supervisor
+from vit_vs_cnn import workers
 
-# Before any test starts the server that children are forked from.
-supervisor.PRELOADED_MODULES.append("tests.experiments.tiny")
+workers.PRELOADED_MODULES.append(
+    "tests.experiments.tiny"
+)  # before any test starts the server that children are forked from
 
 
 def start(target: Callable[..., object], *given: Any) -> BaseProcess:
     """A child that runs a function of a test module."""
-    child = supervisor.process_context().Process(target=target, args=given)
+    child = workers.process_context().Process(target=target, args=given)
     child.start()
     return child
 

@@ -20,17 +20,6 @@ class SmallCnn(nn.Module):
         return self.head(self.body(images).relu().mean((2, 3)))
 
 
-class Subsampling(nn.Module):
-    """A 1x1 convolution of stride 2 straight from the channels of the images."""
-
-    def __init__(self, num_classes: int) -> None:
-        super().__init__()
-        self.conv, self.head = nn.Conv2d(3, 8, 1, stride=2), nn.Linear(8, num_classes)
-
-    def forward(self, images):
-        return self.head(self.conv(images).relu().mean((2, 3)))
-
-
 class ByPixel(nn.Module):
     """A linear map of the pixels."""
 

@@ -24,6 +24,7 @@ from vit_vs_cnn.console import open_console
 from vit_vs_cnn.errors import InputError, RunsFailed
 from vit_vs_cnn.process import preserve_process_state
 from vit_vs_cnn.strict_yaml import field_values, to_plain
+from vit_vs_cnn.workers import start_early
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -80,6 +81,7 @@ def train(
     overrides = _check_overrides(overrides)
     experiment = _with_images(load_experiment(config, overrides), data)
     _check_early(experiment)
+    start_early(experiment)
     with _progress(quiet):
         from vit_vs_cnn.experiments.runner import run_experiment
         from vit_vs_cnn.experiments.time_plan import plan_for_time

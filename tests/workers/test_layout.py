@@ -3,9 +3,7 @@
 import pytest
 from torch import nn
 
-from tests import children
-from tests.experiments.tiny import run_quietly, tiny_config, tiny_experiment
-from vit_vs_cnn.config.experiment import experiment_from_dict
+from tests.experiments.tiny import tiny_experiment
 from vit_vs_cnn.models import create_model
 from vit_vs_cnn.workers.trainer import uses_channels_last
 
@@ -18,16 +16,3 @@ def test_narrow_strided_convolutions_of_one_pixel_are_not_laid_out_channels_last
         assert uses_channels_last(experiment, network) is is_channels_last, width
     assert not uses_channels_last(experiment, nn.Conv2d(14, 6, 1, stride=(1, 2), groups=2))
     assert uses_channels_last(experiment, nn.Conv2d(3, 6, 1))
-
-
-def _run(values) -> None:
-    run_quietly(experiment_from_dict(values))
-
-
-@pytest.mark.slow
-def test_a_network_with_a_narrow_strided_convolution_of_one_pixel_trains_to_its_end(tmp_path):
-    """In a process of its own, which would die."""
-    protocol = {"train_sizes": [120], "seeds": [3], "budget": {"steps": 60}, "batch_size": 14}
-    contenders = {"cnn": {"model": {"class_path": "tests.own_classes.Subsampling"}}}
-    values = tiny_config(tmp_path, protocol=protocol, contenders=contenders)
-    assert children.exit_code(children.start(_run, values)) == 0

@@ -247,12 +247,9 @@ class ExperimentData:
         """Training-set size as a number; raise InputError if the source has fewer images."""
         size = self.largest if train_size == "all" else int(train_size)
         if not 1 <= size <= self.largest:
-            reason = "the number of images outside of a test fold"
-            if self._validation is not None:
-                reason = f"as a share of {self.data.validation_fraction} comes from the validation split"
-            elif self._folds is None:
-                reason = "the number of training images"
-            raise InputError(f"protocol.train_sizes: {size} must be from 1 to {self.largest}, {reason}")
+            raise InputError(
+                f"protocol.train_sizes: {size} must be from 1 to {self.largest}, the most that the images allow"
+            )
         return size
 
     def draw(self, train_size: int, seed: int) -> RunImages:

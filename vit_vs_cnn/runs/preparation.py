@@ -13,7 +13,6 @@ from vit_vs_cnn.config.experiment import Experiment
 from vit_vs_cnn.counter_random import derive_seed
 from vit_vs_cnn.data.batches import EVALUATION_BATCH
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.models.cost import count_parameters
 from vit_vs_cnn.models.input_wrappers import unwrap
 from vit_vs_cnn.runs.experiment_data import ExperimentData, RunImages
 from vit_vs_cnn.runs.networks import NO_TRAINING_IMAGES, TrainingImageHashes, build_network, check_logits, start_from
@@ -55,7 +54,6 @@ class PreparedRun:
     run: Run
     images: RunImages
     network: nn.Module
-    parameters: int
     macs: int
     steps: int
     model: dict[str, Any]
@@ -123,7 +121,6 @@ def prepare_network(run: Run, images: RunImages) -> PreparedRun:
         run=run,
         images=images,
         network=network,
-        parameters=count_parameters(network),
         macs=macs,
         steps=run.budget.to_steps(batch_size=batch_size, train_images=len(images.training), macs=macs),
         model=model,

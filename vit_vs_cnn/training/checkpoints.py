@@ -110,10 +110,11 @@ def _check_contents(contents: Any, path: Path) -> dict[str, Any]:
             )
         raise InputError(f"checkpoint {path} was not written by vit_vs_cnn")
     state = contents.get("state_dict")
-    is_state = isinstance(state, dict) and all(isinstance(value, torch.Tensor) for value in state.values())
-    if not isinstance(contents["vit_vs_cnn"], dict) or not is_state:
+    if not isinstance(contents["vit_vs_cnn"], dict) or not isinstance(state, dict):
         raise InputError(f"{damaged}: its weights or its metadata are missing")
     for name, value in state.items():
+        if not isinstance(name, str) or not isinstance(value, torch.Tensor):
+            raise InputError(f"{damaged}: {name} is not a named tensor")
         if value.is_meta or value.layout != torch.strided or value.is_complex() or value.is_quantized:
             kind = "no values (meta device)" if value.is_meta else f"{value.dtype} values ({value.layout})"
             raise InputError(f"{damaged}: {name} has {kind}")

@@ -17,6 +17,7 @@ from vit_vs_cnn.counter_random import derive_seed
 from vit_vs_cnn.data.batches import TrainingData
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import DamagedFile, InputError, Interrupted
+from vit_vs_cnn.models.cost import count_parameters
 from vit_vs_cnn.models.input_wrappers import unwrap
 from vit_vs_cnn.process import quiet_lightning
 from vit_vs_cnn.runs.evaluation import Predictions, predict
@@ -206,7 +207,7 @@ def fit(prepared: PreparedRun, services: Sequence[Logger], console: Console) -> 
     # In float32, independent of the training precision: bf16-true leaves weights that do not fit the images.
     trained = module.evaluated_network.float().to(trainer.strategy.root_device)
     cost = TrainingCost(
-        parameters=prepared.parameters,
+        parameters=count_parameters(network),
         macs=prepared.macs,
         steps=trainer.global_step,
         images_processed=meter.images,

@@ -19,6 +19,7 @@ from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.devices import usable_device
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.files import atomic_write
+from vit_vs_cnn.models.cost import count_parameters
 from vit_vs_cnn.models.features import find_classifier, logits_and_features
 from vit_vs_cnn.models.recording import evaluation_mode
 from vit_vs_cnn.runs.evaluation import Normalise, Predictions, check_finite, hash_tensors
@@ -81,7 +82,7 @@ def fit_head(prepared: PreparedRun, console: Console) -> FittedNetwork:
     write_checkpoint(run.checkpoint, checkpoint_metadata(prepared, mean, std), network)
     steps = math.ceil(len(images.training) / run.experiment.protocol.batch_size)
     cost = TrainingCost(
-        parameters=prepared.parameters,
+        parameters=count_parameters(network),
         macs=prepared.macs,
         steps=steps,
         images_processed=len(images.training),

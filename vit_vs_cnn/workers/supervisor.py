@@ -10,7 +10,6 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from multiprocessing.connection import Connection, wait
-from multiprocessing.context import ForkServerContext, SpawnContext
 from multiprocessing.process import BaseProcess
 from types import ModuleType
 from typing import Any, cast
@@ -32,21 +31,11 @@ from vit_vs_cnn.runs.experiment_folder import is_locked, read_failure
 from vit_vs_cnn.runs.result import RunState
 from vit_vs_cnn.runs.run import Run
 from vit_vs_cnn.runs.status import LiveStatus, duration
+from vit_vs_cnn.workers import process_context
 from vit_vs_cnn.workers.run import WorkRequest, describe_command, run_in_own_process, run_one
 from vit_vs_cnn.workers.trainer import is_helper_process, is_launched_from_outside
 
 POLL_SECONDS = 0.5
-#: Modules that are imported by the server from which workers are forked.
-PRELOADED_MODULES = ["vit_vs_cnn.workers.supervisor"]
-
-
-def process_context() -> ForkServerContext | SpawnContext:
-    """On Linux, workers are forked from a server that has only imported the libraries; elsewhere each starts anew."""
-    if sys.platform != "linux":
-        return multiprocessing.get_context("spawn")
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(PRELOADED_MODULES)
-    return context
 
 
 def take_runs(request: WorkRequest, data: ExperimentData, *, console: Console, wait_for_others: bool = False) -> None:
