@@ -148,15 +148,16 @@ class TileTables(NamedTuple):
 def tile_tables(neighbourhood: Neighbourhood, device: torch.device) -> TileTables:
     """Tables as products of those of the rows and those of the columns."""
     grid = tile_grid(neighbourhood)
-    positions = (torch.arange(axis.span) - torch.arange(axis.tile)[:, None] for axis in grid)
-    keys = (
+    row, col = (torch.arange(axis.span) - torch.arange(axis.tile)[:, None] for axis in grid)
+    bias_index = flat_index(row, col, neighbourhood.window_size)
+    row, col = (
         torch.arange(axis.count)[:, None] * axis.tile + torch.arange(axis.span) - axis.key_padding[0] for axis in grid
     )
-    outside = flat_index(*keys, neighbourhood.grid_size) == neighbourhood.patches
+    outside = flat_index(row, col, neighbourhood.grid_size) == neighbourhood.patches
     if neighbourhood.boundary == "zero":
         outside = torch.zeros_like(outside)
     outside = outside.view(grid.rows.count, grid.cols.count, 1, -1)
-    return TileTables(flat_index(*positions, neighbourhood.window_size).to(device), outside.to(device))
+    return TileTables(bias_index.to(device), outside.to(device))
 
 
 class TiledAttention(torch.autograd.Function):
