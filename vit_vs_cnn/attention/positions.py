@@ -30,7 +30,7 @@ class GridLayer(nn.Module):
         self.grid_size = grid_size
 
 
-def sinusoidal_encoding(length: int, dim: int, *, dtype: torch.dtype | None = None) -> Float[Tensor, "length dim"]:
+def sinusoidal_encoding(length: int, dim: int) -> Float[Tensor, "length dim"]:
     """Sines and cosines of a position at geometrically spaced frequencies.
 
     ``PE[p, 2i] = sin(p / 10000^(2i / dim))``, ``PE[p, 2i + 1] = cos(p / 10000^(2i / dim))``.
@@ -41,7 +41,6 @@ def sinusoidal_encoding(length: int, dim: int, *, dtype: torch.dtype | None = No
     Arguments:
         length: number of positions, 0 to length - 1.
         dim: width of the encoding, even.
-        dtype: type of the result, which is computed in float64; torch's default if None.
 
     Raises:
         ValueError: if ``dim`` is odd or either size is not positive.
@@ -52,12 +51,10 @@ def sinusoidal_encoding(length: int, dim: int, *, dtype: torch.dtype | None = No
     frequencies = SINUSOIDAL_BASE ** (-torch.arange(0, dim, 2, dtype=torch.float64) / dim)
     angles = positions[:, None] * frequencies
     encoding = torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)
-    return encoding.to(torch.get_default_dtype() if dtype is None else dtype)
+    return encoding.to(torch.get_default_dtype())
 
 
-def sincos_2d_encoding(
-    grid_size: tuple[int, int], dim: int, *, dtype: torch.dtype | None = None
-) -> Float[Tensor, "tokens dim"]:
+def sincos_2d_encoding(grid_size: tuple[int, int], dim: int) -> Float[Tensor, "tokens dim"]:
     """Sinusoidal encodings of the row and of the column, side by side.
 
     ``PE[row * cols + col] = [PE_1d(row); PE_1d(col)]``: tokens in row-major order, the first half of the channels for
@@ -68,7 +65,6 @@ def sincos_2d_encoding(
 
     Arguments:
         dim: width of the encoding, a multiple of four.
-        dtype: as in ``sinusoidal_encoding``.
 
     Raises:
         ValueError: if ``dim`` is not a positive multiple of four.
@@ -78,8 +74,8 @@ def sincos_2d_encoding(
             f"dim must be a positive multiple of 4 for a sin-cos encoding of rows and columns, but is {dim}"
         )
     rows, cols = grid_size
-    row_part = repeat(sinusoidal_encoding(rows, dim // 2, dtype=dtype), "r d -> (r c) d", c=cols)
-    col_part = repeat(sinusoidal_encoding(cols, dim // 2, dtype=dtype), "c d -> (r c) d", r=rows)
+    row_part = repeat(sinusoidal_encoding(rows, dim // 2), "r d -> (r c) d", c=cols)
+    col_part = repeat(sinusoidal_encoding(cols, dim // 2), "c d -> (r c) d", r=rows)
     return torch.cat([row_part, col_part], dim=-1)
 
 

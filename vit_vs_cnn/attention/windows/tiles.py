@@ -19,7 +19,7 @@ from vit_vs_cnn.attention.windows.neighbourhood import Neighbourhood, cache_tabl
 TILE_QUERIES = 16
 #: Number of scores computed at once, relative to the number of elements of the queries. This keeps the working memory
 #: below the size of the output. The backward pass holds more tensors of that size.
-FORWARD_SHARE, BACKWARD_SHARE = 1.0, 0.2
+FORWARD_SHARE, BACKWARD_SHARE = 1.0, 0.25
 #: Smallest and largest number of scores computed at once: large enough for a call, small enough for CPU caches.
 CHUNK_RANGE = (2**16, 2**19)
 
@@ -72,33 +72,20 @@ class TiledGrid(NamedTuple):
 
     def key_tiles(self, grid: Tensor, chunk: Chunk) -> Float[Tensor, "tiles keys dim"]:
         """Keys of a chunk, tile by tile, with zeros outside the grid."""
-        images, heads, tiles = chunk
-        low = tiles.start * self.rows.tile - self.rows.key_padding[0]
-        high = low + (tiles.stop - tiles.start - 1) * self.rows.tile + self.rows.span
-        strip = grid[images, heads, max(low, 0) : min(high, self.rows.size)]
-        strip = F.pad(strip, (0, 0, *self.cols.key_padding, max(-low, 0), max(high - self.rows.size, 0)))
-        return self._view_keys(strip).reshape(-1, self.rows.span * self.cols.span, grid.shape[-1])
+        strip, padding = self._strip(grid, chunk)
+        return self._view_keys(F.pad(strip, padding)).reshape(-1, self.rows.span * self.cols.span, grid.shape[-1])
 
-    def padded_zeros(self, grid: Tensor) -> Tensor:
-        """Zeros for all keys of a grid and its padding."""
-        rows, cols = (axis.size + sum(axis.key_padding) for axis in self)
-        return grid.new_zeros(*grid.shape[:2], rows, cols, grid.shape[-1])
-
-    def add_to_keys(self, padded: Tensor, chunk: Chunk, tiles: Tensor) -> None:
-        """Add gradients of the keys, in tiles, to those of the padded grid, in place."""
-        images, heads, rows = chunk
-        strip = padded[images, heads, rows.start * self.rows.tile : rows.stop * self.rows.tile + self.rows.window - 1]
-        positions = self._view_keys(strip)
+    def add_to_keys(self, grid: Tensor, chunk: Chunk, tiles: Tensor) -> None:
+        """Add gradients of the keys, in tiles, to those of a grid, in place."""
+        strip, padding = self._strip(grid, chunk)
+        padded = F.pad(torch.zeros_like(strip), padding)
+        positions = self._view_keys(padded)
         tiles = tiles.view(positions.shape)
         # Neighbours overlap: only tiles that are far enough apart are added at once.
         row_step, col_step = (-(-axis.span // axis.tile) for axis in self)
         for i, j in product(range(min(row_step, positions.shape[2])), range(min(col_step, positions.shape[3]))):
             positions[:, :, i::row_step, j::col_step].add_(tiles[:, :, i::row_step, j::col_step])
-
-    def crop(self, padded: Tensor) -> Tensor:
-        """Grid without the padding of the keys."""
-        (top, _), (left, _) = (axis.key_padding for axis in self)
-        return padded[:, :, top : top + self.rows.size, left : left + self.cols.size]
+        strip.add_(F.pad(padded, [-size for size in padding]))
 
     def chunks(self, queries: Tensor, share: float) -> Iterator[Chunk]:
         """All tiles, a chunk at a time, with about ``share`` times as many scores as the queries have elements."""
@@ -120,6 +107,14 @@ class TiledGrid(NamedTuple):
         images, heads, tiles = chunk
         part = grid[images, heads, tiles.start * self.rows.tile : tiles.stop * self.rows.tile]
         return part.unflatten(3, (-1, self.cols.tile)).unflatten(2, (-1, self.rows.tile)).transpose(3, 4)
+
+    def _strip(self, grid: Tensor, chunk: Chunk) -> tuple[Tensor, list[int]]:
+        """View of the keys of a chunk in a grid, and the padding around them."""
+        images, heads, tiles = chunk
+        low = tiles.start * self.rows.tile - self.rows.key_padding[0]
+        high = low + (tiles.stop - tiles.start - 1) * self.rows.tile + self.rows.span
+        padding = [0, 0, *self.cols.key_padding, max(-low, 0), max(high - self.rows.size, 0)]
+        return grid[images, heads, max(low, 0) : min(high, self.rows.size)], padding
 
     def _view_keys(self, strip: Tensor) -> Tensor:
         """View of a strip of keys with the same dimensions, in which neighbours overlap."""
@@ -153,15 +148,16 @@ class TileTables(NamedTuple):
 def tile_tables(neighbourhood: Neighbourhood, device: torch.device) -> TileTables:
     """Tables as products of those of the rows and those of the columns."""
     grid = tile_grid(neighbourhood)
-    positions = (torch.arange(axis.span) - torch.arange(axis.tile)[:, None] for axis in grid)
-    keys = (
+    row, col = (torch.arange(axis.span) - torch.arange(axis.tile)[:, None] for axis in grid)
+    bias_index = flat_index(row, col, neighbourhood.window_size)
+    row, col = (
         torch.arange(axis.count)[:, None] * axis.tile + torch.arange(axis.span) - axis.key_padding[0] for axis in grid
     )
-    outside = flat_index(*keys, neighbourhood.grid_size) == neighbourhood.patches
+    outside = flat_index(row, col, neighbourhood.grid_size) == neighbourhood.patches
     if neighbourhood.boundary == "zero":
         outside = torch.zeros_like(outside)
     outside = outside.view(grid.rows.count, grid.cols.count, 1, -1)
-    return TileTables(flat_index(*positions, neighbourhood.window_size).to(device), outside.to(device))
+    return TileTables(bias_index.to(device), outside.to(device))
 
 
 class TiledAttention(torch.autograd.Function):
@@ -204,8 +200,8 @@ class TiledAttention(torch.autograd.Function):
         queries, keys, values, bias, outside, output = ctx.saved_tensors
         grid, scale = ctx.grid, queries.shape[-1] ** -0.5
         row_sums = (direction * output).sum(dim=-1, keepdim=True)
-        d_queries, d_bias = torch.empty_like(queries), torch.zeros_like(bias)
-        d_keys, d_values = grid.padded_zeros(keys), grid.padded_zeros(values)
+        d_queries = torch.empty_like(queries)
+        d_keys, d_values, d_bias = (torch.zeros_like(x) for x in (keys, values, bias))
         for chunk in grid.chunks(queries, BACKWARD_SHARE):
             query_tiles, d_output, sums = (grid.query_tiles(x, chunk) for x in (queries, direction, row_sums))
             key_tiles = grid.key_tiles(keys, chunk)
@@ -220,7 +216,7 @@ class TiledAttention(torch.autograd.Function):
             d_scores.mul_(scale)
             grid.write_queries(d_queries, chunk, torch.bmm(d_scores, key_tiles))
             grid.add_to_keys(d_keys, chunk, torch.bmm(d_scores.mT, query_tiles))
-        return d_queries, grid.crop(d_keys), grid.crop(d_values), d_bias, None, None
+        return d_queries, d_keys, d_values, d_bias, None, None
 
 
 def _select(bias: Tensor, outside: Tensor, chunk: Chunk) -> tuple[Tensor, Tensor]:
