@@ -134,6 +134,7 @@ class _Evil:
     ("kind", "why"),
     [
         ("foreign", "is of another run"),
+        ("weights alone", "lacks optimizer_states"),
         ("cut short", "damaged file"),
         ("code", "damaged file"),
     ],
@@ -145,6 +146,9 @@ def test_a_damaged_checkpoint_fails_its_cell_and_no_other_and_runs_nothing(tmp_p
     checkpoint = vit / "checkpoints" / "last.ckpt"
     if kind == "foreign":
         checkpoint.write_bytes((resnet / "checkpoints" / "last.ckpt").read_bytes())
+    elif kind == "weights alone":
+        contents = torch.load(checkpoint, weights_only=True)
+        torch.save({name: value for name, value in contents.items() if name != "optimizer_states"}, checkpoint)
     elif kind == "code":
         torch.save({"vit_vs_cnn": {}, "state_dict": _Evil()}, checkpoint)
     else:

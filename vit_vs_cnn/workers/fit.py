@@ -43,6 +43,8 @@ from vit_vs_cnn.workers.trainer import make_trainer, trainer_arguments, uses_cha
 
 #: Folder of the TensorBoard log of a run whose config names no logger.
 TENSORBOARD_FOLDER = "tensorboard"
+#: Parts of a checkpoint without which a run cannot be resumed exactly.
+REQUIRED_RESUME_KEYS = ("global_step", "optimizer_states", "lr_schedulers", "loops", "callbacks")
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +66,7 @@ def read_resume_point(run: Run) -> tuple[int, bool, dict[str, float] | None]:
     """Step of the checkpoint of a run, whether the run ended early, and its last metrics; step 0 without a checkpoint.
 
     Raises:
-        DamagedFile: it is not a checkpoint, or is of another run.
+        DamagedFile: it is not a checkpoint, is of another run, or lacks a part that an exact resume needs.
     """
     if not run.checkpoint.exists():
         return 0, False, None
@@ -76,6 +78,8 @@ def read_resume_point(run: Run) -> tuple[int, bool, dict[str, float] | None]:
     metadata = contents["vit_vs_cnn"]
     if metadata.get("identity") != run.identity:
         raise DamagedFile(f"checkpoint {run.checkpoint} is of another run; {hint}")
+    if missing := [name for name in REQUIRED_RESUME_KEYS if name not in contents]:
+        raise DamagedFile(f"checkpoint {run.checkpoint} lacks {missing[0]}; {hint}")
     logged = metadata.get(CHECKPOINT_KEY_LAST_METRICS) or {}
     return contents["global_step"], bool(metadata.get(CHECKPOINT_KEY_ENDED_EARLY)), dict(logged)
 
