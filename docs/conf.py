@@ -54,6 +54,7 @@ nitpicky = True
 nitpick_ignore_regex = [(r"py:.*", r"(?!vit_vs_cnn\b).*")]  # of other libraries: their documentation is elsewhere
 #: Names of types alone: unions, variables, dictionaries of options, the base of a class that is documented.
 ONLY_NAMES = (
+    *("attention.functional.AttentionOptions", "attention.windows.sliding.WindowOptions"),
     "attention.convolution.head_fit.HeadFit",
     *(
         "data.decoding.InputImage",

@@ -1,5 +1,7 @@
 """Scaled dot-product attention, its masked softmax, and masks."""
 
+from typing import Literal, TypedDict, Unpack, overload
+
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
@@ -43,6 +45,32 @@ def masked_softmax(scores: Float[Tensor, "*rows keys"], mask: AnyMask | None) ->
     # An empty row gets scores of 0, not minus infinity: its softmax is then finite, and so is its gradient.
     scores = scores.masked_fill(~mask, -torch.inf).masked_fill(empty, 0.0)
     return scores.softmax(dim=-1).masked_fill(empty, 0.0)
+
+
+class AttentionOptions(TypedDict, total=False):
+    """Keyword arguments of ``scaled_dot_product_attention``, for type checkers."""
+
+    mask: Tensor | None
+    bias: Tensor | None
+    dropout: float
+    scale: float | None
+
+
+@overload
+def scaled_dot_product_attention(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    *,
+    return_weights: Literal[False] = False,
+    **options: Unpack[AttentionOptions],
+) -> Tensor: ...
+
+
+@overload
+def scaled_dot_product_attention(
+    queries: Tensor, keys: Tensor, values: Tensor, *, return_weights: Literal[True], **options: Unpack[AttentionOptions]
+) -> tuple[Tensor, Tensor]: ...
 
 
 def scaled_dot_product_attention(

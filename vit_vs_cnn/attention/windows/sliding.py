@@ -1,5 +1,7 @@
 """Attention within a sliding window: each token of a grid attends to its neighbourhood."""
 
+from typing import Literal, Required, TypedDict, Unpack, overload
+
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
@@ -27,6 +29,32 @@ MAX_DENSE_TOKENS_COMPILED = 256
 
 #: Number added to the scores for each head and each offset from query to key; minus infinity masks.
 OffsetBias = Float[Tensor, "heads offset_rows offset_cols"]
+
+
+class WindowOptions(TypedDict, total=False):
+    """Keyword arguments of ``local_attention``, for type checkers."""
+
+    grid_size: Required[Size2d]
+    window_size: Required[Size2d]
+    boundary: str
+    bias: OffsetBias | None
+
+
+@overload
+def local_attention(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    *,
+    return_weights: Literal[False] = False,
+    **options: Unpack[WindowOptions],
+) -> Tensor: ...
+
+
+@overload
+def local_attention(
+    queries: Tensor, keys: Tensor, values: Tensor, *, return_weights: Literal[True], **options: Unpack[WindowOptions]
+) -> tuple[Tensor, Tensor]: ...
 
 
 def local_attention(
