@@ -17,10 +17,10 @@ from vit_vs_cnn.attention.windows.neighbourhood import Neighbourhood, cache_tabl
 #: Number of queries in a tile, about: smaller tiles score fewer keys outside the windows, larger ones make better
 #: matrix products.
 TILE_QUERIES = 16
-#: Number of scores computed at once, relative to the number of elements of the queries. This keeps the working memory
-#: below the size of the output. The backward pass holds more tensors of that size.
+#: Number of scores computed at once, relative to the number of elements of the queries, which keeps the working memory
+#: small. The backward pass holds more tensors of that size.
 FORWARD_SHARE, BACKWARD_SHARE = 1.0, 0.25
-#: Smallest and largest number of scores computed at once: large enough for a call, small enough for CPU caches.
+#: Smallest and largest such number, but at least one row of tiles: fewer make calls costly, more leave the CPU caches.
 CHUNK_RANGE = (2**16, 2**19)
 
 #: Images, heads and rows of tiles that are computed at once.
@@ -28,7 +28,7 @@ Chunk = tuple[slice, slice, slice]
 
 
 class TiledAxis(NamedTuple):
-    """Axis of a grid in equal tiles of ``tile`` queries; the last ones of the last tile may be padding."""
+    """Axis of a grid in equal tiles of ``tile`` queries; the last queries of the last tile may be padding."""
 
     size: int
     window: int
@@ -41,7 +41,7 @@ class TiledAxis(NamedTuple):
 
     @property
     def span(self) -> int:
-        """Number of keys in a tile."""
+        """Number of keys that the windows of a tile cover."""
         return self.tile + self.window - 1
 
     @property
@@ -167,7 +167,7 @@ class TiledAttention(torch.autograd.Function):
     ``dS = P * (dO V^T - rowsum(dO * O))``, ``dQ = scale dS K``, ``dK = scale dS^T Q``, with P computed again.
 
     Reference: Dao et al. 2022 (FlashAttention), algorithms 1 and 4.
-    Differs: the scores of a chunk are stored while it is computed.
+    Differs: whole rows of scores are computed at once, without a running softmax.
 
     Arguments:
         bias: bias of the pairs of a tile, very negative outside the window; one for all heads, or one for each.
