@@ -621,10 +621,10 @@ def to_attention(
         numbers = {name: value for name, value in {**numbers, "sharpness": sharpness}.items() if value is not None}
         report_progress("opening")
         network = load(path, contender, trust)
-        pool, cell = network.pool(None if root is None else Path(root)), network.cell
-        test = pool.test(cell.seed)
+        pool, run = network.pool(None if root is None else Path(root)), network.cell
+        test = pool.test(run.seed)
         images = test.subset(torch.arange(min(count or len(test), len(test))))
-        training = None if num_heads is None else pool.draw(cell.train_size, cell.seed).training
+        training = None if num_heads is None else pool.draw(run.train_size, run.seed).training
         target = network.path.with_name("attention.ckpt") if output is None else Path(output)
         report_progress(f"converting {network.name}, and comparing both networks on {len(images):,} test images")
         options = {"form": form, "released": released, **numbers}

@@ -227,9 +227,9 @@ def _expand(words: Sequence[str], train_size: int | None) -> tuple[list[tuple[st
             name = f"{TIMM_PREFIX}NAME or {TIMM_PREFIX}NAME=FILE"
             raise InputError(f"{location}: no such file or folder (for a model of timm: {name})")
         elif (path / "grid.json").exists():
-            cells, description = select_cells(path, train_size)
-            sources += [(str(cell.absolute()), label) for cell in cells]
-            notes.append(f"{location}: its {len(cells)} finished runs of {description}")
+            runs, description = select_cells(path, train_size)
+            sources += [(str(run.absolute()), label) for run in runs]
+            notes.append(f"{location}: its {len(runs)} finished runs of {description}")
         else:
             sources.append((str(path.absolute()), label))
     return sources, notes
@@ -238,7 +238,7 @@ def _expand(words: Sequence[str], train_size: int | None) -> tuple[list[tuple[st
 def select_cells(experiment: Path, train_size: int | None) -> tuple[list[Path], str]:
     """The finished runs of the longest budget and one training size, and their description.
 
-    The default is the largest size at which every contender has a finished cell.
+    The default is the largest size at which every contender has a finished run.
     """
     results = read_finished_results(experiment, longest=True)
     pairs = {(result.contender, result.train_size) for result in results.values()}
@@ -330,16 +330,16 @@ def _name_rows(networks: Sequence[tuple[TrainedNetwork, str]]) -> dict[int, tupl
     """
     hashes, contenders = [], dict[str, set[str]]()
     for network, label in networks:
-        cell = network.cell
-        hashes.append((hash_settings(run_identity(_settings(cell))), cell.contender, _file_suffix(network), label))
-        contenders.setdefault(label, set()).add(cell.contender)
+        run = network.cell
+        hashes.append((hash_settings(run_identity(_settings(run))), run.contender, _file_suffix(network), label))
+        contenders.setdefault(label, set()).add(run.contender)
     for with_experiment, with_size in itertools.product((False, True), repeat=2):
         rows = []
         for network, label in networks:
-            cell = network.cell
-            start = label or (cell.experiment.name if with_experiment else "")
-            contender = cell.contender if not label or len(contenders[label]) > 1 else ""
-            size = f"-n{cell.train_size}" if with_size else ""
+            run = network.cell
+            start = label or (run.experiment.name if with_experiment else "")
+            contender = run.contender if not label or len(contenders[label]) > 1 else ""
+            size = f"-n{run.train_size}" if with_size else ""
             rows.append("/".join(filter(None, (start, contender))) + size + _file_suffix(network))
         if len({*rows}) == len({*hashes}) == len({*zip(rows, hashes, strict=True)}):
             pairs = zip(networks, rows, strict=True)
@@ -347,10 +347,10 @@ def _name_rows(networks: Sequence[tuple[TrainedNetwork, str]]) -> dict[int, tupl
     raise InputError("several recipes have the same name; name the rows by labels (LABEL=PATH)")
 
 
-def _settings(cell: Run) -> dict[str, Any]:
+def _settings(run: Run) -> dict[str, Any]:
     """Settings except the seed that decide the result of a run, and of the run that it starts from."""
-    values = {key: value for key, value in cell.settings.items() if key != "seed"}
-    return values | ({"starts_from": _settings(cell.start)} if cell.start is not None else {})
+    values = {key: value for key, value in run.settings.items() if key != "seed"}
+    return values | ({"starts_from": _settings(run.start)} if run.start is not None else {})
 
 
 def _check_distinct(entries: Sequence[ComparisonEntry]) -> None:
@@ -369,11 +369,11 @@ def _file_suffix(trained: TrainedNetwork) -> str:
 
 def _entry_of_run(trained: TrainedNetwork, names: tuple[str, str], data: _TestImages, path: str) -> ComparisonEntry:
     folder = trained.path.parents[1] if len(trained.path.parents) > 1 else trained.path.parent
-    cell, pool = trained.cell, data.pool(trained)
-    is_in_its_folder = folder.name == cell.folder.name and (folder / "result.json").exists()
+    run, pool = trained.cell, data.pool(trained)
+    is_in_its_folder = folder.name == run.folder.name and (folder / "result.json").exists()
     result = read_result(folder / "result.json") if is_in_its_folder else None
-    test_hashes = pool.test_hashes(cell.seed)
-    if leaked := trained.training_hashes.count_in(test_hashes, except_for=pool.trainable_hashes(cell.seed)):
+    test_hashes = pool.test_hashes(run.seed)
+    if leaked := trained.training_hashes.count_in(test_hashes, except_for=pool.trainable_hashes(run.seed)):
         raise InputError(
             f"{path} was trained on {leaked:,} of the {len(test_hashes):,} test images: it is not compared"
         )
@@ -393,12 +393,12 @@ def _entry_of_run(trained: TrainedNetwork, names: tuple[str, str], data: _TestIm
     return ComparisonEntry(
         trained=replace(trained, name=names[0], warnings=tuple(warnings)),
         group=names[1],
-        test=pool.test(cell.seed),
+        test=pool.test(run.seed),
         log=data.log(trained),
         objection=objection,
-        seed=cell.seed,
-        subset=pool.draw(cell.train_size, cell.seed).subset_hash,
-        config=cell.settings,
+        seed=run.seed,
+        subset=pool.draw(run.train_size, run.seed).subset_hash,
+        config=run.settings,
         result=result,
         stored=folder / "predictions.npz" if result else None,
     )

@@ -1,1 +1,1 @@
-"""Running an experiment: the grid of its cells, and how that is planned and its recipes are tuned."""
+"""Execution of an experiment: plan of its grid of runs, search for recipes, and the runs."""

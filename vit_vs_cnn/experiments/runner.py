@@ -56,44 +56,44 @@ def run_experiment(
     processes = world_size(experiment)
     if pool is None or (pool.rotates and experiment.searches_recipes):
         pool = ExperimentData.from_experiment(experiment)
-    cells = grid(experiment, pool, world_size=processes)
+    runs = grid(experiment, pool, world_size=processes)
     if not force:
-        _refuse_other_settings(experiment.folder, cells, are_recipes_final=experiment.tuning.trials is None)
-    _check_all(cells, pool)
+        _refuse_other_settings(experiment.folder, runs, are_recipes_final=experiment.tuning.trials is None)
+    _check_all(runs, pool)
     if experiment.tuning.trials is not None:
         write_config(experiment)  # an interrupted search is resumed with the same grid
         experiment = tune(experiment, console=console)
-        cells = grid(experiment, pool, world_size=processes)
+        runs = grid(experiment, pool, world_size=processes)
         if not force:
-            _refuse_other_settings(experiment.folder, cells)
+            _refuse_other_settings(experiment.folder, runs)
     sizes = {size: pool.resolve(size) for size in experiment.protocol.train_sizes}
     plan = make_analysis_plan(experiment, sizes, missing_weights)
     if not is_helper_process():
         for text in register_plan(plan, experiment.folder).deviation_texts:
             console.print(text, soft_wrap=True)
-        write_experiment(experiment, cells)
-    execute(_primary_first(cells, plan), pool, console=console)
+        write_experiment(experiment, runs)
+    execute(_primary_first(runs, plan), pool, console=console)
     if is_helper_process():
         return []
-    raise_failures(cells)
-    return [read_result(cell.folder / "result.json") for cell in cells]
+    raise_failures(runs)
+    return [read_result(run.folder / "result.json") for run in runs]
 
 
-def _primary_first(cells: list[Run], plan: AnalysisPlan) -> list[Run]:
+def _primary_first(runs: list[Run], plan: AnalysisPlan) -> list[Run]:
     """Runs at the size, seeds and longest budget of the primary comparison, then the others."""
-    longest = max(cell.budget.amounts[0] for cell in cells)
+    longest = max(run.budget.amounts[0] for run in runs)
 
-    def is_primary(cell: Run) -> bool:
-        return cell.train_size == plan.size and cell.seed in plan.seeds and cell.budget.amounts[0] == longest
+    def is_primary(run: Run) -> bool:
+        return run.train_size == plan.size and run.seed in plan.seeds and run.budget.amounts[0] == longest
 
-    return sorted(cells, key=lambda cell: not is_primary(cell))
+    return sorted(runs, key=lambda run: not is_primary(run))
 
 
 #: Parts of a run's identity in which the runs of one experiment may differ, and its own number.
 _FREE_PARTS = ("train_size", "seed", "budget", "version")
 
 
-def _refuse_other_settings(folder: Path, cells: list[Run], *, are_recipes_final: bool = True) -> None:
+def _refuse_other_settings(folder: Path, runs: list[Run], *, are_recipes_final: bool = True) -> None:
     """Raise InputError if settings changed so that the report would no longer contain finished runs of a contender.
 
     Adding or removing sizes, seeds, budgets and contenders is allowed.
@@ -103,14 +103,14 @@ def _refuse_other_settings(folder: Path, cells: list[Run], *, are_recipes_final:
     """
     with warnings.catch_warnings(action="ignore"):  # a damaged result is reported when its run is reached
         finished = read_finished_results(folder, some=False)
-    folders = {cell.folder for cell in cells}
-    same_kind = {(cell.contender, cell.train_size, cell.budget.short): cell for cell in cells}
+    folders = {run.folder for run in runs}
+    same_kind = {(run.contender, run.train_size, run.budget.short): run for run in runs}
     for path, result in finished.items():
-        cell = same_kind.get((result.contender, result.train_size, str(result.budget)))
-        if path in folders or cell is None or not result.recipe:
+        run = same_kind.get((result.contender, result.train_size, str(result.budget)))
+        if path in folders or run is None or not result.recipe:
             continue
         own_fields = {"contender": result.recipe, "batch_size": result.batch_size, "scored_on": result.scores.scored_on}
-        was, now = _flat({**result.conditions, **own_fields}), _flat(cell.identity)
+        was, now = _flat({**result.conditions, **own_fields}), _flat(run.identity)
         for name in {**was, **now}:
             is_recipe = name.startswith("contender.") and not name.startswith("contender.model.")
             if was.get(name) == now.get(name) or (is_recipe and not are_recipes_final):
@@ -133,19 +133,19 @@ def _flat(identity: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def _check_all(cells: list[Run], pool: ExperimentData) -> None:
+def _check_all(runs: list[Run], pool: ExperimentData) -> None:
     """Check every subset and every start from other weights, and every network once, on the images of one run."""
     recipes = []
-    for cell in cells:
-        if cell.is_finished:
+    for run in runs:
+        if run.is_finished:
             continue
-        images = pool.draw(cell.train_size, cell.seed)
-        check_validation_batches(cell, images)
-        if cell.recipe.weights is not None:
-            check_start_overlap(cell, images, pool)
-        if (recipe := (cell.contender, cell.recipe)) not in recipes:
-            prepare_network(cell, images)
-            augmentation = cell.experiment.augmentation(cell.recipe)
-            if (transform := make_transform(augmentation, trust=cell.experiment.trusted)) is not None:
+        images = pool.draw(run.train_size, run.seed)
+        check_validation_batches(run, images)
+        if run.recipe.weights is not None:
+            check_start_overlap(run, images, pool)
+        if (recipe := (run.contender, run.recipe)) not in recipes:
+            prepare_network(run, images)
+            augmentation = run.experiment.augmentation(run.recipe)
+            if (transform := make_transform(augmentation, trust=run.experiment.trusted)) is not None:
                 transform(images.training.take(torch.tensor([0])), [0])
             recipes.append(recipe)

@@ -29,7 +29,7 @@ from vit_vs_cnn.workers.trainer import trains_on_cpu, uses_channels_last
 _WARM_UP, _TIMED, _SECONDS = 2, 8, 6.0
 
 
-def runs_at_a_time(experiment: Experiment, cells: int) -> float:
+def runs_at_a_time(experiment: Experiment, runs: int) -> float:
     """Number of runs that the executor of an experiment finishes in the time that one of them takes alone.
 
     Processes that share a GPU, or have more threads than there are cores, save no time. The size of a Ray cluster is
@@ -37,7 +37,7 @@ def runs_at_a_time(experiment: Experiment, cells: int) -> float:
     """
     if experiment.executor.name not in ("auto", "processes"):
         return 1.0
-    workers = min(count_workers(experiment), cells)
+    workers = min(count_workers(experiment), runs)
     on_gpu = torch.cuda.device_count() if experiment.trainer.get("accelerator", "auto") != "cpu" else 0
     room = on_gpu or (os.cpu_count() or 1) / experiment.protocol.threads
     return max(1.0, min(float(workers), room))

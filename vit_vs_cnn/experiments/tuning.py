@@ -60,12 +60,12 @@ def tune(experiment: Experiment, *, console: Console) -> Experiment:
     for name in experiment.in_order():
         if experiment.contenders[name].finetune.head:  # a probe has no recipe
             continue
-        runs = _trial_runs(tuned, name, size, pool)
-        _run([cell for _, cells in runs for cell in cells], pool, console)
-        own = [_trial(number, values, cells) for number, (values, cells) in enumerate(runs)]
+        planned = _trial_runs(tuned, name, size, pool)
+        _run([run for _, runs in planned for run in runs], pool, console)
+        own = [_trial(number, values, runs) for number, (values, runs) in enumerate(planned)]
         trials += own
         write_trials(experiment.folder / TRIALS_FILE, trials)
-        tuned = _with_best(tuned, own, runs, console)
+        tuned = _with_best(tuned, own, planned, console)
     tuned = replace(tuned, tuning=replace(tuned.tuning, trials=None))
     head = (
         f"# Recipes with the best validation accuracy; all trials are in {experiment.folder / TRIALS_FILE}.\n"
@@ -136,19 +136,19 @@ def _with_sampled(own: Contender, sampled: Mapping[str, Any], shared: Augmentati
 
 def _run(runs: Sequence[Run], pool: ExperimentData, console: Console) -> None:
     """Execute the runs of trials, and those that they start from. Finished and diverged ones are not repeated."""
-    cells = [cell for run in runs if not _has_diverged(run) for cell in _with_starts(run)]
-    cells = list({cell.folder: cell for cell in cells}.values())
-    if not cells:
+    with_starts = [one for run in runs if not _has_diverged(run) for one in _with_starts(run)]
+    runs = list({run.folder: run for run in with_starts}.values())
+    if not runs:
         return
-    for cell in cells:
-        check_validation_batches(cell, pool.draw(cell.train_size, cell.seed))
-    write_experiment(cells[0].experiment, cells)
-    unfinished = sum(not cell.is_finished for cell in cells)
+    for run in runs:
+        check_validation_batches(run, pool.draw(run.train_size, run.seed))
+    write_experiment(runs[0].experiment, runs)
+    unfinished = sum(not run.is_finished for run in runs)
     console.print(
-        f"Search for recipes: {unfinished} of {len(cells)} runs left, in {cells[0].experiment.folder}", soft_wrap=True
+        f"Search for recipes: {unfinished} of {len(runs)} runs left, in {runs[0].experiment.folder}", soft_wrap=True
     )
-    execute(cells, pool, console=console)
-    raise_failures([cell for cell in cells if not _has_diverged(cell)])
+    execute(runs, pool, console=console)
+    raise_failures([run for run in runs if not _has_diverged(run)])
 
 
 def _has_diverged(run: Run) -> bool:
@@ -160,31 +160,31 @@ def _with_starts(run: Run) -> list[Run]:
     return [*_with_starts(run.start), run] if run.start is not None else [run]
 
 
-def _trial(number: int, values: Mapping[str, Any], cells: Sequence[Run]) -> Trial:
+def _trial(number: int, values: Mapping[str, Any], runs: Sequence[Run]) -> Trial:
     """The trial with the results of its runs. Runs that diverged count no steps and FLOPs."""
-    results = [read_result(cell.folder / "result.json") for cell in cells if cell.is_finished]
-    is_complete = len(results) == len(cells)
+    results = [read_result(run.folder / "result.json") for run in runs if run.is_finished]
+    is_complete = len(results) == len(runs)
     losses = [result.scores.loss for result in results if result.scores.loss is not None]
     return Trial(
-        contender=cells[0].contender,
-        train_size=cells[0].train_size,
+        contender=runs[0].contender,
+        train_size=runs[0].train_size,
         trial=number,
         state="complete" if is_complete else "diverged",
-        budget=cells[0].budget.short,
+        budget=runs[0].budget.short,
         steps=max((result.cost.steps for result in results), default=0),
         flops=float(sum(result.cost.flops for result in results)),
         validation_accuracy=fmean(result.accuracy for result in results) if is_complete else None,
-        validation_loss=fmean(losses) if is_complete and len(losses) == len(cells) else None,
-        seeds=tuple(cell.seed for cell in cells),
+        validation_loss=fmean(losses) if is_complete and len(losses) == len(runs) else None,
+        seeds=tuple(run.seed for run in runs),
         values=json.loads(json.dumps(values)),
-        cells=tuple(cell.folder.name for cell in cells),
+        cells=tuple(run.folder.name for run in runs),
     )
 
 
 def _with_best(
     experiment: Experiment,
     trials: Sequence[Trial],
-    runs: Sequence[tuple[dict[str, Any], list[Run]]],
+    planned: Sequence[tuple[dict[str, Any], list[Run]]],
     console: Console,
 ) -> Experiment:
     order = rank_trials(trials)
@@ -196,15 +196,15 @@ def _with_best(
             "tuning.space"
         )
     console.print(describe_choice(best, len(order)), soft_wrap=True)
-    cells = runs[best.trial][1]
-    searched = cells[0].experiment.contenders[name]
+    runs = planned[best.trial][1]
+    searched = runs[0].experiment.contenders[name]
     search = TuningProvenance(
         len(order),
         tuned_at=size,
         trial_rank=1,
         tuning_flops=sum(trial.flops for trial in order),
         trial_accuracies=tuple(trial.validation_accuracy or 0.0 for trial in order if trial.is_complete),
-        trial_images=sum(read_result(cell.folder / "result.json").data.validation_images for cell in cells),
+        trial_images=sum(read_result(run.folder / "result.json").data.validation_images for run in runs),
     )
     contender = experiment.contenders[name]
     recipe = Recipe(contender.recipe.name, RecipeSource.SEARCHED, recipe_hash(searched), search)

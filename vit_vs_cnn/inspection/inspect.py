@@ -370,9 +370,9 @@ def _of_experiment(folder: Path, trust: bool) -> list[TrainedNetwork]:
     size = max(result.train_size for result in results.values())
     seed = min(result.seed for result in results.values() if result.train_size == size)
     kinds: dict[bool, TrainedNetwork] = {}
-    for cell, result in results.items():
+    for run, result in results.items():
         if (result.train_size, result.seed) == (size, seed) and len(kinds) < 2:
-            trained = open_network(cell, trust=trust)
+            trained = open_network(run, trust=trust)
             kinds.setdefault(has_attention(trained.network), trained)
     return [kinds[kind] for kind in (True, False) if kind in kinds]
 
@@ -381,17 +381,17 @@ def _scored_images(
     trained: TrainedNetwork, root: Path | None, others: Sequence[TrainedNetwork]
 ) -> tuple[LabelledImages, str]:
     """The test images, or the validation images of an experiment whose test set is unused."""
-    pool, cell = trained.pool(root), trained.cell
+    pool, run = trained.pool(root), trained.cell
     for other in others:
-        if other.cell.fingerprint == cell.fingerprint and pool.fold(other.cell.seed) != pool.fold(cell.seed):
+        if other.cell.fingerprint == run.fingerprint and pool.fold(other.cell.seed) != pool.fold(run.seed):
             raise InputError(
                 f"{trained.name} and {other.name} are tested on different folds of the images; take networks of the "
                 "same seed, or name images (--images)"
             )
-    if cell.experiment.protocol.scored_on == "test":
-        test = pool.test(cell.seed)
+    if run.experiment.protocol.scored_on == "test":
+        test = pool.test(run.seed)
         return test, f"the {len(test):,} test images"
-    validation = pool.draw(cell.train_size, cell.seed).validation
+    validation = pool.draw(run.train_size, run.seed).validation
     return validation, f"the {len(validation):,} validation images"
 
 

@@ -172,12 +172,12 @@ def _read_test_images(findings: Findings) -> TestImages | None:
     results = _answer_results(findings)
     if any(result.scores.scored_on is not ScoredOn.TEST for result in results):
         return None
-    cells, tests = list[RunPredictions](), dict[str | None, LabelledImages]()
+    runs, tests = list[RunPredictions](), dict[str | None, LabelledImages]()
     try:
         pool = open_experiment_data(findings.folder, results[0].data)
         for r in results:
             predictions = Predictions.from_arrays(load_run_predictions(findings.folder, r.run))
-            cells.append(RunPredictions(display_name(r.contender), r.seed, r.data.subset, r.test_set, predictions))
+            runs.append(RunPredictions(display_name(r.contender), r.seed, r.data.subset, r.test_set, predictions))
             test = tests.setdefault(r.test_set, pool.test(r.seed))
             if predictions.labels.tolist() != test.labels.tolist():
                 return None
@@ -185,13 +185,13 @@ def _read_test_images(findings: Findings) -> TestImages | None:
                 return None
     except (InputError, OSError):
         return None
-    return cells, tests
+    return runs, tests
 
 
 def _add_images(page: Page, findings: Findings, images: TestImages) -> None:
     """Add example images, accuracy by class and confusion of the models in the answer."""
-    cells, tests = images
-    groups, shown = group_entries(cells), select_one_fold(cells)
+    runs, tests = images
+    groups, shown = group_entries(runs), select_one_fold(runs)
     test = tests[shown[0].test_set]
     classes = class_accuracies(groups, test.class_names)
     size = f"{_answer_results(findings)[0].train_size:,} training images"

@@ -136,17 +136,17 @@ def _recipe_source(result: RunResult) -> str:
     return describe_recipe_source(result.recipe_source, search) + images
 
 
-def runs_table(cells: Sequence[RunStatus], results: Sequence[RunResult]) -> Table:
+def runs_table(runs: Sequence[RunStatus], results: Sequence[RunResult]) -> Table:
     """Table of all runs of the experiment, failed and unfinished ones included."""
     by_run, rows = {r.run: r for r in results}, []
-    for cell in cells:
-        row = {"model": display_name(cell.contender), SIZE_COLUMN: cell.train_size, "budget": cell.budget.text}
+    for run in runs:
+        row = {"model": display_name(run.contender), SIZE_COLUMN: run.train_size, "budget": run.budget.text}
         scores: dict[str, Cell] = dict.fromkeys(("accuracy, %", "from", "to", "tested", "subset"), "")
-        if (r := by_run.get(cell.folder)) is not None:
+        if (r := by_run.get(run.folder)) is not None:
             tests = {"tested": r.scores.test_evaluations, "subset": r.data.subset}
             scores = _percent(r.scores.accuracy_interval, digits=2) | tests
-        is_over = cell.state in (RunState.FINISHED, RunState.FAILED)
-        rows.append(row | {"seed": cell.seed, **scores, "state": str(cell.state) if is_over else "not finished"})
+        is_over = run.state in (RunState.FINISHED, RunState.FAILED)
+        rows.append(row | {"seed": run.seed, **scores, "state": str(run.state) if is_over else "not finished"})
     note = (
         "The interval (from, to) is Wilson's and covers other test images. Tested: number of evaluations of these "
         "weights on the test images. vit-vs-cnn status prints the errors of failed runs."

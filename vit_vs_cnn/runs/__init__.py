@@ -1,1 +1,1 @@
-"""The folder of a run: cells, grid, results, failures and status; its images; and the networks that it trained."""
+"""Runs: their folders, results, failures and status, their images, and the networks that they trained."""

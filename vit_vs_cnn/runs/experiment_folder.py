@@ -27,10 +27,10 @@ from vit_vs_cnn.runs.run import Run
 from vit_vs_cnn.typed_values import build
 
 
-def write_experiment(experiment: Experiment, cells: list[Run]) -> None:
+def write_experiment(experiment: Experiment, runs: list[Run]) -> None:
     """Write the config of an experiment, and the names of its runs with their budgets."""
     write_config(experiment)
-    budgets = {cell.folder.name: cell.budget.to_dict() for cell in cells}
+    budgets = {run.folder.name: run.budget.to_dict() for run in runs}
     write_text(experiment.folder / "grid.json", json.dumps(budgets, indent=1))
 
 
@@ -104,9 +104,9 @@ def read_finished_results(folder: Path, *, some: bool = True, longest: bool = Fa
     return results
 
 
-def longest_budget(grid: Mapping[str, Budget | None], cells: Iterable[Path]) -> Budget | None:
+def longest_budget(grid: Mapping[str, Budget | None], runs: Iterable[Path]) -> Budget | None:
     """The longest budget of some runs; None if none is recorded."""
-    budgets = (budget for cell in cells if (budget := grid[cell.name]) is not None)
+    budgets = (budget for run in runs if (budget := grid[run.name]) is not None)
     return max(budgets, key=lambda budget: budget.amounts[0], default=None)
 
 

@@ -137,13 +137,13 @@ def prepare_network(run: Run, images: RunImages) -> PreparedRun:
     )
 
 
-def check_validation_batches(cell: Run, images: RunImages) -> None:
+def check_validation_batches(run: Run, images: RunImages) -> None:
     """Refuse a share of the validation batches that is less than one batch, as Lightning does in every run."""
-    share, count = cell.experiment.trainer.get("limit_val_batches"), len(images.validation)
+    share, count = run.experiment.trainer.get("limit_val_batches"), len(images.validation)
     if not isinstance(share, float) or not 0 < share < 1 or not count:
         return
-    batch_size = cell.experiment.protocol.batch_size // (cell.experiment.trainer.get("accumulate_grad_batches") or 1)
-    batches = math.ceil(count / cell.world_size / max(batch_size, EVALUATION_BATCH))
+    batch_size = run.experiment.protocol.batch_size // (run.experiment.trainer.get("accumulate_grad_batches") or 1)
+    batches = math.ceil(count / run.world_size / max(batch_size, EVALUATION_BATCH))
     if int(batches * share) < 1:
         raise InputError(
             f"trainer.limit_val_batches: {share} of the validation batches (there are {batches}) is less than one; "

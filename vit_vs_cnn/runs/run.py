@@ -155,8 +155,8 @@ class Run:
         write_text(self.folder / "config.yaml", yaml.safe_dump(values, sort_keys=False))
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, from which ``run_from_dict`` makes an equal cell."""
-        cell = {
+        """Plain values, from which ``run_from_dict`` makes an equal run."""
+        run = {
             "contender": self.contender,
             "train_size": self.train_size,
             "budget": self.budget.to_dict(),
@@ -165,7 +165,7 @@ class Run:
             "world_size": self.world_size,
             **({"weights": dict(self.weights)} if self.weights else {}),
         }
-        return {"experiment": self.experiment.to_dict(), "cell": cell}
+        return {"experiment": self.experiment.to_dict(), "cell": run}
 
     def write_result(self, result: RunResult) -> None:
         """Write ``result.json``. From then on the run is finished."""

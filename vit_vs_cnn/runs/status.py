@@ -70,7 +70,7 @@ class ExperimentStatus:
 
     def count(self, state: RunState) -> int:
         """Number of runs in a state."""
-        return sum(cell.state == state for cell in self.cells)
+        return sum(run.state == state for run in self.cells)
 
     def __repr__(self) -> str:
         return "\n".join([*status_lines(self), f"{self.name}: {status_line(self)}"])
@@ -80,13 +80,13 @@ def read_status(folder: Path) -> ExperimentStatus:
     """Read the status of an experiment. Raises InputError: the folder has no experiment."""
     grid = read_run_names(folder)
     recorded = read_finished_results(folder) if is_record(folder) else {}
-    cells = []
+    runs = []
     for name, own in grid.items():
         result = recorded.get(folder / "cells" / name)
         budget = own or Budget(steps=1 if result is None else max(1, result.cost.steps))
-        cells.append(_read_cell(folder / "cells" / name, budget, result, is_one_of_several=len({*grid.values()}) > 1))
-    running = sum(cell.state is RunState.RUNNING for cell in cells)
-    return ExperimentStatus(folder.resolve().name, cells, seconds_left(cells, workers=max(1, running)))
+        runs.append(_read_cell(folder / "cells" / name, budget, result, is_one_of_several=len({*grid.values()}) > 1))
+    running = sum(run.state is RunState.RUNNING for run in runs)
+    return ExperimentStatus(folder.resolve().name, runs, seconds_left(runs, workers=max(1, running)))
 
 
 def read_all(folder: Path) -> list[ExperimentStatus]:
@@ -132,26 +132,26 @@ def _read_cell(folder: Path, budget: Budget, result: RunResult | None, *, is_one
     return status
 
 
-def seconds_left(cells: Sequence[RunStatus], *, workers: int) -> float | None:
+def seconds_left(runs: Sequence[RunStatus], *, workers: int) -> float | None:
     """Estimate the seconds until all runs have ended; None without a finished run of a contender.
 
     The time of a run is proportional to its budget, by the finished runs of its contender. The sum is divided by the
     number of workers. The longest remaining run is a lower bound. Failed runs are not repeated.
     """
-    amounts = {c.folder: c.budget.amounts[0] * (c.train_size if c.budget.unit == "epochs" else 1) for c in cells}
+    amounts = {c.folder: c.budget.amounts[0] * (c.train_size if c.budget.unit == "epochs" else 1) for c in runs}
     done: dict[str, list[float]] = {}
-    for cell in cells:
-        if cell.seconds is not None:
-            done.setdefault(cell.contender, []).append(cell.seconds / amounts[cell.folder])
+    for run in runs:
+        if run.seconds is not None:
+            done.setdefault(run.contender, []).append(run.seconds / amounts[run.folder])
     rates = {name: fmean(values) for name, values in done.items()}
     times = []
-    for cell in cells:
-        if cell.state not in (RunState.RUNNING, RunState.WAITING):
+    for run in runs:
+        if run.state not in (RunState.RUNNING, RunState.WAITING):
             continue
-        if cell.contender not in rates:
+        if run.contender not in rates:
             return None
-        share = 1 - cell.step / cell.steps if cell.step is not None and cell.steps else 1.0
-        times.append(share * amounts[cell.folder] * rates[cell.contender])
+        share = 1 - run.step / run.steps if run.step is not None and run.steps else 1.0
+        times.append(share * amounts[run.folder] * rates[run.contender])
     return max(sum(times) / max(1, min(workers, len(times))), *times) if times else 0.0
 
 
@@ -171,10 +171,10 @@ def status_line(status: ExperimentStatus) -> str:
 def status_lines(status: ExperimentStatus, *, states: tuple[RunState, ...] = STATES) -> list[str]:
     """One line for each run in some states, below a heading."""
     rows = [("cell", "state", "step", "")]
-    for cell in status.cells:
-        if cell.state in states:
-            steps = "" if cell.step is None else f"{cell.step}/{cell.steps or '?'}"
-            rows.append((cell.name, cell.state, steps, describe_run(cell)))
+    for run in status.cells:
+        if run.state in states:
+            steps = "" if run.step is None else f"{run.step}/{run.steps or '?'}"
+            rows.append((run.name, run.state, steps, describe_run(run)))
     widths = [max(map(cell_len, column)) for column in list(zip(*rows, strict=True))[:-1]]
     return [
         " ".join([*(set_cell_size(text, width) for text, width in zip(row, widths, strict=False)), row[-1]]).rstrip()
@@ -182,18 +182,18 @@ def status_lines(status: ExperimentStatus, *, states: tuple[RunState, ...] = STA
     ]
 
 
-def describe_run(cell: RunStatus) -> str:
+def describe_run(run: RunStatus) -> str:
     """Remark on a run: its accuracy and time, the reason of its failure, or its speed."""
-    match cell.state:
+    match run.state:
         case RunState.FINISHED:
-            accuracy = "" if cell.accuracy is None else f"{100 * cell.accuracy:.1f} %"
-            early = ", ended early" if cell.step is not None and cell.step < (cell.steps or 0) else ""
-            return accuracy + ("" if cell.seconds is None else f" in {duration(cell.seconds)}") + early
+            accuracy = "" if run.accuracy is None else f"{100 * run.accuracy:.1f} %"
+            early = ", ended early" if run.step is not None and run.step < (run.steps or 0) else ""
+            return accuracy + ("" if run.seconds is None else f" in {duration(run.seconds)}") + early
         case RunState.FAILED:
-            return cell.reason or ""
-        case RunState.RUNNING if cell.steps_per_second:
-            return f"{cell.steps_per_second:.3g} steps/s"
-        case RunState.WAITING if cell.step:
+            return run.reason or ""
+        case RunState.RUNNING if run.steps_per_second:
+            return f"{run.steps_per_second:.3g} steps/s"
+        case RunState.WAITING if run.step:
             return "started; resumes from its last checkpoint"
     return ""
 
@@ -220,8 +220,8 @@ class LiveStatus:
     def shown(self) -> Iterator[None]:
         """Show the view during the block."""
         before = read_status(self.folder).cells
-        self._ended = {cell.folder for cell in before if cell.state in ENDED_STATES}
-        if done := sum(cell.state is RunState.FINISHED for cell in before):
+        self._ended = {run.folder for run in before if run.state in ENDED_STATES}
+        if done := sum(run.state is RunState.FINISHED for run in before):
             self.console.print(f"{done:,} of {format_count(len(before), 'run')} finished before", soft_wrap=True)
         if not self.console.is_terminal:
             yield
@@ -244,13 +244,13 @@ class LiveStatus:
         self._refreshed = time.monotonic()
         status = read_status(self.folder)
         ended: list[str] = []
-        for cell in status.cells:
-            if cell.state not in ENDED_STATES:
-                self._ended.discard(cell.folder)  # failed before, and is repeated
-            elif cell.folder not in self._ended:
-                self._ended.add(cell.folder)
-                prefix = "" if cell.state is RunState.FINISHED else "failed: "
-                ended.append(f"{cell.name}  {prefix}{describe_run(cell)}")
+        for run in status.cells:
+            if run.state not in ENDED_STATES:
+                self._ended.discard(run.folder)  # failed before, and is repeated
+            elif run.folder not in self._ended:
+                self._ended.add(run.folder)
+                prefix = "" if run.state is RunState.FINISHED else "failed: "
+                ended.append(f"{run.name}  {prefix}{describe_run(run)}")
         if ended:  # the last line has the counts
             self.note("\n".join([*ended[:-1], f"{ended[-1]}  ({status_line(status)})"]))
         if self._live is not None:

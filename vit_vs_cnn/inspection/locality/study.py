@@ -166,7 +166,7 @@ def _predict(network: nn.Module, batches: Sequence[Tensor]) -> Int64[Tensor, "im
 
 
 def select_images(
-    cell: Run, pool: ExperimentData, *, count: int, held_out: int
+    run: Run, pool: ExperimentData, *, count: int, held_out: int
 ) -> tuple[LabelledImages, LabelledImages]:
     """Images of a run: at most ``count`` training images, and at most ``held_out`` that it was not trained on.
 
@@ -175,13 +175,13 @@ def select_images(
     Raises:
         InputError: the run was trained on all images.
     """
-    training = pool.draw(cell.train_size, cell.seed).training
+    training = pool.draw(run.train_size, run.seed).training
     trained = set(training.sample_ids)
     names = pool.images.sample_ids
-    free = torch.tensor([i for i in pool.trainable(cell.seed).tolist() if names[i] not in trained], dtype=torch.long)
+    free = torch.tensor([i for i in pool.trainable(run.seed).tolist() if names[i] not in trained], dtype=torch.long)
     if not len(free):
-        raise InputError(f"{cell.name} was trained on all images; none is left to measure it on")
-    order = torch.randperm(len(free), generator=torch.Generator().manual_seed(cell.seed))
+        raise InputError(f"{run.name} was trained on all images; none is left to measure it on")
+    order = torch.randperm(len(free), generator=torch.Generator().manual_seed(run.seed))
     fitted = training.subset(torch.arange(min(count, len(training))))
     return fitted, pool.images.subset(free[order[:held_out]])
 
@@ -223,14 +223,13 @@ def study_locality(
 def _study_run(trained: TrainedNetwork, pool: ExperimentData, *, count: int, held_out: int) -> list[Row]:
     if not find_attention_layers(unwrap(trained.network)):
         return []
-    cell, images = trained.cell, select_images(trained.cell, pool, count=count, held_out=held_out)
+    run, images = trained.cell, select_images(trained.cell, pool, count=count, held_out=held_out)
     after, _ = measure_network(trained, images, summary_only=True)
-    initial = prepare_network(cell, pool.draw(cell.train_size, cell.seed)).network
-    load_start_weights(cell, initial)
+    initial = prepare_network(run, pool.draw(run.train_size, run.seed)).network
+    load_start_weights(run, initial)
     before, _ = measure_network(trained, images, initial.eval(), summary_only=True)
     rows: list[Row] = [
-        {"contender": cell.contender, "train_size": cell.train_size, "seed": cell.seed, "layer": n}
-        for n in after["layer"]
+        {"contender": run.contender, "train_size": run.train_size, "seed": run.seed, "layer": n} for n in after["layer"]
     ]
     for when, frame in (("before", before), ("after", after)):
         measures = frame.reindex(columns=[*SUMMARY_MEASURES]).add_suffix(f"_{when}").to_dict("records")
