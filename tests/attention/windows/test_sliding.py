@@ -17,18 +17,20 @@ BOUNDARIES = ["mask", "zero"]
 GRIDS = [(17, 13), (3, 5), (1, 11), (71, 1)]
 WINDOWS = [1, 3, 4, (5, 2), (7, 11), 37]
 
-#: Number of tokens up to which each of the two ways to compute it is taken.
-PATHS = {"dense": 10**9, "tiles": 0}
+#: For each way to compute it, the number of tokens up to which all scores are computed, and the kept bytes of weights.
+PATHS = {"dense": (10**9, 0), "tiles": (0, 0), "tiles with kept weights": (0, 10**9)}
 
 
 def take(path, monkeypatch):
-    monkeypatch.setattr(sliding, "MAX_DENSE_TOKENS", PATHS[path])
-    monkeypatch.setattr(sliding, "MAX_DENSE_TOKENS_COMPILED", PATHS[path])
+    tokens, kept_bytes = PATHS[path]
+    monkeypatch.setattr(sliding, "MAX_DENSE_TOKENS", tokens)
+    monkeypatch.setattr(sliding, "MAX_DENSE_TOKENS_COMPILED", tokens)
+    monkeypatch.setattr(tiles, "KEPT_BYTES", kept_bytes)
 
 
 @pytest.fixture(params=PATHS)
 def path(request, monkeypatch):
-    """Both ways to compute it, for any size."""
+    """All ways to compute it, for any size."""
     take(request.param, monkeypatch)
     return request.param
 
@@ -47,7 +49,7 @@ def masking_bias(grid_size, window_size):
     return bias.requires_grad_()
 
 
-def assert_both_paths_equal_the_reference(tensors, options, monkeypatch):
+def assert_all_paths_equal_the_reference(tensors, options, monkeypatch):
     """Outputs, weights and gradients, those of the bias among them."""
     expected, expected_weights = local_attention_reference(*tensors, **options)
     wrt = [*tensors, *(value for value in options.values() if isinstance(value, torch.Tensor))]
@@ -74,7 +76,7 @@ def assert_this_case_equals_the_reference(monkeypatch, grid_size, window_size, b
     options = {"grid_size": grid_size, "window_size": window_size, "boundary": boundary}
     if biased:
         options["bias"] = masking_bias(grid_size, window_size)
-    assert_both_paths_equal_the_reference(inputs(math.prod(grid_size)), options, monkeypatch)
+    assert_all_paths_equal_the_reference(inputs(math.prod(grid_size)), options, monkeypatch)
 
 
 #: A window larger than the grid at every edge.
@@ -82,7 +84,7 @@ LARGER = [((3, 5), (7, 11), boundary, True) for boundary in BOUNDARIES]
 
 
 @pytest.mark.parametrize("case", [*pairwise(*AXES, allowed=fits), *LARGER], ids=str)
-def test_both_paths_equal_the_reference(monkeypatch, case):
+def test_all_paths_equal_the_reference(monkeypatch, case):
     assert_this_case_equals_the_reference(monkeypatch, *case)
 
 
@@ -150,7 +152,7 @@ def test_zero_boundary_has_the_closed_form_of_window_attention(path, beta):
     assert torch.autograd.grad(output.sum(), bias)[0].isfinite().all()
 
 
-def test_autocast_reaches_both_paths(path):
+def test_autocast_reaches_all_paths(path):
     tensors = [tensor.detach().float().requires_grad_() for tensor in inputs(17 * 13)]
     with torch.autocast("cpu", torch.bfloat16):
         output = local_attention(*tensors, grid_size=(17, 13), window_size=5)

@@ -22,6 +22,8 @@ TILE_QUERIES = 16
 FORWARD_SHARE, BACKWARD_SHARE = 1.0, 0.25
 #: Smallest and largest such number, but at least one row of tiles: fewer make calls costly, more leave the CPU caches.
 CHUNK_RANGE = (2**16, 2**19)
+#: Weights of at most so many bytes are kept for the backward pass, which otherwise computes them again.
+KEPT_BYTES = 2**22
 
 #: Images, heads and rows of tiles that are computed at once.
 Chunk = tuple[slice, slice, slice]
@@ -61,6 +63,11 @@ class TiledGrid(NamedTuple):
     rows: TiledAxis
     cols: TiledAxis
 
+    @property
+    def row_scores(self) -> int:
+        """Number of scores in a row of tiles, of one image and head."""
+        return self.cols.count * self.rows.tile * self.cols.tile * self.rows.span * self.cols.span
+
     def query_tiles(self, grid: Tensor, chunk: Chunk) -> Float[Tensor, "tiles queries dim"]:
         """Queries of a chunk, tile by tile."""
         return self._view_queries(grid, chunk).reshape(-1, self.rows.tile * self.cols.tile, grid.shape[-1])
@@ -91,10 +98,9 @@ class TiledGrid(NamedTuple):
         """All tiles, a chunk at a time, with about ``share`` times as many scores as the queries have elements."""
         (batch, heads), (minimum, maximum) = queries.shape[:2], CHUNK_RANGE
         budget = min(max(int(share * queries.numel()), minimum), maximum)
-        row_scores = self.cols.count * self.rows.tile * self.cols.tile * self.rows.span * self.cols.span
-        row_step = min(max(budget // row_scores, 1), self.rows.count)
-        head_step = min(max(budget // (row_scores * row_step), 1), heads)
-        image_step = max(budget // (row_scores * row_step * head_step), 1)
+        row_step = min(max(budget // self.row_scores, 1), self.rows.count)
+        head_step = min(max(budget // (self.row_scores * row_step), 1), heads)
+        image_step = max(budget // (self.row_scores * row_step * head_step), 1)
         steps = ((batch, image_step), (heads, head_step), (self.rows.count, row_step))
         for starts in product(*(range(0, count, step) for count, step in steps)):
             images, heads, rows = (
@@ -164,7 +170,7 @@ class TiledAttention(torch.autograd.Function):
     """Attention of each query to the keys of its window, a chunk of tiles at a time.
 
     ``P = softmax(scale Q K^T + bias)``, ``O = P V``. Backward: ``dV = P^T dO``,
-    ``dS = P * (dO V^T - rowsum(dO * O))``, ``dQ = scale dS K``, ``dK = scale dS^T Q``, with P computed again.
+    ``dS = P * (dO V^T - rowsum(dO * O))``, ``dQ = scale dS K``, ``dK = scale dS^T Q``, with P kept or computed again.
 
     Reference: Dao et al. 2022 (FlashAttention), algorithms 1 and 4.
     Differs: whole rows of scores are computed at once, without a running softmax.
@@ -172,6 +178,7 @@ class TiledAttention(torch.autograd.Function):
     Arguments:
         bias: bias of the pairs of a tile, very negative outside the window; one for all heads, or one for each.
         outside: bias of the keys, very negative outside the grid.
+        keeps_weights: keep the weights for the backward pass.
     """
 
     @staticmethod
@@ -183,29 +190,31 @@ class TiledAttention(torch.autograd.Function):
         bias: Float[Tensor, "bias_heads queries keys"],
         outside: Float[Tensor, "tile_rows tile_cols 1 keys"],
         grid: TiledGrid,
+        keeps_weights: bool,
     ) -> Float[Tensor, "batch heads rows cols value_dim"]:
-        output = values.new_empty(*queries.shape[:4], values.shape[-1])
+        output, kept = values.new_empty(*queries.shape[:4], values.shape[-1]), list[Tensor]()
         for chunk in grid.chunks(queries, FORWARD_SHARE):
             query_tiles, key_tiles = grid.query_tiles(queries, chunk), grid.key_tiles(keys, chunk)
             weights = _weights(query_tiles, key_tiles, *_select(bias, outside, chunk))
             grid.write_queries(output, chunk, torch.bmm(weights, grid.key_tiles(values, chunk)))
+            kept += [weights] * keeps_weights
         ctx.grid = grid
-        ctx.save_for_backward(queries, keys, values, bias, outside, output)
+        ctx.save_for_backward(queries, keys, values, bias, outside, output, *kept)
         return output
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         (direction,) = gradients
-        queries, keys, values, bias, outside, output = ctx.saved_tensors
+        queries, keys, values, bias, outside, output, *kept = ctx.saved_tensors
         grid, scale = ctx.grid, queries.shape[-1] ** -0.5
         row_sums = (direction * output).sum(dim=-1, keepdim=True)
         d_queries = torch.empty_like(queries)
         d_keys, d_values, d_bias = (torch.zeros_like(x) for x in (keys, values, bias))
-        for chunk in grid.chunks(queries, BACKWARD_SHARE):
+        for number, chunk in enumerate(grid.chunks(queries, FORWARD_SHARE if kept else BACKWARD_SHARE)):
             query_tiles, d_output, sums = (grid.query_tiles(x, chunk) for x in (queries, direction, row_sums))
             key_tiles = grid.key_tiles(keys, chunk)
-            weights = _weights(query_tiles, key_tiles, *_select(bias, outside, chunk))
+            weights = kept[number] if kept else _weights(query_tiles, key_tiles, *_select(bias, outside, chunk))
             grid.add_to_keys(d_values, chunk, torch.bmm(weights.mT, d_output))
             d_scores = torch.baddbmm(sums, d_output, grid.key_tiles(values, chunk).mT, beta=-1).mul_(weights)
             del weights  # the largest tensor but one
@@ -216,7 +225,7 @@ class TiledAttention(torch.autograd.Function):
             d_scores.mul_(scale)
             grid.write_queries(d_queries, chunk, torch.bmm(d_scores, key_tiles))
             grid.add_to_keys(d_keys, chunk, torch.bmm(d_scores.mT, query_tiles))
-        return d_queries, d_keys, d_values, d_bias, None, None
+        return d_queries, d_keys, d_values, d_bias, None, None, None
 
 
 def _select(bias: Tensor, outside: Tensor, chunk: Chunk) -> tuple[Tensor, Tensor]:
@@ -254,8 +263,10 @@ def tiled_attention(
     grids = [x.unflatten(2, neighbourhood.grid_size) for x in (queries, keys, values)]
     padding = [*grid.cols.query_padding, *grid.rows.query_padding]
     grids[0] = F.pad(grids[0], (0, 0, *padding)) if any(padding) else grids[0]
+    scores = queries.shape[0] * queries.shape[1] * grid.rows.count * grid.row_scores
+    keeps_weights = torch.is_grad_enabled() and scores * queries.element_size() <= KEPT_BYTES
     with torch.autocast(device, enabled=False) if is_cast else nullcontext():  # CUDA's would make softmax float32
-        output = TiledAttention.apply(*grids, tile_bias, outside, grid)
+        output = TiledAttention.apply(*grids, tile_bias, outside, grid, keeps_weights)
     assert isinstance(output, Tensor)
     output = output[:, :, : grid.rows.size, : grid.cols.size].flatten(2, 3)
     return output if bias is None else output.masked_fill(_empty_queries(neighbourhood, bias), 0.0)
