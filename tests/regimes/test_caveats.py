@@ -96,6 +96,30 @@ def test_whole_experiment_has_caveats():
     assert changed_plan.kind is CaveatKind.PLAN_CHANGED
 
 
+@pytest.mark.parametrize(
+    ("ours", "theirs", "text"),
+    [
+        (
+            (0.9, 0.5, 0.4, 0.3),
+            (0.8, 0.75, 0.7, 0.6),
+            "a - b is +10.0 points with the best of 4 recipes each, and -27.5 points with recipes of median accuracy "
+            "(standard error 2.5). The order of the models depends on the recipe.",
+        ),
+        ((0.5, 0.4, 0.3, 0.2), (0.49, 0.41, 0.31, 0.2), "The order of the models is the same."),
+        ((0.5, 0.4, 0.3), (0.9, 0.8, 0.7), None),
+        (None, None, None),
+    ],
+    ids=["reversed", "within the noise", "too few trials", "not recorded"],
+)
+def test_the_order_with_median_recipes_is_compared_with_that_of_the_best(ours, theirs, text):
+    trials = {"a": ours, "b": theirs}
+    search = {"trials": len(ours or "four"), "trial_images": 400}
+    results = [changed(r, **search, trial_accuracies=trials[r.contender]) for r in both()]
+    found = [one for one in caveats(results) if one.kind is CaveatKind.RECIPE_SENSITIVITY]
+    assert (text is None and not found) or found[0].text.endswith(text)
+    assert all((one.severity is CaveatSeverity.WEAKENS) == ("depends" in one.text) for one in found)
+
+
 def test_sizes_with_few_seeds_are_named():
     (found,) = caveats([r for r in both() if (r.train_size, r.seed) != (7, 2)])
     assert found.text.startswith("There are fewer than 3 seeds with 7 images: no conclusion.")

@@ -5,7 +5,7 @@ import itertools
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
@@ -79,20 +79,13 @@ class Experiment:
     def recipe(self, contender: str, train_size: int, budget: Budget | None = None) -> Contender:
         """Contender with its settings for a training size and a budget."""
         budget = budget or self.protocol.budget.largest
-        key = (contender, train_size, budget.short)
-        if key not in self._recipes:
-            recipe = self.contenders[contender]
-            unnamed = {} if train_size in self.protocol.train_sizes else recipe.by_size.get("all", {})
-            of_size = recipe.by_size.get(str(train_size), unnamed)
-            for over in (of_size, recipe.by_budget.get(str(budget.amounts[0]), {})):
-                if over:
-                    recipe = overrides.apply_overrides(recipe, over, location=f"contenders.{contender}")
-            self._recipes[key] = recipe
-        return self._recipes[key]
-
-    @cached_property
-    def _recipes(self) -> dict[tuple[str, int, str], Contender]:
-        return {}
+        recipe = self.contenders[contender]
+        unnamed = {} if train_size in self.protocol.train_sizes else recipe.by_size.get("all", {})
+        of_size = recipe.by_size.get(str(train_size), unnamed)
+        for over in (of_size, recipe.by_budget.get(str(budget.amounts[0]), {})):
+            if over:
+                recipe = overrides.apply_overrides(recipe, over, location=f"contenders.{contender}")
+        return recipe
 
     def select_budget(self, budget: Budget) -> "Experiment":
         """Experiment with only one of its budgets."""

@@ -3,12 +3,13 @@
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
+from statistics import median
 
 from vit_vs_cnn.console import join_names
 from vit_vs_cnn.regimes.measurements import Measurements
 from vit_vs_cnn.regimes.model_summaries import ModelSummary, display_name, macs_ratio, millions
 from vit_vs_cnn.runs.analysis_plan import MAX_EQUAL_MACS_RATIO, AnalysisPlan, missing_weights_texts
-from vit_vs_cnn.runs.recipe_care import recipe_obstacle, recipe_sensitivity
+from vit_vs_cnn.runs.recipe_care import recipe_obstacle
 from vit_vs_cnn.runs.result import RecipeSource, RunResult, ScoredOn, StartKind
 from vit_vs_cnn.statistics.pair_comparison import MIN_SEEDS_FOR_CONCLUSION, Obstacle, ObstacleKind
 
@@ -20,6 +21,8 @@ MIN_EPOCHS = 3
 _USUAL_EPOCHS = 10
 #: From so many epochs on, stronger augmentation may be better than crops and flips for models from scratch.
 MANY_EPOCHS = 50
+#: Fewer completed trials have no useful median.
+MIN_TRIALS_FOR_SENSITIVITY = 4
 #: Largest number of runs that a sentence lists.
 _MAX_NAMED = 3
 
@@ -202,9 +205,31 @@ def _recipe_caveats(results: Sequence[RunResult], pairs: Collection[tuple[str, s
         yield Caveat(CaveatKind.DIFFERENT_RECIPE_SOURCES, _WEAKENS, text)
     largest = {r.contender: r for r in sorted(results, key=lambda r: r.train_size)}
     for first, second in pairs:
-        if (sensitivity := recipe_sensitivity(largest[first], largest[second])) is not None:
-            severity = _INFORMS if sensitivity.same_order else _WEAKENS
-            yield Caveat(CaveatKind.RECIPE_SENSITIVITY, severity, sensitivity.text)
+        yield from _sensitivity_caveats(largest[first], largest[second])
+
+
+def _sensitivity_caveats(first: RunResult, second: RunResult) -> Iterator[Caveat]:
+    """Compare two models with their best and with their median recipes, on validation images.
+
+    The order is the same if both differences have the same sign, or neither is larger than twice its standard error.
+    """
+    searches = [search for search in (first.tuning, second.tuning) if search is not None]
+    accuracies = [sorted(search.trial_accuracies or (), reverse=True) for search in searches]
+    if len(accuracies) < 2 or min(map(len, accuracies)) < MIN_TRIALS_FOR_SENSITIVITY:
+        return
+    ours, theirs = accuracies
+    images = min(search.trial_images or 1 for search in searches)
+    error = sum(values[0] * (1 - values[0]) / images for values in accuracies) ** 0.5
+    best, middle = ours[0] - theirs[0], median(ours) - median(theirs)
+    is_clear = max(abs(best), abs(middle)) > 2 * error
+    is_same_order = not is_clear or best * middle > 0
+    text = (
+        f"Sensitivity to the recipe, on validation images: {first.contender} - {second.contender} is "
+        f"{100 * best:+.1f} points with the best of {min(search.trials for search in searches)} recipes each, and "
+        f"{100 * middle:+.1f} points with recipes of median accuracy (standard error {100 * error:.1f}). The order of "
+        f"the models {'is the same' if is_same_order else 'depends on the recipe'}."
+    )
+    yield Caveat(CaveatKind.RECIPE_SENSITIVITY, _INFORMS if is_same_order else _WEAKENS, text)
 
 
 def _group_by_model(results: Iterable[RunResult]) -> dict[str, list[RunResult]]:

@@ -2,7 +2,6 @@
 
 import json
 import warnings
-from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -99,15 +98,10 @@ def read_finished_results(folder: Path, *, some: bool = True, longest: bool = Fa
     for error in damaged:
         warnings.warn(str(error), stacklevel=2)
     if longest:
-        budget = longest_budget(budgets, results)
+        finished = [budget for run in results if (budget := budgets[run.name]) is not None]
+        budget = max(finished, key=lambda budget: budget.amounts[0], default=None)
         return {run: result for run, result in results.items() if budgets[run.name] == budget}
     return results
-
-
-def longest_budget(grid: Mapping[str, Budget | None], runs: Iterable[Path]) -> Budget | None:
-    """The longest budget of some runs; None if none is recorded."""
-    budgets = (budget for run in runs if (budget := grid[run.name]) is not None)
-    return max(budgets, key=lambda budget: budget.amounts[0], default=None)
 
 
 class FailureKind(StrEnum):
