@@ -32,7 +32,10 @@ def test_another_selection_of_seeds_or_images_is_not_that_of_the_report():
 
 def test_the_rules_are_those_of_the_plan_if_all_seeds_are_known():
     plan = dataclasses.replace(PLAN, seeds=(0, 1, 2, 3))
-    analysis = ExperimentComparisons(plan, 7).find_analysis([0, 1, 2], None)
-    assert "3 of the 4 planned seeds" in str(analysis.rules.obstacle)
-    assert ExperimentComparisons(plan, 7).find_analysis([None], None).rules.obstacle is None
-    assert ExperimentComparisons().find_analysis([0, 1, 2], None).rules.obstacle is None
+
+    def obstacle(experiment, *seeds):
+        return experiment.find_analysis(seeds, None)[1].obstacle
+
+    assert "3 of the 4 planned seeds" in str(obstacle(ExperimentComparisons(plan, 7), 0, 1, 2))
+    assert obstacle(ExperimentComparisons(plan, 7), None) is None
+    assert obstacle(ExperimentComparisons(), 0, 1, 2) is None

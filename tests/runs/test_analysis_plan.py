@@ -28,9 +28,8 @@ def _plan(tmp_path, **protocol):
 
 
 def _rules(plan, *seeds, obstacle=None):
-    analysis = plan.find_analysis(seeds, is_primary=True, obstacle=obstacle)
-    kind = analysis.rules.obstacle and analysis.rules.obstacle.kind
-    return analysis.seeds, analysis.rules.error_rate, kind
+    analysed, rules = plan.find_analysis(seeds, is_primary=True, obstacle=obstacle)
+    return analysed, rules.error_rate, rules.obstacle and rules.obstacle.kind
 
 
 def test_the_first_two_models_with_all_images_are_the_primary_comparison_by_default(tmp_path):

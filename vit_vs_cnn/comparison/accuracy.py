@@ -22,7 +22,7 @@ from vit_vs_cnn.comparison.entries import (
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.regimes.analysis import read_analysis
 from vit_vs_cnn.regimes.caveats import shared_obstacle
-from vit_vs_cnn.runs.analysis_plan import AnalysisPlan, PlannedAnalysis, read_plan
+from vit_vs_cnn.runs.analysis_plan import AnalysisPlan, read_plan
 from vit_vs_cnn.runs.record import Answers
 from vit_vs_cnn.runs.trained_network import TrainedNetwork
 from vit_vs_cnn.statistics.intervals import Estimate
@@ -101,11 +101,13 @@ class ExperimentComparisons:
                 return replace(reported, first=own.first, second=own.second)
         return None
 
-    def find_analysis(self, seeds: Sequence[int | None], obstacle: Obstacle | None) -> PlannedAnalysis:
+    def find_analysis(
+        self, seeds: Sequence[int | None], obstacle: Obstacle | None
+    ) -> tuple[tuple[int, ...], ComparisonRules]:
         """Shared seeds that are compared, and the rules for them."""
         numbers = [seed for seed in seeds if seed is not None]
         if self.plan is None or len(numbers) < len(seeds):
-            return PlannedAnalysis(tuple(numbers), ComparisonRules(obstacle=obstacle))
+            return tuple(numbers), ComparisonRules(obstacle=obstacle)
         return self.plan.find_analysis(numbers, is_primary=False, obstacle=obstacle)
 
 
@@ -203,15 +205,15 @@ def _compare_pair(
         {members[0].group: [t.result for t in members] for members in (first, second)},
         (t.result and t.result.cost.ended_early for t in both),
     )
-    analysis = experiment.find_analysis([t.seed for t in ours] if paired else [None], obstacle)
-    chosen = [i for i, t in enumerate(ours) if not paired or not analysis.seeds or t.seed in analysis.seeds]
+    seeds, rules = experiment.find_analysis([t.seed for t in ours] if paired else [None], obstacle)
+    chosen = [i for i, t in enumerate(ours) if not paired or not seeds or t.seed in seeds]
     sides = ([ours[i] for i in chosen], [theirs[i] for i in chosen]) if paired else (ours, theirs)
     comparison = compare_models(
         (first[0].group, second[0].group),
         *(_seed_scores([t.predictions.correct for t in side]) for side in sides),
         paired=paired,
         test_train_ratio=_test_train_ratio(ours),
-        rules=analysis.rules,
+        rules=rules,
     )
     matches = zip(ours, theirs, strict=True) if paired else itertools.product(ours, theirs)
     correct = [(a.predictions.correct, b.predictions.correct) for a, b in matches]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from vit_vs_cnn.regimes.measurements import Measurements
-from vit_vs_cnn.runs.analysis_plan import AnalysisPlan, PlannedAnalysis
+from vit_vs_cnn.runs.analysis_plan import AnalysisPlan
 from vit_vs_cnn.statistics.pair_comparison import (
     ComparisonRules,
     Conclusion,
@@ -68,15 +68,15 @@ def compare_all(
             obstacle = find_obstacle(*names, size)
             if plan is not None:
                 is_primary = plan.is_primary(*names, size)
-                analysis = plan.find_analysis(shared, is_primary=is_primary, obstacle=obstacle)
+                seeds, rules = plan.find_analysis(shared, is_primary=is_primary, obstacle=obstacle)
             else:
                 is_primary = single_pair and size == measured.sizes[-1]
-                analysis = PlannedAnalysis(tuple(shared), ComparisonRules(obstacle=obstacle, is_primary=is_primary))
-            first, second = (measured.scores(name, size, analysis.seeds) for name in names)
+                seeds, rules = tuple(shared), ComparisonRules(obstacle=obstacle, is_primary=is_primary)
+            first, second = (measured.scores(name, size, seeds) for name in names)
             failed = measured.count_failed(first), measured.count_failed(second)
-            variance = None if any(failed) else _seed_variance(measured, names, size, analysis.seeds)
+            variance = None if any(failed) else _seed_variance(measured, names, size, seeds)
             options = {"seed_variance": variance, "test_train_ratio": measured.test_train_ratio, "failed_runs": failed}
-            comparison = compare_models(names, first, second, **options, rules=analysis.rules)
+            comparison = compare_models(names, first, second, **options, rules=rules)
             results.append(replace(comparison, train_size=size))
     return adjust_comparisons(results, planned=None if plan is None else plan.secondary_count)
 

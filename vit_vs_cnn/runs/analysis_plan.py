@@ -50,14 +50,6 @@ class Deviation:
 
 
 @dataclass(frozen=True)
-class PlannedAnalysis:
-    """The seeds of one comparison and the rules that apply to them."""
-
-    seeds: tuple[int, ...]
-    rules: ComparisonRules
-
-
-@dataclass(frozen=True)
 class AnalysisPlan:
     """The plan, fixed before results can be analysed, and the changes that were made later.
 
@@ -127,8 +119,13 @@ class AnalysisPlan:
         pairs = [pair for pair in itertools.combinations(sorted({*self.contenders}), 2) if self.compares(*pair)]
         return sum(not self.is_primary(*pair, size) for pair in pairs for size in {*self.train_sizes})
 
-    def find_analysis(self, seeds: Collection[int], *, is_primary: bool, obstacle: Obstacle | None) -> PlannedAnalysis:
-        """Latest analysis whose seeds are all finished; it has an obstacle if the first analysis is incomplete."""
+    def find_analysis(
+        self, seeds: Collection[int], *, is_primary: bool, obstacle: Obstacle | None
+    ) -> tuple[tuple[int, ...], ComparisonRules]:
+        """Seeds and rules of the latest analysis whose seeds are all finished.
+
+        It has an obstacle if the first analysis is incomplete.
+        """
         if self.changed_budget is not None:
             obstacle = Obstacle(ObstacleKind.UNPLANNED_BUDGET, self.changed_budget.text)
         chosen, error_rate = self.seeds, INTERIM_ERROR_RATES[0]
@@ -141,9 +138,7 @@ class AnalysisPlan:
         elif MIN_SEEDS_FOR_CONCLUSION <= len(finished) < len(chosen) and obstacle is None:
             missing = f"{len(finished)} of the {len(chosen)} planned seeds are finished"
             obstacle = Obstacle(ObstacleKind.UNFINISHED, missing)
-        return PlannedAnalysis(
-            finished, ComparisonRules(self.equivalence_margin / 100, error_rate, obstacle, is_primary)
-        )
+        return finished, ComparisonRules(self.equivalence_margin / 100, error_rate, obstacle, is_primary)
 
 
 def make_analysis_plan(
