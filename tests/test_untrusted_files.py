@@ -234,6 +234,10 @@ def test_nothing_in_a_file_says_where_to_write_or_what_to_fetch(trained, tmp_pat
     assert len(list((tmp_path / "here" / "test-sets").glob("*.jsonl"))) == 1
 
 
+RECURSIVE: list[Any] = []
+RECURSIVE.append(RECURSIVE)
+
+
 @pytest.mark.parametrize(
     ("change", "says"),
     [
@@ -245,8 +249,10 @@ def test_nothing_in_a_file_says_where_to_write_or_what_to_fetch(trained, tmp_pat
         ({"model": {"name": "vit_giga"}}, "there is no model"),
         ({"image_shape": [3, 33, 32]}, "patch_size"),
         ({"class_names": [1] * 10}, "class_names"),
+        ({"class_names": RECURSIVE}, "leads back into itself"),
+        ({"class_names": ["a", "\ud800"]}, "half of a surrogate pair"),
         ({"std": [0.0, 1.0, 1.0]}, "mean and std must be"),
-        ({"mean": [float("nan")] * 3}, "mean: expected a number, got NaN"),
+        ({"mean": [float("nan")] * 3}, "not a finite number"),
         ({"model": {"name": ["vit_nano"]}}, "the name of the model"),
         ({"model": {"name": "vit_nano", "pretrained": True}}, "pretrained: load pretrained weights"),
         ({"model": {"name": "vit_nano", "depth": 10**6}}, "depth: 1000000 must be at most 2000"),

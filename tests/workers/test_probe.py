@@ -1,5 +1,6 @@
 """Linear probes: fitted to features that are computed once, and networks like others afterwards."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -86,10 +87,13 @@ def test_without_validation_images_a_probe_is_refused(given, tmp_path):
         run_quietly(experiment_from_dict(values))
 
 
-def test_a_damaged_file_of_features_is_told(probed, given):
+@pytest.mark.parametrize("width", [None, 5])
+def test_a_damaged_file_of_features_is_told(probed, given, width):
     experiment, _ = probed
     folder = next((experiment.folder.parent / "features").iterdir())
     (folder / "damaged.npz").write_bytes(b"no features")
+    if width is not None:
+        np.savez(folder / "damaged.npz", images=np.arange(3, dtype=np.uint64), features=np.zeros((3, width)))
     values = _values(given, experiment.output, train_sizes=[120], seeds=[5])
     values["name"] = "damaged"
     with pytest.raises((InputError, RunsFailed), match=r"damaged.npz: .*delete the file"):

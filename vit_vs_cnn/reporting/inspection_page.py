@@ -144,9 +144,9 @@ def score_table(name: str, rows: pandas.DataFrame) -> Table:
     """Table of all measures with their intervals; a terminal shows deletion with one fill value only."""
     measures = [str(column).removesuffix("_p") for column in rows if str(column).endswith("_p")]
     columns = ["method", *(measure.replace("_", "\n") for measure in measures)]
-    runs = [[row["method"], *(_score(row, measure) for measure in measures)] for row in rows.to_dict("records")]
+    lines = [[row["method"], *(_score(row, measure) for measure in measures)] for row in rows.to_dict("records")]
     page_only_columns = frozenset(column for column in columns if column.endswith(("\nblur", "\nnoise")))
-    return Table(f"{name}: {rows['images'].iloc[0]:,} images", columns, runs, page_only_columns=page_only_columns)
+    return Table(f"{name}: {rows['images'].iloc[0]:,} images", columns, lines, page_only_columns=page_only_columns)
 
 
 def randomization_table(name: str, rows: pandas.DataFrame) -> Table:
@@ -155,11 +155,11 @@ def randomization_table(name: str, rows: pandas.DataFrame) -> Table:
     stages.sort(key=lambda stage: stage.endswith(f"_{STAGE_ALL_WEIGHTS}"))  # the stages of other networks come between
     titles = [stage.removeprefix("sanity_").replace("_to_", " to\n", 1) for stage in stages]
     titles[0] = f"{titles[0]} alone" if titles[0] != STAGE_ALL_WEIGHTS else titles[0]
-    runs = [
+    lines = [
         [row["method"], *(_correlation(row, stage, is_first=stage is stages[0]) for stage in stages)]
         for row in rows.to_dict("records")
     ]
-    return Table(f"{name}: shuffled weights", ["method", *titles], runs, page_only_columns=frozenset(titles[1:-1]))
+    return Table(f"{name}: shuffled weights", ["method", *titles], lines, page_only_columns=frozenset(titles[1:-1]))
 
 
 def _correlation(row: Mapping[Hashable, Any], stage: str, *, is_first: bool) -> str:

@@ -69,7 +69,8 @@ def find_near_duplicates(
     for result in results:
         by_test_set.setdefault(result.test_set, []).append(result)
     for group in by_test_set.values():
-        test, subsets = pool.test(group[0].seed), {_subset_name(result): _subset(pool, result) for result in group}
+        different = {_subset_name(result): result for result in group}
+        test, subsets = pool.test(group[0].seed), {name: _subset(pool, result) for name, result in different.items()}
         used = torch.cat(list(subsets.values())).unique()
         parts = (test, pool.images.subset(used))
         queries, others = (resize_for_comparison(p.batches()) if p.is_large else p.images for p in parts)

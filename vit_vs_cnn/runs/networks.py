@@ -268,8 +268,12 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     """
     from timm.models import load_state_dict
 
+    if not path.is_file():
+        raise InputError(f"weights {path}: no such file")
     try:
         weights = load_state_dict(str(path), weights_only=True)
+    except AttributeError as error:  # contents that are no mapping, or have other names than texts
+        raise InputError(f"weights {path} contains no named tensors") from error
     except Exception as error:  # torch's restricted unpickler raises errors of many types
         has_code = isinstance(error.__cause__, pickle.UnpicklingError)
         reason = "it contains objects other than tensors and plain values" if has_code else one_line(error)

@@ -49,7 +49,6 @@ class CheckpointInfo:
             raise InputError("mean and std must be one number for each channel, std above 0")
         if not isinstance(self.model.get("name", self.model.get("class_path")), str):
             raise InputError("the name of the model is missing")
-        check_plain(self.model, location="model")
 
 
 def read_checkpoint_info(checkpoint: Mapping[str, Any], path: Path) -> CheckpointInfo:
@@ -61,6 +60,7 @@ def read_checkpoint_info(checkpoint: Mapping[str, Any], path: Path) -> Checkpoin
     names = {field.name for field in fields(CheckpointInfo)}
     values = {name: value for name, value in checkpoint["vit_vs_cnn"].items() if name in names}
     try:
+        check_plain(values, location="metadata")
         return build(CheckpointInfo, values)
     except InputError as error:
         raise InputError(f"checkpoint {path}: its network cannot be rebuilt: {error}") from error

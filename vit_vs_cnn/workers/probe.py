@@ -156,7 +156,8 @@ class FeatureCache:
         for path in sorted(self.folder.glob("*.npz")):
             try:
                 with np.load(path, allow_pickle=False) as part:
-                    features |= zip(part["images"].tolist(), part["features"], strict=True)
+                    rows = part["features"].reshape(len(part["images"]), self.classifier.in_features)
+                    features |= zip(part["images"].tolist(), rows, strict=True)
             except UNREADABLE_FILE_ERRORS as error:
                 raise InputError(f"features {path}: {error}; delete the file to have them computed again") from error
         return features

@@ -266,12 +266,12 @@ def _connect(ray: Any, address: str, console: Console) -> None:
     """
     cluster = "a Ray cluster on this machine" if address == "local" else f"the Ray cluster at {address}"
     console.print(f"Waiting for {cluster}, for {START_SECONDS:g} s at most ...", soft_wrap=True)
-    errors: list[Exception] = []
+    errors: list[BaseException] = []
 
     def begin() -> None:
         try:
             ray.init(address=address, log_to_driver=False, logging_level="ERROR")
-        except Exception as error:
+        except BaseException as error:
             errors.append(error)
 
     thread = threading.Thread(target=begin, daemon=True)  # Ray has no time limit for its start

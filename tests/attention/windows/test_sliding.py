@@ -206,6 +206,13 @@ def test_what_does_not_fit_says_which_argument_and_why(options, message):
         local_attention(*inputs(15), **({"grid_size": (3, 5), "window_size": 3} | options))
 
 
+def test_a_layer_refuses_another_number_of_tokens():
+    layer = SlidingWindow((4, 4), 3, num_prefix_tokens=1)
+    assert layer(*inputs(17))[0].shape == (BATCH, HEADS, 17, VALUE_DIM)
+    with pytest.raises(ValueError, match=r"rows \* cols = 16 tokens .* have 15"):
+        layer(*inputs(16))
+
+
 def test_tiles_are_taken_from_576_tokens_on(monkeypatch):
     monkeypatch.setattr(sliding, "tiled_attention", None)
     local_attention(*inputs(23 * 25), grid_size=(23, 25), window_size=3)

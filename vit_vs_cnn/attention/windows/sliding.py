@@ -238,6 +238,7 @@ class SlidingWindow(GridLayer):
         if relative_position is not None:
             bias = relative_position.bias_at_offsets(*neighbourhood.offsets)
             prefix_bias = relative_position.prefix_bias()
+        check_shapes(queries[:, :, self.num_prefix_tokens :], bias, self.grid_size, self.window_size)
         return _attend_in_windows(
             queries, keys, values, neighbourhood, bias=bias, prefix_bias=prefix_bias, return_weights=return_weights
         )

@@ -144,10 +144,13 @@ class TileTables(NamedTuple):
         bias_index: index into the flattened bias for each query and key of a tile; one more than the last index for
             pairs outside the window.
         outside: True for keys that are not attended to, as they are padding.
+        rows, cols: True for the positions of each window along an axis that are attended to.
     """
 
     bias_index: Int[Tensor, "queries keys"]
     outside: Bool[Tensor, "tile_rows tile_cols 1 keys"]
+    rows: Bool[Tensor, "queries window"]
+    cols: Bool[Tensor, "queries window"]
 
 
 @cache_tables
@@ -163,7 +166,11 @@ def tile_tables(neighbourhood: Neighbourhood, device: torch.device) -> TileTable
     if neighbourhood.boundary == "zero":
         outside = torch.zeros_like(outside)
     outside = outside.view(grid.rows.count, grid.cols.count, 1, -1)
-    return TileTables(bias_index.to(device), outside.to(device))
+    rows, cols = (window_keys(axis.size, axis.window) for axis in grid)
+    rows, cols = ((keys >= 0) & (keys < axis.size) for keys, axis in zip((rows, cols), grid, strict=True))
+    if neighbourhood.boundary == "zero":
+        rows, cols = torch.ones_like(rows), torch.ones_like(cols)
+    return TileTables(*(table.to(device) for table in (bias_index, outside, rows, cols)))
 
 
 class TiledAttention(torch.autograd.Function):
@@ -250,6 +257,8 @@ def tiled_attention(
     queries: Heads, keys: Heads, values: HeadValues, neighbourhood: Neighbourhood, bias: Tensor | None
 ) -> HeadValues:
     """Output of ``local_attention``, in time and memory that are linear in the number of tokens."""
+    if neighbourhood.boundary == "mask":
+        neighbourhood, bias = _crop_window(neighbourhood, bias)
     device = queries.device.type
     is_cast = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
     if is_cast:  # the backward pass is not under autocast: its inputs must be of one type
@@ -269,14 +278,19 @@ def tiled_attention(
         output = TiledAttention.apply(*grids, tile_bias, outside, grid, keeps_weights)
     assert isinstance(output, Tensor)
     output = output[:, :, : grid.rows.size, : grid.cols.size].flatten(2, 3)
-    return output if bias is None else output.masked_fill(_empty_queries(neighbourhood, bias), 0.0)
+    return output if bias is None else output.masked_fill(_empty_queries(tables, bias), 0.0)
 
 
-def _empty_queries(neighbourhood: Neighbourhood, bias: Tensor) -> Bool[Tensor, "heads queries 1"]:
-    """True for queries that may attend to nothing."""
-    allowed = []
-    for size, window in zip(neighbourhood.grid_size, neighbourhood.window_size, strict=True):
-        keys = window_keys(size, window)
-        allowed.append(((keys >= 0) & (keys < size) | (neighbourhood.boundary == "zero")).to(bias))
-    numbers = torch.einsum("hyx,ry,cx->hrc", (bias > -torch.inf).to(bias), *allowed)
+def _crop_window(neighbourhood: Neighbourhood, bias: Tensor | None) -> tuple[Neighbourhood, Tensor | None]:
+    """Window without the positions that are outside the grid for every query."""
+    window = neighbourhood.window_size
+    rows, cols = (min(length, 2 * size - 1) for length, size in zip(window, neighbourhood.grid_size, strict=True))
+    top, left = (window[0] - 1) // 2 - (rows - 1) // 2, (window[1] - 1) // 2 - (cols - 1) // 2
+    bias = None if bias is None else bias[:, top : top + rows, left : left + cols]
+    return neighbourhood._replace(window_size=(rows, cols)), bias
+
+
+def _empty_queries(tables: TileTables, bias: Tensor) -> Bool[Tensor, "heads queries 1"]:
+    """True for queries without a key to attend to."""
+    numbers = torch.einsum("hyx,ry,cx->hrc", (bias > -torch.inf).to(bias), tables.rows.to(bias), tables.cols.to(bias))
     return numbers.flatten(1)[..., None] == 0
