@@ -163,13 +163,11 @@ def tile_tables(neighbourhood: Neighbourhood, device: torch.device) -> TileTable
         torch.arange(axis.count)[:, None] * axis.tile + torch.arange(axis.span) - axis.key_padding[0] for axis in grid
     )
     outside = flat_index(row, col, neighbourhood.grid_size) == neighbourhood.patches
-    if neighbourhood.boundary == "zero":
-        outside = torch.zeros_like(outside)
     outside = outside.view(grid.rows.count, grid.cols.count, 1, -1)
     rows, cols = (window_keys(axis.size, axis.window) for axis in grid)
     rows, cols = ((keys >= 0) & (keys < axis.size) for keys, axis in zip((rows, cols), grid, strict=True))
-    if neighbourhood.boundary == "zero":
-        rows, cols = torch.ones_like(rows), torch.ones_like(cols)
+    if neighbourhood.boundary == "zero":  # padding is attended to
+        outside, rows, cols = torch.zeros_like(outside), torch.ones_like(rows), torch.ones_like(cols)
     return TileTables(*(table.to(device) for table in (bias_index, outside, rows, cols)))
 
 
