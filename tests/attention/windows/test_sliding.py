@@ -88,14 +88,15 @@ def test_all_paths_equal_the_reference(monkeypatch, case):
     assert_this_case_equals_the_reference(monkeypatch, *case)
 
 
-def test_chunks_of_any_size_give_the_same(monkeypatch):
-    take("tiles", monkeypatch)
+@pytest.mark.parametrize("path", ["tiles", "tiles with kept weights"])
+def test_chunks_of_any_size_give_the_same(monkeypatch, path):
+    take(path, monkeypatch)
     tensors = inputs(33 * 41)
     options = {"grid_size": (33, 41), "window_size": (5, 4)}
     options["bias"] = torch.randn(HEADS, 5, 4, dtype=torch.float64, requires_grad=True)
     wrt = [*tensors, options["bias"]]
     outputs = []
-    for chunk_range in ((1, 1), (30_000, 30_000), (10**9, 10**9)):
+    for chunk_range in ((1, 1), (30_000, 30_000), (1, 10**9), (10**9, 10**9)):
         monkeypatch.setattr(tiles, "CHUNK_RANGE", chunk_range)
         output = local_attention(*tensors, **options)
         outputs.append([output, *torch.autograd.grad(output.square().sum(), wrt)])
