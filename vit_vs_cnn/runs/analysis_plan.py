@@ -124,7 +124,7 @@ class AnalysisPlan:
     ) -> tuple[tuple[int, ...], ComparisonRules]:
         """Seeds and rules of the latest analysis whose seeds are all finished.
 
-        It has an obstacle if the first analysis is incomplete.
+        If not even the first analysis has all its seeds, the rules contain an obstacle to a conclusion.
         """
         if self.changed_budget is not None:
             obstacle = Obstacle(ObstacleKind.UNPLANNED_BUDGET, self.changed_budget.text)

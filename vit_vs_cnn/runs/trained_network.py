@@ -217,7 +217,7 @@ class TrainedNetwork:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """Plain values for a file of this network or of one that is made from it. Raises InputError: as ``cell``."""
+        """Plain values to save with this network or a converted one. Raises InputError: no run trained it."""
         hashes = self.training_hashes.to_dict()
         return {**asdict(self.about), "origin": self.cell.to_dict(), CHECKPOINT_KEY_TRAINING_HASHES: hashes}
 

@@ -52,8 +52,8 @@ class FittedNetwork:
     """A trained network, ready to be scored.
 
     Arguments:
-        predict: predictions of images, with the input of the last linear layer where there is one.
-        penalty: of a linear probe.
+        predict: function from images to predictions, with the input of the last linear layer if there is one.
+        penalty: L2 penalty of a linear probe.
     """
 
     network: nn.Module

@@ -202,7 +202,7 @@ def run_in_own_process(run: Run) -> RunState:
 
 @contextmanager
 def open_services(run: Run) -> Iterator[list[Logger]]:
-    """The loggers of the config. They end their runs of services after the block, so that the next run has its own.
+    """The loggers of the config, such as that of Weights & Biases. Each ends its record of the run after the block.
 
     Raises:
         InputError: a logger that cannot be made.

@@ -280,7 +280,7 @@ def tiled_attention(
 
 
 def _crop_window(neighbourhood: Neighbourhood, bias: Tensor | None) -> tuple[Neighbourhood, Tensor | None]:
-    """Window without the positions that are outside the grid for every query."""
+    """Crop the window and its bias to positions that are inside the grid for at least one query."""
     window = neighbourhood.window_size
     rows, cols = (min(length, 2 * size - 1) for length, size in zip(window, neighbourhood.grid_size, strict=True))
     top, left = (window[0] - 1) // 2 - (rows - 1) // 2, (window[1] - 1) // 2 - (cols - 1) // 2
