@@ -4,8 +4,8 @@
     python train.py --config configs/decide.yaml --data.root photos --minutes 15
 
 300 scenes of the embedded objects at about 200 pixels, 75 of each class, in the frames of cameras (1:1, 4:3, 3:2,
-upright and lying), each drawn at its own size; two thirds are JPEG of quality 60 to 95, a third PNG. The same call
-draws the same pixels everywhere. The class is the shape, and no other feature depends on it.
+upright and lying), each rendered at its own size. Two thirds are JPEG of quality 60 to 95, a third PNG. The same call
+gives the same pixels on every machine. The class is the shape, and no other feature depends on it.
 """
 
 from collections.abc import Collection
@@ -30,7 +30,7 @@ def draw_photographs(
         root: the folder, made if it is missing.
         of_each: images of each class.
         side: the shorter side in pixels of the average image; they vary by a third.
-        classes: which of the ten drawn classes.
+        classes: which of the ten synthetic classes.
         seed: of scenes, sizes and qualities.
     """
     rng = np.random.default_rng(seed)

@@ -2,12 +2,12 @@
 
     python -m benchmarks.folds --root data
 
-300 of the 60,000 images of CIFAR-100 are drawn 200 times, with the 20 superclasses as labels. Two cheap models are
+300 of the 60,000 images of CIFAR-100 are sampled 200 times, with the 20 superclasses as labels. Two cheap models are
 trained on them with three seeds. Both are ridge regressions on 400 random features: of 6 x 6 patches pooled to 2 x 2
 (Coates, Lee & Ng, AISTATS 2011), and of the mean colour of the four quarters. Rotating: seed s is tested on fold s of
 five and trained on the others. Fixed: every seed is tested on the first fold. Models are also trained on a quarter and
 on half of the images, and the seed variance is pooled over the three sizes, as in an experiment. The true difference is
-the mean over all draws and seeds of the difference on 10,000 images that were not drawn.
+the mean over all samples and seeds of the difference on 10,000 images that were not sampled.
 """
 
 import time
@@ -113,7 +113,7 @@ def main() -> None:
             comparisons.append(compare(rows, rotating=rotating))
     true = float(np.mean(differences))
     print(environment("numpy", "scipy", "torch"))
-    print(f"true difference {100 * true:.2f} points; {args.draws} draws of {IMAGES} images, {SEEDS} seeds\n")
+    print(f"true difference {100 * true:.2f} points; {args.draws} samples of {IMAGES} images, {SEEDS} seeds\n")
     lines = []
     for rotating, comparisons in results.items():
         intervals = [comparison.difference for comparison in comparisons]

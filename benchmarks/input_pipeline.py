@@ -1,4 +1,4 @@
-"""Batches per second of the in-memory pipeline beside torchvision transforms in a DataLoader.
+"""Batches per second of the in-memory pipeline, compared with torchvision transforms in a DataLoader.
 
     python -m benchmarks.input_pipeline --batches 40 --batch-size 128
 
@@ -104,7 +104,7 @@ def main() -> None:
         times = in_turns(passes, arguments.repeats, warm_up=1)  # the first turn starts the workers
         milliseconds = 1000 * float(np.median(times[OURS])) / arguments.batches
         rows.append(Row(f"pipeline, {recipe}, ours", milliseconds, unit="ms per batch"))
-        rows += [ratio(f"pipeline, {recipe}, beside {way}", times[way], times[OURS], goal=5) for way in (PIL, TENSOR)]
+        rows += [ratio(f"pipeline, {recipe}, vs {way}", times[way], times[OURS], goal=5) for way in (PIL, TENSOR)]
     report_rows(rows, arguments.json)
 
 

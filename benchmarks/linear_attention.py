@@ -56,7 +56,7 @@ def main() -> None:
         times = in_turns(calls, args.repeats, warm_up=1)
         goal = 1.0 if tokens >= 4096 else None
         rows += [
-            ratio(f"{name}, {tokens:,} tokens, beside {dense}", times[dense], times[name], goal=goal)
+            ratio(f"{name}, {tokens:,} tokens, vs {dense}", times[dense], times[name], goal=goal)
             for name, dense in REFERENCES.items()
         ]
     report_rows(rows, args.json)

@@ -53,7 +53,7 @@ def compare_with_dense(side: int, shape: tuple[int, int, int], window: int, repe
     rows = []
     for step in (FORWARD, BOTH):
         times = in_turns({"dense": dense[step], "local": local[step]}, repeats)
-        rows.append(ratio(f"{name}, {step}, beside dense", times["dense"], times["local"], goal=goals[step]))
+        rows.append(ratio(f"{name}, {step}, vs dense", times["dense"], times["local"], goal=goals[step]))
     memory = peak_megabytes(dense[BOTH]) / peak_megabytes(local[BOTH])
     return [*rows, Row(f"{name}, memory of dense", memory, goal=goals.get("memory"))]
 

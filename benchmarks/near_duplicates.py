@@ -1,15 +1,14 @@
-"""Near-duplicates: how many planted copies are found in CIFAR, and how many of the pairs found are the same picture.
+"""Near-duplicates: how many planted copies are found in CIFAR, and how many of the pairs found show the same image.
 
     python -m benchmarks.near_duplicates --root FOLDER                                        # recall and time
-    python -m benchmarks.near_duplicates --root FOLDER --verdicts results/near_duplicates    # precision
+    python -m benchmarks.near_duplicates --root FOLDER --judgements results/near_duplicates  # precision
 
 * Recall: copies of training images are searched for among all 50,000. A copy is found if one of its pairs is with its
   original. There are exact copies, JPEG of quality 75 and 50, copies resized to 24 or 16 pixels and back, and copies
   enlarged to 64. Others are mirrored, or cropped to 30 x 30 or 28 x 28 pixels and resized to 32.
-* Precision: the 10,000 test images are searched for among the 50,000. ``--verdicts`` is a folder of CSV files with
-  pairs that a person judged: ``same`` (one picture) or ``different``. The flagged pairs are counted, and how many of
-  them the audit calls unsure.
-* Synthetic images, no two of them the same picture: the pairs found among 1,000 images are all false.
+* Precision: the 10,000 test images are searched for among the 50,000. ``--judgements`` is a folder of CSV files with
+  pairs that a person judged: ``same`` (one image) or ``different``. The flagged ones are counted.
+* Synthetic images, which are all different: the pairs found among 1,000 images are false.
 
 The thresholds were chosen on the first half of the classes (CIFAR-10: 0 to 4, CIFAR-100: 0 to 49, by the test image).
 All results are for the second half, except the time of the whole search. Intervals are Wilson's, at 95 %.
@@ -107,24 +106,24 @@ def recall(train: LabelledImages, count: int, seed: int) -> None:
         print(f"  {kind:24s} {share_text(len(duplicate_pairs.test[own].unique()), count)}", flush=True)
 
 
-def precision(source: str, pairs: DuplicatePairs, verdicts: Path) -> None:
+def precision(source: str, pairs: DuplicatePairs, folder: Path) -> None:
     places = zip(pairs.test.tolist(), pairs.train.tolist(), strict=True)
     similarities = dict(zip(places, pairs.similarity.tolist(), strict=True))
-    with (verdicts / f"{source}.csv").open(encoding="utf-8", newline="") as file:
-        judgements = {(int(row["test"]), int(row["train"])): row["verdict"] == "same" for row in csv.DictReader(file)}
+    with (folder / f"{source}.csv").open(encoding="utf-8", newline="") as file:
+        judgements = {(int(row["test"]), int(row["train"])): row["judgement"] == "same" for row in csv.DictReader(file)}
     same = {pair: is_same for pair, is_same in judgements.items() if pair in similarities}
     unsure = [is_same for pair, is_same in same.items() if similarities[pair] < MIN_SURE_SIMILARITY]
-    print(f"  pairs judged that are flagged now: the same picture {share_text(sum(same.values()), len(same))}")
+    print(f"  judged pairs that are flagged: the same image {share_text(sum(same.values()), len(same))}")
     share = share_text(sum(unsure), len(unsure))
-    print(f"  of these below a similarity of {MIN_SURE_SIMILARITY}: the same picture {share}")
+    print(f"  of these below a similarity of {MIN_SURE_SIMILARITY}: the same image {share}")
 
 
 def count_false_pairs(count: int, seed: int) -> None:
     """Count the pairs among synthetic images of 64 pixels, all of them false."""
     images = render_objects(count, image_size=64, seed=seed).images
-    pairs_within = near_duplicate_pairs(resize_for_comparison(images.batches()))
-    similarities = ", ".join(f"{value:.2f}" for value in sorted(pairs_within.similarity.tolist()))
-    print(f"{count:,} drawn images: {len(pairs_within.test)} pairs, all false; similarities: {similarities or 'none'}")
+    pairs = near_duplicate_pairs(resize_for_comparison(images.batches()))
+    similarities = ", ".join(f"{value:.2f}" for value in sorted(pairs.similarity.tolist())) or "none"
+    print(f"{count:,} synthetic images: {len(pairs.test)} pairs, all false; similarities: {similarities}")
 
 
 def measure(source: Literal["cifar10", "cifar100"], options: argparse.Namespace) -> None:
@@ -137,8 +136,8 @@ def measure(source: Literal["cifar10", "cifar100"], options: argparse.Namespace)
     print(f"{source}: {len(test):,} x {len(train):,} images in {seconds:.0f} s")
     differ = int((test.labels[duplicate_pairs.test] != train.labels[duplicate_pairs.train]).sum())
     print(f"  {len(duplicate_pairs.test)} pairs, {share:.2f} % of the test images; labels differ in {differ} pairs")
-    if options.verdicts:
-        precision(source, duplicate_pairs, options.verdicts)
+    if options.judgements:
+        precision(source, duplicate_pairs, options.judgements)
     if options.copies:
         print(f"  recall of {options.copies} copies, by kind:")
         recall(train, options.copies, options.seed)
@@ -146,10 +145,10 @@ def measure(source: Literal["cifar10", "cifar100"], options: argparse.Namespace)
 
 def main() -> None:
     parser = command_line(__doc__)
-    parser.add_argument("--root", type=Path, required=True, help="the folder that holds the official CIFAR folders")
-    parser.add_argument("--copies", type=int, default=1000, help="of each kind; 0: none")
+    parser.add_argument("--root", type=Path, required=True, help="folder with the official CIFAR folders")
+    parser.add_argument("--copies", type=int, default=1000, help="number of copies of each kind; 0 for none")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--verdicts", type=Path, help="folder of the judged CSV files")
+    parser.add_argument("--judgements", type=Path, help="folder of the judged CSV files")
     options = parser.parse_args()
     print(f"{environment('torch', 'Pillow')}, {torch.get_num_threads()} threads, method {ALGORITHM_VERSION}")
     measure("cifar10", options)

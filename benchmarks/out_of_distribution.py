@@ -61,8 +61,8 @@ def judge(trained: TrainedNetwork, cifar: Path, count: int) -> None:
         data = LabelledImages(images, torch.full((len(images),), UNKNOWN), trained.class_names)
         return predict(trained.network, data, trained.normalise, classifier=classifier)
 
-    pool, cell = trained.pool(), trained.cell
-    subset, test = pool.draw(cell.train_size, cell.seed), pool.test(cell.seed)
+    pool, run = trained.pool(), trained.cell
+    subset, test = pool.draw(run.train_size, run.seed), pool.test(run.seed)
     indices = torch.linspace(0, len(subset.training) - 1, min(MAX_STORED_FEATURES, len(subset.training))).long()
     training, labels = subset.training.images[indices], subset.training.labels[indices]
     features, validation_features = predicted(training).features, predicted(subset.validation.images).features
@@ -86,11 +86,11 @@ def judge(trained: TrainedNetwork, cifar: Path, count: int) -> None:
     usual = scores(test.images[:count])
     accuracy = predicted(test.images[:count]).logits.argmax(1).eq(test.labels[:count]).double().mean()
     offered = "offered" if trained.held_out.out_of_distribution is not None else "not offered"
-    print(f"\n{cell.name}: accuracy {accuracy:.1%}, {len(validation_features)} validation images, {offered}")
+    print(f"\n{run.name}: accuracy {accuracy:.1%}, {len(validation_features)} validation images, {offered}")
     print(f"{'':10}" + "".join(f"{name:>12}" for name in [*usual, "flagged"]))
     print(f"{'its own':10}" + " " * 12 * len(usual) + f"{np.mean(usual['score'] > 1):>12.1%}")
     for kind, images in load_unlike_images(cifar, count, trained.image_shape).items():
-        if kind == cell.experiment.data.source:
+        if kind == run.experiment.data.source:
             continue
         unlike = scores(images)
         row = "".join(f"{auroc(usual[name], unlike[name]):>12.3f}" for name in usual)

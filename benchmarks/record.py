@@ -6,7 +6,7 @@
 A record is ``experiment.yaml``, ``results.csv`` (every run with its result), ``predictions.npz`` (class and probability
 for each scored image), ``design.json`` (what was fixed in advance), ``duplicates.json`` (near-duplicates in the test
 set) and ``tuning.csv`` (the trials, where recipes were searched). Paths of this machine are left out. The test-set logs
-are in ``test-sets/`` beside it: entries that a log there lacks are appended, and results refer to them.
+are in ``test-sets/`` next to it. Entries that a log there lacks are appended, and results refer to them.
 """
 
 import argparse

@@ -114,7 +114,7 @@ def compare(network: Network, name: str, count: int) -> list[Row]:
     times = {method: np.concatenate([part[method] for part in parts]) for method in methods}
     return [
         ratio(f"rollout of {name} over its forward pass", times["streamed"], times["forward"], goal=1.15, at_most=True),
-        ratio(f"rollout of {name} beside one image at a time", times["per image"], times["streamed"]),
+        ratio(f"rollout of {name}, vs one image at a time", times["per image"], times["streamed"]),
     ]
 
 

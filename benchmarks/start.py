@@ -84,7 +84,7 @@ def of_quickstart(output: Path) -> list[Row]:
         Row("status of the quickstart", status, unit="s", goal=0.3, at_most=True),
         Row("the whole quickstart", default_seconds, unit="s", goal=120, at_most=True),
         Row("the whole quickstart, training", IMAGES / default_seconds, unit="images/s"),
-        Row("the quickstart beside one process in single precision", one_process_seconds / default_seconds, goal=1.8),
+        Row("the quickstart, vs one process in single precision", one_process_seconds / default_seconds, goal=1.8),
     ]
 
 

@@ -1,4 +1,4 @@
-"""One training step of our networks beside those of timm and vit-pytorch, and in half beside single precision.
+"""One training step of our networks, compared with those of timm and vit-pytorch, and half with single precision.
 
     python -m benchmarks.training_step
     python -m benchmarks.training_step --device cuda --sizes medium --precision bf16
@@ -98,10 +98,10 @@ def of_vits(args: argparse.Namespace) -> list[Row]:
             rate = args.batch_size / float(np.median(times[OURS]))
             rows.append(Row(f"ViT {size}, {precision}, ours", rate, unit="images/s"))
             goal = GOALS[precision] if args.device == "cpu" else None
-            name = f"ViT {size}, {precision}, beside the faster of timm's ({best.removeprefix('timm, ')})"
+            name = f"ViT {size}, {precision}, vs the faster of timm's ({best.removeprefix('timm, ')})"
             rows.append(ratio(name, times[best], times[OURS], goal=goal))
             if SIMPLE in times:
-                rows.append(ratio(f"ViT {size}, {precision}, beside vit-pytorch", times[SIMPLE], times[OURS]))
+                rows.append(ratio(f"ViT {size}, {precision}, vs vit-pytorch", times[SIMPLE], times[OURS]))
     return rows
 
 
@@ -117,12 +117,12 @@ def of_precisions(args: argparse.Namespace) -> list[Row]:
         }
         times = in_turns(ways, args.repeats)
         first, *half_precisions = times
-        rows += [ratio(f"{way} beside fp32", times[first], times[way]) for way in half_precisions]
+        rows += [ratio(f"{way} vs fp32", times[first], times[way]) for way in half_precisions]
     return rows
 
 
 def of_muon(args: argparse.Namespace) -> list[Row]:
-    """A step of our Muon beside timm's, without the network."""
+    """A step of our Muon compared with timm's, without the network."""
     rows = []
     for name in ("vit_nano", "resnet8", "vit_medium"):
         networks = {
@@ -136,7 +136,7 @@ def of_muon(args: argparse.Namespace) -> list[Row]:
             "timm": Muon(networks["timm"].parameters(), lr=1e-3),
         }
         times = in_turns({kind: optimizer.step for kind, optimizer in optimizers.items()}, args.repeats)
-        rows.append(ratio(f"Muon, {name}, beside timm's", times["timm"], times["ours"]))
+        rows.append(ratio(f"Muon, {name}, vs timm's", times["timm"], times["ours"]))
     return rows
 
 

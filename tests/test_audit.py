@@ -117,7 +117,7 @@ def test_what_the_page_says_of_pairs_is_what_was_measured():
     same, judged = (sum(map(int, column)) for column in zip(*unsure, strict=True))
     description = read_asset("about_audit.html")
     assert f"of {judged} such pairs of photographs (CIFAR), {same} were one scene" in description
-    drawn = re.search(r"([\d,]+) drawn images: (\d+) pairs, all false, similarity (\S+) to (\S+)", record)
+    drawn = re.search(r"([\d,]+) synthetic images: (\d+) pairs, all false, similarity (\S+) to (\S+)", record)
     assert drawn is not None
     images, pairs, low, high = drawn.groups()
     assert (
