@@ -41,8 +41,9 @@ def test_an_unknown_option_is_answered_with_the_allowed_ones():
         create_model("vit_nano", num_classes=7, image_size=32, heads=4)
     with pytest.raises(ValueError, match=r'"resnet8" has no option "heads"; allowed: depth, width'):
         create_model("resnet8", num_classes=7, image_size=32, heads=4)
-    with pytest.raises(ValueError, match="heads"):
-        create_model("timm/convnext_atto", num_classes=7, image_size=32, heads=4)
+    for options in ({"heads": 4}, {"act_layer": "step"}):
+        with pytest.raises(ValueError, match=r'timm model "convnext_atto" cannot be created .*(heads|step)'):
+            create_model("timm/convnext_atto", num_classes=7, image_size=32, **options)
 
 
 @pytest.mark.parametrize(

@@ -177,14 +177,13 @@ def _explicit_is_faster(queries: Tensor, keys: Tensor, values: Tensor, attn_mask
 
     This holds in half precision, and where a bias needs a gradient, which no fused kernel of a CPU supports.
     """
-    if queries.device.type != "cpu" or not torch.is_grad_enabled():
+    if not (queries.is_cpu and torch.is_grad_enabled()):
         return False
     if attn_mask is not None and attn_mask.requires_grad:
         return True
-    if not (queries.requires_grad or keys.requires_grad or values.requires_grad):
-        return False
     is_half = queries.dtype in (torch.bfloat16, torch.float16) or torch.is_autocast_enabled("cpu")
-    return is_half and queries[..., 0].numel() * keys.shape[-2] <= _MAX_SAVED_WEIGHTS
+    needs_gradient = is_half and (queries.requires_grad or keys.requires_grad or values.requires_grad)
+    return needs_gradient and queries[..., 0].numel() * keys.shape[-2] <= _MAX_SAVED_WEIGHTS
 
 
 def drop_weights(weights: Tensor, dropout: float) -> Tensor:

@@ -85,9 +85,8 @@ def test_narrow_heads_miss_the_tail_of_the_singular_values(head_dim, groups):
     matrices = conv.weight.unflatten(0, (groups, 5)).permute(3, 4, 0, 1, 2)
     tail = torch.linalg.svdvals(matrices)[..., head_dim:].square().sum()
     assert (kernel - full).square().sum().item() == pytest.approx(tail.item(), abs=1e-10)
-    if groups == 1:
-        share = unexplained_energy(conv.weight, head_dim).item()
-        assert share == pytest.approx((tail / conv.weight.square().sum()).item(), abs=1e-10)
+    share = unexplained_energy(conv.weight, head_dim, groups).item()
+    assert share == pytest.approx((tail / conv.weight.square().sum()).item(), abs=1e-10)
 
 
 # Whatever torch's convolution can do.
