@@ -241,6 +241,7 @@ def test_a_start_changes_the_maps_of_attention_and_nothing_else(options):
         ({"position": "rotary", "num_heads": 6}, "head_dim must be a positive multiple of 4"),
         ({"window_size": (3, None, 3)}, "window_size must be one number or one for each of 2 layers, but has 3"),
         ({"window_kind": "round"}, 'window_kind must be one of sliding, block, but is "round"'),
+        ({"window_kind": "block", "window_boundary": "zero"}, 'window_boundary="zero" needs window_kind="sliding"'),
         ({"window_boundary": "edge"}, 'boundary must be one of mask, zero, but is "edge"'),
         ({"window_size": 3, "attention_dropout": 0.1}, "dropout must be 0 with a window"),
         ({"pool": "class", "class_token": False}, "class_token=False"),
