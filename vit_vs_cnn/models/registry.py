@@ -92,8 +92,6 @@ def _create_attention_network(name: str, values: dict[str, Any], options: dict[s
     own = [name for name in inspect.signature(AttentionNetwork).parameters if name not in ("network", "image_size")]
     inner = {option: value for option, value in options.items() if option not in own}
     conversion = {option: value for option, value in options.items() if option in own}
-    if isinstance(conversion.get("sharpness"), int):
-        conversion["sharpness"] = float(conversion["sharpness"])
     try:
         network = create_model(name.removeprefix(ATTENTION_PREFIX), **values, **inner)
         return AttentionNetwork(network, image_size=values["image_size"], **conversion)
