@@ -3,6 +3,7 @@ from functools import partial
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from vit_vs_cnn.attention import block_attention, local_attention, masked_softmax, scaled_dot_product_attention
 
@@ -47,6 +48,8 @@ def test_every_broadcast_of_a_mask_and_of_a_bias_equals_torch(shape, return_weig
         output = scaled_dot_product_attention(*inputs, **options, return_weights=return_weights)
         output = output[0] if return_weights else output
         torch.testing.assert_close(output, expected, rtol=0, atol=1e-12)
+        with sdpa_kernel(SDPBackend.FLASH_ATTENTION):  # an error where the fused kernel does not take the mask
+            scaled_dot_product_attention(*inputs, **options)
 
 
 @pytest.mark.parametrize("return_weights", [False, True])
