@@ -3,6 +3,7 @@ from functools import partial
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from vit_vs_cnn.attention import block_attention, local_attention, masked_softmax, scaled_dot_product_attention
 
@@ -39,24 +40,16 @@ def mask_with_empty_rows():
 
 @pytest.mark.parametrize("shape", MASK_SHAPES)
 @pytest.mark.parametrize("return_weights", [False, True])
-def test_every_broadcast_of_a_mask_equals_torch(shape, return_weights):
-    queries, keys, values = tensors()
-    mask = random_mask(shape)
-    full = mask.expand(BATCH, HEADS, QUERIES, KEYS)
-    expected = F.scaled_dot_product_attention(queries, keys, values, attn_mask=full)
-    output = scaled_dot_product_attention(queries, keys, values, mask=mask, return_weights=return_weights)
-    output = output[0] if return_weights else output
-    torch.testing.assert_close(output, expected, rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize("shape", [(BATCH, HEADS, QUERIES, KEYS), (HEADS, QUERIES, KEYS), (QUERIES, KEYS)])
-def test_bias_is_added_to_the_scaled_scores(shape):
-    queries, keys, values = tensors()
-    bias = torch.randn(shape, dtype=torch.float64)
-    expected = F.scaled_dot_product_attention(queries, keys, values, attn_mask=bias.expand(BATCH, HEADS, QUERIES, KEYS))
-    torch.testing.assert_close(
-        scaled_dot_product_attention(queries, keys, values, bias=bias), expected, rtol=0, atol=1e-12
-    )
+def test_every_broadcast_of_a_mask_and_of_a_bias_equals_torch(shape, return_weights):
+    inputs = tensors()
+    for options in ({"mask": random_mask(shape)}, {"bias": torch.randn(shape, dtype=torch.float64)}):
+        (full,) = (one.expand(BATCH, HEADS, QUERIES, KEYS) for one in options.values())
+        expected = F.scaled_dot_product_attention(*inputs, attn_mask=full)
+        output = scaled_dot_product_attention(*inputs, **options, return_weights=return_weights)
+        output = output[0] if return_weights else output
+        torch.testing.assert_close(output, expected, rtol=0, atol=1e-12)
+        with sdpa_kernel(SDPBackend.FLASH_ATTENTION):  # an error where the fused kernel does not take the mask
+            scaled_dot_product_attention(*inputs, **options)
 
 
 @pytest.mark.parametrize("return_weights", [False, True])

@@ -30,6 +30,8 @@ def classical_pairs():
 def test_prediction_is_the_mean_weighted_by_the_kernel(kernel):
     queries, keys, values = pairs()
     regression = KernelRegression(kernel, 2.3).fit(keys, values)
+    single = KernelRegression(kernel, 2.3).fit(keys, values.float())(queries)
+    torch.testing.assert_close(single, regression(queries), rtol=0, atol=1e-6)
     kernels = PROFILES[kernel](cdist(queries, keys) / regression.bandwidth.item())
     weights = kernels / kernels.sum(axis=1, keepdims=True)
     np.testing.assert_allclose(regression.attention_weights(queries).detach(), weights, rtol=0, atol=1e-12)

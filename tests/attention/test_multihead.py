@@ -48,31 +48,21 @@ def compare(ours, theirs, inputs, mask=None, torch_mask=None):
     torch.testing.assert_close(explicit, expected, rtol=0, atol=1e-10)
     torch.testing.assert_close(weights, expected_weights, rtol=0, atol=1e-10)
     direction = torch.randn_like(output)
-    gradients = torch.autograd.grad(output, [*inputs, *ours.parameters()], direction)
-    their_gradients = dict(
-        zip(
-            [*range(len(inputs)), *dict(theirs.named_parameters())],
-            torch.autograd.grad(expected, [*inputs, *theirs.parameters()], direction),
-            strict=True,
-        )
+    of_inputs = [torch.autograd.grad(y, inputs, direction, retain_graph=True) for y in (output, expected)]
+    for layer, result in ((ours, output), (theirs, expected)):
+        result.backward(direction, inputs=[*layer.parameters()])
+    names, weight = ("query", "key", "value"), theirs.in_proj_weight
+    pairs = [*zip(*of_inputs, strict=True)]
+    pairs += [(ours.output_projection.weight.grad, theirs.out_proj.weight.grad)]
+    parts = (
+        [getattr(theirs, f"{name[0]}_proj_weight").grad for name in names] if weight is None else weight.grad.chunk(3)
     )
-    for position in range(len(inputs)):
-        torch.testing.assert_close(gradients[position], their_gradients[position], rtol=0, atol=1e-10)
-    named = dict(zip(dict(ours.named_parameters()), gradients[len(inputs) :], strict=True))
-    torch.testing.assert_close(
-        named["output_projection.weight"], their_gradients["out_proj.weight"], rtol=0, atol=1e-10
-    )
-    packed = "in_proj_weight" in their_gradients
-    expected_parts = (
-        their_gradients["in_proj_weight"].chunk(3)
-        if packed
-        else [their_gradients[f"{name}_proj_weight"] for name in "qkv"]
-    )
-    for name, part in zip(("query", "key", "value"), expected_parts, strict=True):
-        torch.testing.assert_close(named[f"{name}_projection.weight"], part, rtol=0, atol=1e-10)
-    if "in_proj_bias" in their_gradients:
-        ours_bias = torch.cat([named[f"{name}_projection.bias"] for name in ("query", "key", "value")])
-        torch.testing.assert_close(ours_bias, their_gradients["in_proj_bias"], rtol=0, atol=1e-10)
+    pairs += [(getattr(ours, f"{name}_projection").weight.grad, part) for name, part in zip(names, parts, strict=True)]
+    if theirs.in_proj_bias is not None:
+        biases = [getattr(ours, f"{name}_projection").bias.grad for name in names]
+        pairs += [(torch.cat(biases), theirs.in_proj_bias.grad)]
+    for gradient, expected_gradient in pairs:
+        torch.testing.assert_close(gradient, expected_gradient, rtol=0, atol=1e-10)
 
 
 def tokens(count, dim):

@@ -112,14 +112,6 @@ def test_images_labels_and_names_are_those_of_the_batches(tmp_path, name, dump):
     assert source.validation() is None
 
 
-def test_published_files_are_recorded_as_official(tmp_path, monkeypatch):
-    make(tmp_path / "data", "cifar10")
-    publish(monkeypatch, tmp_path / "data", "cifar10")
-    source = CifarSource("cifar10", tmp_path / "data")
-    source.train()
-    assert source.provenance() == {"source": "cifar10", "checksums": "official"}
-
-
 def test_other_files_are_refused_unless_verification_is_off(tmp_path):
     make(tmp_path, "cifar10")
     source = CifarSource("cifar10", tmp_path)
@@ -193,13 +185,13 @@ def test_a_changed_archive_is_refused_and_nothing_is_unpacked(tmp_path, monkeypa
 
 
 @pytest.mark.parametrize("as_folder", [True, False])
-def test_data_is_fetched_from_a_mirror(tmp_path, monkeypatch, as_folder):
+def test_data_is_fetched_from_a_mirror_and_recorded_as_official(tmp_path, monkeypatch, as_folder):
     make(tmp_path / "made", "cifar100")
     archive = publish(monkeypatch, tmp_path / "made", "cifar100")
     mirror = (archive.parent if as_folder else archive).as_uri()
     source = CifarSource("cifar100", tmp_path / "new" / "data", CifarOptions(mirror=mirror))
     assert len(source.train()) == COUNT
-    assert source.provenance()["checksums"] == "official"
+    assert source.provenance() == {"source": "cifar100", "checksums": "official"}
 
 
 def test_a_mirror_with_other_data_is_refused_and_leaves_nothing(tmp_path, monkeypatch):

@@ -2,6 +2,8 @@
 
 import contextlib
 import hashlib
+import shutil
+import ssl
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -86,6 +88,19 @@ def test_a_later_call_goes_on_where_an_earlier_one_stopped(server, tmp_path):
     assert (tmp_path / "archive").read_bytes() == CONTENT
     assert server.ranges == [None, "bytes=300000-", "bytes=500000-"]
     assert files(tmp_path) == ["archive"]
+
+
+@pytest.mark.parametrize(
+    "error", [ConnectionResetError(104, "Connection reset"), TimeoutError("timed out"), ssl.SSLError(1, "bad record")]
+)
+def test_a_broken_connection_is_not_an_error_of_the_disk(server, tmp_path, monkeypatch, error):
+    def fail(body, file):
+        file.write(body.read(300_000))
+        raise error
+
+    monkeypatch.setattr(shutil, "copyfileobj", fail)
+    message = message_of(server.url, tmp_path / "archive", MD5)
+    assert "failed after 300,000 of 700,001" in message and str(error.args[-1]) in message and "run again" in message
 
 
 def test_a_server_without_ranges_sends_it_all_again(server, tmp_path):

@@ -392,23 +392,21 @@ def test_unreadable_files_are_left_out_on_request_with_a_warning_each_time(root,
     assert "skip_unreadable" in message_of(open_folder(root, options()).train)
 
 
-def test_a_class_that_skipping_empties_is_named(root, options):
-    for split in ("train", "test"):
-        classes(root / split, count=4)
-    for number in range(4):
-        (root / "test" / "bee" / f"{number}.png").write_bytes(b"")
-    message = message_of(open_folder(root, options(skip_unreadable=True)).test)
-    assert "class 'bee' has 0 readable test images" in message and "empty file: 4" in message
-    assert "add what is missing, or remove these classes" in message
-
-
-def test_a_validation_split_that_skipping_empties_is_named(root, options):
+@pytest.mark.parametrize(
+    ("emptied", "count", "says"),
+    [
+        ("test/bee", 4, "class 'bee' has 0 readable test"),
+        ("validation", 8, "none of the validation images can be read"),
+    ],
+)
+def test_a_class_or_split_that_skipping_empties_is_named(root, options, emptied, count, says):
     for split in ("train", "validation", "test"):
         classes(root / split, count=4)
-    for path in (root / "validation").rglob("*.png"):
+    for path in (root / emptied).rglob("*.png"):
         path.write_bytes(b"")
     message = message_of(open_folder(root, options(skip_unreadable=True)).train)
-    assert "none of the validation images can be read" in message
+    assert says in message and f"empty file: {count}" in message
+    assert "add what is missing, or remove these classes" in message
 
 
 @pytest.fixture

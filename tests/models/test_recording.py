@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from vit_vs_cnn.models.recording import evaluation_mode, record_calls
+from vit_vs_cnn.models.recording import AttentionRecorder, evaluation_mode, record_calls
 
 
 def test_every_call_is_noted_as_it_ends_and_no_hook_stays():
@@ -27,3 +27,15 @@ def test_hooks_and_modes_are_put_back_where_the_network_fails():
         network(torch.zeros(2, 4))
     assert [module.training for module in network.modules()] == [True, True, False]
     assert not any(module._forward_hooks for module in network.modules())
+
+
+@pytest.mark.parametrize("shape", [(2, 5, 6), (5, 6)])
+@pytest.mark.parametrize("options", [{}, {"average_attn_weights": False}, {"need_weights": False}])
+def test_torchs_layer_returns_the_same_while_its_weights_are_recorded(shape, options):
+    layer, tokens = nn.MultiheadAttention(6, 3, batch_first=True).eval(), torch.randn(shape)
+    expected = layer(tokens, tokens, tokens, **options)
+    with AttentionRecorder() as recorder:
+        output, weights = layer(tokens, tokens, tokens, **options)
+    torch.testing.assert_close(output, expected[0])
+    torch.testing.assert_close(weights, expected[1])
+    assert [recorded.shape for recorded in recorder.weights] == [(2 if len(shape) == 3 else 1, 3, 5, 5)]

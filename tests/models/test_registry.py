@@ -41,8 +41,9 @@ def test_an_unknown_option_is_answered_with_the_allowed_ones():
         create_model("vit_nano", num_classes=7, image_size=32, heads=4)
     with pytest.raises(ValueError, match=r'"resnet8" has no option "heads"; allowed: depth, width'):
         create_model("resnet8", num_classes=7, image_size=32, heads=4)
-    with pytest.raises(ValueError, match="heads"):
-        create_model("timm/convnext_atto", num_classes=7, image_size=32, heads=4)
+    for options in ({"heads": 4}, {"act_layer": "step"}):
+        with pytest.raises(ValueError, match=r'timm model "convnext_atto" cannot be created .*(heads|step)'):
+            create_model("timm/convnext_atto", num_classes=7, image_size=32, **options)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +53,7 @@ def test_an_unknown_option_is_answered_with_the_allowed_ones():
         ("attention/vit_nano", {}, r"VisionTransformer has no torch\.nn\.Conv2d"),
         ("attention/resnet8", {"form": "gaussian"}, 'form must be one of window, quadratic, but is "gaussian"'),
         ("attention/resnet8", {"heads": 4}, r'also form, sharpness, .*\): model "resnet8" has no option "heads"'),
-        ("attention/resnet8", {"released": True, "sharpness": -1}, r"sharpness must be above 0, but is -1\.0"),
+        ("attention/resnet8", {"released": True, "sharpness": -1.0}, r"sharpness must be above 0, but is -1\.0"),
     ],
 )
 def test_what_cannot_be_compiled_to_attention_is_said_in_one_line(name, options, message):

@@ -145,5 +145,7 @@ def test_what_is_too_long_or_cannot_be_built_says_why():
         Transformer(0, 5)
     with pytest.raises(ValueError, match='norm must be "pre" or "post", but is "sandwich"'):
         transformer(norm="sandwich")
+    with pytest.raises(ValueError, match="mlp_ratio must give the MLP at least one channel"):
+        transformer(mlp_ratio=0.01)
     with pytest.raises(ValueError, match="encoder_depth must be at least 1, but is 0"):
         transformer(encoder_depth=0)

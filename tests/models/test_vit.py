@@ -205,18 +205,14 @@ def test_no_weight_decay_names_position_and_class_token():
     }
 
 
-STARTS = [{"initialisation": "mimetic"}, {"initialisation": "impulse"}, {"score": "gated"}]
-
-
-@pytest.mark.parametrize("options", STARTS)
+@pytest.mark.parametrize("options", [{"initialisation": "mimetic"}, {"initialisation": "impulse"}, {"score": "gated"}])
 def test_a_start_changes_the_maps_of_attention_and_nothing_else(options):
     torch.manual_seed(3)
     plain = build(position="sincos").state_dict()
     torch.manual_seed(3)
     started = build(position="sincos", **options).state_dict()
     changed = {name for name in plain if not torch.equal(plain[name], started[name])}
-    maps = {"mimetic": ("query", "key", "value", "output"), "impulse": ("query", "key", "value", "output")}
-    expected = maps.get(options.get("initialisation", "gated"), ("value",))
+    expected = ("value",) if "score" in options else ("query", "key", "value", "output")
     assert changed == {
         f"encoder.blocks.{layer}.attention.{name}_projection.weight" for layer in (0, 1) for name in expected
     }
@@ -241,6 +237,7 @@ def test_a_start_changes_the_maps_of_attention_and_nothing_else(options):
         ({"position": "rotary", "num_heads": 6}, "head_dim must be a positive multiple of 4"),
         ({"window_size": (3, None, 3)}, "window_size must be one number or one for each of 2 layers, but has 3"),
         ({"window_kind": "round"}, 'window_kind must be one of sliding, block, but is "round"'),
+        ({"window_kind": "block", "window_boundary": "zero"}, 'window_boundary="zero" needs window_kind="sliding"'),
         ({"window_boundary": "edge"}, 'boundary must be one of mask, zero, but is "edge"'),
         ({"window_size": 3, "attention_dropout": 0.1}, "dropout must be 0 with a window"),
         ({"pool": "class", "class_token": False}, "class_token=False"),

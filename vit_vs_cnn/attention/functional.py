@@ -159,6 +159,8 @@ def attend_nonempty(
         attn_mask: boolean mask, or numbers that are added to the scores, as of torch's
             ``scaled_dot_product_attention``.
     """
+    if attn_mask is not None and attn_mask.ndim == 3:
+        attn_mask = attn_mask[None]  # torch's fused kernels take two or four dimensions
     if not _explicit_is_faster(queries, keys, values, attn_mask):
         return F.scaled_dot_product_attention(queries, keys, values, attn_mask, dropout_p=dropout, scale=scale)
     scores = _scores(queries, keys, scale)
@@ -177,14 +179,13 @@ def _explicit_is_faster(queries: Tensor, keys: Tensor, values: Tensor, attn_mask
 
     This holds in half precision, and where a bias needs a gradient, which no fused kernel of a CPU supports.
     """
-    if queries.device.type != "cpu" or not torch.is_grad_enabled():
+    if not (queries.is_cpu and torch.is_grad_enabled()):
         return False
     if attn_mask is not None and attn_mask.requires_grad:
         return True
-    if not (queries.requires_grad or keys.requires_grad or values.requires_grad):
-        return False
     is_half = queries.dtype in (torch.bfloat16, torch.float16) or torch.is_autocast_enabled("cpu")
-    return is_half and queries[..., 0].numel() * keys.shape[-2] <= _MAX_SAVED_WEIGHTS
+    needs_gradient = is_half and (queries.requires_grad or keys.requires_grad or values.requires_grad)
+    return needs_gradient and queries[..., 0].numel() * keys.shape[-2] <= _MAX_SAVED_WEIGHTS
 
 
 def drop_weights(weights: Tensor, dropout: float) -> Tensor:

@@ -133,7 +133,7 @@ class KernelRegression(nn.Module):
         if keys.ndim != 2 or len(values) != len(keys) or not len(keys):
             shapes = f"{tuple(keys.shape)} and {tuple(values.shape)}"
             raise ValueError(f"keys must be (keys, dim) with one value for each, but keys and values are {shapes}")
-        self.keys, self.values = keys, values if values.is_floating_point() else values.to(keys.dtype)
+        self.keys, self.values = keys, values
         if self.log_bandwidth.requires_grad:
             self._learn_bandwidth()
         return self
@@ -147,7 +147,8 @@ class KernelRegression(nn.Module):
     def forward(self, queries: Float[Tensor, "queries dim"]) -> Float[Tensor, "queries *value_shape"]:
         """Prediction, differentiable in the queries and the bandwidth."""
         _, values = self._fitted()
-        return torch.tensordot(self.attention_weights(queries), values, dims=1)
+        weights = self.attention_weights(queries)
+        return torch.tensordot(weights, values.to(weights), dims=1)
 
     @torch.no_grad()
     def predict(self, queries: Float[Tensor, "queries dim"]) -> Float[Tensor, "queries *value_shape"]:
@@ -159,7 +160,8 @@ class KernelRegression(nn.Module):
         keys, values = self._fitted()
         scores = log_kernel(keys, keys, kernel=self.kernel, bandwidth=self.bandwidth)
         is_other = ~torch.eye(len(keys), dtype=torch.bool, device=keys.device)
-        return torch.tensordot(masked_softmax(scores, is_other & (scores != -torch.inf)), values, dims=1)
+        weights = masked_softmax(scores, is_other & (scores != -torch.inf))
+        return torch.tensordot(weights, values.to(weights), dims=1)
 
     def leave_one_out_loss(self) -> Float[Tensor, ""]:
         """Mean squared error of ``leave_one_out``."""

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import update_bn
 
 from vit_vs_cnn.attention.convolution import ConvolutionalAttention
-from vit_vs_cnn.attention.convolution.head_fit import rank_bound
+from vit_vs_cnn.attention.convolution.head_fit import TINY, rank_bound
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.models.cost import count_macs, count_parameters
@@ -130,7 +130,8 @@ def _fit_to_outputs(converted: nn.Module, trained: TrainedNetwork, training: Lab
         kernel = convolutions[name].weight.detach()
         target, fit = layer.kernel_in_window(kernel), layer.fit(kernel)
         layer.set_fit(fit)
-        kernel_errors.append(float((layer.window_kernel() - target).square().sum() / target.square().sum()))
+        missed = (layer.window_kernel() - target).square().sum()
+        kernel_errors.append(float(missed / target.square().sum().clamp(min=TINY)))
         bounds.append(rank_bound(target, layer.num_heads))
         if layer.geometry.positions * layer.in_channels // layer.groups <= MAX_WINDOW_INPUTS:
             moments = _second_moments(trained.network, convolutions[name], layer, batches)
@@ -139,7 +140,7 @@ def _fit_to_outputs(converted: nn.Module, trained: TrainedNetwork, training: Lab
                 torch.einsum("pgoc,gpcqd,qgod->", part, moments, part)
                 for part in (layer.window_kernel() - target, target)
             )
-            output_errors.append(float(missed / whole))
+            output_errors.append(float(missed / whole.clamp(min=TINY)))
     _shift_batch_norms(converted, trained.network, batches)
     means = [sum(values) / len(values) if values else float("nan") for values in (kernel_errors, bounds, output_errors)]
     return HeadErrors(len(layers), *means)

@@ -6,6 +6,7 @@ import io
 import os
 import pickle
 import shutil
+import ssl
 import tarfile
 import tempfile
 import urllib.request
@@ -226,17 +227,17 @@ def download(url: str, path: Path, md5: str | None = None) -> None:
         console = open_console()
         options = {"console": console, "disable": not console.is_terminal, "transient": True}
         body = wrap_file(response, length, description=path.name, **options)  # type: ignore[arg-type]
-        reason = "the connection was closed"
+        reason = ""
         with response, body as chunks, partial.open("ab" if start else "wb") as file:
             try:
                 shutil.copyfileobj(chunks, file)
-            except http.client.HTTPException as error:
+            except (http.client.HTTPException, ConnectionError, TimeoutError, ssl.SSLError) as error:
                 reason = one_line(error)
         size = partial.stat().st_size
-        if size < start + length:
+        if reason or size < start + length:
             raise InputError(
-                f"{url}: the download failed after {size:,} of {start + length:,} bytes ({reason}); run again, and it "
-                "is resumed"
+                f"{url}: the download failed after {size:,} of {start + length:,} bytes "
+                f"({reason or 'the connection was closed'}); run again, and it is resumed"
             )
         if md5 is not None and (actual := compute_md5(partial)) != md5:
             partial.unlink()

@@ -82,7 +82,8 @@ def _find_parts(value: Any) -> dict[str, DatasetSplit]:
         splits = value
     by_split = {SPLIT_NAMES[str(name).lower()]: part for name, part in splits.items()}
     if by_split.get("train") is None or len(by_split) < len(splits):
-        raise InputError(f"data: splits {', '.join(map(str, splits))}; expected train, and maybe validation and test")
+        names = ", ".join(str(name) for name, part in splits.items() if part is not None) or "none"
+        raise InputError(f"data: splits {names}; expected train, and maybe validation and test")
     parts = {split: _part(by_split[split]) for split in SPLITS if by_split.get(split) is not None}
     if empty := [split for split, part in parts.items() if not part.count]:
         raise InputError(f"data: {empty[0]} holds no images")
@@ -131,20 +132,28 @@ def _part_of_columns(values: Mapping[str, Any], name: str) -> DatasetSplit:
     if isinstance(images, np.ndarray | Tensor) and images.ndim not in (1, 3, 4):
         shape = tuple(images.shape)
         raise InputError(f"data: images of shape {shape}; expected (count, rows, cols) with channels or not")
-    if len(images) != len(labels):
-        raise InputError(f"data: {len(images):,} images and {len(labels):,} labels; each image needs one")
+    count = _length("images", images)
+    if count != _length("labels", labels):
+        raise InputError(f"data: {count:,} images and {len(labels):,} labels; each image needs one")
     names = values.get("class_names")
     if not isinstance(names, Sequence | np.ndarray | None) or isinstance(names, str | bytes):
         kind = type(names).__name__
         raise InputError(f"data: class_names is a {kind}; expected a list of names in the order of the labels")
     class_names = None if names is None else tuple(str(name) for name in names)
-    groups = _as_texts(values.get("groups"), len(images))
+    groups = _as_texts(values.get("groups"), count)
     description = f"{name} of images and labels"
-    return DatasetSplit(len(images), lambda index: (images[index], labels[index]), class_names, groups, description)
+    return DatasetSplit(count, lambda index: (images[index], labels[index]), class_names, groups, description)
+
+
+def _length(name: str, values: Any) -> int:
+    try:
+        return len(values)
+    except TypeError as error:
+        raise InputError(f"data: {name} is a {type(values).__name__}; expected one value for each image") from error
 
 
 def _as_texts(values: Any, count: int) -> list[str] | None:
-    if values is not None and len(values) != count:
+    if values is not None and _length("groups", values) != count:
         raise InputError(f"data: {len(values):,} groups and {count:,} images; each image needs one")
     return None if values is None else [str(_plain(value)) for value in values]
 

@@ -220,10 +220,10 @@ def list_folder(root: Path, options: FolderOptions) -> ImageListing:
     groups = None
     if options.group is not None:
         matches = [re.search(options.group, os.path.basename(name)) for name in names]
-        if None in matches:
-            name = names[matches.index(None)]
+        groups = [next(filter(None, (*match.groups(), match[0])), "") if match else "" for match in matches]
+        if "" in groups:
+            name = names[groups.index("")]
             raise InputError(f"{root / name}: data.folder.group {options.group!r} finds no group in its name")
-        groups = [next(filter(None, (*match.groups(), match[0]))) for match in matches if match is not None]
         check_disjoint_groups(root, groups, splits)
     layout = "class folders" if folders["train"] == root else "split folders"
     listing = ImageListing(layout, class_names, names, splits, labels, groups)
@@ -314,21 +314,24 @@ def list_table(path: Path, options: TableOptions) -> ImageListing:
         raise InputError(f"{path}: cannot be read as a table: {one_line(error)}") from error
     if not len(rows):
         raise InputError(f"{path}: it has no rows")
+    if not isinstance(rows.index, pandas.RangeIndex):  # pandas takes the first values as names of the rows
+        raise InputError(f"{path}: its rows have more values than its first row has names")
 
     def column(option: str, name: str) -> list[str]:
         if name not in rows.columns:
             columns = ", ".join(map(str, rows.columns))
             raise InputError(f"{path}: there is no column {name!r} (data.table.{option}); there are {columns}")
         texts = rows[name].tolist()
-        if "" in texts:
-            raise InputError(f"{path}: row {texts.index('') + 1} has nothing in column {name!r}")
+        for row, text in enumerate(texts, start=1):
+            if not text or "\0" in text:
+                raise InputError(f"{path}: row {row} has {'a null byte' if text else 'nothing'} in column {name!r}")
         return texts
 
     names, classes = column("image", options.image), column("label", options.label)
     image, count = Counter(os.path.realpath(path.parent / name) for name in names).most_common(1)[0]
     if count > 1:
         raise InputError(f"{path}: the image {image} is in {count} rows")
-    are_numbers = all(re.fullmatch("-?[0-9]+", name) for name in classes)
+    are_numbers = all(re.fullmatch("-?[0-9]{1,4000}", name) for name in classes)
     class_names = tuple(sorted(set(classes), key=lambda name: (int(name) if are_numbers else 0, name)))
     if are_numbers and int(class_names[0]) < 0:
         raise InputError(

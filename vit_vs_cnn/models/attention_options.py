@@ -46,6 +46,8 @@ def make_windows(
     sizes = [window_size] * depth if window_size is None or isinstance(window_size, int) else list(window_size)
     if len(sizes) != depth:
         raise ValueError(f"window_size must be one number or one for each of {depth} layers, but has {len(sizes)}")
+    if kind == "block" and boundary == "zero":
+        raise ValueError('window_boundary="zero" needs window_kind="sliding", as the padding of blocks is masked')
     # Built for every layer, so that an unknown boundary raises even where no layer has a window.
     layers = [SlidingWindow(grid_size, 1 if size is None else size, boundary, num_prefix_tokens) for size in sizes]
     if kind == "block":

@@ -20,10 +20,15 @@ class Mlp(nn.Module):
 
     Reference: Dosovitskiy et al. 2021, section 3.1.
     Differs: none.
+
+    Raises:
+        ValueError: if the hidden layer would have no channel.
     """
 
     def __init__(self, embed_dim: int, hidden_dim: int, dropout: float = 0.0) -> None:
         super().__init__()
+        if hidden_dim < 1:
+            raise ValueError(f"mlp_ratio must give the MLP at least one channel, but gives {hidden_dim}")
         self.expand = nn.Linear(embed_dim, hidden_dim)
         self.contract = nn.Linear(hidden_dim, embed_dim)
         self.dropout = nn.Dropout(dropout) if dropout > 0.0 else None
@@ -121,8 +126,6 @@ class Encoder(nn.Module):
         super().__init__()
         if not attentions:
             raise ValueError("depth must be at least 1, but is 0")
-        if int(attentions[0].embed_dim * mlp_ratio) < 1:
-            raise ValueError(f"mlp_ratio must give the MLP at least one channel, but is {mlp_ratio}")
         check_probability(dropout=dropout, drop_path=drop_path)
         last = max(len(attentions) - 1, 1)
         self.blocks = nn.ModuleList(

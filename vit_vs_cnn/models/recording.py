@@ -75,7 +75,9 @@ class AttentionRecorder(TorchFunctionMode):
         if func is F.multi_head_attention_forward:
             output, weights = func(*args, **{**kwargs, "need_weights": True, "average_attn_weights": False})
             self._store(weights if weights.ndim == 4 else weights.unsqueeze(0))
-            return output, weights if kwargs.get("need_weights", True) else None
+            if not kwargs.get("need_weights", True):
+                return output, None
+            return output, weights.mean(dim=-3) if kwargs.get("average_attn_weights", True) else weights
         return func(*args, **kwargs)
 
     def _attend(  # noqa: PLR0917 - torch's own signature

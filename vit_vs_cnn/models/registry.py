@@ -92,8 +92,6 @@ def _create_attention_network(name: str, values: dict[str, Any], options: dict[s
     own = [name for name in inspect.signature(AttentionNetwork).parameters if name not in ("network", "image_size")]
     inner = {option: value for option, value in options.items() if option not in own}
     conversion = {option: value for option, value in options.items() if option in own}
-    if isinstance(conversion.get("sharpness"), int):
-        conversion["sharpness"] = float(conversion["sharpness"])
     try:
         network = create_model(name.removeprefix(ATTENTION_PREFIX), **values, **inner)
         return AttentionNetwork(network, image_size=values["image_size"], **conversion)
@@ -121,5 +119,5 @@ def _create_timm_model(
         options = {"img_size": image_size if isinstance(image_size, int) else tuple(image_size), **options}
     try:
         return timm.create_model(name, pretrained=False, num_classes=num_classes, in_chans=in_channels, **options)
-    except (TypeError, AssertionError, RuntimeError) as error:
+    except Exception as error:  # of many types, depending on the model
         raise ValueError(f'timm model "{name}" cannot be created with these options: {one_line(error)}') from error

@@ -85,7 +85,7 @@ class VisionTransformer(TimmInterface):
             all tokens, and all tokens attend to them.
         window_kind: "sliding" windows centred on each patch, or "block" windows that tile the grid, shifted by half a
             window in every second layer.
-        window_boundary: rule of sliding windows at the edge: "mask" or "zero"; see ``local_attention``.
+        window_boundary: rule at the edge: "mask", or for sliding windows "zero"; see ``local_attention``.
         score: score of a patch for another: the scaled "dot_product", an "additive" network, a "gaussian" kernel of the
             distance with a learned bandwidth, "linear" features in O(tokens), or "gated". "gated" heads mix the dot
             product with attention to a neighbour and start near a convolution (``GatedAttention``; with

@@ -46,7 +46,7 @@ class Classifier(lightning.LightningModule):
         network: maps images (batch, channels, rows, cols) to logits (batch, classes).
         num_classes: number of classes C.
         steps: number of optimizer steps of the whole run; ``max_steps`` of the Trainer if None.
-        label_smoothing: s, from 0 to 1.
+        label_smoothing: s, from 0 to below 1.
         ema_half_life: half-life of the average as a share of ``steps``; None for no average.
         loss: function of logits and labels; cross entropy if None. Labels are class indices (batch,), or probabilities
             (batch, classes) if batches are mixed. Parameters of the loss are not trained.

@@ -48,6 +48,16 @@ def test_one_head_recovers_a_blur_away_from_the_middle():
     torch.testing.assert_close(fit.matrices, matrix, atol=0.05, rtol=0.05)
 
 
+@pytest.mark.parametrize(("scale", "input_scale"), [(0.0, 1.0), (1.0, 0.0)])
+def test_kernels_and_inputs_of_zeros_have_no_error(scale, input_scale):
+    kernel = scale * random_kernel()
+    moments = input_scale * torch.eye(36, dtype=torch.float64).view(1, 9, 4, 9, 4)
+    fit = fit_heads(kernel, grid(3), 2)
+    refined = refine_heads(fit, kernel, grid(3), moments)
+    assert refined.error == 0 and all(part.isfinite().all() for part in refined[:3])
+    assert scale or fit.error == rank_bound(kernel, 2) == 0
+
+
 @pytest.mark.parametrize("groups", [1, 2])
 def test_matrices_with_moments_solve_the_least_squares_problem_of_the_outputs(groups):
     kernel = random_kernel(groups=groups)

@@ -85,9 +85,8 @@ def test_narrow_heads_miss_the_tail_of_the_singular_values(head_dim, groups):
     matrices = conv.weight.unflatten(0, (groups, 5)).permute(3, 4, 0, 1, 2)
     tail = torch.linalg.svdvals(matrices)[..., head_dim:].square().sum()
     assert (kernel - full).square().sum().item() == pytest.approx(tail.item(), abs=1e-10)
-    if groups == 1:
-        share = unexplained_energy(conv.weight, head_dim).item()
-        assert share == pytest.approx((tail / conv.weight.square().sum()).item(), abs=1e-10)
+    share = unexplained_energy(conv.weight, head_dim, groups).item()
+    assert share == pytest.approx((tail / conv.weight.square().sum()).item(), abs=1e-10)
 
 
 # Whatever torch's convolution can do.
@@ -244,10 +243,8 @@ def test_autocast_reaches_a_released_layer():
         ({"head_dim": 6}, "head_dim must be between 1 and 5, the largest rank, but is 6"),
         ({"groups": 2}, "groups must divide in_channels and out_channels, but groups=2, in_channels=5"),
         ({"stride": (1, 0)}, r"stride must be one number or \(rows, cols\), at least 1, but is \(1, 0\)"),
-        *(
-            ({"num_heads": 2, **one}, "num_heads must be at least 1")
-            for one in [{"form": "quadratic"}, {"num_heads": 0}]
-        ),
+        ({"num_heads": 2, "form": "quadratic"}, "num_heads must be at least 1, and needs form=window"),
+        ({"num_heads": 0}, "num_heads must be at least 1"),
         ({"padding": (1, 1, 1)}, r"padding must be a number or \(rows, cols\), but is \(1, 1, 1\)"),
     ],
 )

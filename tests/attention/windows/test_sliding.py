@@ -49,10 +49,26 @@ def masking_bias(grid_size, window_size):
     return bias.requires_grad_()
 
 
-def assert_all_paths_equal_the_reference(tensors, options, monkeypatch):
+def fits(grid_size, window_size, *_):
+    return window_size != 37 or math.prod(grid_size) <= 100  # the reference gathers every window
+
+
+AXES = (GRIDS, WINDOWS, BOUNDARIES, [False, True])
+
+
+#: A window larger than the grid at every edge.
+LARGER = [((3, 5), (7, 11), boundary, True) for boundary in BOUNDARIES]
+
+
+@pytest.mark.parametrize("case", [*pairwise(*AXES, allowed=fits), *LARGER], ids=str)
+def test_all_paths_equal_the_reference(monkeypatch, case):
     """Outputs, weights and gradients, those of the bias among them."""
+    grid_size, window_size, boundary, biased = case
+    tensors = inputs(math.prod(grid_size))
+    bias = masking_bias(grid_size, window_size) if biased else None
+    options = {"grid_size": grid_size, "window_size": window_size, "boundary": boundary, "bias": bias}
     expected, expected_weights = local_attention_reference(*tensors, **options)
-    wrt = [*tensors, *(value for value in options.values() if isinstance(value, torch.Tensor))]
+    wrt = [*tensors, bias] if biased else tensors
     direction = torch.randn_like(expected)
     gradients = torch.autograd.grad(expected, wrt, direction)
     for path in PATHS:
@@ -63,29 +79,6 @@ def assert_all_paths_equal_the_reference(tensors, options, monkeypatch):
         assert all(result.isfinite().all() for result in results)
         for result, reference in zip(results, [expected, expected, expected_weights, *gradients], strict=True):
             torch.testing.assert_close(result, reference, rtol=0, atol=1e-10)
-
-
-def fits(grid_size, window_size, *_):
-    return window_size != 37 or math.prod(grid_size) <= 100  # the reference gathers every window
-
-
-AXES = (GRIDS, WINDOWS, BOUNDARIES, [False, True])
-
-
-def assert_this_case_equals_the_reference(monkeypatch, grid_size, window_size, boundary, biased):
-    options = {"grid_size": grid_size, "window_size": window_size, "boundary": boundary}
-    if biased:
-        options["bias"] = masking_bias(grid_size, window_size)
-    assert_all_paths_equal_the_reference(inputs(math.prod(grid_size)), options, monkeypatch)
-
-
-#: A window larger than the grid at every edge.
-LARGER = [((3, 5), (7, 11), boundary, True) for boundary in BOUNDARIES]
-
-
-@pytest.mark.parametrize("case", [*pairwise(*AXES, allowed=fits), *LARGER], ids=str)
-def test_all_paths_equal_the_reference(monkeypatch, case):
-    assert_this_case_equals_the_reference(monkeypatch, *case)
 
 
 @pytest.mark.parametrize("path", ["tiles", "tiles with kept weights"])

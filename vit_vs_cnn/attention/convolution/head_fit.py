@@ -17,6 +17,8 @@ LEARNING_RATE = 0.05
 MAX_LOG_SHARPNESS = 3.8
 #: Ridge of the least squares, as a share of the mean variance.
 RIDGE = 1e-9
+#: Smallest divisor: a kernel, or inputs, of zeros alone have an error of 0.
+TINY = 1e-300
 
 
 class HeadFit(NamedTuple):
@@ -61,7 +63,7 @@ def rank_bound(kernel: Float[Tensor, "positions groups out channels"], num_heads
     Reference: Eckart & Young 1936.
     """
     energies = torch.linalg.svdvals(kernel.double().flatten(1)).square()
-    return float(energies[num_heads:].sum() / energies.sum())
+    return float(energies[num_heads:].sum() / energies.sum().clamp(min=TINY))
 
 
 def fit_heads(
@@ -85,7 +87,7 @@ def fit_heads(
     centers, log_sharpness = _fit_kernel(kernel, positions, num_heads)
     weights = position_scores(centers, log_sharpness, positions).softmax(-1)
     matrices = torch.linalg.lstsq(weights.T, kernel.flatten(1)).solution
-    error = (kernel.flatten(1) - weights.T @ matrices).square().sum() / kernel.square().sum()
+    error = (kernel.flatten(1) - weights.T @ matrices).square().sum() / kernel.square().sum().clamp(min=TINY)
     return HeadFit(centers, log_sharpness, matrices.unflatten(1, kernel.shape[1:]), float(error))
 
 
@@ -117,7 +119,7 @@ def refine_heads(
 
 def _fit_kernel(kernel: Tensor, positions: Tensor, num_heads: int) -> tuple[Tensor, Tensor]:
     """Centers and logarithm of the sharpness of the best of several starts."""
-    gram = kernel.flatten(1) @ kernel.flatten(1).T / kernel.square().sum().clamp(min=1e-300)
+    gram = kernel.flatten(1) @ kernel.flatten(1).T / kernel.square().sum().clamp(min=TINY)
     generator = torch.Generator().manual_seed(0)
     energies = gram.diagonal().cpu() + 1e-6
     repeated = -(-num_heads // len(energies))
@@ -161,8 +163,8 @@ def _fit_outputs(kernel: Tensor, weights: Tensor, moments: Tensor) -> tuple[Tens
     half = torch.einsum("hp,gpcqd->ghcqd", weights, moments)
     features = torch.einsum("ghcqd,kq->ghckd", half, weights).flatten(3).flatten(1, 2)
     targets = torch.einsum("ghcqd,qgod->ghco", half, kernel).flatten(1, 2)
-    ridge = RIDGE * features.diagonal(dim1=1, dim2=2).mean() * torch.eye(heads * channels).to(features)
-    solution = torch.linalg.solve(features + ridge, targets)
+    ridge = (RIDGE * features.diagonal(dim1=1, dim2=2).mean()).clamp(min=TINY)
+    solution = torch.linalg.solve(features + ridge * torch.eye(heads * channels).to(features), targets)
     energy = torch.einsum("pgoc,gpcqd,qgod->", kernel, moments, kernel)
-    error = 1 - (solution * targets).sum() / energy
+    error = (energy - (solution * targets).sum()) / energy.clamp(min=TINY)
     return solution.unflatten(1, (heads, channels)).permute(1, 0, 3, 2), error

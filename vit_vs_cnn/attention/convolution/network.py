@@ -4,6 +4,7 @@ import copy
 from typing import Any
 
 import torch
+from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -113,17 +114,17 @@ def _replace_convolutions(
 
 
 def unexplained_energy(
-    kernel: Float[Tensor, "out_channels channels kernel_rows kernel_cols"], head_dim: int
+    kernel: Float[Tensor, "out_channels group_channels kernel_rows kernel_cols"], head_dim: int, groups: int = 1
 ) -> Float[Tensor, ""]:
-    """Share of a kernel's energy that heads of this width cannot express.
+    """Share of a kernel's energy that heads of this width (in each group) cannot express.
 
     ``sum_h sum_{r > head_dim} sigma_r(W_h)^2 / sum_h sum_r sigma_r(W_h)^2``.
 
     Reference: Eckart & Young 1936.
     Differs: none.
     """
-    energies = torch.linalg.svdvals(kernel.flatten(2).movedim(-1, 0)).square()
-    return energies[:, head_dim:].sum() / energies.sum()
+    energies = torch.linalg.svdvals(rearrange(kernel, "(g o) c y x -> y x g o c", g=groups)).square()
+    return energies[..., head_dim:].sum() / energies.sum().clamp(min=torch.finfo(kernel.dtype).tiny)
 
 
 @torch.no_grad()

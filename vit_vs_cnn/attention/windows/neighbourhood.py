@@ -23,14 +23,12 @@ def cache_tables(make: Callable[Arguments, Table]) -> Callable[Arguments, Table]
 
     Compiled and exported programs make their own tensors.
     """
-    cached = lru_cache(maxsize=64)(make)
+    # Made without gradients, but not as inference tensors: the tables may be used for training later.
+    cached = lru_cache(maxsize=64)(torch.inference_mode(False)(torch.no_grad()(make)))
 
     @wraps(make)
     def get(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Table:
-        if torch.compiler.is_compiling():
-            return make(*args, **kwargs)
-        with torch.inference_mode(False), torch.no_grad():  # the tables may be used for training later
-            return cached(*args, **kwargs)
+        return make(*args, **kwargs) if torch.compiler.is_compiling() else cached(*args, **kwargs)
 
     return get
 
