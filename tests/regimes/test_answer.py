@@ -160,6 +160,21 @@ def test_crossover_is_between_measured_sizes():
     assert answer(results).more_images == "the ViT overtakes the ResNet between 500 and 4,000 images."
     unclear = seeded({"resnet": {500: 0.5, 4000: 0.6}, "vit": {500: 0.5, 4000: 0.6}}, spread=0.02)
     assert answer(unclear).more_images == "not enough evidence to say which is better between 500 and 4,000 images."
+    equal = seeded({"resnet": {500: 0.5, 4000: 0.6}, "vit": {500: 0.5, 4000: 0.6}}, images=10**6, spread=0.0005, seeds=9)
+    assert answer(equal).more_images == "no crossover was found between 500 and 4,000 images."
+    twice = seeded({"resnet": {500: 0.5, 1000: 0.5, 4000: 0.6}, "vit": {500: 0.4, 1000: 0.6, 4000: 0.5}})
+    assert answer(twice).more_images == (
+        "the ViT overtakes the ResNet between 500 and 1,000 images, and the ResNet overtakes the ViT between 1,000 and "
+        "4,000 images."
+    )
+    unfinished = [r for r in twice if r.contender == "vit" or r.train_size == 1000]
+    assert answer(unfinished).more_images == "the two models are compared with 1,000 images only."
+
+
+@pytest.mark.parametrize(("epochs", "twice"), [("0.2", "0.4"), ("1.5", "3"), ("2e+06", "4000000")])
+def test_longer_budget_may_be_a_fraction_of_an_epoch(epochs, twice):
+    results = [changed(r, budget=f"{epochs} epochs") for r in seeded(BETTER)]
+    assert answer(results).more_training == f"not tested (--name longer --protocol.budget.epochs {twice})."
 
 
 @pytest.mark.parametrize(("late", "is_changed"), [(0.6, False), (0.75, True)])

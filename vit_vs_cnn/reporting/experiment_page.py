@@ -210,9 +210,9 @@ def _add_images(page: Page, findings: Findings, images: TestImages) -> None:
 
 
 def _answer_results(findings: Findings) -> list[RunResult]:
-    """Results of the models in the answer, at the largest training-set size that all of them have."""
+    """Results of the models in the answer, at the training-set size of their comparison, or at the largest one."""
     advice = findings.analysis.recommendation
-    size = findings.analysis.sizes[-1]
+    size = findings.analysis.sizes[-1] if advice.comparison is None else advice.comparison.train_size
     return [
         r
         for r in longest_results(findings.results)
@@ -223,7 +223,8 @@ def _answer_results(findings: Findings) -> list[RunResult]:
 def describe_unfinished_runs(status: ExperimentStatus) -> list[str]:
     """Sentence on failed and unfinished runs; an empty list if there are none."""
     failed, missing = status.count(RunState.FAILED), status.count(RunState.RUNNING) + status.count(RunState.WAITING)
-    counts = [f"{failed} failed"] * bool(failed) + [f"{missing} not finished"] * bool(missing)
+    counts = [f"{failed} failed"] * bool(failed)
+    counts += [f"{missing} {'is' if missing == 1 else 'are'} not finished"] * bool(missing)
     return [f"Of {len(status.cells)} runs {' and '.join(counts)}. The report contains the others."] if counts else []
 
 
