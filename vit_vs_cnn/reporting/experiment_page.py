@@ -236,7 +236,7 @@ def _protocol(config: Mapping[str, Any], findings: Findings) -> dict[str, Cell]:
     return {
         "images": source if data["source"] == "synthetic" else f"{source}, in {data['root']}",
         **({"files left out": format_counts(skipped[0])} if skipped else {}),
-        "scored on": f"{first.scores.scored_images:,} {first.scores.scored_on} images",
+        "scored on": tables.scored_images_text(findings.results),
     }
 
 
