@@ -398,9 +398,7 @@ def _scored_images(
     return validation, f"the {len(validation):,} validation images"
 
 
-def _read_images(
-    words: Sequence[str], trained: TrainedNetwork, count: int, seed: int
-) -> tuple[LabelledImages, str]:
+def _read_images(words: Sequence[str], trained: TrainedNetwork, count: int, seed: int) -> tuple[LabelledImages, str]:
     """Images of files, and of folders at most ``count``, with the classes that their folders are named by.
 
     Returns:
