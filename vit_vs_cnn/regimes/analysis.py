@@ -91,9 +91,9 @@ class Analysis:
         caveats = sorted((caveat, *self.caveats), key=lambda item: -item.severity)
         return dataclasses.replace(self, caveats=tuple(caveats))
 
-    def warnings(self, least: CaveatSeverity = CaveatSeverity.INFORMS) -> list[str]:
-        """Texts of the caveats with at least this severity, the most severe first."""
-        return [caveat.text for caveat in self.caveats if caveat.severity >= least]
+    def warnings(self) -> list[str]:
+        """Texts of the caveats, the most severe first."""
+        return [caveat.text for caveat in self.caveats]
 
 
 def analyze(

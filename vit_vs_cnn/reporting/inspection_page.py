@@ -62,8 +62,8 @@ SCORE_LEGEND = (
 RANDOMIZATION_LEGEND = (
     "Rank correlation (Spearman) with the maps of the same network with shuffled weights, from the head to the input: "
     "mean and standard deviation over {redraws} shuffles of the weights, on {images} images. Values near 0 are good; "
-    "! marks 0.5 or more in any shuffle: the map may not show what was learned. class-agnostic: the map does not "
-    "depend on the head. constant: the map has one value everywhere."
+    "! marks an absolute value of at least 0.5 in any shuffle: the map may not show what was learned. class-agnostic: "
+    "the map does not depend on the head. constant: the map has one value everywhere."
 )
 
 
