@@ -73,6 +73,12 @@ class Analysis:
         return next((comparison for comparison in self.comparisons if comparison.is_primary), None)
 
     @property
+    def answer_size(self) -> int:
+        """Training-set size of the comparison in the answer; the largest one if nothing is compared."""
+        comparison = self.recommendation.comparison
+        return self.sizes[-1] if comparison is None or comparison.train_size is None else comparison.train_size
+
+    @property
     def display_names(self) -> dict[str, str]:
         """Display name of each model, by its key in the config."""
         return {model.key: model.display_name for model in self.models}

@@ -383,14 +383,14 @@ def _more_images(analysis: Analysis, shown: Sequence[ModelSummary]) -> str:
         is_shown = any(comparison.conclusion in CONCLUSIVE for comparison in comparisons)
         text = "no crossover was found" if is_shown else "not enough evidence to say which is better"
         sentences.append(f"{text} between {comparisons[0].train_size:,} and {comparisons[-1].train_size:,} images.")
-    texts = [
-        f"{names[key]} {100 * accuracy.value:.0f} % ({100 * accuracy.low:.0f} to {100 * accuracy.high:.0f})"
-        for key in keys
-        for forecast in analysis.forecasts
-        if forecast.model == key and (accuracy := forecast.accuracy)
-    ]
-    if texts:
-        sentences.append(f"Forecast for {analysis.forecasts[0].train_size:,} images: {', '.join(texts)}.")
+    forecasts = [forecast for key in keys for forecast in analysis.forecasts if forecast.model == key]
+    for size in sorted({forecast.train_size for forecast in forecasts}):
+        texts = [
+            f"{names[forecast.model]} {100 * value.value:.0f} % ({100 * value.low:.0f} to {100 * value.high:.0f})"
+            for forecast in forecasts
+            if forecast.train_size == size and (value := forecast.accuracy)
+        ]
+        sentences.append(f"Forecast for {size:,} images: {', '.join(texts)}.")
     return " ".join(sentences) or "see the table."
 
 
@@ -400,7 +400,7 @@ def _more_training(analysis: Analysis, shown: Sequence[ModelSummary]) -> str:
         return "linear probes have no training steps." + (f" Other models: not tested{longer}." if longer else "")
     if len(analysis.budgets) < 2:
         return f"not tested{longer}."
-    keys, names, size = [model.key for model in shown], analysis.display_names, analysis.sizes[-1]
+    keys, names, size = [model.key for model in shown], analysis.display_names, analysis.answer_size
     gains = [gain for gain in analysis.gains if gain.train_size == size and gain.longer == analysis.budgets[-1]]
     texts = [
         f"the {names[key]} gained {100 * gain.change.value:.1f} points ({format_interval(gain.change)})"

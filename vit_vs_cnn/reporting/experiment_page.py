@@ -210,14 +210,11 @@ def _add_images(page: Page, findings: Findings, images: TestImages) -> None:
 
 
 def _answer_results(findings: Findings) -> list[RunResult]:
-    """Results of the models in the answer, at the training-set size of their comparison, or at the largest one."""
-    advice = findings.analysis.recommendation
-    size = findings.analysis.sizes[-1] if advice.comparison is None else advice.comparison.train_size
-    return [
-        r
-        for r in longest_results(findings.results)
-        if r.contender in (advice.best, advice.rival) and r.train_size == size
-    ]
+    """Results of the models in the answer, at ``answer_size``."""
+    analysis = findings.analysis
+    names = analysis.recommendation.best, analysis.recommendation.rival
+    longest = longest_results(findings.results)
+    return [r for r in longest if r.contender in names and r.train_size == analysis.answer_size]
 
 
 def describe_unfinished_runs(status: ExperimentStatus) -> list[str]:
