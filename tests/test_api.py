@@ -138,6 +138,8 @@ def test_an_explanation_is_the_map_of_the_method_and_draws_itself(vit, stored):
     np.testing.assert_array_equal(found.image, image.permute(1, 2, 0).numpy())
     assert len(found.plot().axes) == 2
     assert found._repr_png_().startswith(b"\x89PNG")
+    rows, cols = found.map.shape
+    assert repr(found) == f"relevance: map of {rows} x {cols} for {said.classes[0]} ({100 * found.probability:.1f} %)"
     other = next(name for name in vit.class_names if name != said.classes[0])
     asked = vit.explain(image, class_name=other)
     assert asked.class_name == other and not np.allclose(asked.map, found.map)

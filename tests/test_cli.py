@@ -301,4 +301,4 @@ def test_a_report_of_a_grid_that_is_not_finished_says_so(finished, tmp_path, cap
     next((tmp_path / "runs" / "tiny" / "cells").glob("*/result.json")).unlink()
     assert main(["report", str(tmp_path / "runs" / "tiny")]) == 0
     told = capsys.readouterr().out
-    assert re.search(r"^note: Of \d+ runs 1 not finished. The report contains the others.", told, re.MULTILINE)
+    assert re.search(r"^note: Of \d+ runs 1 is not finished. The report contains the others.", told, re.MULTILINE)

@@ -279,11 +279,17 @@ def _fewer_classes(contents) -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (_fewer_classes, "has 7 classes"),
+        (_fewer_classes, "has 7 classes (...), and "),
+        (lambda c: c["vit_vs_cnn"]["class_names"].__setitem__(8, "owl"), "has 10 classes (..., owl, "),
         (lambda c: _origin(c)["data"]["synthetic"].update(seed=5), "these are not the images that"),
         (lambda c: _origin(c)["protocol"].update(scored_on="validation"), "--open-test-set"),
     ],
-    ids=["another number of classes", "images that are not those of the run", "a test set that was to stay unused"],
+    ids=[
+        "another number of classes",
+        "another class",
+        "images that are not those of the run",
+        "a test set that was to stay unused",
+    ],
 )
 def test_a_run_that_does_not_fit_is_refused(refused, experiment, change, says):
     checkpoint = _rewritten(_cell(experiment, "resnet-n120-s3") / "checkpoints" / "last.ckpt", change)

@@ -130,7 +130,7 @@ def test_predictions_and_scores_on_the_pictures_are_those_of_the_network(experim
         float(1 - found.methods[0].deletion[0] / found.methods[0].random_deletion[0])
     )
     right = "right" if test.labels[0] == shares[0].argmax() else "wrong"
-    expected = f"{test.class_names[int(shares[0].argmax())]} {float(shares[0].max()):.0%} ({right})"
+    expected = f"{test.class_names[int(shares[0].argmax())]} {100 * float(shares[0].max()):.0f} % ({right})"
     assert describe_prediction(shown, found, 0) == expected
 
 
@@ -231,6 +231,15 @@ def test_files_have_the_class_that_their_folder_is_named_by(experiment, tmp_path
     assert [shown.label(0), shown.label(1)] == [name, None]
     assert shown.data.images.shape == (2, 3, 32, 32)
     assert shown.data.images[1, :, 3, 4].tolist() == [200, 30, 90]
+    assert shown.source == "from the named files"
+    for number in range(9):
+        Image.new("RGB", (20, 20)).save(tmp_path / name / f"{number}.png")
+    sampled = select_images(trained, [str(tmp_path / name)], count=5)
+    assert sampled.source == "chosen from the named files and folders by seed 0"
+    names = sampled.data.sample_ids
+    assert names == sorted(names) and len(names) == 5 and names != [f"{number}.png" for number in range(5)]
+    assert names == select_images(trained, [str(tmp_path / name)], count=5).data.sample_ids
+    assert names != select_images(trained, [str(tmp_path / name)], count=5, seed=1).data.sample_ids
 
 
 @pytest.mark.parametrize(

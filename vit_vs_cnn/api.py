@@ -381,7 +381,7 @@ def inspect(
         paths: checkpoints and folders of runs, shown side by side.
             For an experiment: the first transformer and the first CNN at the largest training size.
         images: files, folders, or numbers of test images. Default: randomly sampled test images.
-        count: number of images to sample, or maximum number from a folder.
+        count: number of images to sample, from the test images or from each folder.
         methods: rollout, relevance, grad_cam, ... Default: rollout and relevance for transformers, else grad_cam.
         class_name: class that the maps explain. Default: the predicted class.
         score: also score the methods by deletion and insertion on other test images.

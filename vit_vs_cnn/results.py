@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from vit_vs_cnn.reporting.figures.drawing import Drawing
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Explanation:
     """Saliency map of one image.
 
@@ -37,7 +37,7 @@ class Explanation:
 
         figure = Drawing(figsize=(6.0, 3.3), layout="constrained")
         rows, cols = self.image.shape[:2]
-        titles = (f"{self.class_name} {self.probability:.0%}", self.method)
+        titles = (f"{self.class_name} {100 * self.probability:.0f} %", self.method)
         for axis, title in zip(figure.subplots(1, 2), titles, strict=True):
             axis.imshow(self.image, cmap="gray", extent=(0, cols, rows, 0))
             axis.set_axis_off()
@@ -54,6 +54,10 @@ class Explanation:
         from PIL import Image
 
         Image.open(io.BytesIO(self._repr_png_())).show()
+
+    def __repr__(self) -> str:
+        rows, cols = self.map.shape
+        return f"{self.method}: map of {rows} x {cols} for {self.class_name} ({100 * self.probability:.1f} %)"
 
     def _repr_png_(self) -> bytes:
         return self.plot()._repr_png_()

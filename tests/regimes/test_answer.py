@@ -160,6 +160,28 @@ def test_crossover_is_between_measured_sizes():
     assert answer(results).more_images == "the ViT overtakes the ResNet between 500 and 4,000 images."
     unclear = seeded({"resnet": {500: 0.5, 4000: 0.6}, "vit": {500: 0.5, 4000: 0.6}}, spread=0.02)
     assert answer(unclear).more_images == "not enough evidence to say which is better between 500 and 4,000 images."
+    equal = seeded({"resnet": {500: 0.5, 4000: 0.6}, "vit": {500: 0.5, 4000: 0.6}}, images=10**6, spread=0, seeds=9)
+    assert answer(equal).more_images == "no crossover was found between 500 and 4,000 images."
+    twice = seeded({"resnet": {500: 0.5, 1000: 0.5, 4000: 0.6}, "vit": {500: 0.4, 1000: 0.6, 4000: 0.5}})
+    assert answer(twice).more_images == (
+        "the ViT overtakes the ResNet between 500 and 1,000 images, and the ResNet overtakes the ViT between 1,000 and "
+        "4,000 images."
+    )
+    unfinished = [r for r in twice if r.contender == "vit" or r.train_size == 1000]
+    assert answer(unfinished).more_images == "the two models are compared with 1,000 images only."
+
+
+def test_forecasts_of_models_with_other_largest_sizes_are_separate():
+    more = law_table((*SIZES, 8000), vit=(0.5, 0.2, 0.0), resnet=(0.5, 0.25, 0.0))
+    unfinished = [r for r in seeded(more) if (r.contender, r.train_size) != ("vit", 8000)]
+    text = answer(unfinished).more_images
+    assert " Forecast for 8,000 images: ViT " in text and " Forecast for 16,000 images: ResNet " in text
+
+
+@pytest.mark.parametrize(("epochs", "twice"), [("0.2", "0.4"), ("1.5", "3"), ("2e+06", "4000000")])
+def test_longer_budget_may_be_a_fraction_of_an_epoch(epochs, twice):
+    results = [changed(r, budget=f"{epochs} epochs") for r in seeded(BETTER)]
+    assert answer(results).more_training == f"not tested (--name longer --protocol.budget.epochs {twice})."
 
 
 @pytest.mark.parametrize(("late", "is_changed"), [(0.6, False), (0.75, True)])
@@ -169,6 +191,9 @@ def test_more_training_has_gains_and_the_change_of_the_difference(late, is_chang
     assert "the ResNet gained 20.0 points (" in text and f"the ViT gained {100 * (late - 0.4):.1f} points (" in text
     assert ("The difference changed by " in text) == is_changed
     assert text.endswith(" More: not tested (--name longer --protocol.budget.steps 1600).")
+    results = budget_grid(FOUR_TIMES | {("vit", 400): late})
+    larger = [changed(r, train_size=2018, run=f"{r.run}-n2018") for r in results if r.contender == "vit"]
+    assert answer([*results, *larger]).more_training == text  # the ResNet is not finished with 2,018 images
 
 
 def test_lead_at_equal_compute_is_in_the_row():

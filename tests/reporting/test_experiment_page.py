@@ -158,9 +158,19 @@ def test_failed_and_missing_runs_and_unusable_files_are_listed(tmp_path):
     write_experiment_page(read_findings(folder))
     html = (folder / "report" / "index.html").read_text()
     assert html.count("damaged: 1,234, empty file: 5") == 1
-    assert "Of 12 runs 1 failed and 1 not finished" in html
+    assert "Of 12 runs 1 failed and 1 is not finished" in html
     assert "training diverged" not in html and "<td>failed</td>" in html
     assert "not finished" in html
+
+
+def test_models_of_the_answer_may_have_no_run_at_the_largest_size(tmp_path):
+    folder = _made_up(tmp_path / "up", contenders=("vit", "resnet", "a<b>"), sizes=(50, 110))
+    for run in [*folder.glob("cells/vit-n110-*"), *folder.glob("cells/resnet-n110-*")]:
+        shutil.rmtree(run)
+    write_experiment_page(read_findings(folder))
+    html = (folder / "report" / "index.html").read_text()
+    assert "the two models are compared with 50 images only." in html
+    assert "Of 18 runs 6 are not finished" in html
 
 
 @pytest.mark.parametrize(

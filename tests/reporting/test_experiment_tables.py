@@ -34,6 +34,9 @@ def test_seeds_are_one_row_with_the_interval_of_the_analysis():
     assert [row["model"], row["training images"], row["seeds"], row["steps"]] == ["a", 50, 3, 40]
     texts = [f"{100 * value:.1f}" for value in (accuracy.value, accuracy.low, accuracy.high)]
     assert [row["accuracy, %"], row["from"], row["to"]] == texts
+    folds = [changed(r, fold=r.seed, scored_images=r.scores.scored_images - r.seed) for r in results]
+    note = accuracy_table(analyze(folds), folds).note
+    assert note.startswith("Mean over seeds on 1,007 to 1,009 test images (another fold for each seed). ")
 
 
 def test_each_model_has_one_row_with_its_recipe():

@@ -191,7 +191,7 @@ def test_rollout_from_a_patch_and_from_what_the_classifier_reads_is_that_of_pyth
     assert f"Deletion {float(written[1][0].methods[0].deletion[0]):.2f}" in reader.text(".readout")
     reader.keys("c")
     torch.testing.assert_close(reader.numbers(), rollout[0, 0, EXTRA:], atol=1e-12, rtol=0)
-    assert "What the classifier reads holds" in reader.text(".readout")
+    assert "What the classifier reads consists of" in reader.text(".readout")
     assert "class-agnostic" in reader.text('select[aria-label="Method"]')
 
 
@@ -223,7 +223,7 @@ def test_images_are_shown_by_class_and_by_who_is_wrong(reader, written):
         assert reader.there() == there
         said = reader.browser.find_element("id", "shown").text
         assert said == (
-            f"{len(there)} of {COUNT} images" if there else "No image is like that; the one below is as before."
+            f"{len(there)} of {COUNT} images" if there else "No image matches. The one below was chosen before."
         )
     reader.choose("#show", "all")
     reader.choose("#class", "=<b>bee")
@@ -241,6 +241,9 @@ def test_keys_move_the_patch_the_layer_the_head_the_image_and_the_method(reader)
     assert "Patch (2, 3) attends to" in reader.text(".readout")
     reader.keys("[", "[", "[", "]")
     assert "Layer 2 of 3" in reader.text(".count")
+    reader.keys("[", "n", "n")  # the other network, and back
+    assert "Layer 1 of 3" in reader.text(".count")
+    reader.keys("]")
     reader.keys(";")  # before the first comes the last: head 2
     torch.testing.assert_close(reader.numbers(), _row(reader.weights[1][:, 1], 2, 3), atol=1e-12, rtol=0)
     reader.keys(" ")

@@ -105,11 +105,12 @@ def test_a_page_is_valid_and_self_contained_and_can_be_read_with_a_keyboard(page
     assert html.count("<link") == html.count('<link rel="icon" href="data:,">') == 1
     assert "default-src 'none'" in html
     page = Page("t")
-    page.table(Table("t", ["", "share"], [["a", "3"]]))
+    page.table(Table("t", ["", "share"], [["a", "3"], ["a long text, " * 4, "4"]]))
     page.code("python -m vit_vs_cnn", "Folded")
     html = page.to_html()
     assert re.findall(r"<pre(?! tabindex)|<th[^>]*></th>", html) == []
     assert '<div class="table" role="region" tabindex="0"' in html
+    assert html.count('<td class="long">') == 1
     assert '<meta name="viewport" content="width=device-width, initial-scale=1">' in html
 
 

@@ -14,10 +14,10 @@ from vit_vs_cnn.statistics.intervals import (
 )
 
 
-@pytest.mark.parametrize(("correct", "confidence"), [(37, 0.95), (37, 0.99), (0, 0.95), (101, 0.95)])
-def test_wilson_interval_is_that_of_statsmodels(correct, confidence):
-    estimate = wilson_interval(correct, 101, confidence)
-    theirs = proportion_confint(correct, 101, 1 - confidence, method="wilson")
+@pytest.mark.parametrize("correct", [37, 0, 101])
+def test_wilson_interval_is_that_of_statsmodels(correct):
+    estimate = wilson_interval(correct, 101)
+    theirs = proportion_confint(correct, 101, 0.05, method="wilson")
     assert (estimate.low, estimate.high) == pytest.approx(theirs, abs=1e-12)
     assert estimate.value == correct / 101
 

@@ -311,12 +311,18 @@ def _check_test_images(runs: dict[str, TrainedNetwork], data: _TestImages, open_
 def _check_classes(trained: TrainedNetwork, test: LabelledImages, path: str, first: Path) -> None:
     """Raises InputError: classes or image shape differ from the test images of the first network."""
     if trained.class_names != test.class_names:
-        counts = [
-            f"{len(names)} classes ({', '.join(names[:3])}, ...)" for names in (trained.class_names, test.class_names)
-        ]
-        raise InputError(f"{path} has {counts[0]}, and {first} has {counts[1]}: they cannot be compared")
+        both = [*itertools.zip_longest(trained.class_names, test.class_names)]
+        start = next(number for number, (ours, theirs) in enumerate(both) if ours != theirs)
+        texts = [_describe_classes(names, start) for names in (trained.class_names, test.class_names)]
+        raise InputError(f"{path} has {texts[0]}, and {first} has {texts[1]}: they cannot be compared")
     if trained.image_shape != test.image_shape:
         raise InputError(f"{path} takes images of shape {trained.image_shape}, not {test.image_shape}")
+
+
+def _describe_classes(names: Sequence[str], start: int) -> str:
+    """Number of classes, and three of their names, the first one at ``start``."""
+    shown = ["..."] * (start > 0) + [*names[start : start + 3]] + ["..."] * (len(names) > start + 3)
+    return f"{len(names)} classes ({', '.join(shown)})"
 
 
 def _name_rows(networks: Sequence[tuple[TrainedNetwork, str]]) -> dict[int, tuple[str, str]]:

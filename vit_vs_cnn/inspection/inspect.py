@@ -345,14 +345,14 @@ def select_images(
     Arguments:
         words: files and folders of images, or numbers of test images. A file in a folder named like a class has that
             class.
-        count: number of images that are chosen, or taken of a folder at most.
+        count: number of images that are chosen, from the test images or from each folder.
 
     Raises:
         InputError: a missing image, or networks tested on different folds.
     """
     numbers = [int(word) for word in words if word.isdecimal()]
     if words and not numbers:
-        return InspectedImages(_read_images(words, trained, count), "chosen files")
+        return InspectedImages(*_read_images(words, trained, count, seed))
     if len(numbers) < len(words):
         raise InputError("images: name either files or numbers of test images")
     data, source = _scored_images(trained, root, others)
@@ -360,9 +360,12 @@ def select_images(
         if (highest := max(numbers)) >= len(data):
             raise InputError(f"images: {highest} is not a number of {source}; allowed: 0 to {len(data) - 1}")
         return InspectedImages(data.subset(torch.tensor(numbers)), f"chosen by number from {source}")
+    return InspectedImages(data.subset(_sample(len(data), count, seed)), f"chosen from {source} by seed {seed}")
+
+
+def _sample(total: int, count: int, seed: int) -> Int64[Tensor, "chosen"]:
     generator = torch.Generator().manual_seed(derive_seed(seed, "images to inspect"))
-    chosen = torch.randperm(len(data), generator=generator)[:count]
-    return InspectedImages(data.subset(chosen), f"chosen from {source} by seed {seed}")
+    return torch.randperm(total, generator=generator)[:count]
 
 
 def _of_experiment(folder: Path, trust: bool) -> list[TrainedNetwork]:
@@ -395,17 +398,25 @@ def _scored_images(
     return validation, f"the {len(validation):,} validation images"
 
 
-def _read_images(words: Sequence[str], trained: TrainedNetwork, count: int) -> LabelledImages:
-    """Images of files, and of folders at most ``count``, with the classes that their folders are named by."""
-    files: list[Path] = []
+def _read_images(words: Sequence[str], trained: TrainedNetwork, count: int, seed: int) -> tuple[LabelledImages, str]:
+    """Images of files, and of folders at most ``count``, with the classes that their folders are named by.
+
+    Returns:
+        the images, and their source in words.
+    """
+    files, source = list[Path](), "from the named files"
     for path in map(Path, words):
         if not path.exists():
             raise InputError(f"images: {path}: no such file or folder, and not the number of a test image")
-        paths = image_files(path)[:count] if path.is_dir() else [path]
+        paths = image_files(path) if path.is_dir() else [path]
         if not paths:
             raise InputError(f"images: {path} contains no image ({ENDINGS})")
+        if len(paths) > count:  # the first ones may all be of one class
+            paths = [paths[number] for number in sorted(_sample(len(paths), count, seed).tolist())]
+            source = f"chosen from the named files and folders by seed {seed}"
         files += paths
     pixels = trained.decode_images([InputImage(escape_name(file), file) for file in files])
     class_indices = {name: number for number, name in enumerate(trained.class_names)}
     labels = [class_indices.get(file.resolve().parent.name, UNKNOWN) for file in files]
-    return LabelledImages(pixels, torch.tensor(labels), trained.class_names, [escape_name(file.name) for file in files])
+    names = [escape_name(file.name) for file in files]
+    return LabelledImages(pixels, torch.tensor(labels), trained.class_names, names), source

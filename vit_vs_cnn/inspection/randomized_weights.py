@@ -26,8 +26,6 @@ def weight_randomization_test(
     batches: Sequence[Tensor],
     methods: Sequence[SaliencyMethod],
     *,
-    stages: int = 5,
-    redraws: int = NUM_SHUFFLES,
     seed: int = 0,
     report_progress: Callable[[str], None] = lambda _: None,
 ) -> dict[str, dict[str, list[float]]]:
@@ -41,7 +39,6 @@ def weight_randomization_test(
 
     Arguments:
         network: in evaluation mode.
-        redraws: number of shuffles of each stage.
 
     Returns:
         by method and stage, of each shuffle the mean over images of Spearman's correlation; chance is 0. A constant map
@@ -57,8 +54,8 @@ def weight_randomization_test(
 
     original = {method.name: maps_of(network, method) for method in methods}
     results: dict[str, dict[str, list[float]]] = {method.name: {} for method in methods}
-    for stage, names in randomization_stages(network, stages).items():
-        for redraw in range(redraws):
+    for stage, names in randomization_stages(network).items():
+        for redraw in range(NUM_SHUFFLES):
             shuffled = with_shuffled_weights(network, names, derive_seed(seed, "redraw", str(redraw)))
             for method in methods:
                 report_progress(f"comparing maps with those of shuffled weights: {stage}, {method.name}")

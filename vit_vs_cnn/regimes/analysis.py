@@ -73,6 +73,12 @@ class Analysis:
         return next((comparison for comparison in self.comparisons if comparison.is_primary), None)
 
     @property
+    def answer_size(self) -> int:
+        """Training-set size of the comparison in the answer; the largest one if nothing is compared."""
+        comparison = self.recommendation.comparison
+        return self.sizes[-1] if comparison is None or comparison.train_size is None else comparison.train_size
+
+    @property
     def display_names(self) -> dict[str, str]:
         """Display name of each model, by its key in the config."""
         return {model.key: model.display_name for model in self.models}
@@ -91,9 +97,9 @@ class Analysis:
         caveats = sorted((caveat, *self.caveats), key=lambda item: -item.severity)
         return dataclasses.replace(self, caveats=tuple(caveats))
 
-    def warnings(self, least: CaveatSeverity = CaveatSeverity.INFORMS) -> list[str]:
-        """Texts of the caveats with at least this severity, the most severe first."""
-        return [caveat.text for caveat in self.caveats if caveat.severity >= least]
+    def warnings(self) -> list[str]:
+        """Texts of the caveats, the most severe first."""
+        return [caveat.text for caveat in self.caveats]
 
 
 def analyze(

@@ -13,6 +13,7 @@ from vit_vs_cnn.runs.analysis_plan import MAX_EQUAL_MACS_RATIO
 from vit_vs_cnn.runs.result import StartKind
 from vit_vs_cnn.statistics.intervals import Estimate, format_interval, format_p_value
 from vit_vs_cnn.statistics.pair_comparison import (
+    CONCLUSIVE,
     MIN_SEEDS_FOR_CONCLUSION,
     ComparisonTest,
     Conclusion,
@@ -367,24 +368,29 @@ def _more_images(analysis: Analysis, shown: Sequence[ModelSummary]) -> str:
         option = f"--protocol.train_sizes '[{max(1, size // 4)}, {size}]'"
         return f"not tested with other training-set sizes ({option})."
     sentences = []
-    crossovers = [crossover for crossover in analysis.crossovers if {crossover.below, crossover.above} == {*keys}]
-    span = f"{analysis.sizes[0]:,} and {analysis.sizes[-1]:,}"
-    for crossover in crossovers:
-        sizes = f"{crossover.low:,} and {crossover.high:,} images"
-        sentences.append(f"the {names[crossover.above]} overtakes the {names[crossover.below]} between {sizes}.")
-    if not crossovers and len(keys) > 1:
-        conclusions = {comparison.conclusion for comparison in analysis.pair_comparisons(*keys)}
-        is_shown = Conclusion.SIGNIFICANTLY_BETTER in conclusions
-        text = "no crossover was found" if is_shown else "not enough evidence to say which is better"
-        sentences.append(f"{text} between {span} images.")
-    texts = [
-        f"{names[key]} {100 * accuracy.value:.0f} % ({100 * accuracy.low:.0f} to {100 * accuracy.high:.0f})"
-        for key in keys
-        for forecast in analysis.forecasts
-        if forecast.model == key and (accuracy := forecast.accuracy)
+    comparisons = analysis.pair_comparisons(*keys) if len(keys) > 1 else []
+    crossovers = [
+        f"the {names[crossover.above]} overtakes the {names[crossover.below]} between {crossover.low:,} and "
+        f"{crossover.high:,} images"
+        for crossover in analysis.crossovers
+        if {crossover.below, crossover.above} == {*keys}
     ]
-    if texts:
-        sentences.append(f"Forecast for {analysis.forecasts[0].train_size:,} images: {', '.join(texts)}.")
+    if crossovers:
+        sentences.append(f"{', and '.join(crossovers)}.")
+    elif len(comparisons) == 1:
+        sentences.append(f"the two models are compared with {comparisons[0].train_size:,} images only.")
+    elif comparisons:
+        is_shown = any(comparison.conclusion in CONCLUSIVE for comparison in comparisons)
+        text = "no crossover was found" if is_shown else "not enough evidence to say which is better"
+        sentences.append(f"{text} between {comparisons[0].train_size:,} and {comparisons[-1].train_size:,} images.")
+    forecasts = [forecast for key in keys for forecast in analysis.forecasts if forecast.model == key]
+    for size in sorted({forecast.train_size for forecast in forecasts}):
+        texts = [
+            f"{names[forecast.model]} {100 * value.value:.0f} % ({100 * value.low:.0f} to {100 * value.high:.0f})"
+            for forecast in forecasts
+            if forecast.train_size == size and (value := forecast.accuracy)
+        ]
+        sentences.append(f"Forecast for {size:,} images: {', '.join(texts)}.")
     return " ".join(sentences) or "see the table."
 
 
@@ -394,7 +400,7 @@ def _more_training(analysis: Analysis, shown: Sequence[ModelSummary]) -> str:
         return "linear probes have no training steps." + (f" Other models: not tested{longer}." if longer else "")
     if len(analysis.budgets) < 2:
         return f"not tested{longer}."
-    keys, names, size = [model.key for model in shown], analysis.display_names, analysis.sizes[-1]
+    keys, names, size = [model.key for model in shown], analysis.display_names, analysis.answer_size
     gains = [gain for gain in analysis.gains if gain.train_size == size and gain.longer == analysis.budgets[-1]]
     texts = [
         f"the {names[key]} gained {100 * gain.change.value:.1f} points ({format_interval(gain.change)})"
@@ -424,7 +430,7 @@ def _longer_budget(analysis: Analysis) -> str:
     if unit not in ("steps", "epochs"):
         return ""
     factor = _LONGER_BUDGET_FACTOR if len(analysis.budgets) > 1 else 2
-    return f" (--name longer --protocol.budget.{unit} {float(amount.replace(',', '')) * factor:.0f})"
+    return f" (--name longer --protocol.budget.{unit} {float(amount.replace(',', '')) * factor:.10g})"
 
 
 def describe_comparison(comparison: PairComparison, names: Mapping[str, str] | None = None) -> str:

@@ -337,9 +337,11 @@ def _epoch_caveats(results: Sequence[RunResult]) -> Iterator[Caveat]:
             "TrivialAugment gained a small ViT 9 points, and a small ResNet none. vit-vs-cnn tune tries it for both."
         )
         yield Caveat(CaveatKind.MANY_EPOCHS_WEAK_AUGMENTATION, _INFORMS, text)
-    steps = [{r.cost.planned_steps or r.cost.steps for r in runs} for runs in _group_by_model(results).values()]
+    trained = [r for r in results if r.start.start_kind is not StartKind.LINEAR_PROBE]
+    steps = [{r.cost.planned_steps or r.cost.steps for r in runs} for runs in _group_by_model(trained).values()]
+    sizes = sorted({r.train_size for r in trained})
     if len(sizes) > 1 and all(len(of_model) == 1 for of_model in steps):  # then more images also mean fewer epochs
-        ends = [max(r.epochs for r in results if r.train_size == end) for end in (sizes[0], size)]
-        passes = f"{ends[0]:.3g} epochs with {sizes[0]:,} images, {ends[1]:.3g} with {size:,}"
+        ends = [max(r.epochs for r in trained if r.train_size == end) for end in (sizes[0], sizes[-1])]
+        passes = f"{ends[0]:.3g} epochs with {sizes[0]:,} images, {ends[1]:.3g} with {sizes[-1]:,}"
         text = f"All sizes have the same steps ({passes}): a curve that flattens may need more steps, not more images."
         yield Caveat(CaveatKind.SAME_STEPS_AT_ALL_SIZES, _INFORMS, text)

@@ -210,20 +210,18 @@ def _add_images(page: Page, findings: Findings, images: TestImages) -> None:
 
 
 def _answer_results(findings: Findings) -> list[RunResult]:
-    """Results of the models in the answer, at the largest training-set size that all of them have."""
-    advice = findings.analysis.recommendation
-    size = findings.analysis.sizes[-1]
-    return [
-        r
-        for r in longest_results(findings.results)
-        if r.contender in (advice.best, advice.rival) and r.train_size == size
-    ]
+    """Results of the models in the answer, at ``answer_size``."""
+    analysis = findings.analysis
+    names = analysis.recommendation.best, analysis.recommendation.rival
+    longest = longest_results(findings.results)
+    return [r for r in longest if r.contender in names and r.train_size == analysis.answer_size]
 
 
 def describe_unfinished_runs(status: ExperimentStatus) -> list[str]:
     """Sentence on failed and unfinished runs; an empty list if there are none."""
     failed, missing = status.count(RunState.FAILED), status.count(RunState.RUNNING) + status.count(RunState.WAITING)
-    counts = [f"{failed} failed"] * bool(failed) + [f"{missing} not finished"] * bool(missing)
+    counts = [f"{failed} failed"] * bool(failed)
+    counts += [f"{missing} {'is' if missing == 1 else 'are'} not finished"] * bool(missing)
     return [f"Of {len(status.cells)} runs {' and '.join(counts)}. The report contains the others."] if counts else []
 
 
@@ -235,7 +233,7 @@ def _protocol(config: Mapping[str, Any], findings: Findings) -> dict[str, Cell]:
     return {
         "images": source if data["source"] == "synthetic" else f"{source}, in {data['root']}",
         **({"files left out": format_counts(skipped[0])} if skipped else {}),
-        "scored on": f"{first.scores.scored_images:,} {first.scores.scored_on} images",
+        "scored on": tables.scored_images_text(findings.results),
     }
 
 

@@ -33,18 +33,23 @@ def accuracy_table(analysis: Analysis, results: Sequence[RunResult]) -> Table:
         of_point = runs[p.model, p.train_size]
         row = {SIZE_COLUMN: p.train_size, "model": analysis.display_names[p.model], **_percent(p.accuracy)}
         row |= {"seeds": len(p.by_seed), "steps": min(r.cost.steps for r in of_point)}
-        rows.append(row | {"epochs": f"{of_point[0].epochs:.1f}", "FLOPs": f"{of_point[0].cost.flops:.3g}"})
+        rows.append(row | {"epochs": f"{of_point[0].epochs:.1f}", "training FLOPs": f"{of_point[0].cost.flops:.3g}"})
     if analysis.chance is not None:
         chance: dict[str, Cell] = {"model": MAJORITY, "accuracy, %": format_percent(analysis.chance)}
         rows.insert(0, {**dict.fromkeys(rows[0], ""), **chance})
-    scored = f"{results[0].scores.scored_images:,} {results[0].scores.scored_on} images"
+    scored = scored_images_text(results)
     note = f"Mean over seeds on {scored}. The interval (from, to) covers other seeds and other test images."
     if analysis.seeds == 1:
         note = f"On {scored}. The interval (from, to) covers other test images only."
-    note, page_only_columns = f"{note} FLOPs are of the training.", frozenset({"epochs", "FLOPs"})
-    return replace(
-        _table("Accuracy, and the cost of one run", rows, "accuracies", note), page_only_columns=page_only_columns
-    )
+    table = _table("Accuracy, and the cost of one run", rows, "accuracies", note)
+    return replace(table, page_only_columns=frozenset({"epochs", "training FLOPs"}))
+
+
+def scored_images_text(results: Sequence[RunResult]) -> str:
+    """Number of the images that accuracies are measured on, such as ``24 test images (another fold for each seed)``."""
+    counts = [f"{count:,}" for count in sorted({r.scores.scored_images for r in results})]
+    folds = " (another fold for each seed)" * (len({r.data.fold for r in results}) > 1)
+    return f"{' to '.join(dict.fromkeys((counts[0], counts[-1])))} {results[0].scores.scored_on} images{folds}"
 
 
 def comparison_table(analysis: Analysis) -> Table:

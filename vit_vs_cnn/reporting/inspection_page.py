@@ -62,8 +62,8 @@ SCORE_LEGEND = (
 RANDOMIZATION_LEGEND = (
     "Rank correlation (Spearman) with the maps of the same network with shuffled weights, from the head to the input: "
     "mean and standard deviation over {redraws} shuffles of the weights, on {images} images. Values near 0 are good; "
-    "! marks 0.5 or more in any shuffle: the map may not show what was learned. class-agnostic: the map does not "
-    "depend on the head. constant: the map has one value everywhere."
+    "! marks an absolute value of at least 0.5 in any shuffle: the map may not show what was learned. class-agnostic: "
+    "the map does not depend on the head. constant: the map has one value everywhere."
 )
 
 
@@ -340,7 +340,7 @@ def overlay_figure(images: InspectedImages, networks: Sequence[NetworkInspection
         axes[column].set_title(wrap_text(images.label(column) or "class not known"), fontsize=7)
         for axis, (network, maps) in zip(axes[count + column :: count], rows, strict=True):
             axis.imshow(overlay(pixels, maps.maps[column]), interpolation="nearest")
-            score = f"deletion {float(maps.deletion[column]):.2f} ({maps.relative_deletion(column):+.0%})"
+            score = f"deletion {float(maps.deletion[column]):.2f} ({100 * maps.relative_deletion(column):+.0f} %)"
             axis.set_title(f"{wrap_text(describe_prediction(images, network, column))}\n{score}", fontsize=6.5)
     for axis, (network, maps) in zip(axes[count::count], rows, strict=True):
         axis.set_ylabel(f"{wrap_text(network.name)}\n{wrap_text(maps.label)}", fontsize=7)
@@ -352,7 +352,7 @@ def describe_prediction(images: InspectedImages, network: NetworkInspection, ind
     predicted, label = int(network.predicted[index]), images.label(index)
     name = images.data.class_names[predicted]
     right = "" if label is None else " (right)" if label == name else " (wrong)"
-    return f"{name} {network.probabilities[index, predicted]:.0%}{right}"
+    return f"{name} {100 * network.probabilities[index, predicted]:.0f} %{right}"
 
 
 def overlay(pixels: Float[np.ndarray, "rows cols 3"], values: Tensor) -> Float[np.ndarray, "rows cols 3"]:

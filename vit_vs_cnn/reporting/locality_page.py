@@ -76,7 +76,7 @@ def _text(name: str, value: float | int | str | None, form: str) -> str | int:
     """Text of a number, "-" for an unknown one; layers are numbered from 1 instead of 0."""
     if name == "layer":
         return int(value or 0) + 1
-    return "-" if value is None or math.isnan(float(value)) else form.format(value)
+    return "-" if value is None or math.isnan(float(value)) else form.format(value).replace("%", " %")
 
 
 def attention_distances(layers: pandas.DataFrame, heads: pandas.DataFrame) -> Figure:

@@ -45,7 +45,7 @@ def _cell(column: str, value: Any) -> str:
         case bool():
             return "yes" if value else "no"
         case float():
-            return f"{value:.1%}" if "probability" in column else f"{value:.2f}"
+            return f"{100 * value:.1f} %" if "probability" in column else f"{value:.2f}"
     return str(value)
 
 

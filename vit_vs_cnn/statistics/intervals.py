@@ -25,14 +25,14 @@ class Estimate:
         return Estimate(-self.value, -self.high, -self.low)
 
 
-def wilson_interval(correct: int, count: int, confidence: float = 0.95) -> Estimate:
+def wilson_interval(correct: int, count: int) -> Estimate:
     """Wilson's score interval of a proportion, such as the accuracy of one network on ``count`` images.
 
     Its ends p solve (x - p)^2 = z^2 p (1 - p) / count, where x is the observed proportion.
 
     Reference: Wilson, "Probable inference, the law of succession, and statistical inference", JASA 1927.
     """
-    interval = stats.binomtest(correct, count).proportion_ci(confidence, method="wilson")
+    interval = stats.binomtest(correct, count).proportion_ci(0.95, method="wilson")
     return Estimate(correct / count, float(interval.low), float(interval.high))
 
 
@@ -40,7 +40,6 @@ def bootstrap_interval(
     values: Float[np.ndarray, "images quantities"],
     statistic: Callable[[Float[np.ndarray, "samples quantities"]], Float[np.ndarray, "samples"]],
     *,
-    confidence: float = 0.95,
     seed: int = 0,
 ) -> Estimate:
     """Function of means over images, with its percentile bootstrap interval.
@@ -54,7 +53,7 @@ def bootstrap_interval(
     generator = np.random.default_rng(derive_seed(seed, "bootstrap"))
     weights = generator.multinomial(count, np.full(count, 1 / count), size=BOOTSTRAP_SAMPLES)
     sampled = statistic(weights @ values / count)
-    low, high = np.quantile(sampled, [(1 - confidence) / 2, (1 + confidence) / 2])
+    low, high = np.quantile(sampled, [0.025, 0.975])
     return Estimate(float(statistic(values.mean(axis=0, keepdims=True))[0]), float(low), float(high))
 
 

@@ -18,6 +18,8 @@ QUADRATURE_NODES = 200
 Z_975 = float(special.ndtri(0.975))
 #: Number of degrees of freedom from which Student's distribution is replaced by the normal one.
 MAX_DEGREES_OF_FREEDOM = 1e5
+#: Probability that a test finds the minimum detectable difference.
+POWER = 0.8
 #: Largest numbers of seeds and of test images that ``numbers_needed`` returns.
 MAX_SEEDS, MAX_IMAGES = 100, 1_000_000
 
@@ -126,11 +128,11 @@ class MeanDistribution:
         """Two-sided p-value of a mean of zero."""
         return self.tail_probability(abs(self.mean))
 
-    def minimum_detectable(self, level: float = 0.05, power: float = 0.8) -> float:
-        """Smallest true mean that a two-sided test finds with this power, if the estimated variances are true.
+    def minimum_detectable(self, level: float = 0.05) -> float:
+        """Smallest true mean that a two-sided test finds with a power of 80 %, if the estimated variances are true.
 
         Let s be the standard error and h half the interval at ``level``. The result is the d with
-        ``P[|T| > h / s] = power``. T has the noncentral t distribution around d / s with Satterthwaite's degrees of
+        ``P[|T| > h / s] = 0.8``. T has the noncentral t distribution around d / s with Satterthwaite's degrees of
         freedom.
 
         Reference: Cohen, "Statistical power analysis for the behavioral sciences", 1988, section 2.5.
@@ -143,7 +145,7 @@ class MeanDistribution:
         threshold = half_width / np.sqrt(variance * inverse)
 
         def missing_power(d: float) -> float:
-            return power - float(weight @ (special.ndtr(d - threshold) + special.ndtr(-d - threshold)))
+            return POWER - float(weight @ (special.ndtr(d - threshold) + special.ndtr(-d - threshold)))
 
         return error * optimize.root_scalar(missing_power, bracket=(0.0, 4 * half_width / error + 10)).root
 

@@ -26,7 +26,8 @@ def experiment_figures(analysis: Analysis) -> dict[str, Figure]:
         figures["more_training"] = accuracy_curves(analysis, analysis.budgets)
     if analysis.recommendation.rival is not None and len(analysis.sizes) > 1:
         figures["differences"] = difference_curves(analysis)
-    compared = frozenset[str]().union(*(pair.names for pair in analysis.comparisons if _best(analysis) in pair.names))
+    best = analysis.recommendation.best
+    compared = frozenset[str]().union(*(pair.names for pair in analysis.comparisons if best in pair.names))
     if len(compared) == len(analysis.models) > 2:
         figures["behind_the_best"] = gaps_to_best(analysis)
     return figures
@@ -149,7 +150,7 @@ def difference_curves(analysis: Analysis) -> Figure:
 
 def gaps_to_best(analysis: Analysis) -> Figure:
     """Points by which each model is worse than the best one: one row for each model, one panel for each size."""
-    best, names = _best(analysis), analysis.display_names
+    best, names = analysis.recommendation.best, analysis.display_names
     others = [model.key for model in analysis.models if analysis.pair_comparisons(best, model.key)]
     gaps = {key: analysis.pair_comparisons(best, key) for key in others}
     order = sorted(gaps, key=lambda key: _signed_difference(gaps[key][-1], best).value)
@@ -170,12 +171,6 @@ def gaps_to_best(analysis: Analysis) -> Figure:
     axes[0].set_ylim(len(order) - 0.5, -0.5)
     figure.supxlabel(f"points below the {names[best]}", fontsize=10)
     return figure
-
-
-def _best(analysis: Analysis) -> str:
-    """The most accurate model at the largest training-set size."""
-    points = [p for model in analysis.models for p in analysis.curve(model.key) if p.train_size == analysis.sizes[-1]]
-    return max(points, key=lambda point: point.accuracy.value).model
 
 
 def _set_log_axis(axis: Axes, values: Sequence[int]) -> None:

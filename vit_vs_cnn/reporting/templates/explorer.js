@@ -133,7 +133,7 @@
     constructor(index) {
       this.index = index;
       this.views = [];
-      this.layer = 0;
+      this.layer = null; // the last one, until the reader chooses another
       this.head = "mean";
       this.fusion = "mean";
       this.values = null;
@@ -201,7 +201,7 @@
         ...this.about.maps.map((map) => [map.method, map.specific ? map.method : `${map.method} (class-agnostic)`]),
       ];
       this.methods.replaceChildren(...this.views.map(([value, textContent]) => make("option", { value, textContent })));
-      if (attends) this.layer = clamp(this.layer || attends.heads.length - 1, 0, attends.heads.length - 1);
+      if (attends) this.layer = clamp(this.layer ?? attends.heads.length - 1, 0, attends.heads.length - 1);
       this.show(this.views.some(([view]) => view === this.view) ? this.view : this.views[0][0]);
     }
     show(view) {
@@ -361,7 +361,7 @@
       const says = this.about.says[state.image];
       const mark = says.right === null ? "" : says.right ? " ✓ right" : " ✗ wrong";
       const map = this.map();
-      this.says.replaceChildren("Says ", make("b", { textContent: says.class }), ` ${percent(says.share)}`,
+      this.says.replaceChildren("Predicted: ", make("b", { textContent: says.class }), ` ${percent(says.share)}`,
         make("span", { className: says.right ? "right" : "wrong-text", textContent: mark }));
       const place = state.target ?? (map || state.reads ? (map ? state.place : null) : null);
       const lines = [];
@@ -371,10 +371,10 @@
         lines.push(`At ${said(cellOf(place, this.grid()))}: ${number(values[row * grid[1] + col])}.`);
       } else {
         const from = state.reads ? "What the classifier reads" : `Patch ${said(cellOf(state.place, grid))}`;
-        const verb = this.view === "rollout" ? "holds" : "attends to";
+        const verb = this.view === "rollout" ? "consists of" : "attends to";
         const order = [...values.keys()].sort((a, b) => values[b] - values[a]).slice(0, 4);
         const spots = order.map((i) => `${said([Math.floor(i / grid[1]), i % grid[1]])} ${number(values[i])}`);
-        lines.push(`${from} ${verb} ${spots.join(", ")}; all alike would be ${number(1 / (extra.length + values.length))}.`);
+        lines.push(`${from} ${verb} ${spots.join(", ")}; uniform weights would be ${number(1 / (extra.length + values.length))}.`);
         if (extra.length) {
           lines.push(`To the ${extra.length > 1 ? `${extra.length} tokens` : "token"} before the patches: ` +
             `${[...extra].map(number).join(", ")}.`);
@@ -463,7 +463,7 @@
     const there = matching();
     strip.forEach((button, index) => { button.hidden = !there.includes(index); });
     $("shown").textContent = there.length ? `${there.length} of ${data.images.length} images`
-      : "No image is like that; the one below is as before.";
+      : "No image matches. The one below was chosen before.";
     if (there.length && !there.includes(state.image)) chooseImage(there[0]);
   };
   const toggle = (name) => {
