@@ -67,7 +67,9 @@ def _train_on(root: Path, tmp_path: Path, *more: str) -> list[str]:
         ),
         (["train", "--contenders.vit.model.patch_size", "four"], "contenders.vit.model.patch_size: expected"),
         (["train", "--contenders.vit.optimizer.name", "adamww"], "optimizer name 'adamww'"),
-        (["train", "--protocol.train_sizes", "[999999]"], "999999 must be from 1 to"),
+        (["train", "--protocol.train_sizes", "[999999]"], "999999 is not in 1 to"),
+        (["train", "--protocol.budget.epochs", "1e308"], "epochs are more than 1,000,000,000 steps"),
+        (["compare", "a.ckpt", "--seed", "-1"], "seed: -1 must be a whole number, at least 0"),
         (["train", "--trainer.accumulate_grad_batches", "5"], "must be a multiple of trainer.accumulate_grad_batches"),
         (
             ["train", "--trainer.limit_val_batches", "0.5", "--data.validation_fraction", "0.2"],
@@ -143,6 +145,10 @@ def test_a_damaged_experiment(refused, tmp_path, command, file, content, says):
         assert main(["status", str(tmp_path)]) == 0
     else:
         assert says in refused(command, tmp_path)
+
+
+def test_an_output_among_the_images(refused, photos):
+    assert f"output {photos}/runs/folder: it is inside the folder of images" in refused(*_train_on(photos, photos))
 
 
 def test_an_image_that_cannot_be_read(refused, photos, tmp_path):

@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any, Literal
 
 from vit_vs_cnn.bounds import Bounds, check_numbers
@@ -141,7 +142,7 @@ def _check_early(experiment: Experiment) -> None:
     """Check images and model names before slow imports and the search for weights.
 
     Raises:
-        InputError: a missing folder or table, unusable classes, an unknown model.
+        InputError: a missing folder or table, unusable classes, an output among the images, an unknown model.
     """
     from vit_vs_cnn.data.listing import check_folder
     from vit_vs_cnn.models.presets import check_model_name
@@ -152,20 +153,27 @@ def _check_early(experiment: Experiment) -> None:
                 check_model_name(str(contender.model["name"]))
             except ValueError as error:
                 raise InputError(f"contenders.{name}.model: {error}") from error
-    _check_root(experiment.data)
+    _refuse_output_inside(_check_root(experiment.data), experiment.folder)
     if experiment.data.kind == "folder":
         check_folder(Path(experiment.data.root), experiment.data.folder)
 
 
-def _check_root(data: Data) -> None:
-    """Raise InputError if the folder or table of images does not exist."""
+def _check_root(data: Data) -> list[Path]:
+    """Return the folders of class folders. Raise InputError if the folder or table of images does not exist."""
     from vit_vs_cnn.data.listing import split_folders
 
     if data.kind == "folder":
         with warnings.catch_warnings(action="ignore"):  # reading the images repeats them
-            split_folders(Path(data.root))
-    elif data.kind == "table" and not Path(data.root).exists():
+            return [*split_folders(Path(data.root)).values()]
+    if data.kind == "table" and not Path(data.root).exists():
         raise InputError(f"data.root {data.root}: no such file")
+    return []
+
+
+def _refuse_output_inside(folders: Sequence[Path], output: Path) -> None:
+    """Raise InputError if an output is inside a folder of images, where it would become a class or images of one."""
+    if any(output.resolve().is_relative_to(folder.resolve()) for folder in folders):
+        raise InputError(f"output {output}: it is inside the folder of images, where nothing is written; name another")
 
 
 def _drop_missing_weights(experiment: Experiment, console: "Console") -> tuple[Experiment, dict[str, str]]:
@@ -213,9 +221,7 @@ def audit(
     """
     experiment = _with_images(load_experiment("decide" if config is None else config, overrides), data)
     images, folder = experiment.data, Path(output)
-    _check_root(images)
-    if images.source == "folder" and folder.resolve().is_relative_to(Path(images.root).resolve()):
-        raise InputError(f"output {folder}: it is inside the folder of images, where nothing is written; name another")
+    _refuse_output_inside([Path(images.root)] if _check_root(images) else [], folder)
     folder.mkdir(parents=True, exist_ok=True)
     return _write_audit(images, folder, quiet, experiment.trusted)
 
@@ -338,6 +344,7 @@ def compare(
 
         chosen = choose_parts(parts, skip)
         _check_positive(count=count)
+        _check_seed(seed)
         report_progress("opening")
         entries, notes = load_entries(
             _paths(paths, "compare"),
@@ -400,6 +407,7 @@ def inspect(
         from vit_vs_cnn.reporting.inspection_page import write_inspection_page
 
         _check_positive(count=count, score_images=score_images)
+        _check_seed(seed)
         folders = [_existing_path(path) for path in _paths(paths, "inspect")]
         words = _paths([str(image) if isinstance(image, int) else image for image in _as_tuple(images)], "images")
         options: dict[str, Any] = {"seed": seed, "root": None if root is None else _existing_path(root)}
@@ -445,7 +453,7 @@ def predict(
         output: a .csv or .jsonl file. Default: no file.
         top: number of classes in each row.
         contender: model of an experiment. Default: the most accurate one.
-        classes_from: network with the classes and the image size to use for a timm model.
+        classes_from: path of a network with the classes and the image size to use for a timm model.
         device: auto, cpu, cuda, cuda:1, ...
         quiet: hide progress.
         trust: import user-defined classes that the files name. This runs their code: use it for your own files only.
@@ -465,8 +473,9 @@ def predict(
         if output is not None:
             check_suffix(Path(output))
         report_progress("opening")
-        classes = None if classes_from is None else load(classes_from, trust=trust)
-        network = load(checkpoint, contender or _most_accurate(checkpoint, quiet), trust, classes_from=classes)
+        network = load(checkpoint, contender or _most_accurate(checkpoint, quiet), trust, classes_from=classes_from)
+        if network.warnings:
+            raise InputError(f"{network.warnings[0]}; {checkpoint}=FILE names them")
         network.network.to(usable_device(device))
         report_progress("predicting: the first images")
         files = find_input_files(places)
@@ -485,24 +494,24 @@ def predict(
 
 
 def _most_accurate(place: Place, quiet: bool) -> str | None:
-    """Print and return the most accurate model of an experiment at its largest size; None for other paths."""
+    """Print and return the most accurate model of an experiment (``select_results``); None for other paths."""
     folder = Path(place)
     if not (folder / "grid.json").exists():
         return None
-    from vit_vs_cnn.regimes.analysis import read_analysis
+    from vit_vs_cnn.runs.experiment_folder import read_finished_results, select_results
 
-    analysis, *_ = read_analysis(folder)
-    if len(analysis.models) == 1:
-        return None
-    points = {model: analysis.curve(model.key)[-1] for model in analysis.models}
-    best = max(points, key=lambda model: (points[model].train_size, points[model].accuracy.value))
-    open_console(quiet=quiet).print(
-        f"Model: {best.key}, {best.title}, the most accurate one of {folder} with "
-        f"{100 * points[best].accuracy.value:.1f} %; --contender names another "
-        f"({', '.join(model.key for model in points if model is not best)})",
-        soft_wrap=True,
-    )
-    return best.key
+    accuracies: dict[str, list[float]] = {}
+    for result in select_results(read_finished_results(folder)).values():
+        accuracies.setdefault(result.contender, []).append(result.accuracy)
+    means = {name: fmean(values) for name, values in accuracies.items()}
+    best = max(means, key=means.__getitem__)
+    if others := ", ".join(name for name in means if name != best):
+        open_console(quiet=quiet).print(
+            f"Model: {best}, the most accurate one of {folder} with {100 * means[best]:.1f} %; --contender names "
+            f"another ({others})",
+            soft_wrap=True,
+        )
+    return best
 
 
 @preserve_process_state()
@@ -661,8 +670,7 @@ def export(
         from vit_vs_cnn.conversion.export import export as write
 
         report_progress("opening")
-        network = load(path, contender, trust)
-        formats = list(_as_tuple(format))
+        network, formats = load(path, contender, trust), list(_as_tuple(format))
         report_progress("writing, and checking what was written")
         return write(network, formats, network.folder / "export" if output is None else Path(output))
 
@@ -706,7 +714,7 @@ def load(
     contender: str | None = None,
     trust: bool = False,
     *,
-    classes_from: "TrainedNetwork | LabelledImages | None" = None,
+    classes_from: "Place | TrainedNetwork | LabelledImages | None" = None,
 ) -> "LoadedNetwork":
     """Load a trained network: ``load(path).predict(images)``. No code in the file is executed.
 
@@ -715,7 +723,7 @@ def load(
             ``timm/NAME=FILE``.
         contender: model of an experiment. Its run with the largest training size and the first seed is loaded.
         trust: import a user-defined model class that the file names.
-        classes_from: network or images with the classes and the image shape to use for a timm model.
+        classes_from: network, its path, or images, with the classes and the image shape to use for a timm model.
 
     Raises:
         InputError: a path that cannot be opened, an unknown model, or an experiment with several models and no choice.
@@ -725,6 +733,8 @@ def load(
 
     if not isinstance(path, str | os.PathLike):
         raise InputError(f"load: expected the path of a checkpoint or a folder, got {path!r}")
+    if isinstance(classes_from, str | Path):
+        classes_from = open_network(classes_from, contender=contender, trust=trust)
     network = open_network(path, contender=contender, classes_from=classes_from, trust=trust)
     return LoadedNetwork(**field_values(network))
 
@@ -814,6 +824,10 @@ def _existing_path(path: Place) -> Path:
 def _check_positive(**counts: int | None) -> None:
     least = Bounds(at_least=1, is_whole=True)
     check_numbers(counts, "{name}: {value} must be {bounds}", **dict.fromkeys(counts, least))
+
+
+def _check_seed(seed: int) -> None:
+    check_numbers({"seed": seed}, "{name}: {value} must be {bounds}", seed=Bounds(at_least=0, is_whole=True))
 
 
 @contextmanager

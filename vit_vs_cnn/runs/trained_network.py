@@ -26,7 +26,7 @@ from vit_vs_cnn.models.input_wrappers import unwrap
 from vit_vs_cnn.models.presets import TIMM_PREFIX
 from vit_vs_cnn.runs.evaluation import MIN_VALIDATION_IMAGES, predict
 from vit_vs_cnn.runs.experiment_data import ExperimentData
-from vit_vs_cnn.runs.experiment_folder import read_finished_results, read_run_names
+from vit_vs_cnn.runs.experiment_folder import read_finished_results, select_results
 from vit_vs_cnn.runs.held_out import MAX_FALSE_ALARM_RATE, HeldOut, read_held_out
 from vit_vs_cnn.runs.networks import (
     CHECKPOINT_KEY_TRAINING_HASHES,
@@ -424,7 +424,7 @@ def _open_run(path: Path, trust: bool | str) -> TrainedNetwork:
 
 
 def _choose_run(experiment: Path, contender: str | None) -> Path:
-    """Folder of a contender's finished run with the largest training size, the longest budget and the first seed."""
+    """Folder of a contender's finished run with the longest budget, the largest training size and the first seed."""
     results = read_finished_results(experiment)
     names = list(dict.fromkeys(result.contender for result in results.values()))
     if contender is None and len(names) > 1:
@@ -434,5 +434,4 @@ def _choose_run(experiment: Path, contender: str | None) -> Path:
     runs = {folder: result for folder, result in results.items() if result.contender == name}
     if not runs:
         raise InputError(f"{experiment} has no finished run of contender {name!r}; there are {', '.join(names)}")
-    budgets = {name: budget.amounts[0] if budget else 0 for name, budget in read_run_names(experiment).items()}
-    return min(runs, key=lambda folder: (-runs[folder].train_size, -budgets[folder.name], runs[folder].seed))
+    return min(select_results(runs), key=lambda folder: runs[folder].seed)
