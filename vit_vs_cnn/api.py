@@ -13,18 +13,12 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any, Literal
 
 from vit_vs_cnn.bounds import Bounds, check_numbers
-from vit_vs_cnn.config.experiment import (
-    Data,
-    Experiment,
-    experiment_from_dict,
-    find_config,
-    read_config,
-)
+from vit_vs_cnn.config.experiment import Data, Experiment, experiment_from_dict, find_config, read_config
 from vit_vs_cnn.config.reading import merge, override
 from vit_vs_cnn.console import open_console
 from vit_vs_cnn.errors import InputError, RunsFailed
 from vit_vs_cnn.process import preserve_process_state
-from vit_vs_cnn.strict_yaml import field_values, to_plain
+from vit_vs_cnn.strict_yaml import to_plain
 from vit_vs_cnn.workers import start_early
 
 if TYPE_CHECKING:
@@ -736,7 +730,7 @@ def load(
     if isinstance(classes_from, str | Path):
         classes_from = open_network(classes_from, contender=contender, trust=trust)
     network = open_network(path, contender=contender, classes_from=classes_from, trust=trust)
-    return LoadedNetwork(**field_values(network))
+    return LoadedNetwork(**vars(network))
 
 
 def load_experiment(

@@ -20,13 +20,7 @@ from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.files import atomic_write
 from vit_vs_cnn.models.features import logits_and_features
 from vit_vs_cnn.models.recording import evaluation_mode
-from vit_vs_cnn.runs.record import (
-    LABEL_ARRAYS,
-    UNREADABLE_FILE_ERRORS,
-    open_arrays,
-    read_predictions,
-    refuse_broken,
-)
+from vit_vs_cnn.runs.record import LABEL_ARRAYS, UNREADABLE_FILE_ERRORS, open_arrays, read_predictions, refuse_broken
 from vit_vs_cnn.runs.run import Run
 from vit_vs_cnn.runs.test_set_log import TestSetLog
 

@@ -12,14 +12,7 @@ import yaml
 from filelock import FileLock, Timeout
 
 from vit_vs_cnn.config.experiment import Budget, Experiment
-from vit_vs_cnn.errors import (
-    DamagedFile,
-    InputError,
-    Interrupted,
-    ProcessLost,
-    RunsFailed,
-    TrainingDiverged,
-)
+from vit_vs_cnn.errors import DamagedFile, InputError, Interrupted, ProcessLost, RunsFailed, TrainingDiverged
 from vit_vs_cnn.files import read_mapping, write_text
 from vit_vs_cnn.runs.record import is_record, read_recorded_runs
 from vit_vs_cnn.runs.result import RunResult, read_result

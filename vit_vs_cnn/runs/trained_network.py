@@ -267,11 +267,7 @@ class TrainedNetwork:
         return self.predict_inputs(parse_input_images(images, channels=self.image_shape[0]), top=top)
 
     def predict_inputs(
-        self,
-        images: Iterable[InputImage],
-        *,
-        top: int = 1,
-        report_progress: Callable[[str], None] = lambda text: None,
+        self, images: Iterable[InputImage], *, top: int = 1, report_progress: Callable[[str], None] = lambda text: None
     ) -> ImagePredictions:
         """``predict`` for images that are decoded in batches, of which one is in memory.
 
