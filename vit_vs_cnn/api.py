@@ -321,7 +321,7 @@ def compare(
         train_size: training size whose runs of an experiment are compared. Default: the largest finished by all models.
         open_test_set: also test networks that were scored on validation images only.
         output: folder for JSON, tables, figures and a page. Default: nothing is written.
-        root: folder of the images, if they have moved since training.
+        root: folder or table of the images, if they have moved since training.
         seed: seed of the sampled images and of corruptions.
         device: auto, cpu, cuda, cuda:1, ...
         quiet: hide progress.
@@ -388,7 +388,7 @@ def inspect(
         score: also score the methods by deletion and insertion on other test images.
         score_images: number of these images.
         output: folder of the page. Default: inspection/ in the first run, or next to its checkpoint.
-        root: folder of the images, if they have moved since training.
+        root: folder or table of the images, if they have moved since training.
         seed: seed of the sampled images.
         quiet: hide progress.
         trust: import user-defined classes that the files name. This runs their code: use it for your own files only.
@@ -529,7 +529,7 @@ def locality(
         count: maximum number of training images for fitting convolutions.
         held_out: maximum number of other images for evaluating the fits.
         output: folder of the page. Default: locality/ in the run, or in the report of the experiment.
-        root: folder of the images, if they have moved since training.
+        root: folder or table of the images, if they have moved since training.
         quiet: hide progress.
         trust: import user-defined classes that the files name. This runs their code: use it for your own files only.
 
@@ -607,7 +607,7 @@ def to_attention(
         contender: model of an experiment.
         count: number of test images for the comparison. Default: all.
         output: checkpoint to write. Default: attention.ckpt next to the original.
-        root: folder of the images, if they have moved since training.
+        root: folder or table of the images, if they have moved since training.
         quiet: hide progress.
         trust: import user-defined classes that the files name. This runs their code: use it for your own files only.
 

@@ -311,7 +311,7 @@ class TrainedNetwork:
         """Images of the experiment of its run. Nothing is downloaded.
 
         Arguments:
-            root: folder of the images, if they have moved since training.
+            root: folder or table of the images, if they have moved since training.
 
         Raises:
             InputError: missing images, or others than in training.
@@ -330,7 +330,8 @@ class TrainedNetwork:
             fingerprint = pool.fingerprint
         except InputError as error:
             problem = error.problem if isinstance(error, MissingImages) else error
-            raise InputError(f"{self.path}: its images: {problem}; --root DIR names their folder") from error
+            hint = "--root FILE names their table" if data.kind == "table" else "--root DIR names their folder"
+            raise InputError(f"{self.path}: its images: {problem}; {hint}") from error
         if fingerprint != run.fingerprint:
             raise InputError(f"{data.description}: these are not the images that {self.path} was trained and tested on")
         return pool

@@ -18,7 +18,7 @@ from vit_vs_cnn.data.batches import channel_statistics
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.devices import usable_device
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.files import atomic_write
+from vit_vs_cnn.files import atomic_write, remove_partials
 from vit_vs_cnn.models.cost import count_parameters
 from vit_vs_cnn.models.features import find_classifier, logits_and_features
 from vit_vs_cnn.models.recording import evaluation_mode
@@ -121,6 +121,7 @@ class FeatureCache:
         wanted = images.hashes().tolist()
         self.folder.mkdir(parents=True, exist_ok=True)
         with FileLock(self.folder / ".lock"):
+            remove_partials(self.folder)
             features = self._load()
             missing = list({value: place for place, value in enumerate(wanted) if value not in features}.items())
             for start in range(0, len(missing), IMAGES_PER_FILE):
