@@ -47,6 +47,8 @@ def test_a_model_of_timm_takes_its_classes_and_images_from_another_network(train
     assert open_network("timm/resnet10t", classes_from=like.pool().test(like.cell.seed)).image_shape == (3, 32, 32)
     with pytest.raises(InputError, match="timm/resnet10t: its classes and image size are not known"):
         open_network("timm/resnet10t")
+    with pytest.raises(InputError, match="has its own classes and image size"):
+        open_network(like.path, classes_from=like)
 
 
 @pytest.mark.parametrize(("source", "hint"), [("folder", "--root DIR names their folder"), ("table", "--root FILE")])

@@ -362,6 +362,8 @@ def open_network(
     word, path = os.fspath(place), Path(place)
     if word.startswith(TIMM_PREFIX):
         return _open_timm(word, classes_from)
+    if classes_from is not None:
+        raise InputError(f"{place} has its own classes and image size; --classes-from is for models of timm only")
     network = _open_run(_choose_run(path, contender) if (path / "grid.json").exists() else path, trust)
     if contender not in (None, network.cell.contender):
         raise InputError(f"{place} is of contender {network.cell.contender!r}, not of {contender!r}")
