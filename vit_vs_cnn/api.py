@@ -403,6 +403,8 @@ def inspect(
         _check_positive(count=count, score_images=score_images)
         _check_seed(seed)
         folders = [_existing_path(path) for path in _paths(paths, "inspect")]
+        if not folders:
+            raise InputError("inspect: no network is given; give checkpoints or folders of runs")
         words = _paths([str(image) if isinstance(image, int) else image for image in _as_tuple(images)], "images")
         options: dict[str, Any] = {"seed": seed, "root": None if root is None else _existing_path(root)}
         if output is not None:
