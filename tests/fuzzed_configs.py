@@ -27,13 +27,7 @@ BASE: dict[str, Any] = {
             "mixup": 0.1,
         },
     },
-    "protocol": {
-        "train_sizes": [60],
-        "seeds": [0],
-        "budget": {"steps": 1},
-        "batch_size": 8,
-        "scored_on": "test",
-    },
+    "protocol": {"train_sizes": [60], "seeds": [0], "budget": {"steps": 1}, "batch_size": 8, "scored_on": "test"},
     "contenders": {
         "vit": {
             "model": {
@@ -59,12 +53,7 @@ BASE: dict[str, Any] = {
     "trainer": {"accelerator": "cpu", "devices": 1, "precision": "32-true", "accumulate_grad_batches": 1},
     "execution": {"compile": False, "channels_last": False, "checkpoint_interval": 1, "passive_callbacks": []},
     "executor": {"name": "local", "retries": 1, "resources": {"CPU": 1.0}},
-    "tuning": {
-        "space": {"optimizer.lr": [0.01]},
-        "trials": None,
-        "splits": 1,
-        "seed": 0,
-    },
+    "tuning": {"space": {"optimizer.lr": [0.01]}, "trials": None, "splits": 1, "seed": 0},
     "minutes": None,
 }
 #: Values for any place.
@@ -129,12 +118,7 @@ MORE: dict[str, tuple[Any, ...]] = {
     "trainer.num_nodes": (2, 0, 10**9),
     "trainer.gradient_clip_val": (-1, "x", 10**20),
     "contenders.vit.recipe": ("none", "default", "x", 3, {"name": "x"}, {"source": "x"}),
-    "tuning.space": (
-        {"optimizer.lr": [1]},
-        {"optimizer.lr": {"low": 0, "high": 1, "log": True}},
-        [1],
-        {"x": [1]},
-    ),
+    "tuning.space": ({"optimizer.lr": [1]}, {"optimizer.lr": {"low": 0, "high": 1, "log": True}}, [1], {"x": [1]}),
     "contenders.vit.augmentation": ({"policy": "x"}, {"crop_padding": -1}, 3, {}),
     "contenders.vit.model.position": ("rotary", "x", 3, None),
     "contenders.vit.model.window_size": ([3, None], [1, 2, 3], 0, 4, "3"),

@@ -73,6 +73,7 @@ CALLS = {
     "vc.status(5)": "expected the path of a file or folder, got 5",
     "vc.compare(5)": "compare: expected paths, got int",
     "vc.load(5)": "load: expected the path of a checkpoint or a folder, got 5",
+    "vc.inspect()": "inspect: no network is given; give checkpoints or folders of runs",
     "vc.Classifier(None, num_classes=2, optimizer=print)": "optimizer: expected Optimizer of vit_vs_cnn",
     "vc.Classifier(None, num_classes=2, schedule=[5])": "schedule: expected Schedule of vit_vs_cnn",
 }

@@ -67,7 +67,9 @@ def _train_on(root: Path, tmp_path: Path, *more: str) -> list[str]:
         ),
         (["train", "--contenders.vit.model.patch_size", "four"], "contenders.vit.model.patch_size: expected"),
         (["train", "--contenders.vit.optimizer.name", "adamww"], "optimizer name 'adamww'"),
-        (["train", "--protocol.train_sizes", "[999999]"], "999999 must be from 1 to"),
+        (["train", "--protocol.train_sizes", "[999999]"], "999999 is not in 1 to"),
+        (["train", "--protocol.budget.epochs", "1e308"], "epochs are more than 1,000,000,000 steps"),
+        (["compare", "a.ckpt", "--seed", "-1"], "seed: -1 must be a whole number, at least 0"),
         (["train", "--trainer.accumulate_grad_batches", "5"], "must be a multiple of trainer.accumulate_grad_batches"),
         (
             ["train", "--trainer.limit_val_batches", "0.5", "--data.validation_fraction", "0.2"],
@@ -94,26 +96,17 @@ def _train_on(root: Path, tmp_path: Path, *more: str) -> list[str]:
         ),
         (["audit"], "data.root images: no such folder; --data.root PATH names yours, a folder of images"),
         (["audit", "--root", "photos"], "there is no option --root; did you mean --data.root?"),
-        (
-            ["train", "--data", "photos"],
-            "expected a mapping, got 'photos'; did you mean --data.root photos?",
-        ),
+        (["train", "--data", "photos"], "expected a mapping, got 'photos'; did you mean --data.root photos?"),
         (["audit", "--data", "cifar10"], "got 'cifar10'; did you mean --data.source cifar10?"),
         (["train", "--protocol", "3 seeds"], "protocol: expected a mapping, got '3 seeds'"),
         (["audit", "--data.root", __file__], "it is a file; a table of images and labels is --data.source table"),
-        (
-            ["train", "--protocol.seeds", "0", "1"],
-            "argument '1': expected --setting value",
-        ),
+        (["train", "--protocol.seeds", "0", "1"], "argument '1': expected --setting value"),
         (["train", "--protocol.seeds", "0,1"], "protocol.seeds: expected a list, each a whole number, such as '[0,1]'"),
         (["models", "zzz"], "models: none has a name like 'zzz'"),
         (["models", "vit_nano", "vit_tiny"], "one path too many: 'vit_tiny'"),
         (["compare", "a.ckpt", "--quik"], "there is no option --quik; did you mean --quick?"),
         (["inspect", "a.ckpt", "--count", "many"], "--count: expected a whole number, got many"),
-        (
-            ["to-attention", "a.ckpt", "--form", "round"],
-            "--form: invalid choice: 'round'",
-        ),
+        (["to-attention", "a.ckpt", "--form", "round"], "--form: invalid choice: 'round'"),
         (["train", "--data.flip", "true"], "data.flip: there is no such setting; did you mean augmentation.flip?"),
     ],
 )
@@ -143,6 +136,10 @@ def test_a_damaged_experiment(refused, tmp_path, command, file, content, says):
         assert main(["status", str(tmp_path)]) == 0
     else:
         assert says in refused(command, tmp_path)
+
+
+def test_an_output_among_the_images(refused, photos):
+    assert f"output {photos}/runs/folder: it is inside the folder of images" in refused(*_train_on(photos, photos))
 
 
 def test_an_image_that_cannot_be_read(refused, photos, tmp_path):

@@ -66,6 +66,8 @@ def test_print_config_gives_a_config_that_runs_the_same(tmp_path, capsys):
     (tmp_path / "again.yaml").write_text(printed)
     assert main(["train", "--print-config", "--config", str(tmp_path / "again.yaml")]) == 0
     assert capsys.readouterr().out == printed
+    assert main(["train", "--print-config", "--protocol.seeds", "[7]", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == yaml.safe_load(printed)
 
 
 @pytest.mark.parametrize("command", COMMANDS)

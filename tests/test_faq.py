@@ -35,7 +35,7 @@ SAID = {
     "got three": ["train", "--protocol.seeds", "three"],
     "config cifar": ["train", "--config", "cifar"],
     "trian": ["trian"],
-    "must be from 1 to 60": ["train", *TINY, "--protocol.train_sizes", "[500]"],
+    "is not in 1 to 60": ["train", *TINY, "--protocol.train_sizes", "[500]"],
     "by_size": ["train", "--contenders.vit.by_size", "{500: {label_smoothing: 0.1}}", *TINY],
     "exactly one of": ["train", "--protocol.budget", "{steps: 5, epochs: 5}"],
     "protocol.pairs": ["train", "--protocol.pairs", "[[vit, cnn]]"],

@@ -37,13 +37,7 @@ STANDARD = {
     "dataclasses",
 }
 ONLY_IN = {
-    "lightning": {
-        "data/batches.py",
-        "training/",
-        "config/",
-        "workers/",
-        "experiments/",
-    },
+    "lightning": {"data/batches.py", "training/", "config/", "workers/", "experiments/"},
     "timm": {
         "models/registry.py",
         "models/features.py",

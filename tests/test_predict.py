@@ -16,6 +16,7 @@ import vit_vs_cnn as vc
 from tests.results import changed
 from vit_vs_cnn.cli import main
 from vit_vs_cnn.data.decoding import decode_batches, decode_image, find_input_files
+from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.models.features import find_classifier
 from vit_vs_cnn.regimes.analysis import read_analysis
 from vit_vs_cnn.runs import held_out
@@ -208,6 +209,15 @@ def test_most_accurate_model_of_an_experiment_predicts_unless_one_is_named(train
     assert json.loads(printed.out)["pictures"] == [*expected.rows()]
     assert main(["predict", str(trained_once), str(photos / "a.png"), "--contender", other]) == 0
     assert "Model: " not in capsys.readouterr().err
+
+
+def test_a_model_of_timm_predicts_the_classes_of_an_experiment_with_weights_only(trained_once, photos, tmp_path):
+    weights = tmp_path / "mine.pth"
+    classes = {"classes_from": trained_once, "contender": "vit", "quiet": True}
+    torch.save(vc.load("timm/resnet10t", "vit", classes_from=trained_once).network.state_dict(), weights)
+    assert len(vc.api.predict(f"timm/resnet10t={weights}", photos / "a.png", **classes)) == 1
+    with pytest.raises(InputError, match="no weights were named, so it is untrained; timm/resnet10t=FILE names them"):
+        vc.api.predict("timm/resnet10t", photos / "a.png", **classes)
 
 
 @pytest.mark.parametrize(

@@ -171,11 +171,7 @@ def test_a_cell_trains_with_classes_of_its_folder_only_if_trusted(trained, marke
 
 @pytest.mark.parametrize(
     ("place", "kind"),
-    [
-        ("contenders.vit.loss", "import"),
-        ("contenders.vit.optimizer.name", "name"),
-        ("execution.metrics.f1", "import"),
-    ],
+    [("contenders.vit.loss", "import"), ("contenders.vit.optimizer.name", "name"), ("execution.metrics.f1", "import")],
 )
 def test_a_network_is_opened_without_the_classes_that_trained_it(trained, marked, tmp_path, place, kind):
     pytest.importorskip("safetensors")
@@ -295,10 +291,7 @@ def _altered(contents: dict[str, Any], how: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-@pytest.mark.parametrize(
-    "how",
-    ["a weight of another kind", "an unknown contender", "weights of NaN"],
-)
+@pytest.mark.parametrize("how", ["a weight of another kind", "an unknown contender", "weights of NaN"])
 def test_every_command_tells_what_is_wrong_with_an_altered_checkpoint(trained, tmp_path, capsys, command, how):
     contents = _altered(read_checkpoint(trained / "checkpoints" / "last.ckpt"), how)
     (tmp_path / "run").mkdir()

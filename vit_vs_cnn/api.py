@@ -9,21 +9,16 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any, Literal
 
 from vit_vs_cnn.bounds import Bounds, check_numbers
-from vit_vs_cnn.config.experiment import (
-    Data,
-    Experiment,
-    experiment_from_dict,
-    find_config,
-    read_config,
-)
+from vit_vs_cnn.config.experiment import Data, Experiment, experiment_from_dict, find_config, read_config
 from vit_vs_cnn.config.reading import merge, override
 from vit_vs_cnn.console import open_console
 from vit_vs_cnn.errors import InputError, RunsFailed
 from vit_vs_cnn.process import preserve_process_state
-from vit_vs_cnn.strict_yaml import field_values, to_plain
+from vit_vs_cnn.strict_yaml import to_plain
 from vit_vs_cnn.workers import start_early
 
 if TYPE_CHECKING:
@@ -141,7 +136,7 @@ def _check_early(experiment: Experiment) -> None:
     """Check images and model names before slow imports and the search for weights.
 
     Raises:
-        InputError: a missing folder or table, unusable classes, an unknown model.
+        InputError: a missing folder or table, unusable classes, an output among the images, an unknown model.
     """
     from vit_vs_cnn.data.listing import check_folder
     from vit_vs_cnn.models.presets import check_model_name
@@ -152,20 +147,27 @@ def _check_early(experiment: Experiment) -> None:
                 check_model_name(str(contender.model["name"]))
             except ValueError as error:
                 raise InputError(f"contenders.{name}.model: {error}") from error
-    _check_root(experiment.data)
+    _refuse_output_inside(_check_root(experiment.data), experiment.folder)
     if experiment.data.kind == "folder":
         check_folder(Path(experiment.data.root), experiment.data.folder)
 
 
-def _check_root(data: Data) -> None:
-    """Raise InputError if the folder or table of images does not exist."""
+def _check_root(data: Data) -> list[Path]:
+    """Return the folders of class folders. Raise InputError if the folder or table of images does not exist."""
     from vit_vs_cnn.data.listing import split_folders
 
     if data.kind == "folder":
         with warnings.catch_warnings(action="ignore"):  # reading the images repeats them
-            split_folders(Path(data.root))
-    elif data.kind == "table" and not Path(data.root).exists():
+            return [*split_folders(Path(data.root)).values()]
+    if data.kind == "table" and not Path(data.root).exists():
         raise InputError(f"data.root {data.root}: no such file")
+    return []
+
+
+def _refuse_output_inside(folders: Sequence[Path], output: Path) -> None:
+    """Raise InputError if an output is inside a folder of images, where it would become a class or images of one."""
+    if any(output.resolve().is_relative_to(folder.resolve()) for folder in folders):
+        raise InputError(f"output {output}: it is inside the folder of images, where nothing is written; name another")
 
 
 def _drop_missing_weights(experiment: Experiment, console: "Console") -> tuple[Experiment, dict[str, str]]:
@@ -213,9 +215,7 @@ def audit(
     """
     experiment = _with_images(load_experiment("decide" if config is None else config, overrides), data)
     images, folder = experiment.data, Path(output)
-    _check_root(images)
-    if images.source == "folder" and folder.resolve().is_relative_to(Path(images.root).resolve()):
-        raise InputError(f"output {folder}: it is inside the folder of images, where nothing is written; name another")
+    _refuse_output_inside([Path(images.root)] if _check_root(images) else [], folder)
     folder.mkdir(parents=True, exist_ok=True)
     return _write_audit(images, folder, quiet, experiment.trusted)
 
@@ -321,7 +321,7 @@ def compare(
         train_size: training size whose runs of an experiment are compared. Default: the largest finished by all models.
         open_test_set: also test networks that were scored on validation images only.
         output: folder for JSON, tables, figures and a page. Default: nothing is written.
-        root: folder of the images, if they have moved since training.
+        root: folder or table of the images, if they have moved since training.
         seed: seed of the sampled images and of corruptions.
         device: auto, cpu, cuda, cuda:1, ...
         quiet: hide progress.
@@ -338,6 +338,7 @@ def compare(
 
         chosen = choose_parts(parts, skip)
         _check_positive(count=count)
+        _check_seed(seed)
         report_progress("opening")
         entries, notes = load_entries(
             _paths(paths, "compare"),
@@ -387,7 +388,7 @@ def inspect(
         score: also score the methods by deletion and insertion on other test images.
         score_images: number of these images.
         output: folder of the page. Default: inspection/ in the first run, or next to its checkpoint.
-        root: folder of the images, if they have moved since training.
+        root: folder or table of the images, if they have moved since training.
         seed: seed of the sampled images.
         quiet: hide progress.
         trust: import user-defined classes that the files name. This runs their code: use it for your own files only.
@@ -400,7 +401,10 @@ def inspect(
         from vit_vs_cnn.reporting.inspection_page import write_inspection_page
 
         _check_positive(count=count, score_images=score_images)
+        _check_seed(seed)
         folders = [_existing_path(path) for path in _paths(paths, "inspect")]
+        if not folders:
+            raise InputError("inspect: no network is given; give checkpoints or folders of runs")
         words = _paths([str(image) if isinstance(image, int) else image for image in _as_tuple(images)], "images")
         options: dict[str, Any] = {"seed": seed, "root": None if root is None else _existing_path(root)}
         if output is not None:
@@ -445,7 +449,7 @@ def predict(
         output: a .csv or .jsonl file. Default: no file.
         top: number of classes in each row.
         contender: model of an experiment. Default: the most accurate one.
-        classes_from: network with the classes and the image size to use for a timm model.
+        classes_from: path of a network with the classes and the image size to use for a timm model.
         device: auto, cpu, cuda, cuda:1, ...
         quiet: hide progress.
         trust: import user-defined classes that the files name. This runs their code: use it for your own files only.
@@ -465,8 +469,9 @@ def predict(
         if output is not None:
             check_suffix(Path(output))
         report_progress("opening")
-        classes = None if classes_from is None else load(classes_from, trust=trust)
-        network = load(checkpoint, contender or _most_accurate(checkpoint, quiet), trust, classes_from=classes)
+        network = load(checkpoint, contender or _most_accurate(checkpoint, quiet), trust, classes_from=classes_from)
+        if network.warnings:
+            raise InputError(f"{network.warnings[0]}; {checkpoint}=FILE names them")
         network.network.to(usable_device(device))
         report_progress("predicting: the first images")
         files = find_input_files(places)
@@ -485,24 +490,24 @@ def predict(
 
 
 def _most_accurate(place: Place, quiet: bool) -> str | None:
-    """Print and return the most accurate model of an experiment at its largest size; None for other paths."""
+    """Print and return the most accurate model of an experiment (``select_results``); None for other paths."""
     folder = Path(place)
     if not (folder / "grid.json").exists():
         return None
-    from vit_vs_cnn.regimes.analysis import read_analysis
+    from vit_vs_cnn.runs.experiment_folder import read_finished_results, select_results
 
-    analysis, *_ = read_analysis(folder)
-    if len(analysis.models) == 1:
-        return None
-    points = {model: analysis.curve(model.key)[-1] for model in analysis.models}
-    best = max(points, key=lambda model: (points[model].train_size, points[model].accuracy.value))
-    open_console(quiet=quiet).print(
-        f"Model: {best.key}, {best.title}, the most accurate one of {folder} with "
-        f"{100 * points[best].accuracy.value:.1f} %; --contender names another "
-        f"({', '.join(model.key for model in points if model is not best)})",
-        soft_wrap=True,
-    )
-    return best.key
+    accuracies: dict[str, list[float]] = {}
+    for result in select_results(read_finished_results(folder)).values():
+        accuracies.setdefault(result.contender, []).append(result.accuracy)
+    means = {name: fmean(values) for name, values in accuracies.items()}
+    best = max(means, key=means.__getitem__)
+    if others := ", ".join(name for name in means if name != best):
+        open_console(quiet=quiet).print(
+            f"Model: {best}, the most accurate one of {folder} with {100 * means[best]:.1f} %; --contender names "
+            f"another ({others})",
+            soft_wrap=True,
+        )
+    return best
 
 
 @preserve_process_state()
@@ -526,7 +531,7 @@ def locality(
         count: maximum number of training images for fitting convolutions.
         held_out: maximum number of other images for evaluating the fits.
         output: folder of the page. Default: locality/ in the run, or in the report of the experiment.
-        root: folder of the images, if they have moved since training.
+        root: folder or table of the images, if they have moved since training.
         quiet: hide progress.
         trust: import user-defined classes that the files name. This runs their code: use it for your own files only.
 
@@ -604,7 +609,7 @@ def to_attention(
         contender: model of an experiment.
         count: number of test images for the comparison. Default: all.
         output: checkpoint to write. Default: attention.ckpt next to the original.
-        root: folder of the images, if they have moved since training.
+        root: folder or table of the images, if they have moved since training.
         quiet: hide progress.
         trust: import user-defined classes that the files name. This runs their code: use it for your own files only.
 
@@ -661,8 +666,7 @@ def export(
         from vit_vs_cnn.conversion.export import export as write
 
         report_progress("opening")
-        network = load(path, contender, trust)
-        formats = list(_as_tuple(format))
+        network, formats = load(path, contender, trust), list(_as_tuple(format))
         report_progress("writing, and checking what was written")
         return write(network, formats, network.folder / "export" if output is None else Path(output))
 
@@ -706,7 +710,7 @@ def load(
     contender: str | None = None,
     trust: bool = False,
     *,
-    classes_from: "TrainedNetwork | LabelledImages | None" = None,
+    classes_from: "Place | TrainedNetwork | LabelledImages | None" = None,
 ) -> "LoadedNetwork":
     """Load a trained network: ``load(path).predict(images)``. No code in the file is executed.
 
@@ -715,7 +719,7 @@ def load(
             ``timm/NAME=FILE``.
         contender: model of an experiment. Its run with the largest training size and the first seed is loaded.
         trust: import a user-defined model class that the file names.
-        classes_from: network or images with the classes and the image shape to use for a timm model.
+        classes_from: network, its path, or images, with the classes and the image shape to use for a timm model.
 
     Raises:
         InputError: a path that cannot be opened, an unknown model, or an experiment with several models and no choice.
@@ -725,8 +729,10 @@ def load(
 
     if not isinstance(path, str | os.PathLike):
         raise InputError(f"load: expected the path of a checkpoint or a folder, got {path!r}")
+    if isinstance(classes_from, str | Path):
+        classes_from = open_network(classes_from, contender=contender, trust=trust)
     network = open_network(path, contender=contender, classes_from=classes_from, trust=trust)
-    return LoadedNetwork(**field_values(network))
+    return LoadedNetwork(**vars(network))
 
 
 def load_experiment(
@@ -814,6 +820,10 @@ def _existing_path(path: Place) -> Path:
 def _check_positive(**counts: int | None) -> None:
     least = Bounds(at_least=1, is_whole=True)
     check_numbers(counts, "{name}: {value} must be {bounds}", **dict.fromkeys(counts, least))
+
+
+def _check_seed(seed: int) -> None:
+    check_numbers({"seed": seed}, "{name}: {value} must be {bounds}", seed=Bounds(at_least=0, is_whole=True))
 
 
 @contextmanager

@@ -99,7 +99,7 @@ def run_command(command: "Command", words: "Words") -> None:
         from vit_vs_cnn.api import load_experiment
 
         values = load_experiment(words.options.get("config"), words.overrides).to_dict()
-        print(yaml.safe_dump(values, sort_keys=False), end="")
+        print(to_json(values) if words.options.get("json") else yaml.safe_dump(values, sort_keys=False), end="")
         return
     if command.name == "report" and Path(words.paths[0]).is_file():
         output = words.options.get("output")

@@ -177,7 +177,7 @@ class Command:
             kinds = {*union_args(setting.hint)} if setting is not None else {Any}
             # A path such as "photos #1" is not read as YAML.
             is_text = kinds <= {str, type(None)} and (value != "null" or type(None) not in kinds)
-            overrides[name] = value if is_text else _read_yaml(name, value)
+            overrides[name] = value if is_text else _read_yaml(value, f"argument --{name}: ")
         return rest, overrides
 
     def _refuse_option(self, option: str) -> NoReturn:
@@ -224,13 +224,13 @@ def _read_option(setting: Setting, text: str) -> Any:
     if str in union_args(setting.hint):
         return text
     try:
-        return convert(setting.hint, _read_yaml(setting.name, text), "")
+        return convert(setting.hint, _read_yaml(text), "")
     except InputError as error:
         raise argparse.ArgumentTypeError(str(error).removeprefix(": ")) from error
 
 
-def _read_yaml(name: str, text: str) -> Any:
-    return read_yaml(text, location=f"argument --{name}: {text[:80]!r}", kind="a YAML value")
+def _read_yaml(text: str, place: str = "") -> Any:
+    return read_yaml(text, location=f"{place}{text[:80]!r}", kind="a YAML value")
 
 
 def _escape(text: str) -> str:

@@ -1,6 +1,5 @@
 """Plain values of configs: YAML that is read strictly, and bounded values."""
 
-import dataclasses
 import json
 import math
 import os
@@ -121,11 +120,6 @@ def _walk(value: Any, path: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], 
     elif isinstance(value, list | tuple):
         for number, inside in enumerate(value):
             yield from _walk(inside, (*path, number))
-
-
-def field_values(instance: Any) -> dict[str, Any]:
-    """The fields of a dataclass by name, without the values of ``cached_property`` that are in ``vars``."""
-    return {field.name: getattr(instance, field.name) for field in dataclasses.fields(instance)}
 
 
 def to_json_values(value: Any) -> Any:

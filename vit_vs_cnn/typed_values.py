@@ -132,6 +132,8 @@ def convert(hint: Any, value: Any, location: str) -> Any:
         if dataclasses.is_dataclass(kind) and value is not None:
             return build(typing.cast(Any, kind), value, location=location)
         if origin is dict and isinstance(value, Mapping):
+            if wrong := [name for name in value if not isinstance(name, str)]:
+                raise InputError(f"{location}: the name {wrong[0]!r} must be a text")
             return {name: convert(inside[1], inner, f"{location}.{name}") for name, inner in value.items()}
         if origin in _LISTS and isinstance(value, list | tuple):
             is_fixed = origin is tuple and ... not in get_args(kind)

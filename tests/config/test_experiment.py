@@ -8,13 +8,7 @@ import yaml
 from tests.experiments.tiny import tiny_config
 from vit_vs_cnn.api import load_experiment
 from vit_vs_cnn.commands import COMMANDS
-from vit_vs_cnn.config.experiment import (
-    Budget,
-    Experiment,
-    experiment_from_dict,
-    find_config,
-    read_config,
-)
+from vit_vs_cnn.config.experiment import Budget, Experiment, experiment_from_dict, find_config, read_config
 from vit_vs_cnn.config.identity import hash_settings, run_identity
 from vit_vs_cnn.config.reading import override
 from vit_vs_cnn.errors import InputError

@@ -105,6 +105,7 @@ def test_what_cannot_be_is_named_in_one_line(tmp_path, key, value, message):
     [
         ("tuning.space", {"optimizer.lr": {"low": -1.0, "high": 1}}, "tuning.space.optimizer: lr -1.0 must be above"),
         ("tuning.space", 5, "tuning.space: expected"),
+        ("tuning.space", {1: [2]}, "tuning.space: the name 1 must be a text"),
         ("tuning.splits", 0, "tuning: splits 0 must be from 1"),
         ("tuning.trials", 0, "tuning: trials 0 must be from 1"),
         ("tuning.space", {"optimizer.lr": 0.1}, "tuning.space.optimizer.lr: expected a list of values or"),

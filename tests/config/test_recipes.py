@@ -60,10 +60,7 @@ def test_a_family_is_found_by_the_name_of_the_model(model, recipe):
 
 @pytest.mark.parametrize(
     ("contender", "exponent"),
-    [
-        ({"model": {"name": "timm/resnet18"}, "weights": {"hub": True}}, 1.0),
-        ({"model": {"name": "vit_small"}}, 0.5),
-    ],
+    [({"model": {"name": "timm/resnet18"}, "weights": {"hub": True}}, 1.0), ({"model": {"name": "vit_small"}}, 0.5)],
     ids=["SGD", "Muon"],
 )
 def test_the_learning_rate_follows_the_batch_size(contender, exponent):

@@ -25,6 +25,7 @@ def test_every_value_lies_in_the_space_and_all_of_it_is_reached():
     }
     assert all(1e-3 <= lr <= 1e-1 for lr in by_name["adamw"])
     assert all(1.0 <= lr <= 3.0 for lr in by_name["sgd"])
+    assert {recipe["lr"] for recipe in sampled({"lr": {"low": 1.2346, "high": 1.2349}})} == {1.2346}
     assert {r["model.depth"] for r in recipes} == {2, 3, 4, 5}
     assert {r["label_smoothing"] for r in recipes} == {0.0, 0.1}
 

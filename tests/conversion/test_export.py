@@ -56,6 +56,7 @@ def test_onnx_gives_the_networks_logits_from_pixels(cells, contender, tmp_path, 
     "words, message",
     [
         (["--format", "caffe"], "format 'caffe' is not one of safetensors, onnx, timm"),
+        (["--format", ","], "format: none is given; there are safetensors, onnx, timm"),
         (["--format", "timm"], "format timm supports VisionTransformer and timm models, not ResNet"),
     ],
 )

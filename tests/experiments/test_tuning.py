@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+import vit_vs_cnn as vc
 from tests.experiments.tiny import run_quietly, tiny_config
 from vit_vs_cnn import cli
 from vit_vs_cnn.cli import main
@@ -139,6 +140,15 @@ def test_what_a_model_lacks_is_left_out_for_it(tmp_path):
     experiment = experiment_from_dict(values)
     assert {*restrict_space(experiment, "vit")} == {"model.embed_dim", "optimizer.lr"}
     assert {*restrict_space(experiment, "resnet")} == {"optimizer.lr"}
+    values["tuning"]["space"]["model.embed_dims"] = [12]
+    with pytest.raises(InputError, match=r"model\.embed_dims: no contender has this option"):
+        vc.tune(values, quiet=True)
+
+
+def test_linear_probes_have_no_recipe_to_search_for(tmp_path):
+    probe = {"model": {"name": "resnet8"}, "weights": {"file": "unused.pth"}, "finetune": "head"}
+    with pytest.raises(InputError, match="tuning: all contenders are linear probes"):
+        vc.tune(tiny_config(tmp_path) | {"contenders": {"probe": probe}}, quiet=True)
 
 
 def test_few_validation_images_are_made_up_for_by_more_splits(tmp_path):

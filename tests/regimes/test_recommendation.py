@@ -12,7 +12,6 @@ from vit_vs_cnn.regimes.recommendation import RecommendationKind
 from vit_vs_cnn.runs.record import Answers
 
 BETTER = law_table((500, 4000), resnet=(0.5, 0.25, 0.0), vit=(0.5, 0.2, 0.0))
-EQUAL = law_table((500, 4000), resnet=(0.5, 0.25, 0.0), vit=(0.5, 0.25, 0.0))
 RESNET = {("resnet", 100): 0.5, ("resnet", 400): 0.7}
 MACS = {"resnet": 400, "vit": 100}
 

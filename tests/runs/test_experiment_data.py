@@ -59,7 +59,7 @@ def test_a_validation_folder_gives_the_validation_share_and_bounds_the_size(tmp_
     images = pool.draw(50, seed=0)
     assert (len(images.training), len(images.validation)) == (40, 10)
     assert all(name.startswith("val") for name in images.validation.sample_ids)
-    with pytest.raises(InputError, match="51 must be from 1 to 50, "):
+    with pytest.raises(InputError, match="51 is not in 1 to 50; the images allow at most 50"):
         pool.resolve(51)
 
 

@@ -118,10 +118,7 @@ def test_workers_find_the_images_without_the_users_class(tmp_path):
     [
         ({"class_path": "nowhere.Images"}, "nowhere.Images cannot be imported: No module named 'nowhere'"),
         ({"class_path": f"{HERE}.COUNT"}, "COUNT is a int, not a class or a function"),
-        (
-            {"class_path": f"{HERE}.images_and_labels", "init_args": {"size": 3}},
-            "takes no size; it takes count, seed",
-        ),
+        ({"class_path": f"{HERE}.images_and_labels", "init_args": {"size": 3}}, "takes no size; it takes count, seed"),
         ({"class_path": "images"}, "expected {class_path: package.module.Name"),
         ({"class_path": "a.B", "args": 3}, "source.args: there is no such setting"),
         ("given", "vc.train(config, data=...)"),

@@ -75,20 +75,23 @@ def test_a_record_is_reported_and_its_status_is_finished(recorded, tmp_path, cap
     assert "4 of 4 done" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("damage", ["cut", "a run less", "an image less"])
+@pytest.mark.parametrize("damage", ["cut", "no archive", "a run less", "an image less"])
 def test_damaged_predictions_of_a_record_are_named_and_the_accuracies_are_used(recorded, damage):
     path = recorded / "predictions.npz"
     if damage == "cut":
         path.write_bytes(path.read_bytes()[:-200])
+    elif damage == "no archive":
+        path.write_bytes(b"damaged")
     else:
         with np.load(path) as arrays:
             kept = dict(arrays)
         kept |= {"runs": kept["runs"][:1]} if damage == "a run less" else {"labels": kept["labels"][1:]}
         np.savez(path, **kept)
-    with pytest.warns(UserWarning, match=r"predictions .*predictions\.npz.*; intervals are wider"):
+    with pytest.warns(UserWarning, match=r"predictions .*predictions\.npz.*; intervals are wider") as warned:
         found = read_findings(recorded)
     assert "Some predictions cannot be read, so intervals are wider." in found.analysis.warnings()
     assert found.answers is None
+    assert "allow_pickle" not in str(warned[0].message)
     assert len(found.results) == 4
 
 

@@ -9,9 +9,9 @@ from filelock import FileLock
 from tests.experiments.tiny import tiny_config
 from tests.results import make_result
 from vit_vs_cnn.cli import main
-from vit_vs_cnn.comparison.entries import select_cells
 from vit_vs_cnn.config.schema import Budget
 from vit_vs_cnn.errors import InputError
+from vit_vs_cnn.runs.experiment_folder import read_finished_results, select_results
 from vit_vs_cnn.runs.result import RunState
 from vit_vs_cnn.runs.status import RunStatus, read_status, seconds_left, status_line
 
@@ -40,7 +40,7 @@ def test_a_contender_that_is_named_like_a_size_is_not_taken_for_one(folder):
     (folder / "grid.json").write_text(json.dumps({key: {"steps": 23} for key in [NAMES[0], name]}))
     cell = read_status(folder).cells[1]
     assert (cell.contender, cell.train_size, cell.seed) == ("vit-n50-s9", 100, -2)
-    assert select_cells(folder, None)[1] == "50 images"  # all that is planned for this size is finished
+    assert {result.train_size for result in select_results(read_finished_results(folder)).values()} == {50}
 
 
 def test_each_cell_is_in_the_state_that_its_folder_shows(folder):

@@ -1,6 +1,7 @@
 """One way to open a network: files, folders and models of timm give the same class, each file read once."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -46,3 +47,14 @@ def test_a_model_of_timm_takes_its_classes_and_images_from_another_network(train
     assert open_network("timm/resnet10t", classes_from=like.pool().test(like.cell.seed)).image_shape == (3, 32, 32)
     with pytest.raises(InputError, match="timm/resnet10t: its classes and image size are not known"):
         open_network("timm/resnet10t")
+    with pytest.raises(InputError, match="has its own classes and image size"):
+        open_network(like.path, classes_from=like)
+
+
+@pytest.mark.parametrize(("source", "hint"), [("folder", "--root DIR names their folder"), ("table", "--root FILE")])
+def test_images_that_have_moved_are_asked_for(trained_once, source, hint):
+    trained = open_network(cell_of(trained_once, "vit-n120-s3"))
+    data = replace(trained.cell.experiment.data, source=source, root="gone.csv")
+    origin = replace(trained.cell, experiment=replace(trained.cell.experiment, data=data))
+    with pytest.raises(InputError, match=f"its images: .*gone.csv.*; {hint}"):
+        replace(trained, origin=origin).pool()

@@ -77,7 +77,10 @@ def test_features_are_computed_once_for_all_sizes_and_seeds(probed, given, monke
     monkeypatch.setattr("vit_vs_cnn.workers.probe.logits_and_features", refused)
     values = _values(given, experiment.output, train_sizes=[120], seeds=[4], scored_on="validation")
     values["name"] = "again"
+    of_killed = next((experiment.folder.parent / "features").iterdir()) / "part.npz.partial"
+    of_killed.touch()
     assert len(run_quietly(experiment_from_dict(values))) == 2
+    assert not of_killed.exists()
 
 
 def test_without_validation_images_a_probe_is_refused(given, tmp_path):

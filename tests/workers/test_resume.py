@@ -71,11 +71,7 @@ def _assert_same(one: Any, other: Any, where: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("precision", "optimizer"),
-    [
-        pytest.param("32-true", "adamw", marks=pytest.mark.slow),
-        ("bf16-mixed", "muon"),
-    ],
+    ("precision", "optimizer"), [pytest.param("32-true", "adamw", marks=pytest.mark.slow), ("bf16-mixed", "muon")]
 )
 def test_two_contenders_killed_once_each_end_bit_for_bit_like_the_undisturbed_ones(tmp_path, precision, optimizer):
     calm, killed = (tiny_config(tmp_path / name) for name in ("calm", "killed"))

@@ -15,7 +15,7 @@ from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.models.presets import TIMM_PREFIX
 from vit_vs_cnn.runs.evaluation import Predictions, evaluate_once, hash_weights, predict
 from vit_vs_cnn.runs.experiment_data import ExperimentData
-from vit_vs_cnn.runs.experiment_folder import read_finished_results
+from vit_vs_cnn.runs.experiment_folder import read_finished_results, select_results
 from vit_vs_cnn.runs.networks import check_logits
 from vit_vs_cnn.runs.result import RunResult, read_result
 from vit_vs_cnn.runs.run import Run
@@ -227,29 +227,14 @@ def _expand(words: Sequence[str], train_size: int | None) -> tuple[list[tuple[st
             name = f"{TIMM_PREFIX}NAME or {TIMM_PREFIX}NAME=FILE"
             raise InputError(f"{location}: no such file or folder (for a model of timm: {name})")
         elif (path / "grid.json").exists():
-            runs, description = select_cells(path, train_size)
-            sources += [(str(run.absolute()), label) for run in runs]
-            notes.append(f"{location}: its {len(runs)} finished runs of {description}")
+            results = select_results(read_finished_results(path), train_size)
+            sources += [(str(run.absolute()), label) for run in results]
+            first = next(iter(results.values()))
+            budget = f" and {first.parsed_budget.text}" if first.parsed_budget else ""
+            notes.append(f"{location}: its {len(results)} finished runs of {first.train_size:,} images{budget}")
         else:
             sources.append((str(path.absolute()), label))
     return sources, notes
-
-
-def select_cells(experiment: Path, train_size: int | None) -> tuple[list[Path], str]:
-    """The finished runs of the longest budget and one training size, and their description.
-
-    The default is the largest size at which every contender has a finished run.
-    """
-    results = read_finished_results(experiment, longest=True)
-    pairs = {(result.contender, result.train_size) for result in results.values()}
-    sizes = {size for _, size in pairs}
-    complete = [size for size in sizes if all((contender, size) in pairs for contender, _ in pairs)]
-    size = train_size or max(complete or sizes)
-    if size not in sizes:
-        raise InputError(f"{experiment}: no finished run of {size} images; there are {sorted(sizes)}")
-    chosen = {folder: result for folder, result in results.items() if result.train_size == size}
-    budgets = {budget.text for result in chosen.values() if (budget := result.parsed_budget) is not None}
-    return [*chosen], " and ".join([f"{size:,} images", *sorted(budgets)])
 
 
 class _TestImages:

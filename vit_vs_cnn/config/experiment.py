@@ -91,8 +91,7 @@ class Experiment:
         """Experiment with only one of its budgets."""
         contenders = {
             name: dataclasses.replace(
-                contender,
-                by_budget={k: v for k, v in contender.by_budget.items() if k == str(budget.amounts[0])},
+                contender, by_budget={k: v for k, v in contender.by_budget.items() if k == str(budget.amounts[0])}
             )
             for name, contender in self.contenders.items()
         }
@@ -134,10 +133,7 @@ class Experiment:
         for name in ("recipe", "starts_from", "weights", "by_size", "by_budget"):
             del settings[name]
         return {
-            "data": {
-                "fingerprint": fingerprint,
-                "validation_fraction": self.data.validation_fraction,
-            },
+            "data": {"fingerprint": fingerprint, "validation_fraction": self.data.validation_fraction},
             "train_size": train_size,
             "seed": seed,
             "budget": plain_values(budget),

@@ -21,8 +21,8 @@ from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.strict_yaml import check_class
 from vit_vs_cnn.training.optimization import Optimizer, Schedule
 
-#: Upper bounds that find typing errors: images of a step, trials, splits of a trial, threads.
-MAX_BATCH_SIZE, MAX_TRIALS, MAX_SPLITS, MAX_THREADS = 2**20, 10_000, 100, 1024
+#: Upper bounds that find typing errors: images of a step, trials, splits of a trial, threads, steps of a run.
+MAX_BATCH_SIZE, MAX_TRIALS, MAX_SPLITS, MAX_THREADS, MAX_STEPS = 2**20, 10_000, 100, 1024, 10**9
 
 
 @dataclass(frozen=True)
@@ -149,13 +149,21 @@ class Budget:
         return f"{join_names(lines)} {'training FLOPs' if self.unit == 'flops' else self.unit}"
 
     def to_steps(self, *, batch_size: int, train_images: int, macs: int) -> int:
-        """Optimizer steps of one budget, at least one. Raises ValueError: there are several budgets."""
+        """Optimizer steps of one budget, at least one.
+
+        Raises:
+            ValueError: there are several budgets.
+            InputError: more than ``MAX_STEPS`` steps.
+        """
         (amount,) = self.amounts
-        if self.unit == "steps":
-            return int(amount)
+        steps: float = amount
         if self.unit == "epochs":
-            return max(1, round(amount * train_images / batch_size))
-        return max(1, round(amount / (3 * 2 * macs * batch_size)))
+            steps = amount * train_images / batch_size
+        elif self.unit == "flops":
+            steps = amount / (3 * 2 * macs * batch_size)
+        if steps > MAX_STEPS:
+            raise InputError(f"protocol.budget: {self.text} are more than {MAX_STEPS:,} steps; use a smaller budget")
+        return max(1, round(steps))
 
 
 @dataclass(frozen=True)

@@ -44,6 +44,8 @@ def export(trained: TrainedNetwork, formats: list[str], folder: Path) -> list[Ex
     """
     if unknown := [name for name in formats if name not in FORMATS]:
         raise InputError(f"format {unknown[0]!r} is not one of {', '.join(FORMATS)}")
+    if not formats:
+        raise InputError(f"format: none is given; there are {', '.join(FORMATS)}")
     if "onnx" in formats:  # before anything is written
         for library in ("onnxscript", "onnxruntime"):
             import_optional(library, needed_by="format onnx")

@@ -15,12 +15,7 @@ from vit_vs_cnn.experiments.tuning import tune
 from vit_vs_cnn.process import quiet_lightning
 from vit_vs_cnn.runs.analysis_plan import AnalysisPlan, make_analysis_plan, register_plan
 from vit_vs_cnn.runs.experiment_data import ExperimentData
-from vit_vs_cnn.runs.experiment_folder import (
-    raise_failures,
-    read_finished_results,
-    write_config,
-    write_experiment,
-)
+from vit_vs_cnn.runs.experiment_folder import raise_failures, read_finished_results, write_config, write_experiment
 from vit_vs_cnn.runs.preparation import check_start_overlap, check_validation_batches, grid, prepare_network
 from vit_vs_cnn.runs.result import RunResult, read_result
 from vit_vs_cnn.runs.run import Run

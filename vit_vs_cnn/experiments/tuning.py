@@ -46,7 +46,7 @@ def tune(experiment: Experiment, *, console: Console) -> Experiment:
     experiment gets ``tuning/`` with the runs, ``tuning.csv`` with the trials, and ``tuned.yaml`` with the best recipes.
 
     Raises:
-        InputError: a setting cannot be used, or no trial of a contender succeeded.
+        InputError: a setting cannot be used, no contender has a recipe, or no trial of a contender succeeded.
         RunsFailed: a trial failed for another reason than divergence.
         Interrupted: the user stopped the search.
     """
@@ -56,10 +56,14 @@ def tune(experiment: Experiment, *, console: Console) -> Experiment:
     pool = ExperimentData(experiment.data, "validation", trust=experiment.trusted)
     experiment = choose_precision(experiment)
     size = max(pool.resolve(size) for size in experiment.protocol.train_sizes)
+    searched = [name for name in experiment.in_order() if not experiment.contenders[name].finetune.head]
+    if not searched:
+        raise InputError("tuning: all contenders are linear probes (finetune: head), which have no recipe")
+    used = set().union(*(restrict_space(experiment, name) for name in searched))
+    if unused := [name for name in experiment.tuning.space if name not in used]:
+        raise InputError(f"tuning.space.{unused[0]}: no contender has this option")
     tuned, trials = experiment, list[Trial]()
-    for name in experiment.in_order():
-        if experiment.contenders[name].finetune.head:  # a probe has no recipe
-            continue
+    for name in searched:
         planned = _trial_runs(tuned, name, size, pool)
         _run([run for _, runs in planned for run in runs], pool, console)
         own = [_trial(number, values, runs) for number, (values, runs) in enumerate(planned)]
@@ -111,7 +115,7 @@ def _trial_runs(
     seeds = [*first, *(seed for seed in range(len(first) + count) if seed not in first)][:count]
     space, options = experiment.tuning.space or DEFAULT_SPACE, restrict_space(experiment, name).keys()
     own = base.recipe(name, train_size)
-    identities = weights_identities(experiment)
+    identities, processes = weights_identities(experiment), world_size(base)
     trials = []
     for number in range(experiment.tuning.trials or DEFAULT_TRIALS):
         sampled = sample_recipe(space, number, seed=experiment.tuning.seed) if number else {}
@@ -119,7 +123,7 @@ def _trial_runs(
         recipe = replace(_with_sampled(own, sampled, base.data.augmentation), by_size={}, by_budget={})
         here = replace(base, contenders={**base.contenders, name: recipe})
         arguments = name, train_size, here.protocol.budget
-        runs = [Run(here, *arguments, seed, pool.fingerprint, world_size(here), identities) for seed in seeds]
+        runs = [Run(here, *arguments, seed, pool.fingerprint, processes, identities) for seed in seeds]
         trials.append((sampled, runs))
     return trials
 

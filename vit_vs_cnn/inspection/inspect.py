@@ -1,5 +1,6 @@
 """Inspection of networks: predictions, maps with a score for each, attention weights, scores of the methods."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -27,7 +28,7 @@ from vit_vs_cnn.inspection.deletion import DeletionTest, deletion_grid
 from vit_vs_cnn.inspection.map_scores import adjust_scores, random_maps, score_methods
 from vit_vs_cnn.inspection.saliency import SaliencyMethod, get_method, list_methods, saliency_maps
 from vit_vs_cnn.runs.evaluation import check_finite
-from vit_vs_cnn.runs.experiment_folder import read_finished_results
+from vit_vs_cnn.runs.experiment_folder import read_finished_results, select_results
 from vit_vs_cnn.runs.trained_network import UNKNOWN, TrainedNetwork, open_network
 from vit_vs_cnn.strict_yaml import frame_records
 
@@ -307,8 +308,8 @@ def find_error(trained: TrainedNetwork, method: str) -> str | None:
 def open_networks(paths: Sequence[Path], *, trust: bool = False) -> list[TrainedNetwork]:
     """The networks at checkpoints and in folders of runs and experiments.
 
-    Of an experiment: the first finished contender with attention and the first without, of the largest training size
-    and the first seed.
+    Of an experiment: the first contender with attention and the first without, of the largest training size that all
+    contenders have finished, and the seed that most have finished.
 
     Raises:
         InputError: a network cannot be opened, or networks have other classes or image shapes.
@@ -369,12 +370,12 @@ def _sample(total: int, count: int, seed: int) -> Int64[Tensor, "chosen"]:
 
 
 def _of_experiment(folder: Path, trust: bool) -> list[TrainedNetwork]:
-    results = read_finished_results(folder, longest=True)
-    size = max(result.train_size for result in results.values())
-    seed = min(result.seed for result in results.values() if result.train_size == size)
+    results = select_results(read_finished_results(folder))
+    counts = Counter(result.seed for result in results.values())
+    seed = min(counts, key=lambda seed: (-counts[seed], seed))
     kinds: dict[bool, TrainedNetwork] = {}
     for run, result in results.items():
-        if (result.train_size, result.seed) == (size, seed) and len(kinds) < 2:
+        if result.seed == seed and len(kinds) < 2:
             trained = open_network(run, trust=trust)
             kinds.setdefault(has_attention(trained.network), trained)
     return [kinds[kind] for kind in (True, False) if kind in kinds]

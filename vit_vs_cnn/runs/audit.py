@@ -27,7 +27,6 @@ from vit_vs_cnn.files import CommandResult
 from vit_vs_cnn.runs.experiment_data import open_source
 from vit_vs_cnn.statistics.intervals import wilson_interval
 from vit_vs_cnn.statistics.pair_comparison import MIN_TEST_IMAGES_FOR_CONCLUSION
-from vit_vs_cnn.strict_yaml import field_values
 
 if TYPE_CHECKING:
     import pandas
@@ -186,8 +185,8 @@ class Audit(CommandResult):
         return pandas.DataFrame(rows)
 
     def to_dict(self) -> dict[str, Any]:
-        values = field_values(self)
-        del values["pictures"], values["class_of"]
+        fields = (field.name for field in dataclasses.fields(self))
+        values = {name: getattr(self, name) for name in fields if name not in ("pictures", "class_of")}
         values["majority"] = dict(zip(("class", "test_accuracy"), self.majority, strict=True))
         values["pairs"] = None if self.pairs is None else [dataclasses.asdict(pair) for pair in self.pairs]
         values |= {name: [item._asdict() for item in getattr(self, name)] for name in ("files", "problems")}

@@ -20,7 +20,7 @@ from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.files import atomic_write
 from vit_vs_cnn.models.features import logits_and_features
 from vit_vs_cnn.models.recording import evaluation_mode
-from vit_vs_cnn.runs.record import LABEL_ARRAYS, UNREADABLE_FILE_ERRORS, read_predictions, refuse_broken
+from vit_vs_cnn.runs.record import LABEL_ARRAYS, UNREADABLE_FILE_ERRORS, open_arrays, read_predictions, refuse_broken
 from vit_vs_cnn.runs.run import Run
 from vit_vs_cnn.runs.test_set_log import TestSetLog
 
@@ -134,7 +134,7 @@ class Predictions:
     def load_matching(cls, path: Path, of: str) -> "Predictions | None":
         """Read what ``save`` wrote of these weights and images; None if the file is missing, damaged or of others."""
         try:
-            with np.load(path, allow_pickle=False) as arrays:
+            with open_arrays(path) as arrays:
                 is_same = "of" in arrays and arrays["of"].item() == of
             return cls.load(path) if is_same else None
         except UNREADABLE_FILE_ERRORS:

@@ -248,7 +248,7 @@ class ExperimentData:
         size = self.largest if train_size == "all" else int(train_size)
         if not 1 <= size <= self.largest:
             raise InputError(
-                f"protocol.train_sizes: {size} must be from 1 to {self.largest}, the most that the images allow"
+                f"protocol.train_sizes: {size} is not in 1 to {self.largest}; the images allow at most {self.largest}"
             )
         return size
 

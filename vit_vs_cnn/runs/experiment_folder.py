@@ -2,6 +2,7 @@
 
 import json
 import warnings
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -11,14 +12,7 @@ import yaml
 from filelock import FileLock, Timeout
 
 from vit_vs_cnn.config.experiment import Budget, Experiment
-from vit_vs_cnn.errors import (
-    DamagedFile,
-    InputError,
-    Interrupted,
-    ProcessLost,
-    RunsFailed,
-    TrainingDiverged,
-)
+from vit_vs_cnn.errors import DamagedFile, InputError, Interrupted, ProcessLost, RunsFailed, TrainingDiverged
 from vit_vs_cnn.files import read_mapping, write_text
 from vit_vs_cnn.runs.record import is_record, read_recorded_runs
 from vit_vs_cnn.runs.result import RunResult, read_result
@@ -57,14 +51,14 @@ def read_run_names(folder: Path) -> dict[str, Budget | None]:
         message = f"{folder} is not the folder of an experiment: it has no readable grid.json{meant}"
         raise InputError(message) from error
     try:
-        return {name: Budget(**values) for name, values in grid.items()}
+        return {name: Budget(**values).largest for name, values in grid.items()}
     except (AttributeError, TypeError, ValueError) as error:
         raise InputError(
             f"{folder / 'grid.json'}: expected names of runs with budgets; train writes it anew"
         ) from error
 
 
-def read_finished_results(folder: Path, *, some: bool = True, longest: bool = False) -> dict[Path, RunResult]:
+def read_finished_results(folder: Path, *, some: bool = True) -> dict[Path, RunResult]:
     """The results of the finished runs of the last command, by the folder of each run, in their order.
 
     Runs of an earlier config are left out. A damaged result is left out with a warning.
@@ -72,36 +66,59 @@ def read_finished_results(folder: Path, *, some: bool = True, longest: bool = Fa
     Arguments:
         some: whether no finished run is an error. If not, a missing or damaged list of runs means that none is
             finished: another process may be about to write it.
-        longest: return only the runs with the longest budget.
 
     Raises:
         InputError: the folder has no experiment or no finished run.
         DamagedFile: no result can be read.
     """
-    results = read_recorded_runs(folder) if is_record(folder) else {}
+    if is_record(folder):
+        return read_recorded_runs(folder)
     try:
-        budgets = {run.name: result.parsed_budget for run, result in results.items()} or read_run_names(folder)
+        names = read_run_names(folder)
     except InputError:
         if some:
             raise
         return {}
-    damaged = []
-    for run in [] if results else [folder / "cells" / name for name in budgets]:
-        if not (path := run / "result.json").exists():
+    results, damaged = dict[Path, RunResult](), []
+    for path in [folder / "cells" / name / "result.json" for name in names]:
+        if not path.exists():
             continue
         try:
-            results[run] = read_result(path)
+            results[path.parent] = read_result(path)
         except DamagedFile as error:
             damaged.append(error)
     if some and not results:
         raise damaged[0] if damaged else InputError(f"{folder}: none of its runs is finished yet")
     for error in damaged:
         warnings.warn(str(error), stacklevel=2)
-    if longest:
-        finished = [budget for run in results if (budget := budgets[run.name]) is not None]
-        budget = max(finished, key=lambda budget: budget.amounts[0], default=None)
-        return {run: result for run, result in results.items() if budgets[run.name] == budget}
     return results
+
+
+def keep_longest(results: Mapping[Path, RunResult]) -> dict[Path, RunResult]:
+    """The results of the runs with the longest budget."""
+    amounts = {run: budget.amounts[0] if (budget := result.parsed_budget) else 0 for run, result in results.items()}
+    longest = max(amounts.values())
+    return {run: result for run, result in results.items() if amounts[run] == longest}
+
+
+def select_results(results: Mapping[Path, RunResult], train_size: int | None = None) -> dict[Path, RunResult]:
+    """The results of an experiment with the longest budget and one training size.
+
+    The default is the largest size at which every contender has a finished run.
+
+    Raises:
+        InputError: no finished run of this size.
+    """
+    longest = keep_longest(results)
+    pairs = {(result.contender, result.train_size) for result in longest.values()}
+    sizes = {size for _, size in pairs}
+    complete = [size for size in sizes if all((contender, size) in pairs for contender, _ in pairs)]
+    size = train_size or max(complete or sizes)
+    if size not in sizes:
+        raise InputError(
+            f"{next(iter(results)).parents[1]}: no finished run of {size} images; there are {sorted(sizes)}"
+        )
+    return {run: result for run, result in longest.items() if result.train_size == size}
 
 
 class FailureKind(StrEnum):

@@ -20,7 +20,7 @@ from vit_vs_cnn.models.features import find_classifier, logits_and_features
 from vit_vs_cnn.models.recording import evaluation_mode
 from vit_vs_cnn.runs.evaluation import MIN_VALIDATION_IMAGES, Normalise, Predictions, fit_temperature, hash_weights
 from vit_vs_cnn.runs.experiment_data import RunImages
-from vit_vs_cnn.runs.record import UNREADABLE_FILE_ERRORS
+from vit_vs_cnn.runs.record import UNREADABLE_FILE_ERRORS, open_arrays
 from vit_vs_cnn.runs.result import read_result
 
 #: k: the score uses the distance to the k-th nearest neighbour.
@@ -135,7 +135,7 @@ class OutOfDistributionScore:
     def load_matching(cls, path: Path, of: str) -> "OutOfDistributionScore | None":
         """Read what ``save`` wrote of the same weights; None if there is no such file or it is damaged."""
         try:
-            with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            with open_arrays(path) as arrays:
                 if arrays["of"].item() != of:
                     return None
                 features, mean, precision = (

@@ -182,10 +182,10 @@ def check_start_overlap(
     weights = read_pretrained(run.experiment, run.contender) or start
     if weights is None:
         return NO_TRAINING_IMAGES, 0
-    setting, allowed, hint = "starts_from", 0, ""
+    setting, allowed, remedy = "starts_from", 0, "use other weights"
     if run.recipe.weights is not None:
         setting, allowed = "weights", run.recipe.weights.max_known_overlap
-        hint = "; weights.max_known_overlap with that number allows it, and the report contains it"
+        remedy += ", or allow this number with weights.max_known_overlap; the report states it"
     uses = {"validated with": (images.validation.hashes(), images.training.hashes())}
     if run.scored_on is ScoredOn.TEST:
         uses["tested on"] = (data.test_hashes(run.seed), data.trainable_hashes(run.seed))
@@ -194,6 +194,6 @@ def check_start_overlap(
         if (count := weights.training_hashes.count_in(scored, except_for=own)) > allowed:
             raise InputError(
                 f"contenders.{run.contender}.{setting}: the weights of {weights.name} were trained on {count:,} of the "
-                f"{len(scored):,} images that {run.name} is {use}; it needs others{hint}"
+                f"{len(scored):,} images that {run.name} is {use}; {remedy}"
             )
     return weights.training_hashes, count

@@ -227,11 +227,7 @@ def _with_timm_config(
 
 
 def fit_weights(
-    network: nn.Module,
-    pretrained: PretrainedWeights,
-    *,
-    num_classes: int | None,
-    location: str = "weights",
+    network: nn.Module, pretrained: PretrainedWeights, *, num_classes: int | None, location: str = "weights"
 ) -> None:
     """Load pretrained weights into a network. Positions, relative tables and windows are resized to its grid.
 

@@ -10,7 +10,8 @@ import io
 import json
 import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -60,7 +61,9 @@ def read_table(path: Path) -> list[dict[str, Any]]:
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             lines = list(csv.DictReader(file))
-    except (OSError, ValueError, csv.Error) as error:
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from error
+    except (ValueError, csv.Error) as error:
         raise InputError(f"{path}: {error}") from error
     for number, line in enumerate(lines, start=2):
         if None in line:
@@ -112,6 +115,17 @@ def read_recorded_runs(folder: Path) -> dict[Path, RunResult]:
 PACKED_ARRAYS = ("runs", "classes", "probability", "labels", "sample_ids", "num_classes")
 
 
+@contextmanager
+def open_arrays(path: Path) -> Iterator[Mapping[str, np.ndarray]]:
+    """The arrays of an .npz file, each read when it is used. Raises one of ``UNREADABLE_FILE_ERRORS``."""
+    with path.open("rb") as file:
+        if not zipfile.is_zipfile(file):  # NumPy would suggest to load it unsafely
+            raise ValueError("it is not an .npz file")
+        file.seek(0)
+        with np.load(file, allow_pickle=False) as arrays:
+            yield arrays
+
+
 def read_predictions(path: Path) -> dict[str, np.ndarray]:
     """Read the arrays of a file of predictions, without torch.
 
@@ -123,7 +137,7 @@ def read_predictions(path: Path) -> dict[str, np.ndarray]:
         InputError: the file is missing or has another form, or a probability is not finite.
     """
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with open_arrays(path) as file:
             arrays = {name: file[name].astype(np.int64) for name in WHOLE_NUMBERS}
             arrays |= {name: file[name] for name in ("probability", "sample_ids")}
             if any(name in file for name in LABEL_ARRAYS):
@@ -159,7 +173,7 @@ def _read_packed(path: Path, state: tuple[int, int, int, int]) -> dict[str, np.n
         InputError: the file is missing or has another form.
     """
     try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+        with open_arrays(path) as arrays:
             packed = {name: arrays[name] for name in PACKED_ARRAYS}
         shape = len(packed["runs"]), len(packed["labels"])
         if {packed["classes"].shape, packed["probability"].shape} != {shape}:

@@ -119,15 +119,8 @@ class Run:
         return self.folder / ".lock"
 
     @property
-    def has_result(self) -> bool:
-        """True if there is a result, readable or damaged."""
-        return (self.folder / "result.json").exists()
-
-    @property
     def is_finished(self) -> bool:
         """True if there is a readable result."""
-        if not self.has_result:
-            return False
         try:
             read_result(self.folder / "result.json")
         except DamagedFile:
@@ -142,7 +135,7 @@ class Run:
         Raises:
             DamagedFile: there is a result that cannot be read. It is left as it is.
         """
-        if self.has_result:
+        if (self.folder / "result.json").exists():
             read_result(self.folder / "result.json")
         remove_partials(self.folder)
         for left_over in (self.failure, self.progress):

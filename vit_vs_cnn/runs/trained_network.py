@@ -26,7 +26,7 @@ from vit_vs_cnn.models.input_wrappers import unwrap
 from vit_vs_cnn.models.presets import TIMM_PREFIX
 from vit_vs_cnn.runs.evaluation import MIN_VALIDATION_IMAGES, predict
 from vit_vs_cnn.runs.experiment_data import ExperimentData
-from vit_vs_cnn.runs.experiment_folder import read_finished_results, read_run_names
+from vit_vs_cnn.runs.experiment_folder import read_finished_results, select_results
 from vit_vs_cnn.runs.held_out import MAX_FALSE_ALARM_RATE, HeldOut, read_held_out
 from vit_vs_cnn.runs.networks import (
     CHECKPOINT_KEY_TRAINING_HASHES,
@@ -267,11 +267,7 @@ class TrainedNetwork:
         return self.predict_inputs(parse_input_images(images, channels=self.image_shape[0]), top=top)
 
     def predict_inputs(
-        self,
-        images: Iterable[InputImage],
-        *,
-        top: int = 1,
-        report_progress: Callable[[str], None] = lambda text: None,
+        self, images: Iterable[InputImage], *, top: int = 1, report_progress: Callable[[str], None] = lambda text: None
     ) -> ImagePredictions:
         """``predict`` for images that are decoded in batches, of which one is in memory.
 
@@ -315,7 +311,7 @@ class TrainedNetwork:
         """Images of the experiment of its run. Nothing is downloaded.
 
         Arguments:
-            root: folder of the images, if they have moved since training.
+            root: folder or table of the images, if they have moved since training.
 
         Raises:
             InputError: missing images, or others than in training.
@@ -334,7 +330,8 @@ class TrainedNetwork:
             fingerprint = pool.fingerprint
         except InputError as error:
             problem = error.problem if isinstance(error, MissingImages) else error
-            raise InputError(f"{self.path}: its images: {problem}; --root DIR names their folder") from error
+            hint = "--root FILE names their table" if data.kind == "table" else "--root DIR names their folder"
+            raise InputError(f"{self.path}: its images: {problem}; {hint}") from error
         if fingerprint != run.fingerprint:
             raise InputError(f"{data.description}: these are not the images that {self.path} was trained and tested on")
         return pool
@@ -365,6 +362,8 @@ def open_network(
     word, path = os.fspath(place), Path(place)
     if word.startswith(TIMM_PREFIX):
         return _open_timm(word, classes_from)
+    if classes_from is not None:
+        raise InputError(f"{place} has its own classes and image size; --classes-from is for models of timm only")
     network = _open_run(_choose_run(path, contender) if (path / "grid.json").exists() else path, trust)
     if contender not in (None, network.cell.contender):
         raise InputError(f"{place} is of contender {network.cell.contender!r}, not of {contender!r}")
@@ -424,7 +423,7 @@ def _open_run(path: Path, trust: bool | str) -> TrainedNetwork:
 
 
 def _choose_run(experiment: Path, contender: str | None) -> Path:
-    """Folder of a contender's finished run with the largest training size, the longest budget and the first seed."""
+    """Folder of a contender's finished run with the longest budget, the largest training size and the first seed."""
     results = read_finished_results(experiment)
     names = list(dict.fromkeys(result.contender for result in results.values()))
     if contender is None and len(names) > 1:
@@ -434,5 +433,4 @@ def _choose_run(experiment: Path, contender: str | None) -> Path:
     runs = {folder: result for folder, result in results.items() if result.contender == name}
     if not runs:
         raise InputError(f"{experiment} has no finished run of contender {name!r}; there are {', '.join(names)}")
-    budgets = {name: budget.amounts[0] if budget else 0 for name, budget in read_run_names(experiment).items()}
-    return min(runs, key=lambda folder: (-runs[folder].train_size, -budgets[folder.name], runs[folder].seed))
+    return min(select_results(runs), key=lambda folder: runs[folder].seed)

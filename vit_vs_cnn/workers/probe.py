@@ -18,13 +18,13 @@ from vit_vs_cnn.data.batches import channel_statistics
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.devices import usable_device
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.files import atomic_write
+from vit_vs_cnn.files import atomic_write, remove_partials
 from vit_vs_cnn.models.cost import count_parameters
 from vit_vs_cnn.models.features import find_classifier, logits_and_features
 from vit_vs_cnn.models.recording import evaluation_mode
 from vit_vs_cnn.runs.evaluation import Normalise, Predictions, check_finite, hash_tensors
 from vit_vs_cnn.runs.preparation import PreparedRun
-from vit_vs_cnn.runs.record import UNREADABLE_FILE_ERRORS
+from vit_vs_cnn.runs.record import UNREADABLE_FILE_ERRORS, open_arrays
 from vit_vs_cnn.runs.result import TrainingCost
 from vit_vs_cnn.runs.test_set_log import output_folder
 from vit_vs_cnn.statistics.logistic import fit_logistic_regression
@@ -121,6 +121,7 @@ class FeatureCache:
         wanted = images.hashes().tolist()
         self.folder.mkdir(parents=True, exist_ok=True)
         with FileLock(self.folder / ".lock"):
+            remove_partials(self.folder)
             features = self._load()
             missing = list({value: place for place, value in enumerate(wanted) if value not in features}.items())
             for start in range(0, len(missing), IMAGES_PER_FILE):
@@ -155,7 +156,7 @@ class FeatureCache:
         features: dict[int, np.ndarray] = {}
         for path in sorted(self.folder.glob("*.npz")):
             try:
-                with np.load(path, allow_pickle=False) as part:
+                with open_arrays(path) as part:
                     rows = part["features"].reshape(len(part["images"]), self.classifier.in_features)
                     features |= zip(part["images"].tolist(), rows, strict=True)
             except UNREADABLE_FILE_ERRORS as error:

@@ -30,16 +30,7 @@ from vit_vs_cnn.runs.experiment_folder import FailureKind, has_failed_since, is_
 from vit_vs_cnn.runs.held_out import OUT_OF_DISTRIBUTION_FILE, fit_on_validation
 from vit_vs_cnn.runs.networks import RESIZE_OPTIONS
 from vit_vs_cnn.runs.preparation import PreparedRun, prepare
-from vit_vs_cnn.runs.result import (
-    Provenance,
-    RunData,
-    RunResult,
-    RunStart,
-    RunState,
-    ScoredOn,
-    Scores,
-    StartKind,
-)
+from vit_vs_cnn.runs.result import Provenance, RunData, RunResult, RunStart, RunState, ScoredOn, Scores, StartKind
 from vit_vs_cnn.runs.run import Run
 from vit_vs_cnn.runs.test_set_log import TestSetLog, output_folder
 from vit_vs_cnn.runs.user_code import compute_metrics
@@ -264,13 +255,7 @@ def score(prepared: PreparedRun, fitted: FittedNetwork, data: ExperimentData, be
     if run.scored_on is ScoredOn.TEST:
         log = TestSetLog(output_folder(run.experiment.folder), data.test_set(run.seed))
         predictions, log_entry = evaluate_once(
-            fitted.predict,
-            data.test(run.seed),
-            log,
-            weights=weights,
-            label=run.name,
-            run=run,
-            path=run.predictions,
+            fitted.predict, data.test(run.seed), log, weights=weights, label=run.name, run=run, path=run.predictions
         )
         test_evaluations = log.count(weights)
     else:

@@ -30,7 +30,7 @@ from vit_vs_cnn.inspection.locality.measures import ExplainedVariance, attention
 from vit_vs_cnn.models.input_wrappers import resize_for, unwrap
 from vit_vs_cnn.models.recording import evaluation_mode
 from vit_vs_cnn.runs.experiment_data import ExperimentData
-from vit_vs_cnn.runs.experiment_folder import read_finished_results
+from vit_vs_cnn.runs.experiment_folder import keep_longest, read_finished_results
 from vit_vs_cnn.runs.preparation import load_start_weights, prepare_network
 from vit_vs_cnn.runs.run import Run
 from vit_vs_cnn.runs.trained_network import TrainedNetwork, open_network
@@ -207,7 +207,7 @@ def study_locality(
     The measures of a run are saved in the report (``report/locality/<run>.json``) and not computed again.
     """
     pool = None
-    for cell_folder, result in read_finished_results(folder, longest=True).items():
+    for cell_folder, result in keep_longest(read_finished_results(folder)).items():
         path = folder / "report" / "locality" / f"{cell_folder.name}.json"
         settings = {"images": count, "held_out": held_out, "weights": result.weights}
         saved = read_mapping(path)
