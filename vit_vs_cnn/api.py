@@ -724,12 +724,13 @@ def load(
     Raises:
         InputError: a path that cannot be opened, an unknown model, or an experiment with several models and no choice.
     """
+    from vit_vs_cnn.data.images import LabelledImages
     from vit_vs_cnn.results import LoadedNetwork
-    from vit_vs_cnn.runs.trained_network import open_network
+    from vit_vs_cnn.runs.trained_network import TrainedNetwork, open_network
 
     if not isinstance(path, str | os.PathLike):
         raise InputError(f"load: expected the path of a checkpoint or a folder, got {path!r}")
-    if isinstance(classes_from, str | Path):
+    if classes_from is not None and not isinstance(classes_from, TrainedNetwork | LabelledImages):
         classes_from = open_network(classes_from, contender=contender, trust=trust)
     network = open_network(path, contender=contender, classes_from=classes_from, trust=trust)
     return LoadedNetwork(**vars(network))
