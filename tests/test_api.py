@@ -4,7 +4,6 @@ import re
 import shutil
 import subprocess
 import sys
-import warnings
 from pathlib import Path
 
 import numpy as np
@@ -43,13 +42,6 @@ def found(config):
 @pytest.fixture(scope="module")
 def vit(found):
     return vc.load(found.folder, "vit")
-
-
-def _quietly(function, *arguments, **options):
-    """Tests of the same weights again are told of."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*have now been tested")
-        return function(*arguments, **options)
 
 
 @pytest.mark.parametrize("name", [*vc.__all__])
@@ -120,7 +112,7 @@ def test_the_readmes_examples_run_as_written(request, figures, config, found, tm
     (section,) = re.findall(r"^## Use it from Python$(.*?)^## ", README.read_text(), re.MULTILINE | re.DOTALL)
     (code,) = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
     names = {}
-    _quietly(exec, code, names)
+    exec(code, names)
     assert len(names["findings"].results) == 2 * 3
     assert names["attention"].shape == (2, 64, 64)
     assert names["findings"].page.read_text().startswith("<!DOCTYPE html>")
@@ -180,7 +172,7 @@ def test_cells_that_fail_are_raised_with_what_the_others_found(config, tmp_path)
 
 @pytest.fixture(scope="module")
 def compared(found):
-    return _quietly(vc.compare, found.folder, parts=["accuracy", "calibration"])
+    return vc.compare(found.folder, parts=["accuracy", "calibration"])
 
 
 def test_a_comparison_has_a_row_for_each_network(found, compared):

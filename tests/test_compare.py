@@ -4,7 +4,6 @@ import csv
 import json
 import pickle
 import shutil
-import warnings
 from pathlib import Path
 
 import pytest
@@ -43,9 +42,7 @@ def _ledger(experiment: Path) -> list[dict]:
 
 
 def _compare(*words) -> int:
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*have now been tested")
-        return main(["compare", *map(str, words)])
+    return main(["compare", *map(str, words)])
 
 
 @pytest.mark.parametrize("figures", ["blank_figures", pytest.param("real_figures", marks=pytest.mark.slow)])

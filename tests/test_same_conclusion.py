@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import warnings
 from pathlib import Path
 
 import numpy as np
@@ -70,9 +69,7 @@ def _kept(experiment: Path, folder: Path, keep) -> Path:
 
 
 def _compared(folder: Path, capsys) -> dict:
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*have now been tested")
-        assert main(["compare", str(folder), "--parts", "accuracy", "--json"]) == 0
+    assert main(["compare", str(folder), "--parts", "accuracy", "--json"]) == 0
     return json.loads(capsys.readouterr().out)
 
 

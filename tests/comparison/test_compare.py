@@ -7,7 +7,6 @@ from vit_vs_cnn.comparison.compare import Part, compare_entries
 from vit_vs_cnn.comparison.entries import predict_once
 
 
-@pytest.mark.filterwarnings("ignore:.*have now been tested")
 def test_corrupted_images_are_logged_with_the_accuracy_of_each_network(tmp_path):
     entries = [entry(tmp_path, seed=seed) for seed in (0, 1)]
     comparison, _ = compare_entries(entries, [Part.CORRUPTIONS], count=10)

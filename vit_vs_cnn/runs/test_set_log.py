@@ -3,7 +3,6 @@
 import hashlib
 import json
 import os
-import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -75,7 +74,7 @@ class TestSetLog:
         return hashes[-1] if hashes else None
 
     def record(self, *, weights: str, accuracy: float, label: str, run: Run | None) -> str:
-        """Append an evaluation, and warn if the weights were evaluated before. Returns the hash of the entry."""
+        """Append an evaluation. Returns the hash of the entry."""
         entry = {
             "time": datetime.now(UTC).isoformat(timespec="seconds"),
             "what": label,
@@ -85,13 +84,6 @@ class TestSetLog:
             "accuracy": accuracy,
         }
         (entry_hash,) = self.append([entry])
-        count = self.count(weights)
-        if count > 1:
-            warnings.warn(
-                f"{label}: these weights have now been tested {count} times ({self.path}); the same run under another "
-                "name, for example, has the same weights and adds no evidence",
-                stacklevel=2,
-            )
         return entry_hash
 
     def append(self, entries: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -6,6 +6,7 @@ import os
 import platform
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -257,7 +258,12 @@ def score(prepared: PreparedRun, fitted: FittedNetwork, data: ExperimentData, be
         predictions, log_entry = evaluate_once(
             fitted.predict, data.test(run.seed), log, weights=weights, label=run.name, run=run, path=run.predictions
         )
-        test_evaluations = log.count(weights)
+        if (test_evaluations := log.count(weights)) > 1:
+            warnings.warn(
+                f"{run.name}: these weights have now been tested {test_evaluations} times ({log.path}); the same run "
+                "under another name, for example, has the same weights and adds no evidence",
+                stacklevel=2,
+            )
     else:
         assert validation is not None, "images without validation images are refused when they are sampled"
         predictions = validation
