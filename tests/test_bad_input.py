@@ -54,20 +54,11 @@ def _train_on(root: Path, tmp_path: Path, *more: str) -> list[str]:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["fly"], "'fly' is not a command"),
         (["train", "now"], "argument 'now': expected --setting value"),
         (["train", "--config"], "argument --config: expected at least one argument"),
         (["train", "--name", "--quiet"], "argument --name: expected a value"),
-        (["train", "--config", "missing.yaml"], "missing.yaml: no such file"),
-        (["train", "--protocol.budget.stepz", "3"], "protocol.budget.stepz: there is no such setting; did you mean"),
-        (["train", "--protocol.batch_size", "many"], "protocol.batch_size: expected a whole number, got many"),
-        (
-            ["train", "--contenders.vit.model.patchsize", "4"],
-            "contenders.vit.model.patchsize: there is no such setting",
-        ),
         (["train", "--contenders.vit.model.patch_size", "four"], "contenders.vit.model.patch_size: expected"),
         (["train", "--contenders.vit.optimizer.name", "adamww"], "optimizer name 'adamww'"),
-        (["train", "--protocol.train_sizes", "[999999]"], "999999 is not in 1 to"),
         (["train", "--protocol.budget.epochs", "1e308"], "epochs are more than 1,000,000,000 steps"),
         (["compare", "a.ckpt", "--seed", "-1"], "seed: -1 must be a whole number, at least 0"),
         (["train", "--trainer.accumulate_grad_batches", "5"], "must be a multiple of trainer.accumulate_grad_batches"),
@@ -90,10 +81,6 @@ def _train_on(root: Path, tmp_path: Path, *more: str) -> list[str]:
         (["report"], "FOLDER is missing"),
         (["audit", "photos"], "argument 'photos': expected --setting value (see --help)"),
         (["audit", "/"], "expected --setting value; did you mean --data.root /?"),
-        (
-            ["audit", "--data.root", "no/such/folder"],
-            "data.root no/such/folder: no such folder; --data.root PATH names",
-        ),
         (["audit"], "data.root images: no such folder; --data.root PATH names yours, a folder of images"),
         (["audit", "--root", "photos"], "there is no option --root; did you mean --data.root?"),
         (["train", "--data", "photos"], "expected a mapping, got 'photos'; did you mean --data.root photos?"),

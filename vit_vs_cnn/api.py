@@ -337,8 +337,8 @@ def compare(
         from vit_vs_cnn.reporting.comparison_page import write_comparison_page
 
         chosen = choose_parts(parts, skip)
-        _check_positive(count=count)
-        _check_seed(seed)
+        _check_whole(1, count=count)
+        _check_whole(0, seed=seed)
         report_progress("opening")
         entries, notes = load_entries(
             _paths(paths, "compare"),
@@ -400,8 +400,8 @@ def inspect(
         from vit_vs_cnn.inspection import inspect as inspection_module
         from vit_vs_cnn.reporting.inspection_page import write_inspection_page
 
-        _check_positive(count=count, score_images=score_images)
-        _check_seed(seed)
+        _check_whole(1, count=count, score_images=score_images)
+        _check_whole(0, seed=seed)
         folders = [_existing_path(path) for path in _paths(paths, "inspect")]
         if not folders:
             raise InputError("inspect: no network is given; give checkpoints or folders of runs")
@@ -465,7 +465,7 @@ def predict(
         places = [str(_existing_path(place)) for place in _paths(paths, "predict")]
         if not places:
             raise InputError("predict: no image is given; give files or folders")
-        _check_positive(top=top)
+        _check_whole(1, top=top)
         if output is not None:
             check_suffix(Path(output))
         report_progress("opening")
@@ -546,7 +546,7 @@ def locality(
         from vit_vs_cnn.reporting.locality_page import locality_page, study_page
         from vit_vs_cnn.runs.experiment_folder import read_finished_results
 
-        _check_positive(count=count, held_out=held_out)
+        _check_whole(1, count=count, held_out=held_out)
         source, images_root = _existing_path(path), None if root is None else Path(root)
         report_progress("opening")
         if not (source / "grid.json").exists():
@@ -622,7 +622,7 @@ def to_attention(
         from vit_vs_cnn.conversion.to_attention import convert_to_attention
 
         numbers = {"head_dim": head_dim, "num_heads": num_heads, "window_size": window_size}
-        _check_positive(count=count, **numbers)
+        _check_whole(1, count=count, **numbers)
         numbers = {name: value for name, value in {**numbers, "sharpness": sharpness}.items() if value is not None}
         report_progress("opening")
         network = load(path, contender, trust)
@@ -818,13 +818,9 @@ def _existing_path(path: Place) -> Path:
     return existing
 
 
-def _check_positive(**counts: int | None) -> None:
-    least = Bounds(at_least=1, is_whole=True)
-    check_numbers(counts, "{name}: {value} must be {bounds}", **dict.fromkeys(counts, least))
-
-
-def _check_seed(seed: int) -> None:
-    check_numbers({"seed": seed}, "{name}: {value} must be {bounds}", seed=Bounds(at_least=0, is_whole=True))
+def _check_whole(at_least: int, **numbers: int | None) -> None:
+    bounds = Bounds(at_least=at_least, is_whole=True)
+    check_numbers(numbers, "{name}: {value} must be {bounds}", **dict.fromkeys(numbers, bounds))
 
 
 @contextmanager

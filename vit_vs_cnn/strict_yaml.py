@@ -24,18 +24,18 @@ class _Strict(yaml.SafeLoader):
     """Loader of plain values. A repeated name is an error, and a date is a text."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        names: dict[str, Any] = {}
+        names: set[Any] = set()
         for key_node, _ in node.value:
             if key_node.tag == "tag:yaml.org,2002:merge":
                 continue
             key = self.construct_object(key_node, deep=True)
             if not isinstance(key, str | int | float):
                 continue
-            if str(key) in names or key in names.values():  # 1, "1" and 1.0
+            if names & {key, str(key)}:  # 1, "1" and 1.0
                 raise yaml.constructor.ConstructorError(
                     None, None, f"{key!r} occurs twice, the second time", key_node.start_mark
                 )
-            names[str(key)] = key
+            names |= {key, str(key)}
         return super().construct_mapping(node, deep)
 
 

@@ -252,3 +252,9 @@ def test_a_browser_reads_the_report_on_a_desk_and_on_a_phone(reported, tmp_path)
             look = look_at(browser, page, width=width, dark=width == PHONE)
             assert_readable(look)
             assert len(look.figures) == 2
+
+
+def test_a_config_without_a_block_of_images_has_the_default_ones(tmp_path):
+    folder = _made_up(tmp_path / "up")
+    (folder / "experiment.yaml").write_text("protocol: {budget: {steps: 2}}")
+    assert write_experiment_page(read_findings(folder))

@@ -99,6 +99,11 @@ def test_the_same_seeds_again_change_nothing():
     assert _with_changes(plan, dataclasses.replace(PLAN, seeds=(0, 1, 2, 3))) == plan
 
 
+def test_the_order_of_models_and_pairs_does_not_matter():
+    plan = dataclasses.replace(PLAN, pairs=(("a", "b"), ("a", "c")))
+    assert _with_changes(plan, dataclasses.replace(plan, pair=("b", "a"), pairs=(("c", "a"), ("b", "a")))) == plan
+
+
 @pytest.mark.parametrize(
     ("change", "kind"),
     [

@@ -228,6 +228,12 @@ def test_timms_weights_without_a_network_are_refused_in_one_line(tmp_path, monke
         _cell(values)
 
 
+def test_the_model_of_weights_that_do_not_fit_is_named(pretrained, tmp_path):
+    cell = _cell(_values(pretrained, tmp_path, model={"name": "vit_nano"}))
+    with pytest.raises(InputError, match=r'are of model \{.*"name": "resnet8".*\} and do not fit: '):
+        prepare_network(cell, ExperimentData(cell.experiment.data).draw(120, 3))
+
+
 @pytest.mark.parametrize(
     ("weights", "said"),
     [

@@ -14,7 +14,7 @@ from vit_vs_cnn.config.experiment import Budget, Experiment, experiment_from_dic
 from vit_vs_cnn.config.identity import plain_values
 from vit_vs_cnn.config.recipes import recipe_source
 from vit_vs_cnn.config.schema import RecipeSource
-from vit_vs_cnn.console import format_count
+from vit_vs_cnn.console import format_count, join_names
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.experiments.timing import choose_precision, runs_at_a_time, seconds_per_step
 from vit_vs_cnn.experiments.tuning import count_splits
@@ -339,10 +339,11 @@ def _value_at(block: Any, path: Sequence[str]) -> Any:
 
 
 def _time_steps(experiment: Experiment, pool: ExperimentData, console: Console) -> dict[str, float]:
-    console.print(f"Timing a few steps of {' and '.join(experiment.contenders)} ...")
+    console.print(f"Timing a few steps of {join_names([*experiment.contenders])} ...", soft_wrap=True)
     times = {name: seconds_per_step(experiment, name, pool) for name in experiment.contenders}
     for name, seconds in times.items():
-        console.print(f"  {name}: {seconds:.3g} s for a step of {experiment.protocol.batch_size} images")
+        batch_size = experiment.protocol.batch_size
+        console.print(f"  {name}: {seconds:.3g} s for a step of {batch_size} images", soft_wrap=True)
     return times
 
 

@@ -9,7 +9,7 @@ import yaml
 
 from vit_vs_cnn.comparison.accuracy import choose_examples, class_accuracies, confusion
 from vit_vs_cnn.comparison.entries import RunPredictions, group_entries, select_one_fold
-from vit_vs_cnn.config.experiment import read_config
+from vit_vs_cnn.config.experiment import Data, read_config
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.data.listing import format_counts
 from vit_vs_cnn.errors import InputError
@@ -32,6 +32,7 @@ from vit_vs_cnn.runs.record import load_run_predictions, table_text
 from vit_vs_cnn.runs.result import RunResult, RunState, ScoredOn
 from vit_vs_cnn.runs.status import ExperimentStatus, read_status
 from vit_vs_cnn.runs.test_set_log import summarize_log
+from vit_vs_cnn.typed_values import build
 
 #: Caption of each figure.
 _CAPTIONS = {
@@ -226,12 +227,12 @@ def describe_unfinished_runs(status: ExperimentStatus) -> list[str]:
 
 
 def _protocol(config: Mapping[str, Any], findings: Findings) -> dict[str, Cell]:
-    data, first = config["data"], findings.results[0]
-    source = f"{data['source']}, {first.data.fingerprint}"
+    data = build(Data, config.get("data") or {}, location="data")
+    source = f"{data.source}, {findings.results[0].data.fingerprint}"
     details = [result.data.data_details.get("skipped") or {} for result in findings.results]
     skipped = [of_run["counts"] for of_run in details if "counts" in of_run]
     return {
-        "images": source if data["source"] == "synthetic" else f"{source}, in {data['root']}",
+        "images": source if data.source == "synthetic" else f"{source}, in {data.root}",
         **({"files left out": format_counts(skipped[0])} if skipped else {}),
         "scored on": tables.scored_images_text(findings.results),
     }

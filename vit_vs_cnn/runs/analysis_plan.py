@@ -211,9 +211,9 @@ def _with_changes(old: AnalysisPlan, new: AnalysisPlan) -> AnalysisPlan:
     changes = [
         Deviation(kind, _text(getattr(old, kind)), _text(getattr(new, kind)))
         for kind in DEVIATIONS
-        if getattr(old, kind) not in ("", getattr(new, kind))
+        if getattr(old, kind) != ""
+        and _without_order(getattr(old, kind)) != _without_order(getattr(new, kind))
         and not (kind == "seeds" and {*old.seeds} <= {*new.seeds})
-        and not (kind == "pairs" and sorted(old.pairs or ()) == sorted(new.pairs or ()))
     ]
     return dataclasses.replace(
         old,
@@ -224,6 +224,11 @@ def _with_changes(old: AnalysisPlan, new: AnalysisPlan) -> AnalysisPlan:
         added_seeds=(*old.added_seeds, *([added] if added else [])),
         deviations=tuple(dict.fromkeys([*old.deviations, *changes])),
     )
+
+
+def _without_order(value: Any) -> Any:
+    """Seeds, the models of a pair, or pairs in any order; other values as they are."""
+    return frozenset(map(_without_order, value)) if isinstance(value, tuple) else value
 
 
 def _seeds_were(count: int) -> str:

@@ -4,7 +4,7 @@ import json
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,7 @@ class PretrainedWeights:
     Arguments:
         image_size: (rows, cols) of the network's input; None if unknown.
         mean: of each channel, where white is 1; None if unknown.
+        model_block: of the network of this package that they are from; empty for other weights.
     """
 
     name: str
@@ -53,6 +54,7 @@ class PretrainedWeights:
     interpolation: str = "bicubic"
     crop_pct: float = 1.0
     training_hashes: TrainingImageHashes = UNKNOWN_TRAINING_IMAGES
+    model_block: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def moments(self) -> tuple[list[float], list[float]] | None:
@@ -153,6 +155,7 @@ def _from_network(network: TrainedNetwork, source: str) -> PretrainedWeights:
         about.std,
         **{name: model[name] for name in ("interpolation", "crop_pct") if name in model},
         training_hashes=network.training_hashes,
+        model_block=model,
     )
 
 
@@ -256,7 +259,9 @@ def fit_weights(
     else:
         state = convert_for_timm(network, pretrained.state)
     head = set() if num_classes is None else head_weight_names(network, num_classes, location)
-    load_weights(network, state, message=f"{location}: the weights of {pretrained.source} do not fit", without=head)
+    block = f" are of model {json.dumps(dict(pretrained.model_block))} and" * bool(pretrained.model_block)
+    message = f"{location}: the weights of {pretrained.source}{block} do not fit"
+    load_weights(network, state, message=message, without=head)
 
 
 def head_weight_names(network: nn.Module, num_classes: int, location: str) -> set[str]:
