@@ -265,12 +265,10 @@ class VisionTransformer(TimmInterface):
 
     @property
     def num_features(self) -> int:
-        """Number of features that the head reads."""
         return self.norm.weight.numel()
 
     @property
     def pretrained_cfg(self) -> dict[str, Any]:
-        """timm's configuration: size, mean and std of the images if known, and the name of the head."""
         return {**super().pretrained_cfg, "input_size": (self.patch_embedding.in_channels, *self.image_size)}
 
     def group_matcher(self, coarse: bool = False) -> dict[str, Any]:
