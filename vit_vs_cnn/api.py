@@ -153,11 +153,7 @@ def _check_early(experiment: Experiment) -> None:
 
 
 def _check_root(data: Data) -> list[Path]:
-    """Return the folders of class folders.
-
-    Raises:
-        InputError: a folder or table that does not exist, or that synthetic images would replace.
-    """
+    """Return the folders of class folders. Raise InputError for images that do not exist or would not be used."""
     from vit_vs_cnn.data.listing import split_folders
 
     if data.kind == "folder":
