@@ -197,8 +197,10 @@ def test_files_that_tell_the_class_by_their_format_are_told_of(tmp_path):
     assert "predict the class of 100 % of the images (always predicting the largest class: 50 %)" in _description(
         found, "File format depends on the class"
     )
-    assert "60 of 60 images are smaller than the training size of 64 pixels" in _description(found, "Enlarged images")
+    assert "60 of 60 images are smaller than the training size of 64 x 64" in _description(found, "Enlarged images")
     assert "removes more than 40 % of 60 of the 60 images" in _description(found, "Cropped images")
+    upright = vc.audit(overrides=given | {"data.folder.image_size": [90, 24]}, output=tmp_path / "out", quiet=True)
+    assert not {"Enlarged images", "Cropped images"} & {finding.title for finding in upright.findings}
 
 
 def test_a_folder_of_which_nothing_can_be_read_is_told_of(tmp_path):

@@ -153,7 +153,7 @@ def _check_early(experiment: Experiment) -> None:
 
 
 def _check_root(data: Data) -> list[Path]:
-    """Return the folders of class folders. Raise InputError if the folder or table of images does not exist."""
+    """Return the folders of class folders. Raise InputError for images that do not exist or would not be used."""
     from vit_vs_cnn.data.listing import split_folders
 
     if data.kind == "folder":
@@ -161,6 +161,11 @@ def _check_root(data: Data) -> list[Path]:
             return [*split_folders(Path(data.root)).values()]
     if data.kind == "table" and not Path(data.root).exists():
         raise InputError(f"data.root {data.root}: no such file")
+    if data.kind == "synthetic" and data.root != type(data).root:
+        raise InputError(
+            f"data.root {data.root}: it would not be used, as data.source is synthetic; add --config decide for a "
+            "folder of images, or --data.source"
+        )
     return []
 
 

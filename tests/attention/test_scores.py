@@ -47,10 +47,8 @@ def test_dot_product_and_exponential_kernel_are_scaled_dot_product_attention(sco
     torch.testing.assert_close(output, expected, rtol=0, atol=1e-12)
     torch.testing.assert_close(weights, expected_weights, rtol=0, atol=1e-12)
     direction = torch.randn_like(output)
-    for ours, theirs in zip(
-        torch.autograd.grad(output, inputs, direction), torch.autograd.grad(expected, inputs, direction), strict=True
-    ):
-        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
+    ours, theirs = (torch.autograd.grad(y, inputs, direction) for y in (output, expected))
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("kernel", ["gaussian", "box", "triangle", "epanechnikov"])
@@ -68,10 +66,7 @@ def test_additive_score_is_a_network_on_every_pair():
     score = AdditiveScore(DIM, KEY_DIM, 19).double()
     queries, keys, _ = tensors(KEY_DIM)
     scores = score(queries, keys).detach().numpy()
-    maps = [
-        layer.weight.detach().numpy()
-        for layer in (score.query_projection, score.key_projection, score.score_projection)
-    ]
+    maps = [weight.detach().numpy() for weight in score.parameters()]
     for index in np.ndindex(scores.shape):
         image, head, query, key = index
         hidden = np.tanh(maps[0] @ queries[image, head, query].numpy() + maps[1] @ keys[image, head, key].numpy())

@@ -72,10 +72,7 @@ def test_a_folder_gives_its_images_by_name_and_those_below(pixels, tmp_path):
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        (
-            np.full((5, 7, 3), 0.3),
-            "; expected bytes (uint8) from 0 to 255, or floats that are",
-        ),
+        (np.full((5, 7, 3), 0.3), "; expected bytes (uint8) from 0 to 255, or floats that are"),
         (torch.full((3, 5, 7), -1.0), "images: float32 values from -1 to -1; expected bytes"),
         (np.zeros((5, 0), np.uint8), "images: shape (5, 0); expected (rows, cols), or with 3 channels"),
         (np.zeros((0, 7, 3), np.uint8), "images: shape (0, 7, 3); expected (rows, cols), or with 3 channels"),

@@ -15,12 +15,8 @@ def test_patch_stem_equals_conv2d_with_the_same_weights_in_outputs_and_gradients
     output = embedding(images)
     torch.testing.assert_close(output, expected, rtol=0, atol=1e-12)
     direction = torch.randn_like(output)
-    for ours, theirs in zip(
-        torch.autograd.grad(output, [images, weight, bias], direction),
-        torch.autograd.grad(expected, [images, weight, bias], direction),
-        strict=True,
-    ):
-        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
+    ours, theirs = (torch.autograd.grad(y, [images, weight, bias], direction) for y in (output, expected))
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize(("patch_size", "convolutions"), [(1, 1), (2, 1), (4, 2), (8, 3)])

@@ -29,3 +29,10 @@ def test_counting_leaves_the_model_as_it_was(model):
     count_macs(model, (3, 32, 32))
     assert model.training
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def test_both_products_of_windows_in_tiles_are_counted():
+    """A grid of 24 x 24 has tiles of 16 queries, whose windows cover 6 x 6 keys."""
+    dense, tiles = (create_model("vit_nano", image_size=96, window_size=window) for window in (None, 3))
+    saved = count_macs(dense, (3, 96, 96)) - count_macs(tiles, (3, 96, 96))
+    assert saved == 4 * 2 * 64 * 24**2 * (24**2 - 6**2)

@@ -81,12 +81,8 @@ def test_same_weights_as_torchs_transformer_give_the_same_logits_and_gradients(n
     torch.testing.assert_close(output, expected, rtol=0, atol=1e-10)
     direction = torch.randn_like(output)
     embeddings = [ours.source_embedding.weight, ours.target_embedding.weight]
-    for one, other in zip(
-        torch.autograd.grad(output, embeddings, direction),
-        torch.autograd.grad(expected, embeddings, direction),
-        strict=True,
-    ):
-        torch.testing.assert_close(one, other, rtol=0, atol=1e-10)
+    one, other = (torch.autograd.grad(y, embeddings, direction) for y in (output, expected))
+    torch.testing.assert_close(one, other, rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])

@@ -79,8 +79,7 @@ def test_training_equals_a_loop_written_by_hand(augmentation):
         with torch.no_grad():
             for parameter, gradient in zip(network.parameters(), gradients, strict=True):
                 parameter.sub_(0.1 * schedule.factor(step, STEPS) * gradient)
-    for ours, by_hand in zip(module.network.parameters(), network.parameters(), strict=True):
-        torch.testing.assert_close(ours, by_hand, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close([*module.network.parameters()], [*network.parameters()], rtol=1e-5, atol=1e-6)
 
 
 def test_the_average_of_the_weights_follows_its_equation():
@@ -96,16 +95,14 @@ def test_the_average_of_the_weights_follows_its_equation():
     for state in seen[1:]:
         average = {name: decay * average[name] + (1 - decay) * state[name] for name in average}
     assert module.evaluated_network is not module.network
-    for name, weight in module.evaluated_network.state_dict().items():
-        torch.testing.assert_close(weight, average[name], rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(dict(module.evaluated_network.state_dict()), average, rtol=1e-5, atol=1e-6)
 
 
 def test_accumulated_batches_make_the_step_of_one_large_batch():
     whole = _fit(_classifier(), _data(augmentation=Augmentation(crop_padding=0, flip=False), batch_size=10))
     halves = _data(augmentation=Augmentation(crop_padding=0, flip=False), batch_size=10, accumulate=2)
     parts = _fit(_classifier(), halves, accumulate_grad_batches=2)
-    for one, other in zip(whole.network.parameters(), parts.network.parameters(), strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close([*whole.network.parameters()], [*parts.network.parameters()], rtol=1e-5, atol=1e-6)
 
 
 def test_a_loss_that_is_no_number_stops_the_run_and_names_step_and_cause():

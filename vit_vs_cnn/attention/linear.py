@@ -104,9 +104,9 @@ class LinearAttention(nn.Module):
         self, queries: Queries, keys: Keys, values: Values, *, return_weights: bool = False
     ) -> tuple[AttentionOutput, Weights | None]:
         """Output, and the weights with ``return_weights``, else None; arguments as of ``linear_attention``."""
-        attention = linear_attention_reference if return_weights else linear_attention
-        output = attention(queries, keys, values)
-        return output if isinstance(output, tuple) else (output, None)
+        if return_weights:
+            return linear_attention_reference(queries, keys, values)
+        return linear_attention(queries, keys, values), None
 
 
 def _causal_sums(query_features: Tensor, key_features: Tensor, values: Tensor) -> Tensor:

@@ -53,13 +53,10 @@ def add_prefix_bias(
         return bias
     if prefix_bias is None:
         return F.pad(bias, (num_prefix_tokens, 0, num_prefix_tokens, 0))
-    heads, patches = len(prefix_bias), bias.shape[1]
+    heads, patches, count = len(prefix_bias), bias.shape[1], num_prefix_tokens
     to_prefix, from_prefix, among_prefix = prefix_bias.to(bias.dtype)[:, :, None, None].unbind(1)
-    top = [
-        among_prefix.expand(-1, num_prefix_tokens, num_prefix_tokens),
-        from_prefix.expand(-1, num_prefix_tokens, patches),
-    ]
-    bottom = [to_prefix.expand(-1, patches, num_prefix_tokens), bias.expand(heads, -1, -1)]
+    top = [among_prefix.expand(-1, count, count), from_prefix.expand(-1, count, patches)]
+    bottom = [to_prefix.expand(-1, patches, count), bias.expand(heads, -1, -1)]
     return torch.cat([torch.cat(top, dim=2), torch.cat(bottom, dim=2)], dim=1)
 
 

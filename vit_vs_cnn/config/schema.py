@@ -32,7 +32,7 @@ class Data:
     Args:
         source: synthetic, cifar10, cifar100, folder, table, or {class_path, init_args} of a custom
             class. given: images given in Python with data=.
-        root: Folder of the data set or of your images, or your table; unused for synthetic.
+        root: Folder of the data set or of your images, or your table; not for synthetic images.
         validation_fraction: Share of a training size that is held out for validation. It counts as part of that size.
         augmentation: Augmentation of all contenders without their own.
         synthetic: Settings of synthetic images.

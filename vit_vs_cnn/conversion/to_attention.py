@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import update_bn
 
 from vit_vs_cnn.attention.convolution import ConvolutionalAttention
-from vit_vs_cnn.attention.convolution.head_fit import TINY, rank_bound
+from vit_vs_cnn.attention.convolution.head_fit import TINY, rank_bound, refine_heads
 from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.models.cost import count_macs, count_parameters
@@ -135,7 +135,7 @@ def _fit_to_outputs(converted: nn.Module, trained: TrainedNetwork, training: Lab
         bounds.append(rank_bound(target, layer.num_heads))
         if layer.geometry.positions * layer.in_channels // layer.groups <= MAX_WINDOW_INPUTS:
             moments = _second_moments(trained.network, convolutions[name], layer, batches)
-            layer.set_fit(layer.refine(fit, kernel, moments))
+            layer.set_fit(refine_heads(fit, target, layer.geometry.coordinates(kernel.device), moments))
             missed, whole = (
                 torch.einsum("pgoc,gpcqd,qgod->", part, moments, part)
                 for part in (layer.window_kernel() - target, target)

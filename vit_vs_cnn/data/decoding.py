@@ -181,15 +181,6 @@ class ImageFileInfo(NamedTuple):
     width: int
     height: int
 
-    @property
-    def shorter(self) -> int:
-        return min(self.width, self.height)
-
-    @property
-    def aspect(self) -> float:
-        """The longer side divided by the shorter one."""
-        return max(self.width, self.height) / self.shorter
-
 
 def read_file_info(root: Path, names: Sequence[str], report_progress: Callable[[str], None]) -> list[ImageFileInfo]:
     """Format, mode and size from the headers of image files. Files that cannot be read are left out."""

@@ -100,7 +100,9 @@ class LabelledImages:
         groups = None if self.groups is None else [self.groups[i] for i in positions]
         names = [str(self.sample_ids[i]) for i in positions]
         subset = LazySubset((self,), indices, self.labels[indices], self.class_names, names, masks, groups)
-        return subset if subset.is_large else subset.copied()
+        if subset.is_large:
+            return subset
+        return LabelledImages(subset.images, subset.labels, self.class_names, names, masks, groups)
 
     def fingerprint(self) -> str:
         """SHA-256 (first 16 hex digits) of shape, pixels, labels and class names."""
@@ -127,9 +129,6 @@ class LazySubset(LabelledImages):
     def __init__(self, parents: tuple[LabelledImages, ...], indices: Int64[Tensor, "count"], *fields: Any) -> None:
         names = ("labels", "class_names", "sample_ids", "masks", "groups")
         vars(self).update(zip(names, fields, strict=True), parents=parents, indices=indices)  # the base is frozen
-
-    def copied(self) -> LabelledImages:
-        return LabelledImages(self.images, self.labels, self.class_names, self.sample_ids, self.masks, self.groups)
 
     @property
     def images(self) -> UInt8[Tensor, "count channels rows cols"]:  # type: ignore[override]

@@ -72,11 +72,6 @@ class Augmentation:
         check_class(self.transform, "augmentation.transform")
 
     @property
-    def mixes(self) -> bool:
-        """True if targets are soft labels."""
-        return self.mixup > 0 or self.cutmix > 0
-
-    @property
     def num_policy_ops(self) -> int:
         """Operations of the policy on each image."""
         return {"none": 0, "randaugment": self.num_ops, "trivialaugment": 1}[self.policy]

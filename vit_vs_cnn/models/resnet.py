@@ -122,13 +122,11 @@ class ResNet(TimmInterface):
 
     @property
     def num_features(self) -> int:
-        """Number of features that the head reads: the channels of the last stage."""
         stage: Any = self.stages[-1]  # torch types its items as Module
         return stage[-1].norm2.num_features
 
     @property
     def pretrained_cfg(self) -> dict[str, Any]:
-        """timm's configuration: size, mean and std of the images if known, names of head and first convolution."""
         return {**super().pretrained_cfg, "first_conv": "stem.0"}
 
     def group_matcher(self, coarse: bool = False) -> dict[str, str]:

@@ -265,12 +265,10 @@ class VisionTransformer(TimmInterface):
 
     @property
     def num_features(self) -> int:
-        """Number of features that the head reads."""
         return self.norm.weight.numel()
 
     @property
     def pretrained_cfg(self) -> dict[str, Any]:
-        """timm's configuration: size, mean and std of the images if known, and the name of the head."""
         return {**super().pretrained_cfg, "input_size": (self.patch_embedding.in_channels, *self.image_size)}
 
     def group_matcher(self, coarse: bool = False) -> dict[str, Any]:
@@ -319,17 +317,17 @@ class VisionTransformer(TimmInterface):
 
     def forward_head(self, tokens: Tokens, pre_logits: bool = False) -> Logits:
         """Logits of the pooled and normed tokens; their features with ``pre_logits``."""
-        features = self.pool_tokens(tokens)
+        patches = tokens[:, self.num_prefix_tokens :] if self.num_prefix_tokens else tokens
+        if self.pool == "class":
+            features = self.norm(tokens[:, 0])
+        elif self.norm_before_pool:
+            features = self._pool(self.norm(patches))
+        else:
+            features = self.norm(self._pool(patches))
         return features if pre_logits else self.head(features)
 
-    def pool_tokens(self, tokens: Tokens) -> Float[Tensor, "batch embed_dim"]:
-        """Features that the head reads: the tokens after the encoder, pooled and normed."""
-        if self.pool == "class":
-            return self.norm(tokens[:, 0])
-        patches = tokens[:, self.num_prefix_tokens :] if self.num_prefix_tokens else tokens
-        patches = self.norm(patches) if self.norm_before_pool else patches
-        pooled = patches.mean(dim=1) if self.pooling is None else self.pooling(patches)
-        return pooled if self.norm_before_pool else self.norm(pooled)
+    def _pool(self, patches: Tokens) -> Float[Tensor, "batch embed_dim"]:
+        return patches.mean(dim=1) if self.pooling is None else self.pooling(patches)
 
     def forward(self, images: Images, return_attention: bool = False) -> Logits | tuple[Logits, list[TokenWeights]]:
         """Logits; with ``return_attention`` also the attention weights of every layer, the first layer first.

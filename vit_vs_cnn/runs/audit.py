@@ -317,13 +317,13 @@ def _file_findings(audit: Audit) -> Iterator[AuditFinding]:
         if audit.resize == "crop":
             advice += f". If the crop removes the object, use --{settings}.resize pad"
         yield AuditFinding(Severity.MISLEADING, "Blank images", description, advice)
-    size, count = min(audit.image_size), len(audit.files)
-    sides = [max(file.width, file.height) if audit.resize == "pad" else file.shorter for file in audit.files]
-    if (small := sum(side < size for side in sides)) > MIN_AFFECTED_FRACTION * count:
-        description = f"{small:,} of {count:,} images are smaller than the training size of {size} pixels"
+    (rows, cols), count = audit.image_size, len(audit.files)
+    scales = [sorted((file.height / rows, file.width / cols)) for file in audit.files]
+    if (small := sum(scale[audit.resize == "pad"] < 1 for scale in scales)) > MIN_AFFECTED_FRACTION * count:
+        description = f"{small:,} of {count:,} images are smaller than the training size of {rows} x {cols} pixels"
         advice = f"Lower --{settings}.image_size, or use larger images"
         yield AuditFinding(Severity.WEAKER, "Enlarged images", description, advice)
-    cropped = sum(1 - 1 / file.aspect > MAX_CROPPED_FRACTION for file in audit.files)
+    cropped = sum(1 - low / high > MAX_CROPPED_FRACTION for low, high in scales)
     if audit.resize == "crop" and cropped > MIN_AFFECTED_FRACTION * count:
         fraction = f"{100 * MAX_CROPPED_FRACTION:.0f} %"
         description = f"the central crop removes more than {fraction} of {cropped:,} of the {count:,} images"

@@ -106,20 +106,16 @@ class TrainingMeter(Callback):
         self.images = 0
         self._start_time: float | None = None
 
-    def on_train_start(self, trainer: lightning.Trainer, *_: Any) -> None:
-        self.on_validation_end(trainer)
-
-    def on_validation_end(self, trainer: lightning.Trainer, *_: Any) -> None:
+    def on_train_start(self, trainer: lightning.Trainer, *_: Any, **__: Any) -> None:
         synchronize(trainer.strategy.root_device)
         self._start_time = time.perf_counter()
 
-    def on_validation_start(self, trainer: lightning.Trainer, *_: Any) -> None:
+    def on_train_end(self, trainer: lightning.Trainer, *_: Any, **__: Any) -> None:
         synchronize(trainer.strategy.root_device)
         self.seconds = self.read()
         self._start_time = None
 
-    def on_train_end(self, trainer: lightning.Trainer, *_: Any) -> None:
-        self.on_validation_start(trainer)
+    on_validation_end, on_validation_start = on_train_start, on_train_end
 
     def on_train_batch_end(self, trainer: lightning.Trainer, module: Any, outputs: Any, batch: Any, *_: Any) -> None:
         self.images += len(batch[0]) * trainer.world_size

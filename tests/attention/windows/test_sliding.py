@@ -77,8 +77,7 @@ def test_all_paths_equal_the_reference(monkeypatch, case):
         explicit, weights = local_attention(*tensors, **options, return_weights=True)
         results = [output, explicit, weights, *torch.autograd.grad(output, wrt, direction)]
         assert all(result.isfinite().all() for result in results)
-        for result, reference in zip(results, [expected, expected, expected_weights, *gradients], strict=True):
-            torch.testing.assert_close(result, reference, rtol=0, atol=1e-10)
+        torch.testing.assert_close(results, [expected, expected, expected_weights, *gradients], rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize("path", ["tiles", "tiles with kept weights"])
@@ -94,8 +93,7 @@ def test_chunks_of_any_size_give_the_same(monkeypatch, path):
         output = local_attention(*tensors, **options)
         outputs.append([output, *torch.autograd.grad(output.square().sum(), wrt)])
     for other in outputs[1:]:
-        for ours, theirs in zip(other, outputs[0], strict=True):
-            torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-10)
+        torch.testing.assert_close(other, outputs[0], rtol=0, atol=1e-10)
 
 
 def test_mask_equals_torchs_attention_under_the_mask_of_the_window(path):

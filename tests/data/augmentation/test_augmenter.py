@@ -149,9 +149,8 @@ def test_a_transform_of_ones_own_is_drawn_for_each_image_alone(tall, transform):
     hook = CustomTransform(transform, "mine")
     states = torch.get_rng_state(), np.random.get_state()[1].copy()
     together = hook(tall, range(100, 123))
-    assert (
-        torch.equal(torch.get_rng_state(), states[0]) and (np.random.get_state()[1] == states[1]).all()
-    )  # beartype draws from random
+    assert torch.equal(torch.get_rng_state(), states[0])
+    assert (np.random.get_state()[1] == states[1]).all()  # not of random, from which beartype draws
     torch.rand(5), random.random()
     for place in (0, 7, 22):
         assert torch.equal(hook(tall[place : place + 1], [100 + place])[0], together[place])

@@ -41,8 +41,6 @@ def run_in_chunks(
     # An exported program has no fixed number of images.
     if torch.compiler.is_exporting() or len(images) <= size:
         return function(images, *tensors)
-    if not torch.is_grad_enabled():
-        return torch.cat([function(part, *tensors) for part in images.split(size)])
     outputs = [
         checkpoint(function, part, *tensors, use_reentrant=False, preserve_rng_state=False)
         for part in images.split(size)

@@ -17,7 +17,7 @@ from vit_vs_cnn.attention.convolution.content import (
     tiles_to_grid,
 )
 from vit_vs_cnn.attention.convolution.geometry import make_geometry
-from vit_vs_cnn.attention.convolution.head_fit import HeadFit, fit_heads, position_scores, refine_heads
+from vit_vs_cnn.attention.convolution.head_fit import HeadFit, fit_heads, position_scores
 
 FORMS = ("window", "quadratic")
 #: Default sharpness by form. At 46 the largest weight of the quadratic form rounds to 1 in every dtype.
@@ -200,10 +200,6 @@ class ConvolutionalAttention(nn.Module):
     def fit(self, kernel: Tensor) -> HeadFit:
         """Best heads for a kernel ``(out_channels, group_channels, rows, cols)``, by ``fit_heads``."""
         return fit_heads(self.kernel_in_window(kernel), self.geometry.coordinates(kernel.device), self.num_heads)
-
-    def refine(self, fit: HeadFit, kernel: Tensor, moments: Tensor) -> HeadFit:
-        """Fit of the heads to the outputs of a kernel, from a fit to the kernel; see ``refine_heads``."""
-        return refine_heads(fit, self.kernel_in_window(kernel), self.geometry.coordinates(kernel.device), moments)
 
     def kernel_in_window(self, kernel: Tensor) -> Float[Tensor, "positions groups out channels"]:
         """Kernel ``(out_channels, group_channels, rows, cols)`` with zeros at the other positions of the window."""

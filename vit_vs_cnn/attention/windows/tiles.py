@@ -248,7 +248,8 @@ def _weights(
     bias = bias[:, None] + outside
     bias = bias.expand(len(queries) // bias[..., 0, 0].numel(), *bias.shape)
     scores = bias.reshape(-1, *bias.shape[3:]).contiguous()  # by now a copy
-    return scores.baddbmm_(queries, keys.mT, alpha=queries.shape[-1] ** -0.5).softmax(dim=-1)
+    # Not baddbmm_, which torch's counter of operations does not know.
+    return torch.baddbmm(scores, queries, keys.mT, alpha=queries.shape[-1] ** -0.5, out=scores).softmax(dim=-1)
 
 
 def tiled_attention(

@@ -176,7 +176,7 @@ class Augmenter:
             plan["flips"] = (uniform["flip"] < 0.5) & config.flip
         if config.erasing:
             plan["erasing"] = erasing_boxes(uniform["erasing"], config.erasing, grid_size)
-        if config.mixes:
+        if config.mixup > 0 or config.cutmix > 0:
             plan["mixing"] = mixing_plan(uniform["mixing"], config.mixup, config.cutmix, grid_size)
         if not config.num_policy_ops:
             return plan, []
