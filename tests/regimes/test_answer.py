@@ -339,3 +339,10 @@ def test_linear_probes_have_neither_steps_nor_unequal_compute():
     )
     assert not any("compute" in text for text in found.warnings)
     assert found.rows[0][-1] == "significant"
+    several = [
+        changed(r, budget=f"{steps} steps", steps=steps, run=f"{r.run}-{steps}")
+        for steps in (10, 40)
+        for r in [*probes, *seeded({"other": {7: 0.5}})]
+    ]
+    text = write_answer(analyze(several)).more_training
+    assert text == "linear probes have no training steps. Other models: see the report."

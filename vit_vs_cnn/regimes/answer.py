@@ -397,7 +397,8 @@ def _more_images(analysis: Analysis, shown: Sequence[ModelSummary]) -> str:
 def _more_training(analysis: Analysis, shown: Sequence[ModelSummary]) -> str:
     longer = _longer_budget(analysis)
     if all(model.start_kind is StartKind.LINEAR_PROBE for model in shown):
-        return "linear probes have no training steps." + (f" Other models: not tested{longer}." if longer else "")
+        others = "see the report" if len(analysis.budgets) > 1 else f"not tested{longer}"
+        return "linear probes have no training steps." + (f" Other models: {others}." if longer else "")
     if len(analysis.budgets) < 2:
         return f"not tested{longer}."
     keys, names, size = [model.key for model in shown], analysis.display_names, analysis.answer_size
