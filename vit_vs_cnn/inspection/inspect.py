@@ -18,12 +18,7 @@ from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.data.listing import ENDINGS
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.files import CommandResult, escape_name
-from vit_vs_cnn.inspection.attention_weights import (
-    AttentionMaps,
-    Images,
-    attention_maps,
-    has_attention,
-)
+from vit_vs_cnn.inspection.attention_weights import AttentionMaps, Images, attention_maps, has_attention
 from vit_vs_cnn.inspection.deletion import DeletionTest, deletion_grid
 from vit_vs_cnn.inspection.map_scores import adjust_scores, random_maps, score_methods
 from vit_vs_cnn.inspection.saliency import SaliencyMethod, get_method, list_methods, saliency_maps
