@@ -26,6 +26,7 @@ from vit_vs_cnn.inspection.inspect import (
     find_error,
     images_for,
     inspect_network,
+    inspect_networks,
     open_networks,
     select_images,
     select_methods,
@@ -240,6 +241,16 @@ def test_files_have_the_class_that_their_folder_is_named_by(experiment, tmp_path
     assert names == sorted(names) and len(names) == 5 and names != [f"{number}.png" for number in range(5)]
     assert names == select_images(trained, [str(tmp_path / name)], count=5).data.sample_ids
     assert names != select_images(trained, [str(tmp_path / name)], count=5, seed=1).data.sample_ids
+
+
+def test_images_of_the_training_set_are_counted(experiment, tmp_path):
+    (run,) = open_networks([_cell(experiment, "vit-n120-s3")])
+    pixels = [*run.pool().draw(120, 3).training.images[:2], torch.zeros(3, 32, 32, dtype=torch.uint8)]
+    for number, image in enumerate(pixels):
+        Image.fromarray(image.permute(1, 2, 0).numpy()).save(tmp_path / f"{number}.png")
+    for words, count in (([str(tmp_path)], 1), (["0", "1"], 0)):
+        found = inspect_networks([run], select_images(run, words), ["random"])
+        assert found.lines[1].count("2 of the 3 images are from its training set; ") == count
 
 
 @pytest.mark.parametrize(

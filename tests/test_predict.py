@@ -115,7 +115,7 @@ def test_what_is_not_of_these_weights_or_cannot_be_read_is_not_used(cell, tmp_pa
     (tmp_path / "cell" / "result.json").write_text(result.to_json())
     network = vc.load(path)
     said = network.predict(np.zeros((32, 32, 3), np.uint8))
-    assert said.is_out_of_distribution == [None] and "flags are not offered" in said.lines[-2]
+    assert said.is_out_of_distribution == [None] and "a score that separates noise" in said.lines[-2]
     assert (network.held_out.temperature is None) == (other in ("checkpoint", "result"))
     assert ("not calibrated" in said.lines[-1]) == (other in ("checkpoint", "result"))
 

@@ -10,11 +10,7 @@ BASE = {
     "train_size": 500,
     "seed": 0,
     "budget": {"steps": 400, "epochs": None},
-    "contender": {
-        "model": {"name": "resnet8"},
-        "ema_half_life": None,
-        "augmentation": {"flip": True, "mixup": 0.0},
-    },
+    "contender": {"model": {"name": "resnet8"}, "ema_half_life": None, "augmentation": {"flip": True, "mixup": 0.0}},
     "trainer": {},
 }
 
@@ -25,10 +21,7 @@ def _with(**changes):
 
 def test_only_settings_that_differ_are_listed_with_every_value():
     differences = differing_settings({"a": BASE, "b": _with(budget={"steps": 400, "epochs": 3}, extra=1)})
-    assert differences == {
-        "budget.epochs": {"a": None, "b": 3},
-        "extra": {"a": "-", "b": 1},
-    }
+    assert differences == {"budget.epochs": {"a": None, "b": 3}, "extra": {"a": "-", "b": 1}}
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,8 @@
 """CKA in closed cases, features without a trace, and attention distances."""
 
+import itertools
+from statistics import fmean
+
 import pytest
 import torch
 from torch import nn
@@ -32,15 +35,8 @@ def _cka(first: torch.Tensor, second: torch.Tensor, batch: int | None = None) ->
 def test_the_unbiased_estimate_is_the_sum_over_four_different_images():
     """The definition as a U-statistic, by brute force."""
     k, l = (gram_matrix(_features(6, 3, seed)) for seed in (0, 1))  # noqa: E741
-    n, total, count = 6, 0.0, 0
-    for i in range(n):
-        for j in range(n):
-            for q in range(n):
-                for r in range(n):
-                    if len({i, j, q, r}) == 4:
-                        total += float(k[i, j] * (l[i, j] + l[q, r] - 2 * l[i, q]))
-                        count += 1
-    assert float(unbiased_hsic(k[None], l[None])) == pytest.approx(total / count, rel=1e-10)
+    terms = [float(k[i, j] * (l[i, j] + l[q, r] - 2 * l[i, q])) for i, j, q, r in itertools.permutations(range(6), 4)]
+    assert float(unbiased_hsic(k[None], l[None])) == pytest.approx(fmean(terms), rel=1e-10)
 
 
 def test_too_few_images_are_told_of_before_any_is_looked_at(tmp_path):

@@ -8,12 +8,7 @@ from torch import nn
 
 from tests.inspection.models import BATCH, LAYOUTS, images, vit
 from vit_vs_cnn.errors import InputError
-from vit_vs_cnn.inspection import (
-    attention_gradients,
-    attention_maps,
-    attention_rollout,
-    rollout_map,
-)
+from vit_vs_cnn.inspection import attention_gradients, attention_maps, attention_rollout, rollout_map
 from vit_vs_cnn.models import VisionTransformer, recording
 
 

@@ -184,10 +184,7 @@ def test_rollout_of_a_vision_transformer_says_that_it_is_class_agnostic(monkeypa
 
 @pytest.mark.parametrize(
     "change, message",
-    [
-        ({"methods": ["rolout"]}, 'no method "rolout"'),
-        ({"methods": ["rollout"]}, "Template has no attention weights"),
-    ],
+    [({"methods": ["rolout"]}, 'no method "rolout"'), ({"methods": ["rollout"]}, "Template has no attention weights")],
 )
 def test_a_mistake_of_the_user_is_one_line(change, message):
     given = {"network": Template(), "images": _images(), "methods": ["random"], "normalise": _scale}

@@ -8,11 +8,7 @@ import pytest
 from tests.regimes.tables import PLAN, budget_grid, law_table, seeded
 from tests.results import changed
 from vit_vs_cnn.regimes.analysis import analyze
-from vit_vs_cnn.regimes.answer import (
-    describe_comparison,
-    format_margin,
-    write_answer,
-)
+from vit_vs_cnn.regimes.answer import describe_comparison, format_margin, write_answer
 from vit_vs_cnn.runs.analysis_plan import AnalysisPlan
 from vit_vs_cnn.runs.record import Answers
 
@@ -293,11 +289,7 @@ PAIRS = (("vit_finetuned", "cnn_finetuned"), ("vit", "resnet"), ("cnn_finetuned"
             "The fine-tuned ViT is 14.1 points lower (significant). The best model from scratch is the ResNet",
         ),
         (0.93, 100, "The fine-tuned ViT is 1.1 points lower (not significant). The best model from scratch is the "),
-        (
-            0.941,
-            10**7,
-            "The fine-tuned ViT is equally good: they differ by less than 1.0 points. The best model from ",
-        ),
+        (0.941, 10**7, "The fine-tuned ViT is equally good: they differ by less than 1.0 points. The best model from "),
     ],
 )
 def test_best_of_all_starts_is_recommended_and_whether_its_counterpart_differs_is_stated(vit, images, text):
@@ -339,3 +331,10 @@ def test_linear_probes_have_neither_steps_nor_unequal_compute():
     )
     assert not any("compute" in text for text in found.warnings)
     assert found.rows[0][-1] == "significant"
+    several = [
+        changed(r, budget=f"{steps} steps", steps=steps, run=f"{r.run}-{steps}")
+        for steps in (10, 40)
+        for r in [*probes, *seeded({"other": {7: 0.5}})]
+    ]
+    text = write_answer(analyze(several)).more_training
+    assert text == "linear probes have no training steps. Other models: see the report."

@@ -42,6 +42,11 @@ def test_gain_of_a_longer_budget_is_the_paired_difference_of_its_seeds():
     expected = difference_over_seeds(*map(SeedScores.from_correct, rows)).interval()
     assert vars(gains["vit",].change) == pytest.approx(vars(expected))
     assert gains["vit",].change.low > 0.15
+    changes = {"contender": "probe", "start_kind": "linear probe", "steps": 7}
+    probes = [changed(r, **changes, run=f"probe-{r.run}") for r in FOUR_TIMES if r.contender == "vit"]
+    analysis = analyze([*FOUR_TIMES, *probes])
+    assert {(one.models, one.factor) for one in analysis.gains} == {(("resnet",), 4.0), (("vit",), 4.0)}
+    assert {one.models for one in analysis.interactions} == {("resnet", "vit")}
 
 
 @pytest.mark.parametrize(("late", "is_found"), [(0.6, False), (0.75, True)])

@@ -13,11 +13,7 @@ import torch
 from tests.browser import DESK, PHONE, assert_readable, look_at, open_browser
 from tests.reporting.inspected import CLASSES, COUNT, GRID, inspection, looked, resnet, shown, vit
 from vit_vs_cnn.inspection.rollout import attention_rollout
-from vit_vs_cnn.reporting.inspection_page import (
-    MAX_PAGE_BYTES,
-    WEIGHT_STEPS,
-    write_inspection_page,
-)
+from vit_vs_cnn.reporting.inspection_page import MAX_PAGE_BYTES, WEIGHT_STEPS, write_inspection_page
 
 EXTRA, PATCHES = 1, GRID[0] * GRID[1]
 TOKENS = EXTRA + PATCHES

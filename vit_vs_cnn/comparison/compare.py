@@ -30,12 +30,7 @@ from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.files import CommandResult
 from vit_vs_cnn.models.cost import count_macs, count_parameters
 from vit_vs_cnn.regimes.answer import describe_comparison
-from vit_vs_cnn.runs.evaluation import (
-    calibration_error,
-    hash_weights,
-    predict,
-    reliability,
-)
+from vit_vs_cnn.runs.evaluation import calibration_error, hash_weights, predict, reliability
 from vit_vs_cnn.statistics.intervals import wilson_interval
 from vit_vs_cnn.strict_yaml import to_json_values
 

@@ -94,11 +94,7 @@ class AttentionMaps:
 
 
 def attention_maps(
-    network: nn.Module,
-    images: Images,
-    *,
-    verify: bool = True,
-    average_heads: bool = False,
+    network: nn.Module, images: Images, *, verify: bool = True, average_heads: bool = False
 ) -> AttentionMaps:
     """The attention weights of every layer, computed explicitly: the logits equal the logits of the fused kernels.
 
@@ -124,11 +120,7 @@ def attention_maps(
 
 
 def attention_gradients(
-    network: nn.Module,
-    images: Images,
-    classes: Classes | None = None,
-    *,
-    verify: bool = True,
+    network: nn.Module, images: Images, classes: Classes | None = None, *, verify: bool = True
 ) -> AttentionMaps:
     """As ``attention_maps``, with the gradient of each image's logit of a class with respect to the weights.
 

@@ -18,12 +18,7 @@ from vit_vs_cnn.data.images import LabelledImages
 from vit_vs_cnn.data.listing import ENDINGS
 from vit_vs_cnn.errors import InputError
 from vit_vs_cnn.files import CommandResult, escape_name
-from vit_vs_cnn.inspection.attention_weights import (
-    AttentionMaps,
-    Images,
-    attention_maps,
-    has_attention,
-)
+from vit_vs_cnn.inspection.attention_weights import AttentionMaps, Images, attention_maps, has_attention
 from vit_vs_cnn.inspection.deletion import DeletionTest, deletion_grid
 from vit_vs_cnn.inspection.map_scores import adjust_scores, random_maps, score_methods
 from vit_vs_cnn.inspection.saliency import SaliencyMethod, get_method, list_methods, saliency_maps
@@ -121,12 +116,14 @@ class Inspection(CommandResult):
     def lines(self) -> list[str]:
         """Summary: the images, how often each network is right, and how often its maps beat random ones."""
         count, images = len(self.images.data), self.images
-        lines = [f"{format_count(count, 'image')}, {images.source}."]
+        lines, hashes = [f"{format_count(count, 'image')}, {images.source}."], images.data.hashes()
         for network in self.networks:
+            trained = network.network.training_hashes.count_in(hashes)
             labels = zip(map(images.label, range(count)), network.predicted.tolist(), strict=True)
             right = [label == images.data.class_names[predicted] for label, predicted in labels if label is not None]
             better = [f"{m.label} {sum(m.relative_deletion(i) > 0 for i in range(count))}" for m in network.methods]
             is_right = f"is right on {sum(right)} of {len(right)} images; " if right else ""
+            is_right += f"{trained} of the {count} images are from its training set; " * (trained > 0)
             lines.append(f"{network.name} {is_right}maps that beat random maps in deletion: {', '.join(better)}.")
             if network.why_no_attention is not None:
                 lines.append(f"{network.name} has no figures of attention: {network.why_no_attention}")

@@ -124,9 +124,7 @@ def rank_correlation(first: Maps, second: Maps) -> Float[Tensor, "batch"]:
     Not a number if one of the maps is constant.
     """
     ranks = [rankdata(maps.double().flatten(1).cpu().numpy(), axis=1) for maps in (first, second)]
-    is_undefined = (is_constant_map(first) | is_constant_map(second)).cpu().numpy() | (np.ptp(ranks, axis=2) == 0).any(
-        axis=0
-    )
+    is_undefined = (is_constant_map(first) | is_constant_map(second)).cpu().numpy()
     correlation = np.full(len(is_undefined), np.nan)
     correlation[~is_undefined], _ = pearsonr(ranks[0][~is_undefined], ranks[1][~is_undefined], axis=1)
     same = (first == second).flatten(1).all(dim=1).cpu().numpy()

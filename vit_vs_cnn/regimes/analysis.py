@@ -153,7 +153,7 @@ def analyze(
         comparisons=tuple(comparisons),
         crossovers=tuple(find_crossovers(comparisons)),
         gains=tuple(budgets.gains()),
-        interactions=tuple(interaction for pair in pairs for interaction in budgets.interactions(*pair)),
+        interactions=tuple(interaction for pair in trained for interaction in budgets.interactions(*pair)),
         equal_cost=tuple(equal_cost),
         forecasts=tuple(
             extrapolate(curve, FORECAST_FACTOR * curve[-1].train_size)

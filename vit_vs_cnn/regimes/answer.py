@@ -176,7 +176,7 @@ def _table(
         if comparison is not None:
             difference = comparison.difference if comparison.first == pair[0].key else -comparison.difference
             level = "" if comparison.error_rate == 0.05 else f", {100 * (1 - comparison.error_rate):.0f} % CI"
-            text = f"{100 * difference.value:+.1f} ({format_interval(difference)}{level})"
+            text = f"{100 * difference.value:+z.1f} ({format_interval(difference)}{level})"
             details = [text, _conclusion(analysis, comparison)]
         elif len(pair) == 1 and points[0] is not None:
             details = [f"{100 * points[0].accuracy.low:.1f} to {100 * points[0].accuracy.high:.1f}", ""]
@@ -207,7 +207,7 @@ def _conclusion(analysis: Analysis, comparison: PairComparison) -> str:
     if (lead := _lead_at_equal_compute(analysis, comparison)) is None:
         return "significant"
     relation = "also" if lead.low > 0 else "reversed" if lead.high < 0 else "not significant"
-    return f"significant, {relation} at equal compute: {100 * lead.value:+.1f} ({format_interval(lead)})"
+    return f"significant, {relation} at equal compute: {100 * lead.value:+z.1f} ({format_interval(lead)})"
 
 
 def _lead_at_equal_compute(analysis: Analysis, comparison: PairComparison) -> Estimate | None:
@@ -397,13 +397,14 @@ def _more_images(analysis: Analysis, shown: Sequence[ModelSummary]) -> str:
 def _more_training(analysis: Analysis, shown: Sequence[ModelSummary]) -> str:
     longer = _longer_budget(analysis)
     if all(model.start_kind is StartKind.LINEAR_PROBE for model in shown):
-        return "linear probes have no training steps." + (f" Other models: not tested{longer}." if longer else "")
+        others = "see the report" if len(analysis.budgets) > 1 else f"not tested{longer}"
+        return "linear probes have no training steps." + (f" Other models: {others}." if longer else "")
     if len(analysis.budgets) < 2:
         return f"not tested{longer}."
     keys, names, size = [model.key for model in shown], analysis.display_names, analysis.answer_size
     gains = [gain for gain in analysis.gains if gain.train_size == size and gain.longer == analysis.budgets[-1]]
     texts = [
-        f"the {names[key]} gained {100 * gain.change.value:.1f} points ({format_interval(gain.change)})"
+        f"the {names[key]} gained {100 * gain.change.value:z.1f} points ({format_interval(gain.change)})"
         for key in keys
         for gain in gains
         if gain.models == (key,)
@@ -417,7 +418,7 @@ def _more_training(analysis: Analysis, shown: Sequence[ModelSummary]) -> str:
         if is_shown and (result.adjusted_p_value or 0) < 0.05:
             difference = result.change if result.models[0] == keys[0] else -result.change
             sentences.append(
-                f"The difference changed by {100 * difference.value:+.1f} points ({format_interval(difference)}) from "
+                f"The difference changed by {100 * difference.value:+z.1f} points ({format_interval(difference)}) from "
                 f"{result.shorter} to {result.longer}."
             )
     return " ".join(sentences) + (f" More: not tested{longer}." if longer else "")

@@ -11,7 +11,7 @@ import numpy as np
 
 from vit_vs_cnn.regimes.measurements import measure
 from vit_vs_cnn.runs.analysis_plan import MAX_EQUAL_MACS_RATIO
-from vit_vs_cnn.runs.result import RunResult
+from vit_vs_cnn.runs.result import RunResult, StartKind
 from vit_vs_cnn.statistics.intervals import Estimate
 from vit_vs_cnn.statistics.mean_distribution import MeanDistribution, SeedScores, difference_over_seeds
 from vit_vs_cnn.statistics.significance import holm
@@ -74,14 +74,18 @@ class BudgetResults:
         self.groups = _group_by_budget(results)
         self.measured = {text: measure(group, correct, chance=chance) for text, group in self.groups.items()}
         self._runs = {text: {r.coordinates: r for r in group} for text, group in self.groups.items()}
+        self._trained = {r.contender for r in results if r.start.start_kind is not StartKind.LINEAR_PROBE}
         self.names = tuple(self.groups)
         self.longest = self.measured[self.names[-1]]
 
     def gains(self) -> list[BudgetEffect]:
-        """Gain in accuracy of each budget over the next shorter one, for every model and training-set size."""
+        """Gain in accuracy of each budget over the next shorter one, for every model and training-set size.
+
+        Linear probes are left out, as their training has no steps.
+        """
         results = []
         for shorter, longer in pairwise(self.names):
-            for model, size in itertools.product(self.measured[longer].models, self.measured[longer].sizes):
+            for model, size in itertools.product(sorted(self._trained), self.measured[longer].sizes):
                 if seeds := self._shared_seeds((shorter, longer), size, model):
                     long, short = (self.measured[text].scores(model, size, seeds) for text in (longer, shorter))
                     gain = difference_over_seeds(long, short, test_train_ratio=self.longest.test_train_ratio).interval()
@@ -108,7 +112,8 @@ class BudgetResults:
         ]
 
     def _factor(self, shorter: str, longer: str) -> float:
-        steps = [fmean(max(1, r.cost.steps) for r in self.groups[text]) for text in (shorter, longer)]
+        trained = [[r for r in self.groups[text] if r.contender in self._trained] for text in (shorter, longer)]
+        steps = [fmean(max(1, r.cost.steps) for r in group) for group in trained]
         return steps[1] / steps[0]
 
     def equal_cost(self, first: str, second: str, *, confidence: float = 0.95) -> list[EqualCostDifference]:

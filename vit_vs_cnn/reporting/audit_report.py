@@ -66,12 +66,7 @@ def class_table(audit: Audit) -> Table:
     """Number of images of each class."""
     total = max(1, audit.images)
     rows: list[list[Cell]] = [
-        [
-            visible(name),
-            *(by_class[name] for by_class in audit.counts.values()),
-            count,
-            f"{100 * count / total:.1f}",
-        ]
+        [visible(name), *(by_class[name] for by_class in audit.counts.values()), count, f"{100 * count / total:.1f}"]
         for name, count in audit.by_class.items()
     ]
     return Table(_title(audit), ["class", *audit.counts, "all", "share %"], rows, "classes")

@@ -108,10 +108,7 @@ def forecasts_table(analysis: Analysis) -> Table:
     """Forecast accuracy with more images than were measured, and the fitted law."""
     rows = []
     for forecast in analysis.forecasts:
-        law, row = (
-            forecast.law,
-            {"model": analysis.display_names[forecast.model], SIZE_COLUMN: forecast.train_size},
-        )
+        law, row = forecast.law, {"model": analysis.display_names[forecast.model], SIZE_COLUMN: forecast.train_size}
         row |= {**_percent(forecast.accuracy), "a": f"{law.scale:.3g}", "b": f"{law.exponent:.3f}"}
         rows.append(row | {"c, %": format_percent(law.floor)})
     return _table("Forecast with twice the images, from error(n) = a n^-b + c", rows, "forecasts")

@@ -169,20 +169,15 @@ def _correlation(row: Mapping[Hashable, Any], stage: str, *, is_first: bool) -> 
         return "class-agnostic"
     if math.isnan(mean):
         return "constant"
-    spread = "" if math.isnan(deviation) else f" ± {_two_digits(deviation)}"
+    spread = "" if math.isnan(deviation) else f" ± {deviation:.2f}"
     is_unchanged = largest >= MAX_CORRELATION_OF_SENSITIVE_MAP and row["method"] not in BASELINE_METHODS
-    return f"{_two_digits(mean)}{spread}{' !' * is_unchanged}"
+    return f"{mean:z.2f}{spread}{' !' * is_unchanged}"
 
 
 def _score(row: Mapping[Hashable, Any], measure: str) -> str:
     """Value with its interval, and a star if it is significantly above chance and above the centre map."""
-    value, low, high = (_two_digits(row[f"{measure}{suffix}"]) for suffix in ("", "_low", "_high"))
+    value, low, high = (f"{row[f'{measure}{suffix}']:z.2f}" for suffix in ("", "_low", "_high"))
     return f"{value}{'*' if row[f'{measure}_p_holm'] < SCORE_ERROR_RATE else ' '}\n{low},{high}"
-
-
-def _two_digits(number: float) -> str:
-    """Number with two digits, and without a minus sign before zero."""
-    return f"{round(number, 2) + 0.0:.2f}"
 
 
 def compress_weights(weights: Sequence[Float[Tensor, "heads tokens tokens"]]) -> tuple[bytes, float]:
@@ -340,7 +335,7 @@ def overlay_figure(images: InspectedImages, networks: Sequence[NetworkInspection
         axes[column].set_title(wrap_text(images.label(column) or "class not known"), fontsize=7)
         for axis, (network, maps) in zip(axes[count + column :: count], rows, strict=True):
             axis.imshow(overlay(pixels, maps.maps[column]), interpolation="nearest")
-            score = f"deletion {float(maps.deletion[column]):.2f} ({100 * maps.relative_deletion(column):+.0f} %)"
+            score = f"deletion {float(maps.deletion[column]):.2f} ({100 * maps.relative_deletion(column):+z.0f} %)"
             axis.set_title(f"{wrap_text(describe_prediction(images, network, column))}\n{score}", fontsize=6.5)
     for axis, (network, maps) in zip(axes[count::count], rows, strict=True):
         axis.set_ylabel(f"{wrap_text(network.name)}\n{wrap_text(maps.label)}", fontsize=7)

@@ -79,8 +79,9 @@ def _rich_table(table: Table) -> "RichTable":
 
     rich_table = RichTable(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     shown = [number for number, name in enumerate(table.columns) if name not in table.page_only_columns]
+    right_aligned = table.right_aligned
     for number in shown:
-        is_number = table.right_aligned[number]
+        is_number = right_aligned[number]
         words = " ".join([table.columns[number], *(_text(row[number]) for row in table.shown_rows)]).split()
         width = max(map(len, words), default=0)
         rich_table.add_column(

@@ -88,7 +88,7 @@ class OutOfDistributionScore:
         if rank > count:
             raise ValueError(
                 f"validation: expected at least 19 images, got {count}; with fewer there is no score that only "
-                f"{MAX_FALSE_ALARM_RATE:.0%} of images exceed"
+                f"{100 * MAX_FALSE_ALARM_RATE:.0f} % of images exceed"
             )
         if not (training[1].isfinite().all() and validation[1].isfinite().all()):
             return None

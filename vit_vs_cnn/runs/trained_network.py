@@ -149,13 +149,14 @@ class ImagePredictions(CommandResult):
         if self.ood_scores is None:
             lines.append(
                 f"Out-of-distribution flags are not offered for this network: they need {MIN_VALIDATION_IMAGES} "
-                "validation images and a last linear layer"
+                "validation images, a last linear layer, and a score that separates noise and blank images from these"
             )
         else:
             count = self.is_out_of_distribution.count(True)
+            share, usual = count / (len(self) - len(self.errors)), 1 - MAX_FALSE_ALARM_RATE
             lines.append(
-                f"{count:,} ({count / (len(self) - len(self.errors)):.0%}) flagged as out of distribution: less like "
-                f"the training images than {1 - MAX_FALSE_ALARM_RATE:.0%} of {held_out.images:,} validation images"
+                f"{count:,} ({100 * share:.0f} %) flagged as out of distribution: less like the training images than "
+                f"{100 * usual:.0f} % of {held_out.images:,} validation images"
             )
         if held_out.temperature is None:
             lines.append(f"Probabilities are not calibrated: that needs {MIN_VALIDATION_IMAGES} validation images")

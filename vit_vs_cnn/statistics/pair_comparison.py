@@ -179,11 +179,7 @@ def compare_models(
     seeds, images = min(len(first), len(second)), min(first.image_count, second.image_count)
     single = len(first) == len(second) == 1
     distribution = difference_over_seeds(
-        first,
-        second,
-        paired=paired or single,
-        seed_variance=seed_variance,
-        test_train_ratio=test_train_ratio,
+        first, second, paired=paired or single, seed_variance=seed_variance, test_train_ratio=test_train_ratio
     )
     test, p_value = ComparisonTest.STUDENT_AND_NORMAL, distribution.p_value
     if single and first.correct is not None and second.correct is not None:

@@ -29,11 +29,7 @@ def uniform_distance(grid_size: tuple[int, int], patch_size: Sequence[int | floa
 
 
 def attention_distance(
-    weights: Weights,
-    grid_size: tuple[int, int],
-    patch_size: Sequence[int | float] = (1, 1),
-    *,
-    extra_tokens: int = 0,
+    weights: Weights, grid_size: tuple[int, int], patch_size: Sequence[int | float] = (1, 1), *, extra_tokens: int = 0
 ) -> Float[Tensor, "heads"]:
     """``E_{x,q} sum_k A |q - k|`` with positions in pixels: the mean attention distance of every head.
 

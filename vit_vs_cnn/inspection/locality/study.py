@@ -49,12 +49,7 @@ BATCH_SIZE = 64
 
 
 def measure_locality(
-    network: nn.Module,
-    images: Tensor,
-    held_out: Tensor,
-    labels: Int64[Tensor, "images"],
-    *,
-    summary_only: bool = False,
+    network: nn.Module, images: Tensor, held_out: Tensor, labels: Int64[Tensor, "images"], *, summary_only: bool = False
 ) -> tuple[pandas.DataFrame, pandas.DataFrame]:
     """All measures of a network, which is left unchanged.
 

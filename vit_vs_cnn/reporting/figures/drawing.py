@@ -29,14 +29,8 @@ _NAME_FORMATTERS = (FixedFormatter, FuncFormatter, StrCategoryFormatter)
 #: Fonts for other scripts, of Linux, macOS and Windows.
 FALLBACK_FONTS = (
     *("Noto Sans CJK SC", "Noto Sans CJK JP", "WenQuanYi Zen Hei", "PingFang SC", "Microsoft YaHei", "SimHei"),
-    *(
-        "Noto Sans CJK KR",
-        "NanumGothic",
-        "Malgun Gothic",
-        "Apple SD Gothic Neo",
-        "Hiragino Sans",
-        "Droid Sans Fallback",
-    ),
+    *("Noto Sans CJK KR", "NanumGothic", "Malgun Gothic", "Apple SD Gothic Neo", "Hiragino Sans"),
+    "Droid Sans Fallback",
     *("Noto Sans Bengali", "Noto Sans Tamil", "Noto Sans Telugu", "WenQuanYi Micro Hei"),
     *("Noto Sans Arabic", "Noto Sans Devanagari", "Noto Sans Thai", "Noto Sans Hebrew", "Nirmala UI", "Leelawadee UI"),
     *("Segoe UI Emoji", "Noto Emoji", "Arial Unicode MS", "Unifont"),

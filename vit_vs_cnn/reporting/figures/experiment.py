@@ -15,6 +15,8 @@ from vit_vs_cnn.statistics.pair_comparison import CONCLUSIVE, PairComparison
 
 #: Width and height in inches. The text stays readable on a page that is 400 pixels wide.
 FIGURE_SIZE_INCHES = (6.4, 3.0)
+#: Distance between the intervals of two models at one size, as a share of the axis, so that none hides another.
+INTERVAL_OFFSET = 0.012
 #: With more models, only the two models of the recommendation have intervals.
 MAX_CURVES_WITH_INTERVALS = 5
 
@@ -78,15 +80,17 @@ def _draw_rows(axis: Axes, analysis: Analysis, budget: str) -> None:
 
 def _draw_curves(axis: Axes, analysis: Analysis, budget: str) -> None:
     styles, advice = assign_styles(analysis.display_names), analysis.recommendation
-    for key, style in styles.items():
+    step = (analysis.sizes[-1] / analysis.sizes[0]) ** INTERVAL_OFFSET
+    for number, (key, style) in enumerate(styles.items()):
         curve = analysis.curve(key, budget)
-        sizes, values = [p.train_size for p in curve], [100 * p.accuracy.value for p in curve]
+        offset = step ** (number - (len(styles) - 1) / 2)
+        sizes, values = [p.train_size * offset for p in curve], [100 * p.accuracy.value for p in curve]
         axis.plot(sizes, values, lw=1.5, ms=6, label=analysis.display_names[key], **style.line)
         if len(styles) <= MAX_CURVES_WITH_INTERVALS or key in (advice.best, advice.rival):
             _draw_intervals(axis, sizes, [p.accuracy for p in curve], style)
-            for point in curve:
+            for size, point in zip(sizes, curve, strict=True):
                 values = 100 * np.array(point.by_seed)
-                axis.plot([point.train_size] * len(values), values, ".", color=style.colour, ms=4, alpha=0.5)
+                axis.plot([size] * len(values), values, ".", color=style.colour, ms=4, alpha=0.5)
     if shows_chance(analysis):
         axis.axhline(100 * (analysis.chance or 0), color=NEUTRAL_COLOUR, lw=1, ls="--", label="majority class")
 
@@ -98,7 +102,7 @@ def shows_chance(analysis: Analysis) -> bool:
     return analysis.chance is not None and min(values) - analysis.chance < room
 
 
-def _draw_intervals(axis: Axes, sizes: Sequence[int], estimates: Sequence[Estimate], style: ModelStyle) -> None:
+def _draw_intervals(axis: Axes, sizes: Sequence[int | float], estimates: Sequence[Estimate], style: ModelStyle) -> None:
     values, spans = error_bars_in_percent(estimates)
     axis.errorbar(sizes, values, spans, ms=6, lw=0, elinewidth=1.5, capsize=3, **style.line)
 
