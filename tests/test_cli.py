@@ -91,6 +91,7 @@ SAMPLES = {
     "--protocol.budget.flops": "1e12",
     "--contenders.NAME.model": "{name: vit_nano}",
     "--config": "quickstart",
+    "--data.root": "data",
     "--form": "quadratic",
 }
 

@@ -153,7 +153,7 @@ def _check_early(experiment: Experiment) -> None:
 
 
 def _check_root(data: Data) -> list[Path]:
-    """Return the folders of class folders. Raise InputError for images that do not exist or would not be used."""
+    """Return the folders of class folders. Raise InputError if the folder or table of images does not exist."""
     from vit_vs_cnn.data.listing import split_folders
 
     if data.kind == "folder":
@@ -161,11 +161,6 @@ def _check_root(data: Data) -> list[Path]:
             return [*split_folders(Path(data.root)).values()]
     if data.kind == "table" and not Path(data.root).exists():
         raise InputError(f"data.root {data.root}: no such file")
-    if data.kind == "synthetic" and data.root != type(data).root:
-        raise InputError(
-            f"data.root {data.root}: it would not be used, as data.source is synthetic; add --config decide for a "
-            "folder of images, or --data.source"
-        )
     return []
 
 
@@ -750,7 +745,7 @@ def load_experiment(
         config, overrides: as in ``train``.
 
     Raises:
-        InputError: a setting that is unknown or has a wrong value.
+        InputError: a setting that is unknown or has a wrong value, or images that synthetic ones would replace.
     """
     configs = config if isinstance(config, Sequence) and not isinstance(config, str) else [config]
     values: dict[str, Any] = {}
@@ -758,7 +753,15 @@ def load_experiment(
         merge(values, _read_settings(source))
     for name, value in _check_overrides(overrides).items():
         override(values, name, to_plain(value))
-    return experiment_from_dict(values, trusted=all(getattr(source, "trusted", True) for source in configs))
+    experiment = experiment_from_dict(values, trusted=all(getattr(source, "trusted", True) for source in configs))
+    images = experiment.data
+    is_unused = images.kind == "synthetic" and images.root != type(images).root
+    if is_unused and "data.root" in _override_names(overrides or {}):
+        raise InputError(
+            f"data.root {images.root}: it would not be used, as data.source is synthetic; add --config decide "
+            "for a folder of images, or --data.source"
+        )
+    return experiment
 
 
 def _with_images(experiment: Experiment, value: Any) -> Experiment:
